@@ -1,0 +1,70 @@
+"""One exception root with stable codes, so that REST, CLI and logs name the same fault the same way.
+
+    QueuerError
+    ├── InvalidInput        something given from outside is wrong: the field, what was got, the fix
+    ├── NotFound            a named thing does not exist; carries the nearest existing names
+    ├── Conflict            a stale revision, or another writer owns the object
+    └── Unavailable         a part that is needed does not answer
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class QueuerError(Exception):
+    """Root of all errors that are meant to be read by people. `code` is stable and machine-readable."""
+
+    code = "queuer_error"
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldProblem:
+    """What is wrong with one field of an input, and how to mend it.
+
+    `field` is a dotted path into the document, e.g. `queues.root.research.quota[0].limit`.
+    """
+
+    field: str
+    message: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        text = f"{self.field}: {self.message}"
+        return f"{text} ({self.hint})" if self.hint else text
+
+
+class InvalidInput(QueuerError):
+    """One or more fields of an input are wrong. Nothing of the input was taken over."""
+
+    code = "invalid_input"
+
+    def __init__(self, *problems: FieldProblem) -> None:
+        super().__init__("; ".join(str(p) for p in problems))
+        self.problems = problems
+
+
+class NotFound(QueuerError):
+    """A named thing does not exist."""
+
+    code = "not_found"
+
+
+class Conflict(QueuerError):
+    """The write is not applicable to the present state: stale revision, other writer."""
+
+    code = "conflict"
+
+
+class Unavailable(QueuerError):
+    """A needed part (database, API server, solver process, tool) is missing or does not answer."""
+
+    code = "unavailable"

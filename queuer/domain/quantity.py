@@ -1,0 +1,82 @@
+"""Kubernetes quantities at the edge, integers in base units inside.
+
+Base units: millicores for `cpu`, one for everything else (bytes, devices, pods). Quantities finer than the
+base unit are rounded up, as the API server does. Reference: apimachinery `resource.Quantity`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from decimal import ROUND_CEILING, Decimal
+from types import MappingProxyType
+
+from queuer.domain.errors import FieldProblem, InvalidInput
+
+Resources = Mapping[str, int]
+"""Amounts by resource name, in base units."""
+
+NOTHING: Resources = MappingProxyType({})
+MAX_AMOUNT = 2**63 - 1
+
+_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
+_DECIMAL = {"": 0, "n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_PATTERN = re.compile(r"^([+-]?\d+(?:\.\d*)?|[+-]?\.\d+)(?:([eE][+-]?\d{1,3})|([KMGTPE]i|[numkMGTPE])?)$")
+
+
+def parse_quantity(value: str | int | float, *, resource: str, field: str = "quantity") -> int:
+    """Base units of a Kubernetes quantity such as `"500m"`, `"1536Gi"` or `8`.
+
+    Raises InvalidInput naming `field` where the text is no quantity, is negative or exceeds int64.
+    """
+    text = str(value).strip() if not isinstance(value, bool) else ""
+    match = _PATTERN.match(text)
+    if match is None:
+        raise InvalidInput(
+            FieldProblem(field=field, message=f"{value!r} is not a quantity", hint='write e.g. 8, "500m" or "64Gi"')
+        )
+    number, exponent, suffix = match.groups()
+    amount = Decimal(number)
+    if exponent:
+        amount = amount.scaleb(int(exponent[1:]))
+    elif suffix in _BINARY:
+        amount *= _BINARY[suffix]
+    else:
+        amount = amount.scaleb(_DECIMAL[suffix or ""])
+    if resource == "cpu":
+        amount *= 1000
+    base = int(amount.to_integral_value(rounding=ROUND_CEILING))
+    if base < 0:
+        raise InvalidInput(FieldProblem(field=field, message=f"{value!r} is negative", hint="use 0 or more"))
+    if base > MAX_AMOUNT:
+        raise InvalidInput(FieldProblem(field=field, message=f"{value!r} is larger than 2^63-1 {resource}"))
+    return base
+
+
+def parse_resources(amounts: Mapping[str, str | int | float], *, field: str = "requests") -> dict[str, int]:
+    """`parse_quantity` for a whole Kubernetes resource list."""
+    return {name: parse_quantity(value, resource=name, field=f"{field}.{name}") for name, value in amounts.items()}
+
+
+def format_quantity(amount: int, *, resource: str) -> str:
+    """The shortest exact Kubernetes quantity for an amount in base units: `1500` cpu → `1500m`, `2**33` memory → `8Gi`."""
+    if resource == "cpu":
+        return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
+    if amount and (resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-")):
+        for suffix, factor in sorted(_BINARY.items(), key=lambda item: -item[1]):
+            if amount % factor == 0:
+                return f"{amount // factor}{suffix}"
+    return str(amount)
+
+
+def format_resources(amounts: Resources) -> dict[str, str]:
+    """`format_quantity` for a whole resource list, sorted by name."""
+    return {name: format_quantity(amount, resource=name) for name, amount in sorted(amounts.items())}
+
+
+def add(left: Resources, right: Resources, *, times: int = 1) -> dict[str, int]:
+    """`left + times * right`, resource by resource."""
+    total = dict(left)
+    for name, amount in right.items():
+        total[name] = total.get(name, 0) + times * amount
+    return total

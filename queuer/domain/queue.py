@@ -1,0 +1,284 @@
+"""The queue tree: nodes with quota, weight and policy, addressed by dotted path.
+
+A tree is an immutable value. It is validated as a whole (children's guarantees within a stated guarantee of
+the parent, weights above zero, paths well formed), because only the whole can be right or wrong.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
+from functools import cached_property
+
+from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.domain.quantity import format_quantity
+
+ROOT = "root"
+MAX_PATH = 63
+"""Paths are used as label values, which Kubernetes limits to 63 characters."""
+_SEGMENT = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+
+
+class QueueState(StrEnum):
+    """`held`: nothing new starts; `draining`: nor is anything new queued."""
+
+    OPEN = "open"
+    HELD = "held"
+    DRAINING = "draining"
+
+
+class ManagedBy(StrEnum):
+    """The one writer of a queue."""
+
+    API = "api"
+    CRD = "crd"
+    FILE = "file"
+
+
+class Order(StrEnum):
+    """How a leaf offers its workloads, see DESIGN 3.4."""
+
+    PRIORITY = "priority"
+    STRICT = "strict"
+    PACKED = "packed"
+
+
+class Sharing(StrEnum):
+    """How an inner queue chooses among children that borrow."""
+
+    FAIR = "fair"
+    PRIORITY = "priority"
+
+
+class Preempt(StrEnum):
+    """Whom higher priority may displace."""
+
+    NEVER = "never"
+    WITHIN_QUEUE = "within-queue"
+    LOWER_PRIORITY = "lower-priority"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What a queue says itself; None = what the nearest ancestor says. Times in seconds."""
+
+    order: Order | None = None
+    sharing: Sharing | None = None
+    preempt: Preempt | None = None
+    reclaim: bool | None = None
+    min_runtime: float | None = None
+    max_wait: float | None = None
+    half_life: float | None = None
+    reservations: int | None = None
+
+    def over(self, inherited: Policy) -> Policy:
+        """This policy with everything unsaid taken from `inherited`."""
+        said = {f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None}
+        return replace(inherited, **said)
+
+
+DEFAULT_POLICY = Policy(
+    order=Order.PRIORITY,
+    sharing=Sharing.FAIR,
+    preempt=Preempt.WITHIN_QUEUE,
+    reclaim=True,
+    min_runtime=0.0,
+    reservations=1,
+)
+"""`max_wait` and `half_life` stay None: no hold after a wait, no decayed past use."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaRow:
+    """Amounts of one resource in base units; `flavor=None` counts all flavors together; None = not given."""
+
+    resource: str
+    flavor: str | None = None
+    guaranteed: int | None = None
+    limit: int | None = None
+    lend: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """One node of the tree. Jobs go to leaves only. `namespaces=()` means: as the nearest ancestor says."""
+
+    path: str
+    weight: float = 1.0
+    quota: tuple[QuotaRow, ...] = ()
+    policy: Policy = field(default_factory=Policy)
+    namespaces: tuple[str, ...] = ()
+    state: QueueState = QueueState.OPEN
+    managed_by: ManagedBy = ManagedBy.API
+    revision: int = 0
+
+    @property
+    def name(self) -> str:
+        """Last segment of the path."""
+        return self.path.rsplit(".", 1)[-1]
+
+    @property
+    def parent(self) -> str | None:
+        """Path of the parent, None for root."""
+        return self.path.rpartition(".")[0] or None
+
+
+def check_path(path: str, *, field: str = "path") -> None:
+    """Raise InvalidInput unless `path` is `root` or `root.` and DNS-1123 segments, 63 characters at most."""
+    hint = "write e.g. root.research.team-a: lower-case letters, digits and hyphens between dots"
+    segments = path.split(".")
+    if segments[0] != ROOT or not all(_SEGMENT.fullmatch(s) for s in segments):
+        raise InvalidInput(FieldProblem(field=field, message=f"{path!r} is not a queue path", hint=hint))
+    if len(path) > MAX_PATH:
+        raise InvalidInput(
+            FieldProblem(field=field, message=f"{path!r} has {len(path)} characters, {MAX_PATH} at most")
+        )
+
+
+@dataclass(frozen=True)
+class QueueTree:
+    """All queues by path; `root` is always there. Build it with `QueueTree.of`."""
+
+    queues: Mapping[str, Queue]
+
+    @classmethod
+    def of(cls, queues: Iterable[Queue]) -> QueueTree:
+        """A validated tree. Raises InvalidInput with every problem found, each naming queue and field."""
+        by_path = {queue.path: queue for queue in queues}
+        by_path.setdefault(ROOT, Queue(path=ROOT))
+        tree = cls(dict(sorted(by_path.items())))
+        problems = tuple(tree.problems())
+        if problems:
+            raise InvalidInput(*problems)
+        return tree
+
+    def __contains__(self, path: str) -> bool:
+        return path in self.queues
+
+    def __getitem__(self, path: str) -> Queue:
+        return self.queues[path]
+
+    def __iter__(self) -> Iterator[Queue]:
+        return iter(self.queues.values())
+
+    @cached_property
+    def children(self) -> Mapping[str, tuple[str, ...]]:
+        """Child paths by parent path, sorted; leaves map to ()."""
+        found: dict[str, list[str]] = {path: [] for path in self.queues}
+        for queue in self:
+            if queue.parent is not None and queue.parent in found:
+                found[queue.parent].append(queue.path)
+        return {path: tuple(sorted(kids)) for path, kids in found.items()}
+
+    def is_leaf(self, path: str) -> bool:
+        """Whether jobs may go to this queue."""
+        return not self.children[path]
+
+    @cached_property
+    def leaves(self) -> tuple[str, ...]:
+        """Paths of all leaves, sorted."""
+        return tuple(path for path in self.queues if self.is_leaf(path))
+
+    def lineage(self, path: str) -> tuple[str, ...]:
+        """The queue and its ancestors, from itself up to `root`."""
+        parts = path.split(".")
+        return tuple(".".join(parts[:n]) for n in range(len(parts), 0, -1))
+
+    def common_ancestor(self, left: str, right: str) -> str:
+        """The lowest queue on both paths to root."""
+        above = set(self.lineage(right))
+        return next(path for path in self.lineage(left) if path in above)
+
+    def policy(self, path: str) -> Policy:
+        """The policy in force at `path`: its own words over its ancestors' over the defaults."""
+        return self._policies[path]
+
+    @cached_property
+    def _policies(self) -> Mapping[str, Policy]:
+        found: dict[str, Policy] = {}
+        for queue in self:  # sorted by path, so parents come first
+            above = DEFAULT_POLICY if queue.parent is None else found[queue.parent]
+            found[queue.path] = queue.policy.over(above)
+        return found
+
+    def namespaces(self, path: str) -> tuple[str, ...]:
+        """Namespaces that may use the queue, from the nearest queue on the path that names any; () = nobody."""
+        return next((self[p].namespaces for p in self.lineage(path) if self[p].namespaces), ())
+
+    def effective_state(self, path: str) -> QueueState:
+        """The strictest state on the path to root."""
+        states = {self[p].state for p in self.lineage(path)}
+        return next(
+            (s for s in (QueueState.DRAINING, QueueState.HELD) if s in states),
+            QueueState.OPEN,
+        )
+
+    def nearest(self, path: str) -> tuple[str, ...]:
+        """Up to three leaves whose paths resemble `path`, best first: the answer to a mistyped name."""
+        return tuple(difflib.get_close_matches(path, self.leaves, n=3, cutoff=0.6))
+
+    def problems(self) -> Iterator[FieldProblem]:
+        """Everything that is wrong with this tree, naming queue, field and numbers."""
+        for queue in self:
+            where = f"queues.{queue.path}"
+            try:
+                check_path(queue.path, field=where)
+            except InvalidInput as error:
+                yield from error.problems
+                continue
+            if queue.parent is not None and queue.parent not in self:
+                yield FieldProblem(
+                    field=where, message=f"parent {queue.parent} does not exist", hint="add it to the tree"
+                )
+            if not queue.weight > 0:
+                yield FieldProblem(field=f"{where}.weight", message=f"{queue.weight} is not above 0")
+            yield from self._quota_problems(queue, where=where)
+
+    def _quota_problems(self, queue: Queue, *, where: str) -> Iterator[FieldProblem]:
+        seen: set[tuple[str | None, str]] = set()
+        for index, row in enumerate(queue.quota):
+            at = f"{where}.quota[{index}]"
+            if (row.flavor, row.resource) in seen:
+                yield FieldProblem(field=at, message=f"second row for {row.flavor or 'any'} {row.resource}")
+            seen.add((row.flavor, row.resource))
+            for low, high in (("guaranteed", "limit"), ("lend", "guaranteed")):
+                less, more = getattr(row, low), getattr(row, high)
+                if less is not None and more is not None and less > more:
+                    yield FieldProblem(
+                        field=f"{at}.{low}",
+                        message=f"{_show(less, row)} is above {high} {_show(more, row)}",
+                    )
+            yield from self._sum_problems(queue, row, at=at)
+
+    def _sum_problems(self, queue: Queue, row: QuotaRow, *, at: str) -> Iterator[FieldProblem]:
+        if row.guaranteed is None or not self.children[queue.path]:
+            return
+        shares = {kid: self.guaranteed(kid, row.flavor, row.resource) for kid in self.children[queue.path]}
+        total = sum(shares.values())
+        if total > row.guaranteed:
+            parts = " + ".join(f"{kid.rsplit('.', 1)[-1]} {_show(n, row)}" for kid, n in shares.items() if n)
+            yield FieldProblem(
+                field=f"{at}.guaranteed",
+                message=f"children of {queue.path} are guaranteed {_show(total, row)} {row.resource} ({parts}), "
+                f"more than its {_show(row.guaranteed, row)}",
+                hint="raise the parent or lower a child",
+            )
+
+    def guaranteed(self, path: str, flavor: str | None, resource: str) -> int:
+        """Guarantee of a queue in an account (DESIGN 3.1): its row's, else its children's sum, else, for any
+        flavor, the sum of its own rows by flavor, else 0. Base units."""
+        rows = self[path].quota
+        stated = next((r.guaranteed for r in rows if r.flavor == flavor and r.resource == resource), None)
+        if stated is not None:
+            return stated
+        below = sum(self.guaranteed(kid, flavor, resource) for kid in self.children[path])
+        if below or flavor is not None:
+            return below
+        return sum(r.guaranteed or 0 for r in rows if r.flavor is not None and r.resource == resource)
+
+
+def _show(amount: int, row: QuotaRow) -> str:
+    return format_quantity(amount, resource=row.resource)

@@ -1,0 +1,93 @@
+"""Why a workload waits: tokens that are stable, a verdict for each, and the explanation with its numbers.
+
+Tokens follow Kueue's KEP-10852 where a meaning exists there, so that users and alerts can carry over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+
+class Verdict(StrEnum):
+    """What the reader should do: change the job or queue, wait, release a hold, or call the operator."""
+
+    CHANGE = "CHANGE"
+    WAIT = "WAIT"
+    HELD = "HELD"
+    ESCALATE = "ESCALATE"
+
+
+class Token(StrEnum):
+    """Stable reason tokens. None is generic."""
+
+    MISCONFIGURED = "Misconfigured"
+    NO_MATCHING_FLAVOR = "NoMatchingFlavor"
+    EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota"
+    WAITING_FOR_QUOTA = "WaitingForQuota"
+    BORROWING_LIMIT_REACHED = "BorrowingLimitReached"
+    BEHIND_IN_QUEUE = "BehindInQueue"
+    TOPOLOGY_PLACEMENT_FAILED = "TopologyPlacementFailed"
+    WAITING_FOR_PREEMPTED_WORKLOADS = "WaitingForPreemptedWorkloads"
+    PENDING_EVALUATION = "PendingEvaluation"
+    SOLVER_DEFERRED = "SolverDeferred"
+    SUSPENDED = "Suspended"
+    ON_HOLD = "OnHold"
+    DEACTIVATED = "Deactivated"
+    ADMITTED_NOT_PLACED = "AdmittedNotPlaced"
+    NODES_UNAVAILABLE = "NodesUnavailable"
+    CONTROLLER_STALE = "ControllerStale"
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict that goes with this token."""
+        return _VERDICTS.get(self, Verdict.WAIT)
+
+
+_VERDICTS = {
+    Token.MISCONFIGURED: Verdict.CHANGE,
+    Token.NO_MATCHING_FLAVOR: Verdict.CHANGE,
+    Token.EXCEEDS_MAX_QUOTA: Verdict.CHANGE,
+    Token.SUSPENDED: Verdict.HELD,
+    Token.ON_HOLD: Verdict.HELD,
+    Token.DEACTIVATED: Verdict.HELD,
+    Token.ADMITTED_NOT_PLACED: Verdict.ESCALATE,
+    Token.NODES_UNAVAILABLE: Verdict.ESCALATE,
+    Token.CONTROLLER_STALE: Verdict.ESCALATE,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """One reason: a sentence for people, and its figures for programs.
+
+    `params` holds JSON values only, amounts as Kubernetes quantities, e.g.
+    `{"queue": "root.research", "resource": "nvidia.com/gpu", "limit": "16", "used": "12", "asks": "8"}`.
+    """
+
+    token: Token
+    text: str
+    params: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """The one primary reason of a waiting workload and all others that hold.
+
+    `would_admit`: checked changes that would let it start now, JSON objects such as
+    `{"change": "topology=block", "evictions": 0}`; `detail`: further parts of the explanation object
+    (`need`, `available`, `excluded`, `ahead`, `holders`, `estimate`), JSON values.
+    """
+
+    primary: Reason
+    others: tuple[Reason, ...] = ()
+    would_admit: tuple[Mapping[str, Any], ...] = ()
+    detail: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict of the primary reason."""
+        return self.primary.token.verdict

@@ -1,0 +1,95 @@
+"""A workload: one user job of any kind, admitted whole, and the states it goes through.
+
+    Queued → Admitted → Placing → Running → Succeeded | Failed
+    Held (back to Queued when released); Admitted, Placing and Running → Evicting → Queued
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from queuer.domain.nodes import SchedulingTerms
+from queuer.domain.quantity import Resources
+
+
+class State(StrEnum):
+    """DESIGN 1. "Running" is never said before every pod of the gang runs."""
+
+    QUEUED = "Queued"
+    HELD = "Held"
+    ADMITTED = "Admitted"
+    PLACING = "Placing"
+    RUNNING = "Running"
+    EVICTING = "Evicting"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+    @property
+    def waiting(self) -> bool:
+        """Not admitted and not ended."""
+        return self in (State.QUEUED, State.HELD)
+
+    @property
+    def ended(self) -> bool:
+        """Terminal. Its pods may still hold capacity (releasing)."""
+        return self in (State.SUCCEEDED, State.FAILED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSet:
+    """Pods of one role and shape.
+
+    `requests`: effective requests of one pod in base units, `pods: 1` included. `exclusive_host`: required
+    anti-affinity of the set with itself per host, so at most one pod a node. `required`, `preferred`: a level for
+    the pods of this set together, apart from the other sets.
+    """
+
+    name: str
+    count: int
+    requests: Resources
+    min_count: int | None = None
+    terms: SchedulingTerms = field(default_factory=SchedulingTerms)
+    exclusive_host: bool = False
+    required: str | None = None
+    preferred: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """One user job. Times are seconds since the epoch, durations seconds.
+
+    `required`, `preferred`: a level for all pods together. `estimate`: expected run time, learned or declared;
+    `max_runtime`: the declared upper bound.
+    """
+
+    uid: str
+    kind: str
+    namespace: str
+    name: str
+    queue: str
+    pod_sets: tuple[PodSet, ...]
+    submitted: float
+    priority: int = 0
+    user: str = ""
+    preemptible: bool = True
+    required: str | None = None
+    preferred: str | None = None
+    max_runtime: float | None = None
+    estimate: float | None = None
+    hold: bool = False
+
+    @property
+    def demand(self) -> Mapping[str, int]:
+        """Requests of all pods at full size, by resource."""
+        return demand_of(self.pod_sets, {p.name: p.count for p in self.pod_sets})
+
+
+def demand_of(pod_sets: tuple[PodSet, ...], counts: Mapping[str, int]) -> dict[str, int]:
+    """Requests of `counts[name]` pods of each set, summed by resource."""
+    total: dict[str, int] = {}
+    for pod_set in pod_sets:
+        for resource, amount in pod_set.requests.items():
+            total[resource] = total.get(resource, 0) + amount * counts[pod_set.name]
+    return total

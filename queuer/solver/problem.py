@@ -1,0 +1,205 @@
+"""What `decide()` is given and what it answers: a snapshot of the cluster and the queues, and a plan.
+
+Both are plain immutable records without I/O, so that controller, simulator, what-if and replay share them.
+Amounts are base units (`queuer.domain.quantity`), times seconds since the epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+
+from queuer.domain.nodes import Flavor, Node, Topology
+from queuer.domain.quantity import NOTHING, Resources
+from queuer.domain.queue import QueueTree
+from queuer.domain.reasons import Explanation
+from queuer.domain.workload import Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeState:
+    """A node and what all pods bound to it request together, ours and others', terminating ones included."""
+
+    node: Node
+    used: Resources = NOTHING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """Where one pod set goes: one flavor, a number of pods on each host (sum > 0), and the pin that says so to kube-scheduler.
+
+    `selector`: node labels to require (flavor labels and, where safe, the widest domain). `hosts`: node names to
+    require beside the selector, None = any node under the selector.
+    """
+
+    pod_set: str
+    flavor: str
+    nodes: Mapping[str, int]
+    selector: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    hosts: tuple[str, ...] | None = None
+
+    @property
+    def count(self) -> int:
+        """Pods of this set that are admitted."""
+        return sum(self.nodes.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unbound:
+    """Pods of an admitted gang that are not bound yet: they may land on any of `hosts`, whichever kube-scheduler picks."""
+
+    pod_set: str
+    count: int
+    hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admitted:
+    """A workload that holds quota and capacity.
+
+    `counts`, `flavors`: admitted size and flavor by pod set name. `since`: start of the run (or admission while
+    placing); lost work counts from `checkpoint` if that is later. `bound`: requests of its live pods by node name.
+    `releasing`: being evicted or finished with pods left; it counts in full and is no victim any more.
+    `expected_end`: None = unknown.
+    """
+
+    workload: Workload
+    counts: Mapping[str, int]
+    flavors: Mapping[str, str]
+    since: float
+    checkpoint: float | None = None
+    bound: Mapping[str, Resources] = field(default_factory=lambda: MappingProxyType({}))
+    unbound: tuple[Unbound, ...] = ()
+    releasing: bool = False
+    expected_end: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pending:
+    """A workload that waits.
+
+    `avoid`: nodes it recently failed to land on. `first`: interrupted by a failure that was not its own, so that its
+    leaf offers it before all others.
+    """
+
+    workload: Workload
+    avoid: frozenset[str] = frozenset()
+    first: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bond:
+    """A gang's proven place and quota, held for it while its victims leave. It ends at `deadline` or when it landed."""
+
+    uid: str
+    assignments: tuple[Assignment, ...]
+    victims: tuple[str, ...]
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """Capacity held from `start` for a gang that is blocked by capacity alone."""
+
+    uid: str
+    assignments: tuple[Assignment, ...]
+    start: float
+    expires: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Everything a decision depends on, besides now, seed and budget. Every uid occurs once over admitted and pending."""
+
+    nodes: tuple[NodeState, ...]
+    tree: QueueTree
+    topology: Topology = field(default_factory=Topology)
+    flavors: tuple[Flavor, ...] = ()
+    admitted: tuple[Admitted, ...] = ()
+    pending: tuple[Pending, ...] = ()
+    bonds: tuple[Bond, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """Bounds of one decision.
+
+    `deterministic`: CP-SAT's deterministic time for all passes together, the same on every machine. `wall`: seconds
+    after which the caller kills the solver and takes the greedy plan. 0 = greedy only. `bond`: seconds a bond lasts.
+    """
+
+    deterministic: float = 2.0
+    wall: float = 5.0
+    bond: float = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """A gang to unsuspend now.
+
+    `wave`: gangs of one wave can land in any order, whatever kube-scheduler picks within the pins; a gang of a later
+    wave is patched only when all earlier ones that share a host with it have landed.
+    """
+
+    uid: str
+    assignments: tuple[Assignment, ...]
+    wave: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eviction:
+    """A gang to evict now for the sake of `beneficiary` (a workload uid), with the rule that permits it."""
+
+    uid: str
+    beneficiary: str
+    rule: EvictionRule
+
+
+class EvictionRule(StrEnum):
+    """DESIGN 3.3: reclaim takes back a guarantee, preempt displaces lower priority."""
+
+    RECLAIM = "reclaim"
+    PREEMPT = "preempt"
+
+
+class SolveStatus(StrEnum):
+    """How far the solver came in this cycle."""
+
+    GREEDY = "GREEDY"  # nothing was contested, or budget 0
+    OPTIMAL = "OPTIMAL"  # every contested gang settled and every pass proven
+    FEASIBLE = "FEASIBLE"  # settled in part; the rest is SolverDeferred
+    FAILED = "FAILED"  # killed, crashed, or its plan was refused: the greedy plan stands
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleStats:
+    """What happened inside one decision; part of the cycle's record. Times in seconds."""
+
+    status: SolveStatus
+    considered: int = 0
+    contested: int = 0
+    rearranged: int = 0
+    proved: int = 0
+    deferred: int = 0
+    phases: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The answer of one cycle.
+
+    `bonds`, `reservations`: all that hold after this cycle, old ones that stand included. `explanations`: one for
+    every pending workload that is not admitted, by uid. `order`: pending uids as they were considered.
+    """
+
+    admissions: tuple[Admission, ...]
+    evictions: tuple[Eviction, ...]
+    bonds: tuple[Bond, ...]
+    reservations: tuple[Reservation, ...]
+    explanations: Mapping[str, Explanation]
+    order: tuple[str, ...]
+    stats: CycleStats
