@@ -1,0 +1,224 @@
+"""Builds the programs of the local control plane from pinned Go modules, once per content.
+
+Each tool is a module of its own (their dependency versions must not mix) and gets a directory named after the hash
+of everything that goes into it, so that a change to one rebuilds one, and nothing half-built is ever found.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from queuer.domain.errors import Unavailable
+from queuer.local.progress import Advance, Reporter
+from queuer.local.resources import shipped
+
+GO_NEEDED = (1, 26)
+_GO_HINT = "install Go from https://go.dev/dl and put its bin directory on PATH"
+
+
+class BuildFailed(Unavailable):
+    """A tool could not be built."""
+
+    code = "build_failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """One Go module under tools/control-plane and the programs that it gives.
+
+    `version_of` is the required module whose version is stamped into the programs through `stamp` (link-time
+    variables). `package` is what is built; None = all tools that the module names. `crds` is a file inside the
+    module `version_of` that is kept beside the programs.
+    """
+
+    name: str
+    programs: tuple[str, ...]
+    version_of: str
+    stamp: tuple[str, ...] = ()
+    package: str | None = None
+    crds: str | None = None
+
+
+TOOLS = (
+    Tool(
+        name="k8s",
+        programs=("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"),
+        version_of="k8s.io/kubernetes",
+        stamp=("k8s.io/component-base/version", "k8s.io/client-go/pkg/version"),
+    ),
+    Tool(name="etcd", programs=("etcd",), version_of="go.etcd.io/etcd/server/v3", package="go.etcd.io/etcd/server/v3"),
+    Tool(
+        name="kwok",
+        programs=("kwok",),
+        version_of="sigs.k8s.io/kwok",
+        stamp=("sigs.k8s.io/kwok/pkg/consts",),
+        package="sigs.k8s.io/kwok/cmd/kwok",
+    ),
+    Tool(
+        name="training-operator",
+        programs=("training-operator",),
+        version_of="github.com/kubeflow/training-operator",
+        package=".",
+        crds="manifests/base/crds/kubeflow.org_pytorchjobs.yaml",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binaries:
+    """Absolute paths of the programs by name, and of the CRD files that came with their modules."""
+
+    programs: Mapping[str, Path]
+    crds: tuple[Path, ...]
+
+    def __getitem__(self, program: str) -> Path:
+        return self.programs[program]
+
+
+def default_cache(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where built programs are kept: `QUEUER_CACHE_DIR`, else the user's cache directory."""
+    if named := environ.get("QUEUER_CACHE_DIR"):
+        return Path(named).expanduser().absolute()
+    base = environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "queuer"
+
+
+def ensure_binaries(cache: Path, *, reporter: Reporter, tools: Sequence[Tool] = TOOLS) -> Binaries:
+    """The programs of `tools`, built into `cache` where they are not there yet. Raises `BuildFailed`."""
+    home = cache / "control-plane"
+    missing = [tool for tool in tools if not _place(home, tool).is_dir()]
+    if missing:
+        _check_go()
+        home.mkdir(parents=True, exist_ok=True)
+        with _locked(home / "lock", reporter):
+            for tool in missing:
+                if not _place(home, tool).is_dir():  # another program may have built it while this one waited
+                    _build(home, tool, reporter)
+    programs = {name: _place(home, tool) / "bin" / name for tool in tools for name in tool.programs}
+    crds = [_place(home, tool) / "crds" / Path(tool.crds).name for tool in tools if tool.crds]
+    return Binaries(programs=programs, crds=tuple(crds))
+
+
+def _place(home: Path, tool: Tool) -> Path:
+    source = _source(tool)
+    digest = hashlib.sha256()
+    for path in sorted(p for p in source.iterdir() if p.name in ("go.mod", "go.sum") or p.suffix == ".go"):
+        digest.update(f"{path.name}\0".encode() + path.read_bytes())
+    digest.update(repr((tool, _build_command(tool, Path("bin")), platform.system(), platform.machine())).encode())
+    return home / f"{tool.name}-{digest.hexdigest()[:16]}"
+
+
+def _source(tool: Tool) -> Path:
+    return shipped(f"tools/control-plane/{tool.name}")
+
+
+def _version(tool: Tool) -> str:
+    match = re.search(rf"^\s*(?:require )?{re.escape(tool.version_of)} (v\S+)", (_source(tool) / "go.mod").read_text(), re.M)
+    if match is None:
+        raise BuildFailed(f"{_source(tool) / 'go.mod'} does not require {tool.version_of}")
+    return match.group(1)
+
+
+def _build_command(tool: Tool, target: Path) -> list[str]:
+    flags = ["-trimpath", "-buildvcs=false", "-ldflags", _link_flags(tool)]
+    if tool.package is None:  # `install` takes its directory from GOBIN
+        return ["go", "install", "-v", *flags, "tool"]
+    # Not `install`: it would name etcd's program "v3", after its module.
+    return ["go", "build", "-v", *flags, "-o", str(target / tool.programs[0]), tool.package]
+
+
+def _link_flags(tool: Tool) -> str:
+    """Stamps the version: unstamped, the API server says v0.0.0 and clients cannot tell what it can do."""
+    version, flags = _version(tool), ["-s", "-w"]
+    for package in tool.stamp:
+        if tool.name == "kwok":
+            flags.append(f"-X {package}.Version={version}")
+            continue
+        major, minor = version.removeprefix("v").split(".")[:2]
+        values = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
+        flags += [f"-X {package}.{key}={value}" for key, value in values.items()]
+    return " ".join(flags)
+
+
+def _check_go() -> None:
+    try:
+        result = subprocess.run(
+            ["go", "env", "GOVERSION"], capture_output=True, text=True, check=True,
+            env=os.environ | {"GOTOOLCHAIN": "local"},  # the Go that is here, not one that it would download
+        )  # fmt: skip
+    except FileNotFoundError:
+        raise BuildFailed("Go is needed to build the local control plane, and there is none", hint=_GO_HINT) from None
+    except subprocess.CalledProcessError as error:
+        raise BuildFailed(f"`go env` failed: {error.stderr.strip()}", hint=_GO_HINT) from error
+    found = tuple(int(part) for part in re.findall(r"\d+", result.stdout)[:2])
+    if found < GO_NEEDED:
+        needed = ".".join(map(str, GO_NEEDED))
+        raise BuildFailed(f"Go {needed} or newer is needed, found {result.stdout.strip()}", hint=_GO_HINT)
+
+
+@contextmanager
+def _locked(path: Path, reporter: Reporter) -> Iterator[None]:
+    with path.open("w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            reporter.say("another build of the control plane is running; waiting for it")
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def _build(home: Path, tool: Tool, reporter: Reporter) -> None:
+    """Build into a temporary directory beside the final one, and rename: whoever sees the final one sees it whole."""
+    with tempfile.TemporaryDirectory(prefix=f".{tool.name}-", dir=home) as temporary:
+        stage = Path(temporary) / "stage"
+        (stage / "bin").mkdir(parents=True)
+        pattern = tool.package or "tool"
+        label = f"{tool.name} {_version(tool)}"
+        with reporter.phase(f"{label}: fetch modules") as advance:
+            packages = _go(tool, ["go", "list", "-deps", pattern], each_line=advance)
+        with reporter.phase(f"{label}: compile", total=len(packages)) as advance:
+            _go(tool, _build_command(tool, stage / "bin"), bin_directory=stage / "bin", each_line=advance)
+        if tool.crds:
+            module = _go(tool, ["go", "list", "-m", "-f", "{{.Dir}}", tool.version_of])[-1]
+            (stage / "crds").mkdir()
+            shutil.copyfile(Path(module) / tool.crds, stage / "crds" / Path(tool.crds).name)
+        stage.rename(_place(home, tool))
+
+
+def _go(
+    tool: Tool, command: Sequence[str], *, bin_directory: Path | None = None, each_line: Advance | None = None
+) -> list[str]:
+    """Run a go command in the tool's module; returns its stdout lines and calls `each_line` for each line it writes."""
+    environment = os.environ | {"CGO_ENABLED": "0", "GOWORK": "off"}
+    if bin_directory is not None:
+        environment["GOBIN"] = str(bin_directory)
+    said: deque[str] = deque(maxlen=20)
+    with (
+        tempfile.TemporaryFile("w+") as output,
+        subprocess.Popen(
+            command, cwd=_source(tool), env=environment, stdin=subprocess.DEVNULL, stdout=output,
+            stderr=subprocess.PIPE, text=True,
+        ) as process,
+    ):  # fmt: skip
+        assert process.stderr is not None
+        for line in process.stderr:
+            said.append(line.rstrip())
+            if each_line is not None:
+                each_line()
+        if process.wait():
+            tail = "\n".join(said)
+            raise BuildFailed(f"`{' '.join(command[:2])}` for {tool.name} failed:\n{tail}")
+        output.seek(0)
+        return output.read().splitlines()

@@ -1,0 +1,156 @@
+"""Starts, watches and stops the processes of a local cluster, across several runs of the program.
+
+What was started is written to `pid/NAME.json` and removed when it is stopped on purpose. So a file whose process is
+gone means a crash. A PID alone can be recycled: the process's start time is compared too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+import psutil
+
+from queuer.domain.errors import Unavailable
+
+_POLL_SECONDS = 0.03
+READY_SECONDS = 60.0
+STOP_SECONDS = 15.0
+
+Probe = Callable[[], bool]
+
+
+class ProcessFailed(Unavailable):
+    """A process exited, or is not ready in time."""
+
+    code = "process_failed"
+
+
+class ProcessState(StrEnum):
+    RUNNING = "running"
+    STOPPED = "stopped"
+    CRASHED = "crashed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """What to run under a name. `ready` tells whether it does its work yet; None = ready once started.
+
+    `environment` is added to this program's own.
+    """
+
+    name: str
+    arguments: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    ready: Probe | None = None
+
+
+class ProcessTable:
+    """The processes of one directory: PID files in `pid/`, logs in `log/`."""
+
+    def __init__(self, directory: Path) -> None:
+        self._pids = directory / "pid"
+        self._logs = directory / "log"
+        self._children: dict[str, subprocess.Popen[bytes]] = {}  # kept so that our own dead children are reaped
+
+    def start(self, command: Command) -> None:
+        """Start it in a session of its own, unless it runs. The log is appended to."""
+        if self.state(command.name) is ProcessState.RUNNING:
+            return
+        self._pids.mkdir(parents=True, exist_ok=True)
+        self._logs.mkdir(parents=True, exist_ok=True)
+        with self.log(command.name).open("ab") as log:
+            child = subprocess.Popen(
+                list(command.arguments), env=os.environ | dict(command.environment), cwd="/",
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+        self._children[command.name] = child
+        record = {"pid": child.pid, "started": psutil.Process(child.pid).create_time()}
+        temporary = self._pids / f".{command.name}"
+        temporary.write_text(json.dumps(record))
+        temporary.rename(self._file(command.name))
+
+    def wait_ready(self, command: Command, *, timeout: float = READY_SECONDS) -> None:
+        """Wait until its probe says yes. Raises `ProcessFailed` when it exits before, or is late."""
+        deadline = time.monotonic() + timeout
+        while command.ready is not None and not command.ready():
+            if self.state(command.name) is not ProcessState.RUNNING:
+                raise ProcessFailed(f"{command.name} exited; {self.last_words(command.name)}")
+            if time.monotonic() > deadline:
+                raise ProcessFailed(
+                    f"{command.name} is not ready after {timeout:.0f} s; {self.last_words(command.name)}"
+                )
+            time.sleep(_POLL_SECONDS)
+
+    def stop(self, name: str, *, timeout: float = STOP_SECONDS) -> bool:
+        """SIGTERM, then SIGKILL when it is late; True when it had to be killed. Stopping what is down is no error."""
+        process = self._process(name)
+        killed = False
+        if process is not None:
+            process.send_signal(signal.SIGCONT)  # a frozen process cannot act on SIGTERM
+            process.terminate()
+            killed = not self._gone(name, timeout)
+            if killed:
+                process.kill()
+                self._gone(name, timeout)
+        self._file(name).unlink(missing_ok=True)
+        self._children.pop(name, None)
+        return killed
+
+    def state(self, name: str) -> ProcessState:
+        if self._process(name) is not None:
+            return ProcessState.RUNNING
+        return ProcessState.CRASHED if self._file(name).exists() else ProcessState.STOPPED
+
+    def pid(self, name: str) -> int | None:
+        """The PID while it runs, else None."""
+        process = self._process(name)
+        return process.pid if process is not None else None
+
+    def log(self, name: str) -> Path:
+        return self._logs / f"{name}.log"
+
+    def names(self) -> list[str]:
+        """All that were started and not stopped on purpose."""
+        return sorted(path.stem for path in self._pids.glob("*.json"))
+
+    def last_words(self, name: str, *, lines: int = 5) -> str:
+        """Where the log is and its last lines, as the end of a sentence."""
+        return f"its log is at {self.log(name)}, last lines:\n{tail(self.log(name), lines)}"
+
+    def _file(self, name: str) -> Path:
+        return self._pids / f"{name}.json"
+
+    def _process(self, name: str) -> psutil.Process | None:
+        if (child := self._children.get(name)) is not None and child.poll() is not None:
+            del self._children[name]
+        try:
+            record = json.loads(self._file(name).read_text())
+            process = psutil.Process(record["pid"])
+            same = abs(process.create_time() - record["started"]) < 1.0
+            return process if same and process.status() != psutil.STATUS_ZOMBIE else None
+        except (FileNotFoundError, psutil.NoSuchProcess):
+            return None
+
+    def _gone(self, name: str, timeout: float) -> bool:
+        deadline = time.monotonic() + timeout
+        while self._process(name) is not None:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_POLL_SECONDS)
+        return True
+
+
+def tail(path: Path, lines: int) -> str:
+    """The last lines of a text file, "" where there is none."""
+    try:
+        return "\n".join(path.read_text(errors="replace").splitlines()[-lines:])
+    except FileNotFoundError:
+        return ""
