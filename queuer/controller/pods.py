@@ -1,0 +1,111 @@
+"""Pods as the controller counts them: by node (what kube-scheduler would count there) and by the job that owns them.
+
+Sums are kept as pods come and go; nothing is recomputed from the whole cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from queuer.domain.quantity import NOTHING, Resources
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodView:
+    """One pod. `owner`: uid of the job it belongs to; `pod_set`: its role there; `problem`: why it is not bound.
+
+    `ended`: phase Succeeded or Failed: it holds nothing any more. `terminating` pods hold all until they are gone.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    owner: str | None = None
+    pod_set: str | None = None
+    node: str | None = None
+    requests: Resources = NOTHING
+    running: bool = False
+    succeeded: bool = False
+    failed: bool = False
+    terminating: bool = False
+    problem: str = ""
+
+    @property
+    def ended(self) -> bool:
+        """It runs no more, though its object may still be there."""
+        return self.succeeded or self.failed
+
+    @property
+    def charged_to(self) -> str | None:
+        """The node whose capacity it holds."""
+        return None if self.ended else self.node
+
+
+_NO_PODS: Mapping[str, PodView] = {}
+
+
+class PodIndex:
+    """All pods of the cluster, with the sum of requests by node."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, PodView] = {}
+        self._by_owner: dict[str, dict[str, PodView]] = {}
+        self._used: dict[str, dict[str, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def get(self, uid: str) -> PodView | None:
+        """The pod, if it is known."""
+        return self._pods.get(uid)
+
+    def put(self, pod: PodView) -> PodView | None:
+        """Take over a new or changed pod; returns what was known of it.
+
+        A pod keeps the owner that it had: deleting a job with its pods orphaned takes the reference off them, and
+        they must go on being charged to it.
+        """
+        old = self.remove(pod.uid)
+        self._pods[pod.uid] = pod
+        if pod.owner is not None:
+            self._by_owner.setdefault(pod.owner, {})[pod.uid] = pod
+        self._count(pod, sign=1)
+        return old
+
+    def remove(self, uid: str) -> PodView | None:
+        """Forget a pod that is gone; returns what was known of it."""
+        pod = self._pods.pop(uid, None)
+        if pod is None:
+            return None
+        if pod.owner is not None:
+            mates = self._by_owner[pod.owner]
+            del mates[uid]
+            if not mates:
+                del self._by_owner[pod.owner]
+        self._count(pod, sign=-1)
+        return pod
+
+    def of(self, owner: str) -> tuple[PodView, ...]:
+        """Pods of a job."""
+        return tuple(self._by_owner.get(owner, _NO_PODS).values())
+
+    def owners(self) -> Iterator[str]:
+        """Uids of all jobs that have pods."""
+        return iter(tuple(self._by_owner))
+
+    def used(self, node: str) -> Resources:
+        """What the pods bound to a node request together."""
+        return self._used.get(node, NOTHING)
+
+    def _count(self, pod: PodView, *, sign: int) -> None:
+        node = pod.charged_to
+        if node is None:
+            return
+        used = self._used.setdefault(node, {})
+        for resource, amount in pod.requests.items():
+            used[resource] = used.get(resource, 0) + sign * amount
+            if not used[resource]:
+                del used[resource]
+        if not used:
+            del self._used[node]
