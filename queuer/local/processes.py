@@ -21,6 +21,7 @@ import psutil
 from queuer.domain.errors import Unavailable
 
 _POLL_SECONDS = 0.03
+_CLOCK_SECONDS = 30.0  # start times are derived from the wall clock, which may be set meanwhile
 READY_SECONDS = 60.0
 STOP_SECONDS = 15.0
 
@@ -134,7 +135,7 @@ class ProcessTable:
         try:
             record = json.loads(self._file(name).read_text())
             process = psutil.Process(record["pid"])
-            same = abs(process.create_time() - record["started"]) < 1.0
+            same = abs(process.create_time() - record["started"]) < _CLOCK_SECONDS
             return process if same and process.status() != psutil.STATUS_ZOMBIE else None
         except (FileNotFoundError, psutil.NoSuchProcess):
             return None

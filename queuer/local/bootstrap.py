@@ -1,0 +1,160 @@
+"""What Queuer needs inside a cluster: CRDs, rights, policies; on a local one also namespaces and tenants.
+
+Everything is applied server-side, so that doing it again changes nothing. A policy takes effect some seconds after
+it is applied, because the API server must have learnt the schemas that it names: that is waited for by its effect.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from queuer.domain.errors import Unavailable
+from queuer.local.identities import SYSTEM_NAMESPACE, TENANT_NAMESPACES
+from queuer.local.kubectl import Kubectl, KubectlError
+from queuer.local.resources import manifests, shipped
+
+OLDEST_KUBERNETES = (1, 36, 2)
+MANAGED_LABEL = "queuer.dev/managed"
+QUEUE_LABEL = "queuer.dev/queue"
+PYTORCHJOBS = "/apis/kubeflow.org/v1/pytorchjobs?limit=1"
+_POLICY_SECONDS = 60.0
+_PROBE_NAME = "queuer-probe"
+
+
+class KubernetesTooOld(Unavailable):
+    """The cluster lacks what Queuer is built on."""
+
+    code = "kubernetes_too_old"
+
+
+def check_version(kubectl: Kubectl) -> str:
+    """The version of the cluster, e.g. `v1.36.4`. Raises `KubernetesTooOld`."""
+    version = str(kubectl.get("/version")["gitVersion"])
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+    if numbers < OLDEST_KUBERNETES:
+        needed = ".".join(map(str, OLDEST_KUBERNETES))
+        raise KubernetesTooOld(
+            f"this cluster runs Kubernetes {version}; Queuer needs {needed} or newer",
+            hint="mutating admission policies and re-admission in one patch are not there before",
+        )
+    return version
+
+
+def install(kubectl: Kubectl) -> None:
+    """Apply Queuer's CRDs, namespace, rights and policies; it knows nothing of local tenants."""
+    files = [
+        *manifests("crds"),
+        *manifests("deploy/namespace.yaml"),
+        *manifests("deploy/priorityclass.yaml"),
+        *manifests("deploy/rbac.yaml"),
+        *manifests("deploy/policies"),
+    ]
+    kubectl.apply(files=files)
+
+
+def install_local(kubectl: Kubectl, *, crds: tuple[Path, ...]) -> None:
+    """Apply what a local cluster has besides: rights of its parts, CRDs of job kinds, namespaces, tenants."""
+    namespaces = [namespace(name) for name in (SYSTEM_NAMESPACE, *TENANT_NAMESPACES.values())]
+    bindings = [tenant_binding(tenant, where) for tenant, where in TENANT_NAMESPACES.items()]
+    components = shipped("tools/control-plane/config/components.yaml")
+    kubectl.apply(files=[components, *crds], documents=[*namespaces, *bindings])
+
+
+def namespace(name: str) -> dict[str, Any]:
+    """A namespace that opted in."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": name, "labels": {MANAGED_LABEL: "true"}},
+    }
+
+
+def tenant_binding(tenant: str, where: str) -> dict[str, Any]:
+    """Gives an ordinary user the built-in `edit` rights in one namespace."""
+    group = "rbac.authorization.k8s.io"
+    return {
+        "apiVersion": f"{group}/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": tenant, "namespace": where},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "edit"},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": tenant}],
+    }
+
+
+def wait_served(kubectl: Kubectl, path: str) -> None:
+    """Wait until the API server serves a path, e.g. of a new CRD."""
+
+    def served() -> bool:
+        try:
+            kubectl.get(path)
+        except KubectlError:
+            return False
+        return True
+
+    _wait(served, f"the API server does not serve {path}")
+
+
+def wait_policies(kubectl: Kubectl, *, where: str) -> None:
+    """Wait until a new job of each kind that our policies suspend comes back suspended (a dry run: nothing is kept)."""
+    suspended = _suspended_kinds()
+    for resource, job in (("jobs", _probe_job(where)), ("pytorchjobs", _probe_pytorchjob(where))):
+        if resource in suspended:
+            _wait(lambda job=job: _is_suspended(kubectl, job), f"the policy that suspends {resource} has no effect")
+
+
+def _suspended_kinds() -> set[str]:
+    documents = [d for path in manifests("deploy/policies") for d in yaml.safe_load_all(path.read_text()) if d]
+    return {
+        resource
+        for document in documents
+        if document["kind"] == "MutatingAdmissionPolicy"
+        for rule in document["spec"]["matchConstraints"]["resourceRules"]
+        for resource in rule["resources"]
+    }
+
+
+def _is_suspended(kubectl: Kubectl, job: dict[str, Any]) -> bool:
+    try:
+        answer = kubectl.run("create", "--dry-run=server", "-f", "-", "-o", "json", input=json.dumps(job))
+    except KubectlError:
+        return False  # the API server does not know the schema yet, and its policies fail closed
+    spec = json.loads(answer)["spec"]
+    return bool(spec.get("suspend") or spec.get("runPolicy", {}).get("suspend"))
+
+
+def _probe_job(where: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": _PROBE_NAME, "namespace": where, "labels": {QUEUE_LABEL: "root.probe"}},
+        "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [_container("main")]}}},
+    }
+
+
+def _probe_pytorchjob(where: str) -> dict[str, Any]:
+    replica = {"replicas": 1, "restartPolicy": "Never", "template": {"spec": {"containers": [_container("pytorch")]}}}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": _PROBE_NAME, "namespace": where, "labels": {QUEUE_LABEL: "root.probe"}},
+        "spec": {"pytorchReplicaSpecs": {"Master": replica}},
+    }
+
+
+def _container(name: str) -> dict[str, Any]:
+    return {"name": name, "image": "probe"}
+
+
+def _wait(condition: Callable[[], bool], otherwise: str) -> None:
+    deadline = time.monotonic() + _POLICY_SECONDS
+    while not condition():
+        if time.monotonic() > deadline:
+            raise Unavailable(f"{otherwise} after {_POLICY_SECONDS:.0f} s")
+        time.sleep(0.1)

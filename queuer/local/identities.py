@@ -1,0 +1,95 @@
+"""Who may talk to the local API server: one static token and one kubeconfig per identity.
+
+Separate identities make RBAC, admission policies and the API's fair queueing see who is who, as in a real cluster.
+Queuer's own are ordinary service accounts with the rights of `deploy/rbac.yaml` and nothing more.
+"""
+
+from __future__ import annotations
+
+import csv
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from queuer.domain.errors import NotFound
+
+ADMIN = "admin"
+CONTROLLER = "queuer-controller"
+API = "queuer-api"
+SYSTEM_NAMESPACE = "queuer-system"
+TENANT_NAMESPACES = {"alice": "team-a", "bob": "team-b"}
+_COMPONENTS = "control-plane:components"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """A user name and groups as the API server sees them."""
+
+    user: str
+    groups: tuple[str, ...] = ()
+
+
+def _service_account(namespace: str, name: str, *groups: str) -> Identity:
+    common = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
+    return Identity(user=f"system:serviceaccount:{namespace}:{name}", groups=(*common, *groups))
+
+
+IDENTITIES = {
+    ADMIN: Identity(user="admin", groups=("system:masters",)),
+    "kube-controller-manager": Identity(user="system:kube-controller-manager", groups=(_COMPONENTS,)),
+    "kube-scheduler": Identity(user="system:kube-scheduler", groups=(_COMPONENTS,)),
+    "kwok": Identity(user="kwok", groups=(_COMPONENTS,)),
+    "training-operator": _service_account("kubeflow", "training-operator", _COMPONENTS),
+    CONTROLLER: _service_account(SYSTEM_NAMESPACE, "queuer-controller"),
+    API: _service_account(SYSTEM_NAMESPACE, "queuer-api"),
+    **{tenant: Identity(user=tenant) for tenant in TENANT_NAMESPACES},
+}
+
+
+def write_tokens(path: Path, *, new_token: Callable[[], str] = lambda: secrets.token_hex(16)) -> None:
+    """Write the API server's token file: known tokens stay, identities without one get one."""
+    known = read_tokens(path) if path.exists() else {}
+    path.touch(mode=0o600)
+    with path.open("w", newline="") as handle:
+        writer = csv.writer(handle)
+        for name, identity in IDENTITIES.items():
+            writer.writerow([known.get(name) or new_token(), identity.user, name, ",".join(identity.groups)])
+
+
+def read_tokens(path: Path) -> dict[str, str]:
+    """Identity name → token, from the API server's token file."""
+    with path.open(newline="") as handle:
+        return {row[2]: row[0] for row in csv.reader(handle)}
+
+
+def token_of(path: Path, identity: str) -> str:
+    """The token of one identity. Raises `NotFound` for an unknown name."""
+    tokens = read_tokens(path)
+    if identity not in tokens:
+        raise NotFound(f"there is no identity {identity!r}", hint=f"known are {', '.join(tokens)}")
+    return tokens[identity]
+
+
+def write_kubeconfigs(directory: Path, *, tokens: Path, server: str, ca_file: Path) -> None:
+    """Write one kubeconfig per identity into `directory`, named after it."""
+    directory.mkdir(exist_ok=True)
+    for name, token in read_tokens(tokens).items():
+        context = {"cluster": "queuer-local", "user": name}
+        if name in TENANT_NAMESPACES:
+            context["namespace"] = TENANT_NAMESPACES[name]
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [
+                {"name": "queuer-local", "cluster": {"server": server, "certificate-authority": str(ca_file)}}
+            ],
+            "users": [{"name": name, "user": {"token": token}}],
+            "contexts": [{"name": "queuer-local", "context": context}],
+            "current-context": "queuer-local",
+        }
+        path = directory / name
+        path.touch(mode=0o600)
+        path.write_text(yaml.safe_dump(document, sort_keys=False))

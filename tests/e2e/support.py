@@ -1,0 +1,134 @@
+"""What end-to-end tests share: kubectl under an identity, waiting for a condition, manifests of ordinary jobs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from queuer.local.cluster import Cluster
+
+T = TypeVar("T")
+
+QUEUE_LABEL = "queuer.dev/queue"
+
+
+class Refused(AssertionError):
+    """kubectl failed where the test expected it to succeed; the message is what the API server said."""
+
+
+def kubectl(cluster: Cluster, identity: str, *arguments: str, input: str | None = None, check: bool = True) -> str:
+    """Run kubectl as an identity. Returns stdout; with `check=False` stdout and stderr, whatever the outcome."""
+    command = [str(cluster.state.programs["kubectl"]), f"--kubeconfig={cluster.kubeconfig(identity)}", *arguments]
+    result = subprocess.run(command, input=input, capture_output=True, text=True, check=False, timeout=60)
+    if check and result.returncode:
+        raise Refused(f"kubectl {' '.join(arguments)} as {identity}: {result.stderr.strip()}")
+    return result.stdout if check else result.stdout + result.stderr
+
+
+def get(cluster: Cluster, *arguments: str, identity: str = "admin") -> Any:
+    """`kubectl get … -o json`, decoded."""
+    return json.loads(kubectl(cluster, identity, "get", *arguments, "-o", "json"))
+
+
+def create(cluster: Cluster, manifest: Mapping[str, Any], *, identity: str = "alice") -> Any:
+    """Create one object and return it as the API server stored it."""
+    return json.loads(kubectl(cluster, identity, "create", "-f", "-", "-o", "json", input=json.dumps(manifest)))
+
+
+def wait_until(
+    condition: Callable[[], T], *, timeout: float, describe: str | Callable[[], str], interval: float = 0.1
+) -> T:
+    """Ask until the answer is true and return it; after `timeout` seconds fail, saying what was waited for."""
+    deadline = time.monotonic() + timeout
+    while not (answer := condition()):
+        if time.monotonic() > deadline:
+            said = describe() if callable(describe) else describe
+            raise AssertionError(f"not within {timeout:.0f} s: {said} (last answer: {answer!r})")
+        time.sleep(interval)
+    return answer
+
+
+def job_manifest(
+    name: str,
+    *,
+    namespace: str,
+    queue: str | None = None,
+    pods: int = 1,
+    gpus: int = 1,
+    cpu: str = "1",
+    run_for: str | None = None,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    spec: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """A batch/v1 Job of `pods` equal pods that run together. `run_for` (e.g. "2s") makes kwok finish them."""
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": _metadata(name, namespace, queue, labels, annotations),
+        "spec": {
+            "parallelism": pods,
+            "completions": pods,
+            "backoffLimit": 0,
+            "template": _template("main", gpus=gpus, cpu=cpu, run_for=run_for, restart="Never"),
+            **(spec or {}),
+        },
+    }
+
+
+def pytorchjob_manifest(
+    name: str,
+    *,
+    namespace: str,
+    queue: str | None = None,
+    workers: int = 3,
+    gpus: int = 1,
+    cpu: str = "1",
+    run_for: str | None = None,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """A kubeflow.org/v1 PyTorchJob of one master and `workers` workers."""
+
+    def replica(count: int) -> dict[str, Any]:
+        template = _template("pytorch", gpus=gpus, cpu=cpu, run_for=run_for, restart=None)
+        return {"replicas": count, "restartPolicy": "Never", "template": template}
+
+    replicas = {"Master": replica(1)} | ({"Worker": replica(workers)} if workers else {})
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": _metadata(name, namespace, queue, labels, annotations),
+        "spec": {"runPolicy": {"cleanPodPolicy": "None"}, "pytorchReplicaSpecs": replicas},
+    }
+
+
+def _metadata(
+    name: str,
+    namespace: str,
+    queue: str | None,
+    labels: Mapping[str, str] | None,
+    annotations: Mapping[str, str] | None,
+) -> dict[str, Any]:
+    queue_label = {QUEUE_LABEL: queue} if queue else {}
+    return {
+        "name": name,
+        "namespace": namespace,
+        "labels": {**queue_label, **(labels or {})},
+        "annotations": dict(annotations or {}),
+    }
+
+
+def _template(container: str, *, gpus: int, cpu: str, run_for: str | None, restart: str | None) -> dict[str, Any]:
+    resources = {"cpu": cpu, "memory": "1Gi"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
+    spec: dict[str, Any] = {
+        "containers": [
+            {"name": container, "image": "training:1", "resources": {"requests": resources, "limits": resources}}
+        ]
+    }
+    if restart:
+        spec["restartPolicy"] = restart
+    return {"metadata": {"annotations": {"sim/run-for": run_for} if run_for else {}}, "spec": spec}
