@@ -7,7 +7,7 @@ resource fit is decided in `queuer.solver` against the live use of each node.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -125,7 +125,7 @@ class SchedulingTerms:
     `affinity`: required node affinity as an OR of terms, each an AND of requirements; None = no node affinity.
     """
 
-    node_selector: Mapping[str, str] = NO_LABELS
+    node_selector: Mapping[str, str] = field(default_factory=lambda: NO_LABELS)
     tolerations: tuple[Toleration, ...] = ()
     affinity: tuple[tuple[Requirement, ...], ...] | None = None
 
@@ -138,7 +138,7 @@ class Flavor:
     """
 
     name: str
-    node_labels: Mapping[str, str] = NO_LABELS
+    node_labels: Mapping[str, str] = field(default_factory=lambda: NO_LABELS)
     tolerations: tuple[Toleration, ...] = ()
 
     def matches(self, node: Node) -> bool:

@@ -23,7 +23,7 @@ class NodeState:
     """A node and what all pods bound to it request together, ours and others', terminating ones included."""
 
     node: Node
-    used: Resources = NOTHING
+    used: Resources = field(default_factory=lambda: NOTHING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
