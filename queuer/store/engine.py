@@ -1,0 +1,133 @@
+"""How to reach PostgreSQL: one URL form, one way to make an engine, one floor version.
+
+Sessions carry timeouts, so that neither a lock nor a forgotten transaction can stop a decision for long.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+from sqlalchemy import event, exc
+from sqlalchemy.engine import make_url
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from queuer.domain.errors import FieldProblem, InvalidInput, Unavailable
+
+OLDEST_MAJOR = 15
+_SCHEME = re.compile(r"^postgres(ql)?(\+\w+)?://")
+_SESSION = {
+    "lock_timeout": "2s",
+    "statement_timeout": "15s",
+    "idle_in_transaction_session_timeout": "30s",
+    "timezone": "UTC",
+}
+
+
+class DatabaseUnavailable(Unavailable):
+    """PostgreSQL does not answer, or the connection broke in the middle."""
+
+    code = "database_unavailable"
+
+
+class PostgresTooOld(Unavailable):
+    """The server is older than what the schema needs."""
+
+    code = "postgres_too_old"
+
+
+def normalise_url(text: str) -> str:
+    """`postgres://`, `postgresql://` and other drivers' forms as `postgresql+psycopg://`. Raises InvalidInput."""
+    if not _SCHEME.match(text.strip()):
+        raise InvalidInput(
+            FieldProblem(
+                field="QUEUER_DATABASE_URL",
+                message="not a PostgreSQL URL",
+                hint="write postgresql://user:password@host:5432/database",
+            )
+        )
+    return _SCHEME.sub("postgresql+psycopg://", text.strip(), count=1)
+
+
+def conninfo(url: str) -> str:
+    """The libpq form of a database URL."""
+    return _SCHEME.sub("postgresql://", normalise_url(url), count=1)
+
+
+def session_options(**overrides: str) -> str:
+    """libpq `options` that set the session's timeouts; `overrides` by setting name."""
+    return " ".join(f"-c {name}={value}" for name, value in (_SESSION | overrides).items())
+
+
+def make_engine(
+    url: str, *, name: str, pool_size: int = 5, settings: Mapping[str, str] | None = None
+) -> AsyncEngine:
+    """An engine whose sessions are called `name` in pg_stat_activity. `settings`: session settings over the defaults.
+
+    The first connection refuses a server older than OLDEST_MAJOR.
+    """
+    engine = create_async_engine(
+        make_url(normalise_url(url)),
+        pool_size=pool_size,
+        max_overflow=pool_size,
+        pool_timeout=10,
+        pool_pre_ping=True,
+        json_serializer=to_json,
+        json_deserializer=msgspec.json.decode,
+        connect_args={
+            "application_name": name,
+            "connect_timeout": 5,
+            "options": session_options(**(settings or {})),
+            "keepalives_idle": 5,
+            "keepalives_interval": 2,
+            "keepalives_count": 3,
+        },
+    )
+    event.listen(engine.sync_engine, "connect", _refuse_old)
+    return engine
+
+
+def to_json(value: Any) -> str:
+    """JSON text of plain values, mappings and dataclasses of the domain."""
+    return msgspec.json.encode(value, enc_hook=plain).decode()
+
+
+def plain(value: Any) -> Any:
+    """Read-only mappings and sets as JSON knows them (an `enc_hook` of msgspec)."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, frozenset):
+        return sorted(value)
+    raise NotImplementedError(f"{type(value).__name__} has no JSON form")
+
+
+@asynccontextmanager
+async def begin(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+    """One transaction: committed at the end, rolled back by an exception. A broken connection is DatabaseUnavailable."""
+    try:
+        async with engine.begin() as connection:
+            yield connection
+    except (exc.OperationalError, exc.InterfaceError, exc.TimeoutError) as error:
+        raise _unavailable(error) from error
+
+
+def _unavailable(error: exc.SQLAlchemyError) -> DatabaseUnavailable:
+    origin = getattr(error, "orig", None) or error
+    lines = str(origin).strip().splitlines()
+    return DatabaseUnavailable(f"PostgreSQL: {lines[0] if lines else type(origin).__name__}")
+
+
+def _refuse_old(connection: Any, _record: object) -> None:
+    check_version(connection.driver_connection.info.server_version)
+
+
+def check_version(number: int) -> None:
+    """Raise PostgresTooOld unless `number` (libpq's form, 150018 = 15.18) is new enough."""
+    if number < OLDEST_MAJOR * 10_000:
+        raise PostgresTooOld(
+            f"PostgreSQL {number // 10_000} is too old, {OLDEST_MAJOR} or newer is needed",
+            hint="point QUEUER_DATABASE_URL to a newer server",
+        )

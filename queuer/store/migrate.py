@@ -1,0 +1,120 @@
+"""Brings a database to the schema this program was written for, and says when it is not there.
+
+The scripts are in `migrations/` at the top of the tree and travel in the wheel. Calls are synchronous: run them
+before the event loop or in a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import create_engine, exc
+from sqlalchemy.engine import Connection, Engine
+
+import queuer
+from queuer.domain.errors import QueuerError, Unavailable
+from queuer.store.engine import check_version, normalise_url
+
+
+class SchemaMismatch(QueuerError):
+    """The database is not at the revision that this program needs."""
+
+    code = "schema_mismatch"
+
+
+def scripts() -> Path:
+    """The folder of migration scripts: inside the installed package, else beside it in the source tree."""
+    package = Path(queuer.__file__).parent
+    for folder in (package / "_data" / "migrations", package.parent / "migrations"):
+        if (folder / "env.py").is_file():
+            return folder
+    raise Unavailable("the migration scripts are not installed", hint="install queuer from its wheel")
+
+
+def upgrade(url: str, revision: str = "head") -> None:
+    """Apply what is missing. Safe to call at once from several processes: one migrates, the others wait."""
+    _run(url, lambda config: command.upgrade(config, revision))
+
+
+def downgrade(url: str, revision: str) -> None:
+    """Go back to `revision` (`base` = an empty database). Data of what is dropped is lost."""
+    _run(url, lambda config: command.downgrade(config, revision))
+
+
+def current(url: str) -> str | None:
+    """The revision that the database is at; None for one that was never migrated."""
+    engine = _engine(url)
+    try:
+        with engine.connect() as connection:
+            return MigrationContext.configure(connection).get_current_revision()
+    except exc.OperationalError as error:
+        raise _unreachable(error) from error
+    finally:
+        engine.dispose()
+
+
+def head() -> str:
+    """The revision that this program needs."""
+    found = ScriptDirectory.from_config(_config()).get_current_head()
+    if found is None:
+        raise Unavailable("there is no migration script", hint=f"look into {scripts()}")
+    return found
+
+
+def check(url: str) -> None:
+    """Raise SchemaMismatch unless the database is at `head()`."""
+    at, needed = current(url), head()
+    if at == needed:
+        return
+    known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
+    if at is not None and at not in known:
+        raise SchemaMismatch(
+            f"the database is at schema {at}, which this version does not know; it needs {needed}",
+            hint="use the version of queuer that upgraded it, or a newer one",
+        )
+    raise SchemaMismatch(
+        f"the database is at schema {at or 'none'}, this version needs {needed}", hint="run `queuer db upgrade`"
+    )
+
+
+def _run(url: str, step: Callable[[Config], None]) -> None:
+    engine = _engine(url)
+    try:
+        with engine.connect() as connection:
+            check_version(_server_version(connection))
+            config = _config()
+            config.attributes["connection"] = connection
+            step(config)
+    except exc.OperationalError as error:
+        raise _unreachable(error) from error
+    finally:
+        engine.dispose()
+
+
+def _engine(url: str) -> Engine:
+    return create_engine(
+        normalise_url(url), connect_args={"application_name": "queuer-migrate", "connect_timeout": 5}
+    )
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(scripts()).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    return config
+
+
+def _server_version(connection: Connection) -> int:
+    version: int = connection.connection.driver_connection.info.server_version  # type: ignore[union-attr]
+    return version
+
+
+def _unreachable(error: exc.OperationalError) -> Unavailable:
+    return Unavailable(
+        f"PostgreSQL: {str(error.orig).strip().splitlines()[0]}", hint="check QUEUER_DATABASE_URL and the server"
+    )

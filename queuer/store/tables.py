@@ -1,0 +1,404 @@
+"""The schema, in one place. Migrations build the same thing; a test compares the two.
+
+Rules: no extension; states and tokens are text with a CHECK that lists the words; amounts are bigint base units;
+times are timestamptz; what grows has a retention rule (`queuer.store.retention`). Job facts that no query asks for
+are jsonb. `ledger` has no foreign key: the book outlives the jobs in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    DateTime,
+    Double,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+    Uuid,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+
+from queuer.domain.queue import ManagedBy, QueueState
+from queuer.domain.reasons import Token
+from queuer.domain.workload import State
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+    }
+)
+
+ENDED = (State.SUCCEEDED, State.FAILED)
+SOLVE_STATUSES = ("GREEDY", "OPTIMAL", "FEASIBLE", "FAILED")
+"""Words of `queuer.solver.problem.SolveStatus`; the store does not import the solver, a test compares them."""
+
+
+class EntryKind(StrEnum):
+    """What an outbox entry does to the job. `withdraw` takes back an admission that never reached it."""
+
+    ADMIT = "admit"
+    EVICT = "evict"
+    WITHDRAW = "withdraw"
+
+
+class Outcome(StrEnum):
+    """How an outbox entry ended: patched; object gone (404); stale (409); refused (422); no longer wanted."""
+
+    APPLIED = "applied"
+    GONE = "gone"
+    CONFLICT = "conflict"
+    INVALID = "invalid"
+    WITHDRAWN = "withdrawn"
+
+
+def _words(column: str, words: Iterable[str]) -> CheckConstraint:
+    listed = ", ".join(f"'{word}'" for word in words)
+    return CheckConstraint(f"{column} IN ({listed})", name=column)
+
+
+def _singleton() -> tuple[Column[Any], CheckConstraint]:
+    """The key of a table that holds exactly one row."""
+    return (
+        Column("id", SmallInteger, primary_key=True, autoincrement=False, server_default=text("1")),
+        CheckConstraint("id = 1", name="singleton"),
+    )
+
+
+def _at(name: str, *, nullable: bool = False) -> Column[Any]:
+    return Column(name, DateTime(timezone=True), nullable=nullable)
+
+
+def _stamped(name: str) -> Column[Any]:
+    return Column(name, DateTime(timezone=True), nullable=False, server_default=text("now()"))
+
+
+def _json(name: str, empty: str | None = "{}") -> Column[Any]:
+    """A jsonb column; `empty=None` makes it nullable (SQL NULL, never JSON null)."""
+    default = None if empty is None else text(f"'{empty}'::jsonb")
+    return Column(name, JSONB(none_as_null=True), nullable=empty is None, server_default=default)
+
+
+configuration = Table(
+    "configuration",
+    metadata,
+    *_singleton(),
+    Column("revision", BigInteger, nullable=False, server_default=text("0")),
+    comment="Revision of queues, flavors and topology together; its row lock orders all changesets.",
+)
+
+queue = Table(
+    "queue",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("parent_id", BigInteger, ForeignKey("queue.id"), index=True),
+    Column("path", Text, nullable=False, unique=True),
+    Column("weight", Double, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("policy", JSONB, nullable=False),
+    Column("namespaces", ARRAY(Text), nullable=False),
+    Column("managed_by", Text),
+    Column("revision", BigInteger, nullable=False),
+    _stamped("created_at"),
+    _words("state", QueueState),
+    _words("managed_by", ManagedBy),
+    CheckConstraint("weight > 0", name="weight"),
+    CheckConstraint("char_length(path) <= 63", name="path_length"),
+    CheckConstraint("(parent_id IS NULL) = (path = 'root')", name="one_root"),
+    CheckConstraint("managed_by IS NOT NULL OR path = 'root'", name="owned"),
+    comment="One row per queue. A root that nobody has written yet has no writer.",
+)
+
+queue_quota = Table(
+    "queue_quota",
+    metadata,
+    Column("queue_id", BigInteger, ForeignKey("queue.id", ondelete="CASCADE"), primary_key=True),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("flavor", Text),
+    Column("resource", Text, nullable=False),
+    Column("guaranteed", BigInteger),
+    Column("limit", BigInteger),
+    Column("lend", BigInteger),
+    CheckConstraint('guaranteed >= 0 AND "limit" >= 0 AND lend >= 0', name="not_negative"),
+    Index(
+        "uq_queue_quota_account",
+        "queue_id",
+        "flavor",
+        "resource",
+        unique=True,
+        postgresql_nulls_not_distinct=True,
+    ),
+    comment="Base units; NULL = not given. `position` keeps the order in which flavors are tried.",
+)
+
+flavor = Table(
+    "flavor",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("position", Integer, nullable=False),
+    Column("node_labels", JSONB, nullable=False),
+    Column("tolerations", JSONB, nullable=False),
+    Column("managed_by", Text, nullable=False),
+    Column("revision", BigInteger, nullable=False),
+    _words("managed_by", ManagedBy),
+    comment="A node belongs to the first that matches, by position, then name.",
+)
+
+topology = Table(
+    "topology",
+    metadata,
+    *_singleton(),
+    Column("levels", ARRAY(Text), nullable=False),
+    Column("managed_by", Text, nullable=False),
+    Column("revision", BigInteger, nullable=False),
+    _words("managed_by", ManagedBy),
+)
+
+changeset = Table(
+    "changeset",
+    metadata,
+    Column("revision", BigInteger, primary_key=True, autoincrement=False),
+    _stamped("at"),
+    Column("actor", Text, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("writer", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("changes", JSONB, nullable=False),
+    Column("reverts", BigInteger, ForeignKey("changeset.revision")),
+    _words("writer", ManagedBy),
+    comment="Applied changes of the configuration: each names an object with its form before and after.",
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    _stamped("at"),
+    Column("actor", Text, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("revision", BigInteger, ForeignKey("changeset.revision")),
+    _json("detail"),
+    comment="Who did what and why: changesets, overrides, repairs of the ledger. Append only.",
+)
+
+workload = Table(
+    "workload",
+    metadata,
+    Column("uid", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("namespace", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("queue", Text, nullable=False),
+    Column("user_name", Text, nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("preemptible", Boolean, nullable=False),
+    _at("submitted"),
+    Column("required", Text),
+    Column("preferred", Text),
+    Column("max_runtime", Double),
+    Column("estimate", Double),
+    Column("hold", Boolean, nullable=False),
+    Column("pod_sets", JSONB, nullable=False),
+    Column("template", JSONB, nullable=False),
+    Column("resource_version", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("attempt", Integer, nullable=False, server_default=text("1")),
+    Column("admission_id", Uuid),
+    Column("token", Text),
+    _json("explanation", None),
+    _at("reason_since", nullable=True),
+    _at("admitted_at", nullable=True),
+    _at("landed_at", nullable=True),
+    _at("finished_at", nullable=True),
+    _at("deleted_at", nullable=True),
+    _json("avoid"),
+    Column("first", Boolean, nullable=False, server_default=text("false")),
+    _words("state", State),
+    _words("token", Token),
+    CheckConstraint("attempt > 0", name="attempt"),
+    CheckConstraint(
+        "(admission_id IS NULL) OR state NOT IN ('Queued', 'Held')", name="waiting_is_not_admitted"
+    ),
+    CheckConstraint("(finished_at IS NOT NULL) = (state IN ('Succeeded', 'Failed'))", name="finished_at"),
+    Index(
+        "ix_workload_live",
+        "queue",
+        "submitted",
+        postgresql_where=text("state NOT IN ('Succeeded', 'Failed') AND deleted_at IS NULL"),
+    ),
+    Index("ix_workload_submitted", "submitted", "uid"),
+    Index("ix_workload_reference", "namespace", "kind", "name", "submitted"),
+    Index(
+        "ix_workload_ended",
+        text("coalesce(deleted_at, finished_at)"),
+        postgresql_where=text("state IN ('Succeeded', 'Failed') OR deleted_at IS NOT NULL"),
+    ),
+    comment="One row per job seen, by the job's uid. `deleted_at`: the job object is gone.",
+)
+
+admission = Table(
+    "admission",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("uid", Text, ForeignKey("workload.uid", ondelete="CASCADE"), nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("cycle", BigInteger, nullable=False),
+    Column("wave", Integer, nullable=False),
+    Column("assignments", JSONB, nullable=False),
+    Column("domains", JSONB, nullable=False),
+    _at("at"),
+    _at("landed_at", nullable=True),
+    _at("ended_at", nullable=True),
+    Column("end_cause", Text),
+    Index("uq_admission_attempt", "uid", "attempt", unique=True),
+    Index("uq_admission_open", "uid", unique=True, postgresql_where=text("ended_at IS NULL")),
+    comment="A workload is admitted once per attempt. `ended_at`: finished, or back in its queue.",
+)
+
+ledger = Table(
+    "ledger",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("uid", Text, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("queue", Text, nullable=False),
+    Column("pod_set", Text, nullable=False),
+    Column("flavor", Text, nullable=False),
+    Column("count", Integer, nullable=False),
+    Column("amounts", JSONB, nullable=False),
+    _at("opened"),
+    _at("closed", nullable=True),
+    CheckConstraint("count > 0", name="count"),
+    CheckConstraint("closed >= opened", name="interval"),
+    CheckConstraint("jsonb_typeof(amounts) = 'object'", name="amounts"),
+    Index("uq_ledger_open", "uid", "pod_set", unique=True, postgresql_where=text("closed IS NULL")),
+    Index("ix_ledger_uid", "uid"),
+    Index("ix_ledger_closed", "closed", postgresql_where=text("closed IS NOT NULL")),
+    comment="Who holds what from when to when, base units of all pods together. Usage = sum of open rows.",
+)
+
+outbox = Table(
+    "outbox",
+    metadata,
+    Column("seq", BigInteger, Identity(always=True), primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("uid", Text, ForeignKey("workload.uid", ondelete="CASCADE"), nullable=False, index=True),
+    Column("admission_id", Uuid, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("cycle", BigInteger),
+    Column("wave", Integer, nullable=False),
+    Column("patch", JSONB, nullable=False),
+    _stamped("at"),
+    _at("done_at", nullable=True),
+    Column("outcome", Text),
+    Column("resource_version", Text),
+    Column("message", Text),
+    _words("kind", EntryKind),
+    _words("outcome", Outcome),
+    CheckConstraint("(done_at IS NULL) = (outcome IS NULL)", name="done"),
+    Index("uq_outbox_effect", "admission_id", "kind", unique=True, postgresql_where=text("done_at IS NULL")),
+    Index("ix_outbox_undone", "seq", postgresql_where=text("done_at IS NULL")),
+    Index("ix_outbox_done", "done_at", postgresql_where=text("done_at IS NOT NULL")),
+    comment="What is committed and must reach the API server. An admission has one open effect of a kind.",
+)
+
+bond = Table(
+    "bond",
+    metadata,
+    Column("uid", Text, ForeignKey("workload.uid", ondelete="CASCADE"), primary_key=True),
+    Column("assignments", JSONB, nullable=False),
+    Column("victims", ARRAY(Text), nullable=False),
+    _at("deadline"),
+    comment="Place and quota held for a gang while its victims leave.",
+)
+
+reservation = Table(
+    "reservation",
+    metadata,
+    Column("uid", Text, ForeignKey("workload.uid", ondelete="CASCADE"), primary_key=True),
+    Column("assignments", JSONB, nullable=False),
+    _at("start"),
+    _at("expires"),
+    comment="Capacity held from `start` for a gang that is blocked by capacity alone.",
+)
+
+cycle = Table(
+    "cycle",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("epoch", BigInteger, nullable=False),
+    _at("started_at"),
+    _at("finished_at"),
+    Column("trigger", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("admitted", Integer, nullable=False),
+    Column("evicted", Integer, nullable=False),
+    Column("waiting", Integer, nullable=False),
+    _json("stats"),
+    _json("capacity"),
+    _words("status", SOLVE_STATUSES),
+    Index("ix_cycle_started_at", "started_at"),
+    comment="One row per committed decision. `capacity`: {flavor: {resource: allocatable}}, base units.",
+)
+
+event = Table(
+    "event",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    _at("at"),
+    Column("type", Text, nullable=False),
+    Column("uid", Text),
+    Column("queue", Text),
+    _json("data"),
+    Index("ix_event_uid", "uid", "id", postgresql_where=text("uid IS NOT NULL")),
+    Index("ix_event_at", "at"),
+    comment="What happened. Ids rise in commit order, so a reader may resume after the last it has seen.",
+)
+
+reason_transition = Table(
+    "reason_transition",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("uid", Text, ForeignKey("workload.uid", ondelete="CASCADE"), nullable=False),
+    _at("at"),
+    Column("from_token", Text),
+    Column("token", Text),
+    Column("text", Text, nullable=False),
+    Column("params", JSONB, nullable=False),
+    Column("cycle", BigInteger),
+    _words("from_token", Token),
+    _words("token", Token),
+    Index("ix_reason_transition_uid", "uid", "id"),
+    Index("ix_reason_transition_at", "at"),
+    comment="Each change of a workload's primary reason. `token` NULL: it stopped waiting.",
+)
+
+leader = Table(
+    "leader",
+    metadata,
+    *_singleton(),
+    Column("epoch", BigInteger, nullable=False, server_default=text("0")),
+    Column("holder", Text, nullable=False, server_default=text("''")),
+    _at("since", nullable=True),
+    comment="The epoch that every write of a controller must carry.",
+)
