@@ -53,7 +53,9 @@ class DatabaseServer:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--database", choices=("auto", "testcontainers"), default="auto", help="where PostgreSQL comes from")
+    parser.addoption(
+        "--database", choices=("auto", "testcontainers"), default="auto", help="where PostgreSQL comes from"
+    )
 
 
 @pytest.fixture(scope="session")
@@ -87,7 +89,11 @@ def _provider(name: str) -> AbstractContextManager[str]:
 
 @contextmanager
 def _given() -> Iterator[str]:
-    yield make_url(os.environ["QUEUER_DATABASE_URL"]).set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
+    yield (
+        make_url(os.environ["QUEUER_DATABASE_URL"])
+        .set(drivername="postgresql+psycopg")
+        .render_as_string(hide_password=False)
+    )
 
 
 @contextmanager

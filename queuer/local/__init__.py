@@ -1,1 +1,1 @@
-"""A whole cluster on this machine: real Kubernetes parts as processes, PostgreSQL, Queuer; only kubelets are kwok's."""
+"""A whole cluster on this machine: real Kubernetes parts, PostgreSQL and Queuer as processes; kwok plays kubelets."""

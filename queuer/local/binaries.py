@@ -1,7 +1,7 @@
 """Builds the programs of the local control plane from pinned Go modules, once per content.
 
-Each tool is a module of its own (their dependency versions must not mix) and gets a directory named after the hash
-of everything that goes into it, so that a change to one rebuilds one, and nothing half-built is ever found.
+Each tool is a module of its own (their dependency versions must not mix) and gets a directory named after the
+hash of everything that goes into it, so that a change to one rebuilds one, and nothing half-built is ever found.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class BuildFailed(Unavailable):
 class Tool:
     """One Go module under tools/control-plane and the programs that it gives.
 
-    `version_of` is the required module whose version is stamped into the programs through `stamp` (link-time
-    variables). `package` is what is built; None = all tools that the module names. `crds` is a file inside the
-    module `version_of` that is kept beside the programs.
+    `version_of` is the required module whose version is stamped into the programs, in the packages `stamp`.
+    `package` is what is built; None = all tools that the module names. `crds` is a file inside the module
+    `version_of` that is kept beside the programs.
     """
 
     name: str
@@ -58,7 +58,12 @@ TOOLS = (
         version_of="k8s.io/kubernetes",
         stamp=("k8s.io/component-base/version", "k8s.io/client-go/pkg/version"),
     ),
-    Tool(name="etcd", programs=("etcd",), version_of="go.etcd.io/etcd/server/v3", package="go.etcd.io/etcd/server/v3"),
+    Tool(
+        name="etcd",
+        programs=("etcd",),
+        version_of="go.etcd.io/etcd/server/v3",
+        package="go.etcd.io/etcd/server/v3",
+    ),
     Tool(
         name="kwok",
         programs=("kwok",),
@@ -116,7 +121,9 @@ def _place(home: Path, tool: Tool) -> Path:
     digest = hashlib.sha256()
     for path in sorted(p for p in source.iterdir() if p.name in ("go.mod", "go.sum") or p.suffix == ".go"):
         digest.update(f"{path.name}\0".encode() + path.read_bytes())
-    digest.update(repr((tool, _build_command(tool, Path("bin")), platform.system(), platform.machine())).encode())
+    digest.update(
+        repr((tool, _build_command(tool, Path("bin")), platform.system(), platform.machine())).encode()
+    )
     return home / f"{tool.name}-{digest.hexdigest()[:16]}"
 
 
@@ -125,9 +132,11 @@ def _source(tool: Tool) -> Path:
 
 
 def _version(tool: Tool) -> str:
-    match = re.search(rf"^\s*(?:require )?{re.escape(tool.version_of)} (v\S+)", (_source(tool) / "go.mod").read_text(), re.M)
+    module = _source(tool) / "go.mod"
+    pattern = rf"^\s*(?:require )?{re.escape(tool.version_of)} (v\S+)"
+    match = re.search(pattern, module.read_text(), re.MULTILINE)
     if match is None:
-        raise BuildFailed(f"{_source(tool) / 'go.mod'} does not require {tool.version_of}")
+        raise BuildFailed(f"{module} does not require {tool.version_of}")
     return match.group(1)
 
 
@@ -159,7 +168,9 @@ def _check_go() -> None:
             env=os.environ | {"GOTOOLCHAIN": "local"},  # the Go that is here, not one that it would download
         )  # fmt: skip
     except FileNotFoundError:
-        raise BuildFailed("Go is needed to build the local control plane, and there is none", hint=_GO_HINT) from None
+        raise BuildFailed(
+            "Go is needed to build the local control plane; there is none", hint=_GO_HINT
+        ) from None
     except subprocess.CalledProcessError as error:
         raise BuildFailed(f"`go env` failed: {error.stderr.strip()}", hint=_GO_HINT) from error
     found = tuple(int(part) for part in re.findall(r"\d+", result.stdout)[:2])
@@ -180,7 +191,7 @@ def _locked(path: Path, reporter: Reporter) -> Iterator[None]:
 
 
 def _build(home: Path, tool: Tool, reporter: Reporter) -> None:
-    """Build into a temporary directory beside the final one, and rename: whoever sees the final one sees it whole."""
+    """Build into a temporary directory beside the final one, then rename: what is found is whole."""
     with tempfile.TemporaryDirectory(prefix=f".{tool.name}-", dir=home) as temporary:
         stage = Path(temporary) / "stage"
         (stage / "bin").mkdir(parents=True)
@@ -200,7 +211,7 @@ def _build(home: Path, tool: Tool, reporter: Reporter) -> None:
 def _go(
     tool: Tool, command: Sequence[str], *, bin_directory: Path | None = None, each_line: Advance | None = None
 ) -> list[str]:
-    """Run a go command in the tool's module; returns its stdout lines and calls `each_line` for each line it writes."""
+    """Run a go command in the tool's module and return its stdout lines; `each_line` is called per stderr line."""
     environment = os.environ | {"CGO_ENABLED": "0", "GOWORK": "off"}
     if bin_directory is not None:
         environment["GOBIN"] = str(bin_directory)

@@ -1,7 +1,8 @@
 """What Queuer needs inside a cluster: CRDs, rights, policies; on a local one also namespaces and tenants.
 
-Everything is applied server-side, so that doing it again changes nothing. A policy takes effect some seconds after
-it is applied, because the API server must have learnt the schemas that it names: that is waited for by its effect.
+Everything is applied server-side, so that doing it again changes nothing. A policy takes effect some seconds
+after it is applied, because the API server must have learnt the schemas that it names: that is waited for by its
+effect.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import re
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -102,15 +104,17 @@ def wait_served(kubectl: Kubectl, path: str) -> None:
 
 
 def wait_policies(kubectl: Kubectl, *, where: str) -> None:
-    """Wait until a new job of each kind that our policies suspend comes back suspended (a dry run: nothing is kept)."""
+    """Wait until a new job of each kind that our policies suspend comes back suspended, in a dry run."""
     suspended = _suspended_kinds()
     for resource, job in (("jobs", _probe_job(where)), ("pytorchjobs", _probe_pytorchjob(where))):
         if resource in suspended:
-            _wait(lambda job=job: _is_suspended(kubectl, job), f"the policy that suspends {resource} has no effect")
+            _wait(partial(_is_suspended, kubectl, job), f"the policy that suspends {resource} has no effect")
 
 
 def _suspended_kinds() -> set[str]:
-    documents = [d for path in manifests("deploy/policies") for d in yaml.safe_load_all(path.read_text()) if d]
+    documents = [
+        d for path in manifests("deploy/policies") for d in yaml.safe_load_all(path.read_text()) if d
+    ]
     return {
         resource
         for document in documents
@@ -139,7 +143,8 @@ def _probe_job(where: str) -> dict[str, Any]:
 
 
 def _probe_pytorchjob(where: str) -> dict[str, Any]:
-    replica = {"replicas": 1, "restartPolicy": "Never", "template": {"spec": {"containers": [_container("pytorch")]}}}
+    template = {"spec": {"containers": [_container("pytorch")]}}
+    replica = {"replicas": 1, "restartPolicy": "Never", "template": template}
     return {
         "apiVersion": "kubeflow.org/v1",
         "kind": "PyTorchJob",

@@ -66,7 +66,9 @@ class Cluster:
         try:
             content = (directory / "state.json").read_bytes()
         except FileNotFoundError:
-            raise NotFound(f"there is no local cluster in {directory}", hint="`queuer local up` makes one") from None
+            raise NotFound(
+                f"there is no local cluster in {directory}", hint="`queuer local up` makes one"
+            ) from None
         state = msgspec.json.decode(content, type=State, dec_hook=lambda kind, value: kind(value))
         return cls(dir=directory, state=state, processes=ProcessTable(directory))
 

@@ -1,4 +1,4 @@
-"""The Kubernetes parts of a local cluster: which programs run with which flags, and how to tell that they are ready.
+"""The Kubernetes parts of a local cluster: programs, their flags, and how to tell that they are ready.
 
 Everything listens on loopback. Only the kubelets are not real: kwok plays them, from stages in
 `tools/control-plane/config/kwok.yaml`.
@@ -119,13 +119,13 @@ def _api_server(layout: Layout, binaries: Binaries) -> Command:
         str(binaries["kube-apiserver"]), f"--etcd-servers=http://127.0.0.1:{layout.ports[ETCD]}",
         "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", f"--secure-port={layout.ports[API_SERVER]}",
         f"--cert-dir={layout.certificates}", f"--token-auth-file={layout.tokens}", "--authorization-mode=RBAC",
-        "--service-cluster-ip-range=10.0.0.0/24", "--endpoint-reconciler-type=none",
+        "--service-cluster-ip-range=10.0.0.0/24", "--endpoint-reconciler-type=none", "--event-ttl=10m",
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-signing-key-file={signing_key}", f"--service-account-key-file={signing_key}",
-        # ServiceAccount wants accounts that no controller makes here; TaintNodesByCondition taints every new node,
-        # and only the node lifecycle controller would lift the taint.
+        # ServiceAccount wants accounts that no controller makes here; TaintNodesByCondition taints every new
+        # node, and only the node lifecycle controller would lift the taint.
         "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
-        "--max-requests-inflight=2000", "--max-mutating-requests-inflight=1000", "--event-ttl=10m",
+        "--max-requests-inflight=2000", "--max-mutating-requests-inflight=1000",
     ]  # fmt: skip
     ready = answers(f"{layout.api_url}/readyz", token=token_of(layout.tokens, ADMIN))
     return Command(name=API_SERVER, arguments=arguments, ready=ready)
@@ -140,7 +140,9 @@ def _controller_manager(layout: Layout, binaries: Binaries) -> Command:
         f"--controllers={','.join(_CONTROLLERS)}", "--concurrent-job-syncs=20", "--concurrent-gc-syncs=10",
         "--kube-api-qps=5000", "--kube-api-burst=10000",
     ]  # fmt: skip
-    return Command(name=CONTROLLER_MANAGER, arguments=arguments, ready=answers(f"https://127.0.0.1:{port}/healthz"))
+    return Command(
+        name=CONTROLLER_MANAGER, arguments=arguments, ready=answers(f"https://127.0.0.1:{port}/healthz")
+    )
 
 
 def _scheduler(layout: Layout, binaries: Binaries) -> Command:
@@ -171,4 +173,6 @@ def _training_operator(layout: Layout, binaries: Binaries) -> Command:
         str(binaries["training-operator"]), f"--kubeconfig={layout.kubeconfigs / TRAINING_OPERATOR}",
         f"--health-probe-bind-address=127.0.0.1:{port}",
     ]  # fmt: skip
-    return Command(name=TRAINING_OPERATOR, arguments=arguments, ready=answers(f"http://127.0.0.1:{port}/readyz"))
+    return Command(
+        name=TRAINING_OPERATOR, arguments=arguments, ready=answers(f"http://127.0.0.1:{port}/readyz")
+    )

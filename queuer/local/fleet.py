@@ -39,12 +39,14 @@ class Fleet:
                 FieldProblem(field="--racks", message=f"{self.racks} racks cannot fill {self.blocks} blocks")
             )
         if not problems and self.nodes < self.racks:
-            problems.append(FieldProblem(field="--nodes", message=f"{self.nodes} nodes cannot fill {self.racks} racks"))
+            problems.append(
+                FieldProblem(field="--nodes", message=f"{self.nodes} nodes cannot fill {self.racks} racks")
+            )
         if problems:
             raise InvalidInput(*problems)
 
     def manifests(self) -> list[dict[str, Any]]:
-        """Node objects `node-001…`, racks `r01…`, blocks `b1…`; neighbours in number are neighbours in topology."""
+        """Node objects `node-001…`, racks `r01…`, blocks `b1…`; neighbours by number are so by topology."""
         return [self._node(number) for number in range(self.nodes)]
 
     def _node(self, number: int) -> dict[str, Any]:
@@ -71,7 +73,7 @@ class Fleet:
 
 
 def create_nodes(fleet: Fleet, client: httpx2.Client) -> None:
-    """Create the nodes that are not there yet and wait until all are Ready. `client` speaks to the API server as admin."""
+    """Create the nodes that are not there yet and wait until all are Ready. `client` is an admin's."""
     with ThreadPoolExecutor(_PARALLEL_REQUESTS) as pool:
         for response in pool.map(lambda node: client.post("/api/v1/nodes", json=node), fleet.manifests()):
             if response.status_code not in (httpx2.codes.CREATED, httpx2.codes.CONFLICT):

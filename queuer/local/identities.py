@@ -1,7 +1,7 @@
 """Who may talk to the local API server: one static token and one kubeconfig per identity.
 
-Separate identities make RBAC, admission policies and the API's fair queueing see who is who, as in a real cluster.
-Queuer's own are ordinary service accounts with the rights of `deploy/rbac.yaml` and nothing more.
+Separate identities make RBAC, admission policies and the API's fair queueing see who is who, as in a real
+cluster. Queuer's own are ordinary service accounts with the rights of `deploy/rbac.yaml` and nothing more.
 """
 
 from __future__ import annotations

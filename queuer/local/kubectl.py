@@ -29,7 +29,9 @@ class Kubectl:
         command = [str(self.program), f"--kubeconfig={self.kubeconfig}", *arguments]
         result = subprocess.run(command, input=input, capture_output=True, text=True, check=False)
         if result.returncode:
-            raise KubectlError(f"kubectl {' '.join(arguments[:3])}: {result.stderr.strip() or result.stdout.strip()}")
+            raise KubectlError(
+                f"kubectl {' '.join(arguments[:3])}: {result.stderr.strip() or result.stdout.strip()}"
+            )
         return result.stdout
 
     def apply(self, *, files: list[Path], documents: list[dict[str, Any]] | None = None) -> None:
@@ -40,7 +42,14 @@ class Kubectl:
             arguments.append("--filename=-")
             text = json.dumps({"apiVersion": "v1", "kind": "List", "items": documents})
         if arguments:
-            self.run("apply", "--server-side", "--force-conflicts", "--field-manager=queuer", *arguments, input=text)
+            self.run(
+                "apply",
+                "--server-side",
+                "--force-conflicts",
+                "--field-manager=queuer",
+                *arguments,
+                input=text,
+            )
 
     def get(self, path: str) -> Any:
         """GET a raw API path, decoded."""

@@ -1,7 +1,7 @@
 """Starts, watches and stops the processes of a local cluster, across several runs of the program.
 
-What was started is written to `pid/NAME.json` and removed when it is stopped on purpose. So a file whose process is
-gone means a crash. A PID alone can be recycled: the process's start time is compared too.
+What was started is written to `pid/NAME.json`, which is removed when it is stopped on purpose. So a file whose
+process is gone means a crash. A PID alone can be recycled: the process's start time is compared too.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ class ProcessTable:
     def __init__(self, directory: Path) -> None:
         self._pids = directory / "pid"
         self._logs = directory / "log"
-        self._children: dict[str, subprocess.Popen[bytes]] = {}  # kept so that our own dead children are reaped
+        self._children: dict[
+            str, subprocess.Popen[bytes]
+        ] = {}  # kept so that our own dead children are reaped
 
     def start(self, command: Command) -> None:
         """Start it in a session of its own, unless it runs. The log is appended to."""
@@ -91,7 +93,7 @@ class ProcessTable:
             time.sleep(_POLL_SECONDS)
 
     def stop(self, name: str, *, timeout: float = STOP_SECONDS) -> bool:
-        """SIGTERM, then SIGKILL when it is late; True when it had to be killed. Stopping what is down is no error."""
+        """SIGTERM, then SIGKILL when it is late; True when it had to be killed. No error when it is down."""
         process = self._process(name)
         killed = False
         if process is not None:

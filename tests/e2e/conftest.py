@@ -42,7 +42,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def namespace(cluster: Cluster) -> Iterator[str]:
     """A new namespace that opted in, in which tenant `alice` may edit; deleted after the test, not waited for."""
     name = f"test-{uuid4().hex[:8]}"
-    objects = {"apiVersion": "v1", "kind": "List", "items": [namespace_manifest(name), tenant_binding("alice", name)]}
+    objects = {
+        "apiVersion": "v1",
+        "kind": "List",
+        "items": [namespace_manifest(name), tenant_binding("alice", name)],
+    }
     kubectl(cluster, "admin", "create", "-f", "-", input=json.dumps(objects))
     yield name
     kubectl(cluster, "admin", "delete", "namespace", name, "--wait=false")

@@ -19,9 +19,15 @@ class Refused(AssertionError):
     """kubectl failed where the test expected it to succeed; the message is what the API server said."""
 
 
-def kubectl(cluster: Cluster, identity: str, *arguments: str, input: str | None = None, check: bool = True) -> str:
+def kubectl(
+    cluster: Cluster, identity: str, *arguments: str, input: str | None = None, check: bool = True
+) -> str:
     """Run kubectl as an identity. Returns stdout; with `check=False` stdout and stderr, whatever the outcome."""
-    command = [str(cluster.state.programs["kubectl"]), f"--kubeconfig={cluster.kubeconfig(identity)}", *arguments]
+    command = [
+        str(cluster.state.programs["kubectl"]),
+        f"--kubeconfig={cluster.kubeconfig(identity)}",
+        *arguments,
+    ]
     result = subprocess.run(command, input=input, capture_output=True, text=True, check=False, timeout=60)
     if check and result.returncode:
         raise Refused(f"kubectl {' '.join(arguments)} as {identity}: {result.stderr.strip()}")
@@ -35,7 +41,9 @@ def get(cluster: Cluster, *arguments: str, identity: str = "admin") -> Any:
 
 def create(cluster: Cluster, manifest: Mapping[str, Any], *, identity: str = "alice") -> Any:
     """Create one object and return it as the API server stored it."""
-    return json.loads(kubectl(cluster, identity, "create", "-f", "-", "-o", "json", input=json.dumps(manifest)))
+    return json.loads(
+        kubectl(cluster, identity, "create", "-f", "-", "-o", "json", input=json.dumps(manifest))
+    )
 
 
 def wait_until(
@@ -122,11 +130,17 @@ def _metadata(
     }
 
 
-def _template(container: str, *, gpus: int, cpu: str, run_for: str | None, restart: str | None) -> dict[str, Any]:
+def _template(
+    container: str, *, gpus: int, cpu: str, run_for: str | None, restart: str | None
+) -> dict[str, Any]:
     resources = {"cpu": cpu, "memory": "1Gi"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
     spec: dict[str, Any] = {
         "containers": [
-            {"name": container, "image": "training:1", "resources": {"requests": resources, "limits": resources}}
+            {
+                "name": container,
+                "image": "training:1",
+                "resources": {"requests": resources, "limits": resources},
+            }
         ]
     }
     if restart:
