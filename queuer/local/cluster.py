@@ -31,7 +31,7 @@ ALL_PARTS = (POSTGRES, *KUBERNETES_PARTS, *QUEUER_PARTS)
 class State(msgspec.Struct, frozen=True, kw_only=True):
     """What is kept in `state.json`: all that cannot be found out again.
 
-    `kubeconfig` and `database_url` are those of an existing cluster and database, "" where this cluster has its own.
+    `kubeconfig` and `database_url` are those of an existing cluster and database, "" where it has its own.
     """
 
     parts: tuple[str, ...]
@@ -84,8 +84,13 @@ class Cluster:
 
     @property
     def api_url(self) -> str:
-        """The Kubernetes API server."""
+        """The Kubernetes API server of this cluster's own parts."""
         return self.layout.api_url
+
+    @property
+    def kubernetes_url(self) -> str:
+        """What to call the Kubernetes in use: its URL, or the kubeconfig of an existing one."""
+        return self.state.kubeconfig or self.api_url
 
     @property
     def ca_file(self) -> Path:

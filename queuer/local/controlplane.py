@@ -105,9 +105,10 @@ def _etcd(layout: Layout, binaries: Binaries) -> Command:
     arguments = [
         str(binaries["etcd"]), "--name=local", f"--data-dir={layout.etcd_data}", "--log-level=warn",
         f"--listen-client-urls={client}", f"--advertise-client-urls={client}",
-        f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=local={peer}",
+        f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}",
+        f"--initial-cluster=local={peer}", "--quota-backend-bytes=4294967296",
         "--unsafe-no-fsync",  # a power cut may lose a toy cluster; in exchange writes cost nothing
-        "--quota-backend-bytes=4294967296", "--auto-compaction-mode=periodic", "--auto-compaction-retention=5m",
+        "--auto-compaction-mode=periodic", "--auto-compaction-retention=5m",
     ]  # fmt: skip
     return Command(name=ETCD, arguments=arguments, ready=answers(f"{client}/readyz"))
 
@@ -117,8 +118,9 @@ def _api_server(layout: Layout, binaries: Binaries) -> Command:
     signing_key = layout.certificates / "apiserver.key"
     arguments = [
         str(binaries["kube-apiserver"]), f"--etcd-servers=http://127.0.0.1:{layout.ports[ETCD]}",
-        "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", f"--secure-port={layout.ports[API_SERVER]}",
-        f"--cert-dir={layout.certificates}", f"--token-auth-file={layout.tokens}", "--authorization-mode=RBAC",
+        "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1",
+        f"--secure-port={layout.ports[API_SERVER]}", f"--cert-dir={layout.certificates}",
+        f"--token-auth-file={layout.tokens}", "--authorization-mode=RBAC",
         "--service-cluster-ip-range=10.0.0.0/24", "--endpoint-reconciler-type=none", "--event-ttl=10m",
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-signing-key-file={signing_key}", f"--service-account-key-file={signing_key}",
@@ -151,8 +153,8 @@ def _scheduler(layout: Layout, binaries: Binaries) -> Command:
     template = shipped("tools/control-plane/config/scheduler.yaml").read_text()
     config.write_text(template.replace("@KUBECONFIG@", str(layout.kubeconfigs / SCHEDULER)))
     arguments = [
-        str(binaries["kube-scheduler"]), f"--config={config}", "--bind-address=127.0.0.1", f"--secure-port={port}",
-        "--authentication-skip-lookup=true", f"--cert-dir={layout.certificates / SCHEDULER}",
+        str(binaries["kube-scheduler"]), f"--config={config}", "--authentication-skip-lookup=true",
+        "--bind-address=127.0.0.1", f"--secure-port={port}", f"--cert-dir={layout.certificates / SCHEDULER}",
     ]  # fmt: skip
     return Command(name=SCHEDULER, arguments=arguments, ready=answers(f"https://127.0.0.1:{port}/readyz"))
 

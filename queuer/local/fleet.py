@@ -30,10 +30,13 @@ class Fleet:
         problems = [
             FieldProblem(field=f"--{field}", message=f"must be at least {least}, got {value}")
             for field, value, least in (
-                ("nodes", self.nodes, 1), ("blocks", self.blocks, 1), ("racks", self.racks, 1), ("gpus", self.gpus, 0),
+                ("nodes", self.nodes, 1),
+                ("blocks", self.blocks, 1),
+                ("racks", self.racks, 1),
+                ("gpus", self.gpus, 0),
             )
             if value < least
-        ]  # fmt: skip
+        ]
         if not problems and self.racks < self.blocks:
             problems.append(
                 FieldProblem(field="--racks", message=f"{self.racks} racks cannot fill {self.blocks} blocks")

@@ -1,6 +1,6 @@
 """Starts, watches and stops the processes of a local cluster, across several runs of the program.
 
-What was started is written to `pid/NAME.json`, which is removed when it is stopped on purpose. So a file whose
+What was started is written to `pid/NAME.json`, removed when it is stopped on purpose. So a file whose
 process is gone means a crash. A PID alone can be recycled: the process's start time is compared too.
 """
 

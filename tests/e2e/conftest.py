@@ -1,4 +1,4 @@
-"""A real control plane for the end-to-end tests: one per run, and an own opted-in namespace per test that asks.
+"""A real control plane for the end-to-end tests: one per run, and an opted-in namespace per test that asks.
 
 `QUEUER_TEST_CLUSTER=DIR` keeps the cluster of DIR running after the tests and uses it again the next time.
 """
@@ -27,7 +27,7 @@ FLEET = Fleet(nodes=16, racks=4, blocks=2, gpus=8)
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Kubernetes parts and nodes, without Queuer's processes: 2 blocks of 2 racks of 4 hosts with 8 GPUs each."""
+    """Kubernetes parts and nodes, without Queuer's processes: 2 blocks of 2 racks of 4 hosts of 8 GPUs."""
     kept = os.environ.get("QUEUER_TEST_CLUSTER")
     directory = Path(kept) if kept else tmp_path_factory.mktemp("cluster")
     options = stack.Options(dir=directory, fleet=FLEET, parts=KUBERNETES_PARTS)
@@ -40,7 +40,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def namespace(cluster: Cluster) -> Iterator[str]:
-    """A new namespace that opted in, in which tenant `alice` may edit; deleted after the test, not waited for."""
+    """A new namespace that opted in, in which tenant `alice` may edit; its deletion is not waited for."""
     name = f"test-{uuid4().hex[:8]}"
     objects = {
         "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""What end-to-end tests share: kubectl under an identity, waiting for a condition, manifests of ordinary jobs."""
+"""What end-to-end tests share: kubectl under an identity, waiting for a condition, manifests of jobs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Refused(AssertionError):
 def kubectl(
     cluster: Cluster, identity: str, *arguments: str, input: str | None = None, check: bool = True
 ) -> str:
-    """Run kubectl as an identity. Returns stdout; with `check=False` stdout and stderr, whatever the outcome."""
+    """Run kubectl as an identity. Returns stdout; with `check=False` stdout and stderr whatever comes."""
     command = [
         str(cluster.state.programs["kubectl"]),
         f"--kubeconfig={cluster.kubeconfig(identity)}",
@@ -49,7 +49,7 @@ def create(cluster: Cluster, manifest: Mapping[str, Any], *, identity: str = "al
 def wait_until(
     condition: Callable[[], T], *, timeout: float, describe: str | Callable[[], str], interval: float = 0.1
 ) -> T:
-    """Ask until the answer is true and return it; after `timeout` seconds fail, saying what was waited for."""
+    """Ask until the answer is true and return it; after `timeout` seconds fail and say what was awaited."""
     deadline = time.monotonic() + timeout
     while not (answer := condition()):
         if time.monotonic() > deadline:

@@ -1,0 +1,166 @@
+"""`queuer local`: a whole cluster on this machine, up and down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from queuer.local.cluster import Cluster, PartStatus
+
+app = typer.Typer(no_args_is_help=True, help="Run a whole cluster on this machine.", rich_markup_mode=None)
+
+Directory = Annotated[
+    Path | None,
+    typer.Option(
+        "--dir",
+        help="Where state, logs and data live. Default: QUEUER_LOCAL_DIR, else /var/lib/queuer/local "
+        "for root, else ~/.local/state/queuer/local.",
+        show_default=False,
+    ),
+]
+
+
+def register(root: typer.Typer) -> None:
+    """Add the verb to the command line."""
+    root.add_typer(app, name="local")
+
+
+@app.command()
+def up(
+    directory: Directory = None,
+    nodes: Annotated[int, typer.Option(help="Nodes in all.")] = 160,
+    blocks: Annotated[int, typer.Option(help="Blocks; racks are spread over them evenly.")] = 4,
+    racks: Annotated[int, typer.Option(help="Racks; nodes are spread over them evenly.")] = 20,
+    gpus: Annotated[int, typer.Option(help="GPUs per node.")] = 8,
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(help="Use this existing cluster instead of starting one.", show_default=False),
+    ] = None,
+    part: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Start only this part; may be given several times. Default: all.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Start the cluster, or what is down of it, and say how to use it.
+
+    QUEUER_DATABASE_URL names an existing database to use instead of a private PostgreSQL.
+    """
+    import os
+
+    from queuer.domain.errors import FieldProblem, InvalidInput
+    from queuer.local import stack
+    from queuer.local.cluster import ALL_PARTS
+    from queuer.local.fleet import Fleet
+    from queuer.local.progress import Reporter
+
+    unknown = [name for name in part or () if name not in ALL_PARTS]
+    if unknown:
+        hint = f"one of {', '.join(ALL_PARTS)}"
+        raise InvalidInput(
+            FieldProblem(field="--part", message=f"no part is named {unknown[0]!r}", hint=hint)
+        )
+    options = stack.Options(
+        dir=directory or stack.default_directory(),
+        fleet=Fleet(nodes=nodes, blocks=blocks, racks=racks, gpus=gpus),
+        parts=tuple(part) if part else ALL_PARTS,
+        kubeconfig=kubeconfig,
+        database_url=os.environ.get("QUEUER_DATABASE_URL", ""),
+    )
+    clock = stack.Clock()
+    cluster = stack.up(options, reporter=Reporter(), clock=clock)
+    _print_summary(cluster, clock.seconds)
+
+
+@app.command()
+def status(directory: Directory = None) -> None:
+    """Say which parts run, which crashed, and where their logs are. Exit code 1 when one crashed."""
+    from queuer.local import stack
+    from queuer.local.processes import ProcessState
+
+    lines = stack.status(_cluster(directory))
+    _print_table(lines)
+    crashed = [line for line in lines if line.state is ProcessState.CRASHED]
+    for line in crashed:
+        typer.echo(
+            f"{line.part} crashed; its log is at {line.log}. `queuer local up` starts it again.", err=True
+        )
+    if crashed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def logs(
+    part: Annotated[str, typer.Argument(help="The part, as `queuer local status` names it.")],
+    directory: Directory = None,
+    lines: Annotated[int, typer.Option("--lines", "-n", help="How many of the last lines.")] = 50,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on printing what is added.")] = False,
+) -> None:
+    """Print the log of a part."""
+    import subprocess
+
+    from queuer.domain.errors import NotFound
+
+    cluster = _cluster(directory)
+    if part not in cluster.state.parts and part not in cluster.processes.names():
+        raise NotFound(f"there is no part {part!r}", hint=f"known are {', '.join(cluster.state.parts)}")
+    command = ["tail", f"--lines={lines}", *(["--follow=name"] if follow else []), str(cluster.log(part))]
+    raise typer.Exit(subprocess.run(command, check=False).returncode)
+
+
+@app.command()
+def down(directory: Directory = None) -> None:
+    """Stop everything; data is kept, `queuer local up` goes on with it."""
+    from queuer.local import stack
+
+    cluster = _cluster(directory)
+    stack.down(cluster)
+    typer.echo(f"stopped; the data is kept in {cluster.dir}")
+
+
+@app.command()
+def reset(directory: Directory = None) -> None:
+    """Stop everything and delete its data: the next `queuer local up` starts empty."""
+    from queuer.local import stack
+
+    cluster = _cluster(directory)
+    stack.reset(cluster)
+    typer.echo(f"deleted {cluster.dir}")
+
+
+def _cluster(directory: Path | None) -> Cluster:
+    from queuer.local import stack
+    from queuer.local.cluster import Cluster
+
+    return Cluster.load(directory or stack.default_directory())
+
+
+def _print_summary(cluster: Cluster, seconds: dict[str, float]) -> None:
+    from queuer.local.cluster import API_PART
+    from queuer.local.identities import ADMIN, TENANT_NAMESPACES
+
+    total = seconds.get("all", 0.0)
+    steps = ", ".join(f"{name} {spent:.1f}" for name, spent in seconds.items() if name != "all")
+    typer.echo(f"Ready in {total:.1f} s ({steps})")
+    if API_PART in cluster.state.parts:
+        typer.echo(f"Queuer      {cluster.queuer_url}")
+    typer.echo(f"Kubernetes  {cluster.kubernetes_url}")
+    typer.echo(f"\nexport KUBECONFIG={cluster.kubeconfig(ADMIN)}")
+    if not cluster.state.kubeconfig:
+        for tenant, namespace in TENANT_NAMESPACES.items():
+            typer.echo(f"# as {tenant}, of {namespace}: export KUBECONFIG={cluster.kubeconfig(tenant)}")
+    if API_PART in cluster.state.parts:
+        typer.echo(f"export QUEUER_URL={cluster.queuer_url}")
+    if "kubectl" in cluster.state.programs:
+        typer.echo(f'export PATH="{cluster.state.programs["kubectl"].parent}:$PATH"  # kubectl')
+
+
+def _print_table(lines: list[PartStatus]) -> None:
+    width = max((len(line.part) for line in lines), default=4)
+    typer.echo(f"{'PART':{width}}  {'STATE':8}  {'PID':>8}  LOG")
+    for line in lines:
+        typer.echo(f"{line.part:{width}}  {line.state:8}  {line.pid or '-':>8}  {line.log}")
