@@ -1,0 +1,493 @@
+"""The admission policies and rights of `deploy/`, tried on a real API server with the tokens they bind.
+
+A tenant holds the built-in `edit` rights in the namespace. Each refusal must name the policy and carry its
+sentence; each thing that stays allowed is tried too, for a policy that refuses everything passes the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from queuer.local.cluster import Cluster
+from queuer.local.kubectl import KubectlError
+from tests.e2e.support import wait_until
+from tests.e2e.tenancy import (
+    ADMISSION,
+    BREAK_GLASS,
+    CONTROLLER,
+    KINDS,
+    QUEUE,
+    Manifest,
+    Place,
+    admit,
+    annotation,
+    is_suspended,
+    job,
+    label,
+    merged,
+    owner,
+    pod,
+    pod_spec,
+    refused,
+    replica,
+    start,
+    suspend,
+    templates,
+    workers,
+)
+
+OPERATOR = "training-operator"
+CONTROLLER_MANAGER = "kube-controller-manager"
+
+
+def _open(cluster: Cluster, *, labels: dict[str, str], annotations: dict[str, str] | None = None) -> Place:
+    """A new namespace in which alice and bob hold `edit` and may do everything with PyTorchJobs."""
+    name = f"policies-{uuid4().hex[:8]}"
+    admin = Place(cluster=cluster, namespace=name, user="admin")
+    metadata = {"name": name, "labels": labels, "annotations": annotations or {}}
+    admin.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    resources = "pytorchjobs.kubeflow.org,pytorchjobs.kubeflow.org/scale"
+    admin.run("create", "role", "pytorch", "--verb=*", f"--resource={resources}")
+    admin.run("create", "rolebinding", "edit", "--clusterrole=edit", "--user=alice", "--user=bob")
+    admin.run("create", "rolebinding", "pytorch", "--role=pytorch", "--user=alice", "--user=bob")
+    return admin.entered_by("alice")
+
+
+@pytest.fixture(scope="module")
+def places(cluster: Cluster) -> Iterator[dict[str, Place]]:
+    """One namespace per way to opt in, and one that did not, with all rights and policies in force."""
+    managed = {"queuer.dev/managed": "true"}
+    found = {
+        "managed": _open(cluster, labels=managed),
+        "unmanaged": _open(cluster, labels={}),
+        "default": _open(cluster, labels={**managed, "queuer.dev/default-queue": "root.default"}),
+        "required": _open(
+            cluster,
+            labels={"queuer.dev/managed": "required"},
+            annotations={"queuer.dev/pod-creators": "someone, bob"},
+        ),
+    }
+
+    def in_force() -> bool:
+        try:
+            found["required"].try_create(pod())
+        except KubectlError as error:
+            return "queuer-required-pods" in str(error)
+        return False
+
+    wait_until(in_force, timeout=30, describe="rights and policies in the new namespaces")
+    yield found
+    names = [place.namespace for place in found.values()]
+    cluster.kubectl("admin").run("delete", "namespace", "--wait=false", *names)
+
+
+@pytest.fixture
+def managed(places: dict[str, Place]) -> Place:
+    return places["managed"]
+
+
+@pytest.fixture
+def required(places: dict[str, Place]) -> Place:
+    return places["required"]
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+class TestCreate:
+    """What happens to a job when it is created."""
+
+    def test_a_queued_job_is_suspended_whatever_it_says(self, managed: Place, kind: str) -> None:
+        created = managed.try_create(merged(job(kind), suspend(kind, False)))
+        assert is_suspended(created)
+        assert created["metadata"]["labels"][QUEUE] == "root.test"
+        assert [t["spec"]["priorityClassName"] for t in templates(created)] == ["queuer-default"] * len(
+            templates(created)
+        )
+
+    def test_a_job_without_our_label_is_left_alone(self, managed: Place, kind: str) -> None:
+        created = managed.try_create(job(kind, queue=None))
+        assert not is_suspended(created)
+        assert not any("priorityClassName" in template["spec"] for template in templates(created))
+
+    def test_a_namespace_that_did_not_opt_in_is_left_alone(self, places: dict[str, Place], kind: str) -> None:
+        created = places["unmanaged"].create(merged(job(kind), annotation(ADMISSION, "anything")))
+        assert not is_suspended(created)
+        places["unmanaged"].patch(created, label(None))
+
+    def test_the_namespace_gives_a_queue_to_jobs_that_name_none(
+        self, places: dict[str, Place], kind: str
+    ) -> None:
+        created = places["default"].try_create(job(kind, queue=None))
+        assert created["metadata"]["labels"][QUEUE] == "root.default"
+        assert is_suspended(created)
+        named = places["default"].try_create(job(kind))
+        assert named["metadata"]["labels"][QUEUE] == "root.test"
+
+    @pytest.mark.parametrize("key", [ADMISSION, "queuer.dev/status"])
+    def test_our_annotations_cannot_be_forged(self, managed: Place, kind: str, key: str) -> None:
+        with refused("queuer-guard", "written by Queuer only"):
+            managed.try_create(merged(job(kind), annotation(key, "forged")))
+
+    def test_another_manager_is_refused(self, managed: Place, kind: str) -> None:
+        elsewhere = {"managedBy": "kueue.x-k8s.io/multikueue"}
+        spec = elsewhere if kind == "job" else {"runPolicy": elsewhere}
+        with refused("queuer-guard", "leave managedBy out"):
+            managed.try_create(job(kind, **spec))
+
+    def test_pods_may_not_name_a_class_that_preempts(self, managed: Place, kind: str) -> None:
+        preempting: Any = {"priorityClassName": "system-node-critical"}
+        spec = (
+            {"template": {"spec": {**pod_spec("main"), **preempting}}}
+            if kind == "job"
+            else {"pytorchReplicaSpecs": {"Master": replica(1), "Worker": replica(1, **preempting)}}
+        )
+        with refused("queuer-guard", "leave priorityClassName out"):
+            managed.try_create(job(kind, **spec))
+
+    def test_every_class_for_queued_jobs_is_held_to_never_preempt(self, cluster: Cluster) -> None:
+        admin = Place(cluster=cluster, namespace="default", user="admin")
+        wanted = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 5}
+        with refused("queuer-priority-classes", "set preemptionPolicy to Never"):
+            admin.try_create({**wanted, "metadata": {"name": "queuer-urgent"}})
+        admin.try_create({**wanted, "metadata": {"name": "queuer-urgent"}, "preemptionPolicy": "Never"})
+        admin.try_create({**wanted, "metadata": {"name": "urgent"}})
+
+
+class TestOwners:
+    """An owner reference is a claim; only the identity behind a request proves it."""
+
+    @pytest.mark.parametrize("owning", KINDS)
+    def test_a_forged_owner_is_refused(self, managed: Place, owning: str) -> None:
+        claimed = managed.create(job(owning))
+        child = job("job")
+        child["metadata"]["ownerReferences"] = owner(claimed)
+        with refused("queuer-guard", "remove metadata.ownerReferences"):
+            managed.try_create(child)
+
+    def test_an_owner_cannot_be_forged_later(self, managed: Place, kind: str) -> None:
+        claimed, target = managed.create(job("pytorchjob")), managed.create(job(kind))
+        with refused("queuer-guard", "remove metadata.ownerReferences"):
+            managed.patch(target, {"metadata": {"ownerReferences": owner(claimed)}})
+
+    def test_other_owners_do_not_exempt(self, managed: Place) -> None:
+        claimed = managed.create(job("pytorchjob"))
+        workflow = {**claimed, "apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow"}
+        for references in (owner(claimed, controller=False), owner(workflow)):
+            child = job("job")
+            child["metadata"]["ownerReferences"] = references
+            assert is_suspended(managed.try_create(child))
+
+    def test_jobs_of_a_cron_job_are_queued(self, managed: Place) -> None:
+        template = {"metadata": {"labels": {QUEUE: "root.test"}}, "spec": job("job")["spec"]}
+        spec = {"schedule": "0 0 1 1 *", "jobTemplate": template}
+        metadata = {"name": "nightly"}
+        cron = managed.create(
+            {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": metadata, "spec": spec}
+        )
+        assert is_suspended(managed.start_from_cron_job("nightly"))
+        child = job("job")
+        child["metadata"]["ownerReferences"] = owner(cron)
+        assert is_suspended(managed.entered_by(CONTROLLER_MANAGER).try_create(child))
+
+    def test_a_job_that_its_owners_controller_creates_is_driven_by_its_owner(self, managed: Place) -> None:
+        parent = managed.create(job("pytorchjob"))
+        child = job("job")
+        child["metadata"]["ownerReferences"] = owner(parent)
+        assert not is_suspended(managed.entered_by(OPERATOR).try_create(child))
+
+
+class TestWaiting:
+    """A queued job that Queuer has not started."""
+
+    def test_the_user_cannot_start_it(self, managed: Place, kind: str) -> None:
+        target = managed.create(job(kind))
+        with refused("queuer-guard", "only Queuer starts a queued job"):
+            managed.patch(target, suspend(kind, False))
+        with refused("queuer-guard", "only Queuer starts a queued job"):
+            managed.patch(target, merged(label("root.other"), suspend(kind, False)))
+        with refused("queuer-guard", "only Queuer starts a queued job"):
+            managed.patch(target, merged(label(None), suspend(kind, False)))
+        assert is_suspended(managed.get(kind, target["metadata"]["name"]))
+
+    def test_the_label_cannot_be_removed_to_start_it_next(self, managed: Place, kind: str) -> None:
+        target = managed.create(job(kind))
+        with refused("queuer-guard", "cannot be removed"):
+            managed.patch(target, label(None))
+
+    def test_a_put_of_the_manifest_cannot_start_it(self, managed: Place) -> None:
+        manifest = job("pytorchjob")
+        managed.create(manifest)
+        with refused("queuer-guard", "leave suspend out"):
+            managed.replace(manifest)
+
+    def test_the_user_may_move_and_resize_it(self, managed: Place, kind: str) -> None:
+        target = managed.create(job(kind))
+        size = {"spec": {"parallelism": 5}} if kind == "job" else workers(5)
+        moved = managed.patch(
+            target,
+            merged(
+                label("root.other"), size, {"metadata": {"labels": {"queuer.dev/priority-class": "high"}}}
+            ),
+        )
+        assert moved["metadata"]["labels"][QUEUE] == "root.other"
+        assert is_suspended(moved)
+
+    @pytest.mark.parametrize("value", ["forged", None], ids=["changed", "removed"])
+    def test_our_annotations_stay_as_they_are(self, managed: Place, kind: str, value: str | None) -> None:
+        target = managed.create(job(kind))
+        managed.entered_by(CONTROLLER).patch(target, annotation("queuer.dev/status", "Pending"))
+        with refused("queuer-guard", "written by Queuer only"):
+            managed.patch(target, annotation("queuer.dev/status", value))
+        with refused("queuer-guard", "written by Queuer only"):
+            managed.patch(target, annotation(ADMISSION, "forged"))
+
+    def test_a_suspended_job_may_be_queued_later_but_brings_no_annotation(
+        self, managed: Place, kind: str
+    ) -> None:
+        plain = merged(job(kind, queue=None), suspend(kind, True))
+        target = managed.create(merged(plain, annotation(ADMISSION, "forged")))
+        with refused("queuer-guard", "written by Queuer only"):
+            managed.patch(target, label("root.test"))
+        managed.patch(target, merged(label("root.test"), annotation(ADMISSION, None)))
+        with refused("queuer-guard", "only Queuer starts a queued job"):
+            managed.patch(target, suspend(kind, False))
+
+    def test_administrators_are_bound_until_they_break_the_glass(self, managed: Place, kind: str) -> None:
+        target = managed.create(job(kind))
+        admin = managed.entered_by("admin")
+        with refused("queuer-guard", "only Queuer starts a queued job"):
+            admin.patch(target, suspend(kind, False))
+        with refused("queuer-guard", "only Queuer starts a queued job"):
+            managed.patch(target, merged(annotation(BREAK_GLASS, "urgent"), suspend(kind, False)))
+        with refused("queuer-guard", "is for administrators"):
+            managed.patch(target, annotation(BREAK_GLASS, "urgent"))
+        assert not is_suspended(
+            admin.patch(target, merged(annotation(BREAK_GLASS, "drill 7"), suspend(kind, False)))
+        )
+        with refused(f"queuer-guard-{kind}s", "cannot grow"):
+            managed.patch(target, {"spec": {"parallelism": 3}} if kind == "job" else workers(3))
+
+
+class TestStarted:
+    """A queued job that Queuer has started."""
+
+    def test_its_queue_is_fixed(self, managed: Place, kind: str) -> None:
+        target = start(managed, kind)
+        with refused("queuer-guard", "the queue of a started job cannot change"):
+            managed.patch(target, label("root.other"))
+        with refused("queuer-guard", "the queue of a started job cannot change"):
+            managed.patch(target, merged(label("root.other"), suspend(kind, True)))
+        with refused("queuer-guard", "cannot be removed"):
+            managed.patch(target, label(None))
+        managed.patch(target, {"metadata": {"labels": {"queuer.dev/priority-class": "high"}}})
+
+    def test_a_running_job_cannot_be_put_into_a_queue(self, managed: Place, kind: str) -> None:
+        target = managed.create(job(kind, queue=None))
+        with refused("queuer-guard", "a started job cannot be put into a queue"):
+            managed.patch(target, label("root.test"))
+
+    def test_the_label_cannot_be_removed_through_the_status(self, managed: Place) -> None:
+        target = start(managed, "job")
+        with refused("queuer-guard", "cannot be removed"):
+            managed.entered_by(CONTROLLER_MANAGER).patch(target, label(None), "--subresource=status")
+
+    def test_a_job_shrinks_but_does_not_grow(self, managed: Place) -> None:
+        target = start(managed, "job")
+        with refused("queuer-guard-jobs", "raise parallelism"):
+            managed.patch(target, {"spec": {"parallelism": 3}})
+        with refused("queuer-guard-jobs", "raise parallelism"):
+            managed.patch(target, merged({"spec": {"parallelism": 3}}, suspend("job", True)))
+        assert managed.patch(target, {"spec": {"parallelism": 1}})["spec"]["parallelism"] == 1
+        with refused("queuer-guard-jobs", "raise parallelism"):
+            managed.patch(target, {"spec": {"parallelism": 2}})
+
+    def test_an_indexed_job_does_not_grow_by_completions(self, managed: Place) -> None:
+        target = start(managed, "job", completionMode="Indexed")
+        with refused("queuer-guard-jobs", "cannot grow"):
+            managed.patch(target, {"spec": {"parallelism": 3, "completions": 3}})
+        smaller = managed.patch(target, {"spec": {"parallelism": 1, "completions": 1}})
+        assert smaller["spec"]["completions"] == 1
+
+    def test_the_api_server_itself_fixes_the_template_of_a_job(self, managed: Place) -> None:
+        target = start(managed, "job")
+        with pytest.raises(KubectlError, match=r"spec\.template.*field is immutable"):
+            managed.patch(target, {"spec": {"template": {"spec": {"nodeSelector": {"rack": "r1"}}}}})
+
+    @pytest.mark.parametrize(
+        ("change", "sentence"),
+        [
+            (workers(2), "raise replicas"),
+            ({"spec": {"elasticPolicy": {"minReplicas": 1}}}, "raise elasticPolicy"),
+            ({"spec": {"elasticPolicy": {"maxReplicas": 8}}}, "raise elasticPolicy"),
+            (
+                {
+                    "spec": {
+                        "pytorchReplicaSpecs": {
+                            "Worker": {"template": {"spec": {"nodeSelector": {"rack": "r1"}}}}
+                        }
+                    }
+                },
+                "pod templates of a started job cannot change",
+            ),
+        ],
+        ids=["replicas", "minReplicas", "maxReplicas", "template"],
+    )
+    def test_a_pytorchjob_does_not_change_shape(
+        self, managed: Place, change: Manifest, sentence: str
+    ) -> None:
+        target = start(managed, "pytorchjob")
+        with refused("queuer-guard-pytorchjobs", sentence):
+            managed.patch(target, change)
+
+    def test_a_pytorchjob_gets_no_further_replica_type(self, managed: Place) -> None:
+        target = start(managed, "pytorchjob", pytorchReplicaSpecs={"Worker": replica(2)})
+        with refused("queuer-guard-pytorchjobs", "add a replica type"):
+            managed.patch(target, {"spec": {"pytorchReplicaSpecs": {"Master": replica(1)}}})
+
+    def test_a_pytorchjob_shrinks_but_does_not_grow_through_scale(self, managed: Place) -> None:
+        target = start(managed, "pytorchjob")
+        name = target["metadata"]["name"]
+        with refused("queuer-guard-pytorchjobs-scale", "cannot be scaled up here"):
+            managed.run("scale", "pytorchjob", name, "--replicas=2")
+        managed.run("scale", "pytorchjob", name, "--replicas=0")
+        assert managed.get("pytorchjob", name)["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 0
+
+    def test_a_pytorchjob_cannot_be_given_to_another_manager(self, managed: Place) -> None:
+        target = start(managed, "pytorchjob")
+        with refused("queuer-guard", "leave managedBy out"):
+            managed.patch(target, {"spec": {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}})
+
+    def test_the_user_may_give_up_what_runs_but_not_take_it_back(self, managed: Place, kind: str) -> None:
+        target = start(managed, kind)
+        managed.patch(target, suspend(kind, True))
+        with refused("queuer-guard", "only Queuer starts a queued job"):
+            managed.patch(target, suspend(kind, False))
+        managed.patch(target, {"spec": {"parallelism": 3}} if kind == "job" else workers(3))
+
+
+class TestControllers:
+    """The controllers of the cluster do their work under the policies."""
+
+    def test_a_job_runs_is_evicted_runs_again_and_is_collected(self, managed: Place, kind: str) -> None:
+        target = managed.create(job(kind))
+        controller = managed.entered_by(CONTROLLER)
+        for round_ in ("first", "second"):
+            admit(managed, target)
+            wait_until(
+                lambda: _running(managed, target) == 2, timeout=20, describe=f"two pods in the {round_} round"
+            )
+            assert {p["spec"]["preemptionPolicy"] for p in managed.pods(target)} == {"Never"}
+            controller.patch(target, merged(suspend(kind, True), annotation(ADMISSION, None)))
+            wait_until(lambda: not managed.pods(target), timeout=20, describe="no pod after the eviction")
+            wait_until(
+                lambda: _condition(managed, target, "Suspended"),
+                timeout=20,
+                describe="the status says suspended",
+            )
+        admit(managed, target)
+        managed.delete(target, "--cascade=foreground")
+        assert not managed.pods(target)
+
+
+def _running(place: Place, target: Manifest) -> int:
+    return sum(p["status"].get("phase") == "Running" for p in place.pods(target))
+
+
+def _condition(place: Place, target: Manifest, condition: str) -> bool:
+    status = place.get(target["kind"].lower(), target["metadata"]["name"]).get("status", {})
+    return any(c["type"] == condition and c["status"] == "True" for c in status.get("conditions", []))
+
+
+class TestRequired:
+    """A namespace labelled queuer.dev/managed: required."""
+
+    def test_jobs_must_be_queued(self, required: Place, kind: str) -> None:
+        with refused("queuer-required-jobs", "set the label queuer.dev/queue"):
+            required.try_create(job(kind, queue=None))
+        assert is_suspended(required.try_create(job(kind)))
+
+    def test_bare_pods_are_refused_unless_their_creator_is_named(self, required: Place) -> None:
+        with refused("queuer-required-pods", "create a Job with the label queuer.dev/queue instead"):
+            required.try_create(pod())
+        required.entered_by(CONTROLLER_MANAGER).try_create(pod())
+        required.entered_by("bob").try_create(pod())
+
+    def test_a_queued_job_gets_its_pods_and_keeps_them(self, required: Place, kind: str) -> None:
+        target = start(required, kind)
+        wait_until(lambda: _running(required, target) == 2, timeout=20, describe="two pods")
+        member = required.pods(target)[0]
+        key = "batch.kubernetes.io/controller-uid" if kind == "job" else "training.kubeflow.org/job-name"
+        with refused("queuer-required-pods", "cannot be taken from its job"):
+            required.patch({**member, "kind": "Pod"}, {"metadata": {"labels": {key: None}}})
+        with refused("queuer-required-pods", "cannot be taken from its job"):
+            required.patch({**member, "kind": "Pod"}, {"metadata": {"ownerReferences": None}})
+        required.patch({**member, "kind": "Pod"}, {"metadata": {"labels": {"colour": "blue"}}})
+
+    def test_what_ran_before_neither_grows_nor_starts_again(self, required: Place, kind: str) -> None:
+        admin = required.entered_by("admin")
+        running = admin.create(merged(job(kind, queue=None), annotation(BREAK_GLASS, "was here before")))
+        larger = {"spec": {"parallelism": 3}} if kind == "job" else workers(3)
+        with refused(f"queuer-guard-{kind}s", "cannot grow"):
+            required.patch(running, larger)
+        required.patch(running, suspend(kind, True))
+        with refused("queuer-required-jobs", "set the label queuer.dev/queue on the suspended job"):
+            required.patch(running, suspend(kind, False))
+
+
+class TestRights:
+    """The service accounts hold what `deploy/rbac.yaml` says and nothing that would let them do more."""
+
+    @pytest.mark.parametrize(
+        ("verb", "resource", "expected"),
+        [
+            *[
+                (verb, what, "yes")
+                for what in ("jobs.batch", "pytorchjobs.kubeflow.org")
+                for verb in ("list", "patch")
+            ],
+            *[
+                ("watch", what, "yes")
+                for what in ("pods", "nodes", "namespaces", "limitranges", "resourcequotas")
+            ],
+            ("list", "priorityclasses.scheduling.k8s.io", "yes"),
+            ("list", "runtimeclasses.node.k8s.io", "yes"),
+            ("create", "events.events.k8s.io", "yes"),
+            ("watch", "queues.queuer.dev", "yes"),
+            ("patch", "queues.queuer.dev/status", "yes"),
+            *[
+                ("create", what, "no")
+                for what in ("jobs.batch", "pods", "pytorchjobs.kubeflow.org", "queues.queuer.dev")
+            ],
+            *[("delete", what, "no") for what in ("jobs.batch", "pods")],
+            ("patch", "queues.queuer.dev", "no"),
+            ("patch", "namespaces", "no"),
+            ("get", "secrets", "no"),
+            ("break-glass", "queues.queuer.dev", "no"),
+        ],
+    )
+    def test_of_the_controller(self, cluster: Cluster, verb: str, resource: str, expected: str) -> None:
+        assert _can(cluster, CONTROLLER, verb, resource) == expected
+
+    @pytest.mark.parametrize(
+        ("verb", "resource", "expected"),
+        [("list", "queues.queuer.dev", "yes"), ("patch", "jobs.batch", "no"), ("list", "pods", "no")],
+    )
+    def test_of_the_api(self, cluster: Cluster, verb: str, resource: str, expected: str) -> None:
+        assert _can(cluster, "queuer-api", verb, resource) == expected
+
+
+def _can(cluster: Cluster, identity: str, verb: str, resource: str) -> str:
+    """`yes` or `no`, in all namespaces."""
+    name, _, part = resource.partition("/")
+    options = ["--all-namespaces", f"--subresource={part}"]
+    try:
+        return cluster.kubectl(identity).run("auth", "can-i", verb, name, *options).strip()
+    except KubectlError as error:
+        return str(error).rsplit(maxsplit=1)[-1]
