@@ -2,8 +2,9 @@
 
     QUEUER_FAILPOINTS="committed=kill,patched=stop@3"
 
-`kill` and `stop` send the signal to this process itself, at once and without clean-up, as a crash or a pause of the
-machine would; `hang` never returns. `@n` = at the n-th passage (default the first). Unset, a point costs one dict lookup.
+`kill` and `stop` send the signal to this process itself, at once and without clean-up, as a crash or a pause
+of the machine would; `hang` never returns. `@n` = at the n-th passage (default the first). Unset, a point
+costs one dict lookup.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Pods as the controller counts them: by node (what kube-scheduler would count there) and by the job that owns them.
+"""Pods as the controller counts them: by node (what kube-scheduler would count there) and by the job that
+owns them.
 
 Sums are kept as pods come and go; nothing is recomputed from the whole cluster.
 """
@@ -6,16 +7,18 @@ Sums are kept as pods come and go; nothing is recomputed from the whole cluster.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from queuer.domain.quantity import NOTHING, Resources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodView:
-    """One pod. `owner`: uid of the job it belongs to; `pod_set`: its role there; `problem`: why it is not bound.
+    """One pod. `owner`: uid of the job it belongs to; `pod_set`: its role there; `problem`: why it is not
+    bound.
 
-    `ended`: phase Succeeded or Failed: it holds nothing any more. `terminating` pods hold all until they are gone.
+    `ended`: phase Succeeded or Failed: it holds nothing any more. `terminating` pods hold all until they are
+    gone.
     """
 
     uid: str
@@ -24,7 +27,7 @@ class PodView:
     owner: str | None = None
     pod_set: str | None = None
     node: str | None = None
-    requests: Resources = NOTHING
+    requests: Resources = field(default_factory=lambda: NOTHING)
     running: bool = False
     succeeded: bool = False
     failed: bool = False
@@ -63,8 +66,8 @@ class PodIndex:
     def put(self, pod: PodView) -> PodView | None:
         """Take over a new or changed pod; returns what was known of it.
 
-        A pod keeps the owner that it had: deleting a job with its pods orphaned takes the reference off them, and
-        they must go on being charged to it.
+        A pod keeps the owner that it had: deleting a job with its pods orphaned takes the reference off them,
+        and they must go on being charged to it.
         """
         old = self.remove(pod.uid)
         self._pods[pod.uid] = pod

@@ -1,4 +1,7 @@
-"""What an operator may set, read once from the environment. Every variable has a default but the database's."""
+"""What an operator may set, read once from the environment.
+
+Every variable has a default but the database's.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,11 @@ class Settings:
     """Settings of one controller process. Times in seconds.
 
     `port` 0 = any free one, printed in the log. `landing_deadline`: from the PATCH until every pod is bound.
-    `avoid`, `avoid_limit`: how long a gang avoids a node that it failed to land on, doubled at each further failure.
+    `avoid`, `avoid_limit`: how long a gang avoids a node that it failed to land on, doubled at each further
+    failure.
     `window`: how long changes are gathered before a cycle. `solver_time` is CP-SAT's deterministic time,
-    `solver_deadline` the wall clock after which the greedy plan stands. `stalled`: without a finished cycle or an
-    idle check for so long, the process says that it is not alive, and another may take its place.
+    `solver_deadline` the wall clock after which the greedy plan stands. `stalled`: without a finished cycle
+    or an idle check for so long, the process says that it is not alive, and another may take its place.
     """
 
     database_url: str
@@ -46,7 +50,10 @@ class Settings:
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] = os.environ) -> Settings:
-        """Settings from `QUEUER_*` and `KUBECONFIG`. Raises InvalidInput naming every variable that is wrong."""
+        """Settings from `QUEUER_*` and `KUBECONFIG`.
+
+        Raises InvalidInput naming every variable that is wrong.
+        """
         given: dict[str, object] = {"identity": f"{socket.gethostname()}-{os.getpid()}"}
         problems: list[FieldProblem] = []
         for name, (variable, parse) in _VARIABLES.items():
@@ -59,7 +66,11 @@ class Settings:
                 problems.append(FieldProblem(field=variable, message=str(error)))
         if "database_url" not in given:
             problems.append(
-                FieldProblem(field=f"{PREFIX}DATABASE_URL", message="is not set", hint="postgresql://user@host/database")
+                FieldProblem(
+                    field=f"{PREFIX}DATABASE_URL",
+                    message="is not set",
+                    hint="postgresql://user@host/database",
+                )
             )
         if problems:
             raise InvalidInput(*problems)
@@ -99,9 +110,14 @@ def _variables() -> dict[str, tuple[str, Callable[[str], object]]]:
         "database_url": str, "kubeconfig": Path, "host": str, "port": _port, "identity": str, "patches": _count,
         "seed": int, "config_crs": _switch, "failpoints": Failpoints.parse,
     }  # fmt: skip
-    names = {"kubeconfig": "KUBECONFIG", "host": f"{PREFIX}CONTROLLER_HOST", "port": f"{PREFIX}CONTROLLER_PORT"}
+    names = {
+        "kubeconfig": "KUBECONFIG",
+        "host": f"{PREFIX}CONTROLLER_HOST",
+        "port": f"{PREFIX}CONTROLLER_PORT",
+    }
     return {
-        f.name: (names.get(f.name, PREFIX + f.name.upper()), parsers.get(f.name, _seconds)) for f in fields(Settings)
+        f.name: (names.get(f.name, PREFIX + f.name.upper()), parsers.get(f.name, _seconds))
+        for f in fields(Settings)
     }
 
 

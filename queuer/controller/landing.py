@@ -1,0 +1,200 @@
+"""What follows for one workload from its job and its pods: its life after the decision, as pure functions.
+
+    Admitted ─patched→ Placing ─all pods bound (landed) and running→ Running
+    Placing ─deadline→ evict      Running ─pods missing for too long→ evict
+    Evicting ─suspended, pods gone→ Queued
+    any ─job finished→ Succeeded | Failed ─pods gone→ released
+
+Level-triggered: the answer depends on the present state alone, so it does not matter which events were
+missed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from queuer.controller.live import JobView, Live
+from queuer.controller.pods import PodView
+from queuer.domain.workload import State
+
+
+class Move(StrEnum):
+    """What happens to the workload next."""
+
+    PATCHED = "patched"  # the job carries our admission: Placing
+    LANDED = "landed"  # every pod is bound
+    RUNNING = "running"  # every pod runs
+    SHRUNK = "shrunk"  # a gang that had landed misses pods
+    WHOLE = "whole"  # it has them again
+    EVICT = "evict"  # roll back or give up: suspend it
+    LEFT = "left"  # somebody else suspended it: wait for its pods
+    FINISHED = "finished"  # the job ended; pods may be left
+    VANISHED = "vanished"  # the job was deleted
+    REQUEUE = "requeue"  # evicted, quiet, pods gone: back to its queue
+    RELEASE = "release"  # ended and pods gone: its capacity is free
+
+
+class Cause(StrEnum):
+    """Why a gang is evicted other than by a plan."""
+
+    LANDING_TIMEOUT = "landing-timeout"
+    LOST_PODS = "lost-pods"
+    SUSPENDED = "suspended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One move. `refused`: planned nodes on which no pod landed. `note`: a sentence for people."""
+
+    move: Move
+    outcome: State | None = None
+    cause: Cause | None = None
+    refused: tuple[str, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """Pods of one gang by pod set. `live`: not ended, bound or not; `problem`.
+
+    A scheduler's message of an unbound one.
+    """
+
+    bound: Mapping[str, int]
+    running: Mapping[str, int]
+    succeeded: Mapping[str, int]
+    unbound: int
+    live: int
+    nodes: frozenset[str]
+    problem: str = ""
+
+
+def tally(pods: Iterable[PodView]) -> Tally:
+    """Count a gang's pods."""
+    bound: Counter[str] = Counter()
+    running: Counter[str] = Counter()
+    succeeded: Counter[str] = Counter()
+    nodes: set[str] = set()
+    unbound, live, problem = 0, 0, ""
+    for pod in pods:
+        role = pod.pod_set or ""
+        if pod.succeeded:
+            succeeded[role] += 1
+        if pod.ended:
+            continue
+        live += 1
+        if pod.node is None:
+            unbound += 1
+            problem = problem or pod.problem
+            continue
+        nodes.add(pod.node)
+        if not pod.terminating:
+            bound[role] += 1
+            running[role] += pod.running
+    return Tally(
+        bound=bound, running=running, succeeded=succeeded,
+        unbound=unbound, live=live, nodes=frozenset(nodes), problem=problem,
+    )  # fmt: skip
+
+
+def missing(counts: Mapping[str, int], seen: Tally, job: JobView | None) -> dict[str, int]:
+    """Pods of each set that are still to be bound, for a gang of this admitted size.
+
+    A pod that succeeded is not replaced, unless the job owes more completions than it runs pods at a time.
+    """
+    short = {}
+    for role, count in counts.items():
+        wanted = (
+            min(count, job.left)
+            if job is not None and job.left is not None
+            else count - seen.succeeded.get(role, 0)
+        )
+        short[role] = max(0, wanted - seen.bound.get(role, 0))
+    return short
+
+
+def next_step(
+    live: Live, job: JobView | None, seen: Tally, *, now: float, landing_deadline: float
+) -> Step | None:
+    """The next move, None while nothing follows. `job=None` says that the job object is gone."""
+    if live.state.waiting:
+        return _waiting(job)
+    if live.state.ended:
+        return Step(move=Move.RELEASE) if seen.live == 0 else None
+    if job is None:
+        return Step(move=Move.VANISHED, note="the job was deleted")
+    if job.outcome is not None:
+        return Step(move=Move.FINISHED, outcome=job.outcome)
+    if live.state is State.EVICTING:
+        return Step(move=Move.REQUEUE) if job.suspended and job.quiet and seen.live == 0 else None
+    return _placed(live, job, seen, now=now, landing_deadline=landing_deadline)
+
+
+def _waiting(job: JobView | None) -> Step | None:
+    if job is None:
+        return Step(move=Move.VANISHED, note="the job was deleted while it waited")
+    if job.outcome is not None:
+        return Step(move=Move.FINISHED, outcome=job.outcome)
+    return None
+
+
+def _placed(live: Live, job: JobView, seen: Tally, *, now: float, landing_deadline: float) -> Step | None:
+    placement = live.placement
+    if placement is None or job.admission != placement.id:
+        return None  # the object is older than our PATCH, or the PATCH is still to come
+    if job.suspended:
+        return Step(move=Move.LEFT, cause=Cause.SUSPENDED, note="the job was suspended by hand")
+    if placement.patched is None:
+        return Step(move=Move.PATCHED)
+    short = max(sum(missing(placement.counts, seen, job).values()), seen.unbound)
+    if live.landed is None:
+        if not short:
+            return Step(move=Move.LANDED)
+        if now >= placement.patched + landing_deadline:
+            refused = tuple(sorted(placement.hosts - seen.nodes))
+            size = sum(placement.counts.values())
+            note = f"{short} of {size} pods were not bound within {landing_deadline:g} s"
+            note += f": {seen.problem}" if seen.problem else ""
+            return Step(move=Move.EVICT, cause=Cause.LANDING_TIMEOUT, refused=refused, note=note)
+        return None
+    return _landed(live, job, seen, short=short, now=now, landing_deadline=landing_deadline)
+
+
+def _landed(
+    live: Live, job: JobView, seen: Tally, *, short: int, now: float, landing_deadline: float
+) -> Step | None:
+    if short:
+        if live.unplaced is None:
+            return Step(move=Move.SHRUNK)
+        if now >= live.unplaced + landing_deadline:
+            note = f"{short} pods were lost and found no place within {landing_deadline:g} s"
+            note += f": {seen.problem}" if seen.problem else ""
+            return Step(move=Move.EVICT, cause=Cause.LOST_PODS, note=note)
+        return None
+    if live.unplaced is not None:
+        return Step(move=Move.WHOLE)
+    if live.state is State.PLACING and sum(seen.running.values()) == sum(seen.bound.values()):
+        return Step(move=Move.RUNNING)
+    return None
+
+
+def deadline(live: Live, *, landing_deadline: float) -> float | None:
+    """When this workload must be looked at again even if nothing is heard of it."""
+    if (
+        live.state is State.PLACING
+        and live.landed is None
+        and live.placement
+        and live.placement.patched is not None
+    ):
+        return live.placement.patched + landing_deadline
+    if live.unplaced is not None and live.state in (State.PLACING, State.RUNNING):
+        return live.unplaced + landing_deadline
+    return None
+
+
+def avoid_until(failures: int, *, now: float, base: float, limit: float) -> float:
+    """Until when a node that refused the gang is avoided, at its n-th failure in a row (from 1)."""
+    return now + min(limit, base * 2.0 ** min(failures - 1, 30))

@@ -1,0 +1,98 @@
+"""One workload as the controller's memory holds it: the row of the store, the job of the cluster, its
+admission.
+
+Records are immutable; a change is a new record put in place of the old one after it is in the database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from queuer.domain.reasons import Explanation
+from queuer.domain.workload import State, Workload
+from queuer.solver.problem import Assignment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """The admission in force. `id` is also in the job's annotation; `wave` as in `solver.problem.Admission`.
+
+    `patched`: when the job was unsuspended, as far as we know; None = not yet.
+    """
+
+    id: str
+    epoch: int
+    cycle: int
+    at: float
+    assignments: tuple[Assignment, ...]
+    wave: int = 0
+    patched: float | None = None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Admitted pods by pod set."""
+        return {a.pod_set: a.count for a in self.assignments}
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """The nodes that the plan uses."""
+        return frozenset(node for a in self.assignments for node in a.nodes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Live:
+    """A workload that waits, runs, or has ended with something left to release.
+
+    `template`: the user's own scheduling terms, to which every eviction returns. `landed`: when the last pod
+    was bound.
+    `unplaced`: since when a gang that had landed misses pods. `avoid`: nodes it failed to land on, until
+    when.
+    `failures`: landings that failed in a row. `first`: interrupted by a failure not its own.
+    """
+
+    workload: Workload
+    state: State
+    attempt: int = 1
+    template: Mapping[str, Any] = field(default_factory=dict)
+    placement: Placement | None = None
+    explanation: Explanation | None = None
+    landed: float | None = None
+    running: float | None = None
+    unplaced: float | None = None
+    avoid: Mapping[str, float] = field(default_factory=dict)
+    failures: int = 0
+    first: bool = False
+
+    @property
+    def uid(self) -> str:
+        """Uid of the job."""
+        return self.workload.uid
+
+    @property
+    def charged(self) -> bool:
+        """Whether its ledger is open: it holds quota and capacity."""
+        return self.placement is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView:
+    """The job object, as far as landing and patching need it.
+
+    `suspended`: as its spec says. `quiet`: its controller confirms that it is suspended with no active pod.
+    `admission`: id in our annotation. `left`: completions it still owes, None where it runs each pod once.
+    """
+
+    uid: str
+    kind: str
+    namespace: str
+    name: str
+    resource_version: str
+    suspended: bool
+    quiet: bool = False
+    outcome: State | None = None
+    admission: str | None = None
+    status: str | None = None
+    left: int | None = None
+    object: Any = None

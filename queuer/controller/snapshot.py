@@ -1,0 +1,112 @@
+"""The controller's memory as the immutable snapshot that a decision is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from queuer.controller.landing import missing, tally
+from queuer.controller.live import Live
+from queuer.controller.pods import PodView
+from queuer.controller.state import ClusterState
+from queuer.domain.nodes import DEFAULT_FLAVOR, Flavor, Node, SchedulingTerms
+from queuer.domain.quantity import add
+from queuer.domain.reasons import Token
+from queuer.domain.workload import State
+from queuer.solver.problem import Admitted, Assignment, NodeState, Pending, Snapshot, Unbound
+
+NOT_OFFERED = frozenset({Token.MISCONFIGURED})
+"""Jobs with these reasons, set at intake, are not put before the solver.
+
+Only a change of the job or the tree helps.
+"""
+
+
+def take(state: ClusterState, *, now: float) -> Snapshot:
+    """A snapshot of everything a decision depends on. Shares nothing that changes later."""
+    rules = state.rules
+    admitted = tuple(_admitted(live, state) for _, live in sorted(state.live.items()) if live.charged)
+    pending = tuple(_pending(live, now=now) for _, live in sorted(state.live.items()) if offered(live))
+    known = {p.workload.uid for p in pending} | {a.workload.uid for a in admitted}
+    return Snapshot(
+        nodes=tuple(
+            NodeState(node=node, used=dict(state.pods.used(name)))
+            for name, node in sorted(state.nodes.items())
+        ),
+        tree=rules.tree,
+        topology=rules.topology,
+        flavors=rules.flavors,
+        admitted=admitted,
+        pending=pending,
+        bonds=tuple(b for b in state.bonds if b.uid in known),
+        reservations=tuple(r for r in state.reservations if r.uid in known),
+    )
+
+
+def offered(live: Live) -> bool:
+    """Whether the solver is asked about this workload."""
+    misconfigured = live.explanation is not None and live.explanation.primary.token in NOT_OFFERED
+    return live.state.waiting and not misconfigured
+
+
+def _pending(live: Live, *, now: float) -> Pending:
+    avoid = frozenset(node for node, until in live.avoid.items() if until > now)
+    return Pending(workload=live.workload, avoid=avoid, first=live.first)
+
+
+def _admitted(live: Live, state: ClusterState) -> Admitted:
+    placement = live.placement
+    assert placement is not None
+    pods = state.pods.of(live.uid)
+    releasing = live.state is State.EVICTING or live.state.ended
+    since = live.running or placement.at
+    length = live.workload.estimate or live.workload.max_runtime
+    return Admitted(
+        workload=live.workload,
+        counts=placement.counts,
+        flavors={a.pod_set: a.flavor for a in placement.assignments},
+        since=since,
+        bound=_bound(pods),
+        unbound=() if releasing else _unbound(live, pods, state),
+        releasing=releasing,
+        expected_end=since + length if length is not None else None,
+    )
+
+
+def _bound(pods: tuple[PodView, ...]) -> Mapping[str, Mapping[str, int]]:
+    bound: dict[str, Mapping[str, int]] = {}
+    for pod in pods:
+        node = pod.charged_to
+        if node is not None:
+            bound[node] = add(bound.get(node, {}), pod.requests)
+    return bound
+
+
+def _unbound(live: Live, pods: tuple[PodView, ...], state: ClusterState) -> tuple[Unbound, ...]:
+    """Pods still to land, wherever kube-scheduler may put them inside the pin."""
+    placement = live.placement
+    assert placement is not None
+    short = missing(placement.counts, tally(pods), state.jobs.get(live.uid))
+    terms = {p.name: p.terms for p in live.workload.pod_sets}
+    return tuple(
+        Unbound(
+            pod_set=a.pod_set,
+            count=short[a.pod_set],
+            hosts=hosts_in_pin(a, terms[a.pod_set], nodes=state.nodes, flavors=state.rules.flavors),
+        )
+        for a in placement.assignments
+        if short[a.pod_set]
+    )
+
+
+def hosts_in_pin(
+    assignment: Assignment, terms: SchedulingTerms, *, nodes: Mapping[str, Node], flavors: tuple[Flavor, ...]
+) -> tuple[str, ...]:
+    """Names of the nodes that kube-scheduler may choose for a pod of this assignment, resources aside."""
+    flavor = next((f for f in flavors if f.name == assignment.flavor), Flavor(name=DEFAULT_FLAVOR))
+    pinned = SchedulingTerms(
+        node_selector={**terms.node_selector, **assignment.selector},
+        tolerations=(*terms.tolerations, *flavor.tolerations),
+        affinity=terms.affinity,
+    )
+    names = nodes if assignment.hosts is None else assignment.hosts
+    return tuple(sorted(name for name in names if name in nodes and nodes[name].accepts(pinned)))

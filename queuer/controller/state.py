@@ -1,0 +1,154 @@
+"""What the controller knows: nodes, pods, jobs and namespaces as watched, workloads as stored, the
+configuration.
+
+No I/O. Whoever changes it says what follows: a workload to look at again (`touch`), or a decision that may
+now come out differently (`reconsider`). Nothing is lost with it: it is rebuilt from the database and by
+listing at each start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from queuer.controller.live import JobView, Live
+from queuer.controller.pods import PodIndex, PodView
+from queuer.domain.nodes import Flavor, Node, Topology
+from queuer.domain.queue import QueueTree
+from queuer.solver.problem import Bond, Reservation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """The configuration in force."""
+
+    tree: QueueTree = field(default_factory=lambda: QueueTree.of(()))
+    flavors: tuple[Flavor, ...] = ()
+    topology: Topology = field(default_factory=Topology)
+    revision: int = -1
+
+
+class ClusterState:
+    """The controller's memory.
+
+    `on_change` is called, cheaply and often, when there is something new to look at.
+    """
+
+    def __init__(self, *, on_change: Callable[[], None] = lambda: None) -> None:
+        self.nodes: dict[str, Node] = {}
+        self.pods = PodIndex()
+        self.jobs: dict[str, JobView] = {}
+        self.live: dict[str, Live] = {}
+        self.rules = Rules()
+        self.bonds: tuple[Bond, ...] = ()
+        self.reservations: tuple[Reservation, ...] = ()
+        self.touched: set[str] = set()
+        self.taken: set[str] = set()
+        self.stale = True
+        self._on_change = on_change
+
+    # -- what was heard of the cluster
+
+    def node_changed(self, node: Node) -> None:
+        """A node came, or its labels, taints, cordon or capacity changed."""
+        if self.nodes.get(node.name) != node:
+            self.nodes[node.name] = node
+            self.reconsider()
+
+    def node_gone(self, name: str) -> None:
+        """A node was deleted."""
+        if self.nodes.pop(name, None) is not None:
+            self.reconsider()
+
+    def pod_changed(self, pod: PodView) -> None:
+        """A pod came or changed."""
+        old = self.pods.put(pod)
+        self._pod_moved(old, pod)
+
+    def pod_gone(self, uid: str) -> None:
+        """A pod object is no more."""
+        self._pod_moved(self.pods.remove(uid), None)
+
+    def _pod_moved(self, old: PodView | None, new: PodView | None) -> None:
+        owners = {pod.owner for pod in (old, new) if pod is not None and pod.owner is not None}
+        for owner in owners:
+            self.touch(owner)
+        was, now = (pod.charged_to if pod is not None else None for pod in (old, new))
+        # A pod of ours that is bound takes what was already set aside for it; every other move changes what
+        # is free.
+        if was != now and not (was is None and owners & self.live.keys()):
+            self.reconsider()
+
+    def job_changed(self, job: JobView) -> None:
+        """A queued job came or changed."""
+        self.jobs[job.uid] = job
+        self.taken.add(job.uid)
+        self.touch(job.uid)
+
+    def job_gone(self, uid: str) -> None:
+        """A job object is no more, or is not ours any more."""
+        if self.jobs.pop(uid, None) is not None:
+            self.touch(uid)
+
+    # -- what was decided and stored
+
+    def put(self, live: Live) -> None:
+        """Take over a workload as it now is in the database."""
+        self.live[live.uid] = live
+        self.touch(live.uid)
+
+    def drop(self, uid: str) -> None:
+        """Forget a workload that has ended and holds nothing."""
+        self.live.pop(uid, None)
+        self.touched.discard(uid)
+
+    def configure(self, rules: Rules) -> None:
+        """Take over a new configuration.
+
+        Every waiting job is read again, since what it names may exist now.
+        """
+        if rules == self.rules:
+            return
+        self.rules = rules
+        self.taken.update(uid for uid, live in self.live.items() if live.state.waiting)
+        self.reconsider()
+
+    # -- what follows
+
+    def touch(self, uid: str) -> None:
+        """Have this workload looked at again."""
+        self.touched.add(uid)
+        self._on_change()
+
+    def reconsider(self) -> None:
+        """A decision may come out differently from now on."""
+        self.stale = True
+        self._on_change()
+
+    def take_touched(self) -> tuple[str, ...]:
+        """The workloads to look at, and an empty list for those to come. Sorted, so that runs are alike."""
+        uids, self.touched = tuple(sorted(self.touched)), set()
+        return uids
+
+    def take_new(self) -> tuple[str, ...]:
+        """Jobs to read (again) since the last call."""
+        uids, self.taken = tuple(sorted(self.taken)), set()
+        return uids
+
+    def take_stale(self) -> bool:
+        """Whether something has changed since the last call that a decision depends on."""
+        was, self.stale = self.stale, False
+        return was
+
+    def lives(self) -> Iterable[Live]:
+        """All workloads in memory."""
+        return self.live.values()
+
+    @property
+    def capacity(self) -> Mapping[str, int]:
+        """Allocatable of all nodes together."""
+        total: dict[str, int] = {}
+        for node in self.nodes.values():
+            for resource, amount in node.allocatable.items():
+                total[resource] = total.get(resource, 0) + amount
+        return total

@@ -1,0 +1,130 @@
+"""The life of a gang after its admission follows from its job and pods alone.
+
+These tables fix what follows when.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from queuer.controller.landing import Cause, Move, avoid_until, deadline, missing, next_step, tally
+from queuer.controller.live import JobView, Live, Placement
+from queuer.controller.pods import PodView
+from queuer.domain.workload import PodSet, State, Workload
+from queuer.solver.problem import Assignment
+
+WORKLOAD = Workload(
+    uid="u", kind="Job", namespace="ns", name="job", queue="root.a", submitted=0.0,
+    pod_sets=(PodSet(name="main", count=2, requests={"pods": 1}),),
+)  # fmt: skip
+PLACEMENT = Placement(
+    id="adm", epoch=1, cycle=1, at=100.0, patched=100.0,
+    assignments=(Assignment(pod_set="main", flavor="default", nodes={"n1": 1, "n2": 1}),),
+)  # fmt: skip
+PLACING = Live(workload=WORKLOAD, state=State.PLACING, placement=PLACEMENT)
+RUNNING = replace(PLACING, state=State.RUNNING, landed=101.0, running=101.0)
+JOB = JobView(
+    uid="u", kind="Job", namespace="ns", name="job", resource_version="5", suspended=False, admission="adm"
+)
+SUSPENDED = replace(JOB, suspended=True, quiet=True, admission=None)
+
+
+def pod(uid: str, node: str | None = None, **facts: object) -> PodView:
+    return PodView(uid=uid, namespace="ns", name=uid, owner="u", pod_set="main", node=node, **facts)  # type: ignore[arg-type]
+
+
+def move(live: Live, job: JobView | None, *pods: PodView, now: float = 110.0) -> Move | None:
+    step = next_step(live, job, tally(pods), now=now, landing_deadline=60.0)
+    return step.move if step else None
+
+
+def test_running_is_not_said_before_every_pod_runs() -> None:
+    started = replace(PLACING, landed=101.0)
+    assert move(PLACING, JOB, pod("a", "n1", running=True)) is None
+    assert move(PLACING, JOB, pod("a", "n1", running=True), pod("b", "n2")) is Move.LANDED
+    assert move(started, JOB, pod("a", "n1", running=True), pod("b", "n2")) is None
+    assert move(started, JOB, pod("a", "n1", running=True), pod("b", "n2", running=True)) is Move.RUNNING
+
+
+def test_a_gang_whose_quick_pods_succeeded_already_has_landed() -> None:
+    assert move(PLACING, JOB, pod("a", "n1", succeeded=True), pod("b", "n2", running=True)) is Move.LANDED
+
+
+def test_a_pod_that_failed_leaves_its_place_unfilled() -> None:
+    assert move(PLACING, JOB, pod("a", "n1", failed=True), pod("b", "n2", running=True)) is None
+
+
+def test_landing_deadline_evicts_the_whole_gang_and_names_the_nodes_that_refused() -> None:
+    seen = tally([pod("a", "n1", running=True), pod("b", problem="0/2 nodes are available")])
+    step = next_step(PLACING, JOB, seen, now=160.0, landing_deadline=60.0)
+    assert step is not None
+    assert (step.move, step.cause) == (Move.EVICT, Cause.LANDING_TIMEOUT)
+    assert step.refused == ("n2",)
+    assert "1 of 2 pods" in step.note
+    assert "0/2 nodes are available" in step.note
+    assert next_step(PLACING, JOB, seen, now=159.9, landing_deadline=60.0) is None
+    assert deadline(PLACING, landing_deadline=60.0) == 160.0
+
+
+def test_an_object_older_than_our_patch_is_no_evidence() -> None:
+    stale = replace(JOB, suspended=True, admission=None)
+    assert move(PLACING, stale, now=1000.0) is None
+
+
+def test_the_object_itself_confirms_a_patch_whose_answer_was_lost() -> None:
+    assert (
+        move(replace(PLACING, state=State.ADMITTED, placement=replace(PLACEMENT, patched=None)), JOB)
+        is Move.PATCHED
+    )
+
+
+def test_suspended_by_hand_is_given_up() -> None:
+    assert move(RUNNING, replace(JOB, suspended=True)) is Move.LEFT
+
+
+def test_evicted_work_is_queued_again_only_when_quiet_and_without_pods() -> None:
+    evicting = replace(RUNNING, state=State.EVICTING)
+    assert move(evicting, JOB) is None
+    assert move(evicting, replace(SUSPENDED, quiet=False)) is None
+    assert move(evicting, SUSPENDED, pod("a", "n1", terminating=True)) is None
+    assert move(evicting, SUSPENDED, pod("a", "n1", failed=True)) is Move.REQUEUE
+    assert move(evicting, SUSPENDED) is Move.REQUEUE
+
+
+def test_capacity_is_returned_when_pods_are_gone_not_when_the_job_says_so() -> None:
+    assert (
+        move(RUNNING, replace(JOB, outcome=State.SUCCEEDED), pod("a", "n1", terminating=True))
+        is Move.FINISHED
+    )
+    ended = replace(RUNNING, state=State.SUCCEEDED)
+    assert move(ended, None, pod("a", "n1", terminating=True)) is None
+    assert move(ended, JOB, pod("a", "n1", succeeded=True)) is Move.RELEASE
+
+
+@pytest.mark.parametrize("live", [PLACING, RUNNING, replace(RUNNING, state=State.EVICTING)])
+def test_a_deleted_job_is_noticed_in_every_state(live: Live) -> None:
+    assert move(live, None, pod("a", "n1", running=True)) is Move.VANISHED
+
+
+def test_a_running_gang_that_lost_pods_gets_time_then_is_evicted_whole() -> None:
+    assert move(RUNNING, JOB, pod("a", "n1", running=True)) is Move.SHRUNK
+    short = replace(RUNNING, unplaced=200.0)
+    assert move(short, JOB, pod("a", "n1", running=True), now=259.0) is None
+    assert deadline(short, landing_deadline=60.0) == 260.0
+    step = next_step(short, JOB, tally([pod("a", "n1", running=True)]), now=260.0, landing_deadline=60.0)
+    assert step is not None
+    assert (step.move, step.cause) == (Move.EVICT, Cause.LOST_PODS)
+    assert move(short, JOB, pod("a", "n1", running=True), pod("b", "n2", running=True)) is Move.WHOLE
+
+
+def test_pods_that_finished_are_not_missed_unless_the_job_owes_more_completions() -> None:
+    seen = tally([pod("a", "n1", succeeded=True), pod("b", "n2", running=True)])
+    assert missing({"main": 2}, seen, JOB) == {"main": 0}
+    assert missing({"main": 2}, seen, replace(JOB, left=7)) == {"main": 1}
+    assert missing({"main": 2}, seen, replace(JOB, left=1)) == {"main": 0}
+
+
+def test_back_off_doubles_and_is_bounded() -> None:
+    assert [avoid_until(n, now=0, base=60, limit=300) for n in (1, 2, 3, 4, 9999)] == [60, 120, 240, 300, 300]
