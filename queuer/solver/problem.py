@@ -28,10 +28,11 @@ class NodeState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """Where one pod set goes: one flavor, a number of pods on each host (sum > 0), and the pin that says so to kube-scheduler.
+    """Where one pod set goes: one flavor, a number of pods on each host (sum > 0), and the pin that says so
+    to kube-scheduler.
 
-    `selector`: node labels to require (flavor labels and, where safe, the widest domain). `hosts`: node names to
-    require beside the selector, None = any node under the selector.
+    `selector`: node labels to require (flavor labels and, where safe, the widest domain). `hosts`: node names
+    to require beside the selector, None = any node under the selector.
     """
 
     pod_set: str
@@ -48,7 +49,9 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unbound:
-    """Pods of an admitted gang that are not bound yet: they may land on any of `hosts`, whichever kube-scheduler picks."""
+    """Pods of an admitted gang that are not bound yet: they may land on any of `hosts`, whichever kube-
+    scheduler picks.
+    """
 
     pod_set: str
     count: int
@@ -59,10 +62,10 @@ class Unbound:
 class Admitted:
     """A workload that holds quota and capacity.
 
-    `counts`, `flavors`: admitted size and flavor by pod set name. `since`: start of the run (or admission while
-    placing); lost work counts from `checkpoint` if that is later. `bound`: requests of its live pods by node name.
-    `releasing`: being evicted or finished with pods left; it counts in full and is no victim any more.
-    `expected_end`: None = unknown.
+    `counts`, `flavors`: admitted size and flavor by pod set name. `since`: start of the run (or admission
+    while placing); lost work counts from `checkpoint` if that is later. `bound`: requests of its live pods by
+    node name. `releasing`: being evicted or finished with pods left; it counts in full and is no victim any
+    more. `expected_end`: None = unknown.
     """
 
     workload: Workload
@@ -80,18 +83,22 @@ class Admitted:
 class Pending:
     """A workload that waits.
 
-    `avoid`: nodes it recently failed to land on. `first`: interrupted by a failure that was not its own, so that its
-    leaf offers it before all others.
+    `avoid`: nodes it recently failed to land on. `first`: interrupted by a failure that was not its own, so
+    that its leaf offers it before all others. `displaced_by`: uids for whose sake it was evicted; it never
+    displaces them in turn.
     """
 
     workload: Workload
     avoid: frozenset[str] = frozenset()
     first: bool = False
+    displaced_by: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bond:
-    """A gang's proven place and quota, held for it while its victims leave. It ends at `deadline` or when it landed."""
+    """A gang's proven place and quota, held for it while its victims leave. It ends at `deadline` or when it
+    landed.
+    """
 
     uid: str
     assignments: tuple[Assignment, ...]
@@ -111,7 +118,9 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Everything a decision depends on, besides now, seed and budget. Every uid occurs once over admitted and pending."""
+    """Everything a decision depends on, besides now, seed and budget. Every uid occurs once over admitted and
+    pending.
+    """
 
     nodes: tuple[NodeState, ...]
     tree: QueueTree
@@ -127,8 +136,9 @@ class Snapshot:
 class Budget:
     """Bounds of one decision.
 
-    `deterministic`: CP-SAT's deterministic time for all passes together, the same on every machine. `wall`: seconds
-    after which the caller kills the solver and takes the greedy plan. 0 = greedy only. `bond`: seconds a bond lasts.
+    `deterministic`: CP-SAT's deterministic time for all passes together, the same on every machine. `wall`:
+    seconds after which the caller kills the solver and takes the greedy plan. 0 = greedy only. `bond`:
+    seconds a bond lasts.
     """
 
     deterministic: float = 2.0
@@ -140,8 +150,8 @@ class Budget:
 class Admission:
     """A gang to unsuspend now.
 
-    `wave`: gangs of one wave can land in any order, whatever kube-scheduler picks within the pins; a gang of a later
-    wave is patched only when all earlier ones that share a host with it have landed.
+    `wave`: gangs of one wave can land in any order, whatever kube-scheduler picks within the pins; a gang of
+    a later wave is patched only when all earlier ones that share a host with it have landed.
     """
 
     uid: str
@@ -192,8 +202,8 @@ class CycleStats:
 class Plan:
     """The answer of one cycle.
 
-    `bonds`, `reservations`: all that hold after this cycle, old ones that stand included. `explanations`: one for
-    every pending workload that is not admitted, by uid. `order`: pending uids as they were considered.
+    `bonds`, `reservations`: all that hold after this cycle, old ones that stand included. `explanations`: one
+    for every pending workload that is not admitted, by uid. `order`: pending uids as they were considered.
     """
 
     admissions: tuple[Admission, ...]

@@ -1,0 +1,125 @@
+"""The one interface between `decide()` and an exact solver: questions about gangs that greedy refused, and
+their answers.
+
+DESIGN 3.4: a gang is refused only when no arrangement of the gangs admitted before it, with every permitted
+victim set, would let it start. Greedy finds most arrangements. For the rest `decide()` asks a `Rearranger`,
+which answers with an arrangement, a proof that there is none, or nothing in time. Without one (ortools not
+installed, budget 0) every contested gang waits as `SolverDeferred`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Protocol
+
+from queuer.solver.problem import Assignment, Eviction, Pending, Snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """One choice of flavors and sizes for a gang, both by pod set name."""
+
+    flavors: Mapping[str, str]
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """A gang that this cycle has settled before the contested one; `variant` is fixed, the place is open.
+
+    `victims` empty: it starts now, and must still start now in every arrangement. Otherwise it is bound: its
+    victims are open too (an arrangement may let it start, or take others).
+    """
+
+    pending: Pending
+    variant: Variant
+    assignments: tuple[Assignment, ...]
+    victims: tuple[Eviction, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """A bond of an earlier cycle: place and quota are held; neither is open. `victims`: those that are not
+    gone yet.
+    """
+
+    pending: Pending
+    assignments: tuple[Assignment, ...]
+    victims: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """Can `gang` start too?
+
+    `settled`: in tournament order. `variants`: allowed, best first. `evict=False`: the gang must start now, without
+    victims of its own (what is bound among `settled` keeps victims that are permitted to it). `evict=True`: it may
+    be bound. Victims that the rules permit to a gang: `queuer.solver.victims.candidates`. `blocked`: nodes by
+    gang uid that reservations or avoid lists close to it, beside what its terms say. `budget`: deterministic
+    time that may be spent.
+    """
+
+    snapshot: Snapshot
+    now: float
+    seed: int
+    settled: tuple[Settled, ...]
+    standing: tuple[Standing, ...]
+    gang: Pending
+    variants: tuple[Variant, ...]
+    evict: bool
+    budget: float
+    blocked: Mapping[str, frozenset[str]] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrangement:
+    """A place for every settled gang and the asked one; pins (`selector`, `hosts`) are left to the caller.
+
+    `assignments`: by uid. `evictions`: all new ones, those of one beneficiary in the order in which the rule
+    permits them to go. `spent`: deterministic time. `proven`: optimal in all levels (only from `improve`).
+    """
+
+    assignments: Mapping[str, tuple[Assignment, ...]]
+    evictions: tuple[Eviction, ...] = ()
+    spent: float = 0.0
+    proven: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """There is no such arrangement: `argument` names the bound or says that the full model is infeasible."""
+
+    argument: str
+    spent: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unknown:
+    """Neither found nor refuted in time."""
+
+    spent: float = 0.0
+    note: str = ""
+
+
+class Rearranger(Protocol):
+    """An exact solver behind `decide()`. Pure: the same question gives the same answer."""
+
+    def settle(self, question: Question) -> Arrangement | Proof | Unknown:
+        """Answer for the contested gang. An arrangement lets all settled gangs start that started before."""
+
+    def improve(
+        self,
+        *,
+        snapshot: Snapshot,
+        now: float,
+        seed: int,
+        settled: tuple[Settled, ...],
+        standing: tuple[Standing, ...],
+        budget: float,
+        blocked: Mapping[str, frozenset[str]],
+    ) -> Arrangement | Unknown:
+        """The admitted set and its sizes fixed: better evictions, flavors, narrowness, fragmentation, in this
+        order.
+        """
