@@ -1,0 +1,35 @@
+"""Logs as JSON lines on standard error, with `cycle`, `workload` and `queue` as fields of their own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import Any, cast
+
+import structlog
+
+
+def configure(level: str | None = None) -> None:
+    """Set up logging for a server process; the level is `QUEUER_LOG_LEVEL`, else info."""
+    wanted = (level or os.environ.get("QUEUER_LOG_LEVEL") or "info").upper()
+    number = logging.getLevelNamesMapping().get(wanted, logging.INFO)
+    logging.basicConfig(stream=sys.stderr, level=max(number, logging.WARNING), format="%(name)s: %(message)s")
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.processors.dict_tracebacks,
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
+def logger(name: str) -> structlog.typing.FilteringBoundLogger:
+    """A logger whose lines carry the part that speaks."""
+    log: Any = structlog.get_logger(part=name)
+    return cast("structlog.typing.FilteringBoundLogger", log)

@@ -1,0 +1,97 @@
+"""What the controller shows of itself: Prometheus metrics in a registry of its own.
+
+No label names a job or a user.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Iterable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from queuer import __version__
+from queuer.controller.live import Live
+
+_SHORT = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_LONG = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0, 604800.0)
+
+
+class Metrics:
+    """All metrics of one controller process."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        self.leader = Gauge("queuer_leader", "1 while this process decides.", registry=registry)
+        self.epoch = Gauge(
+            "queuer_leader_epoch", "Epoch under which this process decides.", registry=registry
+        )
+        info = Gauge("queuer_build_info", "Always 1.", ["version"], registry=registry)
+        info.labels(version=__version__).set(1)
+        self.cycles = Counter(
+            "queuer_cycles", "Decisions by how far the solver came.", ["status"], registry=registry
+        )
+        self.cycle_seconds = Histogram(
+            "queuer_cycle_duration_seconds", "Time of a decision by phase.", ["phase"],
+            buckets=_SHORT, registry=registry,
+        )  # fmt: skip
+        self.last_cycle = Gauge(
+            "queuer_cycle_last_success_timestamp_seconds", "End of the last decision.", registry=registry
+        )
+        self.refused_plans = Counter(
+            "queuer_plans_refused", "Plans in which the verifier found a fault.", registry=registry
+        )
+        self.admissions = Counter("queuer_admissions", "Gangs admitted.", ["queue"], registry=registry)
+        self.evictions = Counter(
+            "queuer_evictions", "Gangs evicted by reason.", ["queue", "reason"], registry=registry
+        )
+        self.waited = Histogram(
+            "queuer_workload_wait_seconds", "From submission to the first admission.", ["queue"],
+            buckets=_LONG, registry=registry,
+        )  # fmt: skip
+        self.placing = Histogram(
+            "queuer_workload_placing_seconds", "From the PATCH until every pod is bound.",
+            buckets=_SHORT, registry=registry,
+        )  # fmt: skip
+        self.workloads = Gauge(
+            "queuer_workloads", "Workloads by queue and state.", ["queue", "state"], registry=registry
+        )
+        self.pending = Gauge(
+            "queuer_workloads_pending", "Waiting workloads by reason, misconfigured ones included.",
+            ["queue", "reason", "verdict"], registry=registry,
+        )  # fmt: skip
+        self.writes = Counter(
+            "queuer_k8s_api_writes", "Writes to the API server.", ["verb", "resource"], registry=registry
+        )
+        self.api_errors = Counter(
+            "queuer_k8s_api_errors", "Refused or failed writes.", ["reason"], registry=registry
+        )
+        self.drift = Gauge(
+            "queuer_drift_objects", "Objects that PostgreSQL and the cluster see differently.", ["kind"],
+            registry=registry,
+        )  # fmt: skip
+        self.watch_age = Gauge(
+            "queuer_watch_stale_seconds", "Since when a watch has not been answering; 0 = it does.",
+            ["resource"], registry=registry,
+        )  # fmt: skip
+
+    def count(self, workloads: Iterable[Live]) -> None:
+        """Set the gauges of workloads from what is in memory."""
+        states: Tally[tuple[str, str]] = Tally()
+        reasons: Tally[tuple[str, str, str]] = Tally()
+        for live in workloads:
+            queue = live.workload.queue
+            states[queue, live.state.value] += 1
+            if live.state.waiting and live.explanation is not None:
+                token = live.explanation.primary.token
+                reasons[queue, token.value, token.verdict.value] += 1
+        self.workloads.clear()
+        self.pending.clear()
+        for key, number in states.items():
+            self.workloads.labels(*key).set(number)
+        for labels, number in reasons.items():
+            self.pending.labels(*labels).set(number)
+
+    def text(self) -> bytes:
+        """The Prometheus exposition."""
+        return generate_latest(self.registry)
