@@ -107,8 +107,8 @@ def _switch(text: str) -> bool:
 def _variables() -> dict[str, tuple[str, Callable[[str], object]]]:
     """Environment variable and parser by field name."""
     parsers: dict[str, Callable[[str], object]] = {
-        "database_url": str, "kubeconfig": Path, "host": str, "port": _port, "identity": str, "patches": _count,
-        "seed": int, "config_crs": _switch, "failpoints": Failpoints.parse,
+        "database_url": str, "kubeconfig": Path, "host": str, "port": _port, "identity": str,
+        "patches": _count, "seed": int, "config_crs": _switch, "failpoints": Failpoints.parse,
     }  # fmt: skip
     names = {
         "kubeconfig": "KUBECONFIG",
