@@ -23,11 +23,6 @@ Directory = Annotated[
 ]
 
 
-def register(root: typer.Typer) -> None:
-    """Add the verb to the command line."""
-    root.add_typer(app, name="local")
-
-
 @app.command()
 def up(
     directory: Directory = None,
@@ -154,7 +149,7 @@ def _print_summary(cluster: Cluster, seconds: dict[str, float]) -> None:
         for tenant, namespace in TENANT_NAMESPACES.items():
             typer.echo(f"# as {tenant}, of {namespace}: export KUBECONFIG={cluster.kubeconfig(tenant)}")
     if API_PART in cluster.state.parts:
-        typer.echo(f"export QUEUER_URL={cluster.queuer_url}")
+        typer.echo(f"export QUEUER_API={cluster.queuer_url}")
     if "kubectl" in cluster.state.programs:
         typer.echo(f'export PATH="{cluster.state.programs["kubectl"].parent}:$PATH"  # kubectl')
 

@@ -1,8 +1,7 @@
 """The root of the command line: finds the module of a verb, turns errors into a sentence and an exit code.
 
-Only the module of the verb that was typed is imported, and modules import what is heavy inside their functions,
-so that `queuer --version` or `queuer why` never load the solver, the Kubernetes client or the database layer.
-To add a verb: write a module with `register(root: typer.Typer) -> None` and name it in `VERBS`.
+Only the module of the verb that was typed is imported, and modules import what is heavy inside their
+functions. So `queuer --version` or `queuer why` never load solver, Kubernetes client or database layer.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Sequence
-from enum import IntEnum
 from typing import Annotated
 
 import typer
@@ -19,39 +17,23 @@ import typer
 from queuer import __version__
 from queuer.domain.errors import Conflict, InvalidInput, NotFound, QueuerError, Unavailable
 
+# Verb → where it is written: a function is a command, a Typer a group of commands.
 VERBS = {
-    "apply": "queuer.cli.queues",
-    "db": "queuer.cli.db",
-    "jobs": "queuer.cli.jobs",
-    "local": "queuer.cli.local",
-    "queue": "queuer.cli.queues",
-    "serve": "queuer.cli.serve",
-    "why": "queuer.cli.jobs",
+    "apply": "queuer.cli.queues:apply",
+    "db": "queuer.cli.db:app",
+    "jobs": "queuer.cli.jobs:jobs",
+    "local": "queuer.cli.local:app",
+    "queue": "queuer.cli.queues:queue_app",
+    "serve": "queuer.cli.serve:app",
+    "sim": "queuer.cli.sim:app",
+    "why": "queuer.cli.jobs:why",
 }
-# What to install where only the command line is: the extra whose packages a verb needs.
-_EXTRAS = {"db": "store", "local": "local", "serve": "server"}
-
-
-class ExitCode(IntEnum):
-    """Exit codes that scripts may rely on."""
-
-    FAILURE = 1
-    USAGE = 2
-    NOT_FOUND = 3
-    CONFLICT = 5
-    UNAVAILABLE = 7
-
-
-_EXIT_CODES: dict[type[QueuerError], ExitCode] = {
-    InvalidInput: ExitCode.USAGE,
-    NotFound: ExitCode.NOT_FOUND,
-    Conflict: ExitCode.CONFLICT,
-    Unavailable: ExitCode.UNAVAILABLE,
-}
+# Where only the command line is installed: the extra whose packages a verb needs.
+_EXTRAS = {"db": "store", "local": "local"}
 
 
 def build(arguments: Sequence[str]) -> typer.Typer:
-    """The command line for these arguments: one verb's module, or all when none is named (help, completion)."""
+    """The command line for these arguments: the verb that is named, else all (help, completion)."""
     root = typer.Typer(
         name="queuer",
         help="Admission-control job queue for Kubernetes: whole gangs, hierarchical quota, topology.",
@@ -61,18 +43,23 @@ def build(arguments: Sequence[str]) -> typer.Typer:
     )
     root.callback()(_root)
     root.command("version")(_version)
-    typed = [VERBS[argument] for argument in arguments[:1] if argument in VERBS]
-    if not typed and "version" not in arguments:
-        typed = [module for module in sorted(set(VERBS.values())) if importlib.util.find_spec(module)]
-    for module in typed:
-        importlib.import_module(module).register(root)
+    verbs = [verb for verb in arguments[:1] if verb in VERBS] or list(VERBS)
+    for verb in verbs:
+        module, _, attribute = VERBS[verb].partition(":")
+        if len(verbs) > 1 and importlib.util.find_spec(module) is None:
+            continue
+        found = getattr(importlib.import_module(module), attribute)
+        if isinstance(found, typer.Typer):
+            root.add_typer(found, name=verb)
+        else:
+            root.command(verb)(found)
     return root
 
 
 def run() -> None:
     """Entry point of `queuer` and `kubectl queuer`."""
     arguments = sys.argv[1:]
-    if arguments == ["--version"]:
+    if arguments in (["--version"], ["version"]):
         return _version()
     try:
         build(arguments)()
@@ -81,10 +68,10 @@ def run() -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] == "queuer":
             raise
-        extra = _EXTRAS.get(arguments[0], "server")
-        _fail(f"this verb needs {error.name}: pip install 'queuer[{extra}]'", ExitCode.FAILURE)
+        extra = _EXTRAS.get(arguments[0], "server") if arguments else "server"
+        _fail(f"this needs the package {error.name}: pip install 'queuer[{extra}]'", 1)
     except KeyboardInterrupt:
-        _fail("interrupted", ExitCode.FAILURE)
+        _fail("interrupted", 130)
 
 
 def _root(
@@ -102,10 +89,20 @@ def _version() -> None:
     typer.echo(f"queuer {__version__}")
 
 
-def _exit_code(error: QueuerError) -> ExitCode:
-    return next((code for kind, code in _EXIT_CODES.items() if isinstance(error, kind)), ExitCode.FAILURE)
+def _exit_code(error: QueuerError) -> int:
+    from queuer.cli.client import CommandFailed, Exit
+
+    if isinstance(error, CommandFailed):
+        return error.exit_code
+    codes = {
+        InvalidInput: Exit.USAGE,
+        NotFound: Exit.NOT_FOUND,
+        Conflict: Exit.CONFLICT,
+        Unavailable: Exit.UNREACHABLE,
+    }
+    return next((code for kind, code in codes.items() if isinstance(error, kind)), Exit.FAILURE)
 
 
-def _fail(message: str, code: ExitCode) -> None:
+def _fail(message: str, code: int) -> None:
     typer.echo(f"queuer: {message}", err=True)
     sys.exit(code)

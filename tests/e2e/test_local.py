@@ -1,0 +1,100 @@
+"""`queuer local` as a user drives it: up, a crash that is said and mended, down with the data kept, reset."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from queuer.local.cluster import POSTGRES, Cluster
+from queuer.local.controlplane import KUBERNETES_PARTS, KWOK
+from queuer.local.processes import ProcessState
+from tests.e2e.support import kubectl, wait_until
+
+PARTS = (POSTGRES, *KUBERNETES_PARTS)
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    """A directory that PostgreSQL's account can enter; whatever runs in it is stopped after the test."""
+    path = Path(tempfile.mkdtemp(prefix="queuer-test-"))
+    path.chmod(0o755)
+    yield path / "local"
+    if (path / "local").exists():
+        _queuer("reset", path / "local")
+    shutil.rmtree(path)
+
+
+def _queuer(verb: str, directory: Path, *options: str, expect: int = 0) -> str:
+    command = [sys.executable, "-m", "queuer", "local", verb, f"--dir={directory}", *options]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=110)
+    assert result.returncode == expect, f"{result.stdout}\n{result.stderr}"
+    return result.stdout + result.stderr
+
+
+def _up(directory: Path) -> str:
+    parts = [f"--part={part}" for part in PARTS]
+    return _queuer("up", directory, "--nodes=8", "--racks=4", "--blocks=2", "--gpus=4", *parts)
+
+
+def test_life_of_a_local_cluster(directory: Path) -> None:
+    said = _up(directory)
+    cluster = Cluster.load(directory)
+    assert f"export KUBECONFIG={directory}/kubeconfig/admin" in said
+    assert "kube-apiserver" in said  # the time that each part took
+    nodes = kubectl(cluster, "admin", "get", "nodes", "-L", "topology.kubernetes.io/rack", "--no-headers")
+    assert [line.split()[-1] for line in nodes.splitlines()] == [
+        f"r{rack:02d}" for rack in (1, 1, 2, 2, 3, 3, 4, 4)
+    ]
+    kubectl(cluster, "alice", "create", "configmap", "kept", "-n", "team-a")
+
+    crashed = cluster.pid(KWOK)
+    assert crashed is not None
+    os.kill(crashed, signal.SIGKILL)
+    wait_until(
+        lambda: cluster.status(KWOK).state is ProcessState.CRASHED,
+        timeout=10,
+        describe="the crash is noticed",
+    )
+    assert f"kwok crashed; its log is at {cluster.log(KWOK)}" in _queuer("status", directory, expect=1)
+    _up(directory)
+    assert "crashed" not in _queuer("status", directory)
+
+    pids = [cluster.pid(part) for part in PARTS]
+    assert None not in pids
+    _queuer("down", directory)
+    assert all(cluster.status(part).state is ProcessState.STOPPED for part in PARTS)
+    assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
+
+    _up(directory)
+    assert "kept" in kubectl(cluster, "alice", "get", "configmaps", "-n", "team-a")
+
+    _queuer("reset", directory)
+    assert not directory.exists()
+    assert not cluster.state.etcd_data.exists()
+
+
+def test_wrong_options_are_named_with_the_fix(directory: Path) -> None:
+    assert "--racks: 2 racks cannot fill 4 blocks" in _queuer("up", directory, "--racks=2", expect=2)
+    assert "no part is named 'kubelet'" in _queuer("up", directory, "--part=kubelet", expect=2)
+    assert "`queuer local up` makes one" in _queuer("status", directory, expect=3)
+    assert not directory.exists()
+
+
+def test_tenants_are_confined_to_their_namespace(cluster: Cluster) -> None:
+    def may(identity: str, *request: str) -> bool:
+        return "yes" in kubectl(cluster, identity, "auth", "can-i", *request, check=False).split()
+
+    assert may("alice", "create", "pytorchjobs.kubeflow.org", "-n", "team-a")
+    assert may("alice", "create", "jobs.batch", "-n", "team-a")
+    assert not may("alice", "create", "jobs.batch", "-n", "team-b")
+    assert not may("alice", "update", "namespaces", "-n", "team-a")
+    assert not may("queuer-controller", "delete", "nodes")
+    assert not may("queuer-api", "patch", "jobs.batch", "-n", "team-a")

@@ -1,0 +1,49 @@
+"""What must import without what: the core without third parties, the command line without the server."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOMAIN = sorted(f"queuer.domain.{path.stem}" for path in (ROOT / "queuer" / "domain").glob("[a-z]*.py"))
+
+
+def _python(code: str, *flags: str) -> subprocess.CompletedProcess[str]:
+    program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}"
+    return subprocess.run(
+        [sys.executable, *flags, "-c", program], capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("module", [*DOMAIN, "queuer.solver.problem"])
+def test_the_core_needs_the_standard_library_alone(module: str) -> None:
+    # -S leaves site-packages out: any third-party import fails.
+    result = _python(f"import {module}", "-I", "-S")
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["version"], ["local", "--help"], ["why", "--help"]])
+def test_the_command_line_starts_without_server_packages(arguments: list[str]) -> None:
+    heavy = [
+        "ortools",
+        "kubernetes",
+        "sqlalchemy",
+        "psycopg",
+        "fastapi",
+        "kopf",
+        "queuer.solver",
+        "queuer.store",
+    ]
+    code = (
+        f"sys.argv[1:] = {arguments!r}\n"
+        "from queuer.cli.main import run\n"
+        "try:\n run()\nexcept SystemExit as end:\n assert not end.code\n"
+        f"loaded = [name for name in {heavy!r} if name in sys.modules]\n"
+        "assert not loaded, loaded"
+    )
+    result = _python(code)
+    assert result.returncode == 0, result.stderr
