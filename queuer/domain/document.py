@@ -1,0 +1,293 @@
+"""The QueueTree document: queues, and if wanted flavors and topology, as one declarative text.
+
+    apiVersion: queuer.dev/v1
+    kind: QueueTree
+    root: root.research                # nothing outside is touched
+    prune: false                       # true: queues below `root` that the document does not name are deleted
+    queues:
+      root.research: {quota: [{flavor: h100, resource: nvidia.com/gpu, guaranteed: 64, limit: 96}]}
+      root.research.team-a: {weight: 2, namespaces: [team-a], policy: {reclaim: true, minRuntime: 5m}}
+    flavors: [{name: h100, nodeLabels: {gpu: h100}}]
+    topology: {levels: [topology.kubernetes.io/block, topology.kubernetes.io/rack]}
+
+The same spelling is used in SQL (`policy`, `changeset`), REST and CRs. A queue that is named is named whole: what
+the document leaves out takes its default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from queuer.domain.fields import Problems, Reader, format_duration, kind_of
+from queuer.domain.nodes import HOSTNAME, Flavor, Toleration, Topology
+from queuer.domain.quantity import format_quantity, parse_quantity
+from queuer.domain.queue import (
+    ROOT,
+    Order,
+    Policy,
+    Preempt,
+    Queue,
+    QueueState,
+    QuotaRow,
+    Sharing,
+    check_path,
+)
+
+API_VERSION = "queuer.dev/v1"
+KIND = "QueueTree"
+_DOCUMENT = ("apiVersion", "kind", "root", "prune", "queues", "flavors", "topology")
+_QUEUE = ("weight", "quota", "policy", "namespaces", "state")
+_AMOUNTS = ("guaranteed", "limit", "lend")
+_POLICY = ("order", "sharing", "preempt", "reclaim", "minRuntime", "maxWait", "halfLife", "reservations")
+_TOLERATION = ("key", "operator", "value", "effect")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeDocument:
+    """A wanted configuration. `flavors`, `topology`: None = not spoken of; `flavors` is the whole list, in order."""
+
+    queues: tuple[Queue, ...]
+    root: str = ROOT
+    prune: bool = False
+    flavors: tuple[Flavor, ...] | None = None
+    topology: Topology | None = None
+
+
+def parse(document: object) -> TreeDocument:
+    """A TreeDocument from plain data. Raises InvalidInput naming every wrong field; amounts are not judged here."""
+    problems = Problems()
+    reader = Reader(document, at="", known=_DOCUMENT, problems=problems)
+    for key, wanted in (("apiVersion", API_VERSION), ("kind", KIND)):
+        if reader.values and reader.values.get(key) != wanted:
+            problems.note(key, f"{reader.values.get(key)!r} is not {wanted}", f"write {key}: {wanted}")
+    root = reader.text("root", ROOT) or ROOT
+    problems.attempt(lambda: check_path(root, field="root"))
+    parsed = TreeDocument(
+        queues=_queues(reader, root=root),
+        root=root,
+        prune=bool(reader.flag("prune")),
+        flavors=_flavors(reader) if reader.said("flavors") else None,
+        topology=parse_topology(reader.values["topology"], problems=problems)
+        if reader.said("topology")
+        else None,
+    )
+    problems.settle()
+    return parsed
+
+
+def export(document: TreeDocument) -> dict[str, Any]:
+    """The document as plain data; `parse` gives back an equal one."""
+    found: dict[str, Any] = {"apiVersion": API_VERSION, "kind": KIND, "root": document.root}
+    if document.prune:
+        found["prune"] = True
+    found["queues"] = {queue.path: export_queue(queue) for queue in document.queues}
+    if document.flavors is not None:
+        found["flavors"] = [export_flavor(flavor) for flavor in document.flavors]
+    if document.topology is not None:
+        found["topology"] = export_topology(document.topology)
+    return found
+
+
+def _queues(reader: Reader, *, root: str) -> tuple[Queue, ...]:
+    value = reader.values.get("queues")
+    if not isinstance(value, Mapping):
+        hint = "write queues: {root.research: {…}}"
+        reader.problems.note("queues", f"a mapping by path is needed, got {kind_of(value)}", hint)
+        return ()
+    found = []
+    for path, body in value.items():
+        at = f"queues.{path}"
+        if str(path) != root and not str(path).startswith(f"{root}."):
+            reader.problems.note(at, f"is not below {root}", "widen `root` or leave the queue out")
+        queue = reader.problems.attempt(lambda p=path, b=body: parse_queue(str(p), b))  # type: ignore[misc]
+        if queue is not None:
+            found.append(queue)
+    return tuple(sorted(found, key=lambda queue: queue.path))
+
+
+def parse_queue(path: str, body: object) -> Queue:
+    """One queue from its body in a document; null = all defaults. Raises InvalidInput naming every wrong field."""
+    problems, at = Problems(), f"queues.{path}"
+    problems.attempt(lambda: check_path(path, field=at))
+    reader = Reader(body if body is not None else {}, at=at, known=_QUEUE, problems=problems)
+    queue = Queue(
+        path=path,
+        weight=_weight(reader),
+        quota=tuple(
+            _row(item, at=f"{at}.quota[{i}]", problems=problems)
+            for i, item in enumerate(reader.items("quota"))
+        ),
+        policy=parse_policy(reader.values.get("policy"), at=f"{at}.policy", problems=problems),
+        namespaces=reader.texts("namespaces"),
+        state=reader.word("state", QueueState) or QueueState.OPEN,
+    )
+    problems.settle()
+    return queue
+
+
+def export_queue(queue: Queue) -> dict[str, Any]:
+    """The body of a queue in a document: what differs from the defaults."""
+    body: dict[str, Any] = {}
+    if queue.weight != 1.0:
+        body["weight"] = int(queue.weight) if queue.weight == int(queue.weight) else queue.weight
+    if queue.quota:
+        body["quota"] = [_export_row(row) for row in queue.quota]
+    if policy := export_policy(queue.policy):
+        body["policy"] = policy
+    if queue.namespaces:
+        body["namespaces"] = list(queue.namespaces)
+    if queue.state is not QueueState.OPEN:
+        body["state"] = str(queue.state)
+    return body
+
+
+def _weight(reader: Reader) -> float:
+    weight = reader.number("weight")
+    if weight is None:
+        return 1.0
+    if not weight > 0:
+        reader.problems.note(reader.path("weight"), f"{weight} is not above 0")
+        return 1.0
+    return weight
+
+
+def _row(item: object, *, at: str, problems: Problems) -> QuotaRow:
+    reader = Reader(item, at=at, known=("flavor", "resource", *_AMOUNTS), problems=problems)
+    resource = (reader.text("resource") if reader.need("resource") else None) or ""
+    amounts = {key: _amount(reader, key, resource=resource) for key in _AMOUNTS if reader.said(key)}
+    if reader.values and not amounts:
+        problems.note(at, "says no amount", "give guaranteed, limit or lend")
+    return QuotaRow(resource=resource, flavor=reader.text("flavor"), **amounts)
+
+
+def _amount(reader: Reader, key: str, *, resource: str) -> int | None:
+    value, at = reader.values[key], reader.path(key)
+    found: int | None = reader.problems.attempt(lambda: parse_quantity(value, resource=resource, field=at))
+    return found
+
+
+def _export_row(row: QuotaRow) -> dict[str, Any]:
+    body: dict[str, Any] = {"flavor": row.flavor} if row.flavor is not None else {}
+    body["resource"] = row.resource
+    for key in _AMOUNTS:
+        amount = getattr(row, key)
+        if amount is not None:
+            body[key] = format_quantity(amount, resource=row.resource)
+    return body
+
+
+def parse_policy(body: object, *, at: str = "policy", problems: Problems | None = None) -> Policy:
+    """A Policy from plain data; null = says nothing. Without `problems`, raises InvalidInput itself."""
+    noted = Problems() if problems is None else problems
+    reader = Reader(body if body is not None else {}, at=at, known=_POLICY, problems=noted)
+    policy = Policy(
+        order=reader.word("order", Order),
+        sharing=reader.word("sharing", Sharing),
+        preempt=reader.word("preempt", Preempt),
+        reclaim=reader.flag("reclaim"),
+        min_runtime=reader.duration("minRuntime"),
+        max_wait=reader.duration("maxWait"),
+        half_life=reader.duration("halfLife"),
+        reservations=reader.whole("reservations"),
+    )
+    if problems is None:
+        noted.settle()
+    return policy
+
+
+def export_policy(policy: Policy) -> dict[str, Any]:
+    """What a policy says, as plain data."""
+    values: dict[str, Any] = {
+        "order": policy.order,
+        "sharing": policy.sharing,
+        "preempt": policy.preempt,
+        "reclaim": policy.reclaim,
+        "minRuntime": policy.min_runtime,
+        "maxWait": policy.max_wait,
+        "halfLife": policy.half_life,
+        "reservations": policy.reservations,
+    }
+    plain = {
+        key: str(value) if isinstance(value, Order | Sharing | Preempt) else value
+        for key, value in values.items()
+    }
+    return {
+        key: format_duration(value) if isinstance(value, float) else value
+        for key, value in plain.items()
+        if value is not None
+    }
+
+
+def _flavors(reader: Reader) -> tuple[Flavor, ...]:
+    found: list[Flavor] = []
+    for index, item in enumerate(reader.items("flavors")):
+        at = f"flavors[{index}]"
+        flavor = parse_flavor(item, at=at, problems=reader.problems)
+        if flavor.name and flavor.name in {other.name for other in found}:
+            reader.problems.note(f"{at}.name", f"second flavor {flavor.name}")
+        found.append(flavor)
+    return tuple(found)
+
+
+def parse_flavor(body: object, *, at: str = "flavor", problems: Problems | None = None) -> Flavor:
+    """A Flavor from plain data. Without `problems`, raises InvalidInput itself."""
+    noted = Problems() if problems is None else problems
+    reader = Reader(body, at=at, known=("name", "nodeLabels", "tolerations"), problems=noted)
+    flavor = Flavor(
+        name=(reader.text("name") if reader.need("name") else None) or "",
+        node_labels=reader.labels("nodeLabels"),
+        tolerations=tuple(
+            _toleration(item, at=f"{at}.tolerations[{i}]", problems=noted)
+            for i, item in enumerate(reader.items("tolerations"))
+        ),
+    )
+    if problems is None:
+        noted.settle()
+    return flavor
+
+
+def _toleration(item: object, *, at: str, problems: Problems) -> Toleration:
+    reader = Reader(item, at=at, known=_TOLERATION, problems=problems)
+    operator = reader.text("operator", "Equal") or "Equal"
+    if operator not in ("Equal", "Exists"):
+        problems.note(f"{at}.operator", f"{operator!r} is not Equal or Exists")
+    return Toleration(
+        key=reader.text("key") or "",
+        operator=operator,
+        value=reader.text("value") or "",
+        effect=reader.text("effect") or "",
+    )
+
+
+def export_flavor(flavor: Flavor) -> dict[str, Any]:
+    """A flavor as plain data."""
+    body: dict[str, Any] = {"name": flavor.name}
+    if flavor.node_labels:
+        body["nodeLabels"] = dict(flavor.node_labels)
+    if flavor.tolerations:
+        body["tolerations"] = [
+            {key: value for key in _TOLERATION if (value := getattr(toleration, key))}
+            for toleration in flavor.tolerations
+        ]
+    return body
+
+
+def parse_topology(body: object, *, at: str = "topology", problems: Problems | None = None) -> Topology:
+    """A Topology from plain data; the host level is added. Without `problems`, raises InvalidInput itself."""
+    noted = Problems() if problems is None else problems
+    reader = Reader(body, at=at, known=("levels",), problems=noted)
+    topology = Topology(keys=(*(key for key in reader.texts("levels") if key != HOSTNAME), HOSTNAME))
+    for names, what in ((topology.keys, "label key"), (topology.levels, "level name")):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        for name in twice:
+            noted.note(f"{at}.levels", f"{what} {name} occurs twice")
+    if problems is None:
+        noted.settle()
+    return topology
+
+
+def export_topology(topology: Topology) -> dict[str, Any]:
+    """A topology as plain data, without the host level that is always there."""
+    return {"levels": [key for key in topology.keys if key != HOSTNAME]}

@@ -1,0 +1,209 @@
+"""Reading plain documents (from YAML, JSON, CRs) field by field, collecting every problem instead of the first.
+
+A `Reader` walks a mapping; what is wrong is noted with the field's path and the nearest right name, and the caller
+raises once at the end.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import isfinite
+from typing import Any, TypeVar
+
+from queuer.domain.errors import FieldProblem, InvalidInput
+
+E = TypeVar("E", bound=StrEnum)
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def parse_duration(value: object, *, field: str) -> float:
+    """Seconds of `"300s"`, `"5m"`, `"1h30m"`, `"2d"`. Raises InvalidInput naming `field`."""
+    parts = _DURATION.findall(value) if isinstance(value, str) else []
+    if not parts or "".join(number + unit for number, unit in parts) != value:
+        raise InvalidInput(
+            FieldProblem(
+                field=field, message=f"{value!r} is not a duration", hint='write e.g. "300s", "5m" or "1h30m"'
+            )
+        )
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
+def format_duration(seconds: float) -> str:
+    """The shortest exact duration: 5400 → `90m`, 1.5 → `1500ms`. Finer than a millisecond is rounded."""
+    milliseconds = round(seconds * 1000)
+    for unit in ("d", "h", "m", "s"):
+        size = int(_UNITS[unit]) * 1000
+        if milliseconds and milliseconds % size == 0:
+            return f"{milliseconds // size}{unit}"
+    return f"{milliseconds}ms" if milliseconds else "0s"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """`did you mean x?` for a mistyped name, else the list of what there is."""
+    choices = sorted(known)
+    close = difflib.get_close_matches(name, choices, n=1, cutoff=0.6)
+    return f"did you mean {close[0]}?" if close else f"known: {', '.join(choices)}"
+
+
+@dataclass(slots=True)
+class Problems:
+    """What was found wrong so far."""
+
+    found: list[FieldProblem] = field(default_factory=list)
+
+    def note(self, field: str, message: str, hint: str = "") -> None:
+        self.found.append(FieldProblem(field=field, message=message, hint=hint))
+
+    def attempt(self, parse: Callable[[], Any]) -> Any:
+        """The result of `parse`, or None after noting what it raised."""
+        try:
+            return parse()
+        except InvalidInput as error:
+            self.found.extend(error.problems)
+            return None
+
+    def settle(self) -> None:
+        """Raise InvalidInput if anything was noted."""
+        if self.found:
+            raise InvalidInput(*self.found)
+
+
+class Reader:
+    """One mapping of a document. `at` is its path; unknown keys are noted on creation."""
+
+    def __init__(self, value: object, *, at: str, known: Iterable[str], problems: Problems) -> None:
+        self.at = at
+        self.problems = problems
+        self.values: Mapping[str, Any] = {}
+        if not isinstance(value, Mapping):
+            problems.note(at or "document", f"a mapping is needed, got {kind_of(value)}")
+            return
+        names = tuple(known)
+        for key in value:
+            if key not in names:
+                problems.note(self.path(str(key)), "unknown field", nearest(str(key), names))
+        self.values = value
+
+    def path(self, key: str) -> str:
+        """Full path of a field of this mapping."""
+        return f"{self.at}.{key}" if self.at else key
+
+    def said(self, key: str) -> bool:
+        """Whether the field is there with a value; null counts as absent."""
+        return self.values.get(key) is not None
+
+    def need(self, key: str) -> bool:
+        """Like `said`, but absence is a problem."""
+        if not self.said(key) and isinstance(self.values, Mapping):
+            self.problems.note(self.path(key), "is missing")
+        return self.said(key)
+
+    def text(self, key: str, default: str | None = None) -> str | None:
+        """A non-empty text."""
+        value = self._accepted(key, "a text", lambda v: isinstance(v, str) and bool(v))
+        return default if value is None else str(value)
+
+    def flag(self, key: str) -> bool | None:
+        """true or false; a text is not taken for one."""
+        value = self._accepted(key, "true or false", lambda v: isinstance(v, bool))
+        return None if value is None else bool(value)
+
+    def whole(self, key: str, *, least: int = 0) -> int | None:
+        """A whole number."""
+        value = self._accepted(key, f"a whole number from {least}", lambda v: _whole(v) and v >= least)
+        return None if value is None else int(value)
+
+    def number(self, key: str) -> float | None:
+        """A finite number."""
+        value = self._accepted(key, "a number", lambda v: _whole(v) or (isinstance(v, float) and isfinite(v)))
+        return None if value is None else float(value)
+
+    def duration(self, key: str) -> float | None:
+        """Seconds of a duration text."""
+        if not self.said(key):
+            return None
+        found: float | None = self.problems.attempt(
+            lambda: parse_duration(self.values[key], field=self.path(key))
+        )
+        return found
+
+    def word(self, key: str, words: type[E], default: E | None = None) -> E | None:
+        """A member of an enumeration by its value."""
+        if not self.said(key):
+            return default
+        value = self.values[key]
+        try:
+            return words(value)
+        except ValueError:
+            self.problems.note(
+                self.path(key), f"{value!r} is not one of the words", nearest(str(value), words)
+            )
+            return default
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A list of non-empty texts; absent = ()."""
+        found = []
+        for index, item in enumerate(self.items(key)):
+            if isinstance(item, str) and item:
+                found.append(item)
+            else:
+                self.problems.note(f"{self.path(key)}[{index}]", f"a text is needed, got {kind_of(item)}")
+        return tuple(found)
+
+    def labels(self, key: str) -> dict[str, str]:
+        """A mapping of text to text; absent = {}."""
+        value = self.values.get(key) or {}
+        if not isinstance(value, Mapping):
+            self.problems.note(self.path(key), f"a mapping is needed, got {kind_of(value)}")
+            return {}
+        for name, item in value.items():
+            if not isinstance(name, str) or not isinstance(item, str):
+                self.problems.note(
+                    f"{self.path(key)}.{name}", f"a text is needed, got {kind_of(item)}", "put it in quotes"
+                )
+        return {name: item for name, item in value.items() if isinstance(name, str) and isinstance(item, str)}
+
+    def items(self, key: str) -> tuple[Any, ...]:
+        """A list of anything; absent = ()."""
+        value = self.values.get(key)
+        if value is None:
+            return ()
+        if not isinstance(value, list | tuple):
+            self.problems.note(self.path(key), f"a list is needed, got {kind_of(value)}")
+            return ()
+        return tuple(value)
+
+    def _accepted(self, key: str, name: str, accept: Callable[[Any], bool]) -> Any:
+        """The value if it is there and accepted, else None, noted where it is there."""
+        if not self.said(key) or accept(self.values[key]):
+            return self.values.get(key)
+        self.problems.note(self.path(key), f"{name} is needed, got {self.values[key]!r}")
+        return None
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def kind_of(value: object) -> str:
+    """What a document's value is, in words for people."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true or false"
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, list | tuple):
+        return "a list"
+    return (
+        "a number"
+        if isinstance(value, int | float)
+        else "a text"
+        if isinstance(value, str)
+        else type(value).__name__
+    )

@@ -1,0 +1,109 @@
+"""Domain records to rows and JSON, and back. Floats of seconds become timestamptz here and nowhere else.
+
+Bulk writes send their rows as one JSON parameter, which PostgreSQL turns into a record set: one statement per
+table, however many rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from sqlalchemy import Row
+
+from queuer.domain.reasons import Explanation, Reason, Token
+from queuer.domain.workload import PodSet, Workload
+from queuer.store.engine import plain, to_json
+
+
+def instant(seconds: float) -> datetime:
+    """Seconds since the epoch as timestamptz; microseconds are what survives."""
+    return datetime.fromtimestamp(seconds, tz=UTC)
+
+
+def seconds(at: datetime | None) -> float | None:
+    """The inverse of `instant`; NULL stays None."""
+    return None if at is None else at.timestamp()
+
+
+def rows_json(rows: Iterable[Any]) -> str:
+    """The JSON parameter of a record set: mappings or dataclasses, one per row."""
+    return to_json(list(rows))
+
+
+def workload_row(workload: Workload) -> dict[str, Any]:
+    """A workload as the columns of its table; `submitted` stays seconds for the record set."""
+    return {
+        "uid": workload.uid,
+        "kind": workload.kind,
+        "namespace": workload.namespace,
+        "name": workload.name,
+        "queue": workload.queue,
+        "user_name": workload.user,
+        "priority": workload.priority,
+        "preemptible": workload.preemptible,
+        "submitted": workload.submitted,
+        "required": workload.required,
+        "preferred": workload.preferred,
+        "max_runtime": workload.max_runtime,
+        "estimate": workload.estimate,
+        "hold": workload.hold,
+        "pod_sets": workload.pod_sets,
+    }
+
+
+def workload_of(row: Row[Any]) -> Workload:
+    """A workload from its row."""
+    return Workload(
+        uid=row.uid,
+        kind=row.kind,
+        namespace=row.namespace,
+        name=row.name,
+        queue=row.queue,
+        user=row.user_name,
+        priority=row.priority,
+        preemptible=row.preemptible,
+        submitted=row.submitted.timestamp(),
+        required=row.required,
+        preferred=row.preferred,
+        max_runtime=row.max_runtime,
+        estimate=row.estimate,
+        hold=row.hold,
+        pod_sets=pod_sets_of(row.pod_sets),
+    )
+
+
+def pod_sets_of(value: Sequence[Any]) -> tuple[PodSet, ...]:
+    """Pod sets from their JSON."""
+    return msgspec.convert(value, tuple[PodSet, ...])
+
+
+def explanation_json(explanation: Explanation) -> dict[str, Any]:
+    """`{verdict, primary: {token, text, params}, others[], wouldAdmit[], …detail}` in plain values."""
+    found: dict[str, Any] = msgspec.to_builtins(
+        {
+            "verdict": explanation.verdict,
+            "primary": explanation.primary,
+            "others": explanation.others,
+            "wouldAdmit": explanation.would_admit,
+            "detail": explanation.detail,
+        },
+        enc_hook=plain,
+    )
+    return found
+
+
+def explanation_of(value: Mapping[str, Any]) -> Explanation:
+    """The inverse of `explanation_json`."""
+    return Explanation(
+        primary=_reason(value["primary"]),
+        others=tuple(_reason(other) for other in value["others"]),
+        would_admit=tuple(value["wouldAdmit"]),
+        detail=value["detail"],
+    )
+
+
+def _reason(value: Mapping[str, Any]) -> Reason:
+    return Reason(token=Token(value["token"]), text=value["text"], params=value["params"])

@@ -1,0 +1,376 @@
+"""A decision becomes fact: one transaction with admissions, charges, evictions, reasons, effects and events.
+
+Either all of a cycle is there or nothing. A workload that is no longer as the decision saw it stops the whole
+commit, so that nothing is admitted on a false picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from queuer.domain.errors import Conflict
+from queuer.domain.quantity import NOTHING, Resources
+from queuer.domain.reasons import Explanation
+from queuer.store import reasons
+from queuer.store.codec import rows_json
+from queuer.store.events import Event, append
+from queuer.store.leader import check_epoch
+from queuer.store.ledger import LedgerRow, charge
+from queuer.store.outbox import Effect, Entry, put
+from queuer.store.tables import EntryKind
+
+_RECORD = text("""
+    INSERT INTO cycle (id, epoch, started_at, finished_at, trigger, status, admitted, evicted, waiting, stats,
+        capacity)
+    SELECT r.id, :epoch, to_timestamp(r.started_at), to_timestamp(r.finished_at), r.trigger, r.status, :admitted,
+        :evicted, r.waiting, r.stats, r.capacity
+    FROM jsonb_to_record(CAST(:row AS jsonb)) AS r(id bigint, started_at double precision,
+        finished_at double precision, trigger text, status text, waiting int, stats jsonb, capacity jsonb)
+""")
+_LAST = text("SELECT coalesce(max(id), 0) FROM cycle")
+_ADMIT = text("""
+    WITH r AS (
+        SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(id uuid, uid text, attempt int, wave int,
+            assignments jsonb, domains jsonb)
+    ), admitted AS (
+        UPDATE workload w SET state = 'Admitted', admission_id = r.id, admitted_at = to_timestamp(:at)
+        FROM r WHERE w.uid = r.uid AND w.state = 'Queued' AND w.attempt = r.attempt AND w.deleted_at IS NULL
+        RETURNING w.uid, w.queue
+    ), written AS (
+        INSERT INTO admission (id, uid, attempt, epoch, cycle, wave, assignments, domains, at)
+        SELECT r.id, r.uid, r.attempt, :epoch, :cycle, r.wave, r.assignments, r.domains, to_timestamp(:at)
+        FROM r JOIN admitted USING (uid)
+    )
+    SELECT uid, queue FROM admitted
+""")
+_EVICT = text("""
+    WITH r AS (
+        SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(uid text, cause text)
+    ), old AS (
+        SELECT w.uid, w.state FROM workload w JOIN r USING (uid) FOR UPDATE OF w
+    ), evicted AS (
+        UPDATE workload w SET state = 'Evicting' FROM old
+        WHERE w.uid = old.uid AND old.state IN ('Admitted', 'Placing', 'Running')
+        RETURNING w.uid, w.queue, w.attempt, w.admission_id, old.state AS before
+    ), told AS (
+        UPDATE admission a SET end_cause = r.cause FROM evicted JOIN r USING (uid)
+        WHERE a.id = evicted.admission_id
+    )
+    SELECT uid, queue, attempt, admission_id, before FROM evicted
+""")
+_BONDS = text("""
+    WITH r AS (
+        SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb))
+            AS r(uid text, assignments jsonb, victims jsonb, deadline double precision)
+    ), ended AS (
+        DELETE FROM bond WHERE uid NOT IN (SELECT uid FROM r)
+    )
+    INSERT INTO bond (uid, assignments, victims, deadline)
+    SELECT uid, assignments, ARRAY(SELECT jsonb_array_elements_text(victims)), to_timestamp(deadline) FROM r
+    ON CONFLICT (uid) DO UPDATE SET assignments = excluded.assignments, victims = excluded.victims,
+        deadline = excluded.deadline
+""")
+_RESERVATIONS = text("""
+    WITH r AS (
+        SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb))
+            AS r(uid text, assignments jsonb, start double precision, expires double precision)
+    ), ended AS (
+        DELETE FROM reservation WHERE uid NOT IN (SELECT uid FROM r)
+    )
+    INSERT INTO reservation (uid, assignments, start, expires)
+    SELECT uid, assignments, to_timestamp(start), to_timestamp(expires) FROM r
+    ON CONFLICT (uid) DO UPDATE SET assignments = excluded.assignments, start = excluded.start,
+        expires = excluded.expires
+""")
+_ADMISSIONS = text("""
+    SELECT a.id, a.uid, a.attempt, a.epoch, a.cycle, a.wave, a.assignments, a.domains, a.at, a.landed_at,
+        a.end_cause
+    FROM admission a JOIN workload w ON w.admission_id = a.id
+    WHERE a.ended_at IS NULL OR a.uid IN (SELECT uid FROM ledger WHERE closed IS NULL)
+    ORDER BY a.at, a.uid
+""")
+_HELD_BONDS = text("SELECT uid, assignments, victims, deadline FROM bond ORDER BY uid")
+_HELD_RESERVATIONS = text("SELECT uid, assignments, start, expires FROM reservation ORDER BY uid")
+
+Placement = Mapping[str, Any]
+"""One `queuer.solver.problem.Assignment` as JSON: `{podSet, flavor, nodes: {host: pods}, selector, hosts}`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleRecord:
+    """One run of the decision. `status`: a word of SolveStatus; `capacity`: {flavor: {resource: allocatable}}."""
+
+    id: int
+    started_at: float
+    finished_at: float
+    trigger: str
+    status: str
+    waiting: int
+    stats: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    capacity: Mapping[str, Resources] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Charge:
+    """What one pod set of an admission holds: `amounts` of all its pods together, base units."""
+
+    pod_set: str
+    flavor: str
+    count: int
+    amounts: Resources = field(default_factory=lambda: NOTHING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewAdmission:
+    """A gang to start. `id`: a fresh UUID, also in the job's annotation; `attempt`: as the workload's row says."""
+
+    id: str
+    uid: str
+    attempt: int
+    assignments: tuple[Placement, ...]
+    charges: tuple[Charge, ...]
+    patch: Mapping[str, Any]
+    domains: tuple[str, ...] = ()
+    wave: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewEviction:
+    """A gang to take back. `cause`: `reclaim`, `preempt`, `landing-timeout`, …; `beneficiary`: the uid it is for."""
+
+    uid: str
+    cause: str
+    patch: Mapping[str, Any]
+    beneficiary: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredBond:
+    """`queuer.solver.problem.Bond` with its assignments as JSON."""
+
+    uid: str
+    assignments: tuple[Placement, ...]
+    victims: tuple[str, ...]
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredReservation:
+    """`queuer.solver.problem.Reservation` with its assignments as JSON."""
+
+    uid: str
+    assignments: tuple[Placement, ...]
+    start: float
+    expires: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredAdmission:
+    """An admission whose workload still holds something."""
+
+    id: str
+    uid: str
+    attempt: int
+    epoch: int
+    cycle: int
+    wave: int
+    assignments: tuple[Placement, ...]
+    domains: tuple[str, ...]
+    at: float
+    landed_at: float | None
+    end_cause: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """What the applier has to send now: evictions first, then admissions, in the order given."""
+
+    entries: tuple[Entry, ...]
+
+
+async def last_id(connection: AsyncConnection) -> int:
+    """The newest cycle's id, 0 before the first. The leader numbers on from here."""
+    return int((await connection.execute(_LAST)).scalar_one())
+
+
+async def commit(
+    connection: AsyncConnection,
+    *,
+    epoch: int,
+    record: CycleRecord,
+    admissions: Sequence[NewAdmission] = (),
+    evictions: Sequence[NewEviction] = (),
+    bonds: Sequence[StoredBond] = (),
+    reservations: Sequence[StoredReservation] = (),
+    explanations: Mapping[str, Explanation] = MappingProxyType({}),
+) -> Committed:
+    """Write a whole cycle. `bonds`, `reservations`: all that hold from now; `explanations`: those that changed.
+
+    Raises LeadershipLost, and Conflict naming each workload that is not as the decision saw it: not Queued at that
+    attempt (admission), not admitted (eviction). The caller's transaction must then be rolled back.
+    """
+    await check_epoch(connection, epoch)
+    counts = {"admitted": len(admissions), "evicted": len(evictions), "epoch": epoch}
+    await connection.execute(_RECORD, {"row": rows_json([record])[1:-1], **counts})
+    evicted = await evict(connection, epoch, evictions, at=record.finished_at, cycle=record.id)
+    admitted, events = await _admit(connection, epoch, admissions, record=record)
+    await connection.execute(_BONDS, {"rows": rows_json(bonds)})
+    await connection.execute(_RESERVATIONS, {"rows": rows_json(reservations)})
+    told: dict[str, Explanation | None] = {**explanations, **{a.uid: None for a in admissions}}
+    await reasons.record(connection, told, at=record.finished_at, cycle=record.id)
+    await append(connection, events)
+    return Committed(entries=evicted + admitted)
+
+
+async def evict(
+    connection: AsyncConnection,
+    epoch: int,
+    evictions: Sequence[NewEviction],
+    *,
+    at: float,
+    cycle: int | None = None,
+) -> tuple[Entry, ...]:
+    """Evict, also outside a cycle (landing deadline, node lost). Raises Conflict where a workload is not admitted."""
+    if not evictions:
+        return ()
+    await check_epoch(connection, epoch)
+    rows = [{"uid": eviction.uid, "cause": eviction.cause} for eviction in evictions]
+    found = {row.uid: row for row in await connection.execute(_EVICT, {"rows": rows_json(rows)})}
+    _demand_all((eviction.uid for eviction in evictions), found, what="evicted: it is not admitted")
+    effects = [
+        Effect(
+            kind=EntryKind.EVICT, uid=e.uid, admission_id=str(found[e.uid].admission_id), patch=e.patch
+        )
+        for e in evictions
+    ]
+    entries = await put(connection, epoch, effects, at=at, cycle=cycle)
+    await append(
+        connection,
+        [
+            Event(
+                at=at,
+                type="workload.state",
+                uid=e.uid,
+                queue=found[e.uid].queue,
+                data={
+                    "from": found[e.uid].before,
+                    "to": "Evicting",
+                    "attempt": found[e.uid].attempt,
+                    "cause": e.cause,
+                    "beneficiary": e.beneficiary,
+                    "cycle": cycle,
+                },
+            )
+            for e in evictions
+        ],
+    )
+    return entries
+
+
+async def _admit(
+    connection: AsyncConnection, epoch: int, admissions: Sequence[NewAdmission], *, record: CycleRecord
+) -> tuple[tuple[Entry, ...], list[Event]]:
+    if not admissions:
+        return (), []
+    at = record.finished_at
+    keys = ("id", "uid", "attempt", "wave", "assignments", "domains")
+    rows = [{key: getattr(admission, key) for key in keys} for admission in admissions]
+    values = {"rows": rows_json(rows), "epoch": epoch, "cycle": record.id, "at": at}
+    queues = {row.uid: row.queue for row in await connection.execute(_ADMIT, values)}
+    _demand_all((a.uid for a in admissions), queues, what="admitted: it is not Queued at that attempt")
+    await charge(
+        connection,
+        [
+            LedgerRow(
+                uid=a.uid,
+                attempt=a.attempt,
+                queue=queues[a.uid],
+                pod_set=c.pod_set,
+                flavor=c.flavor,
+                count=c.count,
+                amounts=c.amounts,
+                opened=at,
+            )
+            for a in admissions
+            for c in a.charges
+        ],
+    )
+    effects = [
+        Effect(kind=EntryKind.ADMIT, uid=a.uid, admission_id=a.id, patch=a.patch, wave=a.wave)
+        for a in admissions
+    ]
+    entries = await put(connection, epoch, effects, at=at, cycle=record.id)
+    return entries, [
+        Event(
+            at=at,
+            type="workload.state",
+            uid=a.uid,
+            queue=queues[a.uid],
+            data={
+                "from": "Queued",
+                "to": "Admitted",
+                "attempt": a.attempt,
+                "cycle": record.id,
+                "domains": a.domains,
+            },
+        )
+        for a in admissions
+    ]
+
+
+def _demand_all(uids: Iterable[str], found: Mapping[str, Any], *, what: str) -> None:
+    missing = [uid for uid in uids if uid not in found]
+    if missing:
+        raise Conflict("; ".join(f"{uid} cannot be {what}" for uid in missing[:5]))
+
+
+async def load_admissions(connection: AsyncConnection) -> list[StoredAdmission]:
+    """The present admission of every workload that has one and still holds something, oldest first."""
+    return [
+        StoredAdmission(
+            id=str(row.id),
+            uid=row.uid,
+            attempt=row.attempt,
+            epoch=row.epoch,
+            cycle=row.cycle,
+            wave=row.wave,
+            assignments=tuple(row.assignments),
+            domains=tuple(row.domains),
+            at=row.at.timestamp(),
+            landed_at=None if row.landed_at is None else row.landed_at.timestamp(),
+            end_cause=row.end_cause,
+        )
+        for row in await connection.execute(_ADMISSIONS)
+    ]
+
+
+async def load_bonds(connection: AsyncConnection) -> list[StoredBond]:
+    """All bonds that hold."""
+    return [
+        StoredBond(
+            uid=row.uid,
+            assignments=tuple(row.assignments),
+            victims=tuple(row.victims),
+            deadline=row.deadline.timestamp(),
+        )
+        for row in await connection.execute(_HELD_BONDS)
+    ]
+
+
+async def load_reservations(connection: AsyncConnection) -> list[StoredReservation]:
+    """All reservations that hold."""
+    return [
+        StoredReservation(
+            uid=row.uid,
+            assignments=tuple(row.assignments),
+            start=row.start.timestamp(),
+            expires=row.expires.timestamp(),
+        )
+        for row in await connection.execute(_HELD_RESERVATIONS)
+    ]

@@ -1,0 +1,117 @@
+"""The book of who holds what: a row per pod set and attempt, open from admission until the pods are gone.
+
+Usage is the sum of open rows, never a counter, so no crash can leave it wrong by more than what an open row says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from queuer.domain.quantity import Resources
+from queuer.store.codec import instant, rows_json
+from queuer.store.leader import check_epoch
+
+Usage = Mapping[str, Mapping[tuple[str, str], int]]
+"""Amounts in base units by queue path and (flavor, resource)."""
+
+_OPEN = text("""
+    INSERT INTO ledger (uid, attempt, queue, pod_set, flavor, count, amounts, opened)
+    SELECT r.uid, r.attempt, r.queue, r.pod_set, r.flavor, r.count, r.amounts, to_timestamp(r.opened)
+    FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(uid text, attempt int, queue text, pod_set text,
+        flavor text, count int, amounts jsonb, opened double precision)
+    WHERE r.count > 0
+""")
+_CLOSE = text("""
+    UPDATE ledger SET closed = greatest(:at, opened)
+    WHERE closed IS NULL AND uid = ANY(:uids)
+    RETURNING uid
+""")
+_CLOSE_SETS = text("""
+    UPDATE ledger l SET closed = greatest(to_timestamp(r.opened), l.opened)
+    FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(uid text, pod_set text, opened double precision)
+    WHERE l.closed IS NULL AND l.uid = r.uid AND l.pod_set = r.pod_set
+""")
+_USAGE = text("""
+    SELECT queue, flavor, held.key AS resource, sum(held.value::bigint)::bigint AS amount
+    FROM ledger CROSS JOIN LATERAL jsonb_each_text(amounts) AS held
+    WHERE closed IS NULL
+    GROUP BY queue, flavor, held.key
+""")
+_OPEN_ROWS = text("""
+    SELECT uid, attempt, queue, pod_set, flavor, count AS pods, amounts, opened
+    FROM ledger WHERE closed IS NULL ORDER BY id
+""")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerRow:
+    """What one pod set of one attempt holds. `amounts`: all `count` pods together, base units."""
+
+    uid: str
+    attempt: int
+    queue: str
+    pod_set: str
+    flavor: str
+    count: int
+    amounts: Resources
+    opened: float
+
+
+async def open_rows(connection: AsyncConnection, epoch: int, rows: Sequence[LedgerRow]) -> None:
+    """Charge. A pod set of a workload has one open row at most: a second one is an IntegrityError."""
+    if rows:
+        await check_epoch(connection, epoch)
+        await charge(connection, rows)
+
+
+async def charge(connection: AsyncConnection, rows: Sequence[LedgerRow]) -> None:
+    """`open_rows` inside a transaction that has checked its epoch."""
+    await connection.execute(_OPEN, {"rows": rows_json(rows)})
+
+
+async def recharge(connection: AsyncConnection, epoch: int, rows: Sequence[LedgerRow]) -> None:
+    """Replace the open rows of these pod sets, when live pods differ from the charge; `count` 0 only closes."""
+    if rows:
+        await check_epoch(connection, epoch)
+        await connection.execute(_CLOSE_SETS, {"rows": rows_json(rows)})
+        await charge(connection, rows)
+
+
+async def close(
+    connection: AsyncConnection, epoch: int, uids: Sequence[str], at: float
+) -> frozenset[str]:
+    """Return everything that these workloads hold. Idempotent; answers the uids that held something."""
+    if not uids:
+        return frozenset()
+    await check_epoch(connection, epoch)
+    closed = await connection.execute(_CLOSE, {"uids": list(uids), "at": instant(at)})
+    return frozenset(closed.scalars())
+
+
+async def usage(connection: AsyncConnection) -> dict[str, dict[tuple[str, str], int]]:
+    """Sum of open rows by queue and (flavor, resource); queues that hold nothing are absent."""
+    found: dict[str, dict[tuple[str, str], int]] = {}
+    for row in await connection.execute(_USAGE):
+        found.setdefault(row.queue, {})[row.flavor, row.resource] = row.amount
+    return found
+
+
+async def load_open(connection: AsyncConnection) -> list[LedgerRow]:
+    """All open rows, oldest first."""
+    return [
+        LedgerRow(
+            uid=row.uid,
+            attempt=row.attempt,
+            queue=row.queue,
+            pod_set=row.pod_set,
+            flavor=row.flavor,
+            count=row.pods,
+            amounts=row.amounts,
+            opened=row.opened.timestamp(),
+        )
+        for row in await connection.execute(_OPEN_ROWS)
+    ]

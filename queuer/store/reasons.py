@@ -1,0 +1,60 @@
+"""Writes down why a workload waits: the newest explanation in its row, and a transition whenever the token changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from queuer.domain.reasons import Explanation
+from queuer.store.codec import explanation_json, rows_json
+
+_RECORD = text("""
+    WITH r AS (
+        SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb))
+            AS r(uid text, token text, text text, params jsonb, explanation jsonb)
+    ), old AS (
+        SELECT w.uid, w.token FROM workload w JOIN r USING (uid) FOR UPDATE OF w
+    ), written AS (
+        UPDATE workload w SET token = r.token, explanation = r.explanation, reason_since = CASE
+            WHEN r.token IS NULL THEN NULL
+            WHEN r.token IS DISTINCT FROM old.token THEN to_timestamp(:at) ELSE w.reason_since END
+        FROM r JOIN old USING (uid) WHERE w.uid = r.uid
+    )
+    INSERT INTO reason_transition (uid, at, from_token, token, text, params, cycle)
+    SELECT r.uid, to_timestamp(:at), old.token, r.token, coalesce(r.text, ''), coalesce(r.params, '{}'), :cycle
+    FROM r JOIN old USING (uid) WHERE r.token IS DISTINCT FROM old.token
+    RETURNING uid
+""")
+
+
+async def record(
+    connection: AsyncConnection,
+    explanations: Mapping[str, Explanation | None],
+    *,
+    at: float,
+    cycle: int | None = None,
+) -> frozenset[str]:
+    """Store explanations by uid (None: it does not wait any more). Answers the uids whose token changed.
+
+    Inside a transaction that has checked its epoch. Unknown uids are passed over.
+    """
+    if not explanations:
+        return frozenset()
+    rows = [_row(uid, explanation) for uid, explanation in explanations.items()]
+    changed = await connection.execute(_RECORD, {"rows": rows_json(rows), "at": at, "cycle": cycle})
+    return frozenset(changed.scalars())
+
+
+def _row(uid: str, explanation: Explanation | None) -> dict[str, object]:
+    if explanation is None:
+        return {"uid": uid}
+    primary = explanation.primary
+    return {
+        "uid": uid,
+        "token": primary.token,
+        "text": primary.text,
+        "params": primary.params,
+        "explanation": explanation_json(explanation),
+    }

@@ -1,0 +1,257 @@
+"""Jobs as they were seen, and the state each is in. All writes are for a batch, in a statement or two.
+
+A workload that goes back to its queue holds nothing: that step ends its admission, closes what the ledger still has
+open for it and takes back effects that were not applied, in the same statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from sqlalchemy import Row, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from queuer.domain.reasons import Explanation
+from queuer.domain.workload import State, Workload
+from queuer.store import reasons
+from queuer.store.codec import explanation_of, instant, rows_json, seconds, workload_of, workload_row
+from queuer.store.events import Event, append
+from queuer.store.leader import check_epoch
+
+_INTAKE = text("""
+    INSERT INTO workload AS w (uid, kind, namespace, name, queue, user_name, priority, preemptible, submitted,
+        required, preferred, max_runtime, estimate, hold, pod_sets, template, resource_version, state)
+    SELECT r.uid, r.kind, r.namespace, r.name, r.queue, r.user_name, r.priority, r.preemptible,
+        to_timestamp(r.submitted), r.required, r.preferred, r.max_runtime, r.estimate, r.hold, r.pod_sets,
+        r.template, r.resource_version, r.state
+    FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(uid text, kind text, namespace text, name text,
+        queue text, user_name text, priority int, preemptible boolean, submitted double precision,
+        required text, preferred text, max_runtime double precision, estimate double precision, hold boolean,
+        pod_sets jsonb, template jsonb, resource_version text, state text)
+    ON CONFLICT (uid) DO UPDATE SET queue = excluded.queue, user_name = excluded.user_name,
+        priority = excluded.priority, preemptible = excluded.preemptible, required = excluded.required,
+        preferred = excluded.preferred, max_runtime = excluded.max_runtime, estimate = excluded.estimate,
+        hold = excluded.hold, pod_sets = excluded.pod_sets, template = excluded.template,
+        resource_version = excluded.resource_version, state = excluded.state
+    WHERE w.state IN ('Queued', 'Held') AND w.deleted_at IS NULL
+    RETURNING w.uid, (w.xmax = 0) AS is_new
+""")
+_CHANGE = text("""
+    WITH r AS (
+        SELECT *, state IN ('Queued', 'Held') AS waits, state IN ('Succeeded', 'Failed') AS ends
+        FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(uid text, state text, at double precision,
+            cause text, resource_version text, avoid jsonb, first boolean)
+    ), old AS (
+        SELECT w.uid, w.state, w.queue, w.admission_id, w.attempt FROM workload w JOIN r USING (uid)
+        WHERE w.state NOT IN ('Succeeded', 'Failed') FOR UPDATE OF w
+    ), changed AS (
+        UPDATE workload w SET
+            state = r.state,
+            attempt = w.attempt + (r.waits AND w.admission_id IS NOT NULL)::int,
+            admission_id = CASE WHEN r.waits THEN NULL ELSE w.admission_id END,
+            admitted_at = CASE WHEN r.waits THEN NULL ELSE w.admitted_at END,
+            landed_at = CASE WHEN r.waits THEN NULL
+                WHEN r.state = 'Running' THEN coalesce(w.landed_at, to_timestamp(r.at)) ELSE w.landed_at END,
+            finished_at = CASE WHEN r.ends THEN to_timestamp(r.at) END,
+            resource_version = coalesce(r.resource_version, w.resource_version),
+            avoid = coalesce(r.avoid, w.avoid),
+            first = coalesce(r.first, w.first AND r.state <> 'Running')
+        FROM r JOIN old USING (uid) WHERE w.uid = r.uid
+    ), admissions AS (
+        UPDATE admission a SET
+            landed_at = CASE WHEN r.state = 'Running' THEN coalesce(a.landed_at, to_timestamp(r.at))
+                ELSE a.landed_at END,
+            ended_at = CASE WHEN r.waits OR r.ends THEN to_timestamp(r.at) END,
+            end_cause = CASE WHEN r.waits OR r.ends OR r.state = 'Evicting'
+                THEN coalesce(nullif(r.cause, ''), a.end_cause, lower(r.state)) END
+        FROM r JOIN old USING (uid) WHERE a.id = old.admission_id
+    ), released AS (
+        UPDATE ledger l SET closed = greatest(to_timestamp(r.at), l.opened)
+        FROM r WHERE r.waits AND l.uid = r.uid AND l.closed IS NULL
+    ), dropped AS (
+        UPDATE outbox o SET done_at = to_timestamp(r.at), outcome = 'withdrawn'
+        FROM r WHERE r.waits AND o.uid = r.uid AND o.done_at IS NULL
+    )
+    SELECT old.uid, old.state AS before, r.state AS after, old.queue, old.attempt, r.at, r.cause
+    FROM r JOIN old USING (uid) ORDER BY r.at, old.uid
+""")
+_FORGET = text("""
+    UPDATE workload SET deleted_at = :at WHERE uid = ANY(:uids) AND deleted_at IS NULL
+    RETURNING uid, queue, state
+""")
+_LIVE = """(state NOT IN ('Succeeded', 'Failed') AND deleted_at IS NULL
+    OR uid IN (SELECT uid FROM ledger WHERE closed IS NULL))"""
+_LOAD = text(f"SELECT * FROM workload WHERE {_LIVE} ORDER BY submitted, uid")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intake:
+    """A job as it is now. `template`: the user's own scheduling terms, from which every admission starts."""
+
+    workload: Workload
+    template: Mapping[str, Any]
+    resource_version: str
+    state: State = State.QUEUED
+    explanation: Explanation | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateChange:
+    """A step of a workload. `cause`: why, where it is an eviction or an end, e.g. `landing-timeout`.
+
+    `avoid` (nodes with the time until which), `first`, `resource_version`: None = as before.
+    """
+
+    uid: str
+    state: State
+    at: float
+    cause: str = ""
+    resource_version: str | None = None
+    avoid: Mapping[str, float] | None = None
+    first: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transition:
+    """A step that was taken. `attempt`: the attempt that it belongs to."""
+
+    uid: str
+    before: State
+    after: State
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredWorkload:
+    """A workload with all that is known of it. Times are seconds; `explanation` as `codec.explanation_json`."""
+
+    workload: Workload
+    state: State
+    attempt: int
+    template: Mapping[str, Any]
+    resource_version: str
+    admission_id: str | None = None
+    explanation: Mapping[str, Any] | None = None
+    reason_since: float | None = None
+    admitted_at: float | None = None
+    landed_at: float | None = None
+    finished_at: float | None = None
+    deleted_at: float | None = None
+    avoid: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    first: bool = False
+
+    @property
+    def explained(self) -> Explanation | None:
+        """The explanation as a record."""
+        return None if self.explanation is None else explanation_of(self.explanation)
+
+
+async def intake(
+    connection: AsyncConnection, epoch: int, rows: Sequence[Intake], *, at: float
+) -> frozenset[str]:
+    """Take in new jobs and edits of waiting ones; answers the uids that are new.
+
+    A job that is admitted, ended or gone stays as it is recorded. The last of several rows of a uid counts. An
+    explanation of None says that it has not been looked at since.
+    """
+    if not rows:
+        return frozenset()
+    await check_epoch(connection, epoch)
+    latest = {row.workload.uid: row for row in rows}
+    taken = (await connection.execute(_INTAKE, {"rows": rows_json(map(_intake_row, latest.values()))})).all()
+    await reasons.record(connection, {row.uid: latest[row.uid].explanation for row in taken}, at=at)
+    new = frozenset(row.uid for row in taken if row.is_new)
+    await append(
+        connection,
+        [
+            Event(at=at, type=f"workload.{'submitted' if row.uid in new else 'edited'}", uid=row.uid,
+                  queue=latest[row.uid].workload.queue, data={"state": latest[row.uid].state})
+            for row in taken
+        ],
+    )  # fmt: skip
+    return new
+
+
+async def update_states(
+    connection: AsyncConnection, epoch: int, changes: Sequence[StateChange]
+) -> list[Transition]:
+    """Take steps, at most one per workload; answers those taken. An ended workload takes none.
+
+    Into Queued or Held: the attempt is over (if it was admitted) and everything it held is returned. Into Running:
+    landed. Into Succeeded or Failed: finished, while the ledger stays open until `ledger.close`.
+    """
+    if not changes:
+        return []
+    await check_epoch(connection, epoch)
+    found = (await connection.execute(_CHANGE, {"rows": rows_json(changes)})).all()
+    await append(connection, [_step_event(row) for row in found])
+    return [
+        Transition(uid=row.uid, before=State(row.before), after=State(row.after), attempt=row.attempt)
+        for row in found
+    ]
+
+
+async def explain(
+    connection: AsyncConnection, epoch: int, explanations: Mapping[str, Explanation | None], *, at: float
+) -> frozenset[str]:
+    """Store reasons outside a cycle (misconfigured, on hold, not placed); answers uids whose token changed."""
+    if not explanations:
+        return frozenset()
+    await check_epoch(connection, epoch)
+    return await reasons.record(connection, explanations, at=at)
+
+
+async def forget(connection: AsyncConnection, epoch: int, uids: Sequence[str], at: float) -> int:
+    """The job objects are gone: no candidates any more, history kept, still charged while the ledger is open."""
+    if not uids:
+        return 0
+    await check_epoch(connection, epoch)
+    gone = (await connection.execute(_FORGET, {"uids": list(uids), "at": instant(at)})).all()
+    events = [
+        Event(at=at, type="workload.deleted", uid=row.uid, queue=row.queue, data={"state": row.state}) for row in gone
+    ]
+    await append(connection, events)
+    return len(gone)
+
+
+async def load_live(connection: AsyncConnection) -> list[StoredWorkload]:
+    """All workloads that wait, run or still hold something, by submit time."""
+    return [stored_of(row) for row in await connection.execute(_LOAD)]
+
+
+def stored_of(row: Row[Any]) -> StoredWorkload:
+    """A StoredWorkload from a whole row of the table."""
+    return StoredWorkload(
+        workload=workload_of(row),
+        state=State(row.state),
+        attempt=row.attempt,
+        template=row.template,
+        resource_version=row.resource_version,
+        admission_id=None if row.admission_id is None else str(row.admission_id),
+        explanation=row.explanation,
+        reason_since=seconds(row.reason_since),
+        admitted_at=seconds(row.admitted_at),
+        landed_at=seconds(row.landed_at),
+        finished_at=seconds(row.finished_at),
+        deleted_at=seconds(row.deleted_at),
+        avoid=row.avoid,
+        first=row.first,
+    )
+
+
+def _intake_row(row: Intake) -> dict[str, Any]:
+    return workload_row(row.workload) | {
+        "template": row.template,
+        "resource_version": row.resource_version,
+        "state": row.state,
+    }
+
+
+def _step_event(row: Row[Any]) -> Event:
+    data = {"from": row.before, "to": row.after, "attempt": row.attempt}
+    if row.cause:
+        data["cause"] = row.cause
+    return Event(at=row.at, type="workload.state", uid=row.uid, queue=row.queue, data=data)
