@@ -309,9 +309,10 @@ class TestStarted:
             managed.patch(target, {"spec": {"parallelism": 2}})
 
     def test_an_indexed_job_does_not_grow_by_completions(self, managed: Place) -> None:
-        target = start(managed, "job", completionMode="Indexed")
-        with refused("queuer-guard-jobs", "cannot grow"):
-            managed.patch(target, {"spec": {"parallelism": 3, "completions": 3}})
+        # Two pods: completions bound them. Within its parallelism it may still double them.
+        target = start(managed, "job", completionMode="Indexed", parallelism=4, completions=2)
+        with refused("queuer-guard-jobs", "raise completions"):
+            managed.patch(target, {"spec": {"parallelism": 4, "completions": 4}})
         smaller = managed.patch(target, {"spec": {"parallelism": 1, "completions": 1}})
         assert smaller["spec"]["completions"] == 1
 
@@ -363,6 +364,11 @@ class TestStarted:
         target = start(managed, "pytorchjob")
         with refused("queuer-guard", "leave managedBy out"):
             managed.patch(target, {"spec": {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}})
+
+    def test_queuer_itself_may_resize_and_move_it(self, managed: Place, kind: str) -> None:
+        target = start(managed, kind)
+        larger = {"spec": {"parallelism": 3}} if kind == "job" else workers(3)
+        managed.entered_by(CONTROLLER).patch(target, merged(larger, label("root.other")))
 
     def test_the_user_may_give_up_what_runs_but_not_take_it_back(self, managed: Place, kind: str) -> None:
         target = start(managed, kind)
