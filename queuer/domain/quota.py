@@ -1,0 +1,222 @@
+"""Quota arithmetic over the queue tree: who uses what, what still fits, who is entitled (DESIGN 3.1, 3.3).
+
+A `QuotaBook` is compiled from a tree and the live capacity; a `Usage` is the mutable state of one moment.
+What a workload asks for is a `Charge`: amounts by account, each (flavor, resource) amount counted in (any,
+resource) too. All amounts are base units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from queuer.domain.quantity import Resources
+from queuer.domain.queue import ROOT, QuotaRow, QueueTree
+
+Account = tuple[str | None, str]
+"""(flavor, resource); flavor None = any flavor."""
+Charge = Mapping[Account, int]
+
+
+def charge_of(parts: Mapping[str, Resources]) -> dict[Account, int]:
+    """The charge of amounts given by flavor. Zero amounts charge nothing."""
+    total: dict[Account, int] = {}
+    for flavor, amounts in parts.items():
+        for resource, amount in amounts.items():
+            if amount:
+                for account in ((flavor, resource), (None, resource)):
+                    total[account] = total.get(account, 0) + amount
+    return total
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortfall:
+    """The first row that a charge would break, seen from the leaf: `held + asks > limit` in `account` of
+    `queue`.
+
+    `held`: what counts there already, unlent guarantees of its children included (`used` is without those).
+    `live`: the limit is the live capacity, not a row.
+    """
+
+    queue: str
+    account: Account
+    limit: int
+    used: int
+    held: int
+    asks: int
+    live: bool = False
+
+
+class QuotaBook:
+    """The rows of a tree by queue and account, with `root` bounded by the live capacity."""
+
+    def __init__(self, tree: QueueTree, capacity: Mapping[str, Resources]) -> None:
+        """`capacity`: allocatable amounts by flavor."""
+        self.tree = tree
+        self.live: dict[Account, int] = charge_of(capacity)
+        self._rows: dict[str, dict[Account, QuotaRow]] = {
+            queue.path: {(row.flavor, row.resource): row for row in queue.quota} for queue in tree
+        }
+        self._flavors = tuple(capacity)
+        self._lineage = cache(self._find_lineage)
+        self.guaranteed = cache(self._find_guaranteed)
+        self.claims = cache(self._find_claims)
+        self.initial = self._unlent()
+
+    def lineage(self, path: str) -> tuple[str, ...]:
+        """The queue and its ancestors; for a queue that is gone, those of its nearest ancestor left."""
+        return self._lineage(path)
+
+    def _find_lineage(self, path: str) -> tuple[str, ...]:
+        return tuple(p for p in self.tree.lineage(path) if p in self.tree) or (ROOT,)
+
+    def limit(self, path: str, account: Account) -> int | None:
+        """What the subtree may use; None = unbounded here. For root never more than the live capacity."""
+        row = self._rows[path].get(account)
+        stated = None if row is None else row.limit
+        if path != ROOT:
+            return stated
+        live = self.live.get(account, 0)
+        return live if stated is None else min(stated, live)
+
+    def kept(self, path: str, account: Account) -> int:
+        """The part of the guarantee that is not lent."""
+        row = self._rows[path].get(account)
+        if row is None or row.lend is None:
+            return 0
+        return max(0, self.guaranteed(path, account) - row.lend)
+
+    def _find_guaranteed(self, path: str, account: Account) -> int:
+        flavor, resource = account
+        row = self._rows[path].get(account)
+        if row is not None and row.guaranteed is not None:
+            return row.guaranteed
+        below = sum(self.guaranteed(kid, account) for kid in self.tree.children[path])
+        if below or flavor is not None:
+            return below
+        rows = self._rows[path].items()
+        return sum(r.guaranteed or 0 for (f, name), r in rows if f is not None and name == resource)
+
+    def _find_claims(self, path: str) -> frozenset[Account]:
+        return frozenset(
+            account
+            for queue in self.lineage(path)
+            if queue != ROOT
+            for account, row in self._rows[queue].items()
+            if row.guaranteed
+        )
+
+    def _unlent(self) -> dict[str, dict[Account, int]]:
+        """Σ seen(children) of an idle tree, where it is not 0."""
+        base: dict[str, dict[Account, int]] = {queue.path: {} for queue in self.tree}
+        for queue in sorted(self.tree, key=lambda q: -q.path.count(".")):
+            if queue.parent is None:
+                continue
+            rows = self._rows[queue.path]
+            for account in {*base[queue.path], *(a for a, row in rows.items() if row.lend is not None)}:
+                seen = max(base[queue.path].get(account, 0), self.kept(queue.path, account))
+                if seen:
+                    above = base[queue.parent]
+                    above[account] = above.get(account, 0) + seen
+        return base
+
+    def excess(self, path: str, used: Mapping[Account, int], resource: str) -> int:
+        """(used - guaranteed)+ of a resource, summed over flavors where its guarantee is by flavor."""
+        by_flavor = [(f, resource) for f in self._flavors if self.guaranteed(path, (f, resource))]
+        accounts = [(f, resource) for f in self._flavors] if by_flavor else [(None, resource)]
+        return sum(max(0, used.get(a, 0) - self.guaranteed(path, a)) for a in accounts)
+
+
+class Usage:
+    """What every queue's subtree uses, and what its parent counts of it. `add` with `times=-1` releases."""
+
+    __slots__ = ("_base", "book", "used")
+
+    def __init__(self, book: QuotaBook) -> None:
+        self.book = book
+        self.used: dict[str, dict[Account, int]] = {path: {} for path in book.initial}
+        self._base = {path: dict(amounts) for path, amounts in book.initial.items()}
+
+    def copy(self) -> Usage:
+        """An independent copy."""
+        twin = Usage.__new__(Usage)
+        twin.book = self.book
+        twin.used = {path: dict(amounts) for path, amounts in self.used.items()}
+        twin._base = {path: dict(amounts) for path, amounts in self._base.items()}
+        return twin
+
+    def add(self, path: str, charge: Charge, *, times: int = 1) -> None:
+        """Count a charge in the queue and all its ancestors."""
+        lineage = self.book.lineage(path)
+        for account, amount in charge.items():
+            delta = amount * times
+            seen = delta
+            for queue in lineage:
+                used = self.used[queue]
+                used[account] = used.get(account, 0) + delta
+                if seen:
+                    base, kept = self._base[queue], self.book.kept(queue, account)
+                    before = base.get(account, 0)
+                    base[account] = before + seen
+                    seen = max(before + seen, kept) - max(before, kept)
+
+    def shortfall(self, path: str, charge: Charge, *, times: int = 1) -> Shortfall | None:
+        """The first row on the path that `times` such charges would break; None = all fit."""
+        lineage = self.book.lineage(path)
+        for account, amount in charge.items():
+            asks = amount * times
+            seen = asks
+            for queue in lineage:
+                limit = self.book.limit(queue, account)
+                base, kept = self._base[queue].get(account, 0), self.book.kept(queue, account)
+                after = max(base + seen, kept)
+                seen = after - max(base, kept)
+                if limit is None:
+                    continue
+                used = self.used[queue].get(account, 0)
+                if used + asks > limit or (seen > 0 and after > limit):
+                    live = queue == ROOT and limit == self.book.live.get(account, 0)
+                    return Shortfall(
+                        queue=queue,
+                        account=account,
+                        limit=limit,
+                        used=used,
+                        held=max(used, after - seen),
+                        asks=asks,
+                        live=live,
+                    )
+        return None
+
+    def entitled(self, path: str, charge: Charge, *, at: str) -> bool:
+        """Whether a workload in `path` with this charge, counted in, stays inside what `at` is guaranteed
+        (3.3).
+        """
+        if at == ROOT:
+            return False
+        claims = [account for account in charge if account in self.book.claims(path)]
+        used = self.used[at]
+        return bool(claims) and all(
+            used.get(account, 0) + charge[account] <= self.book.guaranteed(at, account) for account in claims
+        )
+
+    def above(self, path: str, account: Account) -> bool:
+        """Whether the queue uses more in this account than it is guaranteed."""
+        return self.used[path].get(account, 0) > self.book.guaranteed(path, account)
+
+    def share(self, path: str, charge: Charge) -> float:
+        """Weighted dominant share of what the queue borrows, with the charge counted in (3.4)."""
+        used = self.used[path]
+        with_it = {**used, **{account: used.get(account, 0) + amount for account, amount in charge.items()}}
+        weight = self.book.tree[path].weight
+        return (
+            max(
+                (
+                    self.book.excess(path, with_it, account[1]) / live
+                    for account in with_it
+                    if account[0] is None and (live := self.book.live.get(account, 0))
+                ),
+                default=0.0,
+            )
+            / weight
+        )
