@@ -24,30 +24,27 @@ def controller() -> None:
 
 @app.command()
 def api(
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    allow_unauthenticated_network: Annotated[
+    *,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; QUEUER_PORT is the port, by default 8787.")
+    ] = "127.0.0.1",
+    open_network: Annotated[
         bool,
         typer.Option(
             "--allow-unauthenticated-network",
-            help="Listen where others can reach it: everyone who does reads all jobs and may change quota.",
+            help="Listen where others can connect although there is no authentication: "
+            "everyone who reaches the address may read all jobs and change quota.",
         ),
     ] = False,
 ) -> None:
-    """Serve REST and the page from PostgreSQL (QUEUER_DATABASE_URL, QUEUER_PORT, QUEUER_ALLOWED_HOSTS)."""
+    """Serve REST, metrics and the page, from the database that QUEUER_DATABASE_URL names."""
     import asyncio
     import os
 
-    from queuer.api.server import log_as_json, serve
+    from queuer.api.server import serve
     from queuer.api.settings import ApiSettings
-    from queuer.domain.errors import FieldProblem, InvalidInput
+    from queuer.controller.logs import configure
 
-    database_url = os.environ.get("QUEUER_DATABASE_URL", "")
-    if not database_url:
-        raise InvalidInput(
-            FieldProblem(
-                field="QUEUER_DATABASE_URL", message="is not set", hint="postgresql://user@host/database"
-            )
-        )
-    settings = ApiSettings.from_env(os.environ, host=host, open_network=allow_unauthenticated_network)
-    log_as_json()
-    asyncio.run(serve(settings, database_url=database_url))
+    settings = ApiSettings.from_env(os.environ, host=host, open_network=open_network)
+    configure()
+    asyncio.run(serve(settings))

@@ -1,0 +1,151 @@
+"""Talks to the REST API, and turns what can go wrong into one sentence, one next command and an exit code."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+
+from queuer.domain.errors import QueuerError
+
+DEFAULT_API = "http://127.0.0.1:8787"
+TIMEOUT_SECONDS = 30.0
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class Exit(IntEnum):
+    """Exit codes of every verb that talks to the API."""
+
+    OK = 0
+    FAILURE = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    FORBIDDEN = 4
+    CONFLICT = 5
+    TIMEOUT = 6
+    UNREACHABLE = 7
+
+
+_EXIT_BY_STATUS = {
+    401: Exit.FORBIDDEN,
+    403: Exit.FORBIDDEN,
+    404: Exit.NOT_FOUND,
+    409: Exit.CONFLICT,
+    412: Exit.CONFLICT,
+    503: Exit.UNREACHABLE,
+    504: Exit.TIMEOUT,
+}
+
+
+class CommandFailed(QueuerError):
+    """A verb could not do what was asked. `hint` is the next command to try."""
+
+    code = "command_failed"
+
+    def __init__(self, message: str, *, hint: str, exit_code: Exit = Exit.FAILURE) -> None:
+        super().__init__(message, hint=hint)
+        self.exit_code = exit_code
+
+
+class Client:
+    """A session with one API server. Every method raises CommandFailed."""
+
+    def __init__(self, url: str, *, transport: httpx2.BaseTransport | None = None) -> None:
+        self.url = url.rstrip("/")
+        # A proxy that is meant for the internet must not stand between us and loopback.
+        trust_env = urlsplit(url).hostname not in _LOOPBACK
+        self._http = httpx2.Client(
+            base_url=self.url, timeout=TIMEOUT_SECONDS, transport=transport, trust_env=trust_env,
+            headers={"Accept": "application/json"},
+        )  # fmt: skip
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] = os.environ) -> Client:
+        """The API named by `QUEUER_API`, by default the one on this machine."""
+        url = environ.get("QUEUER_API") or DEFAULT_API
+        if urlsplit(url).scheme not in ("http", "https"):
+            raise CommandFailed(
+                f"QUEUER_API={url!r} is no http address",
+                hint=f"export QUEUER_API={DEFAULT_API}",
+                exit_code=Exit.USAGE,
+            )
+        return cls(url)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+
+    def get(self, path: str, **params: str | None) -> Any:
+        """The decoded answer to `GET /api/v1{path}`; parameters that are None are left out."""
+        return self.request("GET", path, params={k: v for k, v in params.items() if v is not None}).json()
+
+    def pages(self, path: str, **params: str | None) -> Iterator[Any]:
+        """Every item of a paged list."""
+        cursor: str | None = None
+        while True:
+            page = self.get(path, cursor=cursor, **params)
+            yield from page["items"]
+            cursor = page["next"]
+            if cursor is None:
+                return
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        content: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> httpx2.Response:
+        """One request; a failure status becomes CommandFailed with the problem's own words."""
+        try:
+            response = self._http.request(
+                method, f"/api/v1{path}", params=params, content=content, headers=headers
+            )
+        except httpx2.TimeoutException as error:
+            raise CommandFailed(
+                f"{self.url} did not answer in {TIMEOUT_SECONDS:.0f} s",
+                hint="queuer local status",
+                exit_code=Exit.TIMEOUT,
+            ) from error
+        except httpx2.HTTPError as error:
+            raise CommandFailed(
+                f"no Queuer API at {self.url}: {error}",
+                hint="start one with `queuer local up`, or name yours: export QUEUER_API=http://HOST:PORT",
+                exit_code=Exit.UNREACHABLE,
+            ) from error
+        if response.is_error:
+            raise _failure(response)
+        return response
+
+
+def _failure(response: httpx2.Response) -> CommandFailed:
+    exit_code = _EXIT_BY_STATUS.get(response.status_code, Exit.FAILURE)
+    try:
+        body = response.json()
+        errors, detail = body.get("errors") or [], body["detail"]
+    except (ValueError, KeyError, AttributeError):
+        return CommandFailed(
+            f"{response.url} answered {response.status_code}, not as a Queuer API does",
+            hint="check QUEUER_API", exit_code=exit_code,
+        )  # fmt: skip
+    lines = [f"{e['field']}: {e['message']}" + (f" ({e['hint']})" if e["hint"] else "") for e in errors]
+    message = "\n  ".join([f"{len(lines)} problems:", *lines]) if len(lines) > 1 else "".join(lines) or detail
+    return CommandFailed(message, hint=_NEXT.get(response.status_code, ""), exit_code=exit_code)
+
+
+_NEXT = {
+    404: "queuer jobs, queuer queue ls",
+    409: "queuer queue show QUEUE names its writer",
+    412: "run the same command again: it plans against the tree as it is now",
+    422: "mend the document and run the same command again",
+    500: "queuer local logs api",
+    503: "queuer local status",
+}

@@ -1,0 +1,232 @@
+"""`queuer jobs` and `queuer why`: what is queued, and why it waits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+
+from queuer.cli.client import Client, CommandFailed, Exit
+from queuer.cli.output import Format, age, clean, console, emit, say, styled, table
+from queuer.domain.workload import State
+
+LIVE = ",".join(state for state in State if not state.ended)
+_EXIT_BY_VERDICT = {"WAIT": 10, "CHANGE": 11, "ESCALATE": 12, "HELD": 13}
+_LABEL_WIDTH = 14
+
+Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="Only jobs of this namespace.")]
+Output = Annotated[Format, typer.Option("-o", "--output", help="JSON and YAML are the REST answer.")]
+
+
+def jobs(
+    *,
+    queue: Annotated[
+        str | None, typer.Option("-q", "--queue", help="Only this queue and all below it.")
+    ] = None,
+    namespace: Namespace = None,
+    state: Annotated[str | None, typer.Option(help="Comma-separated states, e.g. Queued,Running.")] = None,
+    reason: Annotated[str | None, typer.Option(help="Only jobs waiting for this reason token.")] = None,
+    ended: Annotated[bool, typer.Option("-a", "--all", help="Also jobs that have ended.")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at most.")] = 100,
+    output: Output = Format.TABLE,
+) -> None:
+    """List jobs, the newest first."""
+    states = state or (None if ended else LIVE)
+    with Client.from_env() as client:
+        page = client.get(
+            "/workloads", queue=queue, namespace=namespace, state=states, reason=reason, limit=str(limit)
+        )  # fmt: skip
+    if output is not Format.TABLE:
+        emit(page, output)
+        return
+    if not page["items"]:
+        say(
+            "no job matches"
+            if any((queue, namespace, state, reason))
+            else "no jobs"
+            if ended
+            else "no live jobs (-a shows all)"
+        )
+        return
+    now = _time(page["asOf"])
+    columns = ("JOB", "NAMESPACE", "QUEUE", "STATE", "PRIO", "ASKS", "AGE", "REASON")
+    console().print(table(columns, [_row(job, now) for job in page["items"]], right=("PRIO", "AGE")))
+    if page["next"]:
+        say(f"the newest {limit} are shown; narrow with -q, -n, --state, --reason, or raise --limit")
+
+
+def why(
+    job: Annotated[str, typer.Argument(help="NAME, KIND/NAME or the uid.")],
+    *,
+    namespace: Namespace = None,
+    exit_status: Annotated[
+        bool,
+        typer.Option(
+            "--exit-status",
+            help="Exit 10 WAIT, 11 CHANGE, 12 ESCALATE, 13 HELD; 0 when it waits for nothing.",
+        ),
+    ] = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Say why a job waits, with numbers, and what would let it start."""
+    with Client.from_env() as client:
+        found = client.get(f"/workloads/{_find(client, job, namespace)['uid']}")
+    if output is Format.TABLE:
+        for line in explain(found):
+            console().print(line, soft_wrap=True)
+    else:
+        emit(found, output)
+    verdict = found["explanation"]["verdict"]
+    if exit_status and verdict:
+        raise typer.Exit(_EXIT_BY_VERDICT[verdict])
+
+
+def _find(client: Client, job: str, namespace: str | None) -> Mapping[str, Any]:
+    """The workload that a person means: the live one of that name, else the newest."""
+    kind, _, name = job.rpartition("/")
+    matches = client.get("/workloads", name=name, namespace=namespace, limit="1000")["items"]
+    if kind:
+        matches = [m for m in matches if m["kind"].lower() == kind.lower().removesuffix("s")]
+    if not matches:
+        where = f" in namespace {namespace}" if namespace else ""
+        raise CommandFailed(
+            f"no job {job}{where} is known", exit_code=Exit.NOT_FOUND,
+            hint="queuer jobs -a; a job is only seen with the label queuer.dev/queue in a managed namespace",
+        )  # fmt: skip
+    references = sorted({(m["namespace"], m["kind"]) for m in matches})
+    if len(references) > 1:
+        listed = ", ".join(f"{kind.lower()}/{name} -n {space}" for space, kind in references)
+        space, kind = references[0]
+        raise CommandFailed(
+            f"{job} is several jobs: {listed}",
+            hint=f"queuer why {kind.lower()}/{name} -n {space}",
+            exit_code=Exit.USAGE,
+        )
+    live = [m for m in matches if not State(m["state"]).ended]
+    first: Mapping[str, Any] = (live or matches)[0]
+    return first
+
+
+def _row(job: Mapping[str, Any], now: datetime) -> Sequence[object]:
+    reason = job["reason"]
+    return (
+        f"{job['kind'].lower()}/{job['name']}",
+        job["namespace"],
+        job["queue"],
+        styled(job["state"]),
+        job["priority"],
+        asks(job["demand"]),
+        age((now - _time(job["submitted"])).total_seconds()),
+        f"{reason['token']}: {reason['text']}" if reason else "",
+    )
+
+
+def asks(demand: Mapping[str, str]) -> str:
+    """What a job asks for in few words: its devices, else its cpu."""
+    plain = ("cpu", "memory", "ephemeral-storage", "pods")
+    shown = [name for name in demand if name not in plain] or [name for name in plain if name in demand][:1]
+    return ", ".join(f"{demand[name]} {name.rsplit('/', 1)[-1]}" for name in shown)
+
+
+def explain(job: Mapping[str, Any]) -> list[Any]:
+    """The lines of `queuer why`."""
+    found, now = job["explanation"], _time(job["asOf"])
+    waited = age(
+        (now - _time(job[_SINCE.get(job["state"], "submitted")] or job["submitted"])).total_seconds()
+    )
+    head = f"{job['kind'].lower()}/{job['name']}  {job['state']} {waited}  in {job['queue']}"
+    if found["cycle"] is not None and found["ageSeconds"] is not None:
+        head += f"    cycle {found['cycle']}, {age(found['ageSeconds'])} ago"
+    lines: list[Any] = [styled(head)]
+    if found["primary"]:
+        primary = found["primary"]
+        lines.append(styled(found["verdict"]) + styled(f"  {primary['token']}: {primary['text']}"))
+    lines += [_labelled(label, text) for label, text in _facts(job)]
+    return lines
+
+
+_SINCE = {
+    "Admitted": "admitted",
+    "Placing": "admitted",
+    "Running": "landed",
+    "Succeeded": "finished",
+    "Failed": "finished",
+}
+
+
+def _facts(job: Mapping[str, Any]) -> list[tuple[str, str]]:
+    found = job["explanation"]
+    facts = [("also", f"{other['token']}: {other['text']}") for other in found["others"]]
+    facts.append(("asks", "; ".join(_pod_set(p) for p in job["podSets"]) + _topology(job)))
+    if job["admission"]:
+        facts += [("placed", _placement(p)) for p in job["admission"]["placements"]]
+    facts += [("holds it", _holder(h)) for h in found["detail"].get("holders", ())]
+    ahead = found["detail"].get("ahead")
+    if ahead:
+        facts.append(("ahead", ", ".join(f"{key} {value}" for key, value in ahead.items())))
+    if found["wouldAdmit"]:
+        facts.append(("would admit", "  |  ".join(_change(c) for c in found["wouldAdmit"])))
+    if job["attempt"] > 1:
+        facts.append(("attempt", f"{job['attempt']}: it was evicted or rolled back before"))
+    facts += [("then", f"{m['at'][11:19]}  {m['text']}") for m in job["timeline"][-5:]]
+    facts.append(("next", _next(job)))
+    return facts
+
+
+def _pod_set(pod_set: Mapping[str, Any]) -> str:
+    each = ", ".join(f"{v} {k}" for k, v in pod_set["requests"].items() if k != "pods")
+    least = f" (at least {pod_set['minCount']})" if pod_set["minCount"] is not None else ""
+    return f"{pod_set['count']}{least} x {pod_set['name']} of {each or 'nothing'}"
+
+
+def _topology(job: Mapping[str, Any]) -> str:
+    if job["required"]:
+        return f", in one {job['required']}"
+    return f", in one {job['preferred']} if possible" if job["preferred"] else ""
+
+
+def _placement(place: Mapping[str, Any]) -> str:
+    domain = ", ".join(f"{key.rsplit('/', 1)[-1]} {value}" for key, value in place["selector"].items())
+    names = sorted(place["nodes"])
+    nodes = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+    where = ", ".join(filter(None, (place["flavor"], domain)))
+    return f"{place['count']} x {place['podSet']} on {nodes} ({where})"
+
+
+def _holder(holder: Any) -> str:
+    if not isinstance(holder, Mapping):
+        return str(holder)
+    return ", ".join(f"{key} {value}" for key, value in holder.items())
+
+
+def _change(change: Mapping[str, Any]) -> str:
+    evictions = change.get("evictions")
+    return f"{change.get('change')}" + (f" ({evictions} evictions)" if evictions else "")
+
+
+def _next(job: Mapping[str, Any]) -> str:
+    kind, name, space = job["kind"].lower(), job["name"], job["namespace"]
+    match job["explanation"]["verdict"]:
+        case "CHANGE":
+            return f"mend what the reason names: kubectl -n {space} edit {kind} {name}"
+        case "HELD":
+            return f"kubectl -n {space} annotate {kind} {name} queuer.dev/hold-   (if the job itself holds)"
+        case "ESCALATE":
+            return f"kubectl -n {space} describe {kind} {name}; show it to the operator of the queue"
+        case "WAIT":
+            return f"queuer queue show {job['queue']}; queuer jobs -q root --state Running"
+    return (
+        f"kubectl -n {space} get pods -l job-name={name} -o wide"
+        if kind == "job"
+        else f"kubectl -n {space} describe {kind} {name}"
+    )
+
+
+def _labelled(label: str, text: str) -> str:
+    return f"  {label:<{_LABEL_WIDTH}}{clean(text)}"
+
+
+def _time(text: str) -> datetime:
+    return datetime.fromisoformat(text)
