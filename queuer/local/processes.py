@@ -74,7 +74,8 @@ class ProcessTable:
                 list(command.arguments), env=os.environ | dict(command.environment), cwd="/",
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
-        self._children[command.name] = child
+        child.returncode = 0  # detached: it outlives this program, and is reaped by `_process`
+        self._children[command.name] = child.pid
         record = {"pid": child.pid, "started": psutil.Process(child.pid).create_time()}
         temporary = self._pids / f".{command.name}"
         temporary.write_text(json.dumps(record))
@@ -132,8 +133,7 @@ class ProcessTable:
         return self._pids / f"{name}.json"
 
     def _process(self, name: str) -> psutil.Process | None:
-        if (child := self._children.get(name)) is not None and child.poll() is not None:
-            del self._children[name]
+        self._reap(name)
         try:
             record = json.loads(self._file(name).read_text())
             process = psutil.Process(record["pid"])
@@ -141,6 +141,16 @@ class ProcessTable:
             return process if same and process.status() != psutil.STATUS_ZOMBIE else None
         except (FileNotFoundError, psutil.NoSuchProcess):
             return None
+
+    def _reap(self, name: str) -> None:
+        if name not in self._children:
+            return
+        try:
+            ended, _ = os.waitpid(self._children[name], os.WNOHANG)
+        except ChildProcessError:
+            ended = self._children[name]
+        if ended:
+            del self._children[name]
 
     def _gone(self, name: str, timeout: float) -> bool:
         deadline = time.monotonic() + timeout

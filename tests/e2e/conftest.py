@@ -34,7 +34,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     try:
         yield stack.up(options, reporter=Reporter())
     finally:
-        if not kept and (directory / "state.json").exists():
+        if not kept and (directory / "state.json").exists():  # also when it came up in part
             stack.reset(Cluster.load(directory))
 
 

@@ -1,4 +1,4 @@
-"""The private PostgreSQL: committed rows survive, strangers stay out, nothing outside its directory changes."""
+"""The private PostgreSQL: committed rows survive, strangers stay out, other directories stay as they are."""
 
 from __future__ import annotations
 
