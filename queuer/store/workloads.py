@@ -70,10 +70,10 @@ _CHANGE = text("""
         FROM r JOIN old USING (uid) WHERE a.id = old.admission_id
     ), released AS (
         UPDATE ledger l SET closed = greatest(to_timestamp(r.at), l.opened)
-        FROM r WHERE r.waits AND l.uid = r.uid AND l.closed IS NULL
+        FROM r JOIN old USING (uid) WHERE r.waits AND l.uid = r.uid AND l.closed IS NULL
     ), dropped AS (
         UPDATE outbox o SET done_at = to_timestamp(r.at), outcome = 'withdrawn'
-        FROM r WHERE r.waits AND o.uid = r.uid AND o.done_at IS NULL
+        FROM r JOIN old USING (uid) WHERE r.waits AND o.uid = r.uid AND o.done_at IS NULL
     )
     SELECT old.uid, old.state AS before, r.state AS after, old.queue, old.attempt, r.at, r.cause
     FROM r JOIN old USING (uid) ORDER BY r.at, old.uid

@@ -1,0 +1,250 @@
+"""A cycle is committed whole or not at all, and what was committed can be loaded, replayed and undone."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from queuer.domain.errors import Conflict
+from queuer.domain.nodes import Requirement, SchedulingTerms, Toleration
+from queuer.domain.reasons import Explanation, Reason, Token
+from queuer.domain.workload import PodSet, State
+from queuer.solver.problem import SolveStatus
+from queuer.store import cycles, ledger, outbox, workloads
+from queuer.store.cycles import NewEviction, StoredBond, StoredReservation
+from queuer.store.engine import begin
+from queuer.store.events import read
+from queuer.store.outbox import Done
+from queuer.store.tables import SOLVE_STATUSES, Outcome
+from queuer.store.workloads import StateChange
+from tests.store.support import GPU, NOW, admission, cycle, intake_of, waits, workload
+
+
+def test_statuses_are_those_of_the_solver() -> None:
+    """The CHECK on cycle.status knows exactly the solver's words."""
+    assert set(SOLVE_STATUSES) == set(SolveStatus)
+
+
+async def test_a_workload_comes_back_as_it_went_in(engine: AsyncEngine, epoch: int) -> None:
+    """Every field of a workload survives the round trip, scheduling terms included."""
+    terms = SchedulingTerms(
+        node_selector={"gpu": "h100"},
+        tolerations=(Toleration(key="gpu", operator="Exists"),),
+        affinity=((Requirement(key="zone", operator="In", values=("a", "b")),), ()),
+    )
+    sets = (
+        PodSet(name="master", count=1, requests={"cpu": 1500}, exclusive_host=True),
+        PodSet(name="worker", count=4, min_count=2, requests={GPU: 8, "memory": 2**62}, terms=terms, required="rack"),
+    )
+    made = workload(
+        "w1", kind="PyTorchJob", pod_sets=sets, submitted=NOW + 0.25, priority=-5, user="alice", preemptible=False,
+        required="block", preferred="rack", max_runtime=3600.5, estimate=60.0, hold=True,
+    )  # fmt: skip
+    explanation = Explanation(
+        primary=Reason(token=Token.ON_HOLD, text="held <b>", params={"queue": "root.a", "n": [1, "2"]}),
+        others=(Reason(token=Token.WAITING_FOR_QUOTA, text="and quota"),),
+        would_admit=({"change": "release"},),
+        detail={"need": [{"count": 4}]},
+    )
+    row = intake_of(made, state=State.HELD, explanation=explanation, template={"x": None, "y": [1.5, True]})
+    async with begin(engine) as connection:
+        assert await workloads.intake(connection, epoch, [row], at=NOW) == {"w1"}
+        (stored,) = await workloads.load_live(connection)
+    assert stored.workload == made
+    assert (stored.state, stored.attempt, stored.template) == (State.HELD, 1, {"x": None, "y": [1.5, True]})
+    assert stored.explained == explanation
+    assert stored.reason_since == NOW
+
+
+async def test_an_edit_of_a_waiting_job_replaces_it_and_an_admitted_one_keeps_what_was_decided(
+    engine: AsyncEngine, epoch: int
+) -> None:
+    """A job may change while it waits; a decision is about the job that was decided on."""
+    first, edited = workload("w1"), workload("w1", queue="root.b", pods=3)
+    async with begin(engine) as connection:
+        await workloads.intake(connection, epoch, [intake_of(first, explanation=waits())], at=NOW)
+        assert await workloads.intake(connection, epoch, [intake_of(edited)], at=NOW + 1) == frozenset()
+        (stored,) = await workloads.load_live(connection)
+        assert (stored.workload, stored.explanation) == (edited, None)
+        await cycles.commit(connection, epoch=epoch, record=cycle(1), admissions=[admission(edited)])
+        await workloads.intake(connection, epoch, [intake_of(first)], at=NOW + 2)
+        (stored,) = await workloads.load_live(connection)
+    assert (stored.workload, stored.state) == (edited, State.ADMITTED)
+
+
+async def test_admission_is_charged_and_leaves_one_effect(engine: AsyncEngine, epoch: int) -> None:
+    """Admitted work holds quota from the commit on, before anything is patched."""
+    made = workload("w1", pods=8, gpus=8)
+    async with begin(engine) as connection:
+        await workloads.intake(connection, epoch, [intake_of(made, explanation=waits())], at=NOW)
+        new = admission(made, flavor="h100", wave=2)
+        committed = await cycles.commit(connection, epoch=epoch, record=cycle(7), admissions=[new])
+    async with begin(engine) as connection:
+        assert await ledger.usage(connection) == {
+            "root.a": {("h100", GPU): 64, ("h100", "cpu"): 32_000, ("h100", "pods"): 8}
+        }
+        (entry,) = await outbox.undone(connection)
+        assert (entry,) == committed.entries
+        assert (entry.uid, entry.admission_id, entry.cycle, entry.wave) == ("w1", new.id, 7, 2)
+        assert entry.patch == {"spec": {"suspend": False}}
+        (stored,) = await workloads.load_live(connection)
+        assert (stored.state, stored.admission_id, stored.explanation) == (State.ADMITTED, new.id, None)
+        (held,) = await cycles.load_admissions(connection)
+        assert held.assignments == new.assignments
+        assert await cycles.last_id(connection) == 7
+
+
+@pytest.mark.parametrize("spoil", ["attempt", "state", "deleted", "unknown"])
+async def test_a_false_picture_commits_nothing(engine: AsyncEngine, epoch: int, spoil: str) -> None:
+    """One workload that moved since the snapshot stops the whole cycle, and the others stay as they were."""
+    good, bad = workload("good"), workload("bad")
+    async with begin(engine) as connection:
+        rows = [good] if spoil == "unknown" else [good, bad]
+        await workloads.intake(connection, epoch, [intake_of(w) for w in rows], at=NOW)
+        if spoil == "state":
+            held = StateChange(uid="bad", state=State.HELD, at=NOW)
+            await workloads.update_states(connection, epoch, [held])
+        if spoil == "deleted":
+            await workloads.forget(connection, epoch, ["bad"], NOW)
+    admissions = [admission(good), admission(bad, attempt=2 if spoil == "attempt" else 1)]
+    with pytest.raises(Conflict, match="bad cannot be admitted"):
+        async with begin(engine) as connection:
+            await cycles.commit(connection, epoch=epoch, record=cycle(1), admissions=admissions)
+    async with begin(engine) as connection:
+        assert await ledger.usage(connection) == {}
+        assert await outbox.undone(connection) == []
+        assert await cycles.last_id(connection) == 0
+
+
+async def test_eviction_and_requeue(engine: AsyncEngine, epoch: int) -> None:
+    """An evicted gang is charged until it is back in its queue, with its first submit time and the next attempt."""
+    made = workload("w1")
+    async with begin(engine) as connection:
+        await workloads.intake(connection, epoch, [intake_of(made)], at=NOW)
+        first = await cycles.commit(connection, epoch=epoch, record=cycle(1), admissions=[admission(made)])
+        await outbox.done(connection, epoch, [Done(seq=first.entries[0].seq, outcome=Outcome.APPLIED, at=NOW)])
+        running = StateChange(uid="w1", state=State.RUNNING, at=NOW + 5)
+        assert [t.before for t in await workloads.update_states(connection, epoch, [running])] == [State.PLACING]
+        eviction = NewEviction(uid="w1", cause="reclaim", patch={"spec": {"suspend": True}}, beneficiary="w9")
+        (entry,) = (
+            await cycles.commit(connection, epoch=epoch, record=cycle(2, at=NOW + 9), evictions=[eviction])
+        ).entries
+        assert (entry.kind, entry.admission_id) == ("evict", first.entries[0].admission_id)
+        assert (await ledger.usage(connection))["root.a"]["default", GPU] == 1
+        back = StateChange(uid="w1", state=State.QUEUED, at=NOW + 20, avoid={"n1": NOW + 80}, first=True)
+        await workloads.update_states(connection, epoch, [back])
+        (stored,) = await workloads.load_live(connection)
+        assert (stored.state, stored.attempt, stored.admission_id) == (State.QUEUED, 2, None)
+        assert (stored.workload.submitted, stored.avoid, stored.first) == (NOW, {"n1": NOW + 80}, True)
+        assert await ledger.usage(connection) == {}
+        assert await outbox.undone(connection) == []
+        again = admission(made, attempt=2)
+        await cycles.commit(connection, epoch=epoch, record=cycle(3, at=NOW + 30), admissions=[again])
+        steps = [e.data for _, e in await read(connection, after=0) if e.type == "workload.state"]
+    assert [(s["from"], s["to"]) for s in steps] == [
+        ("Queued", "Admitted"), ("Admitted", "Placing"), ("Placing", "Running"), ("Running", "Evicting"),
+        ("Evicting", "Queued"), ("Queued", "Admitted"),
+    ]  # fmt: skip
+    assert (steps[3]["cause"], steps[3]["beneficiary"]) == ("reclaim", "w9")
+
+
+async def test_who_is_not_admitted_cannot_be_evicted(engine: AsyncEngine, epoch: int) -> None:
+    """An eviction of a workload that waits or is being evicted already is refused."""
+    made = workload("w1")
+    async with begin(engine) as connection:
+        await workloads.intake(connection, epoch, [intake_of(made)], at=NOW)
+    eviction = NewEviction(uid="w1", cause="preempt", patch={})
+    with pytest.raises(Conflict, match="w1 cannot be evicted"):
+        async with begin(engine) as connection:
+            await cycles.evict(connection, epoch, [eviction], at=NOW)
+
+
+async def test_bonds_and_reservations_are_replaced_as_a_whole(engine: AsyncEngine, epoch: int) -> None:
+    """What a cycle does not name any more is not held any more."""
+    place = {"podSet": "main", "flavor": "default", "nodes": {"n1": 1}, "selector": {}, "hosts": ["n1"]}
+    bonds = [
+        StoredBond(uid=uid, assignments=(place,), victims=("v1", "v2"), deadline=NOW + 300) for uid in ("w1", "w2")
+    ]
+    held = [StoredReservation(uid="w1", assignments=(place,), start=NOW + 60, expires=NOW + 600)]
+    async with begin(engine) as connection:
+        rows = [intake_of(workload(uid)) for uid in ("w1", "w2")]
+        await workloads.intake(connection, epoch, rows, at=NOW)
+        await cycles.commit(connection, epoch=epoch, record=cycle(1), bonds=bonds, reservations=held)
+        assert await cycles.load_bonds(connection) == bonds
+        assert await cycles.load_reservations(connection) == held
+        await cycles.commit(connection, epoch=epoch, record=cycle(2), bonds=bonds[1:])
+        assert await cycles.load_bonds(connection) == bonds[1:]
+        assert await cycles.load_reservations(connection) == []
+
+
+async def test_only_a_changed_token_is_a_transition(engine: AsyncEngine, epoch: int) -> None:
+    """New numbers for the same reason refresh the explanation, not the history; admission ends it."""
+    made = workload("w1")
+    told = [waits(n=1), waits(n=2), waits(Token.TOPOLOGY_PLACEMENT_FAILED, "no rack")]
+    async with begin(engine) as connection:
+        await workloads.intake(connection, epoch, [intake_of(made)], at=NOW)
+        for number, explanation in enumerate(told, start=1):
+            record = cycle(number, at=NOW + number)
+            await cycles.commit(connection, epoch=epoch, record=record, explanations={"w1": explanation})
+            (stored,) = await workloads.load_live(connection)
+            assert stored.explained == explanation
+        await cycles.commit(connection, epoch=epoch, record=cycle(9, at=NOW + 9), admissions=[admission(made)])
+        found = await connection.execute(
+            text("SELECT from_token, token, cycle FROM reason_transition ORDER BY id")
+        )
+    assert [tuple(row) for row in found] == [
+        (None, "WaitingForQuota", 1),
+        ("WaitingForQuota", "TopologyPlacementFailed", 3),
+        ("TopologyPlacementFailed", None, 9),
+    ]
+
+
+async def test_reporting_an_effect_twice_changes_nothing(engine: AsyncEngine, epoch: int) -> None:
+    """The applier may repeat its report after a crash, even with another outcome: the first word stands."""
+    made = workload("w1")
+    async with begin(engine) as connection:
+        await workloads.intake(connection, epoch, [intake_of(made)], at=NOW)
+        committed = await cycles.commit(connection, epoch=epoch, record=cycle(1), admissions=[admission(made)])
+        seq = committed.entries[0].seq
+        applied = Done(seq=seq, outcome=Outcome.APPLIED, at=NOW + 1, resource_version="77")
+        assert await outbox.done(connection, epoch, [applied]) == {seq}
+        seen = await read(connection, after=0)
+        late = Done(seq=seq, outcome=Outcome.CONFLICT, at=NOW + 2, message="stale")
+        assert await outbox.done(connection, epoch, [applied, late]) == frozenset()
+        (stored,) = await workloads.load_live(connection)
+        assert (stored.state, stored.resource_version) == (State.PLACING, "77")
+        assert await read(connection, after=0) == seen
+
+
+async def test_an_ended_workload_takes_no_further_step(engine: AsyncEngine, epoch: int) -> None:
+    """Finished is final; what it holds stays charged until its pods are gone."""
+    made = workload("w1")
+    async with begin(engine) as connection:
+        await workloads.intake(connection, epoch, [intake_of(made)], at=NOW)
+        await cycles.commit(connection, epoch=epoch, record=cycle(1), admissions=[admission(made)])
+        ended = StateChange(uid="w1", state=State.SUCCEEDED, at=NOW + 60)
+        back = StateChange(uid="w1", state=State.QUEUED, at=NOW + 61)
+        assert len(await workloads.update_states(connection, epoch, [ended])) == 1
+        assert await workloads.update_states(connection, epoch, [back]) == []
+        await workloads.forget(connection, epoch, ["w1"], NOW + 62)
+        assert [w.state for w in await workloads.load_live(connection)] == [State.SUCCEEDED]
+        assert await ledger.close(connection, epoch, ["w1"], NOW + 70) == {"w1"}
+        assert await ledger.close(connection, epoch, ["w1"], NOW + 71) == frozenset()
+        assert await workloads.load_live(connection) == []
+
+
+async def test_a_thousand_admissions_are_one_quick_transaction(engine: AsyncEngine, epoch: int) -> None:
+    """No round trip per row: the bound is several times what it takes, far below what 1,000 round trips cost."""
+    made = [workload(f"w{n}") for n in range(1000)]
+    async with begin(engine) as connection:
+        await workloads.intake(connection, epoch, [intake_of(w) for w in made], at=NOW)
+    admissions = [admission(w) for w in made]
+    started = time.perf_counter()
+    async with begin(engine) as connection:
+        await cycles.commit(connection, epoch=epoch, record=cycle(1), admissions=admissions)
+    took = time.perf_counter() - started
+    print(f"1,000 admissions committed in {took * 1000:.0f} ms")
+    assert took < 1.0
