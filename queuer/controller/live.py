@@ -64,6 +64,8 @@ class Live:
     avoid: Mapping[str, float] = field(default_factory=dict)
     failures: int = 0
     first: bool = False
+    rest: float | None = None
+    deleted: bool = False
 
     @property
     def uid(self) -> str:
