@@ -59,9 +59,7 @@ class ProcessTable:
     def __init__(self, directory: Path) -> None:
         self._pids = directory / "pid"
         self._logs = directory / "log"
-        self._children: dict[
-            str, subprocess.Popen[bytes]
-        ] = {}  # kept so that our own dead children are reaped
+        self._children: dict[str, int] = {}  # PIDs that this program started, so that it reaps them
 
     def start(self, command: Command) -> None:
         """Start it in a session of its own, unless it runs. The log is appended to."""

@@ -194,7 +194,7 @@ def _wanted_ports(options: Options, known: Cluster | None) -> dict[str, int]:
 
 
 def _ports(wanted: Mapping[str, int], *, keep_all: bool) -> dict[str, int]:
-    """A port per listener: the wanted one where it is free or our own parts use it, else a free one."""
+    """A port per listener: the wanted one where it is free or our parts use it, else a free one."""
     ports: dict[str, int] = {}
     with ExitStack() as held:  # all are held until all are chosen, so that no two get the same
         for name in (*PORT_NAMES, *QUEUER_PARTS):

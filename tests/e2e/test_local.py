@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from queuer.local.cluster import POSTGRES, Cluster
@@ -44,6 +45,14 @@ def _up(directory: Path) -> str:
     return _queuer("up", directory, "--nodes=8", "--racks=4", "--blocks=2", "--gpus=4", *parts)
 
 
+def _alive(pid: int | None) -> bool:
+    assert pid is not None
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 def test_life_of_a_local_cluster(directory: Path) -> None:
     said = _up(directory)
     cluster = Cluster.load(directory)
@@ -67,11 +76,10 @@ def test_life_of_a_local_cluster(directory: Path) -> None:
     _up(directory)
     assert "crashed" not in _queuer("status", directory)
 
-    pids = [cluster.pid(part) for part in PARTS]
-    assert None not in pids
+    pids = {part: cluster.pid(part) for part in PARTS}
     _queuer("down", directory)
     assert all(cluster.status(part).state is ProcessState.STOPPED for part in PARTS)
-    assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
+    assert [part for part, pid in pids.items() if _alive(pid)] == []
 
     _up(directory)
     assert "kept" in kubectl(cluster, "alice", "get", "configmaps", "-n", "team-a")
