@@ -72,6 +72,15 @@ def up(
 
 
 @app.command()
+def build() -> None:
+    """Build the Kubernetes programs of a local cluster, where they are not built yet."""
+    from queuer.local.binaries import default_cache, ensure_binaries
+    from queuer.local.progress import Reporter
+
+    ensure_binaries(default_cache(), reporter=Reporter())
+
+
+@app.command()
 def status(directory: Directory = None) -> None:
     """Say which parts run, which crashed, and where their logs are. Exit code 1 when one crashed."""
     from queuer.local import stack

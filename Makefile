@@ -1,0 +1,77 @@
+# Everything is installed into .venv and .cache; nothing outside this folder changes, and no rights are needed.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+
+export QUEUER_CACHE_DIR ?= $(CURDIR)/.cache
+
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' && echo $$p && break; done)
+PY := .venv/bin/python
+# Named after what was installed: a change of the locked packages installs anew, a new checkout date does not.
+STAMP := .venv/installed-$(shell cat requirements.txt pyproject.toml | cksum | tr ' ' '-')
+SOURCES := queuer tests migrations bench
+
+.PHONY: help
+help: ## List the verbs
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: $(STAMP) ## Install the locked packages into .venv
+
+$(STAMP):
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: install it, or name it: make PYTHON=/path/to/python3"; exit 1; }
+	@test -x $(PY) || $(PYTHON) -m venv .venv || \
+		{ echo "Python's venv module is needed: install it (Debian: python3-venv)"; exit 1; }
+	@echo "installing packages into .venv"
+	@if command -v uv >/dev/null; then \
+		uv pip install --quiet --python $(PY) --require-hashes -r requirements.txt; \
+	else \
+		$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt; \
+	fi
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@rm -f .venv/installed-*
+	@touch $@
+
+.PHONY: control-plane
+control-plane: setup ## Build the Kubernetes programs of the local cluster, once per version (needs Go)
+	@$(PY) -m queuer local build
+
+.PHONY: demo
+demo: control-plane ## Start a whole cluster on this machine and play a story on it
+	@$(PY) -m queuer local up
+	@$(PY) -m queuer local demo
+
+.PHONY: check
+check: setup ## Check style, types and layers
+	@.venv/bin/ruff check $(SOURCES)
+	@.venv/bin/ruff format --check $(SOURCES)
+	@.venv/bin/mypy
+	@.venv/bin/lint-imports
+
+.PHONY: test
+test: check control-plane ## Check everything and run all tests
+	@$(PY) -m pytest
+
+.PHONY: e2e
+e2e: control-plane ## Run the end-to-end tests on a real control plane
+	@$(PY) -m pytest tests/e2e
+
+.PHONY: test-containers
+test-containers: setup ## Run the tests of the store on PostgreSQL in a container (needs a container engine)
+	@$(PY) -m pytest tests/store --database=testcontainers
+
+.PHONY: bench
+bench: control-plane ## Measure, and print the figures of docs/measurements.md
+	@for script in bench/*.py; do echo "== $$script"; $(PY) $$script; done
+
+.PHONY: web
+web: ## Build the dashboard (needs Node)
+	@if test -f web/package.json; then npm --prefix web ci && npm --prefix web run build; \
+	else echo "nothing to build: the API renders its pages itself"; fi
+
+.PHONY: clean
+clean: ## Stop the local cluster (its data stays), remove what was installed and built here
+	@if test -x $(PY) && $(PY) -m queuer local status >/dev/null 2>&1; then $(PY) -m queuer local down; fi
+	rm -rf .venv .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist
