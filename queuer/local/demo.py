@@ -1,0 +1,185 @@
+"""The story of `queuer local demo`: two teams share a cluster, one borrows, the other takes back its own.
+
+Every beat does what a user or admin would do, shows it, and waits for the fact that it promises. The jobs of
+an earlier play are removed first, so it can be played again; the cluster and team-b's jobs are left running.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import TextIO
+
+import yaml
+
+from queuer.domain.errors import NotFound
+from queuer.local import manifests
+from queuer.local.cluster import QUEUER_PARTS, Cluster
+from queuer.local.manifests import GANG, GPU, TEAM_A, TORCH, Sizes
+from queuer.local.processes import ProcessState
+from queuer.local.stage import DemoFailed, Stage
+
+ALICE, BOB = "alice", "bob"
+
+
+def play(cluster: Cluster, *, out: TextIO) -> None:
+    """Play the whole story on a running local cluster. Raises QueuerError with the beat that failed."""
+    _check_running(cluster)
+    stage = Stage(cluster, out=out)
+    try:
+        sizes = Sizes.of(stage.nodes_by_rack(), stage.gpus_per_node())
+        _opening(stage, sizes)
+        _borrow(stage, sizes)
+        _wait_with_reason(stage, sizes)
+        victims = _reclaim(stage)
+        _landed(stage, sizes)
+        _pytorch(stage)
+        _back_again(stage, victims)
+        _closing(stage)
+    finally:
+        stage.close()
+
+
+def _check_running(cluster: Cluster) -> None:
+    for part in QUEUER_PARTS:
+        if part not in cluster.state.parts or cluster.status(part).state is not ProcessState.RUNNING:
+            raise NotFound(f"the {part} of {cluster.dir} does not run", hint="queuer local up")
+
+
+def _opening(stage: Stage, sizes: Sizes) -> None:
+    stage.beat(
+        "1  A cluster, two teams",
+        f"""{sizes.racks} racks of {sizes.nodes} nodes with {sizes.gpus} GPUs each: {sizes.total} GPUs.
+        Kubernetes is real, only the kubelets are played. team-a and team-b are guaranteed half each; what one
+        leaves idle the other may borrow. team-b's jobs are left in peace for their first
+        {manifests.MIN_RUNTIME}.""",
+    )
+    stage.clean()
+    tree = manifests.tree(sizes)
+    stage.show_yaml(tree)
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "tree.yaml"
+        path.write_text(yaml.safe_dump(tree, sort_keys=False))
+        stage.apply(path)
+
+
+def _borrow(stage: Stage, sizes: Sizes) -> None:
+    small, large = manifests.partial_jobs(sizes), manifests.full_jobs(sizes)
+    asked = sizes.total - sizes.free
+    stage.beat(
+        "2  team-b borrows",
+        f"""team-a is idle. bob of team-b submits {len(small)} jobs of {sizes.partial} nodes and {len(large)}
+        of {sizes.nodes} nodes, {asked} GPUs in all: far more than his guarantee. Each must sit in
+        one rack.""",
+    )
+    stage.create(BOB, small, file="evals.yaml")
+    _until_running(stage, [d["metadata"]["name"] for d in small])
+    stage.create(BOB, large, file="trainings.yaml")
+    _until_running(stage, [d["metadata"]["name"] for d in large])
+    stage.queuer("queue", "tree", "--resource", GPU)
+    stage.say(f"All run. {sizes.free} GPUs are left free, in {manifests.FRAGMENTS} racks.")
+
+
+def _until_running(stage: Stage, names: list[str]) -> None:
+    def all_run() -> bool:
+        live = stage.live(BOB)
+        return all(live.get(name, {}).get("state") == "Running" for name in names)
+
+    stage.until(f"{len(names)} jobs of team-b to run", all_run, timeout=90)
+
+
+def _wait_with_reason(stage: Stage, sizes: Sizes) -> None:
+    asked = sizes.nodes * sizes.gpus
+    stage.beat(
+        "3  team-a wants its share: a gang that waits, and says why",
+        f"""alice of team-a submits one gang: {sizes.nodes} nodes x {sizes.gpus} GPUs = {asked}, all in one
+        rack or not at all. {sizes.free} GPUs are free, but no rack has {sizes.nodes} free nodes.""",
+    )
+    gang = manifests.gang(sizes)
+    stage.show_yaml(gang)
+    stage.create(ALICE, [gang], file="gang.yaml")
+    stage.until("the gang to be given a reason", lambda: (stage.workload(ALICE, GANG) or {}).get("reason"))
+    stage.queuer("why", f"job/{GANG}", "-n", "team-a")
+    if stage.pods(ALICE):
+        raise DemoFailed("the gang waits, and yet it has pods")
+    stage.say("It has no pod at all: a gang starts whole or not.")
+
+
+def _reclaim(stage: Stage) -> list[str]:
+    stage.beat(
+        "4  Reclaim: the cheapest sufficient victims leave",
+        """team-a asks for less than its guarantee, so it may take it back from the borrower: an eviction is
+        made only with a proven place for the gang, and for the least lost work.""",
+    )
+
+    def evicted() -> list[str]:
+        return sorted(n for n, w in stage.live(BOB).items() if w["state"] == "Evicting" or w["attempt"] > 1)
+
+    victims = stage.until("team-b's jobs to be evicted", evicted)
+    live = stage.live(BOB)
+    for name in victims:
+        stage.write(f"    evicted: {name}, which held {live[name]['demand'][GPU]} GPUs")
+    stage.until("the gang to run", lambda: stage.state(ALICE, GANG) == "Running")
+    stayed = sum(w["state"] == "Running" for w in stage.live(BOB).values())
+    stage.say(f"{stayed} other jobs of team-b were not touched.")
+    return sorted(set(victims) | set(evicted()))
+
+
+def _landed(stage: Stage, sizes: Sizes) -> None:
+    stage.beat("5  The gang lands whole, in one rack", "Its pods, by rack:")
+    racks = _racks(stage)
+    for rack, pods in sorted(racks.items()):
+        stage.write(f"    {rack}  {pods} pods")
+    if list(racks.values()) != [sizes.nodes]:
+        raise DemoFailed(f"the gang is spread over {len(racks)} racks: {dict(racks)}")
+    stage.queuer("why", f"job/{GANG}", "-n", "team-a")
+
+
+def _racks(stage: Stage) -> Counter[str]:
+    rack_of = stage.rack_of_node()
+    pods = stage.pods(ALICE, f"job-name={GANG}")
+    return Counter(rack_of[pod["spec"]["nodeName"]] for pod in pods if pod["spec"].get("nodeName"))
+
+
+def _pytorch(stage: Stage) -> None:
+    stage.beat(
+        "6  A PyTorchJob through the training-operator",
+        """alice also fine-tunes: one master and three workers, which may sit anywhere. There is room, so it
+        starts at once, and the training-operator runs it to its end.""",
+    )
+    sizes = Sizes.of(stage.nodes_by_rack(), stage.gpus_per_node())
+    stage.create(ALICE, [manifests.pytorchjob(sizes)], file="fine-tune.yaml")
+    stage.until("the PyTorchJob to succeed", lambda: stage.state(ALICE, TORCH) == "Succeeded")
+    kubectl = stage.cluster.kubectl(ALICE)
+    stage.output(
+        "kubectl get pytorchjobs    # as alice",
+        kubectl.run("get", "pytorchjobs", "-n", "team-a", "-l", manifests.STORY),
+    )
+
+
+def _back_again(stage: Stage, victims: list[str]) -> None:
+    stage.beat(
+        "7  The evicted jobs come back",
+        """They kept their place by their first submit time. When the gang has ended, its rack is idle again,
+        and they start anew.""",
+    )
+    stage.until("the gang to succeed", lambda: stage.state(ALICE, GANG) == "Succeeded")
+
+    def back() -> bool:
+        live = stage.live(BOB)
+        return all(live.get(name, {}).get("state") == "Running" for name in victims)
+
+    stage.until(f"{', '.join(victims)} to run again", back)
+    for name in victims:
+        stage.queuer("why", f"job/{name}", "-n", "team-b")
+    stage.queuer("queue", "tree", "--resource", GPU)
+
+
+def _closing(stage: Stage) -> None:
+    url = stage.cluster.queuer_url
+    stage.beat("The end", "The cluster goes on running; `queuer local down` stops it.")
+    stage.write(f"\n  Look:  {url}    (no authentication: loopback only)\n  Try:")
+    prefix = "" if url.endswith(":8787") else f"QUEUER_API={url} "
+    stage.write(f"    {prefix}queuer jobs -q root.research\n    {prefix}queuer queue show {TEAM_A}")
+    stage.write(f"    {prefix}queuer queue tree -o yaml")
