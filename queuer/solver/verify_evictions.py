@@ -1,0 +1,198 @@
+"""The verifier's look at evictions: a bond that proves the place, victims that are permitted (DESIGN 3.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from queuer.domain.queue import Preempt, QueueState
+from queuer.domain.workload import Workload
+from queuer.solver.problem import Admitted, Assignment, Bond, Eviction, EvictionRule
+from queuer.solver.verify_case import Case, Rule, Violation
+from queuer.solver.verify_places import free_after, planned
+from queuer.solver.verify_quota import Amounts, Key, Uses, amounts_at, amounts_of, broken_limits
+
+
+def check_bonds(case: Case) -> Iterator[Violation]:
+    """Bonds and evictions belong together, and a bond once given is kept."""
+    bonds = {b.uid: b for b in case.plan.bonds}
+    evicted = {e.uid for e in case.plan.evictions}
+    running = {a.workload.uid: a for a in case.snapshot.admitted}
+    for eviction in case.plan.evictions:
+        bond = bonds.get(eviction.beneficiary)
+        if bond is None or eviction.uid not in bond.victims or eviction.beneficiary not in case.bound:
+            text = f"evicted for {eviction.beneficiary}, which no bond gives a place"
+            yield Violation(rule=Rule.BOND, uid=eviction.uid, text=text)
+    for uid in case.bound:
+        bond = bonds[uid]
+        if bond.deadline <= case.now:
+            yield Violation(rule=Rule.BOND, uid=uid, text="its bond has passed its deadline")
+        staying = [v for v in bond.victims if v in running and not running[v].releasing and v not in evicted]
+        if staying:
+            yield Violation(rule=Rule.BOND, uid=uid, text=f"{staying[0]} is its victim and is not evicted")
+        if uid in case.new and not any(v in running for v in bond.victims):
+            yield Violation(rule=Rule.BOND, uid=uid, text="bound without a victim that is still there")
+    for bond in case.snapshot.bonds:
+        if bond.uid in case.pending and bond.deadline > case.now:
+            yield from _kept(case, bond, still=bond.uid in bonds)
+
+
+def _kept(case: Case, bond: Bond, *, still: bool) -> Iterator[Violation]:
+    if bond.uid in case.started:
+        if _shape(case.started[bond.uid]) != _shape(bond.assignments):
+            yield Violation(rule=Rule.BOND, uid=bond.uid, text="starts elsewhere than its bond holds a place")
+    elif not still and _stands(case, bond):
+        yield Violation(rule=Rule.BOND, uid=bond.uid, text="its bond was dropped, though it stands")
+
+
+def _shape(rows: tuple[Assignment, ...]) -> Mapping[str, tuple[str, Mapping[str, int]]]:
+    return {row.pod_set: (row.flavor, dict(row.nodes)) for row in rows}
+
+
+def _stands(case: Case, bond: Bond) -> bool:
+    """Whether what the bond holds is there at the start of the cycle, its victims and other bonds' gone."""
+    workload = case.workload(bond.uid)
+    tree = case.snapshot.tree
+    if (
+        workload.hold
+        or workload.queue not in tree
+        or tree.effective_state(workload.queue) is not QueueState.OPEN
+    ):
+        return False
+    sets = {p.name: p for p in workload.pod_sets}
+    for row in bond.assignments:
+        if row.pod_set not in sets:
+            return False
+        terms = case.terms(sets[row.pod_set], row.flavor)
+        if not all(name in case.nodes and case.nodes[name].accepts(terms) for name in row.nodes):
+            return False
+        if case.pending[bond.uid].avoid & set(row.nodes):
+            return False
+    gone = frozenset(uid for b in case.snapshot.bonds for uid in b.victims)
+    free = free_after(case, gone)
+    for name, amounts in planned(case, {bond.uid: bond.assignments}).items():
+        if any(free[name].get(resource, 0) < amount for resource, amount in amounts.items() if amount):
+            return False
+    before = case.uses(without=gone)
+    after = case.uses(without=gone, bonds=[bond.uid])
+    part = (workload.queue, amounts_at(workload, bond.assignments))
+    return next(broken_limits(before, after, [part]), None) is None
+
+
+def check_victims(case: Case) -> Iterator[Violation]:
+    """Each victim may be evicted at all, and by the rule that is named for its beneficiary."""
+    running = {a.workload.uid: a for a in case.snapshot.admitted}
+    judged: list[Eviction] = []
+    for eviction in case.plan.evictions:
+        if eviction.beneficiary not in case.bound:
+            continue  # check_bonds says so
+        victim = running[eviction.uid]
+        broken = _untouchable(case, victim, eviction) or _not_permitted(case, victim.workload, eviction)
+        if broken:
+            yield Violation(rule=Rule.VICTIM, uid=eviction.uid, text=broken)
+        else:
+            judged.append(eviction)
+    yield from _check_borrowers(case, running, judged)
+
+
+def _untouchable(case: Case, victim: Admitted, eviction: Eviction) -> str:
+    rest = case.snapshot.tree.policy(case.rows.path(victim.workload.queue)[0]).min_runtime or 0.0
+    if not victim.workload.preemptible:
+        return "is not preemptible"
+    if victim.releasing:
+        return "is leaving already"
+    if case.now - victim.since < rest:
+        return f"has run {case.now - victim.since:.0f} s of its queue's minRuntime {rest:.0f} s"
+    for bond in (*case.snapshot.bonds, *case.plan.bonds):
+        if bond.uid == eviction.uid and eviction.beneficiary in bond.victims:
+            return f"displaced {eviction.beneficiary} itself"
+    return ""
+
+
+def _not_permitted(case: Case, victim: Workload, eviction: Eviction) -> str:
+    tree, gang = case.snapshot.tree, case.workload(eviction.beneficiary)
+    common = _common(case, gang.queue, victim.queue)
+    if eviction.rule is EvictionRule.RECLAIM:
+        if common in (gang.queue, victim.queue):
+            return f"reclaim is between queues, both are in {common}"
+        if not tree.policy(gang.queue).reclaim:
+            return f"reclaim is off for {gang.queue}"
+        at = _toward(case, gang.queue, common)
+        if not _uses_at_turn(case, gang.uid).entitled(gang.queue, case.part(gang.uid)[1], at=at):
+            return f"{gang.uid} is not entitled at {at}"
+        return ""
+    if not victim.priority < gang.priority:
+        return f"its priority {victim.priority} is not below {gang.priority}"
+    policy = tree.policy(common).preempt
+    if policy is Preempt.NEVER or (gang.queue != victim.queue and policy is not Preempt.LOWER_PRIORITY):
+        return f"{common} says preempt: {policy}"
+    return ""
+
+
+def _common(case: Case, left: str, right: str) -> str:
+    above = set(case.rows.path(right))
+    return next(path for path in case.rows.path(left) if path in above)
+
+
+def _toward(case: Case, queue: str, ancestor: str) -> str:
+    """The child of `ancestor` on the way to `queue`."""
+    path = case.rows.path(queue)
+    return path[path.index(ancestor) - 1]
+
+
+def _uses_at_turn(case: Case, uid: str) -> Uses:
+    """Use at the start of the cycle, and what was decided before this gang's turn, held quota included."""
+    held = [b for b in case.bound if b not in case.new and b != uid]
+    uses = case.uses(bonds=held)
+    for earlier in case.in_turn():
+        if earlier == uid:
+            break
+        uses.count(*case.part(earlier))
+    return uses
+
+
+def _check_borrowers(
+    case: Case, running: Mapping[str, Admitted], evictions: list[Eviction]
+) -> Iterator[Violation]:
+    """Every queue that loses a workload to another is above its guarantee at that moment.
+
+    There must be an order in which the victims can go, those of the gang's own queue last of all. Who may go
+    last, with all others gone, may go last in any such order (fewer gone before the others helps them), so the
+    order is found from its end.
+    """
+    new = {e.uid for e in case.plan.evictions}
+    uses = case.uses(without=case.leaving - new)
+    for uid in case.started:
+        uses.count(*case.part(uid))
+    across = [e for e in evictions if running[e.uid].workload.queue != case.workload(e.beneficiary).queue]
+    for eviction in across:
+        uses.count(*_charged(running[eviction.uid]), times=-1)
+    while across:
+        last = next((e for e in across if _borrows(case, running[e.uid], e, uses)), None)
+        if last is None:
+            for eviction in across:
+                text = f"{running[eviction.uid].workload.queue} would not be above its guarantee when it goes"
+                yield Violation(rule=Rule.VICTIM, uid=eviction.uid, text=text)
+            return
+        across.remove(last)
+        uses.count(*_charged(running[last.uid]))
+
+
+def _charged(victim: Admitted) -> tuple[str, Amounts]:
+    return victim.workload.queue, amounts_of(victim.workload, victim.counts, victim.flavors)
+
+
+def _borrows(case: Case, victim: Admitted, eviction: Eviction, rest: Uses) -> bool:
+    """Whether the victim's queues are above their guarantee with it counted beside `rest`."""
+    gang = case.workload(eviction.beneficiary)
+    queue = victim.workload.queue
+    common = _common(case, gang.queue, queue)
+    path = case.rows.path(queue)
+    below = path[: path.index(common)]
+    asks = case.part(gang.uid)[1]
+    own = amounts_of(victim.workload, victim.counts, victim.flavors)
+    keys: list[Key]
+    if eviction.rule is EvictionRule.RECLAIM:
+        keys = case.rows.claims(gang.queue, asks)
+    else:
+        keys = case.rows.claims(queue, asks) or list(asks)
+    return any(all(rest.used(p, k) + own.get(k, 0) > case.rows.guaranteed(p, k) for p in below) for k in keys)

@@ -1,0 +1,165 @@
+"""Whether pods land whatever kube-scheduler picks inside their pins (DESIGN 3.5): the worst choice.
+
+A group's pods are alike, so alone they always land when the hosts have slots enough. Rivals, which may come
+first, can only take slots away; they do most harm when all of them come before the group does. So a group
+lands for certain when the slots left after the most harmful placement of its rivals are enough. The harm is counted
+exactly where that is cheap, and bounded from above elsewhere, so that an answer "lands" is always right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+from queuer.domain.quantity import Resources
+
+EXACT_STATES = 400
+"""Exact counting up to this many combinations of rivals left, times hosts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Pods that are alike and may land on any of `hosts`. `wave`: it comes after all lower waves."""
+
+    uid: str
+    pod_set: str
+    count: int
+    requests: Resources
+    hosts: frozenset[str]
+    wave: float = 0
+    exclusive: bool = False
+
+
+def slots(free: Resources, requests: Resources) -> int:
+    """How many pods of one shape fit into `free`; a pod that asks for nothing fits without end."""
+    return max(0, min((free.get(r, 0) // n for r, n in requests.items() if n), default=2**31))
+
+
+def certain_slots(group: Group, rivals: Iterable[Group], free: Mapping[str, Resources]) -> int:
+    """A lower bound of the group's slots after the worst choice of its rivals; exact in small cases.
+
+    `free`: by host, before any of these pods. Hosts outside `free` have no room.
+    """
+    hosts = sorted(h for h in group.hosts if h in free)
+    ceiling = {h: _own(group, free[h]) for h in hosts}
+    near = _alike(r for r in rivals if r is not group and r.count and not r.hosts.isdisjoint(group.hosts))
+    if not near:
+        return sum(ceiling.values())
+    everywhere = sum(_own(group, _all_come(near, h, free[h])) for h in hosts)
+    if everywhere >= group.count:
+        return everywhere
+    spread = sum(ceiling.values()) - _most_harm(group, near, hosts, free)
+    if spread >= group.count or prod(r.count + 1 for r in near) * len(hosts) > EXACT_STATES:
+        return max(everywhere, spread)
+    return _exact(group, near, hosts, free)
+
+
+def _own(group: Group, free: Resources) -> int:
+    found = slots(free, group.requests)
+    return min(found, 1) if group.exclusive else min(found, group.count)
+
+
+def _alike(rivals: Iterable[Group]) -> list[Group]:
+    """Rivals of one shape on one host set as one; exclusive pods count as free to stack, the worse case."""
+    merged: dict[tuple[object, ...], int] = {}
+    shape: dict[tuple[object, ...], Group] = {}
+    for rival in rivals:
+        key = (rival.hosts, tuple(sorted(rival.requests.items())))
+        merged[key] = merged.get(key, 0) + rival.count
+        shape.setdefault(key, rival)
+    return [
+        Group(uid=g.uid, pod_set=g.pod_set, count=merged[key], requests=g.requests, hosts=g.hosts)
+        for key, g in shape.items()
+    ]
+
+
+def _minus(free: Resources, requests: Resources, times: int) -> dict[str, int]:
+    return {r: n - times * requests.get(r, 0) for r, n in free.items()}
+
+
+def _all_come(rivals: Sequence[Group], host: str, free: Resources) -> Resources:
+    """What is left on a host if every rival sends it all that fits alone: never less than can happen."""
+    left = dict(free)
+    for rival in rivals:
+        if host in rival.hosts:
+            left = _minus(left, rival.requests, min(rival.count, slots(free, rival.requests)))
+    return {r: max(0, n) for r, n in left.items()}
+
+
+def _most_harm(
+    group: Group, rivals: Sequence[Group], hosts: Sequence[str], free: Mapping[str, Resources]
+) -> int:
+    """An upper bound of the slots that all rivals together can take: each pod as large as the largest of them
+    in every resource, spread by the concave hull of each host's loss (a fractional knapsack)."""
+    largest: dict[str, int] = {}
+    for rival in rivals:
+        for resource, amount in rival.requests.items():
+            largest[resource] = max(largest.get(resource, 0), amount)
+    gains: list[tuple[float, int]] = []
+    for host in hosts:
+        if any(host in r.hosts for r in rivals):
+            gains += _hull(_steps(group, free[host], largest))
+    left, harm = sum(r.count for r in rivals), 0.0
+    for slope, length in sorted(gains, reverse=True):
+        taken = min(left, length)
+        harm += slope * taken
+        left -= taken
+    return int(harm + 1e-6)
+
+
+def _steps(group: Group, free: Resources, largest: Resources) -> list[tuple[int, int]]:
+    """(pods, slots lost) points of one host: the fewest rival pods after which so many slots are gone."""
+    have = _own(group, free)
+    points = []
+    for left in range(have - 1, -1, -1):
+        need = [
+            (free.get(r, 0) - (left + 1) * n) // largest[r] + 1
+            for r, n in group.requests.items()
+            if n and largest.get(r)
+        ]
+        if not need:
+            break
+        points.append((max(1, min(need)), have - left))
+    return points
+
+
+def _hull(points: Sequence[tuple[int, int]]) -> list[tuple[float, int]]:
+    """Slopes and lengths of the least concave function above the points, from (0, 0)."""
+    found: list[tuple[float, int]] = []
+    x, y = 0, 0
+    while ahead := [(px, py) for px, py in points if px > x and py > y]:
+        best = max(ahead, key=lambda p: ((p[1] - y) / (p[0] - x), p[1]))
+        found.append(((best[1] - y) / (best[0] - x), best[0] - x))
+        x, y = best
+    return found
+
+
+def _exact(group: Group, rivals: Sequence[Group], hosts: Sequence[str], free: Mapping[str, Resources]) -> int:
+    """The slots left after the most harmful placement, host by host over how many rivals still come."""
+    best = {tuple(r.count for r in rivals): 0}
+    for host in hosts:
+        after: dict[tuple[int, ...], int] = {}
+        most = [min(r.count, slots(free[host], r.requests)) if host in r.hosts else 0 for r in rivals]
+        for taken in product(*(range(n + 1) for n in most)):
+            if not _fits(rivals, taken, free[host]):
+                continue
+            left: Resources = free[host]
+            for rival, number in zip(rivals, taken, strict=True):
+                left = _minus(left, rival.requests, number)
+            kept = _own(group, left)
+            for coming, total in best.items():
+                rest = tuple(c - t for c, t in zip(coming, taken, strict=True))
+                if min(rest) >= 0:
+                    after[rest] = min(after.get(rest, total + kept), total + kept)
+        best = after
+    return min(best.values())
+
+
+def _fits(rivals: Sequence[Group], taken: Sequence[int], free: Resources) -> bool:
+    asked: dict[str, int] = {}
+    for rival, number in zip(rivals, taken, strict=True):
+        for resource, amount in rival.requests.items():
+            asked[resource] = asked.get(resource, 0) + amount * number
+    return all(n <= free.get(r, 0) for r, n in asked.items() if n)

@@ -1,0 +1,155 @@
+"""The verifier's own quota arithmetic (DESIGN 3.1, 3.3), recursive and slow on purpose.
+
+It shares nothing with `queuer.domain.quota`, so that one mistake cannot hide in both. An `Uses` is a sum over
+workloads, never a counter that is kept up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+
+from queuer.domain.nodes import flavor_of
+from queuer.domain.queue import ROOT, QueueTree, QuotaRow
+from queuer.domain.workload import Workload
+from queuer.solver.problem import Assignment, Snapshot
+
+Key = tuple[str | None, str]
+"""(flavor, resource); None = all flavors together."""
+Amounts = Mapping[Key, int]
+
+
+def amounts_of(workload: Workload, counts: Mapping[str, int], flavors: Mapping[str, str]) -> dict[Key, int]:
+    """What a workload counts for: each amount by flavor and once more under any flavor."""
+    total: dict[Key, int] = {}
+    for pod_set in workload.pod_sets:
+        count = counts.get(pod_set.name, 0)
+        for resource, amount in pod_set.requests.items():
+            if count and amount:
+                for flavor in (flavors.get(pod_set.name), None):
+                    total[flavor, resource] = total.get((flavor, resource), 0) + amount * count
+    return total
+
+
+def amounts_at(workload: Workload, places: Iterable[Assignment]) -> dict[Key, int]:
+    """`amounts_of` for what a plan assigns."""
+    rows = tuple(places)
+    return amounts_of(workload, {r.pod_set: r.count for r in rows}, {r.pod_set: r.flavor for r in rows})
+
+
+class Rows:
+    """The tree's rows as questions. Live capacity counts every node that belongs to a flavor."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.tree: QueueTree = snapshot.tree
+        self._rows: dict[tuple[str, Key], QuotaRow] = {
+            (queue.path, (row.flavor, row.resource)): row for queue in self.tree for row in queue.quota
+        }
+        self._live: dict[Key, int] = {}
+        for state in snapshot.nodes:
+            flavor = flavor_of(state.node, snapshot.flavors)
+            if flavor is not None:
+                for resource, amount in state.node.allocatable.items():
+                    for key in ((flavor, resource), (None, resource)):
+                        self._live[key] = self._live.get(key, 0) + amount
+        self.guaranteed = cache(self._guaranteed)
+
+    def path(self, queue: str) -> list[str]:
+        """The queue and its ancestors, those that still exist; never empty."""
+        parts = queue.split(".")
+        found = [".".join(parts[:n]) for n in range(len(parts), 0, -1)]
+        return [p for p in found if p in self.tree] or [ROOT]
+
+    def limit(self, queue: str, key: Key) -> int | None:
+        """None = nothing but the ancestors binds."""
+        row = self._rows.get((queue, key))
+        written = row.limit if row is not None else None
+        if queue != ROOT:
+            return written
+        live = self._live.get(key, 0)
+        return live if written is None else min(live, written)
+
+    def unlent(self, queue: str, key: Key) -> int:
+        """The part of a queue's guarantee that stays its own while idle."""
+        row = self._rows.get((queue, key))
+        return 0 if row is None or row.lend is None else max(0, self.guaranteed(queue, key) - row.lend)
+
+    def _guaranteed(self, queue: str, key: Key) -> int:
+        row = self._rows.get((queue, key))
+        if row is not None and row.guaranteed is not None:
+            return row.guaranteed
+        children = sum(self.guaranteed(child, key) for child in self.tree.children[queue])
+        if children or key[0] is not None:
+            return children
+        own = (row for (path, (f, r)), row in self._rows.items() if path == queue and f and r == key[1])
+        return sum(row.guaranteed or 0 for row in own)
+
+    def claims(self, queue: str, asks: Amounts) -> list[Key]:
+        """The accounts asked in that some row below root on the path guarantees."""
+        below = [p for p in self.path(queue) if p != ROOT]
+        return [k for k in asks if any((r := self._rows.get((p, k))) and r.guaranteed for p in below)]
+
+    def flavors_for(self, queue: str, resource: str) -> set[str] | None:
+        """Flavors that the nearest queue naming any for the resource allows; None = every flavor."""
+        for path in self.path(queue):
+            named = {f for (p, (f, r)) in self._rows if p == path and r == resource and f is not None}
+            if named:
+                return named
+        return None
+
+
+class Uses:
+    """Who uses what at one moment: amounts by queue, ancestors included."""
+
+    def __init__(self, rows: Rows, parts: Iterable[tuple[str, Amounts]] = ()) -> None:
+        self.rows = rows
+        self._used: dict[tuple[str, Key], int] = {}
+        for queue, amounts in parts:
+            self.count(queue, amounts)
+
+    def count(self, queue: str, amounts: Amounts, *, times: int = 1) -> None:
+        """Add a workload of `queue`, or with `times=-1` take it away."""
+        for path in self.rows.path(queue):
+            for key, amount in amounts.items():
+                self._used[path, key] = self._used.get((path, key), 0) + amount * times
+
+    def used(self, queue: str, key: Key) -> int:
+        """What the subtree of `queue` uses."""
+        return self._used.get((queue, key), 0)
+
+    def seen(self, queue: str, key: Key) -> int:
+        """What the parent counts: use, or what is not lent where that is more."""
+        children = self.rows.tree.children[queue]
+        below = sum(self.seen(child, key) for child in children) if children else self.used(queue, key)
+        return max(below, self.rows.unlent(queue, key))
+
+    def entitled(self, queue: str, asks: Amounts, *, at: str) -> bool:
+        """Whether `asks` of `queue`, counted in, stays inside the guarantee of `at` in each of its claims."""
+        claims = self.rows.claims(queue, asks)
+        return (
+            at != ROOT
+            and bool(claims)
+            and all(self.used(at, k) + asks[k] <= self.rows.guaranteed(at, k) for k in claims)
+        )
+
+    def over(self, queue: str, key: Key) -> bool:
+        """Whether the subtree uses more than it is guaranteed."""
+        return self.used(queue, key) > self.rows.guaranteed(queue, key)
+
+
+def broken_limits(before: Uses, after: Uses, asks: Iterable[tuple[str, Amounts]]) -> Iterator[str]:
+    """A sentence for each row that `asks` (already counted in `after`) break.
+
+    Use only grows from `before` to `after`, so the last gang to ask in an account breaks what the sum breaks.
+    """
+    rows = after.rows
+    touched = {(path, key) for queue, amounts in asks for path in rows.path(queue) for key in amounts}
+    for path, key in sorted(touched, key=str):
+        limit = rows.limit(path, key)
+        if limit is None:
+            continue
+        what = f"{path}: {key[0] or 'any'} {key[1]}"
+        if after.used(path, key) > limit:
+            yield f"{what} would use {after.used(path, key)} of {limit}"
+        elif limit < after.seen(path, key) > before.seen(path, key):
+            yield f"{what} would count {after.seen(path, key)} of {limit} with what is not lent"
