@@ -1,7 +1,8 @@
 """Domain records to rows and JSON, and back. Floats of seconds become timestamptz here and nowhere else.
 
 Bulk writes send their rows as one JSON parameter, which PostgreSQL turns into a record set: one statement per
-table, however many rows.
+table, however many rows. The planner knows nothing of a record set's size; statements therefore look their rows up
+by key in a LATERAL subquery, which it cannot turn into a product of two scans.
 """
 
 from __future__ import annotations

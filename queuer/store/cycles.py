@@ -38,14 +38,21 @@ _ADMIT = text("""
     WITH r AS (
         SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(id uuid, uid text, attempt int, wave int,
             assignments jsonb, domains jsonb)
+    ), old AS (
+        SELECT r.*, w.token FROM r CROSS JOIN LATERAL
+            (SELECT state, attempt, deleted_at, token FROM workload WHERE uid = r.uid FOR UPDATE) AS w
+        WHERE w.state = 'Queued' AND w.attempt = r.attempt AND w.deleted_at IS NULL
     ), admitted AS (
-        UPDATE workload w SET state = 'Admitted', admission_id = r.id, admitted_at = to_timestamp(:at)
-        FROM r WHERE w.uid = r.uid AND w.state = 'Queued' AND w.attempt = r.attempt AND w.deleted_at IS NULL
-        RETURNING w.uid, w.queue
+        UPDATE workload w SET state = 'Admitted', admission_id = old.id, admitted_at = to_timestamp(:at),
+            token = NULL, explanation = NULL, reason_since = NULL
+        FROM old WHERE w.uid = old.uid
+        RETURNING w.queue, old.*
     ), written AS (
         INSERT INTO admission (id, uid, attempt, epoch, cycle, wave, assignments, domains, at)
-        SELECT r.id, r.uid, r.attempt, :epoch, :cycle, r.wave, r.assignments, r.domains, to_timestamp(:at)
-        FROM r JOIN admitted USING (uid)
+        SELECT id, uid, attempt, :epoch, :cycle, wave, assignments, domains, to_timestamp(:at) FROM admitted
+    ), told AS (
+        INSERT INTO reason_transition (uid, at, from_token, token, text, params, cycle)
+        SELECT uid, to_timestamp(:at), token, NULL, '', '{}', :cycle FROM admitted WHERE token IS NOT NULL
     )
     SELECT uid, queue FROM admitted
 """)
@@ -53,14 +60,14 @@ _EVICT = text("""
     WITH r AS (
         SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(uid text, cause text)
     ), old AS (
-        SELECT w.uid, w.state FROM workload w JOIN r USING (uid) FOR UPDATE OF w
+        SELECT r.*, w.state FROM r CROSS JOIN LATERAL
+            (SELECT state FROM workload WHERE uid = r.uid FOR UPDATE) AS w
+        WHERE w.state IN ('Admitted', 'Placing', 'Running')
     ), evicted AS (
-        UPDATE workload w SET state = 'Evicting' FROM old
-        WHERE w.uid = old.uid AND old.state IN ('Admitted', 'Placing', 'Running')
-        RETURNING w.uid, w.queue, w.attempt, w.admission_id, old.state AS before
+        UPDATE workload w SET state = 'Evicting' FROM old WHERE w.uid = old.uid
+        RETURNING w.uid, w.queue, w.attempt, w.admission_id, old.state AS before, old.cause
     ), told AS (
-        UPDATE admission a SET end_cause = r.cause FROM evicted JOIN r USING (uid)
-        WHERE a.id = evicted.admission_id
+        UPDATE admission a SET end_cause = evicted.cause FROM evicted WHERE a.id = evicted.admission_id
     )
     SELECT uid, queue, attempt, admission_id, before FROM evicted
 """)
@@ -222,8 +229,7 @@ async def commit(
     admitted, events = await _admit(connection, epoch, admissions, record=record)
     await connection.execute(_BONDS, {"rows": rows_json(bonds)})
     await connection.execute(_RESERVATIONS, {"rows": rows_json(reservations)})
-    told: dict[str, Explanation | None] = {**explanations, **{a.uid: None for a in admissions}}
-    await reasons.record(connection, told, at=record.finished_at, cycle=record.id)
+    await reasons.record(connection, explanations, at=record.finished_at, cycle=record.id)
     await append(connection, events)
     return Committed(entries=evicted + admitted)
 

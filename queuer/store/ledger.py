@@ -31,9 +31,14 @@ _CLOSE = text("""
     RETURNING uid
 """)
 _CLOSE_SETS = text("""
-    UPDATE ledger l SET closed = greatest(to_timestamp(r.opened), l.opened)
-    FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(uid text, pod_set text, opened double precision)
-    WHERE l.closed IS NULL AND l.uid = r.uid AND l.pod_set = r.pod_set
+    UPDATE ledger l SET closed = greatest(to_timestamp(old.opened), l.opened)
+    FROM (
+        SELECT open.id, r.opened
+        FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(uid text, pod_set text, opened double precision)
+        CROSS JOIN LATERAL (SELECT id FROM ledger
+            WHERE uid = r.uid AND pod_set = r.pod_set AND closed IS NULL FOR UPDATE) AS open
+    ) AS old
+    WHERE l.id = old.id
 """)
 _USAGE = text("""
     SELECT queue, flavor, held.key AS resource, sum(held.value::bigint)::bigint AS amount
@@ -88,6 +93,11 @@ async def close(
     if not uids:
         return frozenset()
     await check_epoch(connection, epoch)
+    return await release(connection, uids, at=at)
+
+
+async def release(connection: AsyncConnection, uids: Sequence[str], *, at: float) -> frozenset[str]:
+    """`close` inside a transaction that has checked its epoch."""
     closed = await connection.execute(_CLOSE, {"uids": list(uids), "at": instant(at)})
     return frozenset(closed.scalars())
 

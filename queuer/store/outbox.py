@@ -34,10 +34,14 @@ _DONE = text("""
     WITH r AS (
         SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(seq bigint, outcome text,
             at double precision, resource_version text, message text)
+    ), open AS (
+        SELECT DISTINCT ON (r.seq) r.* FROM r CROSS JOIN LATERAL
+            (SELECT done_at FROM outbox WHERE seq = r.seq FOR UPDATE) AS o
+        WHERE o.done_at IS NULL
     ), done AS (
         UPDATE outbox o SET done_at = to_timestamp(r.at), outcome = r.outcome,
             resource_version = r.resource_version, message = r.message
-        FROM r WHERE o.seq = r.seq AND o.done_at IS NULL
+        FROM open r WHERE o.seq = r.seq
         RETURNING o.seq, o.kind, o.uid, o.admission_id, o.outcome, o.resource_version, r.at
     ), applied AS (
         SELECT DISTINCT ON (uid) * FROM done WHERE outcome = 'applied' ORDER BY uid, seq DESC

@@ -15,16 +15,17 @@ _RECORD = text("""
         SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb))
             AS r(uid text, token text, text text, params jsonb, explanation jsonb)
     ), old AS (
-        SELECT w.uid, w.token FROM workload w JOIN r USING (uid) FOR UPDATE OF w
+        SELECT r.*, w.token AS before FROM r CROSS JOIN LATERAL
+            (SELECT token FROM workload WHERE uid = r.uid FOR UPDATE) AS w
     ), written AS (
-        UPDATE workload w SET token = r.token, explanation = r.explanation, reason_since = CASE
-            WHEN r.token IS NULL THEN NULL
-            WHEN r.token IS DISTINCT FROM old.token THEN to_timestamp(:at) ELSE w.reason_since END
-        FROM r JOIN old USING (uid) WHERE w.uid = r.uid
+        UPDATE workload w SET token = old.token, explanation = old.explanation, reason_since = CASE
+            WHEN old.token IS NULL THEN NULL
+            WHEN old.token IS DISTINCT FROM old.before THEN to_timestamp(:at) ELSE w.reason_since END
+        FROM old WHERE w.uid = old.uid
     )
     INSERT INTO reason_transition (uid, at, from_token, token, text, params, cycle)
-    SELECT r.uid, to_timestamp(:at), old.token, r.token, coalesce(r.text, ''), coalesce(r.params, '{}'), :cycle
-    FROM r JOIN old USING (uid) WHERE r.token IS DISTINCT FROM old.token
+    SELECT uid, to_timestamp(:at), before, token, coalesce(text, ''), coalesce(params, '{}'), :cycle
+    FROM old WHERE token IS DISTINCT FROM before
     RETURNING uid
 """)
 

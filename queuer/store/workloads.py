@@ -1,13 +1,15 @@
 """Jobs as they were seen, and the state each is in. All writes are for a batch, in a statement or two.
 
 A workload that goes back to its queue holds nothing: that step ends its admission, closes what the ledger still has
-open for it and takes back effects that were not applied, in the same statement.
+open for it and takes back effects that were not applied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any
 
@@ -16,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.domain.reasons import Explanation
 from queuer.domain.workload import State, Workload
-from queuer.store import reasons
+from queuer.store import ledger, reasons
 from queuer.store.codec import explanation_of, instant, rows_json, seconds, workload_of, workload_row
 from queuer.store.events import Event, append
 from queuer.store.leader import check_epoch
@@ -45,8 +47,9 @@ _CHANGE = text("""
         FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(uid text, state text, at double precision,
             cause text, resource_version text, avoid jsonb, first boolean)
     ), old AS (
-        SELECT w.uid, w.state, w.queue, w.admission_id, w.attempt FROM workload w JOIN r USING (uid)
-        WHERE w.state NOT IN ('Succeeded', 'Failed') FOR UPDATE OF w
+        SELECT r.*, w.state AS before, w.queue, w.admission_id, w.attempt FROM r CROSS JOIN LATERAL
+            (SELECT state, queue, admission_id, attempt FROM workload WHERE uid = r.uid FOR UPDATE) AS w
+        WHERE w.state NOT IN ('Succeeded', 'Failed')
     ), changed AS (
         UPDATE workload w SET
             state = r.state,
@@ -59,7 +62,7 @@ _CHANGE = text("""
             resource_version = coalesce(r.resource_version, w.resource_version),
             avoid = coalesce(r.avoid, w.avoid),
             first = coalesce(r.first, w.first AND r.state <> 'Running')
-        FROM r JOIN old USING (uid) WHERE w.uid = r.uid
+        FROM old r WHERE w.uid = r.uid
     ), admissions AS (
         UPDATE admission a SET
             landed_at = CASE WHEN r.state = 'Running' THEN coalesce(a.landed_at, to_timestamp(r.at))
@@ -67,16 +70,12 @@ _CHANGE = text("""
             ended_at = CASE WHEN r.waits OR r.ends THEN to_timestamp(r.at) END,
             end_cause = CASE WHEN r.waits OR r.ends OR r.state = 'Evicting'
                 THEN coalesce(nullif(r.cause, ''), a.end_cause, lower(r.state)) END
-        FROM r JOIN old USING (uid) WHERE a.id = old.admission_id
-    ), released AS (
-        UPDATE ledger l SET closed = greatest(to_timestamp(r.at), l.opened)
-        FROM r JOIN old USING (uid) WHERE r.waits AND l.uid = r.uid AND l.closed IS NULL
-    ), dropped AS (
-        UPDATE outbox o SET done_at = to_timestamp(r.at), outcome = 'withdrawn'
-        FROM r JOIN old USING (uid) WHERE r.waits AND o.uid = r.uid AND o.done_at IS NULL
+        FROM old r WHERE a.id = r.admission_id
     )
-    SELECT old.uid, old.state AS before, r.state AS after, old.queue, old.attempt, r.at, r.cause
-    FROM r JOIN old USING (uid) ORDER BY r.at, old.uid
+    SELECT uid, before, state AS after, queue, attempt, at, cause FROM old ORDER BY at, uid
+""")
+_DROP = text("""
+    UPDATE outbox SET done_at = :at, outcome = 'withdrawn' WHERE uid = ANY(:uids) AND done_at IS NULL
 """)
 _FORGET = text("""
     UPDATE workload SET deleted_at = :at WHERE uid = ANY(:uids) AND deleted_at IS NULL
@@ -187,6 +186,11 @@ async def update_states(
         return []
     await check_epoch(connection, epoch)
     found = (await connection.execute(_CHANGE, {"rows": rows_json(changes)})).all()
+    back = sorted((row.at, row.uid) for row in found if State(row.after).waiting)
+    for at, group in groupby(back, key=itemgetter(0)):
+        uids = [uid for _, uid in group]
+        await ledger.release(connection, uids, at=at)
+        await connection.execute(_DROP, {"uids": uids, "at": instant(at)})
     await append(connection, [_step_event(row) for row in found])
     return [
         Transition(uid=row.uid, before=State(row.before), after=State(row.after), attempt=row.attempt)

@@ -1,0 +1,223 @@
+"""The rows of queues, flavors and topology: read as one value, written change by change.
+
+What may be written, and by whom, is decided in `queuer.store.queues`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import Row, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from queuer.domain.document import (
+    export_policy,
+    parse_flavor,
+    parse_policy,
+    parse_queue,
+    parse_topology,
+)
+from queuer.domain.nodes import Flavor, Toleration, Topology
+from queuer.domain.queue import ManagedBy, Queue, QueueState, QueueTree, QuotaRow
+from queuer.store.codec import rows_json
+
+CHANNEL = "queuer_config"
+"""NOTIFY channel: a doorbell without payload, rung once per changeset. Readers also poll `revision`."""
+
+_REVISION = text("SELECT revision FROM configuration WHERE id = 1")
+_QUEUES = text("""
+    SELECT id, path, weight, state, policy, namespaces, managed_by, revision FROM queue ORDER BY path
+""")
+_QUOTA = text("""
+    SELECT queue_id, flavor, resource, guaranteed, "limit", lend FROM queue_quota ORDER BY queue_id, position
+""")
+_FLAVORS = text("SELECT name, node_labels, tolerations, managed_by FROM flavor ORDER BY position, name")
+_TOPOLOGY = text("SELECT levels, managed_by FROM topology WHERE id = 1")
+_DELETE = {
+    "queue": text("DELETE FROM queue WHERE path = ANY(:names)"),
+    "flavor": text("DELETE FROM flavor WHERE name = ANY(:names)"),
+    "topology": text("DELETE FROM topology"),
+}
+_PUT_QUEUES = text("""
+    INSERT INTO queue (path, parent_id, weight, state, policy, namespaces, managed_by, revision)
+    SELECT r.path, p.id, r.weight, r.state, r.policy, ARRAY(SELECT jsonb_array_elements_text(r.namespaces)),
+        :writer, :revision
+    FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(path text, parent text, weight double precision,
+        state text, policy jsonb, namespaces jsonb)
+    LEFT JOIN queue p ON p.path = r.parent
+    ON CONFLICT (path) DO UPDATE SET weight = excluded.weight, state = excluded.state, policy = excluded.policy,
+        namespaces = excluded.namespaces, managed_by = excluded.managed_by, revision = excluded.revision
+""")
+_CLEAR_QUOTA = text("""
+    DELETE FROM queue_quota USING queue WHERE queue.id = queue_quota.queue_id AND queue.path = ANY(:paths)
+""")
+_PUT_QUOTA = text("""
+    INSERT INTO queue_quota (queue_id, position, flavor, resource, guaranteed, "limit", lend)
+    SELECT q.id, r.position, r.flavor, r.resource, r.guaranteed, r."limit", r.lend
+    FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(path text, position int, flavor text, resource text,
+        guaranteed bigint, "limit" bigint, lend bigint)
+    JOIN queue q ON q.path = r.path
+""")
+_PUT_FLAVORS = text("""
+    INSERT INTO flavor (name, position, node_labels, tolerations, managed_by, revision)
+    SELECT r.name, r.position, r.node_labels, r.tolerations, :writer, :revision
+    FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(name text, position int, node_labels jsonb,
+        tolerations jsonb)
+    ON CONFLICT (name) DO UPDATE SET position = excluded.position, node_labels = excluded.node_labels,
+        tolerations = excluded.tolerations, managed_by = excluded.managed_by, revision = excluded.revision
+""")
+_PUT_TOPOLOGY = text("""
+    INSERT INTO topology (levels, managed_by, revision) VALUES (:levels, :writer, :revision)
+    ON CONFLICT (id) DO UPDATE SET levels = excluded.levels, managed_by = excluded.managed_by,
+        revision = excluded.revision
+""")
+_RING = text("SELECT pg_notify(:channel, '')")
+
+
+class Kind(StrEnum):
+    """What can be configured."""
+
+    QUEUE = "queue"
+    FLAVOR = "flavor"
+    TOPOLOGY = "topology"
+
+
+Name = tuple[Kind, str]
+"""What a configured object is called; the one topology is called `topology`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """The whole configuration at one revision. `writers`: who manages what; what is absent has no writer yet."""
+
+    tree: QueueTree
+    flavors: tuple[Flavor, ...]
+    topology: Topology
+    revision: int
+    writers: Mapping[Name, ManagedBy]
+
+
+async def revision(connection: AsyncConnection) -> int:
+    """The present revision, for a cheap look whether anything moved."""
+    return int((await connection.execute(_REVISION)).scalar_one())
+
+
+async def load_config(connection: AsyncConnection) -> Config:
+    """Everything configured."""
+    at = await revision(connection)
+    quota: dict[int, list[QuotaRow]] = {}
+    for row in await connection.execute(_QUOTA):
+        quota.setdefault(row.queue_id, []).append(_quota_row(row))
+    queues = (await connection.execute(_QUEUES)).all()
+    flavors = (await connection.execute(_FLAVORS)).all()
+    topology = (await connection.execute(_TOPOLOGY)).one_or_none()
+    writers = {(Kind.QUEUE, row.path): ManagedBy(row.managed_by) for row in queues if row.managed_by}
+    writers |= {(Kind.FLAVOR, row.name): ManagedBy(row.managed_by) for row in flavors}
+    if topology is not None:
+        writers[Kind.TOPOLOGY, Kind.TOPOLOGY] = ManagedBy(topology.managed_by)
+    return Config(
+        tree=QueueTree.of(_queue(row, quota.get(row.id, ())) for row in queues),
+        flavors=tuple(_flavor(row) for row in flavors),
+        topology=Topology() if topology is None else Topology(keys=tuple(topology.levels)),
+        revision=at,
+        writers=writers,
+    )
+
+
+async def write(
+    connection: AsyncConnection,
+    forms: Mapping[Name, Mapping[str, Any] | None],
+    *,
+    writer: ManagedBy,
+    revision: int,
+) -> None:
+    """Bring rows to these document forms; None deletes. Parents may come with their children."""
+    for kind in Kind:
+        gone = [name for (of, name), form in forms.items() if of is kind and form is None]
+        if gone:
+            await connection.execute(_DELETE[kind], {"names": gone} if kind is not Kind.TOPOLOGY else {})
+    wanted = {name: form for name, form in forms.items() if form is not None}
+    values = {"writer": writer, "revision": revision}
+    queues = [parse_queue(path, form) for (kind, path), form in wanted.items() if kind is Kind.QUEUE]
+    await _write_queues(connection, queues, values)
+    flavors = [_flavor_row(form) for (kind, _), form in wanted.items() if kind is Kind.FLAVOR]
+    if flavors:
+        await connection.execute(_PUT_FLAVORS, {"rows": rows_json(flavors), **values})
+    for (kind, _), form in wanted.items():
+        if kind is Kind.TOPOLOGY:
+            levels = list(parse_topology(form).keys)
+            await connection.execute(_PUT_TOPOLOGY, {"levels": levels, **values})
+    await connection.execute(_RING, {"channel": CHANNEL})
+
+
+async def _write_queues(
+    connection: AsyncConnection, queues: Sequence[Queue], values: Mapping[str, Any]
+) -> None:
+    # Level by level, because a child's row names its parent's id.
+    for depth in sorted({queue.path.count(".") for queue in queues}):
+        level = [_queue_row(queue) for queue in queues if queue.path.count(".") == depth]
+        await connection.execute(_PUT_QUEUES, {"rows": rows_json(level), **values})
+    if queues:
+        await connection.execute(_CLEAR_QUOTA, {"paths": [queue.path for queue in queues]})
+        rows = [
+            {"path": queue.path, "position": position, "flavor": row.flavor, "resource": row.resource,
+             "guaranteed": row.guaranteed, "limit": row.limit, "lend": row.lend}
+            for queue in queues
+            for position, row in enumerate(queue.quota)
+        ]  # fmt: skip
+        await connection.execute(_PUT_QUOTA, {"rows": rows_json(rows)})
+
+
+def _queue_row(queue: Queue) -> dict[str, Any]:
+    return {
+        "path": queue.path,
+        "parent": queue.parent,
+        "weight": queue.weight,
+        "state": queue.state,
+        "policy": export_policy(queue.policy),
+        "namespaces": queue.namespaces,
+    }
+
+
+def _flavor_row(form: Mapping[str, Any]) -> dict[str, Any]:
+    flavor = parse_flavor({key: value for key, value in form.items() if key != "position"})
+    return {
+        "name": flavor.name,
+        "position": form["position"],
+        "node_labels": flavor.node_labels,
+        "tolerations": flavor.tolerations,
+    }
+
+
+def _queue(row: Row[Any], quota: Sequence[QuotaRow]) -> Queue:
+    return Queue(
+        path=row.path,
+        weight=row.weight,
+        quota=tuple(quota),
+        policy=parse_policy(row.policy, at=f"queues.{row.path}.policy"),
+        namespaces=tuple(row.namespaces),
+        state=QueueState(row.state),
+        managed_by=ManagedBy(row.managed_by or ManagedBy.API),
+        revision=row.revision,
+    )
+
+
+def _quota_row(row: Row[Any]) -> QuotaRow:
+    return QuotaRow(
+        resource=row.resource,
+        flavor=row.flavor,
+        guaranteed=row.guaranteed,
+        limit=row.limit,
+        lend=row.lend,
+    )
+
+
+def _flavor(row: Row[Any]) -> Flavor:
+    return Flavor(
+        name=row.name,
+        node_labels=row.node_labels,
+        tolerations=tuple(Toleration(**toleration) for toleration in row.tolerations),
+    )
