@@ -164,7 +164,7 @@ def _kwok(layout: Layout, binaries: Binaries) -> Command:
     arguments = [
         str(binaries["kwok"]), f"--kubeconfig={layout.kubeconfigs / KWOK}",
         f"--config={shipped('tools/control-plane/config/kwok.yaml')}", "--manage-all-nodes=true",
-        "--node-lease-duration-seconds=0", f"--server-address=127.0.0.1:{port}",
+        "--v=WARN", "--node-lease-duration-seconds=0", f"--server-address=127.0.0.1:{port}",
     ]  # fmt: skip
     return Command(name=KWOK, arguments=arguments, ready=answers(f"http://127.0.0.1:{port}/healthz"))
 

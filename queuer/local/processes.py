@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -122,6 +123,11 @@ class ProcessTable:
     def names(self) -> list[str]:
         """All that were started and not stopped on purpose."""
         return sorted(path.stem for path in self._pids.glob("*.json"))
+
+    def forget(self) -> None:
+        """Delete all PID files and logs."""
+        for folder in (self._pids, self._logs):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def last_words(self, name: str, *, lines: int = 5) -> str:
         """Where the log is and its last lines, as the end of a sentence."""

@@ -6,6 +6,7 @@ nothing else, so `up` is also the way to mend a cluster of which a part crashed.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -46,10 +47,12 @@ from queuer.local.controlplane import (
 )
 from queuer.local.fleet import Fleet, create_nodes
 from queuer.local.identities import ADMIN, TENANT_NAMESPACES, write_kubeconfigs, write_tokens
+from queuer.local.kubectl import Kubectl
 from queuer.local.processes import ProcessState, ProcessTable
 from queuer.local.progress import Reporter
 
 PREFERRED_PORTS = {API_PART: 8787}
+_FILES = ("lock", "scheduler.yaml", "state.json")
 _SHARED_MEMORY = Path("/dev/shm")
 _SHARED_MEMORY_NEEDED = 2 << 30
 _LOST = "the memory disk that held the Kubernetes objects was emptied (a reboot?); they are made anew"
@@ -103,9 +106,9 @@ def up(options: Options, *, reporter: Reporter, clock: Clock | None = None) -> C
     """Bring up what is chosen and return a handle on it. Raises `QueuerError`; what started stays running."""
     clock = clock or Clock()
     binaries = _binaries(options, reporter)
-    cluster = _prepare(options, binaries, reporter)
     chosen = options.chosen
-    with clock.step("all"), ThreadPoolExecutor() as pool:
+    with _locked(options.dir, reporter), clock.step("all"), ThreadPoolExecutor() as pool:
+        cluster = _prepare(options, binaries, reporter)
         database = pool.submit(_start_database, cluster, clock) if POSTGRES in chosen else None
         if options.kubeconfig is None:
             _start_kubernetes(cluster, options=options, crds=binaries.crds, clock=clock, pool=pool)
@@ -125,15 +128,34 @@ def down(cluster: Cluster) -> None:
 
 
 def reset(cluster: Cluster) -> None:
-    """Stop everything and delete the directory and the data."""
+    """Stop everything and delete what was made here; files of others in the directory stay."""
     down(cluster)
-    shutil.rmtree(cluster.state.etcd_data, ignore_errors=True)
-    shutil.rmtree(cluster.dir)
+    layout = cluster.layout
+    for folder in (layout.etcd_data, layout.certificates, layout.kubeconfigs, cluster.database):
+        shutil.rmtree(folder, ignore_errors=True)
+    cluster.processes.forget()
+    for name in _FILES:
+        (cluster.dir / name).unlink(missing_ok=True)
+    if not any(cluster.dir.iterdir()):
+        cluster.dir.rmdir()
 
 
 def status(cluster: Cluster) -> list[PartStatus]:
     """One line per part that was brought up."""
     return [cluster.status(part) for part in cluster.state.parts]
+
+
+@contextmanager
+def _locked(directory: Path, reporter: Reporter) -> Iterator[None]:
+    """One start at a time in a directory: a second one waits, then finds everything running."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / "lock").open("w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            reporter.say(f"another start in {directory} is under way; waiting for it")
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
 
 
 def _binaries(options: Options, reporter: Reporter) -> Binaries:
@@ -150,12 +172,13 @@ def _binaries(options: Options, reporter: Reporter) -> Binaries:
 def _prepare(options: Options, binaries: Binaries, reporter: Reporter) -> Cluster:
     """Make or reread the directory, ports, tokens and kubeconfigs."""
     directory = options.dir.expanduser().resolve()
-    directory.mkdir(parents=True, exist_ok=True)
     known = Cluster.load(directory) if (directory / "state.json").exists() else None
     idle = known is None or all(s.state is not ProcessState.RUNNING for s in status(known))
     state = State(
-        parts=options.chosen,
-        ports=_ports(_wanted_ports(options, known), keep_all=known is not None and not idle),
+        parts=tuple(
+            part for part in ALL_PARTS if part in {*options.chosen, *(known.state.parts if known else ())}
+        ),
+        ports=choose_ports(_wanted_ports(options, known), keep_all=known is not None and not idle),
         etcd_data=known.state.etcd_data if known else _etcd_data(directory),
         programs=dict(binaries.programs),
         kubeconfig=str(options.kubeconfig.expanduser().resolve()) if options.kubeconfig else "",
@@ -187,13 +210,13 @@ def _etcd_data(directory: Path) -> Path:
 
 
 def _wanted_ports(options: Options, known: Cluster | None) -> dict[str, int]:
-    """The ports of the last start; at the first start those that people expect, of the parts that will run."""
+    """A port per listener: the wanted one if it is free or our parts use it, else a free one."""
     if known is not None:
         return known.state.ports
     return {part: port for part, port in PREFERRED_PORTS.items() if part in options.chosen}
 
 
-def _ports(wanted: Mapping[str, int], *, keep_all: bool) -> dict[str, int]:
+def choose_ports(wanted: Mapping[str, int], *, keep_all: bool) -> dict[str, int]:
     """A port per listener: the wanted one where it is free or our parts use it, else a free one."""
     ports: dict[str, int] = {}
     with ExitStack() as held:  # all are held until all are chosen, so that no two get the same
@@ -229,22 +252,25 @@ def _start_kubernetes(
 
     start(ETCD)
     start(API_SERVER)
-    if API_SERVER not in options.chosen:
-        return
     waiting = [pool.submit(start, part) for part in (CONTROLLER_MANAGER, SCHEDULER, KWOK)]
-    kubectl = cluster.kubectl(ADMIN)
-    with clock.step("crds, rights, policies"):
-        bootstrap.check_version(kubectl)
-        bootstrap.install_local(kubectl, crds=crds)
-        bootstrap.install(kubectl)
-        bootstrap.wait_served(kubectl, bootstrap.PYTORCHJOBS)
+    if API_SERVER in options.chosen:
+        kubectl = cluster.kubectl(ADMIN)
+        with clock.step("crds, rights, policies"):
+            bootstrap.check_version(kubectl)
+            bootstrap.install_local(kubectl, crds=crds)
+            bootstrap.install(kubectl)
+            bootstrap.wait_served(kubectl, bootstrap.PYTORCHJOBS)
+        waiting.append(pool.submit(_await_policies, kubectl, clock))
     waiting.append(pool.submit(start, TRAINING_OPERATOR))
     if KWOK in options.chosen:
         waiting.append(pool.submit(_create_nodes, cluster, options.fleet, clock))
-    with clock.step("policies in effect"):
-        bootstrap.wait_policies(kubectl, where=next(iter(TENANT_NAMESPACES.values())))
     for future in waiting:
         future.result()
+
+
+def _await_policies(kubectl: Kubectl, clock: Clock) -> None:
+    with clock.step("policies in effect"):
+        bootstrap.wait_policies(kubectl, where=next(iter(TENANT_NAMESPACES.values())))
 
 
 def _create_nodes(cluster: Cluster, fleet: Fleet, clock: Clock) -> None:

@@ -22,6 +22,9 @@ from queuer.local.fleet import Fleet
 from queuer.local.progress import Reporter
 from tests.e2e.support import kubectl
 
+# The programs that `make` built, also where pytest is run by hand.
+os.environ.setdefault("QUEUER_CACHE_DIR", str(Path(__file__).resolve().parents[2] / ".cache"))
+
 FLEET = Fleet(nodes=16, racks=4, blocks=2, gpus=8)
 
 

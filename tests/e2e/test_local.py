@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from queuer.local.cluster import POSTGRES, Cluster
-from queuer.local.controlplane import KUBERNETES_PARTS, KWOK
+from queuer.local.controlplane import ETCD, KUBERNETES_PARTS, KWOK
 from queuer.local.processes import ProcessState
 from tests.e2e.support import kubectl, wait_until
 
@@ -87,6 +87,29 @@ def test_life_of_a_local_cluster(directory: Path) -> None:
     _queuer("reset", directory)
     assert not directory.exists()
     assert not cluster.state.etcd_data.exists()
+
+
+def test_reset_leaves_files_of_others(directory: Path) -> None:
+    directory.mkdir()
+    (directory / "thesis.tex").write_text("mine")
+    _queuer("up", directory, f"--part={ETCD}")
+    _queuer("reset", directory)
+    assert [path.name for path in directory.iterdir()] == ["thesis.tex"]
+
+
+def test_an_existing_cluster_is_used(
+    directory: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = cluster.state.programs["kubectl"].parent
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    kubeconfig = cluster.kubeconfig("admin")
+    kubectl(cluster, "admin", "delete", "clusterrole", "queuer-api")
+    said = _queuer("up", directory, f"--kubeconfig={kubeconfig}", f"--part={POSTGRES}")
+    assert f"export KUBECONFIG={kubeconfig}" in said
+    assert "queuer-api" in kubectl(cluster, "admin", "get", "clusterrole", "queuer-api")
+    assert _queuer("status", directory).count("running") == 1  # PostgreSQL; no Kubernetes part of its own
+    _queuer("reset", directory)
+    assert kubeconfig.exists()
 
 
 def test_wrong_options_are_named_with_the_fix(directory: Path) -> None:

@@ -1,0 +1,167 @@
+"""Parts of `queuer local` that need no cluster: fleets, ports, the age of Kubernetes, processes that die."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from queuer.domain.errors import InvalidInput
+from queuer.local import binaries, bootstrap, identities, stack
+from queuer.local.fleet import BLOCK, RACK, Fleet
+from queuer.local.kubectl import Kubectl
+from queuer.local.processes import Command, ProcessFailed, ProcessState, ProcessTable
+from queuer.local.progress import Reporter
+
+FOREVER = [sys.executable, "-c", "import signal; print('up', flush=True); signal.pause()"]
+
+
+def test_racks_and_blocks_are_filled_evenly() -> None:
+    nodes = Fleet(nodes=160, blocks=4, racks=20, gpus=8).manifests()
+    labels = [node["metadata"]["labels"] for node in nodes]
+    by_rack = [[label[BLOCK] for label in labels if label[RACK] == f"r{rack:02d}"] for rack in range(1, 21)]
+    assert [len(blocks) for blocks in by_rack] == [8] * 20
+    assert all(len(set(blocks)) == 1 for blocks in by_rack)  # no rack spans blocks
+    assert [blocks[0] for blocks in by_rack] == [f"b{block}" for block in (1, 2, 3, 4) for _ in range(5)]
+    assert len({node["metadata"]["name"] for node in nodes}) == 160
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        ({"nodes": 0}, "--nodes: must be at least 1"),
+        ({"nodes": 10, "racks": 20}, "10 nodes cannot fill 20 racks"),
+        ({"racks": 2, "blocks": 4}, "2 racks cannot fill 4 blocks"),
+        ({"gpus": -1}, "--gpus: must be at least 0"),
+    ],
+)
+def test_an_impossible_fleet_is_refused_by_option(sizes: dict[str, int], said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        Fleet(**sizes)
+
+
+@pytest.mark.parametrize(
+    ("version", "accepted"), [("v1.36.1", False), ("v1.36.2", True), ("v1.37.0-rc.1+k3s1", True)]
+)
+def test_an_old_kubernetes_is_refused(tmp_path: Path, version: str, accepted: bool) -> None:
+    program = tmp_path / "kubectl"
+    program.write_text(f"#!/bin/sh\necho '{json.dumps({'gitVersion': version})}'\n")
+    program.chmod(0o755)
+    kubectl = Kubectl(program=program, kubeconfig=tmp_path / "none")
+    if accepted:
+        assert bootstrap.check_version(kubectl) == version
+        return
+    with pytest.raises(bootstrap.KubernetesTooOld, match=r"v1\.36\.1; Queuer needs 1\.36\.2 or newer"):
+        bootstrap.check_version(kubectl)
+
+
+def test_missing_go_is_one_sentence_with_the_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(binaries.BuildFailed, match=r"Go is needed .* there is none \(install Go"):
+        binaries.ensure_binaries(tmp_path, reporter=Reporter(quiet=True))
+
+
+def test_old_go_is_refused_with_both_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go = tmp_path / "go"
+    go.write_text("#!/bin/sh\necho go1.22.3\n")
+    go.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(binaries.BuildFailed, match=r"Go 1\.26 or newer is needed, found go1\.22\.3"):
+        binaries.ensure_binaries(tmp_path, reporter=Reporter(quiet=True))
+
+
+def test_tokens_survive_a_second_start_and_stay_private(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.csv"
+    identities.write_tokens(path)
+    first = identities.read_tokens(path)
+    identities.write_tokens(path)
+    assert identities.read_tokens(path) == first
+    assert len(set(first.values())) == len(identities.IDENTITIES)
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_queuer_itself_is_never_a_cluster_admin() -> None:
+    for name in (identities.CONTROLLER, identities.API, *identities.TENANT_NAMESPACES):
+        groups = identities.IDENTITIES[name].groups
+        assert "system:masters" not in groups
+        assert "control-plane:components" not in groups
+
+
+def test_a_taken_port_is_replaced_and_ports_differ() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        ports = stack.choose_ports({"etcd": port, "api": 0}, keep_all=False)
+        assert ports["etcd"] != port
+        assert len(set(ports.values())) == len(ports)
+        assert stack.choose_ports(ports | {"etcd": port}, keep_all=True)["etcd"] == port
+
+
+def test_a_process_that_exits_is_told_with_its_last_words(tmp_path: Path) -> None:
+    table = ProcessTable(tmp_path)
+    command = Command(
+        name="part", arguments=[sys.executable, "-c", "raise SystemExit('no licence')"], ready=lambda: False
+    )
+    table.start(command)
+    with pytest.raises(
+        ProcessFailed, match=r"part exited; its log is at .*part\.log, last lines:\nno licence"
+    ):
+        table.wait_ready(command)
+    assert table.state("part") is ProcessState.CRASHED
+    assert not table.stop("part")
+    assert table.state("part") is ProcessState.STOPPED
+
+
+def test_a_late_process_is_told(tmp_path: Path) -> None:
+    table = ProcessTable(tmp_path)
+    command = Command(name="part", arguments=FOREVER, ready=lambda: False)
+    table.start(command)
+    try:
+        with pytest.raises(ProcessFailed, match="part is not ready after 0 s"):
+            table.wait_ready(command, timeout=0.1)
+    finally:
+        table.stop("part")
+
+
+def test_another_program_finds_and_stops_what_one_started(tmp_path: Path) -> None:
+    started = ProcessTable(tmp_path)
+    started.start(Command(name="part", arguments=FOREVER))
+    other = ProcessTable(tmp_path)
+    assert other.pid("part") == started.pid("part")
+    assert other.names() == ["part"]
+    other.stop("part")
+    assert started.state("part") is ProcessState.STOPPED
+
+
+def test_a_frozen_process_is_stopped(tmp_path: Path) -> None:
+    table = ProcessTable(tmp_path)
+    command = Command(name="part", arguments=FOREVER, ready=lambda: "up" in table.log("part").read_text())
+    table.start(command)
+    table.wait_ready(command)
+    pid = table.pid("part")
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    assert not table.stop("part")  # by SIGTERM, not by SIGKILL
+    assert table.pid("part") is None
+
+
+def test_a_recycled_pid_is_not_taken_for_the_process(tmp_path: Path) -> None:
+    table = ProcessTable(tmp_path)
+    table.start(Command(name="part", arguments=FOREVER))
+    table.stop("part")
+    with subprocess.Popen(FOREVER, stdout=subprocess.DEVNULL) as stranger:
+        (tmp_path / "pid" / "part.json").write_text(
+            json.dumps({"pid": stranger.pid, "started": time.time() - 86400})
+        )
+        assert table.state("part") is ProcessState.CRASHED
+        table.stop("part")
+        assert stranger.poll() is None
+        stranger.kill()
