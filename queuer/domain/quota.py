@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from queuer.domain.quantity import Resources
-from queuer.domain.queue import ROOT, QuotaRow, QueueTree
+from queuer.domain.queue import ROOT, QueueTree, QuotaRow
 
 Account = tuple[str | None, str]
 """(flavor, resource); flavor None = any flavor."""
@@ -71,14 +71,16 @@ class QuotaBook:
     def _find_lineage(self, path: str) -> tuple[str, ...]:
         return tuple(p for p in self.tree.lineage(path) if p in self.tree) or (ROOT,)
 
-    def limit(self, path: str, account: Account) -> int | None:
-        """What the subtree may use; None = unbounded here. For root never more than the live capacity."""
+    def limit(self, path: str, account: Account, *, live: bool = True) -> int | None:
+        """What the subtree may use; None = unbounded here. For root never more than the live capacity, unless
+        `live` is off.
+        """
         row = self._rows[path].get(account)
         stated = None if row is None else row.limit
-        if path != ROOT:
+        if path != ROOT or not live:
             return stated
-        live = self.live.get(account, 0)
-        return live if stated is None else min(stated, live)
+        there = self.live.get(account, 0)
+        return there if stated is None else min(stated, there)
 
     def kept(self, path: str, account: Account) -> int:
         """The part of the guarantee that is not lent."""
@@ -161,14 +163,15 @@ class Usage:
                     base[account] = before + seen
                     seen = max(before + seen, kept) - max(before, kept)
 
-    def shortfall(self, path: str, charge: Charge, *, times: int = 1) -> Shortfall | None:
-        """The first row on the path that `times` such charges would break; None = all fit."""
+    def shortfall(self, path: str, charge: Charge, *, live: bool = True) -> Shortfall | None:
+        """The first row on the path that this charge would break; None = it fits. `live=False`: rows only, the
+        live capacity aside.
+        """
         lineage = self.book.lineage(path)
-        for account, amount in charge.items():
-            asks = amount * times
+        for account, asks in charge.items():
             seen = asks
             for queue in lineage:
-                limit = self.book.limit(queue, account)
+                limit = self.book.limit(queue, account, live=live)
                 base, kept = self._base[queue].get(account, 0), self.book.kept(queue, account)
                 after = max(base + seen, kept)
                 seen = after - max(base, kept)
@@ -176,7 +179,6 @@ class Usage:
                     continue
                 used = self.used[queue].get(account, 0)
                 if used + asks > limit or (seen > 0 and after > limit):
-                    live = queue == ROOT and limit == self.book.live.get(account, 0)
                     return Shortfall(
                         queue=queue,
                         account=account,
@@ -184,7 +186,7 @@ class Usage:
                         used=used,
                         held=max(used, after - seen),
                         asks=asks,
-                        live=live,
+                        live=queue == ROOT and limit == self.book.live.get(account, 0),
                     )
         return None
 

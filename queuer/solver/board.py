@@ -1,0 +1,186 @@
+"""The mutable state of one decision: what is used and free now, and what will be once all bonds' victims have
+gone.
+
+A gang that starts now must fit both sheets, so that nobody takes what is held for a bound gang, free or being
+vacated. Reservations are further sheets, each the state at its start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from queuer.domain.quota import Charge, QuotaBook, Usage, charge_of
+from queuer.domain.workload import Workload, demand_of
+from queuer.solver.capacity import Spread, take
+from queuer.solver.frame import Frame, Mask, Matrix
+from queuer.solver.problem import Admitted, Snapshot
+
+OVERDUE = 60.0
+"""Seconds that work past its expected end is given at least (half its age so far if that is more)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hold:
+    """What an admitted workload holds: quota of a queue, and amounts by node number (vectors of R)."""
+
+    admitted: Admitted
+    charge: Charge
+    rows: Mapping[int, Matrix]
+
+
+@dataclass(slots=True, eq=False)
+class Sheet:
+    """Usage of the queues and free amounts of the nodes (N x R) at one moment."""
+
+    usage: Usage
+    free: Matrix
+
+    def copy(self) -> Sheet:
+        """An independent copy."""
+        return Sheet(self.usage.copy(), self.free.copy())
+
+    def release(self, hold: Hold, *, times: int = 1) -> None:
+        """The workload is gone; `times=-1` puts it back."""
+        self.usage.add(hold.admitted.workload.queue, hold.charge, times=-times)
+        for node, row in hold.rows.items():
+            self.free[node] += row * times
+
+
+@dataclass(slots=True, eq=False)
+class Horizon:
+    """The nodes at the start of a reservation, its gang in place. Who ends by `start` does not count."""
+
+    uid: str
+    start: float
+    free: Matrix
+    rank: tuple[bool, int]
+
+
+class Board:
+    """Sheets, holds and horizons of one decision. `later` is `now` until there is a bond."""
+
+    def __init__(self, snapshot: Snapshot, *, now: float) -> None:
+        self.snapshot = snapshot
+        self.time = now
+        self.frame = Frame(snapshot)
+        self.book = QuotaBook(snapshot.tree, self.frame.capacity())
+        self.capacity = {r: n for (flavor, r), n in self.book.live.items() if flavor is None}
+        self.now = Sheet(Usage(self.book), self.frame.bound_free.copy())
+        self.holds = {a.workload.uid: self._hold(a) for a in snapshot.admitted}
+        self.later = self.now
+        self.leaving: set[str] = set()
+        self.horizons: dict[str, Horizon] = {}
+        self.epoch = 0
+        self._charges: dict[object, dict[tuple[str | None, str], int]] = {}
+
+    def _hold(self, admitted: Admitted) -> Hold:
+        charge = self.charge(admitted.workload, admitted.flavors, admitted.counts)
+        rows = self.frame.held_by(admitted, self.now.free)
+        for node, row in self.frame.unbound_part(admitted, rows).items():
+            self.now.free[node] -= row
+        self.now.usage.add(admitted.workload.queue, charge)
+        return Hold(admitted, charge, rows)
+
+    def charge(self, workload: Workload, flavors: Mapping[str, str], counts: Mapping[str, int]) -> Charge:
+        """What a workload asks for at these sizes and flavors, by account."""
+        parts: dict[str, dict[str, int]] = {}
+        for pod_set in workload.pod_sets:
+            total = parts.setdefault(flavors.get(pod_set.name, ""), {})
+            for resource, amount in demand_of(
+                (pod_set,), {pod_set.name: counts.get(pod_set.name, 0)}
+            ).items():
+                total[resource] = total.get(resource, 0) + amount
+        return charge_of(parts)
+
+    def fork(self) -> None:
+        """Let `later` differ from `now`."""
+        if self.later is self.now:
+            self.later = self.now.copy()
+        self.epoch += 1
+
+    def sheets(self) -> tuple[Sheet, ...]:
+        """The distinct sheets that a gang which starts now must fit."""
+        return (self.now,) if self.later is self.now else (self.now, self.later)
+
+    def free_now(self, gang: Workload, *, rank: tuple[bool, int]) -> Matrix:
+        """What this gang may take at once (N x R); not to be changed."""
+        free = self.now.free if self.later is self.now else np.minimum(self.now.free, self.later.free)
+        return self.behind_horizons(free, gang, rank=rank)
+
+    def behind_horizons(self, free: Matrix, gang: Workload, *, rank: tuple[bool, int]) -> Matrix:
+        """`free` less what reservations hold against this gang: not its own, not those it ends before, nor
+        those it displaces by being entitled or of higher priority.
+        """
+        end = end_of(gang, start=self.time)
+        for horizon in self.horizons.values():
+            if (
+                horizon.uid != gang.uid
+                and not (end is not None and end <= horizon.start)
+                and rank <= horizon.rank
+            ):
+                free = np.minimum(free, horizon.free)
+        return free
+
+    def start(self, gang: Workload, charge: Charge, spreads: Mapping[str, Spread], *, times: int = 1) -> None:
+        """The gang takes its place and quota now; `times=-1` takes it back."""
+        for sheet in self.sheets():
+            sheet.usage.add(gang.queue, charge, times=times)
+            self._take(sheet.free, gang, spreads, times=times)
+        self._on_horizons(gang, spreads, times=times)
+
+    def bind(
+        self, gang: Workload, charge: Charge, spreads: Mapping[str, Spread], *, victims: Sequence[str]
+    ) -> None:
+        """Hold place and quota for the gang until its victims have gone."""
+        self.fork()
+        for uid in victims:
+            if uid in self.holds and uid not in self.leaving:
+                self.leaving.add(uid)
+                self.later.release(self.holds[uid])
+        self.later.usage.add(gang.queue, charge)
+        self._take(self.later.free, gang, spreads)
+        self._on_horizons(gang, spreads)
+
+    def unbind(self, gang: Workload, charge: Charge, spreads: Mapping[str, Spread]) -> None:
+        """End the holding; the victims stay on their way out."""
+        self.fork()
+        self.later.usage.add(gang.queue, charge, times=-1)
+        self._take(self.later.free, gang, spreads, times=-1)
+        self._on_horizons(gang, spreads, times=-1)
+
+    def _take(self, free: Matrix, gang: Workload, spreads: Mapping[str, Spread], *, times: int = 1) -> None:
+        for pod_set in gang.pod_sets:
+            if pod_set.name in spreads:
+                take(free, self.frame.row(pod_set.requests), spreads[pod_set.name], times=times)
+
+    def _on_horizons(self, gang: Workload, spreads: Mapping[str, Spread], *, times: int = 1) -> None:
+        end = end_of(gang, start=self.time)
+        for horizon in self.horizons.values():
+            if horizon.uid != gang.uid and (end is None or end > horizon.start):
+                self._take(horizon.free, gang, spreads, times=times)
+
+    def ends(self) -> list[tuple[float, Hold]]:
+        """Holds with a known end, soonest first; overdue ones are given more time."""
+        found = []
+        for hold in self.holds.values():
+            end = hold.admitted.expected_end
+            if end is not None and hold.admitted.workload.uid not in self.leaving:
+                if end <= self.time:
+                    end = self.time + max(OVERDUE, 0.5 * (self.time - hold.admitted.since))
+                found.append((end, hold))
+        return sorted(found, key=lambda item: (item[0], item[1].admitted.workload.uid))
+
+    def closed(self, avoid: frozenset[str]) -> Mask | None:
+        """Node mask of an avoid list; None = nothing to avoid."""
+        if not avoid:
+            return None
+        return np.array([name in avoid for name in self.frame.names], dtype=bool)
+
+
+def end_of(gang: Workload, *, start: float) -> float | None:
+    """When a gang that starts then is expected to end; None = unknown."""
+    lasts = gang.max_runtime if gang.estimate is None else gang.estimate
+    return None if lasts is None else start + lasts

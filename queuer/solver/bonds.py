@@ -1,0 +1,104 @@
+"""Bonds that stand at the start of a cycle: hold what they hold, and let those start whose place is free
+(DESIGN 3.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from queuer.solver.board import Board
+from queuer.solver.capacity import Spread, place
+from queuer.solver.contested import Variant
+from queuer.solver.greedy import Chosen, Greedy
+from queuer.solver.order import Gang
+from queuer.solver.problem import Assignment, Bond
+
+
+def resume(greedy: Greedy, gangs: Mapping[str, Gang]) -> dict[str, Bond]:
+    """Put the standing bonds on the board and start those that can. Returns the ones that still wait, by uid.
+
+    A bond ends at its deadline, with its gang, or when its place is no longer usable; its gang then takes its
+    turn like any other.
+    """
+    board = greedy.board
+    held: list[tuple[Bond, Chosen]] = []
+    for bond in board.snapshot.bonds:
+        gang = gangs.get(bond.uid)
+        chosen = (
+            None if gang is None or bond.deadline <= board.time else restored(board, gang, bond.assignments)
+        )
+        if chosen is None:
+            continue
+        board.bind(chosen.gang.pending.workload, chosen.charge, chosen.spreads, victims=bond.victims)
+        held.append((bond, chosen))
+    waiting: dict[str, Bond] = {}
+    for bond, chosen in held:
+        if not _start(greedy, chosen):
+            waiting[bond.uid] = bond
+    return waiting
+
+
+def restored(board: Board, gang: Gang, rows: Sequence[Assignment]) -> Chosen | None:
+    """A held place as a choice; None where it no longer fits the gang or the nodes."""
+    workload = gang.pending.workload
+    sets = {p.name: p for p in workload.pod_sets}
+    spreads: dict[str, Spread] = {}
+    for row in rows:
+        if row.pod_set not in sets or row.flavor not in board.frame.flavors:
+            return None
+        open_ = board.frame.open_to(sets[row.pod_set], row.flavor)
+        if any(
+            n not in board.frame.index or not open_[board.frame.index[n]] or n in gang.pending.avoid
+            for n in row.nodes
+        ):
+            return None
+        spreads[row.pod_set] = {board.frame.index[n]: count for n, count in row.nodes.items()}
+    counts = {p.name: sum(spreads.get(p.name, {}).values()) for p in workload.pod_sets}
+    if any(not gang.shape.least[p.name] <= counts[p.name] <= p.count for p in workload.pod_sets):
+        return None
+    variant = Variant(flavors={row.pod_set: row.flavor for row in rows}, counts=counts)
+    charge = board.charge(workload, variant.flavors, variant.counts)
+    return Chosen(gang=gang, variant=variant, charge=charge, spreads=spreads, bound=True)
+
+
+def _start(greedy: Greedy, chosen: Chosen) -> bool:
+    """Start a bound gang in its held place, or elsewhere, if it fits now."""
+    board, workload = greedy.board, chosen.gang.pending.workload
+    board.unbind(workload, chosen.charge, chosen.spreads)
+    blocked = greedy.quota_block(workload, chosen.variant, chosen.charge, board.sheets())
+    if blocked is None:
+        free = np.minimum(board.now.free, board.later.free)
+        spreads = (
+            chosen.spreads
+            if _room(board, chosen)
+            else place(
+                board.frame, free, workload, chosen.variant, closed=board.closed(chosen.gang.pending.avoid)
+            )
+        )
+        if spreads is not None:
+            greedy.take(
+                Chosen(gang=chosen.gang, variant=chosen.variant, charge=chosen.charge, spreads=spreads)
+            )
+            return True
+    board.bind(workload, chosen.charge, chosen.spreads, victims=())
+    return False
+
+
+def _room(board: Board, chosen: Chosen) -> bool:
+    """Whether the held place is free now."""
+    free = board.now.free.copy()
+    for pod_set in chosen.gang.pending.workload.pod_sets:
+        for node, count in chosen.spreads.get(pod_set.name, {}).items():
+            free[node] -= board.frame.row(pod_set.requests) * count
+    touched = sorted({n for spread in chosen.spreads.values() for n in spread})
+    asked = sorted(
+        {
+            board.frame.column[r]
+            for p in chosen.gang.pending.workload.pod_sets
+            for r, n in p.requests.items()
+            if n
+        }
+    )
+    return bool((free[np.ix_(touched, asked)] >= 0).all())

@@ -1,0 +1,299 @@
+"""Where a gang fits: the narrowest domain, then node by node, exact for one gang (DESIGN 3.2).
+
+Identical pods fit exactly when the slots of their nodes suffice. Pod sets of different shape that share nodes
+are packed by several heuristics first and by exhaustive search last; the search has a step limit, and
+`Limits.exact` says whether a refusal is a proof.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from queuer.domain.workload import Workload
+from queuer.solver.contested import Variant
+from queuer.solver.frame import Frame, Mask, Matrix, Need
+
+STEPS = 20_000
+"""Bound of the exhaustive search for one gang in one domain."""
+
+Spread = dict[int, int]
+"""Pods by node number."""
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """One pod set to place. `required`, `preferred`: level numbers for the set alone."""
+
+    name: str
+    count: int
+    need: Need
+    row: Matrix
+    open: Mask
+    required: int | None
+    preferred: int | None
+
+
+@dataclass(slots=True)
+class Limits:
+    """Whether every refusal so far is a proof; False after the exhaustive search ran out of steps."""
+
+    exact: bool = True
+    steps: int = field(default=STEPS)
+
+
+def parts_of(frame: Frame, workload: Workload, variant: Variant, closed: Mask | None) -> list[Part]:
+    """The pod sets of a gang for one variant. `closed`: nodes that it may not use."""
+    find = frame.snapshot.topology.find
+    parts = []
+    for pod_set in workload.pod_sets:
+        count = variant.counts[pod_set.name]
+        if count:
+            open_ = frame.open_to(pod_set, variant.flavors[pod_set.name])
+            parts.append(
+                Part(
+                    name=pod_set.name,
+                    count=count,
+                    need=frame.need(pod_set),
+                    row=frame.row(pod_set.requests),
+                    open=open_ if closed is None else open_ & ~closed,
+                    required=find(pod_set.required) if pod_set.required else None,
+                    preferred=find(pod_set.preferred) if pod_set.preferred else None,
+                )
+            )
+    return parts
+
+
+def place(
+    frame: Frame,
+    free: Matrix,
+    workload: Workload,
+    variant: Variant,
+    *,
+    closed: Mask | None = None,
+    limits: Limits | None = None,
+) -> dict[str, Spread] | None:
+    """A place for the whole gang in `free` (N x R, not changed), or None. Unknown levels fit nowhere if
+    required.
+    """
+    limits = limits or Limits()
+    parts = parts_of(frame, workload, variant, closed)
+    find = frame.snapshot.topology.find
+    required = find(workload.required) if workload.required else None
+    preferred = find(workload.preferred) if workload.preferred else None
+    if workload.required and required is None:
+        return None
+    if any(p.required and find(p.required) is None for p in workload.pod_sets):
+        return None
+    for inside in _scopes(frame, free, parts, required=required, preferred=preferred):
+        found = _pack(frame, free, parts, inside, limits)
+        if found is not None:
+            return found
+    return None
+
+
+def _scopes(
+    frame: Frame, free: Matrix, parts: Sequence[Part], *, required: int | None, preferred: int | None
+) -> Iterator[Mask | None]:
+    """Node masks to try, best first, of domains whose slots suffice for each part alone; None = no
+    restriction.
+    """
+    host = len(frame.domains) - 1
+    if required is not None:
+        levels = range(host, required - 1, -1)
+    elif preferred is not None:
+        levels = range(preferred, -1, -1)
+    else:
+        yield None
+        return
+    within = frame.domains[required] >= 0 if required is not None else np.ones(len(frame.names), dtype=bool)
+    slots = [np.where(p.open & within, p.need.slots(free), 0) for p in parts]
+    emptiness = _emptiness(frame, free, parts)
+    for level in levels:
+        numbers = frame.domains[level]
+        for domain in _ranked(numbers, len(frame.domain_names[level]), parts, slots, emptiness):
+            yield (numbers == domain) & within
+    if preferred is not None:
+        yield None
+
+
+def _ranked(
+    numbers: NDArray[np.intp],
+    count: int,
+    parts: Sequence[Part],
+    slots: Sequence[Matrix],
+    emptiness: NDArray[np.float64],
+) -> list[int]:
+    """Domains with enough slots for each part alone: fewest slots left over first, then fullest, then by
+    name.
+    """
+    known = numbers >= 0
+    ids = numbers[known]
+    fits = np.ones(count, dtype=bool)
+    spare = np.zeros(count)
+    for part, room in zip(parts, slots, strict=True):
+        total = np.bincount(ids, weights=room[known], minlength=count)
+        fits &= total >= part.count
+        spare += total - part.count
+    empty = np.bincount(ids, weights=emptiness[known], minlength=count)
+    chosen = np.flatnonzero(fits)
+    order = np.lexsort((chosen, empty[chosen], spare[chosen]))
+    return [int(d) for d in chosen[order]]
+
+
+def _emptiness(frame: Frame, free: Matrix, parts: Sequence[Part]) -> NDArray[np.float64]:
+    """Free part of each node in the resources that the parts ask for, summed (N)."""
+    columns = (
+        np.unique(np.concatenate([p.need.columns for p in parts])) if parts else np.array([], dtype=np.intp)
+    )
+    alloc = frame.alloc[:, columns]
+    share: NDArray[np.float64] = (np.maximum(free[:, columns], 0) / np.maximum(alloc, 1)).sum(axis=1)
+    return share
+
+
+def _pack(
+    frame: Frame, free: Matrix, parts: Sequence[Part], inside: Mask | None, limits: Limits
+) -> dict[str, Spread] | None:
+    """All parts into the nodes of one scope."""
+    if len(parts) == 1:
+        spread = _place_part(frame, free, parts[0], inside)
+        return None if spread is None else {parts[0].name: spread}
+    for order in _orders(frame, parts):
+        found = _one_after_the_other(frame, free, order, inside)
+        if found is not None:
+            return found
+    if any(p.required is not None for p in parts):
+        limits.exact = False
+        return None
+    return _search(frame, free, parts, inside, limits)
+
+
+def _orders(frame: Frame, parts: Sequence[Part]) -> list[list[Part]]:
+    """Sequences worth trying: largest pods first, fewest open nodes first, as written."""
+    size = {id(p): float((p.row / np.maximum(frame.alloc.max(axis=0, initial=1), 1)).max()) for p in parts}
+    by_size = sorted(parts, key=lambda p: -size[id(p)])
+    by_choice = sorted(parts, key=lambda p: (int(p.open.sum()), -size[id(p)]))
+    return [by_size, by_choice, list(parts)]
+
+
+def _one_after_the_other(
+    frame: Frame, free: Matrix, parts: Sequence[Part], inside: Mask | None
+) -> dict[str, Spread] | None:
+    left = free.copy()
+    found: dict[str, Spread] = {}
+    for part in parts:
+        spread = _place_part(frame, left, part, inside)
+        if spread is None:
+            return None
+        take(left, part.row, spread)
+        found[part.name] = spread
+    return found
+
+
+def _place_part(frame: Frame, free: Matrix, part: Part, inside: Mask | None) -> Spread | None:
+    """One pod set inside a scope, at its own level if it has one."""
+    open_ = part.open if inside is None else part.open & inside
+    slots = np.where(open_, part.need.slots(free), 0)
+    if part.required is None and part.preferred is None:
+        return _fill(frame, free, part, slots) if int(slots.sum()) >= part.count else None
+    for scope in _scopes(frame, free, [part], required=part.required, preferred=part.preferred):
+        within = slots if scope is None else np.where(scope, slots, 0)
+        if int(within.sum()) >= part.count:
+            return _fill(frame, free, part, within)
+    return None
+
+
+def _fill(frame: Frame, free: Matrix, part: Part, slots: Matrix) -> Spread:
+    """Fullest nodes first; among them those with least of what the pods do not ask for, then by order."""
+    usable = np.flatnonzero(slots)
+    if part.count == 1 and len(usable) == 1:
+        return {int(usable[0]): 1}
+    asked = np.zeros(len(frame.resources), dtype=bool)
+    asked[part.need.columns] = True
+    rows = free[usable]
+    foreign = (rows[:, ~asked] > 0).sum(axis=1)
+    empty = (rows[:, asked] / np.maximum(frame.alloc[usable][:, asked], 1)).sum(axis=1)
+    left = part.count
+    spread: Spread = {}
+    for at in np.lexsort((usable, empty, foreign)):
+        node = int(usable[at])
+        take_here = min(left, int(slots[node]))
+        spread[node] = take_here
+        left -= take_here
+        if not left:
+            break
+    return spread
+
+
+def take(free: Matrix, row: Matrix, spread: Spread, *, times: int = 1) -> None:
+    """Take `spread` pods of `row` (R) off `free`; `times=-1` gives them back."""
+    for node, count in spread.items():
+        free[node] -= row * (count * times)
+
+
+def _search(
+    frame: Frame, free: Matrix, parts: Sequence[Part], inside: Mask | None, limits: Limits
+) -> dict[str, Spread] | None:
+    """Exhaustive: node by node, every maximal mix of pods, with the slots of the nodes to come as a bound."""
+    alone = []
+    for part in parts:
+        open_ = part.open if inside is None else part.open & inside
+        alone.append(np.where(open_, part.need.slots(free), 0))
+    room = np.stack(alone, axis=1)
+    nodes = [int(n) for n in np.flatnonzero(room.any(axis=1))]
+    ahead = np.zeros((len(nodes) + 1, len(parts)), dtype=np.int64)
+    for at in range(len(nodes) - 1, -1, -1):
+        ahead[at] = ahead[at + 1] + room[nodes[at]]
+    dead: set[tuple[int, tuple[int, ...]]] = set()
+    steps = limits.steps
+    chosen: list[tuple[int, ...]] = []
+
+    def descend(at: int, left: tuple[int, ...]) -> bool:
+        nonlocal steps
+        if not any(left):
+            return True
+        if at == len(nodes) or any(n > m for n, m in zip(left, ahead[at], strict=True)) or (at, left) in dead:
+            return False
+        steps -= 1
+        if steps < 0:
+            limits.exact = False
+            return False
+        caps = [min(n, int(m)) for n, m in zip(left, room[nodes[at]], strict=True)]
+        for mix in _mixes(free[nodes[at]], parts, caps):
+            chosen.append(mix)
+            if descend(at + 1, tuple(n - m for n, m in zip(left, mix, strict=True))):
+                return True
+            chosen.pop()
+        dead.add((at, left))
+        return False
+
+    if not descend(0, tuple(p.count for p in parts)):
+        return None
+    found: dict[str, Spread] = {p.name: {} for p in parts}
+    for node, mix in zip(nodes, chosen, strict=False):
+        for part, count in zip(parts, mix, strict=True):
+            if count:
+                found[part.name][node] = count
+    return found
+
+
+def _mixes(free: Matrix, parts: Sequence[Part], caps: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Every mix of pods that fits one node and to which no pod can be added within `caps`."""
+    last = len(parts) - 1
+
+    def extend(at: int, left: Matrix, mix: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        part = parts[at]
+        columns = part.need.columns
+        most = (
+            caps[at] if not len(columns) else min(caps[at], int((left[columns] // part.need.amounts).min()))
+        )
+        if at == last:
+            yield (*mix, most)
+            return
+        for count in range(most, -1, -1):
+            yield from extend(at + 1, left - part.row * count, (*mix, count))
+
+    yield from extend(0, free, ())

@@ -1,0 +1,241 @@
+"""One primary reason for every gang that waits, with numbers, and the others that hold (DESIGN 4).
+
+Sentences name the queue and the amounts, or the best domain and what it lacks. Amounts are Kubernetes
+quantities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from queuer.domain.quantity import format_quantity, format_resources
+from queuer.domain.queue import ROOT
+from queuer.domain.quota import Charge, Shortfall
+from queuer.domain.reasons import Explanation, Reason, Token
+from queuer.domain.workload import Workload
+from queuer.solver.board import Board
+from queuer.solver.capacity import Part, parts_of, place
+from queuer.solver.contested import Variant
+from queuer.solver.greedy import Block, Refusal
+from queuer.solver.order import Gang
+
+
+class Explainer:
+    """Words for the refusals of one cycle; what depends on the shape alone is worked out once."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._never: dict[int, Reason | None] = {}
+        self._lacks: dict[tuple[int, int], Reason] = {}
+
+    def refused(self, gang: Gang, refusal: Refusal) -> Explanation:
+        """Why a gang that had its turn waits."""
+        never = self.never(gang)
+        if never is not None:
+            return Explanation(primary=never)
+        reasons = self._reasons(gang, refusal)
+        return Explanation(primary=reasons[0], others=tuple(reasons[1:]))
+
+    def _reasons(self, gang: Gang, refusal: Refusal) -> list[Reason]:
+        workload = gang.pending.workload
+        match refusal.block:
+            case Block.QUOTA if refusal.shortfall is not None:
+                return [self._quota(gang, refusal.shortfall)]
+            case Block.ENTITLEMENT if refusal.variant is not None:
+                return [self._entitlement(gang, refusal.variant)]
+            case Block.RESERVED if refusal.owner is not None:
+                return [behind(refusal.owner, "holds a reservation that this job would break")]
+            case Block.DEFERRED:
+                text = "The solver ran out of time before it could place this job or prove that there is no place."
+                return [Reason(token=Token.SOLVER_DEFERRED, text=text), self._place(gang, refusal)]
+            case Block.FLAVOR:
+                return [_no_flavor(workload)]
+        return [self._place(gang, refusal)]
+
+    # Never
+
+    def never(self, gang: Gang) -> Reason | None:
+        """The reason why this gang could not start on an idle cluster; None = it could."""
+        number = gang.shape.number
+        if number not in self._never:
+            self._never[number] = self._find_never(gang)
+        return self._never[number]
+
+    def _find_never(self, gang: Gang) -> Reason | None:
+        workload, frame = gang.pending.workload, self._board.frame
+        reason: Reason | None = _no_flavor(workload)
+        for variant in gang.shape.variants:
+            least = Variant(flavors=variant.flavors, counts=gang.shape.least)
+            charge = self._board.charge(workload, least.flavors, least.counts)
+            over = self._over(gang, charge)
+            if over is None and place(frame, frame.alloc, workload, least) is not None:
+                return None
+            if over is not None:
+                reason = over
+            elif all(bool(p.open.any()) for p in parts_of(frame, workload, least, None)):
+                reason = self._too_large(gang, least)
+        return reason
+
+    def _over(self, gang: Gang, charge: Charge) -> Reason | None:
+        """Larger than a limit on its path by itself."""
+        book = self._board.book
+        for account, asks in charge.items():
+            for queue in book.lineage(gang.queue):
+                limit = book.limit(queue, account, live=False)
+                if limit is not None and asks > limit:
+                    params = _amounts(queue, account, asks=asks, limit=limit)
+                    text = f"Asks {params['asks']} {_name(account)}; {queue} may never use more than {params['limit']}."
+                    return Reason(token=Token.EXCEEDS_MAX_QUOTA, text=text, params=params)
+        return None
+
+    def _too_large(self, gang: Gang, variant: Variant) -> Reason:
+        """Larger than any domain could ever hold, or than all nodes together."""
+        lack = self._best_domain(gang, variant, idle=True)
+        text = f"{lack.text} This holds even with every node idle."
+        return Reason(token=Token.EXCEEDS_MAX_QUOTA, text=text, params={**lack.params, "idle": True})
+
+    # Quota
+
+    def _quota(self, gang: Gang, short: Shortfall) -> Reason:
+        book, account = self._board.book, short.account
+        guaranteed = book.guaranteed(short.queue, account) if short.queue != ROOT else 0
+        params = _amounts(short.queue, account, asks=short.asks, limit=short.limit, used=short.used)
+        params["guaranteed"] = format_quantity(guaranteed, resource=account[1])
+        if short.held > short.used:
+            params["kept"] = format_quantity(short.held - short.used, resource=account[1])
+        limit = "the live capacity" if short.live else "the limit"
+        text = f"{short.queue} uses {params['used']} of {params['limit']} {_name(account)} ({limit})"
+        if "kept" in params:
+            text += f", {params['kept']} are kept for queues that do not lend them"
+        text += f"; this job asks {params['asks']}."
+        entitled = any(
+            self._board.now.usage.entitled(gang.queue, charge, at=queue)
+            for charge in gang.shape.charges
+            for queue in book.lineage(gang.queue)
+        )
+        borrows = not entitled and short.queue != ROOT
+        return Reason(
+            token=Token.BORROWING_LIMIT_REACHED if borrows and guaranteed else Token.WAITING_FOR_QUOTA,
+            text=text,
+            params=params,
+        )
+
+    def _entitlement(self, gang: Gang, variant: Variant) -> Reason:
+        board, queue = self._board, gang.queue
+        charge = board.charge(gang.pending.workload, variant.flavors, gang.shape.least)
+        claims = [a for a in charge if a in board.book.claims(queue)]
+        if not claims:
+            text = f"Work that is not preemptible starts only inside a guarantee; {queue} has none for what it asks."
+            return Reason(token=Token.EXCEEDS_MAX_QUOTA, text=text, params={"queue": queue})
+        used = board.now.usage.used[queue]
+        worst = max(claims, key=lambda a: used.get(a, 0) + charge[a] - board.book.guaranteed(queue, a))
+        guaranteed = board.book.guaranteed(queue, worst)
+        params = _amounts(queue, worst, asks=charge[worst], used=used.get(worst, 0), guaranteed=guaranteed)
+        text = (
+            f"Work that is not preemptible does not borrow: {queue} uses {params['used']} of its guaranteed "
+            f"{params['guaranteed']} {_name(worst)}; this job asks {params['asks']}."
+        )
+        never = charge[worst] > guaranteed
+        return Reason(
+            token=Token.EXCEEDS_MAX_QUOTA if never else Token.WAITING_FOR_QUOTA, text=text, params=params
+        )
+
+    # Place
+
+    def _place(self, gang: Gang, refusal: Refusal) -> Reason:
+        if refusal.variant is None:
+            return _no_flavor(gang.pending.workload)
+        key = (gang.shape.number, hash(gang.pending.avoid))
+        if key not in self._lacks:
+            least = Variant(flavors=refusal.variant.flavors, counts=gang.shape.least)
+            self._lacks[key] = self._best_domain(gang, least, idle=False)
+        return self._lacks[key]
+
+    def _best_domain(self, gang: Gang, variant: Variant, *, idle: bool) -> Reason:
+        """The pod set that is shortest of room, in the domain that comes closest."""
+        board, workload = self._board, gang.pending.workload
+        frame = board.frame
+        free = frame.alloc if idle else board.free_now(workload, rank=(True, 2**31))
+        parts = parts_of(frame, workload, variant, None if idle else board.closed(gang.pending.avoid))
+        level = frame.snapshot.topology.find(workload.required) if workload.required else None
+        best: tuple[float, int, Part, int] | None = None
+        for part in parts:
+            at = part.required if part.required is not None else level
+            slots = np.where(part.open, part.need.slots(free), 0)
+            domain, most = _largest(frame.domains[at], slots) if at is not None else (-1, int(slots.sum()))
+            if best is None or most / part.count < best[0]:
+                best = (most / part.count, domain, part, most)
+        if best is None:
+            return _no_flavor(workload)
+        _, domain, part, most = best
+        at = part.required if part.required is not None else level
+        return _lack(board, gang, part, at=at, domain=domain, most=most)
+
+
+def _largest(numbers: np.ndarray[Any, Any], slots: np.ndarray[Any, Any]) -> tuple[int, int]:
+    """The domain with most slots, and how many."""
+    known = numbers >= 0
+    if not known.any():
+        return -1, 0
+    total = np.bincount(numbers[known], weights=slots[known])
+    best = int(total.argmax())
+    return best, int(total[best])
+
+
+def _lack(board: Board, gang: Gang, part: Part, *, at: int | None, domain: int, most: int) -> Reason:
+    pod_set = next(p for p in gang.pending.workload.pod_sets if p.name == part.name)
+    per = {r: n for r, n in pod_set.requests.items() if r != "pods" and n}
+    each = ", ".join(f"{amount} {resource}" for resource, amount in format_resources(per).items()) or "1 pod"
+    params: dict[str, Any] = {
+        "podSet": part.name,
+        "count": part.count,
+        "per": format_resources(per),
+        "fits": most,
+        "missing": max(0, part.count - most),
+    }
+    where = "on all nodes together"
+    if at is not None:
+        params["level"] = board.frame.snapshot.topology.levels[at]
+        if domain >= 0:
+            params["domain"] = "/".join(board.frame.domain_names[at][domain])
+            where = f"in the best {params['level']}, {board.frame.domain_names[at][domain][-1]}"
+        else:
+            where = f"as no usable node carries the label of level {params['level']}"
+    text = f"{part.name} needs room for {part.count} pods of {each}"
+    text += f" in one {params['level']}" if at is not None else ""
+    text += (
+        f"; {most} fit {where}."
+        if most < part.count
+        else "; each pod set alone has room, all together have not."
+    )
+    return Reason(token=Token.TOPOLOGY_PLACEMENT_FAILED, text=text, params=params)
+
+
+def _no_flavor(workload: Workload) -> Reason:
+    text = (
+        f"No flavor that {workload.queue} allows has a node that accepts the pods' selectors and tolerations."
+    )
+    return Reason(token=Token.NO_MATCHING_FLAVOR, text=text, params={"queue": workload.queue})
+
+
+def behind(uid: str, why: str) -> Reason:
+    """Another gang goes first."""
+    return Reason(token=Token.BEHIND_IN_QUEUE, text=f"Workload {uid} {why}.", params={"owner": uid})
+
+
+def simple(token: Token, text: str, params: Mapping[str, Any] | None = None) -> Explanation:
+    """An explanation that is its primary reason alone."""
+    return Explanation(primary=Reason(token=token, text=text, params=params or {}))
+
+
+def _name(account: tuple[str | None, str]) -> str:
+    return account[1] if account[0] is None else f"{account[1]} on {account[0]}"
+
+
+def _amounts(queue: str, account: tuple[str | None, str], **amounts: int) -> dict[str, Any]:
+    flavor = {} if account[0] is None else {"flavor": account[0]}
+    shown = {name: format_quantity(amount, resource=account[1]) for name, amount in amounts.items()}
+    return {"queue": queue, "resource": account[1], **flavor, **shown}

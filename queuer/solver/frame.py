@@ -1,0 +1,160 @@
+"""The nodes of a snapshot as arrays: what is free where, which nodes a pod set may use, and the domains they
+form.
+
+Shapes: N nodes (in snapshot order), R resources. Amounts are int64 base units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from queuer.domain.nodes import DEFAULT_FLAVOR, Flavor, SchedulingTerms, flavor_of
+from queuer.domain.quantity import Resources
+from queuer.domain.workload import PodSet
+from queuer.solver.problem import Admitted, Snapshot
+
+Matrix = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Need:
+    """Requests of one pod as columns and amounts above 0; `exclusive`: at most one such pod a node."""
+
+    columns: NDArray[np.intp]
+    amounts: Matrix
+    exclusive: bool
+
+    def slots(self, free: Matrix) -> Matrix:
+        """How many such pods fit on each node (N)."""
+        if not len(self.columns):
+            return np.full(len(free), 2**31, dtype=np.int64)
+        fit: Matrix = (np.maximum(free[:, self.columns], 0) // self.amounts).min(axis=1)
+        return np.minimum(fit, 1) if self.exclusive else fit
+
+
+class Frame:
+    """Static arrays of one snapshot. `alloc`, `bound_free`: N x R; `domains[level]`: domain number by node,
+    -1 = none.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.names = [s.node.name for s in snapshot.nodes]
+        self.index = {name: i for i, name in enumerate(self.names)}
+        self.resources = sorted(_resources(snapshot))
+        self.column = {name: i for i, name in enumerate(self.resources)}
+        self.alloc = self._matrix(s.node.allocatable for s in snapshot.nodes)
+        self.bound_free: Matrix = self.alloc - self._matrix(s.used for s in snapshot.nodes)
+        self.domains, self.domain_names = _domains(snapshot)
+        self.flavors: dict[str, Flavor] = {f.name: f for f in snapshot.flavors} or {
+            DEFAULT_FLAVOR: Flavor(name=DEFAULT_FLAVOR)
+        }
+        of = [flavor_of(s.node, snapshot.flavors) for s in snapshot.nodes]
+        self.in_flavor: dict[str, Mask] = {
+            f: np.array([x == f for x in of], dtype=bool) for f in self.flavors
+        }
+        self._masks: dict[object, Mask] = {}
+        self._needs: dict[object, Need] = {}
+
+    def _matrix(self, rows: Iterable[Resources]) -> Matrix:
+        found = np.zeros((len(self.names), len(self.resources)), dtype=np.int64)
+        for i, amounts in enumerate(rows):
+            for name, amount in amounts.items():
+                if name in self.column:
+                    found[i, self.column[name]] = amount
+        return found
+
+    def capacity(self) -> dict[str, dict[str, int]]:
+        """Allocatable amounts by flavor."""
+        totals = {f: self.alloc[mask].sum(axis=0).tolist() for f, mask in self.in_flavor.items()}
+        return {f: dict(zip(self.resources, row, strict=True)) for f, row in totals.items()}
+
+    def row(self, amounts: Resources) -> Matrix:
+        """An amount by resource as a vector (R)."""
+        found = np.zeros(len(self.resources), dtype=np.int64)
+        for name, amount in amounts.items():
+            found[self.column[name]] = amount
+        return found
+
+    def need(self, pod_set: PodSet) -> Need:
+        """The requests of one pod of the set."""
+        key = (tuple(sorted(pod_set.requests.items())), pod_set.exclusive_host)
+        if key not in self._needs:
+            asked = [(self.column[r], n) for r, n in key[0] if n]
+            self._needs[key] = Need(
+                np.array([c for c, _ in asked], dtype=np.intp),
+                np.array([n for _, n in asked], dtype=np.int64),
+                pod_set.exclusive_host,
+            )
+        return self._needs[key]
+
+    def open_to(self, pod_set: PodSet, flavor: str) -> Mask:
+        """Nodes of the flavor that accept the set's pods, the flavor's tolerations added (N)."""
+        terms = pod_set.terms
+        key = (flavor, tuple(sorted(terms.node_selector.items())), terms.tolerations, terms.affinity)
+        if key not in self._masks:
+            wanted: SchedulingTerms = replace(
+                terms, tolerations=(*terms.tolerations, *self.flavors[flavor].tolerations)
+            )
+            accepts = [
+                bool(inside) and state.node.accepts(wanted)
+                for inside, state in zip(self.in_flavor[flavor], self.snapshot.nodes, strict=True)
+            ]
+            self._masks[key] = np.array(accepts, dtype=bool)
+        return self._masks[key]
+
+    def held_by(self, admitted: Admitted, free: Matrix) -> dict[int, Matrix]:
+        """What an admitted gang holds on each node: its bound pods, and its unbound ones by the worst choice
+        within their pins, as far as they fit into `free`. By node number; vectors (R)."""
+        held: dict[int, Matrix] = {}
+        for name, amounts in admitted.bound.items():
+            if name in self.index:
+                held[self.index[name]] = self.row(amounts)
+        sets = {p.name: p for p in admitted.workload.pod_sets}
+        for group in admitted.unbound:
+            need = self.need(sets[group.pod_set])
+            per_pod = self.row(sets[group.pod_set].requests)
+            hosts = [self.index[h] for h in group.hosts if h in self.index]
+            room = need.slots(free[hosts]) if hosts else ()
+            for host, slots in zip(hosts, room, strict=True):
+                worst = per_pod * min(group.count, int(slots))
+                held[host] = held[host] + worst if host in held else worst
+        return held
+
+    def unbound_part(self, admitted: Admitted, held: Mapping[int, Matrix]) -> dict[int, Matrix]:
+        """`held` without the bound pods, which `bound_free` has already taken off."""
+        bound = {self.index[n]: self.row(a) for n, a in admitted.bound.items() if n in self.index}
+        return (
+            {i: row - bound[i] if i in bound else row for i, row in held.items()} if admitted.unbound else {}
+        )
+
+
+def _resources(snapshot: Snapshot) -> set[str]:
+    found: set[str] = set()
+    for state in snapshot.nodes:
+        found.update(state.node.allocatable)
+    workloads = [p.workload for p in snapshot.pending] + [a.workload for a in snapshot.admitted]
+    for workload in workloads:
+        for pod_set in workload.pod_sets:
+            found.update(pod_set.requests)
+    for admitted in snapshot.admitted:
+        for amounts in admitted.bound.values():
+            found.update(amounts)
+    return found
+
+
+def _domains(snapshot: Snapshot) -> tuple[list[NDArray[np.intp]], list[list[tuple[str, ...]]]]:
+    numbers: list[NDArray[np.intp]] = []
+    names: list[list[tuple[str, ...]]] = []
+    for level in range(len(snapshot.topology.keys)):
+        paths = [snapshot.topology.domain(s.node, level) for s in snapshot.nodes]
+        known = sorted({p for p in paths if p is not None})
+        order = {path: i for i, path in enumerate(known)}
+        numbers.append(np.array([-1 if p is None else order[p] for p in paths], dtype=np.intp))
+        names.append(known)
+    return numbers, names

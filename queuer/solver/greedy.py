@@ -1,0 +1,392 @@
+"""Settling gangs one turn at a time: flavor, size and place without eviction, then another arrangement of
+what this cycle has started, then victims.
+
+The answer of a turn is a `Chosen` or a `Refusal`; a refusal keeps what the explanation needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+import numpy as np
+
+from queuer.domain.quota import Charge, Shortfall
+from queuer.domain.workload import Workload
+from queuer.solver import victims
+from queuer.solver.board import Board, Sheet
+from queuer.solver.capacity import Limits, Spread, parts_of, place, take
+from queuer.solver.contested import Variant
+from queuer.solver.frame import Matrix
+from queuer.solver.order import Gang
+from queuer.solver.problem import Assignment, Eviction
+
+REARRANGE = 4_000
+"""How many placements all rearrangements of one cycle may try together."""
+
+
+class Block(StrEnum):
+    """What kept a gang from starting."""
+
+    FLAVOR = "flavor"
+    QUOTA = "quota"
+    ENTITLEMENT = "entitlement"
+    PLACE = "place"
+    RESERVED = "reserved"
+    DEFERRED = "deferred"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why a gang did not start at its turn. `variant`: the choice that came farthest; `owner`: whose
+    reservation.
+    """
+
+    block: Block
+    variant: Variant | None = None
+    shortfall: Shortfall | None = None
+    owner: str | None = None
+    proven: bool = True
+    evictable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Chosen:
+    """A settled gang: it starts now, or it is bound (`bound`) until its victims have gone."""
+
+    gang: Gang
+    variant: Variant
+    charge: Charge
+    spreads: Mapping[str, Spread]
+    evictions: tuple[Eviction, ...] = ()
+    bound: bool = False
+
+
+@dataclass(slots=True)
+class Counts:
+    """What happened, for the record."""
+
+    contested: int = 0
+    rearranged: int = 0
+    proved: int = 0
+    deferred: int = 0
+    tried: int = field(default=0)
+
+
+class Greedy:
+    """Settles gangs on a board in the order in which it is asked."""
+
+    def __init__(self, board: Board) -> None:
+        self.board = board
+        self.chosen: dict[str, Chosen] = {}
+        self.counts = Counts()
+        self._refused: dict[object, tuple[int, Refusal]] = {}
+
+    def turn(self, gang: Gang) -> Chosen | Refusal:
+        """Settle one gang, or say what blocks it. Nothing on the board changes when it is refused."""
+        key = self._likeness(gang)
+        known = self._refused.get(key)
+        if known is not None and known[0] == self.board.epoch:
+            return known[1]
+        answer = self._start(gang)
+        if isinstance(answer, Refusal) and answer.block is Block.PLACE:
+            answer = self._rearrange(gang) or answer
+        if isinstance(answer, Refusal) and answer.block is not Block.FLAVOR:
+            answer = self._evict(gang, answer)
+        if isinstance(answer, Refusal):
+            self._refused[key] = (self.board.epoch, answer)
+        return answer
+
+    @staticmethod
+    def _likeness(gang: Gang) -> object:
+        workload, pending = gang.pending.workload, gang.pending
+        lasts = (workload.estimate, workload.max_runtime)
+        return (
+            gang.shape.number,
+            workload.priority,
+            workload.preemptible,
+            lasts,
+            pending.avoid,
+            pending.displaced_by,
+        )
+
+    def rank(self, gang: Gang, charge: Charge) -> tuple[bool, int]:
+        """What displaces a reservation: entitled somewhere on the path, then priority."""
+        workload = gang.pending.workload
+        usage = self.board.now.usage
+        if not self.board.horizons:
+            return (False, workload.priority)
+        path = self.board.book.lineage(workload.queue)
+        return (any(usage.entitled(workload.queue, charge, at=a) for a in path), workload.priority)
+
+    # Without eviction
+
+    def _start(self, gang: Gang) -> Chosen | Refusal:
+        best = Refusal(block=Block.FLAVOR)
+        for variant, charge in zip(gang.shape.variants, gang.shape.charges, strict=True):
+            answer = self._sized(gang, variant, charge, self._try_now)
+            if isinstance(answer, Chosen):
+                self.take(answer)
+                return answer
+            if _depth(answer) > _depth(best):
+                best = answer
+        return best
+
+    def _sized(
+        self,
+        gang: Gang,
+        variant: Variant,
+        charge: Charge,
+        attempt: Callable[[Gang, Variant, Charge], Chosen | Refusal],
+    ) -> Chosen | Refusal:
+        """The largest size that fits: full, else the smallest with each pod set in turn grown as far as it
+        goes.
+        """
+        answer = attempt(gang, variant, charge)
+        least = gang.shape.least
+        if isinstance(answer, Chosen) or all(least[name] == n for name, n in variant.counts.items()):
+            return answer
+        counts = dict(least)
+        best = attempt(gang, *self.resized(gang, variant, counts))
+        if isinstance(best, Refusal):
+            return best
+        for name, most in variant.counts.items():
+            low, high = counts[name], most
+            while low < high:
+                middle = (low + high + 1) // 2
+                got = attempt(gang, *self.resized(gang, variant, {**counts, name: middle}))
+                if isinstance(got, Chosen):
+                    low, best = middle, got
+                else:
+                    high = middle - 1
+            counts[name] = low
+        return best
+
+    def resized(self, gang: Gang, variant: Variant, counts: Mapping[str, int]) -> tuple[Variant, Charge]:
+        """The variant at other sizes, with its charge."""
+        sized = replace(variant, counts=dict(counts))
+        return sized, self.board.charge(gang.pending.workload, sized.flavors, sized.counts)
+
+    def _try_now(self, gang: Gang, variant: Variant, charge: Charge) -> Chosen | Refusal:
+        workload = gang.pending.workload
+        blocked = self.quota_block(workload, variant, charge, self.board.sheets())
+        if blocked is not None:
+            return blocked
+        board = self.board
+        closed = board.closed(gang.pending.avoid)
+        rank = self.rank(gang, charge)
+        limits = Limits()
+        spreads = place(
+            board.frame, board.free_now(workload, rank=rank), workload, variant, closed=closed, limits=limits
+        )
+        if spreads is not None:
+            return Chosen(gang=gang, variant=variant, charge=charge, spreads=spreads)
+        owner = self._reserver(gang, variant, rank)
+        block = Block.PLACE if owner is None else Block.RESERVED
+        return Refusal(block=block, variant=variant, owner=owner, proven=limits.exact)
+
+    def quota_block(
+        self, workload: Workload, variant: Variant, charge: Charge, sheets: Sequence[Sheet]
+    ) -> Refusal | None:
+        """What quota says against it: a row of these sheets, or that it may not borrow."""
+        for sheet in sheets:
+            shortfall = sheet.usage.shortfall(workload.queue, charge)
+            if shortfall is not None:
+                return Refusal(block=Block.QUOTA, variant=variant, shortfall=shortfall)
+        if not workload.preemptible and not self.board.now.usage.entitled(
+            workload.queue, charge, at=workload.queue
+        ):
+            return Refusal(block=Block.ENTITLEMENT, variant=variant)
+        return None
+
+    def _reserver(self, gang: Gang, variant: Variant, rank: tuple[bool, int]) -> str | None:
+        """The owner of the first reservation without which the gang would fit."""
+        board, workload = self.board, gang.pending.workload
+        if not board.horizons:
+            return None
+        closed = board.closed(gang.pending.avoid)
+        free = board.now.free if board.later is board.now else np.minimum(board.now.free, board.later.free)
+        if place(board.frame, free, workload, variant, closed=closed) is None:
+            return None
+        return next(uid for uid, h in board.horizons.items() if uid != gang.uid and rank <= h.rank)
+
+    def take(self, chosen: Chosen) -> None:
+        """Put a settled gang on the board."""
+        workload = chosen.gang.pending.workload
+        self.chosen[chosen.gang.uid] = chosen
+        if chosen.bound:
+            uids = [e.uid for e in chosen.evictions]
+            self.board.bind(workload, chosen.charge, chosen.spreads, victims=uids)
+        else:
+            self.board.start(workload, chosen.charge, chosen.spreads)
+
+    # Another arrangement of what this cycle has started
+
+    def _rearrange(self, gang: Gang) -> Chosen | None:
+        """The same gangs at the same sizes in other places, so that this one fits too; None = none was found."""
+        started = [c for c in self.chosen.values() if not c.bound]
+        if not started or self.counts.tried > REARRANGE or self.board.horizons:
+            return None
+        base = self._without(started)
+        for variant, charge in zip(gang.shape.variants, gang.shape.charges, strict=True):
+            if self.quota_block(gang.pending.workload, variant, charge, self.board.sheets()) is not None:
+                continue
+            new = Chosen(gang=gang, variant=variant, charge=charge, spreads={})
+            if self._pooled_out(base, [*started, new]):
+                continue
+            for order in _arrangements(started, new):
+                placed = self._lay_out(base, order)
+                if placed is not None:
+                    return self._adopt(started, placed, gang.uid)
+        return None
+
+    def _without(self, started: Sequence[Chosen]) -> Matrix:
+        free = (
+            self.board.now.free
+            if self.board.later is self.board.now
+            else np.minimum(self.board.now.free, self.board.later.free)
+        )
+        free = free.copy()
+        for chosen in started:
+            self._spend(free, chosen, times=-1)
+        return free
+
+    def _spend(self, free: Matrix, chosen: Chosen, *, times: int = 1) -> None:
+        for pod_set in chosen.gang.pending.workload.pod_sets:
+            if pod_set.name in chosen.spreads:
+                take(free, self.board.frame.row(pod_set.requests), chosen.spreads[pod_set.name], times=times)
+
+    def _pooled_out(self, free: Matrix, chosen: Sequence[Chosen]) -> bool:
+        """Whether the sums over all nodes of a flavor already exclude it."""
+        frame = self.board.frame
+        asked: dict[str, Matrix] = {}
+        for one in chosen:
+            for pod_set in one.gang.pending.workload.pod_sets:
+                flavor = one.variant.flavors[pod_set.name]
+                row = frame.row(pod_set.requests) * one.variant.counts[pod_set.name]
+                asked[flavor] = asked[flavor] + row if flavor in asked else row
+        return any(
+            bool((np.maximum(free[frame.in_flavor[flavor]], 0).sum(axis=0) < row).any())
+            for flavor, row in asked.items()
+        )
+
+    def _lay_out(self, base: Matrix, order: Sequence[Chosen]) -> list[Chosen] | None:
+        free = base.copy()
+        placed = []
+        for chosen in order:
+            self.counts.tried += 1
+            workload = chosen.gang.pending.workload
+            closed = self.board.closed(chosen.gang.pending.avoid)
+            spreads = place(self.board.frame, free, workload, chosen.variant, closed=closed)
+            if spreads is None:
+                return None
+            placed.append(replace(chosen, spreads=spreads))
+            self._spend(free, placed[-1])
+        return placed
+
+    def _adopt(self, started: Sequence[Chosen], placed: Sequence[Chosen], uid: str) -> Chosen:
+        for chosen in started:
+            self.board.start(chosen.gang.pending.workload, chosen.charge, chosen.spreads, times=-1)
+        self.board.epoch += 1
+        moved = {c.gang.uid: c for c in placed}
+        for chosen in started:
+            self.take(moved[chosen.gang.uid])
+        self.take(moved[uid])
+        self.counts.rearranged += 1
+        return moved[uid]
+
+    # With eviction
+
+    def _evict(self, gang: Gang, refusal: Refusal) -> Chosen | Refusal:
+        """Bind the gang to a place that its victims leave, at its smallest size; else the refusal."""
+        proven = refusal.proven
+        for full in gang.shape.variants:
+            variant, charge = self.resized(gang, full, gang.shape.least)
+            found = victims.candidates(self.board, gang.pending, charge)
+            answer, sure = self._with_victims(gang, variant, charge, found)
+            if answer is not None:
+                self.take(answer)
+                return answer
+            proven = proven and sure
+        if proven is refusal.proven:
+            return refusal
+        return replace(refusal, proven=proven, evictable=True)
+
+    def _with_victims(
+        self, gang: Gang, variant: Variant, charge: Charge, found: Sequence[victims.Candidate]
+    ) -> tuple[Chosen | None, bool]:
+        board, workload = self.board, gang.pending.workload
+        if not found and board.later is board.now:
+            return None, True
+        if not workload.preemptible and not board.now.usage.entitled(
+            workload.queue, charge, at=workload.queue
+        ):
+            return None, True
+        closed = board.closed(gang.pending.avoid)
+        rank = self.rank(gang, charge)
+
+        def spreads_in(sheet: Sheet) -> dict[str, Spread] | None:
+            if sheet.usage.shortfall(workload.queue, charge) is not None:
+                return None
+            free = board.behind_horizons(sheet.free, workload, rank=rank)
+            return place(board.frame, free, workload, variant, closed=closed)
+
+        alone = spreads_in(board.later) if board.later is not board.now else None
+        if alone is not None:
+            return Chosen(gang=gang, variant=variant, charge=charge, spreads=alone, bound=True), True
+        if not found:
+            return None, True
+        chosen, sure = victims.cheapest(board, found, lambda trial: spreads_in(trial.sheet) is not None)
+        if chosen is None:
+            return None, sure and not any(not c.bound for c in self.chosen.values())
+        sheet = board.later.copy()
+        for candidate in chosen:
+            sheet.release(candidate.hold)
+        spreads = spreads_in(sheet)
+        assert spreads is not None
+        gone = victims.evictions(chosen, beneficiary=gang.uid)
+        return Chosen(
+            gang=gang, variant=variant, charge=charge, spreads=spreads, evictions=gone, bound=True
+        ), True
+
+
+def _depth(refusal: Refusal) -> int:
+    """How far a variant came: the most telling refusal is explained."""
+    return (Block.FLAVOR, Block.ENTITLEMENT, Block.QUOTA, Block.RESERVED, Block.PLACE, Block.DEFERRED).index(
+        refusal.block
+    )
+
+
+def _arrangements(started: Sequence[Chosen], new: Chosen) -> list[list[Chosen]]:
+    """Sequences of placement: the new one first, the large first, those asking for the narrowest level first."""
+    everyone = [*started, new]
+
+    def size(chosen: Chosen) -> int:
+        return sum(chosen.variant.counts.values())
+
+    return [
+        [new, *started],
+        sorted(everyone, key=lambda c: (-size(c), c.gang.uid)),
+        [new, *sorted(started, key=lambda c: (-size(c), c.gang.uid))],
+        sorted(everyone, key=lambda c: (c.gang.pending.workload.required is None, -size(c), c.gang.uid)),
+    ]
+
+
+def assignments(board: Board, chosen: Chosen) -> tuple[Assignment, ...]:
+    """The place of a settled gang by node name, pins still open."""
+    names = board.frame.names
+    return tuple(
+        Assignment(
+            pod_set=name,
+            flavor=chosen.variant.flavors[name],
+            nodes={names[n]: count for n, count in sorted(spread.items())},
+        )
+        for name, spread in chosen.spreads.items()
+    )
+
+
+def placeable(board: Board, gang: Gang, variant: Variant) -> bool:
+    """Whether every pod set has at least one node that accepts its pods."""
+    parts = parts_of(board.frame, gang.pending.workload, variant, None)
+    return all(bool(part.open.any()) for part in parts)

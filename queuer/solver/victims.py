@@ -1,0 +1,266 @@
+"""Whom a waiting gang may evict, and the cheapest set that is enough (DESIGN 3.3).
+
+Feasibility grows with the set of victims, so a set is found by a prefix of an order, then thinned; several
+orders and, for few candidates, all subsets in the order of cost are tried, and the cheapest answer is taken.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from queuer.domain.queue import Preempt
+from queuer.domain.quota import Account, Charge, Usage
+from queuer.solver.board import Board, Hold
+from queuer.solver.problem import Eviction, EvictionRule, Pending
+from queuer.solver.score import lost_work
+
+SUBSETS = 600
+"""How many sets are tried in the order of cost."""
+FEW = 12
+"""Up to so many candidates all subsets are worth trying."""
+
+Line = tuple[Account, tuple[str, ...]]
+"""An account and the queues that must use more in it than they are guaranteed at the moment the victim goes.
+"""
+Cost = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """A gang that the rules permit to evict. `lines`: one must hold when it goes; None = no such condition."""
+
+    hold: Hold
+    rule: EvictionRule
+    lines: tuple[Line, ...] | None
+    cost: Cost
+
+    @property
+    def uid(self) -> str:
+        """The victim's uid."""
+        return self.hold.admitted.workload.uid
+
+
+def candidates(board: Board, pending: Pending, charge: Charge) -> list[Candidate]:
+    """Everyone whom this gang may evict, cheapest first. `charge`: what it asks for, by account."""
+    grounds = _Grounds(board, pending, charge)
+    found = []
+    for uid, hold in board.holds.items():
+        admitted = hold.admitted
+        if admitted.releasing or uid in board.leaving or uid in pending.displaced_by:
+            continue
+        victim = admitted.workload
+        policy = board.book.tree.policy(board.book.lineage(victim.queue)[0])
+        if not victim.preemptible or board.time - admitted.since < (policy.min_runtime or 0.0):
+            continue
+        ground = grounds.against(victim.queue, lower=victim.priority < pending.workload.priority)
+        if ground is None:
+            continue
+        rule, lines = ground
+        if lines is not None:
+            lines = tuple(line for line in lines if hold.charge.get(line[0]))
+            if not lines:
+                continue
+        lost = lost_work(admitted, capacity=board.capacity, now=board.time)
+        cost = (int(rule is EvictionRule.PREEMPT), lost, 1, victim.priority)
+        found.append(Candidate(hold, rule, lines, cost))
+    return sorted(found, key=lambda c: (c.cost, c.uid))
+
+
+class _Grounds:
+    """The rule by which a gang may evict from a queue, the same for all work there but for its priority."""
+
+    def __init__(self, board: Board, pending: Pending, charge: Charge) -> None:
+        self._book = board.book
+        self._usage = board.now.usage
+        self._queue = pending.workload.queue
+        self._charge = charge
+        self._claims = tuple(a for a in charge if a in self._book.claims(self._queue))
+        self._known: dict[tuple[str, bool], tuple[EvictionRule, tuple[Line, ...] | None] | None] = {}
+
+    def against(self, queue: str, *, lower: bool) -> tuple[EvictionRule, tuple[Line, ...] | None] | None:
+        """The rule and its lines; None = not permitted. `lower`: the victim's priority is lower."""
+        key = (queue, lower)
+        if key not in self._known:
+            self._known[key] = self._find(queue, lower=lower)
+        return self._known[key]
+
+    def _find(self, queue: str, *, lower: bool) -> tuple[EvictionRule, tuple[Line, ...] | None] | None:
+        tree = self._book.tree
+        if queue == self._queue:
+            allowed = lower and tree.policy(queue).preempt is not Preempt.NEVER
+            return (EvictionRule.PREEMPT, None) if allowed else None
+        mine, theirs = self._book.lineage(self._queue), self._book.lineage(queue)
+        common = next(p for p in mine if p in theirs)
+        below_mine, below_theirs = mine[: mine.index(common)], theirs[: theirs.index(common)]
+        if not below_mine or not below_theirs:
+            return None
+        entitled = self._usage.entitled(self._queue, self._charge, at=below_mine[-1])
+        if entitled and tree.policy(self._queue).reclaim:
+            return EvictionRule.RECLAIM, tuple((account, below_theirs) for account in self._claims)
+        if lower and tree.policy(common).preempt is Preempt.LOWER_PRIORITY:
+            said = [a for a in self._charge if a in self._book.claims(queue)]
+            return EvictionRule.PREEMPT, tuple((a, below_theirs) for a in said) or None
+        return None
+
+
+class _Trial:
+    """A set of victims being tried: the quota and nodes without them, and the line they must not have
+    crossed.
+    """
+
+    def __init__(self, board: Board) -> None:
+        self.sheet = board.later.copy()
+        self._line: Usage = board.now.usage.copy()
+        for uid, hold in board.holds.items():
+            if hold.admitted.releasing or uid in board.leaving:
+                self._line.add(hold.admitted.workload.queue, hold.charge, times=-1)
+
+    def permitted(self, candidate: Candidate) -> bool:
+        """Whether the rule permits it now that those before it have gone."""
+        if candidate.lines is None:
+            return True
+        return any(all(self._line.above(q, account) for q in queues) for account, queues in candidate.lines)
+
+    def remove(self, candidate: Candidate) -> None:
+        """It goes."""
+        self.sheet.release(candidate.hold)
+        self._line.add(candidate.hold.admitted.workload.queue, candidate.hold.charge, times=-1)
+
+    def put_back(self, candidate: Candidate) -> None:
+        """It stays after all."""
+        self.sheet.release(candidate.hold, times=-1)
+        self._line.add(candidate.hold.admitted.workload.queue, candidate.hold.charge)
+
+
+Fits = Callable[[_Trial], bool]
+
+
+def cheapest(board: Board, found: Sequence[Candidate], fits: Fits) -> tuple[list[Candidate] | None, bool]:
+    """The cheapest sufficient set, in an order in which each is permitted, and whether a refusal is a proof.
+
+    `fits`: whether the gang has quota and place once those of a trial have gone.
+    """
+    best: list[Candidate] | None = None
+    for order in _orders(board, found):
+        got, complete = _prefix(board, order, fits)
+        if got is None:
+            return None, complete
+        if best is None or _cost(got) < _cost(best):
+            best = got
+    if best is not None and len(found) <= FEW:
+        best = _by_cost(board, found, fits, best)
+    return best, False
+
+
+def _orders(board: Board, found: Sequence[Candidate]) -> Iterable[list[Candidate]]:
+    """Cheapest first; least loss for what they free; those in the same place together."""
+    yield list(found)
+    if len(found) > 1:
+        yield sorted(found, key=lambda c: (c.cost[0], c.cost[1] / max(1, _size(board, c)), c.uid))
+        host: dict[int, int] = {}
+        for candidate in found:
+            for node in candidate.hold.rows:
+                host[node] = host.get(node, 0) + candidate.cost[1]
+        yield sorted(
+            found,
+            key=lambda c: (
+                c.cost[0],
+                min((host[n], n) for n in c.hold.rows) if c.hold.rows else (0, 0),
+                c.uid,
+            ),
+        )
+
+
+def _size(board: Board, candidate: Candidate) -> int:
+    return sum(
+        n * 10**6 // board.capacity[r]
+        for (f, r), n in candidate.hold.charge.items()
+        if f is None and board.capacity.get(r)
+    )
+
+
+def _cost(chosen: Iterable[Candidate]) -> Cost:
+    total = [0, 0, 0, 0]
+    for candidate in chosen:
+        total = [a + b for a, b in zip(total, candidate.cost, strict=True)]
+    return (total[0], total[1], total[2], total[3])
+
+
+def _prefix(board: Board, order: Sequence[Candidate], fits: Fits) -> tuple[list[Candidate] | None, bool]:
+    """The shortest prefix that is enough, thinned. Second value: all candidates could go, so a refusal is a
+    proof.
+    """
+    trial = _Trial(board)
+    gone: list[Candidate] = []
+    complete = True
+    for candidate in order:
+        if trial.permitted(candidate):
+            trial.remove(candidate)
+            gone.append(candidate)
+        else:
+            complete = False
+    if not fits(trial):
+        return None, complete
+    kept = _shorten(board, gone, fits)
+    for candidate in sorted(kept, key=lambda c: (c.cost, c.uid), reverse=True):
+        rest = [c for c in kept if c is not candidate]
+        if rest and enough(board, rest, fits):
+            kept = rest
+    return kept, complete
+
+
+def _shorten(board: Board, gone: list[Candidate], fits: Fits) -> list[Candidate]:
+    low, high = 1, len(gone)
+    trial = _Trial(board)
+    at = 0
+    while low < high:
+        middle = (low + high) // 2
+        for candidate in gone[at:middle]:
+            trial.remove(candidate)
+        for candidate in gone[middle:at]:
+            trial.put_back(candidate)
+        at = middle
+        if fits(trial):
+            high = middle
+        else:
+            low = middle + 1
+    return gone[:high]
+
+
+def enough(board: Board, chosen: Sequence[Candidate], fits: Fits) -> bool:
+    """Whether these may go in this order and the gang fits then."""
+    trial = _Trial(board)
+    for candidate in chosen:
+        if not trial.permitted(candidate):
+            return False
+        trial.remove(candidate)
+    return fits(trial)
+
+
+def _by_cost(board: Board, found: Sequence[Candidate], fits: Fits, best: list[Candidate]) -> list[Candidate]:
+    """Subsets in the order of cost until one is enough; never worse than `best`."""
+    limit = _cost(best)
+    queue: list[tuple[Cost, tuple[int, ...]]] = [(found[0].cost, (0,))]
+    for _ in range(SUBSETS):
+        if not queue:
+            break
+        cost, picks = heapq.heappop(queue)
+        if cost >= limit:
+            break
+        chosen = sorted((found[i] for i in picks), key=lambda c: (_size(board, c), c.uid))
+        if enough(board, chosen, fits):
+            return chosen
+        last = picks[-1]
+        if last + 1 < len(found):
+            following = (*picks, last + 1)
+            heapq.heappush(queue, (_cost(found[i] for i in following), following))
+            instead = (*picks[:-1], last + 1)
+            heapq.heappush(queue, (_cost(found[i] for i in instead), instead))
+    return best
+
+
+def evictions(chosen: Iterable[Candidate], *, beneficiary: str) -> tuple[Eviction, ...]:
+    """The chosen as evictions, in their order."""
+    return tuple(Eviction(uid=c.uid, beneficiary=beneficiary, rule=c.rule) for c in chosen)
