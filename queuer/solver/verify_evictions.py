@@ -155,9 +155,9 @@ def _check_borrowers(
 ) -> Iterator[Violation]:
     """Every queue that loses a workload to another is above its guarantee at that moment.
 
-    There must be an order in which the victims can go, those of the gang's own queue last of all. Who may go
-    last, with all others gone, may go last in any such order (fewer gone before the others helps them), so the
-    order is found from its end.
+    There must be an order in which the victims can go, those of the gang's own queue last of all. Who may
+    go last, with all others gone, may go last in any such order (fewer gone before the others helps them),
+    so the order is found from its end.
     """
     new = {e.uid for e in case.plan.evictions}
     uses = case.uses(without=case.leaving - new)

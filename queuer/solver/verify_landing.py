@@ -2,8 +2,8 @@
 
 A group's pods are alike, so alone they always land when the hosts have slots enough. Rivals, which may come
 first, can only take slots away; they do most harm when all of them come before the group does. So a group
-lands for certain when the slots left after the most harmful placement of its rivals are enough. The harm is counted
-exactly where that is cheap, and bounded from above elsewhere, so that an answer "lands" is always right.
+lands for certain when the slots left after the most harmful placement of its rivals are enough. The harm is
+counted exactly where that is cheap and bounded from above elsewhere: an answer "lands" is always right.
 """
 
 from __future__ import annotations

@@ -1,0 +1,302 @@
+"""The solver in a process of its own, so that a late, dead or mad one costs a cycle its refinement, no more.
+
+Parent and child exchange length-prefixed pickles over the child's stdin and stdout. The child leads its own
+session, so that an interrupt for the parent's process group does not reach it, and leaves when its stdin
+ends. The parent never imports ortools. Every plan of the child passes the verifier in the parent; in its
+place comes the greedy plan, computed in the parent by the same `decide()` with a budget of 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import io
+import itertools
+import os
+import pickle
+import queue
+import signal
+import struct
+import sys
+import threading
+from collections import Counter
+from copyreg import dispatch_table
+from dataclasses import replace
+from enum import StrEnum
+from types import MappingProxyType, TracebackType
+from typing import Any, BinaryIO, NoReturn, Protocol, Self
+
+from queuer.domain.errors import QueuerError
+from queuer.solver.problem import Budget, Plan, Snapshot, SolveStatus
+from queuer.solver.verify import Violation, verify
+
+DECIDE = "queuer.solver.decide:decide"
+START_UP = 30.0
+"""Seconds after which a child that has not said it is ready is replaced."""
+_HEADER = struct.Struct(">4sQ")
+_MAGIC = b"QUER"
+_LARGEST = 2**32
+_READY = "ready"
+
+
+class Decide(Protocol):
+    """The decision (DESIGN 4)."""
+
+    def __call__(self, snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Plan:
+        """A plan for the snapshot."""
+
+
+class Verify(Protocol):
+    """The judge of plans."""
+
+    def __call__(self, snapshot: Snapshot, plan: Plan, *, now: float) -> tuple[Violation, ...]:
+        """Broken rules."""
+
+
+class Outcome(StrEnum):
+    """How a decision came about; all but the first two are failures of the child and give the greedy plan."""
+
+    SOLVED = "solved"
+    GREEDY = "greedy"  # asked for: a budget of 0
+    NOT_READY = "not-ready"
+    LATE = "late"
+    CRASHED = "crashed"
+    GARBAGE = "garbage"
+    UNSOUND = "unsound"
+
+
+class UnsoundPlan(QueuerError):
+    """Even the greedy plan breaks a rule; nothing may be committed."""
+
+    code = "unsound_plan"
+
+
+class _Failure(Exception):
+    """The child gave no plan."""
+
+    def __init__(self, outcome: Outcome, text: str) -> None:
+        super().__init__(text)
+        self.outcome = outcome
+
+
+class SolverProcess:
+    """`decide()` in a child process: `async with SolverProcess() as solver: plan = await solver.decide(…)`.
+
+    `counts`: decisions by `Outcome`. `restarts`: children started after the first. One decision at a time;
+    more callers wait in line.
+    """
+
+    def __init__(self, *, target: str = DECIDE, greedy: Decide | None = None, judge: Verify = verify) -> None:
+        """`target`: `module:function` that the child calls. `greedy`: what the parent calls with budget 0."""
+        self.counts: Counter[Outcome] = Counter()
+        self.restarts = 0
+        self._target = target
+        self._greedy = greedy
+        self._judge = judge
+        self._child: asyncio.subprocess.Process | None = None
+        self._ready = False
+        self._since = 0.0
+        self._numbers = itertools.count(1)
+        self._turn = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        await self._start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._kill()
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the child, None when there is none."""
+        return None if self._child is None else self._child.pid
+
+    async def decide(self, snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Plan:
+        """A verified plan: the child's, or in its place the greedy one with status FAILED and the reason.
+
+        Raises UnsoundPlan where even that one breaks a rule.
+        """
+        async with self._turn:
+            if budget.deterministic <= 0 or budget.wall <= 0:
+                self.counts[Outcome.GREEDY] += 1
+                return await self._fall_back(snapshot, now=now, seed=seed, budget=budget, note="")
+            try:
+                plan = await self._ask(snapshot, now=now, seed=seed, budget=budget)
+            except _Failure as failure:
+                self.counts[failure.outcome] += 1
+                note = f"{failure.outcome}: {failure}"
+                return await self._fall_back(snapshot, now=now, seed=seed, budget=budget, note=note)
+            self.counts[Outcome.SOLVED] += 1
+            return plan
+
+    async def _fall_back(
+        self, snapshot: Snapshot, *, now: float, seed: int, budget: Budget, note: str
+    ) -> Plan:
+        greedy = self._greedy or resolve(DECIDE)
+        nothing = replace(budget, deterministic=0.0)
+        plan = await asyncio.to_thread(greedy, snapshot, now=now, seed=seed, budget=nothing)
+        broken = await asyncio.to_thread(self._judge, snapshot, plan, now=now)
+        if broken:
+            raise UnsoundPlan(f"the greedy plan breaks {len(broken)} rules, first {broken[0]}")
+        if note:
+            plan = replace(plan, stats=replace(plan.stats, status=SolveStatus.FAILED, note=note))
+        return plan
+
+    async def _ask(self, snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Plan:
+        number = next(self._numbers)
+        request = await asyncio.to_thread(_pack, (number, snapshot, now, seed, budget))
+        try:
+            async with asyncio.timeout(budget.wall):
+                plan = await self._exchange(request, number)
+        except TimeoutError:
+            await self._late(budget)
+        except _Failure as failure:
+            if failure.outcome is not Outcome.UNSOUND:
+                await self._restart()
+            raise
+        except BaseException:  # cancelled: the child still works on what nobody waits for
+            self._strike()
+            raise
+        broken = await asyncio.to_thread(self._judge, snapshot, plan, now=now)
+        if broken:
+            raise _Failure(Outcome.UNSOUND, f"{len(broken)} rules broken, first {broken[0]}")
+        return plan
+
+    async def _late(self, budget: Budget) -> NoReturn:
+        asked = self._ready
+        if asked or asyncio.get_running_loop().time() - self._since > START_UP:
+            await self._restart()
+        if asked:
+            raise _Failure(Outcome.LATE, f"no plan within {budget.wall:g} s")
+        raise _Failure(Outcome.NOT_READY, "the solver process is still starting")
+
+    async def _exchange(self, request: bytes, number: int) -> Plan:
+        if self._child is None:
+            await self._restart()
+        child = self._child
+        assert child is not None
+        assert child.stdin is not None
+        try:
+            if not self._ready:
+                if await self._receive(child) != _READY:
+                    raise _Failure(Outcome.GARBAGE, "a first word that is none")
+                self._ready = True
+            child.stdin.write(request)
+            await child.stdin.drain()
+            answer = await self._receive(child)
+        except (asyncio.IncompleteReadError, ConnectionError) as error:
+            raise _Failure(Outcome.CRASHED, f"the solver process ended ({type(error).__name__})") from error
+        match answer:
+            case (got, Plan() as plan) if got == number:
+                return plan
+            case (got, str(text)) if got == number:
+                raise _Failure(Outcome.CRASHED, text)
+        raise _Failure(Outcome.GARBAGE, f"an answer of type {type(answer).__name__}")
+
+    async def _receive(self, child: asyncio.subprocess.Process) -> object:
+        assert child.stdout is not None
+        magic, length = _HEADER.unpack(await child.stdout.readexactly(_HEADER.size))
+        if magic != _MAGIC or length > _LARGEST:
+            raise _Failure(Outcome.GARBAGE, "bytes that are no message")
+        body = await child.stdout.readexactly(length)
+        try:
+            return await asyncio.to_thread(pickle.loads, body)
+        except Exception as error:
+            raise _Failure(
+                Outcome.GARBAGE, f"a message that cannot be read ({type(error).__name__})"
+            ) from error
+
+    async def _restart(self) -> None:
+        await self._kill()
+        self.restarts += 1
+        await self._start()
+
+    async def _start(self) -> None:
+        self._ready = False
+        self._since = asyncio.get_running_loop().time()
+        self._child = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "queuer.solver.worker",
+            self._target,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    async def _kill(self) -> None:
+        child = self._child
+        if child is None:
+            return
+        self._strike()
+        await child.wait()  # reaped: no zombie is left
+
+    def _strike(self) -> None:
+        """SIGKILL, which also ends a stopped process; asyncio reaps it."""
+        child, self._child = self._child, None
+        if child is not None:
+            with contextlib.suppress(ProcessLookupError):
+                child.kill()
+            assert child.stdin is not None
+            child.stdin.close()
+
+
+def resolve(target: str) -> Decide:
+    """The function that `module:name` names."""
+    module, _, name = target.partition(":")
+    found: Decide = getattr(importlib.import_module(module), name)
+    return found
+
+
+def _plain(mapping: MappingProxyType[Any, Any]) -> tuple[type, tuple[dict[Any, Any]]]:
+    return MappingProxyType, (dict(mapping),)
+
+
+def _pack(message: object) -> bytes:
+    buffer = io.BytesIO()
+    pickler = pickle.Pickler(buffer, protocol=pickle.HIGHEST_PROTOCOL)
+    pickler.dispatch_table = {**dispatch_table, MappingProxyType: _plain}
+    pickler.dump(message)
+    body = buffer.getvalue()
+    return _HEADER.pack(_MAGIC, len(body)) + body
+
+
+def serve(target: str, requests: BinaryIO, answers: BinaryIO) -> None:
+    """The child: answer requests until stdin ends, even in the middle of one."""
+    function = resolve(target)
+    line: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def listen() -> None:
+        while (head := requests.read(_HEADER.size)) and len(head) == _HEADER.size:
+            line.put(pickle.loads(requests.read(_HEADER.unpack(head)[1])))
+        os._exit(0)
+
+    threading.Thread(target=listen, daemon=True).start()
+    _send(answers, _READY)
+    while True:
+        number, snapshot, now, seed, budget = line.get()
+        try:
+            answer: object = function(snapshot, now=now, seed=seed, budget=budget)
+        except Exception as error:  # noqa: BLE001 - told to the parent, which counts it
+            answer = f"{type(error).__name__}: {error}"
+        _send(answers, (number, answer))
+
+
+def _send(answers: BinaryIO, message: object) -> None:
+    answers.write(_pack(message))
+    answers.flush()
+
+
+def main() -> None:
+    """Entry of the child. What libraries print goes to stderr, so that it cannot pass for an answer."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    serve(sys.argv[1], sys.stdin.buffer, answers)
+
+
+if __name__ == "__main__":
+    main()
