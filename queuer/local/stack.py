@@ -210,7 +210,7 @@ def _etcd_data(directory: Path) -> Path:
 
 
 def _wanted_ports(options: Options, known: Cluster | None) -> dict[str, int]:
-    """A port per listener: the wanted one if it is free or our parts use it, else a free one."""
+    """The ports of the last start; at the first one those that people expect of the parts that run."""
     if known is not None:
         return known.state.ports
     return {part: port for part, port in PREFERRED_PORTS.items() if part in options.chosen}

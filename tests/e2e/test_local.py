@@ -28,7 +28,7 @@ def directory() -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(prefix="queuer-test-"))
     path.chmod(0o755)
     yield path / "local"
-    if (path / "local").exists():
+    if (path / "local" / "state.json").exists():
         _queuer("reset", path / "local")
     shutil.rmtree(path)
 
