@@ -1,0 +1,247 @@
+"""What the API answers from: workloads, their history, cycles and changesets. Reads only, bounded by a count.
+
+The tree with its amounts is in `queuer.store.usage`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Row, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from queuer.domain.errors import NotFound
+from queuer.domain.reasons import Token
+from queuer.domain.workload import State
+from queuer.store.codec import instant, seconds
+from queuer.store.cycles import Placement
+from queuer.store.workloads import StoredWorkload, stored_of
+
+# `:queue` means the queue and everything below it; a dot cannot occur inside a segment.
+_PAGE = text("""
+    SELECT * FROM workload
+    WHERE (CAST(:states AS text[]) IS NULL OR state = ANY(:states))
+      AND (CAST(:queue AS text) IS NULL OR queue = :queue OR starts_with(queue, :queue || '.'))
+      AND (CAST(:namespace AS text) IS NULL OR namespace = :namespace)
+      AND (CAST(:token AS text) IS NULL OR token = :token)
+      AND (:deleted OR deleted_at IS NULL)
+      AND (CAST(:at AS timestamptz) IS NULL OR (submitted, uid) < (:at, :uid))
+    ORDER BY submitted DESC, uid DESC LIMIT :count
+""")
+_ONE = text("SELECT * FROM workload WHERE uid = :uid")
+_BY_REFERENCE = text("""
+    SELECT * FROM workload
+    WHERE namespace = :namespace AND name = :name AND (CAST(:kind AS text) IS NULL OR lower(kind) = lower(:kind))
+    ORDER BY submitted DESC, uid DESC LIMIT 1
+""")
+_REASONS = text("""
+    SELECT uid, at, token, text, params, cycle FROM reason_transition WHERE uid = :uid ORDER BY id
+""")
+_STEPS = text("SELECT uid, at, type, data FROM event WHERE uid = :uid ORDER BY id LIMIT :count")
+_ADMISSIONS = text("""
+    SELECT id, attempt, cycle, assignments, domains, at, landed_at, ended_at, end_cause
+    FROM admission WHERE uid = :uid ORDER BY attempt
+""")
+_CYCLES = text("""
+    SELECT id, epoch, started_at, finished_at, trigger, status, admitted, evicted, waiting, stats
+    FROM cycle WHERE id < :before ORDER BY id DESC LIMIT :count
+""")
+_CHANGESETS = text("""
+    SELECT revision, at, actor, source, writer, reason, changes, reverts
+    FROM changeset WHERE revision < :before ORDER BY revision DESC LIMIT :count
+""")
+_LEADER = text("SELECT epoch, holder, since FROM leader")
+_ENDLESS = 2**62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """One line of a workload's history. `what`: an event type, or `reason`; `data`: JSON values."""
+
+    at: float
+    what: str
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastAdmission:
+    """One attempt of a workload, the present one included. Times in seconds."""
+
+    id: str
+    attempt: int
+    cycle: int
+    assignments: tuple[Placement, ...]
+    domains: tuple[str, ...]
+    at: float
+    landed_at: float | None
+    ended_at: float | None
+    end_cause: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastCycle:
+    """One committed decision."""
+
+    id: int
+    epoch: int
+    started_at: float
+    finished_at: float
+    trigger: str
+    status: str
+    admitted: int
+    evicted: int
+    waiting: int
+    stats: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastChangeset:
+    """One applied changeset; `changes` are `queues.Change` as JSON."""
+
+    revision: int
+    at: float
+    actor: str
+    source: str
+    writer: str
+    reason: str
+    changes: tuple[Mapping[str, Any], ...]
+    reverts: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leader:
+    """Who decides now, or did last. `since`: None = nobody ever led."""
+
+    epoch: int
+    holder: str
+    since: float | None
+
+
+async def workloads(
+    connection: AsyncConnection,
+    *,
+    states: Sequence[State] = (),
+    queue: str | None = None,
+    namespace: str | None = None,
+    token: Token | None = None,
+    deleted: bool = False,
+    after: tuple[float, str] | None = None,
+    count: int = 100,
+) -> list[StoredWorkload]:
+    """Newest first. `queue`: with all below it; `after`: submit time and uid of the last one seen; `deleted`: jobs
+    that are gone, too."""
+    found = await connection.execute(
+        _PAGE,
+        {
+            "states": list(states) or None,
+            "queue": queue,
+            "namespace": namespace,
+            "token": token,
+            "deleted": deleted,
+            "at": None if after is None else instant(after[0]),
+            "uid": None if after is None else after[1],
+            "count": count,
+        },
+    )
+    return [stored_of(row) for row in found]
+
+
+async def workload(connection: AsyncConnection, uid: str) -> StoredWorkload:
+    """One workload by the uid of its job. Raises NotFound."""
+    row = (await connection.execute(_ONE, {"uid": uid})).one_or_none()
+    if row is None:
+        raise NotFound(f"no workload has uid {uid}")
+    return stored_of(row)
+
+
+async def by_reference(
+    connection: AsyncConnection, *, namespace: str, name: str, kind: str | None = None
+) -> StoredWorkload:
+    """The newest workload of that name, of any kind if none is given. Raises NotFound."""
+    values = {"namespace": namespace, "name": name, "kind": kind}
+    row = (await connection.execute(_BY_REFERENCE, values)).one_or_none()
+    if row is None:
+        raise NotFound(
+            f"no {kind or 'job'} {name} was seen in namespace {namespace}",
+            hint="does it carry the label queuer.dev/queue, and is the namespace managed?",
+        )
+    return stored_of(row)
+
+
+async def timeline(connection: AsyncConnection, uid: str, *, count: int = 1000) -> list[Moment]:
+    """Everything that happened to a workload: its steps, and each change of its reason, oldest first."""
+    steps = await connection.execute(_STEPS, {"uid": uid, "count": count})
+    moments = [Moment(at=row.at.timestamp(), what=row.type, data=row.data) for row in steps]
+    for row in await connection.execute(_REASONS, {"uid": uid}):
+        data = {"token": row.token, "text": row.text, "params": row.params, "cycle": row.cycle}
+        moments.append(Moment(at=row.at.timestamp(), what="reason", data=data))
+    return sorted(moments, key=lambda moment: moment.at)
+
+
+async def admissions(connection: AsyncConnection, uid: str) -> list[PastAdmission]:
+    """All attempts of a workload, first to last."""
+    return [_admission(row) for row in await connection.execute(_ADMISSIONS, {"uid": uid})]
+
+
+async def past_cycles(
+    connection: AsyncConnection, *, before: int | None = None, count: int = 100
+) -> list[PastCycle]:
+    """Cycles newest first, with ids below `before`."""
+    found = await connection.execute(_CYCLES, {"before": before or _ENDLESS, "count": count})
+    return [
+        PastCycle(
+            id=row.id,
+            epoch=row.epoch,
+            started_at=row.started_at.timestamp(),
+            finished_at=row.finished_at.timestamp(),
+            trigger=row.trigger,
+            status=row.status,
+            admitted=row.admitted,
+            evicted=row.evicted,
+            waiting=row.waiting,
+            stats=row.stats,
+        )
+        for row in found
+    ]
+
+
+async def changesets(
+    connection: AsyncConnection, *, before: int | None = None, count: int = 100
+) -> list[PastChangeset]:
+    """Changesets newest first, with revisions below `before`."""
+    found = await connection.execute(_CHANGESETS, {"before": before or _ENDLESS, "count": count})
+    return [
+        PastChangeset(
+            revision=row.revision,
+            at=row.at.timestamp(),
+            actor=row.actor,
+            source=row.source,
+            writer=row.writer,
+            reason=row.reason,
+            changes=tuple(row.changes),
+            reverts=row.reverts,
+        )
+        for row in found
+    ]
+
+
+async def leader(connection: AsyncConnection) -> Leader:
+    """Who decides."""
+    row = (await connection.execute(_LEADER)).one()
+    return Leader(epoch=row.epoch, holder=row.holder, since=seconds(row.since))
+
+
+def _admission(row: Row[Any]) -> PastAdmission:
+    return PastAdmission(
+        id=str(row.id),
+        attempt=row.attempt,
+        cycle=row.cycle,
+        assignments=tuple(row.assignments),
+        domains=tuple(row.domains),
+        at=row.at.timestamp(),
+        landed_at=seconds(row.landed_at),
+        ended_at=seconds(row.ended_at),
+        end_cause=row.end_cause,
+    )

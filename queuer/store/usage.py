@@ -1,0 +1,216 @@
+"""The queue tree with its amounts: used, guaranteed, limit, borrowed, lent, pending, for every queue and account.
+
+Sums come from the ledger and the waiting workloads; what follows from them is computed here, so that all panels of
+one answer agree with each other.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Row, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from queuer.domain.queue import Queue, QueueTree
+from queuer.store.config import Config, load_config
+from queuer.store.ledger import Usage, usage
+
+Account = tuple[str | None, str]
+"""(flavor, resource); flavor None counts all flavors together."""
+
+_PENDING = text("""
+    SELECT queue, asked.key AS resource, sum((pod_set->>'count')::bigint * asked.value::bigint)::bigint AS amount
+    FROM workload CROSS JOIN LATERAL jsonb_array_elements(pod_sets) AS pod_set
+    CROSS JOIN LATERAL jsonb_each_text(pod_set->'requests') AS asked
+    WHERE state IN ('Queued', 'Held') AND deleted_at IS NULL
+    GROUP BY queue, asked.key
+""")
+_CAPACITY = text("SELECT capacity FROM cycle ORDER BY id DESC LIMIT 1")
+_COUNTS = text("""
+    SELECT queue, count(*) FILTER (WHERE state IN ('Queued', 'Held')) AS waiting,
+        count(*) FILTER (WHERE state NOT IN ('Queued', 'Held')) AS admitted,
+        min(submitted) FILTER (WHERE state IN ('Queued', 'Held')) AS oldest
+    FROM workload WHERE state NOT IN ('Succeeded', 'Failed') AND deleted_at IS NULL
+    GROUP BY queue
+""")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amounts:
+    """One account of one queue, subtree included, base units. None = not given. `pending`: known for all flavors
+    together only, 0 in accounts of one flavor."""
+
+    flavor: str | None
+    resource: str
+    used: int
+    guaranteed: int
+    limit: int | None
+    borrowed: int
+    lent: int
+    pending: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueView:
+    """A queue with its amounts; counts are of workloads in its subtree; `oldest`: submit time of the first waiting."""
+
+    queue: Queue
+    amounts: tuple[Amounts, ...]
+    waiting: int
+    admitted: int
+    oldest: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeView:
+    """All queues by path, parents first.
+
+    `strays`: waiting workloads by a queue name that does not exist. `capacity`: live allocatable as the last cycle
+    saw it, base units; empty before the first cycle.
+    """
+
+    config: Config
+    capacity: Mapping[Account, int]
+    queues: Mapping[str, QueueView]
+    strays: Mapping[str, int]
+
+
+async def tree_view(connection: AsyncConnection) -> TreeView:
+    """The tree as it is now, from one snapshot if the caller's transaction is REPEATABLE READ."""
+    config = await load_config(connection)
+    held = await usage(connection)
+    asked: dict[str, dict[str, int]] = defaultdict(dict)
+    for row in await connection.execute(_PENDING):
+        asked[row.queue][row.resource] = row.amount
+    tree = config.tree
+    counts = (await connection.execute(_COUNTS)).all()
+    capacity = _capacity((await connection.execute(_CAPACITY)).scalar_one_or_none() or {})
+    used = _used(tree, held)
+    pending = _rolled(tree, {q: {(None, r): n for r, n in amounts.items()} for q, amounts in asked.items()})
+    accounts = {queue.path: _accounts(queue, used[queue.path], pending[queue.path]) for queue in tree}
+    lent = _lent(tree, used, {account for found in accounts.values() for account in found}, capacity)
+    inside: dict[str, list[Row[Any]]] = defaultdict(list)
+    for row in counts:
+        for above in tree.lineage(row.queue):
+            inside[above].append(row)
+    views = {}
+    for queue in tree:
+        below = inside[queue.path]
+        views[queue.path] = QueueView(
+            queue=queue,
+            amounts=tuple(
+                _amounts(tree, queue, account, used=used, pending=pending, lent=lent)
+                for account in accounts[queue.path]
+            ),
+            waiting=sum(row.waiting for row in below),
+            admitted=sum(row.admitted for row in below),
+            oldest=min((row.oldest.timestamp() for row in below if row.oldest), default=None),
+        )
+    strays = {row.queue: row.waiting for row in counts if row.queue not in tree and row.waiting}
+    return TreeView(config=config, capacity=capacity, queues=views, strays=strays)
+
+
+def _capacity(stored: Mapping[str, Mapping[str, int]]) -> dict[Account, int]:
+    found: dict[Account, int] = defaultdict(int)
+    for flavor, amounts in stored.items():
+        for resource, amount in amounts.items():
+            found[flavor, resource] += amount
+            found[None, resource] += amount
+    return found
+
+
+def _used(tree: QueueTree, held: Usage) -> dict[str, dict[Account, int]]:
+    own: dict[str, dict[Account, int]] = {}
+    for path, amounts in held.items():
+        found: dict[Account, int] = defaultdict(int)
+        for (flavor, resource), amount in amounts.items():
+            found[flavor, resource] += amount
+            found[None, resource] += amount
+        own[path] = found
+    return _rolled(tree, own)
+
+
+def _rolled(tree: QueueTree, own: Mapping[str, Mapping[Account, int]]) -> dict[str, dict[Account, int]]:
+    """Amounts added up towards root. What sits in a queue that is gone counts at its nearest ancestor that is there."""
+    total: dict[str, dict[Account, int]] = {queue.path: defaultdict(int) for queue in tree}
+    for path, amounts in own.items():
+        for above in tree.lineage(path):
+            if above in tree:
+                for account, amount in amounts.items():
+                    total[above][account] += amount
+    return total
+
+
+def _accounts(queue: Queue, *amounts: Mapping[Account, int]) -> list[Account]:
+    said: Iterable[Account] = ((row.flavor, row.resource) for row in queue.quota)
+    found = {*said, *(account for held in amounts for account in held)}
+    return sorted(found, key=lambda account: (account[1], account[0] or ""))
+
+
+def _amounts(
+    tree: QueueTree,
+    queue: Queue,
+    account: Account,
+    *,
+    used: Mapping[str, Mapping[Account, int]],
+    pending: Mapping[str, Mapping[Account, int]],
+    lent: Mapping[tuple[str, Account], int],
+) -> Amounts:
+    flavor, resource = account
+    guaranteed = tree.guaranteed(queue.path, flavor, resource)
+    rows = (row for row in queue.quota if (row.flavor, row.resource) == account)
+    held = used[queue.path].get(account, 0)
+    return Amounts(
+        flavor=flavor,
+        resource=resource,
+        used=held,
+        guaranteed=guaranteed,
+        limit=next((row.limit for row in rows), None),
+        borrowed=max(0, held - guaranteed) if queue.parent is not None else 0,
+        lent=lent.get((queue.path, account), 0),
+        pending=pending[queue.path].get(account, 0),
+    )
+
+
+def _lent(
+    tree: QueueTree,
+    used: Mapping[str, Mapping[Account, int]],
+    accounts: set[Account],
+    capacity: Mapping[Account, int],
+) -> dict[tuple[str, Account], int]:
+    """How much of its own guarantee each queue has lent out: from root down, what siblings borrow beyond what their
+    parent has to give unguaranteed is taken from idle guarantees, in proportion."""
+    found: dict[tuple[str, Account], int] = {}
+    for queue in tree:
+        kids = tree.children[queue.path]
+        for account in accounts if kids else ():
+            guaranteed = {kid: tree.guaranteed(kid, *account) for kid in kids}
+            excess = sum(max(0, used[kid].get(account, 0) - guaranteed[kid]) for kid in kids)
+            whole = tree.guaranteed(queue.path, *account)
+            if queue.parent is None:
+                whole = capacity.get(account, whole)
+            spare = max(0, whole - sum(guaranteed.values()))
+            idle = {kid: max(0, guaranteed[kid] - used[kid].get(account, 0)) for kid in kids}
+            # A parent that has lent to its own siblings hands on what its children leave idle.
+            handed_on = found.get((queue.path, account), 0)
+            need = min(sum(idle.values()), max(0, excess + handed_on - spare))
+            for kid, share in _shared(idle, need).items():
+                found[kid, account] = share
+    return found
+
+
+def _shared(idle: Mapping[str, int], need: int) -> dict[str, int]:
+    """`need` split in proportion to `idle`, whole and exact; remainders go to the first by path."""
+    total = sum(idle.values())
+    if not total:
+        return {}
+    shares = {path: need * amount // total for path, amount in idle.items()}
+    left = need - sum(shares.values())
+    for path in sorted(idle):
+        step = min(left, idle[path] - shares[path])
+        shares[path] += step
+        left -= step
+    return shares
