@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -117,6 +118,14 @@ def logs(
 
 
 @app.command()
+def demo(directory: Directory = None) -> None:
+    """Play a story on the running cluster: borrow, wait with a reason, reclaim, land in one rack, come back."""
+    from queuer.local.demo import play
+
+    play(_cluster(directory), out=sys.stdout)
+
+
+@app.command()
 def down(directory: Directory = None) -> None:
     """Stop everything; data is kept, `queuer local up` goes on with it."""
     from queuer.local import stack
@@ -159,8 +168,8 @@ def _print_summary(cluster: Cluster, seconds: dict[str, float]) -> None:
             typer.echo(f"# as {tenant}, of {namespace}: export KUBECONFIG={cluster.kubeconfig(tenant)}")
     if API_PART in cluster.state.parts:
         typer.echo(f"export QUEUER_API={cluster.queuer_url}")
-    if "kubectl" in cluster.state.programs:
-        typer.echo(f'export PATH="{cluster.state.programs["kubectl"].parent}:$PATH"  # kubectl')
+    programs = {Path(sys.executable).parent, cluster.state.programs["kubectl"].parent}
+    typer.echo(f'export PATH="{":".join(map(str, sorted(programs)))}:$PATH"  # queuer and kubectl')
 
 
 def _print_table(lines: list[PartStatus]) -> None:
