@@ -11,32 +11,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
-import io
 import itertools
 import os
-import pickle
 import queue
 import signal
-import struct
 import sys
 import threading
 from collections import Counter
-from copyreg import dispatch_table
 from dataclasses import replace
 from enum import StrEnum
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Any, BinaryIO, NoReturn, Protocol, Self
 
 from queuer.domain.errors import QueuerError
+from queuer.solver import wire
 from queuer.solver.problem import Budget, Plan, Snapshot, SolveStatus
 from queuer.solver.verify import Violation, verify
 
 DECIDE = "queuer.solver.decide:decide"
 START_UP = 30.0
 """Seconds after which a child that has not said it is ready is replaced."""
-_HEADER = struct.Struct(">4sQ")
-_MAGIC = b"QUER"
-_LARGEST = 2**32
 _READY = "ready"
 
 
@@ -147,7 +141,7 @@ class SolverProcess:
 
     async def _ask(self, snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Plan:
         number = next(self._numbers)
-        request = await asyncio.to_thread(_pack, (number, snapshot, now, seed, budget))
+        request = await asyncio.to_thread(wire.pack, (number, snapshot, now, seed, budget))
         try:
             async with asyncio.timeout(budget.wall):
                 plan = await self._exchange(request, number)
@@ -198,16 +192,14 @@ class SolverProcess:
 
     async def _receive(self, child: asyncio.subprocess.Process) -> object:
         assert child.stdout is not None
-        magic, length = _HEADER.unpack(await child.stdout.readexactly(_HEADER.size))
-        if magic != _MAGIC or length > _LARGEST:
-            raise _Failure(Outcome.GARBAGE, "bytes that are no message")
-        body = await child.stdout.readexactly(length)
+        head = await child.stdout.readexactly(wire.HEADER.size)
         try:
-            return await asyncio.to_thread(pickle.loads, body)
-        except Exception as error:
-            raise _Failure(
-                Outcome.GARBAGE, f"a message that cannot be read ({type(error).__name__})"
-            ) from error
+            body = await child.stdout.readexactly(wire.length_of(head))
+            return await asyncio.to_thread(wire.unpack, body)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            raise
+        except Exception as error:  # unpickling garbage can raise anything
+            raise _Failure(Outcome.GARBAGE, f"no message ({type(error).__name__}: {error})") from error
 
     async def _restart(self) -> None:
         await self._kill()
@@ -251,27 +243,14 @@ def resolve(target: str) -> Decide:
     return found
 
 
-def _plain(mapping: MappingProxyType[Any, Any]) -> tuple[type, tuple[dict[Any, Any]]]:
-    return MappingProxyType, (dict(mapping),)
-
-
-def _pack(message: object) -> bytes:
-    buffer = io.BytesIO()
-    pickler = pickle.Pickler(buffer, protocol=pickle.HIGHEST_PROTOCOL)
-    pickler.dispatch_table = {**dispatch_table, MappingProxyType: _plain}
-    pickler.dump(message)
-    body = buffer.getvalue()
-    return _HEADER.pack(_MAGIC, len(body)) + body
-
-
 def serve(target: str, requests: BinaryIO, answers: BinaryIO) -> None:
     """The child: answer requests until stdin ends, even in the middle of one."""
     function = resolve(target)
     line: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def listen() -> None:
-        while (head := requests.read(_HEADER.size)) and len(head) == _HEADER.size:
-            line.put(pickle.loads(requests.read(_HEADER.unpack(head)[1])))
+        while (head := requests.read(wire.HEADER.size)) and len(head) == wire.HEADER.size:
+            line.put(wire.unpack(requests.read(wire.length_of(head))))
         os._exit(0)
 
     threading.Thread(target=listen, daemon=True).start()
@@ -286,7 +265,7 @@ def serve(target: str, requests: BinaryIO, answers: BinaryIO) -> None:
 
 
 def _send(answers: BinaryIO, message: object) -> None:
-    answers.write(_pack(message))
+    answers.write(wire.pack(message))
     answers.flush()
 
 

@@ -1,0 +1,81 @@
+"""What the solver process is told to call in tests: sound and unsound answers, silence, noise, death."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any
+
+from queuer.solver import wire
+from queuer.solver.problem import Admission, Assignment, Budget, CycleStats, Plan, Snapshot, SolveStatus
+
+
+def sound(snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Plan:
+    """Nothing is done, which harms nobody; the note says by whom."""
+    del now, seed
+    who = "ortools loaded" if "ortools" in sys.modules else f"child {os.getpid()}"
+    status = SolveStatus.OPTIMAL if budget.deterministic > 0 else SolveStatus.GREEDY
+    stats = CycleStats(status=status, considered=len(snapshot.pending), note=who)
+    return Plan(
+        admissions=(), evictions=(), bonds=(), reservations=(), explanations={}, order=(), stats=stats
+    )
+
+
+def unsound(snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Plan:
+    """Starts what does not exist."""
+    plan = sound(snapshot, now=now, seed=seed, budget=budget)
+    ghost = Admission(
+        uid="ghost", assignments=(Assignment(pod_set="main", flavor="default", nodes={"n1": 1}),)
+    )
+    return Plan(
+        admissions=(ghost,),
+        evictions=(),
+        bonds=(),
+        reservations=(),
+        explanations={},
+        order=(),
+        stats=plan.stats,
+    )
+
+
+def hang(snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Plan:
+    """Stops itself, as `kill -STOP` would; goes on if somebody wakes it."""
+    os.kill(os.getpid(), signal.SIGSTOP)
+    return sound(snapshot, now=now, seed=seed, budget=budget)
+
+
+def die(snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Plan:
+    """Is killed in the middle, as by the kernel for want of memory."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return sound(snapshot, now=now, seed=seed, budget=budget)
+
+
+def fail(snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Plan:
+    """Raises."""
+    del snapshot, now, seed, budget
+    raise ZeroDivisionError("on purpose")
+
+
+def noise(snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Any:
+    """Answers with bytes that are no message."""
+    wire.pack = lambda message: b"noise " * 20
+    return sound(snapshot, now=now, seed=seed, budget=budget)
+
+
+def broken_pickle(snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Any:
+    """Answers with a well-framed message that cannot be read."""
+    wire.pack = lambda message: wire.HEADER.pack(wire.MARK, 5) + b"\xff\x00abc"
+    return sound(snapshot, now=now, seed=seed, budget=budget)
+
+
+def number(snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Any:
+    """Answers with something that is no plan."""
+    del snapshot, now, seed, budget
+    return 42
+
+
+def chatty(snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Plan:
+    """Prints to stdout, as C++ libraries do, before it answers."""
+    os.write(1, b"a log line\n")
+    return sound(snapshot, now=now, seed=seed, budget=budget)
