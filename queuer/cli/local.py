@@ -119,7 +119,7 @@ def logs(
 
 @app.command()
 def demo(directory: Directory = None) -> None:
-    """Play a story on the running cluster: borrow, wait with a reason, reclaim, land in one rack, come back."""
+    """Play a story on the running cluster: borrow, wait with a reason, reclaim, land in one rack."""
     from queuer.local.demo import play
 
     play(_cluster(directory), out=sys.stdout)
