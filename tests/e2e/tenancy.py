@@ -9,13 +9,17 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from queuer.local.cluster import Cluster
 from queuer.local.kubectl import KubectlError
+from tests.e2e.support import wait_until
 
 Manifest = dict[str, Any]
 
@@ -23,6 +27,8 @@ QUEUE = "queuer.dev/queue"
 ADMISSION = "queuer.dev/admission"
 BREAK_GLASS = "queuer.dev/break-glass"
 CONTROLLER = "queuer-controller"
+CONTROLLER_MANAGER = "kube-controller-manager"
+OPERATOR = "training-operator"
 KINDS = ("job", "pytorchjob")
 _numbers = itertools.count(1)
 
@@ -56,6 +62,14 @@ class Place:
         """The object as the API server would keep it: admission runs, nothing is stored."""
         return self.create(manifest, "--dry-run=server")
 
+    def accepts(self, manifest: Manifest) -> bool:
+        """Whether the API server would keep it."""
+        try:
+            self.try_create(manifest)
+        except KubectlError:
+            return False
+        return True
+
     def replace(self, manifest: Manifest) -> Manifest:
         """PUT: everything that the manifest leaves out is gone."""
         return self._object("replace", "--filename=-", manifest=manifest)
@@ -78,9 +92,33 @@ class Place:
         uid = job["metadata"]["uid"]
         return [p for p in found if any(o["uid"] == uid for o in p["metadata"].get("ownerReferences", []))]
 
+    def running(self, job: Manifest) -> int:
+        """How many pods of the job run."""
+        return sum(p["status"].get("phase") == "Running" for p in self.pods(job))
+
     def _object(self, *arguments: str, manifest: Manifest | None = None) -> Manifest:
         answer: Manifest = json.loads(self.run(*arguments, "--output=json", manifest=manifest))
         return answer
+
+
+@contextmanager
+def opened(
+    cluster: Cluster, *, labels: Mapping[str, str], annotations: Mapping[str, str] | None = None
+) -> Iterator[Place]:
+    """A new namespace in which alice and bob hold `edit` and may do everything with PyTorchJobs."""
+    admin = Place(cluster=cluster, namespace=f"policies-{uuid4().hex[:8]}", user="admin")
+    metadata = {"name": admin.namespace, "labels": labels, "annotations": annotations or {}}
+    admin.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    resources = "pytorchjobs.kubeflow.org,pytorchjobs.kubeflow.org/scale"
+    admin.run("create", "role", "pytorch", "--verb=*", f"--resource={resources}")
+    admin.run("create", "rolebinding", "edit", "--clusterrole=edit", "--user=alice", "--user=bob")
+    admin.run("create", "rolebinding", "pytorch", "--role=pytorch", "--user=alice", "--user=bob")
+    alice = admin.entered_by("alice")
+    wait_until(
+        lambda: all(alice.accepts(job(kind)) for kind in KINDS), timeout=30, describe="the tenant's rights"
+    )
+    yield alice
+    admin.run("delete", "namespace", admin.namespace, "--wait=false")
 
 
 def _address(target: Manifest) -> tuple[str, str]:

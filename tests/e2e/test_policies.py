@@ -1,4 +1,4 @@
-"""The admission policies and rights of `deploy/`, tried on a real API server with the tokens they bind.
+"""The admission policies of `deploy/`, tried on a real API server with the tokens they bind.
 
 A tenant holds the built-in `edit` rights in the namespace. Each refusal must name the policy and carry its
 sentence; each thing that stays allowed is tried too, for a policy that refuses everything passes the rest.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
@@ -19,7 +18,9 @@ from tests.e2e.tenancy import (
     ADMISSION,
     BREAK_GLASS,
     CONTROLLER,
+    CONTROLLER_MANAGER,
     KINDS,
+    OPERATOR,
     QUEUE,
     Manifest,
     Place,
@@ -29,8 +30,8 @@ from tests.e2e.tenancy import (
     job,
     label,
     merged,
+    opened,
     owner,
-    pod,
     pod_spec,
     refused,
     replica,
@@ -40,59 +41,15 @@ from tests.e2e.tenancy import (
     workers,
 )
 
-OPERATOR = "training-operator"
-CONTROLLER_MANAGER = "kube-controller-manager"
-
-
-def _open(cluster: Cluster, *, labels: dict[str, str], annotations: dict[str, str] | None = None) -> Place:
-    """A new namespace in which alice and bob hold `edit` and may do everything with PyTorchJobs."""
-    name = f"policies-{uuid4().hex[:8]}"
-    admin = Place(cluster=cluster, namespace=name, user="admin")
-    metadata = {"name": name, "labels": labels, "annotations": annotations or {}}
-    admin.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
-    resources = "pytorchjobs.kubeflow.org,pytorchjobs.kubeflow.org/scale"
-    admin.run("create", "role", "pytorch", "--verb=*", f"--resource={resources}")
-    admin.run("create", "rolebinding", "edit", "--clusterrole=edit", "--user=alice", "--user=bob")
-    admin.run("create", "rolebinding", "pytorch", "--role=pytorch", "--user=alice", "--user=bob")
-    return admin.entered_by("alice")
+MANAGED = {"queuer.dev/managed": "true"}
 
 
 @pytest.fixture(scope="module")
-def places(cluster: Cluster) -> Iterator[dict[str, Place]]:
-    """One namespace per way to opt in, and one that did not, with all rights and policies in force."""
-    managed = {"queuer.dev/managed": "true"}
-    found = {
-        "managed": _open(cluster, labels=managed),
-        "unmanaged": _open(cluster, labels={}),
-        "default": _open(cluster, labels={**managed, "queuer.dev/default-queue": "root.default"}),
-        "required": _open(
-            cluster,
-            labels={"queuer.dev/managed": "required"},
-            annotations={"queuer.dev/pod-creators": "someone, bob"},
-        ),
-    }
-
-    def in_force() -> bool:
-        try:
-            found["required"].try_create(pod())
-        except KubectlError as error:
-            return "queuer-required-pods" in str(error)
-        return False
-
-    wait_until(in_force, timeout=30, describe="rights and policies in the new namespaces")
-    yield found
-    names = [place.namespace for place in found.values()]
-    cluster.kubectl("admin").run("delete", "namespace", "--wait=false", *names)
-
-
-@pytest.fixture
-def managed(places: dict[str, Place]) -> Place:
-    return places["managed"]
-
-
-@pytest.fixture
-def required(places: dict[str, Place]) -> Place:
-    return places["required"]
+def managed(cluster: Cluster) -> Iterator[Place]:
+    with opened(cluster, labels=MANAGED) as place:
+        forged = merged(job("job"), annotation(ADMISSION, "forged"))
+        wait_until(lambda: not place.accepts(forged), timeout=30, describe="the policies are in force")
+        yield place
 
 
 @pytest.fixture(params=KINDS)
@@ -116,19 +73,20 @@ class TestCreate:
         assert not is_suspended(created)
         assert not any("priorityClassName" in template["spec"] for template in templates(created))
 
-    def test_a_namespace_that_did_not_opt_in_is_left_alone(self, places: dict[str, Place], kind: str) -> None:
-        created = places["unmanaged"].create(merged(job(kind), annotation(ADMISSION, "anything")))
-        assert not is_suspended(created)
-        places["unmanaged"].patch(created, label(None))
+    def test_a_namespace_that_did_not_opt_in_is_left_alone(self, cluster: Cluster) -> None:
+        with opened(cluster, labels={}) as place:
+            for kind in KINDS:
+                created = place.create(merged(job(kind), annotation(ADMISSION, "anything")))
+                assert not is_suspended(created)
+                place.patch(created, label(None))
 
-    def test_the_namespace_gives_a_queue_to_jobs_that_name_none(
-        self, places: dict[str, Place], kind: str
-    ) -> None:
-        created = places["default"].try_create(job(kind, queue=None))
-        assert created["metadata"]["labels"][QUEUE] == "root.default"
-        assert is_suspended(created)
-        named = places["default"].try_create(job(kind))
-        assert named["metadata"]["labels"][QUEUE] == "root.test"
+    def test_the_namespace_gives_a_queue_to_jobs_that_name_none(self, cluster: Cluster) -> None:
+        with opened(cluster, labels={**MANAGED, "queuer.dev/default-queue": "root.default"}) as place:
+            for kind in KINDS:
+                created = place.try_create(job(kind, queue=None))
+                assert created["metadata"]["labels"][QUEUE] == "root.default"
+                assert is_suspended(created)
+                assert place.try_create(job(kind))["metadata"]["labels"][QUEUE] == "root.test"
 
     @pytest.mark.parametrize("key", [ADMISSION, "queuer.dev/status"])
     def test_our_annotations_cannot_be_forged(self, managed: Place, kind: str, key: str) -> None:
@@ -150,6 +108,21 @@ class TestCreate:
         )
         with refused("queuer-guard", "leave priorityClassName out"):
             managed.try_create(job(kind, **spec))
+
+    def test_without_the_policy_that_suspends_a_queued_job_is_refused(
+        self, managed: Place, kind: str
+    ) -> None:
+        admin = managed.entered_by("admin")
+        binding = admin.get("mutatingadmissionpolicybinding", f"queuer-queue-{kind}s")
+        admin.delete(binding)
+        try:
+            wait_until(lambda: not managed.accepts(job(kind)), timeout=20, describe="the policy is gone")
+            with refused("queuer-guard", "must be created suspended"):
+                managed.try_create(job(kind))
+        finally:
+            del binding["metadata"]["resourceVersion"], binding["metadata"]["uid"]
+            admin.create(binding)
+            wait_until(lambda: managed.accepts(job(kind)), timeout=20, describe="the policy is back")
 
     def test_every_class_for_queued_jobs_is_held_to_never_preempt(self, cluster: Cluster) -> None:
         admin = Place(cluster=cluster, namespace="default", user="admin")
@@ -271,8 +244,10 @@ class TestWaiting:
         assert not is_suspended(
             admin.patch(target, merged(annotation(BREAK_GLASS, "drill 7"), suspend(kind, False)))
         )
+        larger = {"spec": {"parallelism": 3}} if kind == "job" else workers(3)
         with refused(f"queuer-guard-{kind}s", "cannot grow"):
-            managed.patch(target, {"spec": {"parallelism": 3}} if kind == "job" else workers(3))
+            managed.patch(target, larger)
+        admin.patch(target, larger)
 
 
 class TestStarted:
@@ -387,7 +362,7 @@ class TestControllers:
         for round_ in ("first", "second"):
             admit(managed, target)
             wait_until(
-                lambda: _running(managed, target) == 2, timeout=20, describe=f"two pods in the {round_} round"
+                lambda: managed.running(target) == 2, timeout=20, describe=f"two pods in the {round_} round"
             )
             assert {p["spec"]["preemptionPolicy"] for p in managed.pods(target)} == {"Never"}
             controller.patch(target, merged(suspend(kind, True), annotation(ADMISSION, None)))
@@ -402,98 +377,6 @@ class TestControllers:
         assert not managed.pods(target)
 
 
-def _running(place: Place, target: Manifest) -> int:
-    return sum(p["status"].get("phase") == "Running" for p in place.pods(target))
-
-
 def _condition(place: Place, target: Manifest, condition: str) -> bool:
     status = place.get(target["kind"].lower(), target["metadata"]["name"]).get("status", {})
     return any(c["type"] == condition and c["status"] == "True" for c in status.get("conditions", []))
-
-
-class TestRequired:
-    """A namespace labelled queuer.dev/managed: required."""
-
-    def test_jobs_must_be_queued(self, required: Place, kind: str) -> None:
-        with refused("queuer-required-jobs", "set the label queuer.dev/queue"):
-            required.try_create(job(kind, queue=None))
-        assert is_suspended(required.try_create(job(kind)))
-
-    def test_bare_pods_are_refused_unless_their_creator_is_named(self, required: Place) -> None:
-        with refused("queuer-required-pods", "create a Job with the label queuer.dev/queue instead"):
-            required.try_create(pod())
-        required.entered_by(CONTROLLER_MANAGER).try_create(pod())
-        required.entered_by("bob").try_create(pod())
-
-    def test_a_queued_job_gets_its_pods_and_keeps_them(self, required: Place, kind: str) -> None:
-        target = start(required, kind)
-        wait_until(lambda: _running(required, target) == 2, timeout=20, describe="two pods")
-        member = required.pods(target)[0]
-        key = "batch.kubernetes.io/controller-uid" if kind == "job" else "training.kubeflow.org/job-name"
-        with refused("queuer-required-pods", "cannot be taken from its job"):
-            required.patch({**member, "kind": "Pod"}, {"metadata": {"labels": {key: None}}})
-        with refused("queuer-required-pods", "cannot be taken from its job"):
-            required.patch({**member, "kind": "Pod"}, {"metadata": {"ownerReferences": None}})
-        required.patch({**member, "kind": "Pod"}, {"metadata": {"labels": {"colour": "blue"}}})
-
-    def test_what_ran_before_neither_grows_nor_starts_again(self, required: Place, kind: str) -> None:
-        admin = required.entered_by("admin")
-        running = admin.create(merged(job(kind, queue=None), annotation(BREAK_GLASS, "was here before")))
-        larger = {"spec": {"parallelism": 3}} if kind == "job" else workers(3)
-        with refused(f"queuer-guard-{kind}s", "cannot grow"):
-            required.patch(running, larger)
-        required.patch(running, suspend(kind, True))
-        with refused("queuer-required-jobs", "set the label queuer.dev/queue on the suspended job"):
-            required.patch(running, suspend(kind, False))
-
-
-class TestRights:
-    """The service accounts hold what `deploy/rbac.yaml` says and nothing that would let them do more."""
-
-    @pytest.mark.parametrize(
-        ("verb", "resource", "expected"),
-        [
-            *[
-                (verb, what, "yes")
-                for what in ("jobs.batch", "pytorchjobs.kubeflow.org")
-                for verb in ("list", "patch")
-            ],
-            *[
-                ("watch", what, "yes")
-                for what in ("pods", "nodes", "namespaces", "limitranges", "resourcequotas")
-            ],
-            ("list", "priorityclasses.scheduling.k8s.io", "yes"),
-            ("list", "runtimeclasses.node.k8s.io", "yes"),
-            ("create", "events.events.k8s.io", "yes"),
-            ("watch", "queues.queuer.dev", "yes"),
-            ("patch", "queues.queuer.dev/status", "yes"),
-            *[
-                ("create", what, "no")
-                for what in ("jobs.batch", "pods", "pytorchjobs.kubeflow.org", "queues.queuer.dev")
-            ],
-            *[("delete", what, "no") for what in ("jobs.batch", "pods")],
-            ("patch", "queues.queuer.dev", "no"),
-            ("patch", "namespaces", "no"),
-            ("get", "secrets", "no"),
-            ("break-glass", "queues.queuer.dev", "no"),
-        ],
-    )
-    def test_of_the_controller(self, cluster: Cluster, verb: str, resource: str, expected: str) -> None:
-        assert _can(cluster, CONTROLLER, verb, resource) == expected
-
-    @pytest.mark.parametrize(
-        ("verb", "resource", "expected"),
-        [("list", "queues.queuer.dev", "yes"), ("patch", "jobs.batch", "no"), ("list", "pods", "no")],
-    )
-    def test_of_the_api(self, cluster: Cluster, verb: str, resource: str, expected: str) -> None:
-        assert _can(cluster, "queuer-api", verb, resource) == expected
-
-
-def _can(cluster: Cluster, identity: str, verb: str, resource: str) -> str:
-    """`yes` or `no`, in all namespaces."""
-    name, _, part = resource.partition("/")
-    options = ["--all-namespaces", f"--subresource={part}"]
-    try:
-        return cluster.kubectl(identity).run("auth", "can-i", verb, name, *options).strip()
-    except KubectlError as error:
-        return str(error).rsplit(maxsplit=1)[-1]
