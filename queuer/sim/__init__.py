@@ -1,0 +1,1 @@
+"""A discrete-event simulator in virtual time over the same `decide()` that the controller uses."""

@@ -1,0 +1,356 @@
+"""The virtual cluster: time moves from event to event, and at each moment cycles run until one changes
+nothing.
+
+At one time: ends, departures, events, submissions, in this order, then cycles. Pods land at once where the
+plan puts them; the pods of an evicted or deleted job are gone after `grace` seconds. Every moment is checked:
+no node holds more than it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from queuer.domain.document import parse_queue
+from queuer.domain.errors import QueuerError
+from queuer.domain.nodes import Node, flavor_of
+from queuer.domain.quantity import Resources, add
+from queuer.domain.queue import ROOT, QueueTree
+from queuer.domain.workload import Workload, demand_of
+from queuer.sim.scenario import Event, Scenario, Story
+from queuer.solver.contested import Rearranger
+from queuer.solver.decide import decide
+from queuer.solver.problem import Admitted, Bond, Budget, NodeState, Pending, Plan, Reservation, Snapshot
+
+CYCLES = 1_000
+"""A time at which more cycles than this change something never settles."""
+
+
+class SimulationFault(QueuerError):
+    """The decision broke the virtual cluster: too much on a node, or no rest."""
+
+    code = "simulation_fault"
+
+
+class Stage(StrEnum):
+    """Where a job of the virtual cluster stands."""
+
+    FUTURE = "future"
+    WAITING = "waiting"
+    RUNNING = "running"
+    LEAVING = "leaving"  # evicted: its pods are going, then it waits again
+    ENDING = "ending"  # deleted: its pods are going
+    ENDED = "ended"
+
+
+@dataclass(slots=True, kw_only=True)
+class Job:
+    """A workload of the story and what has become of it. `pods`: by pod set and node. `gone`: when its pods
+    go.
+    """
+
+    story: Story
+    workload: Workload
+    stage: Stage
+    since: float = 0.0
+    pods: dict[str, dict[str, int]] = field(default_factory=dict)
+    flavors: dict[str, str] = field(default_factory=dict)
+    gone: float = 0.0
+    first: bool = False
+    started: float | None = None
+    evictions: list[float] = field(default_factory=list)
+    displaced_by: frozenset[str] = frozenset()
+
+    @property
+    def present(self) -> bool:
+        """Whether its pods hold capacity."""
+        return self.stage in (Stage.RUNNING, Stage.LEAVING, Stage.ENDING)
+
+    @property
+    def end(self) -> float | None:
+        """When it ends by itself."""
+        return (
+            None
+            if self.story.runtime is None or self.stage is not Stage.RUNNING
+            else self.since + self.story.runtime
+        )
+
+    def counts(self) -> dict[str, int]:
+        """Pods by pod set."""
+        return {p.name: sum(self.pods.get(p.name, {}).values()) for p in self.workload.pod_sets}
+
+    def on_nodes(self) -> dict[str, dict[str, int]]:
+        """Requests by node."""
+        found: dict[str, dict[str, int]] = {}
+        for pod_set in self.workload.pod_sets:
+            for node, count in self.pods.get(pod_set.name, {}).items():
+                found[node] = add(found.get(node, {}), pod_set.requests, times=count)
+        return found
+
+
+class Simulation:
+    """One run of a scenario. `advance` yields the times at which everything has settled."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        *,
+        seed: int = 0,
+        budget: Budget | None = None,
+        rearranger: Rearranger | None = None,
+    ) -> None:
+        self.scenario = scenario
+        self.jobs: dict[str, Job] = {s.workload.uid: _job(s, scenario) for s in scenario.stories}
+        self.plan: Plan | None = None
+        self.time = 0.0
+        self.cycles = 0
+        self.partial: list[str] = []
+        self.admissions: list[tuple[float, str]] = []
+        self._seed = seed
+        self._budget = budget or Budget()
+        self._rearranger = rearranger
+        self._nodes: dict[str, Node] = {n.name: n for n in scenario.nodes}
+        self._queues = {path: dict(body) for path, body in scenario.queues.items()}
+        self._tree = self._build_tree()
+        self._events = sorted(scenario.events, key=lambda e: e.at)
+        self._bonds: tuple[Bond, ...] = ()
+        self._reservations: tuple[Reservation, ...] = ()
+
+    def advance(self, stops: Iterable[float]) -> Iterable[float]:
+        """Run to the end, yielding each time after it has settled; `stops` are judged even if nothing
+        happens.
+        """
+        marks = sorted(set(stops))
+        at: float | None = 0.0
+        while at is not None and at <= self.scenario.until:
+            self.time = at
+            self._settle()
+            yield at
+            at = self._next(marks)
+
+    def used(self, path: str, resource: str) -> int:
+        """What admitted and leaving work of a subtree uses."""
+        return sum(
+            demand_of(j.workload.pod_sets, j.counts()).get(resource, 0)
+            for j in self.jobs.values()
+            if j.present and f"{j.workload.queue}.".startswith(f"{path}.")
+        )
+
+    # Time
+
+    def _next(self, marks: list[float]) -> float | None:
+        times = [t for t in marks if t > self.time]
+        times += [e.at for e in self._events if e.at > self.time]
+        for job in self.jobs.values():
+            if job.stage is Stage.FUTURE:
+                times.append(job.workload.submitted)
+            elif job.stage in (Stage.LEAVING, Stage.ENDING):
+                times.append(job.gone)
+            elif job.stage is Stage.RUNNING:
+                least = (
+                    self._tree.policy(job.workload.queue).min_runtime
+                    if job.workload.queue in self._tree
+                    else None
+                )
+                times += [t for t in (job.end, job.since + (least or 0.0)) if t is not None]
+        times += [b.deadline for b in self._bonds]
+        times += [t for r in self._reservations for t in (r.start, r.expires)]
+        return min((t for t in times if t > self.time), default=None)
+
+    def _settle(self) -> None:
+        for job in self.jobs.values():
+            end = job.end
+            if end is not None and end <= self.time:
+                job.stage, job.pods = Stage.ENDED, {}
+        self._depart()
+        for event in [e for e in self._events if e.at <= self.time]:
+            self._events.remove(event)
+            self._happen(event)
+        self._depart()
+        for job in self.jobs.values():
+            if job.stage is Stage.FUTURE and job.workload.submitted <= self.time:
+                job.stage = Stage.WAITING
+        for _ in range(CYCLES):
+            if not self._cycle():
+                return
+            self._depart()
+        raise SimulationFault(f"{self.scenario.name}: no rest at {self.time:g} s after {CYCLES} cycles")
+
+    def _depart(self) -> None:
+        for job in self.jobs.values():
+            if job.stage is Stage.LEAVING and job.gone <= self.time:
+                job.stage, job.pods = Stage.WAITING, {}
+            elif job.stage is Stage.ENDING and job.gone <= self.time:
+                job.stage, job.pods = Stage.ENDED, {}
+
+    # Events
+
+    def _happen(self, event: Event) -> None:
+        match event.kind:
+            case "cordon" | "uncordon":
+                for name in event.body:
+                    self._nodes[name] = replace(self._nodes[name], unschedulable=event.kind == "cordon")
+            case "fail":
+                for name in event.body:
+                    self._fail(name)
+            case "delete":
+                for job in self._named(event.body):
+                    job.stage = Stage.ENDING if job.present else Stage.ENDED
+                    job.gone = self.time + self.scenario.grace
+            case "hold" | "release":
+                for job in self._named(event.body):
+                    job.workload = replace(job.workload, hold=event.kind == "hold")
+            case "queue":
+                body = dict(event.body)
+                path = str(body.pop("path"))
+                self._queues[path] = {**self._queues.get(path, {}), **body}
+                self._tree = self._build_tree()
+
+    def _fail(self, name: str) -> None:
+        del self._nodes[name]
+        for job in self.jobs.values():
+            if any(name in nodes for nodes in job.pods.values()):
+                for nodes in job.pods.values():
+                    nodes.pop(name, None)
+                if job.stage is Stage.RUNNING:
+                    self._evict(job, by=None)
+                    job.first = True
+
+    def _named(self, patterns: Iterable[str]) -> list[Job]:
+        return [j for uid, j in self.jobs.items() if any(matches(uid, p) for p in patterns)]
+
+    def _build_tree(self) -> QueueTree:
+        bodies = dict(self._queues)
+        for path in list(bodies):
+            while "." in path:
+                path = path.rpartition(".")[0]
+                bodies.setdefault(path, {})
+        bodies.setdefault(ROOT, {})
+        return QueueTree.of(parse_queue(path, body) for path, body in bodies.items())
+
+    # Cycles
+
+    def _cycle(self) -> bool:
+        snapshot = self.snapshot()
+        plan = decide(
+            snapshot, now=self.time, seed=self._seed, budget=self._budget, rearranger=self._rearranger
+        )
+        self.cycles += 1
+        self.plan = plan
+        for admission in plan.admissions:
+            self._admit(
+                admission.uid,
+                {a.pod_set: dict(a.nodes) for a in admission.assignments},
+                {a.pod_set: a.flavor for a in admission.assignments},
+            )
+        for eviction in plan.evictions:
+            self._evict(self.jobs[eviction.uid], by=eviction.beneficiary)
+        changed = bool(
+            plan.admissions or plan.evictions or {b.uid for b in plan.bonds} != {b.uid for b in self._bonds}
+        )
+        self._bonds, self._reservations = plan.bonds, plan.reservations
+        self._check()
+        return changed
+
+    def snapshot(self) -> Snapshot:
+        """What the decision is given at this moment."""
+        used: dict[str, dict[str, int]] = {name: {} for name in self._nodes}
+        for name, amounts in self.scenario.foreign:
+            _put(used, name, amounts)
+        for job in self.jobs.values():
+            if job.present:
+                for name, got in job.on_nodes().items():
+                    _put(used, name, got)
+        return Snapshot(
+            nodes=tuple(NodeState(node=n, used=used[n.name]) for n in self._nodes.values()),
+            tree=self._tree,
+            topology=self.scenario.topology,
+            flavors=self.scenario.flavors,
+            admitted=tuple(_admitted(j) for j in self.jobs.values() if j.present),
+            pending=tuple(
+                Pending(workload=j.workload, first=j.first, displaced_by=j.displaced_by)
+                for j in self.jobs.values()
+                if j.stage is Stage.WAITING
+            ),
+            bonds=self._bonds,
+            reservations=self._reservations,
+        )
+
+    def _admit(self, uid: str, pods: dict[str, dict[str, int]], flavors: dict[str, str]) -> None:
+        job = self.jobs[uid]
+        job.stage, job.since, job.pods, job.flavors, job.first = (
+            Stage.RUNNING,
+            self.time,
+            pods,
+            flavors,
+            False,
+        )
+        job.started = self.time if job.started is None else job.started
+        self.admissions.append((self.time, uid))
+        counts = job.counts()
+        for pod_set in job.workload.pod_sets:
+            if not (pod_set.min_count or pod_set.count) <= counts[pod_set.name] <= pod_set.count:
+                self.partial.append(uid)
+
+    def _evict(self, job: Job, *, by: str | None) -> None:
+        job.stage, job.gone = Stage.LEAVING, self.time + self.scenario.grace
+        job.evictions.append(self.time)
+        job.displaced_by = frozenset() if by is None else frozenset({by})
+
+    def _check(self) -> None:
+        for state in self.snapshot().nodes:
+            for resource, amount in state.used.items():
+                there = state.node.allocatable.get(resource, 0)
+                if amount > there:
+                    raise SimulationFault(
+                        f"{self.scenario.name} at {self.time:g} s: {state.node.name} holds {amount} of {there} {resource}"
+                    )
+
+
+def matches(uid: str, pattern: str) -> bool:
+    """A trailing `*` matches copies."""
+    return uid.startswith(pattern[:-1]) if pattern.endswith("*") else uid == pattern
+
+
+def _put(used: dict[str, dict[str, int]], name: str, amounts: Resources) -> None:
+    if name in used:
+        used[name] = add(used[name], amounts)
+
+
+def _job(story: Story, scenario: Scenario) -> Job:
+    job = Job(story=story, workload=story.workload, stage=Stage.FUTURE)
+    if story.nodes:
+        nodes = {n.name: n for n in scenario.nodes}
+        room = dict(story.nodes)
+        job.stage, job.since, job.started = Stage.RUNNING, story.workload.submitted, story.workload.submitted
+        for pod_set in story.workload.pod_sets:
+            job.pods[pod_set.name] = _share_out(room, pod_set.count)
+            first = next(iter(job.pods[pod_set.name]), None)
+            job.flavors[pod_set.name] = (flavor_of(nodes[first], scenario.flavors) if first else None) or ""
+    return job
+
+
+def _share_out(room: dict[str, int], count: int) -> dict[str, int]:
+    got: dict[str, int] = {}
+    for name in list(room):
+        here = min(count, room[name])
+        if here:
+            got[name] = here
+            room[name] -= here
+            count -= here
+    return got
+
+
+def _admitted(job: Job) -> Admitted:
+    lasts = job.workload.estimate
+    bound: Mapping[str, Resources] = job.on_nodes()
+    return Admitted(
+        workload=job.workload,
+        counts=job.counts(),
+        flavors=job.flavors,
+        since=job.since,
+        bound=bound,
+        releasing=job.stage is not Stage.RUNNING,
+        expected_end=None if lasts is None else job.since + lasts,
+    )
