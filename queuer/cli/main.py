@@ -7,7 +7,6 @@ functions. So `queuer --version` or `queuer why` never load solver, Kubernetes c
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -46,8 +45,6 @@ def build(arguments: Sequence[str]) -> typer.Typer:
     verbs = [verb for verb in arguments[:1] if verb in VERBS] or list(VERBS)
     for verb in verbs:
         module, _, attribute = VERBS[verb].partition(":")
-        if len(verbs) > 1 and importlib.util.find_spec(module) is None:
-            continue
         found = getattr(importlib.import_module(module), attribute)
         if isinstance(found, typer.Typer):
             root.add_typer(found, name=verb)

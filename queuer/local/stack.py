@@ -109,15 +109,13 @@ def up(options: Options, *, reporter: Reporter, clock: Clock | None = None) -> C
     chosen = options.chosen
     with _locked(options.dir, reporter), clock.step("all"), ThreadPoolExecutor() as pool:
         cluster = _prepare(options, binaries, reporter)
-        database = pool.submit(_start_database, cluster, clock) if POSTGRES in chosen else None
+        database = pool.submit(_start_database, cluster, chosen, clock)
         if options.kubeconfig is None:
             _start_kubernetes(cluster, options=options, crds=binaries.crds, clock=clock, pool=pool)
         else:
             _use_existing(cluster, clock)
-        if database is not None:
-            database.result()
-        if any(part in chosen for part in QUEUER_PARTS):
-            _start_queuer(cluster, chosen, clock)
+        database.result()
+        _start_queuer(cluster, chosen, clock)
     return cluster
 
 
@@ -235,9 +233,14 @@ def choose_ports(wanted: Mapping[str, int], *, keep_all: bool) -> dict[str, int]
     return ports
 
 
-def _start_database(cluster: Cluster, clock: Clock) -> None:
-    with clock.step(POSTGRES):
-        cluster.start([POSTGRES])
+def _start_database(cluster: Cluster, chosen: tuple[str, ...], clock: Clock) -> None:
+    """PostgreSQL, and the schema where Queuer will run on it."""
+    if POSTGRES in chosen:
+        with clock.step(POSTGRES):
+            cluster.start([POSTGRES])
+    if any(part in chosen for part in QUEUER_PARTS):
+        with clock.step("database schema"):
+            _migrate(cluster.database_url)
 
 
 def _start_kubernetes(
@@ -290,8 +293,6 @@ def _use_existing(cluster: Cluster, clock: Clock) -> None:
 
 
 def _start_queuer(cluster: Cluster, chosen: tuple[str, ...], clock: Clock) -> None:
-    with clock.step("database schema"):
-        _migrate(cluster.database_url)
     with ThreadPoolExecutor() as pool:
 
         def start(part: str) -> None:

@@ -26,7 +26,9 @@ def test_the_core_needs_the_standard_library_alone(module: str) -> None:
     assert result.returncode == 0, result.stderr
 
 
-@pytest.mark.parametrize("arguments", [["--version"], ["version"], ["local", "--help"], ["why", "--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["--version"], ["version"], ["--help"], ["local", "--help"], ["why", "--help"]]
+)
 def test_the_command_line_starts_without_server_packages(arguments: list[str]) -> None:
     heavy = [
         "ortools",
