@@ -25,7 +25,9 @@ def take(state: ClusterState, *, now: float) -> Snapshot:
     """A snapshot of everything a decision depends on. Shares nothing that changes later."""
     rules = state.rules
     admitted = tuple(_admitted(live, state) for _, live in sorted(state.live.items()) if live.charged)
-    pending = tuple(_pending(live, now=now) for _, live in sorted(state.live.items()) if offered(live))
+    pending = tuple(
+        _pending(live, now=now) for _, live in sorted(state.live.items()) if offered(live, now=now)
+    )
     known = {p.workload.uid for p in pending} | {a.workload.uid for a in admitted}
     return Snapshot(
         nodes=tuple(
@@ -42,10 +44,11 @@ def take(state: ClusterState, *, now: float) -> Snapshot:
     )
 
 
-def offered(live: Live) -> bool:
+def offered(live: Live, *, now: float) -> bool:
     """Whether the solver is asked about this workload."""
     misconfigured = live.explanation is not None and live.explanation.primary.token in NOT_OFFERED
-    return live.state.waiting and not misconfigured
+    resting = live.rest is not None and live.rest > now
+    return live.state is State.QUEUED and not misconfigured and not resting
 
 
 def _pending(live: Live, *, now: float) -> Pending:

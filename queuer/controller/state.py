@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 from queuer.controller.live import JobView, Live
 from queuer.controller.pods import PodIndex, PodView
-from queuer.domain.nodes import Flavor, Node, Topology
+from queuer.domain.nodes import Flavor, Node, Topology, flavor_of
+from queuer.domain.quantity import add
 from queuer.domain.queue import QueueTree
 from queuer.solver.problem import Bond, Reservation
 
@@ -145,10 +146,14 @@ class ClusterState:
         return self.live.values()
 
     @property
-    def capacity(self) -> Mapping[str, int]:
-        """Allocatable of all nodes together."""
-        total: dict[str, int] = {}
+    def capacity_by_flavor(self) -> Mapping[str, Mapping[str, int]]:
+        """Allocatable of all nodes together, by flavor and resource.
+
+        Nodes without a flavor are not counted.
+        """
+        total: dict[str, dict[str, int]] = {}
         for node in self.nodes.values():
-            for resource, amount in node.allocatable.items():
-                total[resource] = total.get(resource, 0) + amount
+            flavor = flavor_of(node, self.rules.flavors)
+            if flavor is not None:
+                total[flavor] = add(total.get(flavor, {}), node.allocatable)
         return total

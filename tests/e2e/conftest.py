@@ -20,7 +20,10 @@ from queuer.local.cluster import Cluster
 from queuer.local.controlplane import KUBERNETES_PARTS
 from queuer.local.fleet import Fleet
 from queuer.local.progress import Reporter
+from tests.e2e.scene import scene
 from tests.e2e.support import kubectl
+
+__all__ = ["scene"]  # a fixture for all tests here
 
 # The programs that `make` built, also where pytest is run by hand.
 os.environ.setdefault("QUEUER_CACHE_DIR", str(Path(__file__).resolve().parents[2] / ".cache"))

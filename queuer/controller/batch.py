@@ -1,0 +1,55 @@
+"""What one round of the loop writes to the database: gathered first, then written in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from queuer.controller.live import Live
+from queuer.domain.reasons import Explanation
+from queuer.store import cycles, ledger, outbox, workloads
+from queuer.store.cycles import NewEviction
+from queuer.store.outbox import Done, Effect, Entry
+from queuer.store.workloads import Intake, StateChange
+
+
+@dataclass(slots=True)
+class Batch:
+    """Writes of one round, and what memory holds once they are done: `after`, where None = forgotten."""
+
+    now: float
+    intakes: list[Intake] = field(default_factory=list)
+    done: list[Done] = field(default_factory=list)
+    changes: dict[str, StateChange] = field(default_factory=dict)
+    evictions: list[NewEviction] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
+    release: list[str] = field(default_factory=list)
+    forget: list[str] = field(default_factory=list)
+    explanations: dict[str, Explanation | None] = field(default_factory=dict)
+    after: dict[str, Live | None] = field(default_factory=dict)
+
+    def view(self, uid: str, lives: Mapping[str, Live]) -> Live | None:
+        """The workload as it is after what was gathered so far."""
+        return self.after[uid] if uid in self.after else lives.get(uid)
+
+    @property
+    def writes(self) -> bool:
+        """Whether there is anything for the database."""
+        parts = (
+            self.intakes, self.done, self.changes, self.evictions, self.effects, self.release, self.forget,
+            self.explanations,
+        )  # fmt: skip
+        return any(parts)
+
+    async def write(self, connection: AsyncConnection, epoch: int) -> tuple[Entry, ...]:
+        """Write everything; returns the effects that must be sent once this is committed."""
+        await workloads.intake(connection, epoch, self.intakes, at=self.now)
+        await outbox.done(connection, epoch, self.done)
+        await workloads.update_states(connection, epoch, list(self.changes.values()))
+        entries = await cycles.evict(connection, epoch, self.evictions, at=self.now)
+        await ledger.close(connection, epoch, self.release, self.now)
+        await workloads.forget(connection, epoch, self.forget, self.now)
+        await workloads.explain(connection, epoch, self.explanations, at=self.now)
+        return (*entries, *await outbox.put(connection, epoch, self.effects, at=self.now))

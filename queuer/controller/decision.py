@@ -1,0 +1,159 @@
+"""A plan as the rows of its commit.
+
+What of it still holds, the patches, the charges, the reasons that changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from queuer.controller import records
+from queuer.controller.live import Live, Placement
+from queuer.controller.state import ClusterState
+from queuer.domain.reasons import Explanation
+from queuer.domain.workload import State
+from queuer.solver.problem import Admission, Eviction, Plan, Snapshot
+from queuer.store.cycles import CycleRecord, NewAdmission, NewEviction
+
+_EVICTABLE = frozenset({State.ADMITTED, State.PLACING, State.RUNNING})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a decision was asked, and when. `cycle`: its number."""
+
+    snapshot: Snapshot
+    cycle: int
+    at: float
+    trigger: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """The commit of a plan: rows for the store, and the workloads as they are once it is committed."""
+
+    record: CycleRecord
+    admissions: tuple[NewAdmission, ...]
+    evictions: tuple[NewEviction, ...]
+    explanations: Mapping[str, Explanation]
+    after: tuple[Live, ...]
+
+
+class Patches:
+    """How jobs are started and suspended; see `queuer.controller.jobs`."""
+
+    def admit(self, live: Live, placement: Placement, *, domains: tuple[str, ...]) -> Mapping[str, Any]:
+        """The PATCH that unsuspends the job inside its pins."""
+        raise NotImplementedError
+
+    def evict(self, live: Live) -> Mapping[str, Any]:
+        """The PATCH that suspends it."""
+        raise NotImplementedError
+
+
+def answer(
+    asked: Asked,
+    plan: Plan,
+    state: ClusterState,
+    *,
+    patches: Patches,
+    epoch: int,
+    now: float,
+    new_id: Callable[[], str],
+) -> Answered:
+    """What of the plan is committed. Workloads that changed while it was made are left for the next one."""
+    seen = {pending.workload.uid: pending.workload for pending in asked.snapshot.pending}
+    admissions: list[NewAdmission] = []
+    evictions: list[NewEviction] = []
+    after: dict[str, Live] = {}
+    for admission in plan.admissions:
+        live = state.live.get(admission.uid)
+        if live is None or live.state is not State.QUEUED or live.workload != seen.get(admission.uid):
+            continue
+        row, started = _admitted(
+            admission, live, state, asked=asked, patches=patches, epoch=epoch, now=now, id=new_id()
+        )
+        admissions.append(row)
+        after[live.uid] = started
+    for eviction in plan.evictions:
+        live = state.live.get(eviction.uid)
+        if live is None or live.state not in _EVICTABLE or live.uid not in state.jobs:
+            continue
+        evictions.append(_evicted(eviction, live, patches=patches))
+        after[live.uid] = replace(live, state=State.EVICTING)
+    explanations = _changed(plan, state, after)
+    for uid, explanation in explanations.items():
+        after[uid] = replace(state.live[uid], explanation=explanation)
+    return Answered(
+        record=_record(asked, plan, state, now=now),
+        admissions=tuple(admissions),
+        evictions=tuple(evictions),
+        explanations=explanations,
+        after=tuple(after.values()),
+    )
+
+
+def _admitted(
+    admission: Admission,
+    live: Live,
+    state: ClusterState,
+    *,
+    asked: Asked,
+    patches: Patches,
+    epoch: int,
+    now: float,
+    id: str,
+) -> tuple[NewAdmission, Live]:
+    domains = records.domains(admission.assignments, nodes=state.nodes, topology=state.rules.topology)
+    placement = Placement(
+        id=id, epoch=epoch, cycle=asked.cycle, at=now, assignments=admission.assignments, wave=admission.wave
+    )
+    row = NewAdmission(
+        id=id,
+        uid=live.uid,
+        attempt=live.attempt,
+        assignments=tuple(map(records.assignment_json, admission.assignments)),
+        charges=records.charges(live.workload, admission.assignments),
+        patch=patches.admit(live, placement, domains=domains),
+        domains=domains,
+        wave=admission.wave,
+    )
+    return row, replace(live, state=State.ADMITTED, placement=placement, explanation=None, rest=None)
+
+
+def _evicted(eviction: Eviction, live: Live, *, patches: Patches) -> NewEviction:
+    return NewEviction(
+        uid=live.uid,
+        cause=eviction.rule.value,
+        patch=patches.evict(live),
+        beneficiary=eviction.beneficiary,
+    )
+
+
+def _changed(plan: Plan, state: ClusterState, after: Mapping[str, Live]) -> dict[str, Explanation]:
+    """Reasons that differ from what is stored, of those that still wait."""
+    return {
+        uid: explanation
+        for uid, explanation in plan.explanations.items()
+        if uid not in after
+        and (live := state.live.get(uid)) is not None
+        and live.state.waiting
+        and live.explanation != explanation
+    }
+
+
+def _record(asked: Asked, plan: Plan, state: ClusterState, *, now: float) -> CycleRecord:
+    return CycleRecord(
+        id=asked.cycle,
+        started_at=asked.at,
+        finished_at=now,
+        trigger=asked.trigger,
+        status=plan.stats.status.value,
+        waiting=len(plan.explanations),
+        stats=msgspec.to_builtins(plan.stats, enc_hook=dict),
+        capacity=state.capacity_by_flavor,
+    )

@@ -1,0 +1,330 @@
+"""The one loop that changes anything: results of PATCHes, new jobs, landing, decisions, each written before
+it counts.
+
+Watches and PATCHes run beside it and only leave word. A decision is made beside it too, in a process of its
+own, so that landing and release go on meanwhile; its plan is committed here. Whatever fails here ends this
+leadership: the next one reads everything again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable
+from typing import Protocol
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from queuer.controller.applier import Applier, Result
+from queuer.controller.batch import Batch
+from queuer.controller.decision import Answered, Asked, answer
+from queuer.controller.failpoints import Point
+from queuer.controller.gather import settle_touched, take_results
+from queuer.controller.health import Health
+from queuer.controller.intake import take_in
+from queuer.controller.jobs import ClusterJobs
+from queuer.controller.landing import deadline
+from queuer.controller.live import Live
+from queuer.controller.logs import logger
+from queuer.controller.metrics import Metrics
+from queuer.controller.records import bond_row, reservation_row
+from queuer.controller.settings import Settings
+from queuer.controller.settle import Limits
+from queuer.controller.snapshot import offered, take
+from queuer.controller.state import ClusterState
+from queuer.controller.waves import Waves
+from queuer.domain.reasons import Verdict
+from queuer.domain.workload import State
+from queuer.solver.problem import Budget, Plan, Snapshot
+from queuer.store import cycles
+from queuer.store.engine import begin
+from queuer.store.leader import check_epoch
+from queuer.store.outbox import Done, Entry
+from queuer.store.tables import Outcome as Ended
+
+log = logger("loop")
+
+_LONGEST_WINDOW = 0.5
+_REEVALUATE = 10.0
+"""Seconds after which waiting work is decided on again even if nothing was heard: rules depend on time."""
+_IDLE = 5.0
+
+
+class Decider(Protocol):
+    """`queuer.solver.worker.SolverProcess`, or anything that decides."""
+
+    async def decide(self, snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Plan:
+        """A verified plan. Never raises for a solver that is late, dead or wrong."""
+
+
+class Loop:
+    """One leadership, from the first round to its end. Not reusable."""
+
+    def __init__(
+        self,
+        *,
+        state: ClusterState,
+        jobs: ClusterJobs,
+        engine: AsyncEngine,
+        decider: Decider,
+        settings: Settings,
+        metrics: Metrics,
+        health: Health,
+        epoch: int,
+        last_cycle: int,
+        wake: asyncio.Event,
+        clock: Callable[[], float] = time.time,
+        new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+    ) -> None:
+        self.state, self.jobs, self.engine, self.decider = state, jobs, engine, decider
+        self.settings, self.metrics, self.health, self.epoch = settings, metrics, health, epoch
+        self.clock, self.new_id, self.wake = clock, new_id, wake
+        self.limits = Limits(
+            landing_deadline=settings.landing_deadline,
+            avoid=settings.avoid,
+            avoid_limit=settings.avoid_limit,
+        )
+        self._cycle = last_cycle
+        self._results: list[Result] = []
+        self._asked: Asked | None = None
+        self._decision: asyncio.Task[Plan] | None = None
+        self._decided = 0.0
+        self._effort = 0.0
+        self._applier = Applier(
+            jobs,
+            confirm_epoch=self._confirm_epoch,
+            on_result=self._heard,
+            failpoints=settings.failpoints,
+            metrics=metrics,
+            at_once=settings.patches,
+        )
+        self._waves = Waves(send=self._applier.send)
+
+    async def run(self, undone: tuple[Entry, ...] = ()) -> None:
+        """Go round until cancelled. `undone`: effects of earlier leaders, to be finished or taken back."""
+        for entry in undone:
+            self._waves.add(entry)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._applier.run(), name="applier")
+            while True:
+                await self.round(group)
+                self.health.beat()
+                await self._awaken()
+
+    async def round(self, group: asyncio.TaskGroup) -> None:
+        """One round: write what follows from all that was heard, then think about what may start."""
+        batch = Batch(now=self.clock())
+        results, self._results = self._results, []
+        take_results(batch, results, state=self.state, jobs=self.jobs)
+        take_in(batch, self.state.take_new(), state=self.state, jobs=self.jobs)
+        touched = self.state.take_touched()
+        await settle_touched(
+            batch, touched, state=self.state, jobs=self.jobs, limits=self.limits, metrics=self.metrics
+        )
+        await self._write(batch)
+        if self._decision is not None and self._decision.done():
+            await self._conclude(self._decision.result())
+        self._begin_decision(group)
+        await self._drop_pointless()
+        self._waves.release(self.state)
+        self.metrics.count(self.state.lives())
+
+    async def _write(self, batch: Batch) -> None:
+        if batch.writes:
+            if batch.release:
+                await self.settings.failpoints.at(Point.BEFORE_RELEASE)
+            async with begin(self.engine) as connection:
+                entries = await batch.write(connection, self.epoch)
+            if batch.release:
+                await self.settings.failpoints.at(Point.RELEASED)
+            if batch.intakes:
+                await self.settings.failpoints.at(Point.TAKEN_IN)
+            for entry in entries:
+                self._waves.add(entry)
+        freed = False
+        for uid, live in batch.after.items():
+            before = self.state.live.get(uid)
+            freed = freed or _matters(before, live)
+            if live is None:
+                self.state.drop(uid)
+            else:
+                self.state.put(live)
+        if freed:
+            self.state.reconsider()
+        self._tell(batch.after)
+
+    # -- decisions
+
+    def _begin_decision(self, group: asyncio.TaskGroup) -> None:
+        now = self.clock()
+        waiting = any(offered(live, now=now) for live in self.state.lives())
+        due = self.state.stale or (now >= self._decided + _REEVALUATE) or self._time_came(now)
+        if self._decision is not None or not due:
+            return
+        trigger = "change" if self.state.take_stale() else "time"
+        if not waiting and not self.state.bonds and not self.state.reservations:
+            return
+        self._cycle += 1
+        self._asked = Asked(snapshot=take(self.state, now=now), cycle=self._cycle, at=now, trigger=trigger)
+        self._decision = group.create_task(self._decide(self._asked), name=f"cycle {self._cycle}")
+
+    async def _decide(self, asked: Asked) -> Plan:
+        began = time.perf_counter()
+        budget = Budget(
+            deterministic=self.settings.solver_time,
+            wall=self.settings.solver_deadline,
+            bond=self.settings.bond,
+        )
+        try:
+            return await self.decider.decide(
+                asked.snapshot, now=asked.at, seed=self.settings.seed, budget=budget
+            )
+        finally:
+            self._effort = time.perf_counter() - began
+            self.metrics.cycle_seconds.labels("decide").observe(self._effort)
+            self.wake.set()
+
+    async def _conclude(self, plan: Plan) -> None:
+        """Commit a plan: one transaction, then memory, then the effects."""
+        asked, self._asked, self._decision = self._asked, None, None
+        assert asked is not None
+        now = self.clock()
+        self._decided = now
+        found = answer(
+            asked, plan, self.state, patches=self.jobs, epoch=self.epoch, now=now, new_id=self.new_id
+        )
+        bonds = tuple(b for b in plan.bonds if b.uid in self.state.live)
+        reservations = tuple(r for r in plan.reservations if r.uid in self.state.live)
+        unchanged = (bonds, reservations) == (self.state.bonds, self.state.reservations)
+        self.metrics.cycles.labels(plan.stats.status.value).inc()
+        self.metrics.last_cycle.set(now)
+        if not (found.admissions or found.evictions or found.explanations) and unchanged:
+            return
+        await self.settings.failpoints.at(Point.DECIDED)
+        began = time.perf_counter()
+        async with begin(self.engine) as connection:
+            committed = await cycles.commit(
+                connection,
+                epoch=self.epoch,
+                record=found.record,
+                admissions=found.admissions,
+                evictions=found.evictions,
+                bonds=tuple(map(bond_row, bonds)),
+                reservations=tuple(map(reservation_row, reservations)),
+                explanations=found.explanations,
+            )
+        self.metrics.cycle_seconds.labels("commit").observe(time.perf_counter() - began)
+        await self.settings.failpoints.at(Point.COMMITTED)
+        self._remember(found)
+        self.state.bonds, self.state.reservations = bonds, reservations
+        for entry in committed.entries:
+            self._waves.add(entry)
+        log.info(
+            "cycle", cycle=asked.cycle, status=plan.stats.status, admitted=len(found.admissions),
+            evicted=len(found.evictions), waiting=len(plan.explanations), effort=round(self._effort, 3),
+        )  # fmt: skip
+
+    def _remember(self, found: Answered) -> None:
+        for live in found.after:
+            before = self.state.live[live.uid]
+            queue = live.workload.queue
+            if live.state is State.ADMITTED:
+                self.metrics.admissions.labels(queue).inc()
+                if live.attempt == 1:
+                    self.metrics.waited.labels(queue).observe(
+                        found.record.finished_at - live.workload.submitted
+                    )
+            elif live.state is State.EVICTING and before.state is not State.EVICTING:
+                cause = next(e.cause for e in found.evictions if e.uid == live.uid)
+                self.metrics.evictions.labels(queue, cause).inc()
+            self.state.put(live)
+        self._tell({live.uid: live for live in found.after})
+
+    # -- effects
+
+    def _heard(self, result: Result) -> None:
+        self._results.append(result)
+        self.wake.set()
+
+    async def _confirm_epoch(self) -> None:
+        async with begin(self.engine) as connection:
+            await check_epoch(connection, self.epoch)
+
+    async def _drop_pointless(self) -> None:
+        """Admissions that wait for an earlier wave and were evicted or deleted meanwhile are never sent."""
+        pointless = self._waves.pointless(self.state)
+        if pointless:
+            now = self.clock()
+            done = [Done(seq=entry.seq, outcome=Ended.WITHDRAWN, at=now) for entry in pointless]
+            await self._write(Batch(now=now, done=done))
+
+    def _tell(self, after: dict[str, Live | None]) -> None:
+        """Jobs that their owner must change say so themselves, in one write."""
+        for uid, live in after.items():
+            if live is None or live.explanation is None or not live.state.waiting:
+                continue
+            if live.explanation.verdict is Verdict.CHANGE:
+                self._applier.tell(uid, live.explanation.primary)
+
+    # -- time
+
+    async def _awaken(self) -> None:
+        """Wait until something is heard or due, then a moment longer, so that what comes together is done
+        together.
+        """
+        timeout = max(0.0, min(self._next_deadline() - self.clock(), _IDLE))
+        try:
+            async with asyncio.timeout(timeout):
+                await self.wake.wait()
+        except TimeoutError:
+            self._touch_due()
+            return
+        await asyncio.sleep(min(max(self.settings.window, self._effort / 2), _LONGEST_WINDOW))
+        self.wake.clear()
+        self._touch_due()
+
+    def _next_deadline(self) -> float:
+        due = [self._decided + _REEVALUATE]
+        for live in self.state.lives():
+            at = deadline(live, landing_deadline=self.limits.landing_deadline)
+            if at is not None:
+                due.append(at)
+            due += _times(live, after=self._decided)
+        due += [bond.deadline for bond in self.state.bonds if bond.deadline > self._decided]
+        due += [r.start for r in self.state.reservations if r.start > self._decided]
+        return min(due)
+
+    def _touch_due(self) -> None:
+        now = self.clock()
+        for live in self.state.lives():
+            at = deadline(live, landing_deadline=self.limits.landing_deadline)
+            if at is not None and at <= now:
+                self.state.touched.add(live.uid)
+
+    def _time_came(self, now: float) -> bool:
+        """Whether something that the last decision reckoned with has ended since."""
+        times = [t for live in self.state.lives() for t in _times(live, after=self._decided)]
+        times += [b.deadline for b in self.state.bonds] + [r.start for r in self.state.reservations]
+        return any(self._decided < t <= now for t in times)
+
+
+def _times(live: Live, *, after: float) -> list[float]:
+    """When a waiting workload may be offered again or may use nodes again that it avoids."""
+    if not live.state.waiting:
+        return []
+    ends = [*live.avoid.values(), *([live.rest] if live.rest is not None else [])]
+    return [end for end in ends if end > after]
+
+
+def _matters(before: Live | None, after: Live | None) -> bool:
+    """Whether a decision may come out differently because of this step."""
+    if before is None or after is None:
+        return True
+    landed = before.landed is None and after.landed is not None
+    waits = (before.workload, before.state, before.explanation) != (
+        after.workload,
+        after.state,
+        after.explanation,
+    )
+    return landed or before.charged != after.charged or (after.state.waiting and waits)

@@ -1,0 +1,213 @@
+"""A namespace with a database and, where started, a controller: what a test of the main path does and sees
+there.
+
+Jobs are created with the token of the tenant `alice`. Node changes (cordons, fillers) are undone at the end,
+and the test's pods are waited for, so that the next test finds the whole fleet free.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from queuer.local.cluster import Cluster
+from queuer.local.fleet import RACK
+from tests.e2e.controller import GPU, Controller, Database, controller
+from tests.e2e.support import create, get, job_manifest, kubectl, pytorchjob_manifest, wait_until
+
+TEAM_A, TEAM_B = "root.research.team-a", "root.research.team-b"
+KINDS = {"Job": "jobs.batch", "PyTorchJob": "pytorchjobs.kubeflow.org"}
+
+
+@dataclass(slots=True, kw_only=True)
+class Scene:
+    """Where a test plays."""
+
+    cluster: Cluster
+    namespace: str
+    database: Database
+    exits: ExitStack = field(default_factory=ExitStack)
+
+    # -- the controller
+
+    def start(self, **settings: str) -> Controller:
+        """A controller that leads, stopped at the end of the test."""
+        return self.exits.enter_context(controller(self.cluster, self.database.url, **settings))
+
+    def another(self, **settings: str) -> Controller:
+        """A controller that is not started yet, stopped at the end of the test."""
+        made = Controller(cluster=self.cluster, database_url=self.database.url, settings=settings)
+        self.exits.callback(made.stop)
+        return made
+
+    # -- jobs
+
+    def job(self, name: str, *, queue: str | None = TEAM_A, **wanted: Any) -> dict[str, Any]:
+        """Create a Job as alice; returns it as stored."""
+        return dict(create(self.cluster, job_manifest(name, namespace=self.namespace, queue=queue, **wanted)))
+
+    def pytorchjob(self, name: str, *, queue: str | None = TEAM_A, **wanted: Any) -> dict[str, Any]:
+        """Create a PyTorchJob as alice; returns it as stored."""
+        manifest = pytorchjob_manifest(name, namespace=self.namespace, queue=queue, **wanted)
+        return dict(create(self.cluster, manifest))
+
+    def of_kind(self, kind: str, name: str, *, pods: int, **wanted: Any) -> dict[str, Any]:
+        """A Job of `pods` pods, or a PyTorchJob of a master and the rest workers."""
+        if kind == "Job":
+            return self.job(name, pods=pods, **wanted)
+        return self.pytorchjob(name, workers=pods - 1, **wanted)
+
+    def read(self, name: str, kind: str = "Job") -> dict[str, Any]:
+        """The object as it is now."""
+        return dict(get(self.cluster, KINDS[kind], name, "-n", self.namespace))
+
+    def delete(self, name: str, kind: str = "Job", *options: str) -> None:
+        """Delete a job as alice."""
+        kubectl(self.cluster, "alice", "delete", KINDS[kind], name, "-n", self.namespace, *options)
+
+    def pods(self, name: str | None = None) -> list[dict[str, Any]]:
+        """Pods of a job (of either kind), or all of the namespace; those that are going included."""
+        items: list[dict[str, Any]] = get(self.cluster, "pods", "-n", self.namespace)["items"]
+        keys = ("batch.kubernetes.io/job-name", "training.kubeflow.org/job-name")
+        return [
+            p for p in items
+            if name is None or name in (p["metadata"].get("labels", {}).get(key) for key in keys)
+        ]  # fmt: skip
+
+    def racks(self, name: str) -> set[str]:
+        """Racks in which a job has bound pods."""
+        return {self.rack_of(p["spec"]["nodeName"]) for p in self.pods(name) if p["spec"].get("nodeName")}
+
+    # -- what the controller wrote
+
+    def state(self, name: str) -> str:
+        """The workload's state."""
+        return self.database.state(name, self.namespace)
+
+    def wait_state(self, name: str, *states: str, timeout: float = 30) -> None:
+        """Wait until the workload is in one of these states."""
+        wait_until(
+            lambda: self.state(name) in states, timeout=timeout,
+            describe=lambda: f"{name} is {' or '.join(states)}: {self.story(name)}",
+        )  # fmt: skip
+
+    def wait_reason(self, name: str, token: str, *, timeout: float = 30) -> dict[str, Any]:
+        """Wait until the workload waits for this reason; returns it."""
+        wait_until(
+            lambda: self.reason(name).get("token") == token, timeout=timeout,
+            describe=lambda: f"{name} waits as {token}: {self.story(name)}",
+        )  # fmt: skip
+        return self.reason(name)
+
+    def reason(self, name: str) -> dict[str, Any]:
+        """Its primary reason `{token, text, params}`."""
+        return self.database.reason(name, self.namespace)
+
+    def wait_empty(self, *, timeout: float = 30) -> None:
+        """Wait until the ledger is back to zero."""
+        wait_until(
+            lambda: not self.database.open_rows(), timeout=timeout,
+            describe=lambda: f"the ledger is empty: {self.database.open_rows()}",
+        )  # fmt: skip
+
+    def story(self, name: str) -> str:
+        """What is known of a workload, for messages."""
+        row = self.database.workload(name, self.namespace)
+        told = {key: row.get(key) for key in ("state", "attempt", "token", "explanation")}
+        nodes = [
+            (p["metadata"]["name"], p["spec"].get("nodeName"), p["status"]["phase"]) for p in self.pods(name)
+        ]
+        events = self.database.rows("SELECT type, data FROM event WHERE uid = %s ORDER BY id", row.get("uid"))
+        return json.dumps({"workload": told, "pods": nodes, "events": events}, default=str)
+
+    # -- nodes
+
+    def rack_of(self, node: str) -> str:
+        """The rack of a node."""
+        return self.nodes()[node]
+
+    def nodes(self) -> dict[str, str]:
+        """Rack by node name."""
+        items = get(self.cluster, "nodes")["items"]
+        return {node["metadata"]["name"]: node["metadata"]["labels"][RACK] for node in items}
+
+    def cordon(self, nodes: Sequence[str]) -> None:
+        """Cordon nodes until the end of the test."""
+        kubectl(self.cluster, "admin", "cordon", *nodes)
+        self.exits.callback(self.uncordon, nodes)
+
+    def uncordon(self, nodes: Sequence[str]) -> None:
+        """Uncordon nodes."""
+        kubectl(self.cluster, "admin", "uncordon", *nodes)
+
+    def fill(self, node: str, gpus: int, *, name: str | None = None, namespace: str = "default") -> str:
+        """A pod beside all queues that takes GPUs of a node until it is removed or the test ends."""
+        name = name or f"filler-{node}"
+        manifest = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {
+                "nodeName": node,
+                "containers": [{"name": "main", "image": "x", "resources": {"limits": {GPU: str(gpus)}}}],
+            },
+        }
+        create(self.cluster, manifest, identity="admin")
+        self.exits.callback(self.unfill, name, namespace=namespace)
+        return name
+
+    def unfill(self, name: str, *, namespace: str = "default") -> None:
+        """Remove a filler."""
+        kubectl(
+            self.cluster, "admin", "delete", "pod", name, "-n", namespace, "--ignore-not-found", "--wait=true"
+        )
+
+    def scheduler(self, *, running: bool) -> None:
+        """Stop kube-scheduler, so that pods stay unbound, or start it again."""
+        if running:
+            self.cluster.start(["kube-scheduler"])
+        else:
+            self.exits.callback(self.scheduler, running=True)
+            self.cluster.stop(["kube-scheduler"])
+
+    def writes(self, resource: str) -> dict[str, float]:
+        """PATCHes of a resource's objects that the API server has counted, by HTTP code."""
+        text = kubectl(self.cluster, "admin", "get", "--raw", "/metrics")
+        found: dict[str, float] = {}
+        for line in text.splitlines():
+            if line.startswith("apiserver_request_total{") and 'verb="PATCH"' in line:
+                labels = dict(
+                    part.split("=", 1) for part in line[line.index("{") + 1 : line.index("}")].split(",")
+                )
+                if labels["resource"] == f'"{resource}"' and labels["subresource"] == '""':
+                    code = labels["code"].strip('"')
+                    found[code] = found.get(code, 0.0) + float(line.rsplit(" ", 1)[1])
+        return found
+
+
+def required(level: str) -> Mapping[str, str]:
+    """Annotation for `topology-required`."""
+    return {"queuer.dev/topology-required": level}
+
+
+def preferred(level: str) -> Mapping[str, str]:
+    """Annotation for `topology-preferred`."""
+    return {"queuer.dev/topology-preferred": level}
+
+
+@pytest.fixture
+def scene(cluster: Cluster, namespace: str, database_url: str) -> Iterator[Scene]:
+    """A scene; at its end all jobs and pods of the namespace are gone and the fleet is as before."""
+    made = Scene(cluster=cluster, namespace=namespace, database=Database(url=database_url))
+    with made.exits:
+        yield made
+    kubectl(
+        cluster, "admin", "delete", "jobs.batch,pytorchjobs.kubeflow.org,pods", "--all", "-n", namespace,
+        "--wait=false", "--cascade=background",
+    )  # fmt: skip
+    wait_until(lambda: not made.pods(), timeout=60, describe=lambda: f"pods are gone: {made.pods()}")

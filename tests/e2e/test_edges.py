@@ -1,0 +1,89 @@
+"""What cannot start says why, in words that lead to the right answer, and disturbs nobody else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.e2e.controller import GPU, tree
+from tests.e2e.scene import Scene, required
+from tests.e2e.support import wait_until
+
+LIMIT = {"team_a": {"quota": [{"resource": GPU, "limit": 16}]}}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "token", "answer"),
+    [
+        ({"queue": "root.research.team-aa"}, "Misconfigured", "root.research.team-a"),
+        ({"queue": "root.research"}, "Misconfigured", "root.research.team-a"),
+        ({"annotations": {"queuer.dev/max-runtime": "soon"}}, "Misconfigured", "max-runtime"),
+        ({"annotations": {"queuer.dev/preemptible": "perhaps"}}, "Misconfigured", "preemptible"),
+        ({"annotations": {"queuer.dev/min-count.main": "9"}}, "Misconfigured", "min-count.main"),
+        ({"labels": {"queuer.dev/priority-class": "queuer-hihg"}}, "Misconfigured", "queuer-high"),
+        ({"pods": 3, "gpus": 8}, "ExceedsMaxQuota", "16"),
+        ({"annotations": required("rak")}, "Misconfigured", "rack"),
+        ({"annotations": required("block"), "pods": 2, "gpus": 16}, "NoMatchingFlavor", ""),
+    ],
+    ids=[
+        "unknown queue", "not a leaf", "malformed duration", "malformed boolean", "minimum above count",
+        "unknown priority class", "larger than any limit", "unknown level", "larger than any node",
+    ],
+)  # fmt: skip
+def test_what_its_owner_must_change_stays_suspended_and_says_so(
+    scene: Scene, wanted: dict[str, Any], token: str, answer: str
+) -> None:
+    scene.database.apply(tree(scene.namespace, **(LIMIT if token != "NoMatchingFlavor" else {})))
+    process = scene.start()
+    scene.job("wrong", **wanted)
+    if token == "NoMatchingFlavor":  # which of the two is said is the solver's matter; both are CHANGE
+        wait_until(lambda: scene.reason("wrong"), timeout=15, describe=lambda: scene.story("wrong"))
+    else:
+        scene.wait_reason("wrong", token, timeout=15)
+    explanation = scene.database.workload("wrong", scene.namespace)["explanation"]
+    assert explanation["verdict"] == "CHANGE", explanation
+    assert answer in explanation["primary"]["text"]
+    wait_until(
+        lambda: "queuer.dev/status" in scene.read("wrong")["metadata"]["annotations"], timeout=15,
+        describe="the job carries its reason",
+    )  # fmt: skip
+    status = scene.read("wrong")["metadata"]["annotations"]["queuer.dev/status"]
+    assert status == f"{explanation['primary']['token']}: {explanation['primary']['text']}"
+    assert process.metric("queuer_workloads_pending") >= 1, "counted and visible"
+
+    scene.job("right", gpus=1, run_for="1s")
+    scene.wait_state("right", "Succeeded")
+    assert scene.read("wrong")["spec"]["suspend"] is True
+    assert scene.pods("wrong") == []
+    assert process.running
+
+
+def test_a_queue_that_comes_later_lets_the_job_go(scene: Scene) -> None:
+    scene.database.apply(tree(scene.namespace))
+    scene.start()
+    scene.job("early", queue="root.research.team-new", run_for="1s")
+    scene.wait_reason("early", "Misconfigured")
+    scene.database.apply(tree(scene.namespace, team_new={}))
+    scene.wait_state("early", "Succeeded")
+    annotations = scene.read("early")["metadata"]["annotations"]
+    assert "Misconfigured" not in annotations.get("queuer.dev/status", "")
+
+
+def test_a_namespace_that_the_queue_does_not_serve(scene: Scene) -> None:
+    scene.database.apply(tree("somewhere-else"))
+    scene.start()
+    scene.job("outside")
+    reason = scene.wait_reason("outside", "Misconfigured")
+    assert scene.namespace in reason["text"]
+    assert "somewhere-else" in reason["text"]
+
+
+def test_a_level_whose_label_no_node_carries(scene: Scene) -> None:
+    document = tree(scene.namespace)
+    document["topology"] = {"levels": ["example.com/zone", "topology.kubernetes.io/rack"]}
+    scene.database.apply(document)
+    scene.start()
+    scene.job("lost", annotations=required("zone"))
+    reason = scene.wait_reason("lost", "Misconfigured")
+    assert "example.com/zone" in reason["text"]

@@ -1,0 +1,116 @@
+"""Evicted work leaves whole, comes back elsewhere by one PATCH with its own terms intact, and is never
+counted twice.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.e2e.controller import GPU, tree
+from tests.e2e.scene import TEAM_A, TEAM_B, Scene, required
+from tests.e2e.support import wait_until
+
+OWN_SELECTOR = {"kubernetes.io/os": "linux"}
+
+
+def _templates(found: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    if kind == "Job":
+        return [found["spec"]["template"]["spec"]]
+    return [replica["template"]["spec"] for replica in found["spec"]["pytorchReplicaSpecs"].values()]
+
+
+@pytest.mark.parametrize("kind", ["Job", "PyTorchJob"])
+def test_reclaimed_work_is_admitted_again_in_another_rack(scene: Scene, kind: str) -> None:
+    """team-b borrows what team-a is guaranteed; team-a takes it back.
+
+    Team-b returns when there is room elsewhere.
+    """
+    nodes = scene.nodes()
+    elsewhere = sorted(node for node, rack in nodes.items() if rack == "r02")
+    scene.cordon(sorted(node for node, rack in nodes.items() if rack in ("r03", "r04")))
+    scene.cordon(elsewhere)
+    quota = {"team_a": {"quota": [{"resource": GPU, "guaranteed": 32}]}}
+    scene.database.apply(tree(scene.namespace, **quota))
+    scene.start()
+    scene.of_kind(kind, "borrower", pods=4, gpus=8, queue=TEAM_B, annotations=required("rack"))
+    scene.wait_state("borrower", "Running")
+    assert scene.racks("borrower") == {"r01"}
+    submitted = scene.database.workload("borrower", scene.namespace)["submitted"]
+    first = {p["metadata"]["uid"] for p in scene.pods("borrower")}
+
+    scene.job("owner", pods=4, gpus=8, queue=TEAM_A, annotations=required("rack"))
+    scene.wait_state("owner", "Running")
+    assert scene.racks("owner") == {"r01"}
+    scene.wait_state("borrower", "Queued")
+    assert scene.pods("borrower") == []
+    assert scene.database.used() == 32, "the first incarnation is paid back, the owner is charged"
+    evicted = scene.database.rows("SELECT end_cause FROM admission WHERE ended_at IS NOT NULL")
+    assert [row["end_cause"] for row in evicted] == ["reclaim"]
+
+    scene.uncordon(elsewhere)
+    scene.wait_state("borrower", "Running")
+    row = scene.database.workload("borrower", scene.namespace)
+    assert (row["attempt"], row["submitted"]) == (2, submitted)
+    assert scene.racks("borrower") == {"r02"}
+    pods = scene.pods("borrower")
+    assert len(pods) == 4
+    assert not first & {p["metadata"]["uid"] for p in pods}
+    assert scene.database.used() == 64
+    assert len(scene.database.open_rows()) == (2 if kind == "Job" else 3), "one open row per pod set"
+    found = scene.read("borrower", kind)
+    for template in _templates(found, kind):
+        assert "r01" not in str(template), "nothing of the first admission is left in the template"
+    if kind == "Job":
+        assert found["status"].get("failed", 0) == 0, "backoffLimit is untouched"
+
+
+def test_a_job_that_is_suspended_by_its_user_gives_its_place_up_and_queues_again(scene: Scene) -> None:
+    from tests.e2e.support import kubectl
+
+    scene.database.apply(tree(scene.namespace))
+    scene.start()
+    scene.job("mine", pods=2, gpus=8)
+    scene.wait_state("mine", "Running")
+    kubectl(
+        scene.cluster, "alice", "patch", "job", "mine", "-n", scene.namespace, "--type=merge",
+        '-p={"spec":{"suspend":true}}',
+    )  # fmt: skip
+    wait_until(
+        lambda: scene.database.workload("mine", scene.namespace)["attempt"] == 2, timeout=30,
+        describe=lambda: scene.story("mine"),
+    )  # fmt: skip
+    scene.wait_state("mine", "Running")
+    assert scene.database.used() == 16
+
+
+def test_higher_priority_displaces_lower_in_the_same_queue(scene: Scene) -> None:
+    scene.database.apply(tree(scene.namespace, team_a={"quota": [{"resource": GPU, "limit": 16}]}))
+    scene.start()
+    scene.job("low", pods=2, gpus=8)
+    scene.wait_state("low", "Running")
+    scene.job("high", pods=2, gpus=8, labels={"queuer.dev/priority-class": "queuer-high"})
+    scene.wait_state("high", "Running")
+    assert scene.state("low") == "Queued"
+    scene.delete("high")
+    scene.wait_state("low", "Running")
+
+
+def test_own_node_selector_survives_admission_and_eviction(scene: Scene) -> None:
+    nodes = sorted(scene.nodes())
+    scene.cordon(nodes[1:])
+    scene.database.apply(tree(scene.namespace, team_a={"quota": [{"resource": GPU, "guaranteed": 8}]}))
+    scene.start()
+    limits = {GPU: "8"}
+    template = {"spec": {
+        "restartPolicy": "Never", "nodeSelector": OWN_SELECTOR,
+        "containers": [{"name": "main", "image": "x", "resources": {"limits": limits}}],
+    }}  # fmt: skip
+    scene.job("picky", queue=TEAM_B, spec={"template": template})
+    scene.wait_state("picky", "Running")
+    scene.job("owner", gpus=8, queue=TEAM_A)
+    scene.wait_state("owner", "Running")
+    scene.wait_state("picky", "Queued")
+    selector = scene.read("picky")["spec"]["template"]["spec"]["nodeSelector"]
+    assert OWN_SELECTOR.items() <= selector.items()

@@ -1,0 +1,48 @@
+"""A gang that does not land whole in time is rolled back whole, keeps its reason, and is placed elsewhere."""
+
+from __future__ import annotations
+
+from tests.e2e.controller import tree
+from tests.e2e.scene import Scene, required
+from tests.e2e.support import wait_until
+
+
+def test_half_of_the_rack_is_cordoned_between_patch_and_binding(scene: Scene) -> None:
+    scene.database.apply(tree(scene.namespace))
+    scene.start(QUEUER_LANDING_DEADLINE="4")
+    scene.scheduler(running=False)
+    scene.job("gang", pods=4, gpus=8, annotations=required("rack"))
+    scene.wait_state("gang", "Placing")
+    wait_until(lambda: len(scene.pods("gang")) == 4, timeout=15, describe="its pods exist, unbound")
+    admission = scene.database.rows("SELECT domains, assignments FROM admission")[0]
+    target = admission["domains"][0].split("/")[-1]
+    hosts = sorted(node for node, rack in scene.nodes().items() if rack == target)
+    scene.cordon(hosts[:2])
+    scene.scheduler(running=True)
+
+    wait_until(
+        lambda: scene.database.workload("gang", scene.namespace)["attempt"] == 2, timeout=20,
+        describe=lambda: f"rolled back within its deadline: {scene.story('gang')}",
+    )  # fmt: skip
+    scene.wait_state("gang", "Running")
+    assert scene.racks("gang") != {target}
+    assert len(scene.racks("gang")) == 1
+    assert len(scene.pods("gang")) == 4, "no pod of the first landing is left"
+    assert scene.database.used() == 32
+    ended = scene.database.rows("SELECT end_cause FROM admission WHERE ended_at IS NOT NULL")
+    assert [row["end_cause"] for row in ended] == ["landing-timeout"]
+    reasons = scene.database.rows("SELECT token, text FROM reason_transition ORDER BY id")
+    assert any("pods were not bound within 4 s" in row["text"] for row in reasons), reasons
+
+
+def test_nothing_is_said_to_run_before_every_pod_is_bound(scene: Scene) -> None:
+    scene.database.apply(tree(scene.namespace))
+    scene.start()
+    scene.scheduler(running=False)
+    scene.job("gang", pods=2, gpus=8)
+    scene.wait_state("gang", "Placing")
+    wait_until(lambda: len(scene.pods("gang")) == 2, timeout=15, describe="its pods exist")
+    assert scene.state("gang") == "Placing"
+    assert scene.database.used() == 16, "charged from admission on"
+    scene.scheduler(running=True)
+    scene.wait_state("gang", "Running")

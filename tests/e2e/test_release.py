@@ -1,0 +1,79 @@
+"""Capacity is given away when pods are gone, not when an object says that it is over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.e2e.controller import tree
+from tests.e2e.scene import Scene
+from tests.e2e.support import kubectl, wait_until
+
+
+def _slow(seconds: int, *, run_for: str | None = None) -> dict[str, Any]:
+    """A template whose pods take so long to terminate."""
+    annotations = {"sim/terminate-after": f"{seconds}s"} | ({"sim/run-for": run_for} if run_for else {})
+    limits = {"nvidia.com/gpu": "8", "cpu": "1"}
+    container = {"name": "main", "image": "x", "resources": {"limits": limits}}
+    return {
+        "template": {
+            "metadata": {"annotations": annotations},
+            "spec": {"restartPolicy": "Never", "containers": [container]},
+        }
+    }
+
+
+def test_orphans_of_a_deleted_job_are_charged_until_they_are_gone(scene: Scene) -> None:
+    scene.database.apply(tree(scene.namespace))
+    process = scene.start()
+    scene.job("parent", pods=2, gpus=8)
+    scene.wait_state("parent", "Running")
+    scene.delete("parent", "Job", "--cascade=orphan")
+    wait_until(
+        lambda: scene.database.workload("parent", scene.namespace)["deleted_at"] is not None, timeout=20,
+        describe=lambda: scene.story("parent"),
+    )  # fmt: skip
+    pods = scene.pods("parent")
+    assert len(pods) == 2, "the orphans run on"
+    assert scene.database.used() == 16
+
+    process.kill()  # what is charged must not hang on this process's memory
+    process.start().wait_leading()
+    assert scene.database.used() == 16
+    for pod in pods:
+        kubectl(scene.cluster, "alice", "delete", "pod", pod["metadata"]["name"], "-n", scene.namespace)
+    scene.wait_empty()
+
+
+def test_a_deleted_job_is_charged_while_its_pods_terminate(scene: Scene) -> None:
+    scene.database.apply(
+        tree(scene.namespace, team_a={"quota": [{"resource": "nvidia.com/gpu", "limit": 16}]})
+    )
+    scene.start()
+    scene.job("slow", pods=2, gpus=8, spec=_slow(4))
+    scene.wait_state("slow", "Running")
+    scene.job("next", pods=2, gpus=8)
+    scene.delete("slow", "Job", "--wait=false")
+    wait_until(
+        lambda: scene.database.workload("slow", scene.namespace)["deleted_at"] is not None, timeout=20,
+        describe="its deletion is noticed",
+    )  # fmt: skip
+    terminating = scene.pods("slow")
+    assert terminating
+    assert all("deletionTimestamp" in p["metadata"] for p in terminating)
+    assert scene.database.used() == 16
+    assert scene.pods("next") == []
+    scene.wait_state("next", "Running")
+    assert scene.pods("slow") == []
+
+
+def test_a_finished_pod_frees_its_node_at_once(scene: Scene) -> None:
+    scene.database.apply(tree(scene.namespace))
+    nodes = sorted(scene.nodes())
+    scene.cordon(nodes[1:])
+    scene.start()
+    scene.job("first", pods=1, gpus=8, run_for="1s")
+    scene.job("second", pods=1, gpus=8, run_for="1s")
+    scene.wait_state("first", "Succeeded")
+    scene.wait_state("second", "Succeeded")
+    scene.wait_empty()
+    assert len(scene.pods("first")) == 1, "the pod object is still there, and holds nothing"
