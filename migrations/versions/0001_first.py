@@ -12,6 +12,25 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
+TOKENS = (
+    "'Misconfigured', "
+    "'NoMatchingFlavor', "
+    "'ExceedsMaxQuota', "
+    "'WaitingForQuota', "
+    "'BorrowingLimitReached', "
+    "'BehindInQueue', "
+    "'TopologyPlacementFailed', "
+    "'WaitingForPreemptedWorkloads', "
+    "'PendingEvaluation', "
+    "'SolverDeferred', "
+    "'Suspended', "
+    "'OnHold', "
+    "'Deactivated', "
+    "'AdmittedNotPlaced', "
+    "'NodesUnavailable', "
+    "'ControllerStale'"
+)
+
 
 def upgrade() -> None:
     op.create_table(
@@ -22,19 +41,19 @@ def upgrade() -> None:
         sa.Column("source", sa.Text(), nullable=False),
         sa.Column("writer", sa.Text(), nullable=False),
         sa.Column("reason", sa.Text(), nullable=False),
-        sa.Column("changes", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
+        sa.Column("changes", postgresql.JSONB(), nullable=False),
         sa.Column("reverts", sa.BigInteger(), nullable=True),
-        sa.CheckConstraint("writer IN ('api', 'crd', 'file')", name=("ck_changeset_writer")),
-        sa.ForeignKeyConstraint(["reverts"], ["changeset.revision"], name=("fk_changeset_reverts")),
-        sa.PrimaryKeyConstraint("revision", name=("pk_changeset")),
+        sa.CheckConstraint("writer IN ('api', 'crd', 'file')", name=op.f("ck_changeset_writer")),
+        sa.ForeignKeyConstraint(["reverts"], ["changeset.revision"], name=op.f("fk_changeset_reverts")),
+        sa.PrimaryKeyConstraint("revision", name=op.f("pk_changeset")),
         comment="Applied changes of the configuration: each names an object with its form before and after.",
     )
     op.create_table(
         "configuration",
         sa.Column("id", sa.SmallInteger(), server_default=sa.text("1"), autoincrement=False, nullable=False),
         sa.Column("revision", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
-        sa.CheckConstraint("id = 1", name=("ck_configuration_singleton")),
-        sa.PrimaryKeyConstraint("id", name=("pk_configuration")),
+        sa.CheckConstraint("id = 1", name=op.f("ck_configuration_singleton")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_configuration")),
         comment="Revision of queues, flavors and topology together; its row lock orders all changesets.",
     )
     op.create_table(
@@ -50,18 +69,20 @@ def upgrade() -> None:
         sa.Column("waiting", sa.Integer(), nullable=False),
         sa.Column(
             "stats",
-            postgresql.JSONB(none_as_null=True, astext_type=sa.Text()),
+            postgresql.JSONB(none_as_null=True),
             server_default=sa.text("'{}'::jsonb"),
             nullable=False,
         ),
         sa.Column(
             "capacity",
-            postgresql.JSONB(none_as_null=True, astext_type=sa.Text()),
+            postgresql.JSONB(none_as_null=True),
             server_default=sa.text("'{}'::jsonb"),
             nullable=False,
         ),
-        sa.CheckConstraint("status IN ('GREEDY', 'OPTIMAL', 'FEASIBLE', 'FAILED')", name=("ck_cycle_status")),
-        sa.PrimaryKeyConstraint("id", name=("pk_cycle")),
+        sa.CheckConstraint(
+            "status IN ('GREEDY', 'OPTIMAL', 'FEASIBLE', 'FAILED')", name=op.f("ck_cycle_status")
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_cycle")),
         comment="One row per committed decision. `capacity`: {flavor: {resource: allocatable}}, base units.",
     )
     op.create_index("ix_cycle_started_at", "cycle", ["started_at"], unique=False)
@@ -73,12 +94,9 @@ def upgrade() -> None:
         sa.Column("uid", sa.Text(), nullable=True),
         sa.Column("queue", sa.Text(), nullable=True),
         sa.Column(
-            "data",
-            postgresql.JSONB(none_as_null=True, astext_type=sa.Text()),
-            server_default=sa.text("'{}'::jsonb"),
-            nullable=False,
+            "data", postgresql.JSONB(none_as_null=True), server_default=sa.text("'{}'::jsonb"), nullable=False
         ),
-        sa.PrimaryKeyConstraint("id", name=("pk_event")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_event")),
         comment="What happened. Ids rise in commit order, so a reader may resume after the last it has seen.",
     )
     op.create_index("ix_event_at", "event", ["at"], unique=False)
@@ -89,12 +107,12 @@ def upgrade() -> None:
         "flavor",
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("position", sa.Integer(), nullable=False),
-        sa.Column("node_labels", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
-        sa.Column("tolerations", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
+        sa.Column("node_labels", postgresql.JSONB(), nullable=False),
+        sa.Column("tolerations", postgresql.JSONB(), nullable=False),
         sa.Column("managed_by", sa.Text(), nullable=False),
         sa.Column("revision", sa.BigInteger(), nullable=False),
-        sa.CheckConstraint("managed_by IN ('api', 'crd', 'file')", name=("ck_flavor_managed_by")),
-        sa.PrimaryKeyConstraint("name", name=("pk_flavor")),
+        sa.CheckConstraint("managed_by IN ('api', 'crd', 'file')", name=op.f("ck_flavor_managed_by")),
+        sa.PrimaryKeyConstraint("name", name=op.f("pk_flavor")),
         comment="A node belongs to the first that matches, by position, then name.",
     )
     op.create_table(
@@ -103,8 +121,8 @@ def upgrade() -> None:
         sa.Column("epoch", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("holder", sa.Text(), server_default=sa.text("''"), nullable=False),
         sa.Column("since", sa.DateTime(timezone=True), nullable=True),
-        sa.CheckConstraint("id = 1", name=("ck_leader_singleton")),
-        sa.PrimaryKeyConstraint("id", name=("pk_leader")),
+        sa.CheckConstraint("id = 1", name=op.f("ck_leader_singleton")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_leader")),
         comment="The epoch that every write of a controller must carry.",
     )
     op.create_table(
@@ -116,13 +134,13 @@ def upgrade() -> None:
         sa.Column("pod_set", sa.Text(), nullable=False),
         sa.Column("flavor", sa.Text(), nullable=False),
         sa.Column("count", sa.Integer(), nullable=False),
-        sa.Column("amounts", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
+        sa.Column("amounts", postgresql.JSONB(), nullable=False),
         sa.Column("opened", sa.DateTime(timezone=True), nullable=False),
         sa.Column("closed", sa.DateTime(timezone=True), nullable=True),
-        sa.CheckConstraint("jsonb_typeof(amounts) = 'object'", name=("ck_ledger_amounts")),
-        sa.CheckConstraint("closed >= opened", name=("ck_ledger_interval")),
-        sa.CheckConstraint("count > 0", name=("ck_ledger_count")),
-        sa.PrimaryKeyConstraint("id", name=("pk_ledger")),
+        sa.CheckConstraint("jsonb_typeof(amounts) = 'object'", name=op.f("ck_ledger_amounts")),
+        sa.CheckConstraint("closed >= opened", name=op.f("ck_ledger_interval")),
+        sa.CheckConstraint("count > 0", name=op.f("ck_ledger_count")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_ledger")),
         comment="Who holds what from when to when, base units of all pods together. Usage = sum of open rows.",
     )
     op.create_index(
@@ -143,32 +161,32 @@ def upgrade() -> None:
         sa.Column("path", sa.Text(), nullable=False),
         sa.Column("weight", sa.Double(), nullable=False),
         sa.Column("state", sa.Text(), nullable=False),
-        sa.Column("policy", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
+        sa.Column("policy", postgresql.JSONB(), nullable=False),
         sa.Column("namespaces", sa.ARRAY(sa.Text()), nullable=False),
         sa.Column("managed_by", sa.Text(), nullable=True),
         sa.Column("revision", sa.BigInteger(), nullable=False),
         sa.Column("created_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
-        sa.CheckConstraint("(parent_id IS NULL) = (path = 'root')", name=("ck_queue_one_root")),
-        sa.CheckConstraint("managed_by IN ('api', 'crd', 'file')", name=("ck_queue_managed_by")),
-        sa.CheckConstraint("managed_by IS NOT NULL OR path = 'root'", name=("ck_queue_owned")),
-        sa.CheckConstraint("state IN ('open', 'held', 'draining')", name=("ck_queue_state")),
-        sa.CheckConstraint("char_length(path) <= 63", name=("ck_queue_path_length")),
-        sa.CheckConstraint("weight > 0", name=("ck_queue_weight")),
-        sa.ForeignKeyConstraint(["parent_id"], ["queue.id"], name=("fk_queue_parent_id")),
-        sa.PrimaryKeyConstraint("id", name=("pk_queue")),
-        sa.UniqueConstraint("path", name=("uq_queue_path")),
+        sa.CheckConstraint("(parent_id IS NULL) = (path = 'root')", name=op.f("ck_queue_one_root")),
+        sa.CheckConstraint("managed_by IN ('api', 'crd', 'file')", name=op.f("ck_queue_managed_by")),
+        sa.CheckConstraint("managed_by IS NOT NULL OR path = 'root'", name=op.f("ck_queue_owned")),
+        sa.CheckConstraint("state IN ('open', 'held', 'draining')", name=op.f("ck_queue_state")),
+        sa.CheckConstraint("char_length(path) <= 63", name=op.f("ck_queue_path_length")),
+        sa.CheckConstraint("weight > 0", name=op.f("ck_queue_weight")),
+        sa.ForeignKeyConstraint(["parent_id"], ["queue.id"], name=op.f("fk_queue_parent_id")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_queue")),
+        sa.UniqueConstraint("path", name=op.f("uq_queue_path")),
         comment="One row per queue. A root that nobody has written yet has no writer.",
     )
-    op.create_index(("ix_queue_parent_id"), "queue", ["parent_id"], unique=False)
+    op.create_index(op.f("ix_queue_parent_id"), "queue", ["parent_id"], unique=False)
     op.create_table(
         "topology",
         sa.Column("id", sa.SmallInteger(), server_default=sa.text("1"), autoincrement=False, nullable=False),
         sa.Column("levels", sa.ARRAY(sa.Text()), nullable=False),
         sa.Column("managed_by", sa.Text(), nullable=False),
         sa.Column("revision", sa.BigInteger(), nullable=False),
-        sa.CheckConstraint("managed_by IN ('api', 'crd', 'file')", name=("ck_topology_managed_by")),
-        sa.CheckConstraint("id = 1", name=("ck_topology_singleton")),
-        sa.PrimaryKeyConstraint("id", name=("pk_topology")),
+        sa.CheckConstraint("managed_by IN ('api', 'crd', 'file')", name=op.f("ck_topology_managed_by")),
+        sa.CheckConstraint("id = 1", name=op.f("ck_topology_singleton")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_topology")),
     )
     op.create_table(
         "workload",
@@ -186,14 +204,14 @@ def upgrade() -> None:
         sa.Column("max_runtime", sa.Double(), nullable=True),
         sa.Column("estimate", sa.Double(), nullable=True),
         sa.Column("hold", sa.Boolean(), nullable=False),
-        sa.Column("pod_sets", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
-        sa.Column("template", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
+        sa.Column("pod_sets", postgresql.JSONB(), nullable=False),
+        sa.Column("template", postgresql.JSONB(), nullable=False),
         sa.Column("resource_version", sa.Text(), nullable=False),
         sa.Column("state", sa.Text(), nullable=False),
         sa.Column("attempt", sa.Integer(), server_default=sa.text("1"), nullable=False),
         sa.Column("admission_id", sa.Uuid(), nullable=True),
         sa.Column("token", sa.Text(), nullable=True),
-        sa.Column("explanation", postgresql.JSONB(none_as_null=True, astext_type=sa.Text()), nullable=True),
+        sa.Column("explanation", postgresql.JSONB(none_as_null=True), nullable=True),
         sa.Column("reason_since", sa.DateTime(timezone=True), nullable=True),
         sa.Column("admitted_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("landed_at", sa.DateTime(timezone=True), nullable=True),
@@ -201,28 +219,26 @@ def upgrade() -> None:
         sa.Column("deleted_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column(
             "avoid",
-            postgresql.JSONB(none_as_null=True, astext_type=sa.Text()),
+            postgresql.JSONB(none_as_null=True),
             server_default=sa.text("'{}'::jsonb"),
             nullable=False,
         ),
         sa.Column("first", sa.Boolean(), server_default=sa.text("false"), nullable=False),
         sa.CheckConstraint(
             "(admission_id IS NULL) OR state NOT IN ('Queued', 'Held')",
-            name=("ck_workload_waiting_is_not_admitted"),
+            name=op.f("ck_workload_waiting_is_not_admitted"),
         ),
         sa.CheckConstraint(
-            "(finished_at IS NOT NULL) = (state IN ('Succeeded', 'Failed'))", name=("ck_workload_finished_at")
+            "(finished_at IS NOT NULL) = (state IN ('Succeeded', 'Failed'))",
+            name=op.f("ck_workload_finished_at"),
         ),
         sa.CheckConstraint(
             "state IN ('Queued', 'Held', 'Admitted', 'Placing', 'Running', 'Evicting', 'Succeeded', 'Failed')",
-            name=("ck_workload_state"),
+            name=op.f("ck_workload_state"),
         ),
-        sa.CheckConstraint(
-            "token IN ('Misconfigured', 'NoMatchingFlavor', 'ExceedsMaxQuota', 'WaitingForQuota', 'BorrowingLimitReached', 'BehindInQueue', 'TopologyPlacementFailed', 'WaitingForPreemptedWorkloads', 'PendingEvaluation', 'SolverDeferred', 'Suspended', 'OnHold', 'Deactivated', 'AdmittedNotPlaced', 'NodesUnavailable', 'ControllerStale')",
-            name=("ck_workload_token"),
-        ),
-        sa.CheckConstraint("attempt > 0", name=("ck_workload_attempt")),
-        sa.PrimaryKeyConstraint("uid", name=("pk_workload")),
+        sa.CheckConstraint(f"token IN ({TOKENS})", name=op.f("ck_workload_token")),
+        sa.CheckConstraint("attempt > 0", name=op.f("ck_workload_attempt")),
+        sa.PrimaryKeyConstraint("uid", name=op.f("pk_workload")),
         comment="One row per job seen, by the job's uid. `deleted_at`: the job object is gone.",
     )
     op.create_index(
@@ -251,14 +267,14 @@ def upgrade() -> None:
         sa.Column("epoch", sa.BigInteger(), nullable=False),
         sa.Column("cycle", sa.BigInteger(), nullable=False),
         sa.Column("wave", sa.Integer(), nullable=False),
-        sa.Column("assignments", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
-        sa.Column("domains", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
+        sa.Column("assignments", postgresql.JSONB(), nullable=False),
+        sa.Column("domains", postgresql.JSONB(), nullable=False),
         sa.Column("at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("landed_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("ended_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("end_cause", sa.Text(), nullable=True),
-        sa.ForeignKeyConstraint(["uid"], ["workload.uid"], name=("fk_admission_uid"), ondelete="CASCADE"),
-        sa.PrimaryKeyConstraint("id", name=("pk_admission")),
+        sa.ForeignKeyConstraint(["uid"], ["workload.uid"], name=op.f("fk_admission_uid"), ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_admission")),
         comment="A workload is admitted once per attempt. `ended_at`: finished, or back in its queue.",
     )
     op.create_index("uq_admission_attempt", "admission", ["uid", "attempt"], unique=True)
@@ -276,22 +292,22 @@ def upgrade() -> None:
         sa.Column("revision", sa.BigInteger(), nullable=True),
         sa.Column(
             "detail",
-            postgresql.JSONB(none_as_null=True, astext_type=sa.Text()),
+            postgresql.JSONB(none_as_null=True),
             server_default=sa.text("'{}'::jsonb"),
             nullable=False,
         ),
-        sa.ForeignKeyConstraint(["revision"], ["changeset.revision"], name=("fk_audit_revision")),
-        sa.PrimaryKeyConstraint("id", name=("pk_audit")),
+        sa.ForeignKeyConstraint(["revision"], ["changeset.revision"], name=op.f("fk_audit_revision")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_audit")),
         comment="Who did what and why: changesets, overrides, repairs of the ledger. Append only.",
     )
     op.create_table(
         "bond",
         sa.Column("uid", sa.Text(), nullable=False),
-        sa.Column("assignments", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
+        sa.Column("assignments", postgresql.JSONB(), nullable=False),
         sa.Column("victims", sa.ARRAY(sa.Text()), nullable=False),
         sa.Column("deadline", sa.DateTime(timezone=True), nullable=False),
-        sa.ForeignKeyConstraint(["uid"], ["workload.uid"], name=("fk_bond_uid"), ondelete="CASCADE"),
-        sa.PrimaryKeyConstraint("uid", name=("pk_bond")),
+        sa.ForeignKeyConstraint(["uid"], ["workload.uid"], name=op.f("fk_bond_uid"), ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("uid", name=op.f("pk_bond")),
         comment="Place and quota held for a gang while its victims leave.",
     )
     op.create_table(
@@ -303,25 +319,26 @@ def upgrade() -> None:
         sa.Column("epoch", sa.BigInteger(), nullable=False),
         sa.Column("cycle", sa.BigInteger(), nullable=True),
         sa.Column("wave", sa.Integer(), nullable=False),
-        sa.Column("patch", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
+        sa.Column("patch", postgresql.JSONB(), nullable=False),
         sa.Column("at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
         sa.Column("done_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("outcome", sa.Text(), nullable=True),
         sa.Column("resource_version", sa.Text(), nullable=True),
         sa.Column("message", sa.Text(), nullable=True),
-        sa.CheckConstraint("kind IN ('admit', 'evict', 'withdraw')", name=("ck_outbox_kind")),
+        sa.CheckConstraint("kind IN ('admit', 'evict', 'withdraw')", name=op.f("ck_outbox_kind")),
         sa.CheckConstraint(
-            "outcome IN ('applied', 'gone', 'conflict', 'invalid', 'withdrawn')", name=("ck_outbox_outcome")
+            "outcome IN ('applied', 'gone', 'conflict', 'invalid', 'withdrawn')",
+            name=op.f("ck_outbox_outcome"),
         ),
-        sa.CheckConstraint("(done_at IS NULL) = (outcome IS NULL)", name=("ck_outbox_done")),
-        sa.ForeignKeyConstraint(["uid"], ["workload.uid"], name=("fk_outbox_uid"), ondelete="CASCADE"),
-        sa.PrimaryKeyConstraint("seq", name=("pk_outbox")),
+        sa.CheckConstraint("(done_at IS NULL) = (outcome IS NULL)", name=op.f("ck_outbox_done")),
+        sa.ForeignKeyConstraint(["uid"], ["workload.uid"], name=op.f("fk_outbox_uid"), ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("seq", name=op.f("pk_outbox")),
         comment="What is committed and must reach the API server. An admission has one open effect of a kind.",
     )
     op.create_index(
         "ix_outbox_done", "outbox", ["done_at"], unique=False, postgresql_where=sa.text("done_at IS NOT NULL")
     )
-    op.create_index(("ix_outbox_uid"), "outbox", ["uid"], unique=False)
+    op.create_index(op.f("ix_outbox_uid"), "outbox", ["uid"], unique=False)
     op.create_index(
         "ix_outbox_undone", "outbox", ["seq"], unique=False, postgresql_where=sa.text("done_at IS NULL")
     )
@@ -342,12 +359,12 @@ def upgrade() -> None:
         sa.Column("limit", sa.BigInteger(), nullable=True),
         sa.Column("lend", sa.BigInteger(), nullable=True),
         sa.CheckConstraint(
-            'guaranteed >= 0 AND "limit" >= 0 AND lend >= 0', name=("ck_queue_quota_not_negative")
+            'guaranteed >= 0 AND "limit" >= 0 AND lend >= 0', name=op.f("ck_queue_quota_not_negative")
         ),
         sa.ForeignKeyConstraint(
-            ["queue_id"], ["queue.id"], name=("fk_queue_quota_queue_id"), ondelete="CASCADE"
+            ["queue_id"], ["queue.id"], name=op.f("fk_queue_quota_queue_id"), ondelete="CASCADE"
         ),
-        sa.PrimaryKeyConstraint("queue_id", "position", name=("pk_queue_quota")),
+        sa.PrimaryKeyConstraint("queue_id", "position", name=op.f("pk_queue_quota")),
         comment="Base units; NULL = not given. `position` keeps the order in which flavors are tried.",
     )
     op.create_index(
@@ -365,20 +382,14 @@ def upgrade() -> None:
         sa.Column("from_token", sa.Text(), nullable=True),
         sa.Column("token", sa.Text(), nullable=True),
         sa.Column("text", sa.Text(), nullable=False),
-        sa.Column("params", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
+        sa.Column("params", postgresql.JSONB(), nullable=False),
         sa.Column("cycle", sa.BigInteger(), nullable=True),
-        sa.CheckConstraint(
-            "from_token IN ('Misconfigured', 'NoMatchingFlavor', 'ExceedsMaxQuota', 'WaitingForQuota', 'BorrowingLimitReached', 'BehindInQueue', 'TopologyPlacementFailed', 'WaitingForPreemptedWorkloads', 'PendingEvaluation', 'SolverDeferred', 'Suspended', 'OnHold', 'Deactivated', 'AdmittedNotPlaced', 'NodesUnavailable', 'ControllerStale')",
-            name=("ck_reason_transition_from_token"),
-        ),
-        sa.CheckConstraint(
-            "token IN ('Misconfigured', 'NoMatchingFlavor', 'ExceedsMaxQuota', 'WaitingForQuota', 'BorrowingLimitReached', 'BehindInQueue', 'TopologyPlacementFailed', 'WaitingForPreemptedWorkloads', 'PendingEvaluation', 'SolverDeferred', 'Suspended', 'OnHold', 'Deactivated', 'AdmittedNotPlaced', 'NodesUnavailable', 'ControllerStale')",
-            name=("ck_reason_transition_token"),
-        ),
+        sa.CheckConstraint(f"from_token IN ({TOKENS})", name=op.f("ck_reason_transition_from_token")),
+        sa.CheckConstraint(f"token IN ({TOKENS})", name=op.f("ck_reason_transition_token")),
         sa.ForeignKeyConstraint(
-            ["uid"], ["workload.uid"], name=("fk_reason_transition_uid"), ondelete="CASCADE"
+            ["uid"], ["workload.uid"], name=op.f("fk_reason_transition_uid"), ondelete="CASCADE"
         ),
-        sa.PrimaryKeyConstraint("id", name=("pk_reason_transition")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_reason_transition")),
         comment="Each change of a workload's primary reason. `token` NULL: it stopped waiting.",
     )
     op.create_index("ix_reason_transition_at", "reason_transition", ["at"], unique=False)
@@ -386,11 +397,13 @@ def upgrade() -> None:
     op.create_table(
         "reservation",
         sa.Column("uid", sa.Text(), nullable=False),
-        sa.Column("assignments", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
+        sa.Column("assignments", postgresql.JSONB(), nullable=False),
         sa.Column("start", sa.DateTime(timezone=True), nullable=False),
         sa.Column("expires", sa.DateTime(timezone=True), nullable=False),
-        sa.ForeignKeyConstraint(["uid"], ["workload.uid"], name=("fk_reservation_uid"), ondelete="CASCADE"),
-        sa.PrimaryKeyConstraint("uid", name=("pk_reservation")),
+        sa.ForeignKeyConstraint(
+            ["uid"], ["workload.uid"], name=op.f("fk_reservation_uid"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("uid", name=op.f("pk_reservation")),
         comment="Capacity held from `start` for a gang that is blocked by capacity alone.",
     )
 

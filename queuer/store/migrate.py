@@ -21,7 +21,7 @@ from queuer.domain.errors import QueuerError, Unavailable
 from queuer.store.engine import check_version, normalise_url
 
 
-class SchemaMismatch(QueuerError):
+class SchemaMismatchError(QueuerError):
     """The database is not at the revision that this program needs."""
 
     code = "schema_mismatch"
@@ -67,18 +67,19 @@ def head() -> str:
 
 
 def check(url: str) -> None:
-    """Raise SchemaMismatch unless the database is at `head()`."""
+    """Raise SchemaMismatchError unless the database is at `head()`."""
     at, needed = current(url), head()
     if at == needed:
         return
     known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
     if at is not None and at not in known:
-        raise SchemaMismatch(
+        raise SchemaMismatchError(
             f"the database is at schema {at}, which this version does not know; it needs {needed}",
             hint="use the version of queuer that upgraded it, or a newer one",
         )
-    raise SchemaMismatch(
-        f"the database is at schema {at or 'none'}, this version needs {needed}", hint="run `queuer db upgrade`"
+    raise SchemaMismatchError(
+        f"the database is at schema {at or 'none'}, this version needs {needed}",
+        hint="run `queuer db upgrade`",
     )
 
 
@@ -116,5 +117,6 @@ def _server_version(connection: Connection) -> int:
 
 def _unreachable(error: exc.OperationalError) -> Unavailable:
     return Unavailable(
-        f"PostgreSQL: {str(error.orig).strip().splitlines()[0]}", hint="check QUEUER_DATABASE_URL and the server"
+        f"PostgreSQL: {str(error.orig).strip().splitlines()[0]}",
+        hint="check QUEUER_DATABASE_URL and the server",
     )

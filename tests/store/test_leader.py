@@ -1,0 +1,175 @@
+"""One leader at a time, and a former one changes nothing, whatever it believes."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.engine import make_url
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from queuer.domain.workload import State
+from queuer.store import cycles, ledger, outbox, retention, workloads
+from queuer.store.engine import DatabaseUnavailable, begin
+from queuer.store.leader import LeadershipLost, PoolerInBetween, check_epoch, lead
+from queuer.store.ledger import LedgerRow
+from queuer.store.outbox import Done, Effect
+from queuer.store.tables import EntryKind, Outcome
+from queuer.store.workloads import StateChange
+from tests.store.support import NOW, admission, cycle, intake_of, take_office, waits, workload
+
+Write = Callable[[AsyncConnection, int], Awaitable[Any]]
+_ROW = LedgerRow(
+    uid="w1", attempt=1, queue="root.a", pod_set="main", flavor="default", count=1, amounts={"cpu": 1}, opened=NOW
+)
+_EFFECT = Effect(kind=EntryKind.EVICT, uid="w1", admission_id="00000000-0000-0000-0000-000000000001", patch={})
+WRITES: dict[str, Write] = {
+    "workloads.intake": lambda c, e: workloads.intake(c, e, [intake_of(workload("w2"))], at=NOW),
+    "workloads.update_states": lambda c, e: workloads.update_states(
+        c, e, [StateChange(uid="w1", state=State.HELD, at=NOW)]
+    ),
+    "workloads.explain": lambda c, e: workloads.explain(c, e, {"w1": waits()}, at=NOW),
+    "workloads.forget": lambda c, e: workloads.forget(c, e, ["w1"], NOW),
+    "cycles.commit": lambda c, e: cycles.commit(
+        c, epoch=e, record=cycle(1), admissions=[admission(workload("w1"))]
+    ),
+    "cycles.evict": lambda c, e: cycles.evict(
+        c, e, [cycles.NewEviction(uid="w1", cause="preempt", patch={})], at=NOW
+    ),
+    "ledger.open_rows": lambda c, e: ledger.open_rows(c, e, [_ROW]),
+    "ledger.recharge": lambda c, e: ledger.recharge(c, e, [_ROW]),
+    "ledger.close": lambda c, e: ledger.close(c, e, ["w1"], NOW),
+    "outbox.put": lambda c, e: outbox.put(c, e, [_EFFECT], at=NOW),
+    "outbox.done": lambda c, e: outbox.done(c, e, [Done(seq=1, outcome=Outcome.APPLIED, at=NOW)]),
+    "retention.prune": lambda c, e: retention.prune(c, e, now=NOW),
+}
+
+
+@pytest.mark.parametrize("name", sorted(WRITES))
+async def test_a_former_leader_writes_nothing(engine: AsyncEngine, epoch: int, name: str) -> None:
+    """Each write of a controller is refused once another epoch is in office."""
+    async with begin(engine) as connection:
+        await workloads.intake(connection, epoch, [intake_of(workload("w1"))], at=NOW)
+        assert await take_office(connection) == epoch + 1
+    with pytest.raises(LeadershipLost):
+        async with begin(engine) as connection:
+            await WRITES[name](connection, epoch)
+
+
+async def test_a_successor_waits_for_a_write_in_flight(engine: AsyncEngine, epoch: int) -> None:
+    """No epoch begins between a leader's check and its commit."""
+    async with begin(engine) as connection:
+        await check_epoch(connection, epoch)
+
+        async def succeed() -> int:
+            async with begin(engine) as other:
+                return await take_office(other)
+
+        successor = asyncio.create_task(succeed())
+        done, _ = await asyncio.wait([successor], timeout=0.3)
+        assert not done
+    assert await successor == epoch + 1
+
+
+async def test_the_second_waits_and_then_has_the_next_epoch(database_url: str) -> None:
+    """The lock is exclusive; it passes on when the holder is done, with a higher epoch."""
+    async with asyncio.TaskGroup() as group, lead(database_url, holder="one") as first:
+        second = group.create_task(_lead_once(database_url, "two"))
+        done, _ = await asyncio.wait([second], timeout=0.3)
+        assert not done
+        assert not first.lost.is_set()
+    assert second.result() == first.epoch + 1
+
+
+async def test_a_silent_holder_loses_the_lock_to_the_server(database_url: str) -> None:
+    """A frozen leader's connection stays open; the server ends its session after the lease."""
+    async with lead(database_url, holder="frozen", lease=0.5) as first:
+        _stop_heartbeat()
+        async with asyncio.timeout(10):
+            assert await _lead_once(database_url, "two") == first.epoch + 1
+
+
+async def test_a_killed_session_is_noticed(database_url: str, engine: AsyncEngine) -> None:
+    """The holder learns from its next heartbeat that its session is gone."""
+    async with lead(database_url, holder="one", lease=0.5) as leadership:
+        async with begin(engine) as connection:
+            await connection.execute(
+                text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'queuer-leader%'"
+                     " AND datname = current_database()")
+            )  # fmt: skip
+        async with asyncio.timeout(10):
+            await leadership.lost.wait()
+
+
+async def test_a_pooler_is_refused(database_url: str) -> None:
+    """A backend id that is not the session's own gives the pooler away, before the lock means anything."""
+    async with _pooler(database_url) as through:
+        with pytest.raises(PoolerInBetween, match="direct URL"):
+            await _lead_once(through, "one")
+
+
+async def test_no_database_is_a_sentence() -> None:
+    """What does not answer is Unavailable, not a driver's exception."""
+    with pytest.raises(DatabaseUnavailable, match="PostgreSQL"):
+        await _lead_once("postgresql://queuer@127.0.0.1:1/queuer", "one")
+
+
+async def _lead_once(url: str, holder: str) -> int:
+    async with lead(url, holder=holder) as leadership:
+        return leadership.epoch
+
+
+def _stop_heartbeat() -> None:
+    """Freeze the watching task as SIGSTOP freezes a process: it simply does not run on."""
+    (watch,) = (task for task in asyncio.all_tasks() if task.get_name() == "leadership")
+    watch.cancel()
+
+
+@asynccontextmanager
+async def _pooler(url: str) -> AsyncIterator[str]:
+    """A relay that announces a backend id of its own, as connection poolers do."""
+    target = make_url(url)
+    served: asyncio.Queue[None] = asyncio.Queue()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        upstream_reader, upstream_writer = await asyncio.open_connection(target.host, target.port)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_relay(reader, upstream_writer))
+            group.create_task(_relay_renaming(upstream_reader, writer))
+        await upstream_writer.wait_closed()
+        await writer.wait_closed()
+        served.put_nowait(None)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        yield target.set(port=port, query={"sslmode": "disable", "gssencmode": "disable"}).render_as_string(
+            hide_password=False
+        )
+        await served.get()
+
+
+async def _relay(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    while data := await source.read(65536):
+        sink.write(data)
+        await sink.drain()
+    sink.close()
+
+
+async def _relay_renaming(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    """Relay messages of the server; BackendKeyData ('K') gets another process id."""
+    try:
+        while True:
+            kind, length = struct.unpack("!cI", await source.readexactly(5))
+            body = await source.readexactly(length - 4)
+            if kind == b"K":
+                body = struct.pack("!I", 4_242_424) + body[4:]
+            sink.write(struct.pack("!cI", kind, length) + body)
+            await sink.drain()
+    except (asyncio.IncompleteReadError, ConnectionError):
+        sink.close()

@@ -1,0 +1,182 @@
+"""Migrations and metadata describe the same schema, every step can be taken back, and the words are enforced."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from alembic.script import ScriptDirectory
+from sqlalchemy import create_engine, text
+from sqlalchemy.engine import Engine
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncEngine
+from typer.testing import CliRunner
+
+from queuer.cli import db
+from queuer.domain.errors import InvalidInput
+from queuer.store import migrate, retention
+from queuer.store.engine import PostgresTooOld, begin, check_version, normalise_url
+from queuer.store.tables import metadata
+from tests.conftest import DatabaseServer
+
+_CATALOGUE = {
+    "columns": """
+        SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attidentity,
+            pg_get_expr(d.adbin, d.adrelid)
+        FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid LEFT JOIN pg_attrdef d
+            ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+        WHERE c.relnamespace = 'public'::regnamespace AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped""",
+    "constraints": """
+        SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint
+        WHERE connamespace = 'public'::regnamespace""",
+    "indexes": "SELECT tablename, indexname, indexdef FROM pg_indexes WHERE schemaname = 'public'",
+    "comments": """
+        SELECT relname, obj_description(oid) FROM pg_class
+        WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'""",
+}
+
+
+@pytest.fixture
+def empty_url(database_server: DatabaseServer, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A database without any table."""
+    name = f"queuer_empty_{abs(hash(request.node.nodeid)) % 10**10}"
+    database_server.create(name, template="template0")
+    yield database_server.url_of(name)
+    database_server.drop(name)
+
+
+def _schema(url: str) -> dict[str, list[tuple[object, ...]]]:
+    engine = create_engine(url)
+    with engine.connect() as connection:
+        found = {
+            what: sorted((tuple(row) for row in connection.execute(text(query))), key=repr)
+            for what, query in _CATALOGUE.items()
+        }
+    engine.dispose()
+    return {what: [row for row in rows if "alembic_version" not in row] for what, rows in found.items()}
+
+
+def test_migrations_build_what_the_metadata_says(database_url: str, empty_url: str) -> None:
+    """Columns, defaults, checks, foreign keys, partial indexes: compared in the server's own words."""
+    engine: Engine = create_engine(empty_url)
+    metadata.create_all(engine)
+    engine.dispose()
+    migrated, declared = _schema(database_url), _schema(empty_url)
+    for what in _CATALOGUE:
+        assert migrated[what] == declared[what]
+    assert len(migrated["columns"]) > 100
+
+
+def test_stairway(empty_url: str) -> None:
+    """Each migration goes up, down to nothing of its own, and up again to the same schema."""
+    steps = [script.revision for script in reversed(list(_scripts().walk_revisions()))]
+    below = "base"
+    for step in steps:
+        before = _schema(empty_url)
+        migrate.upgrade(empty_url, step)
+        after = _schema(empty_url)
+        migrate.downgrade(empty_url, below)
+        assert _schema(empty_url) == before
+        migrate.upgrade(empty_url, step)
+        assert _schema(empty_url) == after
+        below = step
+    assert migrate.current(empty_url) == migrate.head()
+
+
+def _scripts() -> ScriptDirectory:
+    return ScriptDirectory(str(migrate.scripts()))
+
+
+def test_behind_and_ahead_are_said(empty_url: str) -> None:
+    """A database that is behind names the command; one that is ahead names the cure."""
+    with pytest.raises(migrate.SchemaMismatchError, match="run `queuer db upgrade`"):
+        migrate.check(empty_url)
+    migrate.upgrade(empty_url)
+    migrate.check(empty_url)
+    engine = create_engine(empty_url)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    engine.dispose()
+    with pytest.raises(migrate.SchemaMismatchError, match="9999, which this version does not know"):
+        migrate.check(empty_url)
+
+
+def test_replicas_that_start_together_migrate_once(empty_url: str) -> None:
+    """Three upgrades at once: one works, the others wait and find nothing to do."""
+    command = [sys.executable, "-m", "queuer", "db", "upgrade", "--database-url", empty_url]
+    replicas = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    outputs = [replica.communicate(timeout=60)[0] for replica in replicas]
+    assert [replica.returncode for replica in replicas] == [0, 0, 0], outputs
+    migrate.check(empty_url)
+
+
+def test_queuer_db(empty_url: str) -> None:
+    """The command line upgrades, reports and checks."""
+    runner = CliRunner()
+    outputs = [
+        runner.invoke(db.app, [verb, "--database-url", empty_url]).stdout.strip()
+        for verb in ("current", "upgrade", "upgrade", "current", "check")
+    ]
+    head = migrate.head()
+    assert outputs == ["none", f"schema none -> {head}", f"schema {head}, as before", head, f"schema {head}"]
+
+
+def test_scripts_name_one_head() -> None:
+    """Two heads would make the order of migrations a matter of luck."""
+    assert len(_scripts().get_heads()) == 1
+
+
+async def test_words_are_checked_by_the_server(engine: AsyncEngine) -> None:
+    """A state, token or outcome that nobody knows cannot be stored, whoever writes it."""
+    wrong = (
+        "INSERT INTO queue (path, parent_id, weight, state, policy, namespaces, managed_by, revision) "
+        "SELECT 'root.a', id, 1, 'opn', '{}', '{}', 'api', 1 FROM queue",
+        "INSERT INTO queue (path, parent_id, weight, state, policy, namespaces, managed_by, revision) "
+        "SELECT 'root.a', id, 0, 'open', '{}', '{}', 'api', 1 FROM queue",
+        "INSERT INTO ledger (uid, attempt, queue, pod_set, flavor, count, amounts, opened, closed) "
+        "VALUES ('w', 1, 'root.a', 'main', 'f', 1, '{}', now(), now() - interval '1 s')",
+        "INSERT INTO cycle (id, epoch, started_at, finished_at, trigger, status, admitted, evicted, waiting) "
+        "VALUES (1, 1, now(), now(), 't', 'UNKNOWN', 0, 0, 0)",
+        "INSERT INTO leader (id) VALUES (2)",
+    )
+    for statement in wrong:
+        with pytest.raises(IntegrityError):
+            async with begin(engine) as connection:
+                await connection.execute(text(statement))
+
+
+def test_every_table_ends_somewhere() -> None:
+    """No table without a rule of retention or a stated reason to have none."""
+    ruled = {rule.table for rule in retention.RULES}
+    assert ruled | retention.KEPT.keys() == metadata.tables.keys()
+    assert not ruled & retention.KEPT.keys()
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ("postgres://u:p@h/d", "postgresql+psycopg://u:p@h/d"),
+        ("postgresql://u@h:1/d?sslmode=require", "postgresql+psycopg://u@h:1/d?sslmode=require"),
+        ("postgresql+asyncpg://h/d", "postgresql+psycopg://h/d"),
+        (" postgresql+psycopg://h/d ", "postgresql+psycopg://h/d"),
+    ],
+)
+def test_url_forms(given: str, wanted: str) -> None:
+    """Whatever a platform hands out becomes the one driver's form."""
+    assert normalise_url(given) == wanted
+
+
+def test_what_is_no_url_of_postgresql() -> None:
+    """Another database is refused by name of the setting, and the text is not repeated: it may hold a password."""
+    with pytest.raises(InvalidInput, match="QUEUER_DATABASE_URL: not a PostgreSQL URL") as caught:
+        normalise_url("mysql://root:secret@h/d")
+    assert "secret" not in str(caught.value)
+
+
+def test_old_servers_are_refused() -> None:
+    """PostgreSQL 14 lacks what the schema uses; the sentence says so."""
+    check_version(150_000)
+    with pytest.raises(PostgresTooOld, match="14 is too old"):
+        check_version(140_013)
