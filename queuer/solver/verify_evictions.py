@@ -29,8 +29,8 @@ def check_bonds(case: Case) -> Iterator[Violation]:
         staying = [v for v in bond.victims if v in running and not running[v].releasing and v not in evicted]
         if staying:
             yield Violation(rule=Rule.BOND, uid=uid, text=f"{staying[0]} is its victim and is not evicted")
-        if uid in case.new and not any(v in running for v in bond.victims):
-            yield Violation(rule=Rule.BOND, uid=uid, text="bound without a victim that is still there")
+        if uid in case.new and not any(v in running for v in case.leaving):
+            yield Violation(rule=Rule.BOND, uid=uid, text="bound, though nobody leaves")
     for bond in case.snapshot.bonds:
         if bond.uid in case.pending and bond.deadline > case.now:
             yield from _kept(case, bond, still=bond.uid in bonds)
@@ -39,13 +39,14 @@ def check_bonds(case: Case) -> Iterator[Violation]:
 def _kept(case: Case, bond: Bond, *, still: bool) -> Iterator[Violation]:
     if bond.uid in case.started:
         if _shape(case.started[bond.uid]) != _shape(bond.assignments):
-            yield Violation(rule=Rule.BOND, uid=bond.uid, text="starts elsewhere than its bond holds a place")
+            text = "starts with other flavors or sizes than its bond holds"
+            yield Violation(rule=Rule.BOND, uid=bond.uid, text=text)
     elif not still and _stands(case, bond):
         yield Violation(rule=Rule.BOND, uid=bond.uid, text="its bond was dropped, though it stands")
 
 
-def _shape(rows: tuple[Assignment, ...]) -> Mapping[str, tuple[str, Mapping[str, int]]]:
-    return {row.pod_set: (row.flavor, dict(row.nodes)) for row in rows}
+def _shape(rows: tuple[Assignment, ...]) -> Mapping[str, tuple[str, int]]:
+    return {row.pod_set: (row.flavor, row.count) for row in rows}
 
 
 def _stands(case: Case, bond: Bond) -> bool:
@@ -102,9 +103,10 @@ def _untouchable(case: Case, victim: Admitted, eviction: Eviction) -> str:
         return "is leaving already"
     if case.now - victim.since < rest:
         return f"has run {case.now - victim.since:.0f} s of its queue's minRuntime {rest:.0f} s"
-    for bond in (*case.snapshot.bonds, *case.plan.bonds):
-        if bond.uid == eviction.uid and eviction.beneficiary in bond.victims:
-            return f"displaced {eviction.beneficiary} itself"
+    bonds = (*case.snapshot.bonds, *case.plan.bonds)
+    displaced = any(b.uid == eviction.uid and eviction.beneficiary in b.victims for b in bonds)
+    if displaced or eviction.uid in case.pending[eviction.beneficiary].displaced_by:
+        return f"displaced {eviction.beneficiary} itself"
     return ""
 
 
