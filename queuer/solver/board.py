@@ -60,7 +60,11 @@ class Horizon:
 
 
 class Board:
-    """Sheets, holds and horizons of one decision. `later` is `now` until there is a bond."""
+    """Sheets, holds and horizons of one decision. `later` is `now` until there is a bond.
+
+    `claimed`: what is used plus what is held for bound gangs, their victims still counted. Entitlement and
+    shares are judged by it, so that what a queue has taken back in this cycle it does not take back twice.
+    """
 
     def __init__(self, snapshot: Snapshot, *, now: float) -> None:
         self.snapshot = snapshot
@@ -71,6 +75,7 @@ class Board:
         self.now = Sheet(Usage(self.book), self.frame.bound_free.copy())
         self.holds = {a.workload.uid: self._hold(a) for a in snapshot.admitted}
         self.later = self.now
+        self.claimed = self.now.usage
         self.leaving: set[str] = set()
         self.horizons: dict[str, Horizon] = {}
         self.epoch = 0
@@ -99,6 +104,7 @@ class Board:
         """Let `later` differ from `now`."""
         if self.later is self.now:
             self.later = self.now.copy()
+            self.claimed = self.now.usage.copy()
         self.epoch += 1
 
     def sheets(self) -> tuple[Sheet, ...]:
@@ -129,6 +135,8 @@ class Board:
         for sheet in self.sheets():
             sheet.usage.add(gang.queue, charge, times=times)
             self._take(sheet.free, gang, spreads, times=times)
+        if self.claimed is not self.now.usage:
+            self.claimed.add(gang.queue, charge, times=times)
         self._on_horizons(gang, spreads, times=times)
 
     def bind(
@@ -141,6 +149,7 @@ class Board:
                 self.leaving.add(uid)
                 self.later.release(self.holds[uid])
         self.later.usage.add(gang.queue, charge)
+        self.claimed.add(gang.queue, charge)
         self._take(self.later.free, gang, spreads)
         self._on_horizons(gang, spreads)
 
@@ -148,6 +157,7 @@ class Board:
         """End the holding; the victims stay on their way out."""
         self.fork()
         self.later.usage.add(gang.queue, charge, times=-1)
+        self.claimed.add(gang.queue, charge, times=-1)
         self._take(self.later.free, gang, spreads, times=-1)
         self._on_horizons(gang, spreads, times=-1)
 

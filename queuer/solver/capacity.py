@@ -45,14 +45,16 @@ class Limits:
     steps: int = field(default=STEPS)
 
 
-def parts_of(frame: Frame, workload: Workload, variant: Variant, closed: Mask | None) -> list[Part]:
+def parts_of(
+    frame: Frame, workload: Workload, variant: Variant, closed: Mask | None, *, idle: bool = False
+) -> list[Part]:
     """The pod sets of a gang for one variant. `closed`: nodes that it may not use."""
     find = frame.snapshot.topology.find
     parts = []
     for pod_set in workload.pod_sets:
         count = variant.counts[pod_set.name]
         if count:
-            open_ = frame.open_to(pod_set, variant.flavors[pod_set.name])
+            open_ = frame.open_to(pod_set, variant.flavors[pod_set.name], idle=idle)
             parts.append(
                 Part(
                     name=pod_set.name,
@@ -75,12 +77,14 @@ def place(
     *,
     closed: Mask | None = None,
     limits: Limits | None = None,
+    idle: bool = False,
 ) -> dict[str, Spread] | None:
-    """A place for the whole gang in `free` (N x R, not changed), or None. Unknown levels fit nowhere if
-    required.
+    """A place for the whole gang in `free` (N x R, not changed), or None.
+
+    A required level that does not exist fits nowhere. `idle`: cordons and unreadiness are disregarded.
     """
     limits = limits or Limits()
-    parts = parts_of(frame, workload, variant, closed)
+    parts = parts_of(frame, workload, variant, closed, idle=idle)
     find = frame.snapshot.topology.find
     required = find(workload.required) if workload.required else None
     preferred = find(workload.preferred) if workload.preferred else None

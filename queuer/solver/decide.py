@@ -71,7 +71,7 @@ class _Decision:
         settled = set(self._greedy.chosen) | set(standing)
         waiting = [g for uid, g in gangs.items() if uid not in settled]
         self._order += [uid for uid in gangs if uid in settled]
-        tournament = Tournament(self._snapshot.tree, waiting, self._board.now.usage)
+        tournament = Tournament(self._snapshot.tree, waiting, self._board)
         refused = self._play(tournament)
         for gang in waiting:
             if gang.uid not in self._greedy.chosen and gang.uid not in refused:
@@ -149,7 +149,9 @@ class _Decision:
             allowed = allowed_flavors(
                 pod_set, queue=workload.queue, tree=self._snapshot.tree, flavors=self._snapshot.flavors
             )
-            choices.append([f for f in allowed if bool(self._board.frame.open_to(pod_set, f).any())])
+            choices.append(
+                [f for f in allowed if bool(self._board.frame.open_to(pod_set, f, idle=True).any())]
+            )
         variants: list[Variant] = []
         for names in product(*choices):
             flavors = dict(zip(counts, names, strict=True))
@@ -209,7 +211,9 @@ def _by_capacity(refusal: Refusal) -> bool:
 
 def _bound(bond: Bond) -> Explanation:
     hosts = sorted({name for row in bond.assignments for name in row.nodes})
-    text = f"Its place on {len(hosts)} nodes is held; it starts when {len(bond.victims)} evicted workloads have left."
+    text = (
+        f"{len(hosts)} nodes are held for it; it starts when {len(bond.victims)} evicted workloads have left."
+    )
     return simple(
         Token.WAITING_FOR_PREEMPTED_WORKLOADS,
         text,

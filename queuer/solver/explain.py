@@ -49,7 +49,7 @@ class Explainer:
             case Block.RESERVED if refusal.owner is not None:
                 return [behind(refusal.owner, "holds a reservation that this job would break")]
             case Block.DEFERRED:
-                text = "The solver ran out of time before it could place this job or prove that there is no place."
+                text = "Time ran out before a place for this job was found or proven not to exist."
                 return [Reason(token=Token.SOLVER_DEFERRED, text=text), self._place(gang, refusal)]
             case Block.FLAVOR:
                 return [_no_flavor(workload)]
@@ -71,31 +71,30 @@ class Explainer:
             least = Variant(flavors=variant.flavors, counts=gang.shape.least)
             charge = self._board.charge(workload, least.flavors, least.counts)
             over = self._over(gang, charge)
-            if over is None and place(frame, frame.alloc, workload, least) is not None:
+            if over is None and place(frame, frame.alloc, workload, least, idle=True) is not None:
                 return None
-            if over is not None:
-                reason = over
-            elif all(bool(p.open.any()) for p in parts_of(frame, workload, least, None)):
-                reason = self._too_large(gang, least)
+            reason = over or self._too_large(gang, least)
         return reason
 
     def _over(self, gang: Gang, charge: Charge) -> Reason | None:
-        """Larger than a limit on its path by itself."""
+        """Larger by itself than a limit on its path, root's live capacity included."""
         book = self._board.book
         for account, asks in charge.items():
             for queue in book.lineage(gang.queue):
-                limit = book.limit(queue, account, live=False)
+                limit = book.limit(queue, account)
                 if limit is not None and asks > limit:
                     params = _amounts(queue, account, asks=asks, limit=limit)
-                    text = f"Asks {params['asks']} {_name(account)}; {queue} may never use more than {params['limit']}."
+                    live = queue == ROOT and limit == book.live.get(account, 0)
+                    bound = "the cluster has" if live else f"{queue} may never use more than"
+                    text = f"Asks {params['asks']} {_name(account)}; {bound} {params['limit']}."
                     return Reason(token=Token.EXCEEDS_MAX_QUOTA, text=text, params=params)
         return None
 
     def _too_large(self, gang: Gang, variant: Variant) -> Reason:
-        """Larger than any domain could ever hold, or than all nodes together."""
+        """Larger than any domain could ever hold. New or relabelled nodes would help, so it waits."""
         lack = self._best_domain(gang, variant, idle=True)
-        text = f"{lack.text} This holds even with every node idle."
-        return Reason(token=Token.EXCEEDS_MAX_QUOTA, text=text, params={**lack.params, "idle": True})
+        text = f"{lack.text} It would not fit even if every node were idle."
+        return Reason(token=lack.token, text=text, params={**lack.params, "idle": True})
 
     # Quota
 
@@ -112,7 +111,7 @@ class Explainer:
             text += f", {params['kept']} are kept for queues that do not lend them"
         text += f"; this job asks {params['asks']}."
         entitled = any(
-            self._board.now.usage.entitled(gang.queue, charge, at=queue)
+            self._board.claimed.entitled(gang.queue, charge, at=queue)
             for charge in gang.shape.charges
             for queue in book.lineage(gang.queue)
         )
@@ -128,9 +127,9 @@ class Explainer:
         charge = board.charge(gang.pending.workload, variant.flavors, gang.shape.least)
         claims = [a for a in charge if a in board.book.claims(queue)]
         if not claims:
-            text = f"Work that is not preemptible starts only inside a guarantee; {queue} has none for what it asks."
+            text = f"Work that is not preemptible starts only inside a guarantee; {queue} has none for this."
             return Reason(token=Token.EXCEEDS_MAX_QUOTA, text=text, params={"queue": queue})
-        used = board.now.usage.used[queue]
+        used = board.claimed.used[queue]
         worst = max(claims, key=lambda a: used.get(a, 0) + charge[a] - board.book.guaranteed(queue, a))
         guaranteed = board.book.guaranteed(queue, worst)
         params = _amounts(queue, worst, asks=charge[worst], used=used.get(worst, 0), guaranteed=guaranteed)
@@ -151,7 +150,8 @@ class Explainer:
         key = (gang.shape.number, hash(gang.pending.avoid))
         if key not in self._lacks:
             least = Variant(flavors=refusal.variant.flavors, counts=gang.shape.least)
-            self._lacks[key] = self._best_domain(gang, least, idle=False)
+            shut = _shut(self._board, gang, least)
+            self._lacks[key] = shut or self._best_domain(gang, least, idle=False)
         return self._lacks[key]
 
     def _best_domain(self, gang: Gang, variant: Variant, *, idle: bool) -> Reason:
@@ -159,7 +159,8 @@ class Explainer:
         board, workload = self._board, gang.pending.workload
         frame = board.frame
         free = frame.alloc if idle else board.free_now(workload, rank=(True, 2**31))
-        parts = parts_of(frame, workload, variant, None if idle else board.closed(gang.pending.avoid))
+        closed = None if idle else board.closed(gang.pending.avoid)
+        parts = parts_of(frame, workload, variant, closed, idle=idle)
         level = frame.snapshot.topology.find(workload.required) if workload.required else None
         best: tuple[float, int, Part, int] | None = None
         for part in parts:
@@ -212,6 +213,19 @@ def _lack(board: Board, gang: Gang, part: Part, *, at: int | None, domain: int, 
         else "; each pod set alone has room, all together have not."
     )
     return Reason(token=Token.TOPOLOGY_PLACEMENT_FAILED, text=text, params=params)
+
+
+def _shut(board: Board, gang: Gang, variant: Variant) -> Reason | None:
+    """Every node that would accept a pod set is cordoned, unready or avoided."""
+    parts = parts_of(board.frame, gang.pending.workload, variant, board.closed(gang.pending.avoid))
+    shut = next((p for p in parts if not p.open.any()), None)
+    if shut is None:
+        return None
+    avoided = len(gang.pending.avoid)
+    text = (
+        f"All nodes for {shut.name} are cordoned, not ready, or avoided after a failed landing ({avoided})."
+    )
+    return Reason(token=Token.NODES_UNAVAILABLE, text=text, params={"podSet": shut.name, "avoided": avoided})
 
 
 def _no_flavor(workload: Workload) -> Reason:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from queuer.domain.nodes import DEFAULT_FLAVOR, Flavor, SchedulingTerms, flavor_of
+from queuer.domain.nodes import DEFAULT_FLAVOR, Flavor, Node, SchedulingTerms, flavor_of
 from queuer.domain.quantity import Resources
 from queuer.domain.workload import PodSet
 from queuer.solver.problem import Admitted, Snapshot
@@ -93,16 +93,19 @@ class Frame:
             )
         return self._needs[key]
 
-    def open_to(self, pod_set: PodSet, flavor: str) -> Mask:
-        """Nodes of the flavor that accept the set's pods, the flavor's tolerations added (N)."""
+    def open_to(self, pod_set: PodSet, flavor: str, *, idle: bool = False) -> Mask:
+        """Nodes of the flavor that accept the set's pods, the flavor's tolerations added (N).
+
+        `idle`: as if every node were ready and uncordoned.
+        """
         terms = pod_set.terms
-        key = (flavor, tuple(sorted(terms.node_selector.items())), terms.tolerations, terms.affinity)
+        key = (flavor, tuple(sorted(terms.node_selector.items())), terms.tolerations, terms.affinity, idle)
         if key not in self._masks:
             wanted: SchedulingTerms = replace(
                 terms, tolerations=(*terms.tolerations, *self.flavors[flavor].tolerations)
             )
             accepts = [
-                bool(inside) and state.node.accepts(wanted)
+                bool(inside) and (well(state.node) if idle else state.node).accepts(wanted)
                 for inside, state in zip(self.in_flavor[flavor], self.snapshot.nodes, strict=True)
             ]
             self._masks[key] = np.array(accepts, dtype=bool)
@@ -132,6 +135,14 @@ class Frame:
         return (
             {i: row - bound[i] if i in bound else row for i, row in held.items()} if admitted.unbound else {}
         )
+
+
+def well(node: Node) -> Node:
+    """The node without what keeps pods away for a time: cordons, unreadiness, and the taints that go with
+    them.
+    """
+    lasting = tuple(t for t in node.taints if not t.key.startswith("node.kubernetes.io/"))
+    return replace(node, unschedulable=False, ready=True, taints=lasting)
 
 
 def _resources(snapshot: Snapshot) -> set[str]:

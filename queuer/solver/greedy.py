@@ -114,7 +114,7 @@ class Greedy:
     def rank(self, gang: Gang, charge: Charge) -> tuple[bool, int]:
         """What displaces a reservation: entitled somewhere on the path, then priority."""
         workload = gang.pending.workload
-        usage = self.board.now.usage
+        usage = self.board.claimed
         if not self.board.horizons:
             return (False, workload.priority)
         path = self.board.book.lineage(workload.queue)
@@ -194,7 +194,7 @@ class Greedy:
             shortfall = sheet.usage.shortfall(workload.queue, charge)
             if shortfall is not None:
                 return Refusal(block=Block.QUOTA, variant=variant, shortfall=shortfall)
-        if not workload.preemptible and not self.board.now.usage.entitled(
+        if not workload.preemptible and not self.board.claimed.entitled(
             workload.queue, charge, at=workload.queue
         ):
             return Refusal(block=Block.ENTITLEMENT, variant=variant)
@@ -224,7 +224,7 @@ class Greedy:
     # Another arrangement of what this cycle has started
 
     def _rearrange(self, gang: Gang) -> Chosen | None:
-        """The same gangs at the same sizes in other places, so that this one fits too; None = none was found."""
+        """The same gangs and sizes in other places, so that this one fits too; None = none was found."""
         started = [c for c in self.chosen.values() if not c.bound]
         if not started or self.counts.tried > REARRANGE or self.board.horizons:
             return None
@@ -319,9 +319,7 @@ class Greedy:
         board, workload = self.board, gang.pending.workload
         if not found and board.later is board.now:
             return None, True
-        if not workload.preemptible and not board.now.usage.entitled(
-            workload.queue, charge, at=workload.queue
-        ):
+        if not workload.preemptible and not board.claimed.entitled(workload.queue, charge, at=workload.queue):
             return None, True
         closed = board.closed(gang.pending.avoid)
         rank = self.rank(gang, charge)
@@ -359,7 +357,7 @@ def _depth(refusal: Refusal) -> int:
 
 
 def _arrangements(started: Sequence[Chosen], new: Chosen) -> list[list[Chosen]]:
-    """Sequences of placement: the new one first, the large first, those asking for the narrowest level first."""
+    """Sequences of placement: the new one first, the large first, those with a required level first."""
     everyone = [*started, new]
 
     def size(chosen: Chosen) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Protocol
 
 from queuer.domain.queue import ROOT, Order, QueueTree, Sharing
 from queuer.domain.quota import Charge, Usage
@@ -54,15 +55,21 @@ class Gang:
         return (-workload.priority, workload.submitted, len(self.shape.variants), workload.uid)
 
 
+class Moment(Protocol):
+    """What the order depends on: what is used, plus what is held for bound gangs."""
+
+    claimed: Usage
+
+
 Key = tuple[bool, float, tuple[int, float, int, str]]
 
 
 class Tournament:
     """Offers gangs turn by turn. After each `next` exactly one `done` is due."""
 
-    def __init__(self, tree: QueueTree, gangs: Sequence[Gang], usage: Usage) -> None:
+    def __init__(self, tree: QueueTree, gangs: Sequence[Gang], moment: Moment) -> None:
         self._tree = tree
-        self._usage = usage
+        self._moment = moment
         self._lines: dict[str, list[Gang]] = {}
         for gang in sorted(gangs, key=lambda g: (not g.pending.first, g.seniority), reverse=True):
             self._lines.setdefault(gang.queue, []).append(gang)
@@ -115,11 +122,12 @@ class Tournament:
         cached = self._cache.get(at)
         if cached is None or cached[0] != self._version[child]:
             charge = next(
-                (c for c in gang.shape.charges if self._usage.entitled(gang.queue, c, at=child)), None
+                (c for c in gang.shape.charges if self._moment.claimed.entitled(gang.queue, c, at=child)),
+                None,
             )
             share = 0.0
             if charge is None and fair and gang.shape.charges:
-                share = self._usage.share(child, gang.shape.charges[0])
+                share = self._moment.claimed.share(child, gang.shape.charges[0])
             cached = (self._version[child], charge is None, share)
             self._cache[at] = cached
         return (cached[1], cached[2], gang.seniority)

@@ -31,7 +31,7 @@ class Reserver:
         self.held: dict[str, Reservation] = {}
 
     def resume(self, gangs: Mapping[str, Gang]) -> None:
-        """Put the standing reservations on the board; one whose time came or whose place is lost is renewed."""
+        """Put standing reservations on the board; one whose time came or whose place is lost is renewed."""
         for old in self._board.snapshot.reservations:
             gang = gangs.get(old.uid)
             if gang is None or old.expires <= self._board.time:

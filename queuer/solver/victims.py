@@ -29,7 +29,7 @@ Cost = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """A gang that the rules permit to evict. `lines`: one must hold when it goes; None = no such condition."""
+    """A gang that the rules permit to evict. `lines`: one must hold when it goes; None = no condition."""
 
     hold: Hold
     rule: EvictionRule
@@ -73,7 +73,7 @@ class _Grounds:
 
     def __init__(self, board: Board, pending: Pending, charge: Charge) -> None:
         self._book = board.book
-        self._usage = board.now.usage
+        self._usage = board.claimed
         self._queue = pending.workload.queue
         self._charge = charge
         self._claims = tuple(a for a in charge if a in self._book.claims(self._queue))
