@@ -1,0 +1,191 @@
+"""The job kinds that Queuer manages, one row each: where things are in the object, and what its controller says.
+
+Everything else about jobs (`workloads.py`, `patches.py`) is written against these rows, so that a further kind costs a
+row. Facts per kind: Kubernetes Job API (KEP-2232, KEP-5440), training-operator 1.9 PyTorchJob.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from queuer.domain.workload import State
+from queuer.kube.objects import (
+    JOBS,
+    PYTORCHJOBS,
+    Job,
+    Meta,
+    Pod,
+    PodTemplate,
+    PyTorchJob,
+    Resource,
+    holds,
+)
+
+JobObject = Job | PyTorchJob
+MAIN = "main"
+"""The one pod set of a kind that has a single template."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Role:
+    """One pod set as the object has it. `path`: from the object to the pod set's own part; `count_path`: to the
+    field that says how many pods run at once; `template_path`: to the pod template."""
+
+    name: str
+    count: int
+    template: PodTemplate
+    count_path: tuple[str, ...]
+    template_path: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One row. The functions take the decoded object.
+
+    `quiet`: the job's controller confirms that it is suspended and has no active pod, so that its template may be
+    changed and it may be started by one PATCH. `outcome`: Succeeded, Failed or None. `left`: pods that it still owes,
+    where it runs each a number of times. `pod_label`: label of the job's pods that tells the pod set, None = one set.
+    """
+
+    name: str
+    api_version: str
+    resource: Resource
+    type: type[Any]
+    suspend_path: tuple[str, ...]
+    suspended: Callable[[Any], bool]
+    quiet: Callable[[Any], bool]
+    outcome: Callable[[Any], State | None]
+    left: Callable[[Any], int | None]
+    roles: Callable[[Any], tuple[Role, ...]]
+    deadline: Callable[[Any], int | None]
+    pod_label: str | None = None
+    uid_label: str | None = None
+
+
+def _job_roles(job: Job) -> tuple[Role, ...]:
+    count = 1 if job.spec.parallelism is None else job.spec.parallelism
+    left = _job_left(job)
+    return (
+        Role(
+            name=MAIN,
+            count=count if left is None else min(count, left),
+            template=job.spec.template,
+            count_path=("spec", "parallelism"),
+            template_path=("spec", "template"),
+        ),
+    )
+
+
+def _job_left(job: Job) -> int | None:
+    if job.spec.completions is None:
+        return None
+    return max(job.spec.completions - job.status.succeeded, 0)
+
+
+def _job_quiet(job: Job) -> bool:
+    # What kube-apiserver asks before it lets the template of a suspended job change (1.36.2 and later).
+    told = holds(job.status.conditions, "Suspended") and job.status.active == 0
+    return job.spec.suspend and (job.status.start_time is None or told)
+
+
+def _job_outcome(job: Job) -> State | None:
+    if holds(job.status.conditions, "Complete"):
+        return State.SUCCEEDED
+    return State.FAILED if holds(job.status.conditions, "Failed") else None
+
+
+def _pytorch_roles(job: PyTorchJob) -> tuple[Role, ...]:
+    base = ("spec", "pytorchReplicaSpecs")
+    # Master first, as the operator starts it.
+    specs = sorted(job.spec.pytorch_replica_specs.items(), key=lambda item: (item[0] != "Master", item[0]))
+    return tuple(
+        Role(
+            name=role.lower(),
+            count=1 if spec.replicas is None else spec.replicas,
+            template=spec.template,
+            count_path=(*base, role, "replicas"),
+            template_path=(*base, role, "template"),
+        )
+        for role, spec in specs
+    )
+
+
+def _pytorch_quiet(job: PyTorchJob) -> bool:
+    active = any(status.active for status in job.status.replica_statuses.values())
+    fresh = job.status.start_time is None and not holds(job.status.conditions, "Running")
+    return job.spec.run_policy.suspend and not active and (fresh or holds(job.status.conditions, "Suspended"))
+
+
+def _pytorch_outcome(job: PyTorchJob) -> State | None:
+    if holds(job.status.conditions, "Succeeded"):
+        return State.SUCCEEDED
+    return State.FAILED if holds(job.status.conditions, "Failed") else None
+
+
+JOB = Kind(
+    name="Job",
+    api_version="batch/v1",
+    resource=JOBS,
+    type=Job,
+    suspend_path=("spec", "suspend"),
+    suspended=lambda job: job.spec.suspend,
+    quiet=_job_quiet,
+    outcome=_job_outcome,
+    left=_job_left,
+    roles=_job_roles,
+    deadline=lambda job: job.spec.active_deadline_seconds,
+    uid_label="batch.kubernetes.io/controller-uid",
+)
+PYTORCHJOB = Kind(
+    name="PyTorchJob",
+    api_version="kubeflow.org/v1",
+    resource=PYTORCHJOBS,
+    type=PyTorchJob,
+    suspend_path=("spec", "runPolicy", "suspend"),
+    suspended=lambda job: job.spec.run_policy.suspend,
+    quiet=_pytorch_quiet,
+    outcome=_pytorch_outcome,
+    left=lambda job: None,
+    roles=_pytorch_roles,
+    deadline=lambda job: job.spec.run_policy.active_deadline_seconds,
+    pod_label="training.kubeflow.org/replica-type",
+)
+KINDS: tuple[Kind, ...] = (JOB, PYTORCHJOB)
+BY_NAME: Mapping[str, Kind] = {kind.name: kind for kind in KINDS}
+_BY_OWNER = {(kind.api_version, kind.name): kind for kind in KINDS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """That a pod belongs to a job of a kind that we manage: the job's uid and the pod set."""
+
+    owner: str
+    pod_set: str
+
+
+def member_of(pod: Pod) -> Member | None:
+    """The job and pod set of a pod, None for pods of nobody that we know.
+
+    The controlling owner decides. A pod that lost it (its job was deleted and it was orphaned) is known by the uid
+    that the job controller wrote on it.
+    """
+    owner = pod.metadata.controller
+    if owner is not None:
+        kind = _BY_OWNER.get((owner.api_version, owner.kind))
+        return None if kind is None else Member(owner=owner.uid, pod_set=_pod_set(kind, pod.metadata))
+    for kind in KINDS:
+        uid = pod.metadata.labels.get(kind.uid_label) if kind.uid_label else None
+        if uid:
+            return Member(owner=uid, pod_set=_pod_set(kind, pod.metadata))
+    return None
+
+
+def _pod_set(kind: Kind, meta: Meta) -> str:
+    return MAIN if kind.pod_label is None else meta.labels.get(kind.pod_label, "").lower()
+
+
+def object_path(kind: Kind, meta: Meta) -> str:
+    """API path of a job object."""
+    return kind.resource.path(meta.name, namespace=meta.namespace)

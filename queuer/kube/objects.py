@@ -1,0 +1,300 @@
+"""The fields of Kubernetes objects that Queuer reads, as msgspec structs; everything else is skipped while decoding.
+
+Names follow the API (camelCase on the wire). Amounts are left as written: `queuer.domain.quantity` parses them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+Amounts = dict[str, str | int | float]
+
+
+class _Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False):
+    """Base of all: immutable, camelCase, no reference cycles."""
+
+
+class OwnerReference(_Struct, frozen=True):
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool = False
+
+
+class Meta(_Struct, frozen=True):
+    """metav1.ObjectMeta. Times are RFC 3339."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    creation_timestamp: str = ""
+    deletion_timestamp: str | None = None
+    owner_references: list[OwnerReference] = []
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The owner that drives the object, if any."""
+        return next((owner for owner in self.owner_references if owner.controller), None)
+
+
+class Condition(_Struct, frozen=True):
+    type: str
+    status: str = "Unknown"
+    reason: str = ""
+    message: str = ""
+
+
+def holds(conditions: list[Condition], kind: str) -> bool:
+    """Whether the condition `kind` is there with status True."""
+    return any(c.type == kind and c.status == "True" for c in conditions)
+
+
+class ResourceRequirements(_Struct, frozen=True):
+    requests: Amounts = {}
+    limits: Amounts = {}
+
+
+class Container(_Struct, frozen=True):
+    name: str = ""
+    resources: ResourceRequirements = ResourceRequirements()
+    restart_policy: str | None = None
+
+
+class PodSpec(_Struct, frozen=True):
+    """The scheduling part of a pod or pod template. `affinity` and `tolerations` are kept as written."""
+
+    containers: list[Container] = []
+    init_containers: list[Container] = []
+    resources: ResourceRequirements | None = None
+    overhead: Amounts = {}
+    runtime_class_name: str | None = None
+    node_name: str = ""
+    node_selector: dict[str, str] | None = None
+    tolerations: list[dict[str, Any]] | None = None
+    affinity: dict[str, Any] | None = None
+    priority_class_name: str = ""
+    scheduler_name: str = ""
+
+
+class TemplateMeta(_Struct, frozen=True):
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class PodTemplate(_Struct, frozen=True):
+    metadata: TemplateMeta = TemplateMeta()
+    spec: PodSpec = PodSpec()
+
+
+class JobSpec(_Struct, frozen=True):
+    template: PodTemplate
+    suspend: bool = False
+    parallelism: int | None = None
+    completions: int | None = None
+    active_deadline_seconds: int | None = None
+
+
+class JobStatus(_Struct, frozen=True):
+    conditions: list[Condition] = []
+    active: int = 0
+    succeeded: int = 0
+    start_time: str | None = None
+
+
+class Job(_Struct, frozen=True):
+    """batch/v1 Job."""
+
+    metadata: Meta
+    spec: JobSpec
+    status: JobStatus = JobStatus()
+
+
+class ReplicaSpec(_Struct, frozen=True):
+    template: PodTemplate
+    replicas: int | None = None
+
+
+class ElasticPolicy(_Struct, frozen=True):
+    min_replicas: int | None = None
+    max_replicas: int | None = None
+
+
+class RunPolicy(_Struct, frozen=True):
+    suspend: bool = False
+    active_deadline_seconds: int | None = None
+
+
+class PyTorchJobSpec(_Struct, frozen=True):
+    pytorch_replica_specs: dict[str, ReplicaSpec] = {}
+    run_policy: RunPolicy = RunPolicy()
+    elastic_policy: ElasticPolicy | None = None
+
+
+class ReplicaStatus(_Struct, frozen=True):
+    active: int = 0
+
+
+class PyTorchJobStatus(_Struct, frozen=True):
+    conditions: list[Condition] = []
+    replica_statuses: dict[str, ReplicaStatus] = {}
+    start_time: str | None = None
+
+
+class PyTorchJob(_Struct, frozen=True):
+    """kubeflow.org/v1 PyTorchJob. Its CRD guarantees little, so nearly everything may be missing."""
+
+    metadata: Meta
+    spec: PyTorchJobSpec = PyTorchJobSpec()
+    status: PyTorchJobStatus = PyTorchJobStatus()
+
+
+class PodStatus(_Struct, frozen=True):
+    phase: str = "Pending"
+    conditions: list[Condition] = []
+
+
+class Pod(_Struct, frozen=True):
+    """v1 Pod."""
+
+    metadata: Meta
+    spec: PodSpec
+    status: PodStatus = PodStatus()
+
+    @property
+    def ended(self) -> bool:
+        """Terminal phase: it holds nothing of its node any more."""
+        return self.status.phase in ("Succeeded", "Failed")
+
+
+class NodeTaint(_Struct, frozen=True):
+    key: str
+    effect: str
+    value: str = ""
+
+
+class NodeSpec(_Struct, frozen=True):
+    taints: list[NodeTaint] = []
+    unschedulable: bool = False
+
+
+class NodeStatus(_Struct, frozen=True):
+    allocatable: Amounts = {}
+    conditions: list[Condition] = []
+
+
+class NodeObject(_Struct, frozen=True):
+    """v1 Node."""
+
+    metadata: Meta
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+class Namespace(_Struct, frozen=True):
+    """v1 Namespace."""
+
+    metadata: Meta
+
+
+class LimitRangeItem(_Struct, frozen=True):
+    type: str
+    default: Amounts = {}
+    default_request: Amounts = {}
+
+
+class LimitRangeSpec(_Struct, frozen=True):
+    limits: list[LimitRangeItem] = []
+
+
+class LimitRange(_Struct, frozen=True):
+    """v1 LimitRange."""
+
+    metadata: Meta
+    spec: LimitRangeSpec = LimitRangeSpec()
+
+
+class ResourceQuotaSpec(_Struct, frozen=True):
+    hard: Amounts = {}
+
+
+class ResourceQuotaStatus(_Struct, frozen=True):
+    hard: Amounts = {}
+    used: Amounts = {}
+
+
+class ResourceQuota(_Struct, frozen=True):
+    """v1 ResourceQuota."""
+
+    metadata: Meta
+    spec: ResourceQuotaSpec = ResourceQuotaSpec()
+    status: ResourceQuotaStatus = ResourceQuotaStatus()
+
+
+class Overhead(_Struct, frozen=True):
+    pod_fixed: Amounts = {}
+
+
+class RuntimeClass(_Struct, frozen=True):
+    """node.k8s.io/v1 RuntimeClass."""
+
+    metadata: Meta
+    overhead: Overhead = Overhead()
+
+
+class PriorityClass(_Struct, frozen=True):
+    """scheduling.k8s.io/v1 PriorityClass."""
+
+    metadata: Meta
+    value: int = 0
+    global_default: bool = False
+    preemption_policy: str = ""
+
+
+class Resource(_Struct, frozen=True):
+    """A kind as the API serves it: `batch`, `v1`, `jobs`."""
+
+    group: str
+    version: str
+    plural: str
+    namespaced: bool = True
+
+    @property
+    def collection(self) -> str:
+        """Path of the objects of all namespaces."""
+        base = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        return f"{base}/{self.plural}"
+
+    def path(self, name: str, *, namespace: str = "") -> str:
+        """Path of one object."""
+        base, _, plural = self.collection.rpartition("/")
+        inside = f"/namespaces/{namespace}" if namespace else ""
+        return f"{base}{inside}/{plural}/{name}"
+
+
+JOBS = Resource(group="batch", version="v1", plural="jobs")
+PYTORCHJOBS = Resource(group="kubeflow.org", version="v1", plural="pytorchjobs")
+PODS = Resource(group="", version="v1", plural="pods")
+NODES = Resource(group="", version="v1", plural="nodes", namespaced=False)
+NAMESPACES = Resource(group="", version="v1", plural="namespaces", namespaced=False)
+LIMIT_RANGES = Resource(group="", version="v1", plural="limitranges")
+RESOURCE_QUOTAS = Resource(group="", version="v1", plural="resourcequotas")
+RUNTIME_CLASSES = Resource(group="node.k8s.io", version="v1", plural="runtimeclasses", namespaced=False)
+PRIORITY_CLASSES = Resource(
+    group="scheduling.k8s.io", version="v1", plural="priorityclasses", namespaced=False
+)
+
+
+def decoder(kind: type[Any]) -> msgspec.json.Decoder[Any]:
+    """A reusable decoder for one of the structs above."""
+    return msgspec.json.Decoder(kind)
+
+
+Labels = Mapping[str, str]

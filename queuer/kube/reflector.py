@@ -1,0 +1,212 @@
+"""Keeps a local copy of all objects of one kind: list in pages, watch with bookmarks, and never lose a deletion.
+
+After a gap that the server cannot bridge (410 Gone) everything is listed again and what disappeared meanwhile is
+reported as DELETED; forgetting that is how admission queues leak quota. A full re-list happens now and then anyway, so
+that a missed event cannot stay missed. Model: client-go's Reflector.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import structlog
+
+from queuer.domain.errors import QueuerError
+from queuer.kube.client import ApiError, Client, GoneError
+from queuer.kube.objects import Meta, Resource
+
+log = structlog.get_logger("reflector")
+
+
+class _HasMeta(msgspec.Struct, frozen=True):
+    metadata: Meta
+
+
+T = TypeVar("T", bound=Any)
+
+
+class ChangeKind(StrEnum):
+    """What happened to an object."""
+
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change(Generic[T]):
+    """One change. `old`: what was known before, None for ADDED; `object` of DELETED is the last that was seen."""
+
+    kind: ChangeKind
+    object: T
+    old: T | None = None
+
+
+class _Event(msgspec.Struct, frozen=True):
+    type: str
+    object: msgspec.Raw
+
+
+class _ErrorStatus(msgspec.Struct, frozen=True):
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+_EVENT = msgspec.json.Decoder(_Event)
+_META = msgspec.json.Decoder(_HasMeta)
+_ERROR = msgspec.json.Decoder(_ErrorStatus)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """Seconds. `silence`: no event, not even a bookmark (each minute), for so long = the stream is dead."""
+
+    watch: int = 270
+    silence: float = 90.0
+    relist: float = 3600.0
+    first_pause: float = 0.1
+    longest_pause: float = 15.0
+
+
+class Reflector(Generic[T]):
+    """A local copy of one collection. `on_change` is called in the event loop, synchronously: mark dirty, no more.
+
+    `items`: objects by uid. `synced` is set after the first full list. `stale_since`: monotonic time since when no
+    connection to the server could be held; None while the copy is live.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource,
+        kind: type[T],
+        *,
+        on_change: Callable[[Change[T]], None],
+        selector: str = "",
+        timing: Timing | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        seed: int = 0,
+    ) -> None:
+        self.resource = resource
+        self.synced = asyncio.Event()
+        self.stale_since: float | None = clock()
+        self._client = client
+        self._decode = msgspec.json.Decoder(kind).decode
+        self._on_change = on_change
+        self._selector = selector
+        self._timing = timing or Timing()
+        self._clock = clock
+        self._random = random.Random(seed)
+        self._items: dict[str, T] = {}
+        self._version = ""
+        self._listed = 0.0
+
+    @property
+    def items(self) -> Mapping[str, T]:
+        """All known objects by uid."""
+        return self._items
+
+    async def run(self) -> None:
+        """List and watch until cancelled. Failures are logged and retried with growing pauses."""
+        pause = self._timing.first_pause
+        while True:
+            try:
+                if not self._version or self._clock() - self._listed > self._timing.relist:
+                    await self._list()
+                self.stale_since = None
+                await self._watch()
+                pause = self._timing.first_pause
+            except GoneError:
+                log.info("list again: the server forgot where we were", resource=self.resource.plural)
+                self._version = ""
+            except (QueuerError, TimeoutError, msgspec.MsgspecError) as error:
+                if self.stale_since is None:
+                    self.stale_since = self._clock()
+                log.warning(
+                    "watch interrupted", resource=self.resource.plural, said=str(error) or repr(error)
+                )
+                wait = getattr(error, "retry_after", None) or pause * (0.5 + self._random.random())
+                await asyncio.sleep(wait)
+                pause = min(2 * pause, self._timing.longest_pause)
+                if isinstance(error, msgspec.MsgspecError):
+                    self._version = ""
+
+    async def _list(self) -> None:
+        """Take over a full list; what is not in it any more is reported deleted."""
+        seen: set[str] = set()
+        version = ""
+        async for page in self._client.pages(self.resource.collection, selector=self._selector):
+            version = page.metadata.resource_version
+            for raw in page.items or ():
+                uid = self._put(raw)
+                if uid:
+                    seen.add(uid)
+        for uid in [uid for uid in self._items if uid not in seen]:
+            self._drop(uid)
+        self._version, self._listed = version, self._clock()
+        self.synced.set()
+
+    async def _watch(self) -> None:
+        """One watch connection, until the server ends it."""
+        seconds = self._timing.watch + self._random.randrange(1 + self._timing.watch // 10)
+        async with self._client.watch(
+            self.resource.collection, resource_version=self._version, selector=self._selector, seconds=seconds
+        ) as lines:
+            while True:
+                async with asyncio.timeout(self._timing.silence):
+                    line = await anext(lines, None)
+                if line is None:
+                    return
+                self._take(line)
+
+    def _take(self, line: bytes) -> None:
+        event = _EVENT.decode(line)
+        match event.type:
+            case "ADDED" | "MODIFIED":
+                self._put(event.object)
+            case "DELETED":
+                self._drop(_META.decode(event.object).metadata.uid, last=event.object)
+            case "BOOKMARK":
+                pass
+            case _:
+                said = _ERROR.decode(event.object)
+                kind = GoneError if said.code == 410 else ApiError
+                raise kind(status=said.code, reason=said.reason, message=said.message or "watch failed")
+        self._version = _META.decode(event.object).metadata.resource_version or self._version
+
+    def _put(self, raw: msgspec.Raw) -> str:
+        """Take over one object; returns its uid, "" where it cannot be read (which is logged, not fatal)."""
+        meta = _META.decode(raw).metadata
+        old = self._items.get(meta.uid)
+        if old is not None and old.metadata.resource_version == meta.resource_version:
+            return meta.uid
+        try:
+            new = self._decode(raw)
+        except msgspec.ValidationError as error:
+            log.error(
+                "object not understood", resource=self.resource.plural,
+                object=f"{meta.namespace}/{meta.name}", said=str(error),
+            )  # fmt: skip
+            return meta.uid if old is not None else ""
+        self._items[meta.uid] = new
+        kind = ChangeKind.ADDED if old is None else ChangeKind.MODIFIED
+        self._on_change(Change(kind=kind, object=new, old=old))
+        return meta.uid
+
+    def _drop(self, uid: str, *, last: msgspec.Raw | None = None) -> None:
+        old = self._items.pop(uid, None)
+        if old is None:
+            return
+        try:
+            final = self._decode(last) if last is not None else old
+        except msgspec.ValidationError:
+            final = old
+        self._on_change(Change(kind=ChangeKind.DELETED, object=final, old=old))

@@ -1,0 +1,96 @@
+"""What kube-scheduler will count for a pod: effective requests, from a template that admission has not touched yet.
+
+Kubernetes sums containers and sidecars, takes the maximum with the init phase, lets pod-level requests win, and adds
+the RuntimeClass overhead (k8s.io/component-helpers resource.PodRequests, KEP-753, KEP-2837). Before that, missing
+requests become limits, else the defaults of the namespace's LimitRanges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from queuer.domain.quantity import Resources, parse_resources
+from queuer.kube.objects import Amounts, Container, LimitRange, PodSpec, ResourceRequirements
+
+_POD_LEVEL = ("cpu", "memory")
+_SIDECAR = "Always"
+
+
+def effective_requests(
+    spec: PodSpec,
+    *,
+    limit_ranges: Iterable[LimitRange] = (),
+    overheads: Mapping[str, Amounts] | None = None,
+    field: str = "spec",
+) -> dict[str, int]:
+    """Requests of one pod in base units, `pods: 1` included; zero amounts are left out.
+
+    `limit_ranges`: those of the namespace; `overheads`: pod overhead by RuntimeClass name, for templates, which do not
+    carry it yet. For a pod that exists give neither: the API server has written both into it. Raises InvalidInput
+    naming the container and resource.
+    """
+    defaults = container_defaults(limit_ranges)
+    total = _phases(spec, defaults=defaults, field=field)
+    if spec.resources is not None:
+        total |= _pod_level(spec.resources, below=total, field=f"{field}.resources")
+    overhead = spec.overhead or (overheads or {}).get(spec.runtime_class_name or "", {})
+    for resource, amount in parse_resources(overhead, field=f"{field}.overhead").items():
+        total[resource] = total.get(resource, 0) + amount
+    total["pods"] = 1
+    return {resource: amount for resource, amount in total.items() if amount}
+
+
+def container_defaults(limit_ranges: Iterable[LimitRange]) -> dict[str, int]:
+    """Default requests of a container in a namespace; the first LimitRange (by name) that gives one wins."""
+    found: dict[str, int] = {}
+    for limit_range in sorted(limit_ranges, key=lambda r: r.metadata.name):
+        for item in limit_range.spec.limits:
+            if item.type == "Container":
+                given = {**item.default, **item.default_request}
+                found = parse_resources(given, field=f"LimitRange {limit_range.metadata.name}") | found
+    return found
+
+
+def _phases(spec: PodSpec, *, defaults: Resources, field: str) -> dict[str, int]:
+    """Maximum of the running phase and of every step of the init phase."""
+    running: dict[str, int] = {}
+    for container in spec.containers:
+        _add(running, _container(container, defaults=defaults, field=field))
+    sidecars: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for container in spec.init_containers:
+        own = _container(container, defaults=defaults, field=field)
+        if container.restart_policy == _SIDECAR:
+            _add(running, own)
+            _add(sidecars, own)
+            step = dict(sidecars)
+        else:
+            step = dict(sidecars)
+            _add(step, own)
+        for resource, amount in step.items():
+            peak[resource] = max(peak.get(resource, 0), amount)
+    return {r: max(running.get(r, 0), peak.get(r, 0)) for r in {*running, *peak}}
+
+
+def _container(container: Container, *, defaults: Resources, field: str) -> dict[str, int]:
+    where = f"{field}.containers[{container.name}].resources"
+    limits = parse_resources(container.resources.limits, field=f"{where}.limits")
+    requests = parse_resources(container.resources.requests, field=f"{where}.requests")
+    return {**defaults, **limits, **requests}
+
+
+def _pod_level(stated: ResourceRequirements, *, below: Resources, field: str) -> dict[str, int]:
+    """Pod-level amounts, which replace the sum of the containers for the resources that may be given there."""
+    requests = parse_resources(stated.requests, field=f"{field}.requests")
+    limits = parse_resources(stated.limits, field=f"{field}.limits")
+    defaulted = {resource: below.get(resource, amount) for resource, amount in limits.items()}
+    return {
+        resource: amount
+        for resource, amount in {**defaulted, **requests}.items()
+        if resource in _POD_LEVEL or resource.startswith("hugepages-")
+    }
+
+
+def _add(total: dict[str, int], more: Resources) -> None:
+    for resource, amount in more.items():
+        total[resource] = total.get(resource, 0) + amount

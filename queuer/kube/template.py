@@ -1,0 +1,142 @@
+"""Which part of a pod template an admission owns, and how it is put on and taken off again.
+
+An admission adds node selector entries, one host expression to every required node affinity term, and tolerations.
+What it replaced is noted in the `queuer.dev/admission` annotation, so that the user's own terms can be had back from
+the object alone. Where the user changed an owned field while the job was suspended, the user's value stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+from queuer.domain.nodes import HOSTNAME, Toleration
+from queuer.kube.objects import PodSpec
+
+Spec = dict[str, Any]
+"""Scheduling part of a pod spec as JSON: `nodeSelector`, `tolerations`, `affinity`; a key is absent where unsaid."""
+
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    """What an admission asks of one pod set: its size and where it may go.
+
+    `selector`: node labels to require; `hosts`: values of the label `kubernetes.io/hostname` to choose from, None =
+    any; `tolerations`: those of the flavor.
+    """
+
+    pod_set: str
+    count: int
+    selector: Mapping[str, str]
+    hosts: tuple[str, ...] | None = None
+    tolerations: tuple[Toleration, ...] = ()
+
+
+def scheduling_of(spec: PodSpec) -> Spec:
+    """The scheduling part of a decoded template."""
+    said = {"nodeSelector": spec.node_selector, "tolerations": spec.tolerations, "affinity": spec.affinity}
+    return {key: deepcopy(value) for key, value in said.items() if value}
+
+
+def pinned(own: Spec, pin: Pin) -> Spec:
+    """The user's `own` scheduling part with the pin put on."""
+    spec = deepcopy(own)
+    if pin.selector:
+        spec["nodeSelector"] = {**spec.get("nodeSelector", {}), **pin.selector}
+    if added := _new_tolerations(own, pin):
+        spec["tolerations"] = [*spec.get("tolerations", []), *added]
+    if pin.hosts is not None:
+        expression = {"key": HOSTNAME, "operator": "In", "values": list(pin.hosts)}
+        node_affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
+        terms = node_affinity.get(_REQUIRED, {}).get("nodeSelectorTerms") or [{}]
+        node_affinity[_REQUIRED] = {
+            "nodeSelectorTerms": [
+                {**term, "matchExpressions": [*term.get("matchExpressions", []), expression]}
+                for term in terms
+            ]
+        }
+    return spec
+
+
+def note_of(own: Spec, pin: Pin) -> dict[str, Any]:
+    """What `unpinned` needs to take the pin off again: JSON, small, without the list of hosts."""
+    before = own.get("nodeSelector", {})
+    note: dict[str, Any] = {}
+    if pin.selector:
+        note["selector"] = {key: [value, before.get(key)] for key, value in pin.selector.items()}
+    if added := _new_tolerations(own, pin):
+        note["tolerations"] = added
+    if pin.hosts is not None:
+        note["hosts"] = True
+    return note
+
+
+def unpinned(spec: Spec, note: Mapping[str, Any]) -> Spec:
+    """The user's own scheduling part: `spec` with the pin of which `note` tells taken off."""
+    own = deepcopy(spec)
+    selector = own.get("nodeSelector", {})
+    for key, (ours, before) in note.get("selector", {}).items():
+        if selector.get(key) == ours:
+            selector.pop(key)
+            if before is not None:
+                selector[key] = before
+    ours = note.get("tolerations", [])
+    own["tolerations"] = [t for t in own.get("tolerations", []) if t not in ours]
+    if note.get("hosts"):
+        _without_hosts(own)
+    return {key: value for key, value in own.items() if value}
+
+
+def merge_diff(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON merge patch (RFC 7386) that makes `wanted` of `current`; {} where they are equal."""
+    patch: dict[str, Any] = {key: None for key in current if key not in wanted}
+    for key, value in wanted.items():
+        old = current.get(key)
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            if below := merge_diff(old, value):
+                patch[key] = below
+        elif old != value:
+            patch[key] = value
+    return patch
+
+
+def _without_hosts(own: Spec) -> None:
+    """Take the last host expression off every required term, and with it what was made for it alone."""
+    affinity = own.get("affinity", {})
+    node_affinity = affinity.get("nodeAffinity", {})
+    terms = [_without_host(term) for term in node_affinity.get(_REQUIRED, {}).get("nodeSelectorTerms", [])]
+    if kept := [term for term in terms if term]:
+        node_affinity[_REQUIRED]["nodeSelectorTerms"] = kept
+    else:
+        node_affinity.pop(_REQUIRED, None)
+    if not node_affinity:
+        affinity.pop("nodeAffinity", None)
+
+
+def _without_host(term: dict[str, Any]) -> dict[str, Any]:
+    expressions = list(term.get("matchExpressions", []))
+    last = expressions[-1] if expressions else {}
+    if last.get("key") == HOSTNAME and last.get("operator") == "In":
+        expressions.pop()
+    rest = {key: value for key, value in term.items() if key != "matchExpressions"}
+    return {**rest, "matchExpressions": expressions} if expressions else rest
+
+
+def _new_tolerations(own: Spec, pin: Pin) -> list[dict[str, str]]:
+    have = own.get("tolerations", [])
+    wanted = [_toleration(t) for t in pin.tolerations]
+    return [t for t in wanted if t not in have]
+
+
+def _toleration(toleration: Toleration) -> dict[str, str]:
+    said = {
+        "key": toleration.key,
+        "operator": toleration.operator,
+        "value": toleration.value,
+        "effect": toleration.effect,
+    }
+    return {key: value for key, value in said.items() if value}
