@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 
+from queuer import __version__
 from queuer.domain.errors import QueuerError
 
 DEFAULT_API = "http://127.0.0.1:8787"
@@ -60,7 +61,7 @@ class Client:
         trust_env = urlsplit(url).hostname not in _LOOPBACK
         self._http = httpx2.Client(
             base_url=self.url, timeout=TIMEOUT_SECONDS, transport=transport, trust_env=trust_env,
-            headers={"Accept": "application/json"},
+            headers={"Accept": "application/json", "User-Agent": f"queuer/{__version__}"},
         )  # fmt: skip
 
     @classmethod
@@ -83,7 +84,7 @@ class Client:
 
     def get(self, path: str, **params: str | None) -> Any:
         """The decoded answer to `GET /api/v1{path}`; parameters that are None are left out."""
-        return self.request("GET", path, params={k: v for k, v in params.items() if v is not None}).json()
+        return self.request("GET", path, params={k: v for k, v in params.items() if v is not None})
 
     def pages(self, path: str, **params: str | None) -> Iterator[Any]:
         """Every item of a paged list."""
@@ -103,8 +104,8 @@ class Client:
         params: Mapping[str, str] | None = None,
         content: bytes | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> httpx2.Response:
-        """One request; a failure status becomes CommandFailed with the problem's own words."""
+    ) -> Any:
+        """The decoded answer to a request. A failure becomes CommandFailed with the problem's own words."""
         try:
             response = self._http.request(
                 method, f"/api/v1{path}", params=params, content=content, headers=headers
@@ -123,7 +124,10 @@ class Client:
             ) from error
         if response.is_error:
             raise _failure(response)
-        return response
+        try:
+            return response.json()
+        except ValueError as error:
+            raise _stranger(response, Exit.FAILURE) from error
 
 
 def _failure(response: httpx2.Response) -> CommandFailed:
@@ -132,13 +136,18 @@ def _failure(response: httpx2.Response) -> CommandFailed:
         body = response.json()
         errors, detail = body.get("errors") or [], body["detail"]
     except (ValueError, KeyError, AttributeError):
-        return CommandFailed(
-            f"{response.url} answered {response.status_code}, not as a Queuer API does",
-            hint="check QUEUER_API", exit_code=exit_code,
-        )  # fmt: skip
+        return _stranger(response, exit_code)
     lines = [f"{e['field']}: {e['message']}" + (f" ({e['hint']})" if e["hint"] else "") for e in errors]
     message = "\n  ".join([f"{len(lines)} problems:", *lines]) if len(lines) > 1 else "".join(lines) or detail
     return CommandFailed(message, hint=_NEXT.get(response.status_code, ""), exit_code=exit_code)
+
+
+def _stranger(response: httpx2.Response, exit_code: Exit) -> CommandFailed:
+    return CommandFailed(
+        f"{response.url} answered {response.status_code}, not as a Queuer API does",
+        hint="check QUEUER_API",
+        exit_code=exit_code,
+    )
 
 
 _NEXT = {

@@ -56,15 +56,15 @@ def ls(*, output: Output = Format.TABLE) -> None:
     if output is not Format.TABLE:
         emit(answer, output)
         return
-    columns = ("QUEUE", "STATE", "WEIGHT", "PENDING", "RUNNING", "NAMESPACES", "WRITER", "QUOTA")
+    columns = ("QUEUE", "STATE", "WEIGHT", "PENDING", "ADMITTED", "NAMESPACES", "WRITER", "QUOTA")
     rows = [
         (
-            q["path"], q["effectiveState"], f"{q['weight']:g}", q["pendingWorkloads"], q["runningWorkloads"],
-            ", ".join(q["namespaces"]) or "-", q["managedBy"], "; ".join(map(quota_text, q["quota"])),
+            q["path"], q["effectiveState"], f"{q['weight']:g}", q["pendingWorkloads"], q["admittedWorkloads"],
+            ", ".join(q["namespaces"]) or "-", q["managedBy"] or "-", "; ".join(map(quota_text, q["quota"])),
         )
         for q in answer["items"]
     ]  # fmt: skip
-    console().print(table(columns, rows, right=("WEIGHT", "PENDING", "RUNNING")))
+    console().print(table(columns, rows, right=("WEIGHT", "PENDING", "ADMITTED")))
 
 
 @queue_app.command("show")
@@ -81,11 +81,11 @@ def show(
     kind = "leaf, takes jobs" if queue["leaf"] else "inner queue, takes no jobs"
     screen.print(
         f"{queue['path']}  ({kind})  {queue['effectiveState']}, weight {queue['weight']:g}, "
-        f"written by {queue['managedBy']}"
+        f"written by {queue['managedBy'] or 'nobody yet'}"
     )
     screen.print(f"  namespaces  {', '.join(queue['namespaces']) or 'none: nobody may use it'}")
     screen.print("  policy      " + ", ".join(f"{k}: {v}" for k, v in queue["policy"].items()))
-    screen.print(f"  jobs        {queue['pendingWorkloads']} waiting, {queue['runningWorkloads']} admitted")
+    screen.print(f"  jobs        {queue['pendingWorkloads']} waiting, {queue['admittedWorkloads']} admitted")
     columns = ("RESOURCE", "FLAVOR", "USED", "GUARANTEED", "LIMIT", "BORROWED", "LENT", "PENDING")
     rows = [
         (
@@ -147,7 +147,7 @@ def _read(file: Path) -> bytes:
 
 def _put(client: Client, body: bytes, params: Mapping[str, str], *, base: int | None = None) -> Any:
     headers = {"Content-Type": "application/yaml"} | ({} if base is None else {"If-Match": f'"{base}"'})
-    return client.request("PUT", "/queue-tree", params=params, content=body, headers=headers).json()
+    return client.request("PUT", "/queue-tree", params=params, content=body, headers=headers)
 
 
 def _print_plan(plan: Mapping[str, Any], output: Format) -> None:

@@ -25,6 +25,7 @@ _PAGE = text("""
     WHERE (CAST(:states AS text[]) IS NULL OR state = ANY(:states))
       AND (CAST(:queue AS text) IS NULL OR queue = :queue OR starts_with(queue, :queue || '.'))
       AND (CAST(:namespace AS text) IS NULL OR namespace = :namespace)
+      AND (CAST(:name AS text) IS NULL OR name = :name)
       AND (CAST(:token AS text) IS NULL OR token = :token)
       AND (:deleted OR deleted_at IS NULL)
       AND (CAST(:at AS timestamptz) IS NULL OR (submitted, uid) < (:at, :uid))
@@ -125,6 +126,7 @@ async def workloads(
     states: Sequence[State] = (),
     queue: str | None = None,
     namespace: str | None = None,
+    name: str | None = None,
     token: Token | None = None,
     deleted: bool = False,
     after: tuple[float, str] | None = None,
@@ -138,6 +140,7 @@ async def workloads(
             "states": list(states) or None,
             "queue": queue,
             "namespace": namespace,
+            "name": name,
             "token": token,
             "deleted": deleted,
             "at": None if after is None else instant(after[0]),

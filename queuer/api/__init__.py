@@ -1,0 +1,1 @@
+"""REST, metrics and one plain page: answered from PostgreSQL, so that it never slows a decision."""

@@ -1,0 +1,49 @@
+"""Puts the API together: guard, problems, routers. What it needs is passed in; nothing is global."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from sqlalchemy.ext.asyncio import AsyncEngine
+from starlette.middleware import Middleware
+
+from queuer import __version__
+from queuer.api import health, page, problems, queues, tree, workloads
+from queuer.api.deps import PREFIX
+from queuer.api.guard import Guard
+from queuer.api.metrics import ApiMetrics
+from queuer.api.settings import LOOPBACK_NAMES, ApiSettings
+
+DESCRIPTION = """Queues, workloads and why they wait. Amounts are Kubernetes quantities, times RFC 3339.
+Every failure is `application/problem+json` (RFC 9457) with a stable `code`."""
+
+
+def create_app(engine: AsyncEngine, settings: ApiSettings) -> FastAPI:
+    """The ASGI app over a database. It does not dispose of `engine`."""
+    metrics = ApiMetrics()
+    hosts = {*LOOPBACK_NAMES, *settings.allowed_hosts, settings.host.strip("[]").lower()}
+    app = FastAPI(
+        title="Queuer",
+        version=__version__,
+        description=DESCRIPTION,
+        docs_url=None,  # would load scripts from elsewhere
+        redoc_url=None,
+        openapi_url=f"{PREFIX}/openapi.json",
+        generate_unique_id_function=_operation_id,
+        redirect_slashes=False,
+        telemetry={"tracing": False, "metrics": False, "logs": False},
+        middleware=[Middleware(Guard, hosts=hosts, observe=metrics.observe)],
+    )
+    app.state.engine = engine
+    app.state.settings = settings
+    app.state.metrics = metrics
+    problems.install(app)
+    for module in (queues, tree, workloads):
+        app.include_router(module.router, responses=problems.RESPONSES)
+    app.include_router(health.router)
+    app.include_router(page.router)
+    return app
+
+
+def _operation_id(route: APIRoute) -> str:
+    return route.name

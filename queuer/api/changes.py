@@ -1,0 +1,56 @@
+"""A change of the configuration in one line for people: what, from which value to which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from queuer.store.queues import Change, Kind
+
+_AMOUNTS = ("guaranteed", "limit", "lend")
+_NOTHING = "none"
+
+
+def describe(change: Change) -> str:
+    """`root.a: new, quota nvidia.com/gpu guaranteed none -> 8`."""
+    named = (
+        change.name if change.kind is Kind.QUEUE else f"{change.kind} {change.name}".removesuffix(" topology")
+    )
+    lead = {"create": "new", "delete": "deleted"}.get(change.action)
+    parts = [lead] if lead else []
+    if change.action != "delete":
+        parts += [text for field, before, after in change.fields for text in _field(field, before, after)]
+    return f"{named}: {', '.join(parts)}"
+
+
+def _field(field: str, before: Any, after: Any) -> Iterator[str]:
+    if field == "quota":
+        yield from _quota(before or (), after or ())
+    elif isinstance(before or after, Mapping):
+        old, new = before or {}, after or {}
+        for key in sorted(old.keys() | new.keys()):
+            if old.get(key) != new.get(key):
+                yield f"{field} {key} {_value(old.get(key))} -> {_value(new.get(key))}"
+    else:
+        yield f"{field} {_value(before)} -> {_value(after)}"
+
+
+def _quota(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    old, new = ({(row.get("flavor"), row["resource"]): row for row in rows} for rows in (before, after))
+    for account in sorted(old.keys() | new.keys(), key=lambda pair: (pair[1], pair[0] or "")):
+        flavor, resource = account
+        named = f"quota {resource}" + (f" ({flavor})" if flavor else "")
+        for amount in _AMOUNTS:
+            left, right = (rows.get(account, {}).get(amount) for rows in (old, new))
+            if left != right:
+                yield f"{named} {amount} {_value(left)} -> {_value(right)}"
+    if list(old) != list(new) and old.keys() == new.keys():
+        yield "quota rows in another order"
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return _NOTHING
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -1,0 +1,45 @@
+"""What routes ask for by type: the engine, a consistent view of the tables, the settings of their app."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated, cast
+
+from fastapi import Depends, Request
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from queuer.api.metrics import ApiMetrics
+from queuer.api.settings import ApiSettings
+from queuer.store.engine import begin
+
+PREFIX = "/api/v1"
+_ONE_VIEW = text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+
+
+def _engine(request: Request) -> AsyncEngine:
+    return cast(AsyncEngine, request.app.state.engine)
+
+
+def _settings(request: Request) -> ApiSettings:
+    return cast(ApiSettings, request.app.state.settings)
+
+
+def _metrics(request: Request) -> ApiMetrics:
+    return cast(ApiMetrics, request.app.state.metrics)
+
+
+Engine = Annotated[AsyncEngine, Depends(_engine)]
+Settings = Annotated[ApiSettings, Depends(_settings)]
+Metrics = Annotated[ApiMetrics, Depends(_metrics)]
+
+
+async def _snapshot(engine: Engine) -> AsyncIterator[AsyncConnection]:
+    """All queries of one answer see the same moment, so that its sums agree."""
+    async with begin(engine) as connection:
+        await connection.execute(_ONE_VIEW)
+        yield connection
+
+
+# Function scope: the transaction has ended, and its failure can still be told, before the answer is sent.
+Snapshot = Annotated[AsyncConnection, Depends(_snapshot, scope="function")]

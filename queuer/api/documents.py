@@ -1,0 +1,107 @@
+"""Reads a body that holds one document, JSON or YAML, strictly: a key given twice is a mistake."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, cast
+
+import yaml
+from fastapi import Request
+
+from queuer.api.problems import TooLarge, UnsupportedMediaType
+from queuer.api.settings import ApiSettings
+from queuer.domain.errors import FieldProblem, InvalidInput
+
+JSON = "application/json"
+YAML = "application/yaml"
+MAX_VALUES = 100_000
+_YAMLS = frozenset({YAML, "application/x-yaml", "text/yaml", "text/x-yaml"})
+
+
+async def read_document(request: Request) -> Any:
+    """The body as plain data. Raises InvalidInput with the place of the mistake, or UnsupportedMediaType."""
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    body = await _bounded(request)
+    try:
+        if media_type == JSON:
+            return _sound(json.loads(body, object_pairs_hook=_no_duplicates, parse_constant=_no_constant))
+        if media_type in _YAMLS:
+            return _sound(yaml.load(body, Loader=_StrictLoader))
+    except (yaml.YAMLError, ValueError) as error:
+        raise InvalidInput(FieldProblem(field="body", message=_one_line(error))) from error
+    except RecursionError as error:
+        raise InvalidInput(FieldProblem(field="body", message="nested too deeply")) from error
+    raise UnsupportedMediaType(
+        f"{media_type or 'no media type'} is not understood here", hint=f"send {JSON} or {YAML}"
+    )
+
+
+async def _bounded(request: Request) -> bytes:
+    """The body, read no further than it may be long."""
+    limit = cast(ApiSettings, request.app.state.settings).max_body
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > limit:
+            raise TooLarge(f"the body is larger than {limit} bytes")
+    return bytes(body)
+
+
+class _Refused(ValueError):
+    """What the parser would accept and we do not."""
+
+
+def _sound(document: Any) -> Any:
+    """The document, if it is of a sane size, YAML aliases followed, and all its texts can be stored."""
+    left, seen = [document], 0
+    while left:
+        value = left.pop()
+        seen += 1
+        if seen > MAX_VALUES:
+            raise _Refused(f"holds more than {MAX_VALUES} values")
+        if isinstance(value, dict):
+            left += [*value.keys(), *value.values()]
+        elif isinstance(value, list | tuple | set):
+            left += value
+        elif isinstance(value, str):
+            _check_text(value)
+    return document
+
+
+def _check_text(text: str) -> None:
+    if any(ord(c) < 32 and c not in "\t\n\r" for c in text):
+        raise _Refused(f"{text[:20]!r} holds a control character")
+    if any(0xD800 <= ord(c) < 0xE000 for c in text):
+        raise _Refused(f"{text[:20]!r} is no text: it holds half of a surrogate pair")
+
+
+def _no_duplicates(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        keys = [key for key, _ in pairs]
+        raise _Refused(f"{next(k for k in keys if keys.count(k) > 1)!r} is given twice")
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise _Refused(f"{name} is not JSON")
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """SafeLoader that refuses a mapping with the same key twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen and key.value != "<<":
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"{key.value!r} is given twice", key.start_mark
+                )
+            seen.add(str(key.value))
+        found: dict[Any, Any] = super().construct_mapping(node, deep=deep)
+        return found
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,107 @@
+"""What every request passes first: an id, the check of Host and Origin, headers that keep a browser safe.
+
+Without authentication the danger is a web page that talks to loopback from the user's browser: by a name
+that it points at 127.0.0.1 (the Host check) or by a cross-site write (the Origin check).
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Collection
+from urllib.parse import urlsplit
+
+import structlog
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from queuer.api.problems import problem
+
+READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_UNEXPECTED = "something went wrong here, and nothing was changed by it"
+log = structlog.get_logger(__name__)
+
+PROBES = frozenset({"/livez", "/readyz"})
+_PAGE_POLICY = (
+    "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; "
+    "frame-ancestors 'none'; base-uri 'none'"
+)
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": _PAGE_POLICY,
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+Observe = Callable[[Scope, int, float], None]
+"""Told of every finished request: its scope, status and seconds."""
+
+
+class Guard:
+    """ASGI middleware; `hosts` are the accepted names (lower case, no port), `*` accepts all."""
+
+    def __init__(self, app: ASGIApp, *, hosts: Collection[str], observe: Observe) -> None:
+        self._app = app
+        self._hosts = frozenset(hosts)
+        self._observe = observe
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = scope["request_id"] = uuid.uuid4().hex
+        began, status = time.perf_counter(), 0
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                headers["X-Request-Id"] = request_id
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        try:
+            refused = self._refusal(scope)
+            if refused is None:
+                await self._app(scope, receive, answer)
+            else:
+                await _problem(scope, *refused)(scope, receive, answer)
+        except Exception as error:  # nobody behind us can answer
+            log.error("request failed", request_id=request_id, path=scope["path"], exc_info=error)
+            if not status:
+                await _problem(scope, "internal", _UNEXPECTED)(scope, receive, answer)
+        finally:
+            self._observe(scope, status or 500, time.perf_counter() - began)
+
+    def _refusal(self, scope: Scope) -> tuple[str, str] | None:
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        # A kubelet's probe carries the pod's address as Host; what it may read gives nothing away.
+        if not self._known(f"//{host}") and scope["path"] not in PROBES:
+            return "misdirected", f"this server does not answer as {host!r}"
+        if "\0" in scope["path"] or b"%00" in scope["query_string"]:
+            return "bad_request", "an address holds no NUL character"
+        if scope["method"] in READ_METHODS:
+            return None
+        origin = headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc != host:
+            return "foreign_origin", f"a page of {origin} may not change anything here"
+        if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+            return "foreign_origin", "a page of another site may not change anything here"
+        return None
+
+    def _known(self, url: str) -> bool:
+        if "*" in self._hosts:
+            return True
+        try:
+            return (urlsplit(url).hostname or "") in self._hosts
+        except ValueError:
+            return False
+
+
+def _problem(scope: Scope, code: str, detail: str) -> JSONResponse:
+    return problem(code, detail, request_id=scope["request_id"], instance=scope["path"])

@@ -1,0 +1,202 @@
+"""Every failure as `application/problem+json` (RFC 9457), with a stable code and, per field, what to mend.
+
+The `type` of a problem is a path on this server that explains it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from queuer.domain.errors import Conflict, FieldProblem, InvalidInput, NotFound, QueuerError, Unavailable
+
+MEDIA_TYPE = "application/problem+json"
+RETRY_SECONDS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A kind of problem: HTTP status, title, and what the caller should do about it."""
+
+    status: int
+    title: str
+    advice: str
+
+
+KINDS: Mapping[str, Kind] = {
+    "bad_request": Kind(status=400, title="Bad request", advice="Mend the request as `detail` says."),
+    "foreign_origin": Kind(
+        status=403,
+        title="Cross-site write refused",
+        advice="Writes are accepted from this server's own pages and from programs.",
+    ),
+    "not_found": Kind(
+        status=404, title="Not found", advice="Check the name; `detail` holds the nearest existing ones."
+    ),
+    "method_not_allowed": Kind(
+        status=405, title="Method not allowed", advice="The `Allow` header lists the methods."
+    ),
+    "not_acceptable": Kind(
+        status=406, title="Not acceptable", advice="Ask for application/json or application/yaml."
+    ),
+    "conflict": Kind(
+        status=409, title="Conflict", advice="Another writer owns the queue, or the state does not allow it."
+    ),
+    "stale_revision": Kind(
+        status=412,
+        title="Stale revision",
+        advice="Read the tree again, plan again, and send its ETag as If-Match.",
+    ),
+    "too_large": Kind(
+        status=413, title="Request body too large", advice="Split the document by subtree (`root:`)."
+    ),
+    "unsupported_media_type": Kind(
+        status=415, title="Unsupported media type", advice="Send application/json or application/yaml."
+    ),
+    "misdirected": Kind(
+        status=421,
+        title="Unknown host",
+        advice="Use the address the server prints, or name the host in QUEUER_ALLOWED_HOSTS.",
+    ),
+    "invalid_input": Kind(
+        status=422, title="Invalid input", advice="Each entry of `errors` names a field and its fix."
+    ),
+    "revision_required": Kind(
+        status=428,
+        title="If-Match required",
+        advice="Send the ETag of the tree that you planned against as If-Match.",
+    ),
+    "internal": Kind(
+        status=500,
+        title="Internal error",
+        advice="Report it with `requestId`; the server's log has the rest.",
+    ),
+    "unavailable": Kind(status=503, title="Unavailable", advice="Try again after `Retry-After` seconds."),
+}
+_BY_STATUS = {kind.status: code for code, kind in KINDS.items()}
+
+
+class StaleRevision(Conflict):
+    """The tree moved since the caller read it."""
+
+    code = "stale_revision"
+
+
+class OwnedElsewhere(Conflict):
+    """Some of the objects to change have another writer."""
+
+    def __init__(self, *problems: FieldProblem) -> None:
+        super().__init__("; ".join(map(str, problems)))
+        self.problems = problems
+
+
+class RevisionRequired(QueuerError):
+    """A write without If-Match."""
+
+    code = "revision_required"
+
+
+class TooLarge(QueuerError):
+    """A body above the size limit."""
+
+    code = "too_large"
+
+
+class UnsupportedMediaType(QueuerError):
+    """A body that is neither JSON nor YAML."""
+
+    code = "unsupported_media_type"
+
+
+def problem(
+    code: str,
+    detail: str,
+    *,
+    request_id: str,
+    instance: str,
+    status: int | None = None,
+    errors: Sequence[FieldProblem] = (),
+    headers: Mapping[str, str] | None = None,
+) -> JSONResponse:
+    """The response for a problem of a kind in `KINDS`; `status` overrides the kind's own."""
+    kind = KINDS[code]
+    body: dict[str, Any] = {
+        "type": f"/problems/{code}",
+        "title": kind.title,
+        "status": status or kind.status,
+        "detail": detail,
+        "code": code,
+        "instance": instance,
+        "requestId": request_id,
+    }
+    if errors:
+        body["errors"] = [{"field": e.field, "message": e.message, "hint": e.hint} for e in errors]
+    extra = {"Retry-After": str(RETRY_SECONDS)} if kind.status == 503 else {}
+    return JSONResponse(
+        body, status or kind.status, media_type=MEDIA_TYPE, headers={**extra, **(headers or {})}
+    )
+
+
+def _answer(request: Request, code: str, detail: str, **rest: Any) -> JSONResponse:
+    return problem(
+        code, detail, request_id=request.scope.get("request_id", ""), instance=request.url.path, **rest
+    )
+
+
+def code_of(error: QueuerError) -> str:
+    """The kind under which an error is reported: its own code, else that of its nearest known base."""
+    if error.code in KINDS:
+        return error.code
+    bases = (
+        (InvalidInput, "invalid_input"),
+        (NotFound, "not_found"),
+        (Conflict, "conflict"),
+        (Unavailable, "unavailable"),
+    )
+    return next((code for base, code in bases if isinstance(error, base)), "internal")
+
+
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    "default": {
+        "description": "A problem (RFC 9457).",
+        "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+    }
+}
+"""Declared on every route."""
+
+
+def unknown_kind(code: str) -> NotFound:
+    """There is no such kind of problem."""
+    return NotFound(f"there is no problem {code!r}", hint=f"known: {', '.join(KINDS)}")
+
+
+def install(app: FastAPI) -> None:
+    """Give `app` handlers that turn every failure into a problem."""
+
+    @app.exception_handler(QueuerError)
+    async def known(request: Request, error: QueuerError) -> JSONResponse:
+        errors = error.problems if isinstance(error, InvalidInput | OwnedElsewhere) else ()
+        return _answer(request, code_of(error), str(error), errors=errors)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+        errors = [_field_problem(row) for row in error.errors()]
+        return _answer(request, "invalid_input", "; ".join(map(str, errors)), errors=errors)
+
+    @app.exception_handler(HTTPException)
+    async def refused(request: Request, error: HTTPException) -> JSONResponse:
+        code = _BY_STATUS.get(error.status_code, "bad_request")
+        detail = f"there is no {request.url.path}" if error.status_code == 404 else str(error.detail)
+        return _answer(request, code, detail, status=error.status_code, headers=error.headers)
+
+
+def _field_problem(row: Mapping[str, Any]) -> FieldProblem:
+    where = ".".join(str(part) for part in row["loc"])
+    hint = row.get("ctx", {}).get("expected", "")
+    return FieldProblem(field=where, message=str(row["msg"]), hint=f"allowed: {hint}" if hint else "")

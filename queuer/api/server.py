@@ -1,0 +1,52 @@
+"""Runs the API as a process of its own: an engine, an app, uvicorn on one listening socket."""
+
+from __future__ import annotations
+
+import socket
+
+import structlog
+import uvicorn
+
+from queuer.api.app import create_app
+from queuer.api.settings import ApiSettings
+from queuer.domain.errors import Unavailable
+from queuer.store.engine import make_engine
+
+_POOL = 10
+_STOP_SECONDS = 5
+
+
+async def serve(settings: ApiSettings) -> None:
+    """Serve until SIGTERM or SIGINT. Raises Unavailable where the address is taken."""
+    engine = make_engine(settings.database_url, name="queuer-api", pool_size=_POOL)
+    try:
+        with _listen(settings.host, settings.port) as listener:
+            port = listener.getsockname()[1]
+            structlog.get_logger().info("serving", url=_url(settings.host, port), authentication="none")
+            config = uvicorn.Config(
+                create_app(engine, settings),
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                lifespan="off",
+                timeout_graceful_shutdown=_STOP_SECONDS,
+            )
+            await uvicorn.Server(config).serve(sockets=[listener])
+    finally:
+        await engine.dispose()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host.strip("[]"), port), family=family)
+    except OSError as error:
+        raise Unavailable(
+            f"cannot listen on {host} port {port}: {error.strerror}",
+            hint="set QUEUER_PORT to another one, 0 = any",
+        ) from error
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://[{host.strip('[]')}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,147 @@
+"""The whole configuration as one document: read it, see what a new one would change, put it in its place.
+
+Optimistic concurrency: the ETag is the revision of the configuration, and a write names the one it was
+planned against. Nothing is taken over in part.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import yaml
+from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi.responses import JSONResponse
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from queuer.api.changes import describe
+from queuer.api.deps import PREFIX, Engine, Snapshot
+from queuer.api.documents import JSON, YAML, read_document
+from queuer.api.models import Change, TreePlan
+from queuer.api.problems import OwnedElsewhere, RevisionRequired, StaleRevision
+from queuer.api.views import no_queue
+from queuer.domain.document import TreeDocument, export, parse
+from queuer.domain.errors import InvalidInput
+from queuer.domain.queue import ROOT, ManagedBy
+from queuer.store import queues as store
+from queuer.store.engine import begin
+
+router = APIRouter(prefix=PREFIX, tags=["queue tree"])
+ACTOR = "unauthenticated"
+_DOCUMENT_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": "A QueueTree document.",
+        "content": {media: {"schema": {"type": "object"}} for media in (JSON, YAML)},
+    }
+}
+
+
+@router.get(
+    "/queue-tree",
+    responses={
+        200: {"content": {JSON: {"schema": {"type": "object"}}, YAML: {"schema": {"type": "string"}}}}
+    },
+)
+async def get_queue_tree(
+    snapshot: Snapshot,
+    root: Annotated[str, Query(description="Only this queue and all below it.")] = ROOT,
+    accept: Annotated[str, Header()] = JSON,
+) -> Response:
+    """The configuration as a QueueTree document to apply again; YAML where `Accept` asks for it."""
+    config = await store.load_config(snapshot)
+    if root not in config.tree:
+        raise no_queue(config.tree, root)
+    inside = [
+        queue
+        for queue in config.tree
+        if root in config.tree.lineage(queue.path) and (store.Kind.QUEUE, queue.path) in config.writers
+    ]
+    whole = root == ROOT
+    spoken = (store.Kind.TOPOLOGY, str(store.Kind.TOPOLOGY)) in config.writers
+    document = export(
+        TreeDocument(
+            root=root,
+            queues=tuple(inside),
+            flavors=config.flavors if whole and config.flavors else None,
+            topology=config.topology if whole and spoken else None,
+        )
+    )
+    headers = {"ETag": etag(config.revision), "Vary": "Accept"}
+    if "yaml" in accept:
+        text = yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=100)
+        return Response(text, media_type=YAML, headers=headers)
+    return JSONResponse(document, headers=headers)
+
+
+@router.put("/queue-tree", openapi_extra=_DOCUMENT_BODY)
+async def put_queue_tree(
+    request: Request,
+    response: Response,
+    engine: Engine,
+    *,
+    dry_run: Annotated[bool, Query(alias="dryRun", description="Only say what would change.")] = False,
+    reason: Annotated[str, Query(max_length=1000, description="Why, for the audit.")] = "",
+    managed_by: Annotated[
+        ManagedBy, Query(alias="managedBy", description="The writer that asks.")
+    ] = ManagedBy.API,
+    prune: Annotated[
+        bool | None, Query(description="Delete own queues that are not named; default: as written.")
+    ] = None,
+    if_match: Annotated[str | None, Header(description="ETag of the tree planned against, or *.")] = None,
+) -> TreePlan:
+    """Make the configuration what the document says, all of it or nothing. `dryRun` needs no If-Match."""
+    if if_match is None and not dry_run:
+        raise RevisionRequired(
+            "a write must say which revision it was planned against", hint="send its ETag as If-Match"
+        )
+    document = parse(await read_document(request))
+    async with begin(engine) as connection:
+        changeset = await store.plan(connection, document, writer=managed_by, prune=prune)
+        _check(changeset, if_match)
+        revision = (
+            changeset.base if dry_run else await _apply(connection, changeset, request=request, reason=reason)
+        )
+    response.headers["ETag"] = etag(revision)
+    return TreePlan(
+        base_revision=changeset.base,
+        revision=revision,
+        applied=revision != changeset.base,
+        changes=[_change(change) for change in changeset.changes],
+        warnings=[str(warning) for warning in changeset.warnings],
+    )
+
+
+def etag(revision: int) -> str:
+    """The strong entity tag of a revision of the configuration."""
+    return f'"{revision}"'
+
+
+def _check(changeset: store.Changeset, if_match: str | None) -> None:
+    if changeset.problems:
+        raise InvalidInput(*changeset.problems)
+    if changeset.conflicts:
+        raise OwnedElsewhere(*changeset.conflicts)
+    wanted = {tag.strip() for tag in (if_match or "*").split(",")}
+    if "*" not in wanted and etag(changeset.base) not in wanted:
+        raise StaleRevision(
+            f"the tree is at revision {changeset.base}, this was planned against {if_match}",
+            hint="plan again and look at the difference",
+        )
+
+
+async def _apply(
+    connection: AsyncConnection, changeset: store.Changeset, *, request: Request, reason: str
+) -> int:
+    source = "cli" if request.headers.get("user-agent", "").startswith("queuer/") else "api"
+    return await store.apply(connection, changeset, actor=ACTOR, source=source, reason=reason)
+
+
+def _change(change: store.Change) -> Change:
+    return Change(
+        kind=change.kind,
+        name=change.name,
+        action=change.action,
+        before=None if change.before is None else dict(change.before),
+        after=None if change.after is None else dict(change.after),
+        text=describe(change),
+    )

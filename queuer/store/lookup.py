@@ -1,0 +1,49 @@
+"""Small reads for the rows that a page shows: where admissions are, and what the newest cycle saw."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from queuer.domain.quantity import Resources
+
+_DOMAINS = text("SELECT id, domains FROM admission WHERE id = ANY(:ids)")
+_NEWEST = text("SELECT id, finished_at, status, capacity FROM cycle ORDER BY id DESC LIMIT 1")
+_NOW = text("SELECT extract(epoch FROM now())::float8")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewestCycle:
+    """`capacity`: allocatable amounts by flavor, base units."""
+
+    id: int
+    finished_at: float
+    status: str
+    capacity: Mapping[str, Resources]
+
+
+async def domains(connection: AsyncConnection, ids: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """Topology domains by admission id."""
+    if not ids:
+        return {}
+    found = await connection.execute(_DOMAINS, {"ids": [UUID(id) for id in ids]})
+    return {str(row.id): tuple(row.domains) for row in found}
+
+
+async def newest_cycle(connection: AsyncConnection) -> NewestCycle | None:
+    """The newest committed decision, None before the first."""
+    row = (await connection.execute(_NEWEST)).one_or_none()
+    if row is None:
+        return None
+    return NewestCycle(
+        id=row.id, finished_at=row.finished_at.timestamp(), status=row.status, capacity=row.capacity
+    )
+
+
+async def now(connection: AsyncConnection) -> float:
+    """The database's time at the start of the transaction: all ages of one answer are counted from it."""
+    return float((await connection.execute(_NOW)).scalar_one())

@@ -1,0 +1,30 @@
+"""An API over a fresh database, and a store that speaks as the controller does, to put rows into it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import httpx2
+import pytest_asyncio
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from queuer.api.app import create_app
+from queuer.api.settings import ApiSettings
+from queuer.store.engine import make_engine
+
+
+@pytest_asyncio.fixture
+async def engine(database_url: str) -> AsyncIterator[AsyncEngine]:
+    """The database that the API answers from."""
+    found = make_engine(database_url, name="api-tests", pool_size=4)
+    yield found
+    await found.dispose()
+
+
+@pytest_asyncio.fixture
+async def api(engine: AsyncEngine, database_url: str) -> AsyncIterator[httpx2.AsyncClient]:
+    """A client of the app, as a program on this machine is one."""
+    app = create_app(engine, ApiSettings(database_url=database_url, max_body=64 * 1024))
+    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
+        yield client

@@ -1,0 +1,224 @@
+"""What must not get in: foreign hosts and origins, oversized or broken bodies; how every refusal reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+import pytest
+
+from queuer.api.problems import KINDS
+from queuer.api.settings import ApiSettings
+from queuer.domain.errors import InvalidInput
+
+TREE = "/api/v1/queue-tree"
+BOMB = b"a0: &a0 [x, x]\n" + b"".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n".encode() for n in range(1, 40))
+
+
+def problem_of(response: httpx2.Response, *, status: int, code: str) -> dict[str, Any]:
+    """The body of a problem, after checking that it is one of this kind."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    body: dict[str, Any] = response.json()
+    assert (body["status"], body["code"], body["type"]) == (status, code, f"/problems/{code}")
+    assert body["requestId"] == response.headers["x-request-id"]
+    assert body["title"]
+    assert body["detail"]
+    return body
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "[::1", "10.0.0.1:8787"])
+async def test_a_foreign_host_name_is_refused_against_dns_rebinding(
+    api: httpx2.AsyncClient, host: str
+) -> None:
+    response = await api.get("/api/v1/queues", headers={"Host": host})
+    problem_of(response, status=421, code="misdirected")
+
+
+@pytest.mark.parametrize("host", ["localhost:8787", "127.0.0.1", "[::1]:8787", "LOCALHOST"])
+async def test_loopback_names_are_accepted(api: httpx2.AsyncClient, host: str) -> None:
+    assert (await api.get("/api/v1/queues", headers={"Host": host})).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:9999"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+)
+async def test_a_web_page_of_another_site_cannot_write(
+    api: httpx2.AsyncClient, headers: dict[str, str]
+) -> None:
+    response = await api.put(TREE, content=b"{}", headers={"Content-Type": "application/json", **headers})
+    problem_of(response, status=403, code="foreign_origin")
+
+
+async def test_a_form_of_any_page_cannot_write(api: httpx2.AsyncClient) -> None:
+    response = await api.put(TREE, content=b"{}", headers={"Content-Type": "text/plain", "If-Match": "*"})
+    problem_of(response, status=415, code="unsupported_media_type")
+
+
+async def test_answers_carry_headers_that_keep_a_browser_from_guessing_or_framing(
+    api: httpx2.AsyncClient,
+) -> None:
+    headers = (await api.get("/")).headers
+    assert "script-src" not in headers["content-security-policy"]
+    assert "default-src 'none'" in headers["content-security-policy"]
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["x-frame-options"] == "DENY"
+    assert "access-control-allow-origin" not in headers
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/api/v1/nothing", 404, "not_found"),
+        ("GET", "/api/v1/queues/", 404, "not_found"),
+        ("GET", "/api/v1/queues/root.nowhere", 404, "not_found"),
+        ("GET", "/api/v1/workloads/unknown", 404, "not_found"),
+        ("GET", "/api/v1/workloads/unknown/explanation", 404, "not_found"),
+        ("GET", "/api/v1/workloads/by-ref/a/Job/b", 404, "not_found"),
+        ("GET", "/problems/nonsense", 404, "not_found"),
+        ("DELETE", "/api/v1/queue-tree", 405, "method_not_allowed"),
+        ("POST", "/api/v1/queues", 405, "method_not_allowed"),
+        ("GET", "/api/v1/workloads?limit=0", 422, "invalid_input"),
+        ("GET", "/api/v1/workloads?limit=many", 422, "invalid_input"),
+        ("GET", "/api/v1/workloads?state=Sleeping", 422, "invalid_input"),
+        ("GET", "/api/v1/workloads?reason=Lazy", 422, "invalid_input"),
+        ("GET", "/api/v1/workloads?cursor=!!", 422, "invalid_input"),
+        ("GET", "/api/v1/workloads?cursor=WyJuYW4iLCAidSJd", 422, "invalid_input"),
+        ("GET", "/api/v1/workloads?statee=Queued", 422, "invalid_input"),
+        ("GET", "/api/v1/workloads?namespace=%00", 400, "bad_request"),
+        ("GET", "/api/v1/workloads/%00", 400, "bad_request"),
+        ("GET", "/?refresh=-1", 422, "invalid_input"),
+        ("PUT", "/api/v1/queue-tree", 428, "revision_required"),
+    ],
+)
+async def test_every_failure_is_a_problem(
+    api: httpx2.AsyncClient, method: str, path: str, status: int, code: str
+) -> None:
+    body = problem_of(await api.request(method, path), status=status, code=code)
+    if status == 422:
+        assert body["errors"][0]["field"]
+        assert body["errors"][0]["message"]
+
+
+async def test_a_method_that_is_not_allowed_names_those_that_are(api: httpx2.AsyncClient) -> None:
+    assert (await api.delete("/api/v1/queues")).headers["allow"] == "GET"
+
+
+async def test_a_mistyped_parameter_is_told_the_nearest_one(api: httpx2.AsyncClient) -> None:
+    response = await api.get("/api/v1/workloads?quue=root")
+    assert response.json()["errors"][0]["hint"] == "did you mean queue?"
+
+
+@pytest.mark.parametrize(
+    ("media_type", "body", "says"),
+    [
+        ("application/json", b"{", "line 1"),
+        ("application/json", b'{"a": 1, "a": 2}', "'a' is given twice"),
+        ("application/json", b'{"a": NaN}', "NaN"),
+        ("application/json", b"\xff", "utf-8"),
+        ("application/json", b"[" * 30_000, "nested too deeply"),
+        ("application/yaml", b"a: [", "line 1"),
+        ("application/yaml", b"queues: {}\nqueues: {}", "'queues' is given twice"),
+        ("application/yaml", b"[" * 30_000, "nested too deeply"),
+        ("application/yaml", b"!!python/object/apply:os.system [id]", "could not determine a constructor"),
+        ("application/yaml", b"a: !!binary x", "base64"),
+        ("application/yaml", b"? {a: b}\n: c", "unhashable"),
+        ("application/yaml", b"a: 2026-99-99", ""),
+        ("application/yaml", b"\x00", ""),
+        ("application/json", b'{"a": "\\u0000"}', "control character"),
+        ("application/json", b'{"a": "\\ud800"}', "no text"),
+        ("application/json", b'{"\\u0000": 1}', "control character"),
+        ("application/yaml", b"a: &a [*a]", "more than"),
+        ("application/yaml", BOMB, "more than"),
+    ],
+)
+async def test_a_broken_body_is_refused_with_its_place(
+    api: httpx2.AsyncClient, media_type: str, body: bytes, says: str
+) -> None:
+    response = await api.put(TREE, content=body, headers={"Content-Type": media_type, "If-Match": "*"})
+    found = problem_of(response, status=422, code="invalid_input")
+    assert says in found["detail"]
+
+
+async def test_an_oversized_body_is_refused_whether_or_not_it_says_its_size(api: httpx2.AsyncClient) -> None:
+    headers = {"Content-Type": "application/yaml", "If-Match": "*"}
+    declared = await api.put(TREE, content=b"#" * 70_000, headers=headers)
+    problem_of(declared, status=413, code="too_large")
+
+    async def chunks() -> Any:
+        for _ in range(70):
+            yield b"#" * 1000
+
+    streamed = await api.put(TREE, content=chunks(), headers=headers)
+    problem_of(streamed, status=413, code="too_large")
+
+
+async def test_each_kind_of_problem_is_explained_where_its_type_points(api: httpx2.AsyncClient) -> None:
+    for code, kind in KINDS.items():
+        assert kind.advice in (await api.get(f"/problems/{code}")).text
+
+
+async def test_a_database_that_is_gone_is_503_and_the_process_still_lives(database_url: str) -> None:
+    from queuer.api.app import create_app
+    from queuer.store.engine import make_engine
+
+    nowhere = database_url.rsplit("/", 1)[0] + "/no_such_database"
+    engine = make_engine(nowhere, name="api-tests")
+    app = create_app(engine, ApiSettings(database_url=nowhere))
+    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as api:
+        for path in ("/readyz", "/api/v1/queues", "/"):
+            response = await api.get(path)
+            problem_of(response, status=503, code="unavailable")
+            assert response.headers["retry-after"]
+        assert (await api.get("/livez")).text == "ok"
+    await engine.dispose()
+
+
+async def test_an_unexpected_failure_is_500_without_its_innards(
+    api: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: object) -> None:
+        raise RuntimeError("secret innards")
+
+    monkeypatch.setattr("queuer.api.views.queues", broken)
+    response = await api.get("/api/v1/queues")
+    problem_of(response, status=500, code="internal")
+    assert "secret" not in response.text
+
+
+async def test_probes_answer_under_any_host_and_metrics_count_routes_not_paths(
+    api: httpx2.AsyncClient,
+) -> None:
+    assert (await api.get("/readyz", headers={"Host": "10.1.2.3:8787"})).text == "ok"
+    await api.get("/api/v1/queues/root")
+    await api.get("/nothing/at/all")
+    text = (await api.get("/metrics")).text
+    assert 'queuer_http_requests_total{code="200",method="GET",route="/api/v1/queues/{path}"} 1.0' in text
+    assert 'queuer_http_requests_total{code="404",method="GET",route="unmatched"} 1.0' in text
+    assert "/nothing" not in text
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7"])
+def test_without_authentication_only_loopback_is_listened_on_unless_told(host: str) -> None:
+    with pytest.raises(InvalidInput, match="--allow-unauthenticated-network"):
+        ApiSettings(database_url="postgresql://x", host=host)
+    assert ApiSettings(database_url="postgresql://x", host=host, open_network=True).host == host
+
+
+@pytest.mark.parametrize("port", ["-1", "65536", "http", "٣"])
+def test_a_port_that_is_none_is_refused(port: str) -> None:
+    with pytest.raises(InvalidInput, match="QUEUER_PORT"):
+        ApiSettings.from_env({"QUEUER_DATABASE_URL": "postgresql://x", "QUEUER_PORT": port})
+
+
+def test_a_missing_database_url_is_named() -> None:
+    with pytest.raises(InvalidInput, match="QUEUER_DATABASE_URL: not set"):
+        ApiSettings.from_env({})

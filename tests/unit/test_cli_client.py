@@ -1,0 +1,229 @@
+"""What goes wrong between command line and API: one sentence, one next command, one exit code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import httpx2
+import pytest
+
+from queuer.cli import main
+from queuer.cli.client import Client, CommandFailed, Exit
+
+Handler = Callable[[httpx2.Request], httpx2.Response]
+
+
+def client(handler: Handler) -> Client:
+    return Client("http://queuer.test", transport=httpx2.MockTransport(handler))
+
+
+def answer(status: int, **body: Any) -> Handler:
+    return lambda _: httpx2.Response(status, json=body)
+
+
+@pytest.mark.parametrize(
+    ("status", "exit_code"),
+    [
+        (401, Exit.FORBIDDEN),
+        (403, Exit.FORBIDDEN),
+        (404, Exit.NOT_FOUND),
+        (409, Exit.CONFLICT),
+        (412, Exit.CONFLICT),
+        (422, Exit.FAILURE),
+        (500, Exit.FAILURE),
+        (503, Exit.UNREACHABLE),
+    ],
+)
+def test_each_kind_of_refusal_has_its_exit_code(status: int, exit_code: Exit) -> None:
+    with pytest.raises(CommandFailed, match="no such luck") as caught:
+        client(answer(status, detail="no such luck")).get("/queues")
+    assert caught.value.exit_code is exit_code
+
+
+def test_every_problem_of_a_document_is_shown_with_its_fix() -> None:
+    errors = [
+        {"field": "queues.root.a.weight", "message": "0 is not above 0", "hint": ""},
+        {"field": "queues.root.b.qouta", "message": "unknown field", "hint": "did you mean quota?"},
+    ]
+    with pytest.raises(CommandFailed) as caught:
+        client(answer(422, detail="two things", errors=errors)).get("/queues")
+    assert "queues.root.a.weight: 0 is not above 0" in caught.value.message
+    assert "queues.root.b.qouta: unknown field (did you mean quota?)" in caught.value.message
+
+
+def test_something_that_is_not_our_api_is_named_as_such() -> None:
+    with pytest.raises(CommandFailed, match="not as a Queuer API does"):
+        client(lambda _: httpx2.Response(502, text="<html>bad gateway</html>")).get("/queues")
+
+
+def test_a_page_that_is_no_json_is_a_failure_too() -> None:
+    with pytest.raises(CommandFailed, match="not as a Queuer API does"):
+        client(lambda _: httpx2.Response(200, text="<html>welcome</html>")).get("/queues")
+
+
+def test_a_server_that_is_not_there_and_one_that_is_late_differ() -> None:
+    def refuse(request: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ConnectError("refused", request=request)
+
+    def sleep(request: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ReadTimeout("late", request=request)
+
+    with pytest.raises(CommandFailed) as absent:
+        client(refuse).get("/queues")
+    with pytest.raises(CommandFailed) as late:
+        client(sleep).get("/queues")
+    assert (absent.value.exit_code, late.value.exit_code) == (Exit.UNREACHABLE, Exit.TIMEOUT)
+    assert "queuer local up" in absent.value.hint
+
+
+def test_pages_are_followed_to_the_end() -> None:
+    def pages(request: httpx2.Request) -> httpx2.Response:
+        cursor = request.url.params.get("cursor")
+        following = {None: "b", "b": "c", "c": None}[cursor]
+        return httpx2.Response(200, json={"items": [cursor or "a"], "next": following})
+
+    assert list(client(pages).pages("/workloads")) == ["a", "b", "c"]
+
+
+def test_parameters_that_are_not_given_are_not_sent() -> None:
+    seen: list[str] = []
+
+    def note(request: httpx2.Request) -> httpx2.Response:
+        seen.append(str(request.url))
+        return httpx2.Response(200, json={})
+
+    client(note).get("/workloads", queue="root.a", state=None)
+    assert seen == ["http://queuer.test/api/v1/workloads?queue=root.a"]
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8787", "ftp://host", "localhost"])
+def test_an_address_that_is_no_http_url_is_a_usage_error(url: str) -> None:
+    with pytest.raises(CommandFailed) as caught:
+        Client.from_env({"QUEUER_API": url})
+    assert caught.value.exit_code is Exit.USAGE
+
+
+def run(
+    arguments: Sequence[str],
+    handler: Handler,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of `queuer ARGUMENTS` against a stub of the API."""
+    monkeypatch.setattr(Client, "from_env", lambda: client(handler))
+    monkeypatch.setattr("sys.argv", ["queuer", *arguments])
+    try:
+        main.run()
+        code = 0
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else int(bool(ended.code))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_an_error_goes_to_stderr_and_leaves_stdout_clean(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = run(
+        ["queue", "show", "root.x"], answer(404, detail="there is no queue root.x"), monkeypatch, capsys
+    )
+    assert (code, out) == (Exit.NOT_FOUND, "")
+    assert "there is no queue root.x" in err
+    assert "queuer queue ls" in err
+
+
+def test_json_output_is_the_answer_itself(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = {"items": [], "next": None, "asOf": "2026-11-21T10:00:00Z"}
+    code, out, _ = run(["jobs", "-o", "json"], answer(200, **page), monkeypatch, capsys)
+    assert code == 0
+    assert json.loads(out) == page
+
+
+@pytest.mark.parametrize(
+    ("verdict", "code"), [("WAIT", 10), ("CHANGE", 11), ("ESCALATE", 12), ("HELD", 13), (None, 0)]
+)
+def test_why_can_tell_the_verdict_by_its_exit_code(
+    verdict: str | None, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {"uid": "u1", "kind": "Job", "namespace": "team-a", "name": "j", "state": "Queued"}
+
+    def api(request: httpx2.Request) -> httpx2.Response:
+        if request.url.path.endswith("/workloads"):
+            return httpx2.Response(200, json={"items": [row], "next": None})
+        return httpx2.Response(200, json={**row, "explanation": {"verdict": verdict}})
+
+    assert run(["why", "j", "--exit-status", "-o", "json"], api, monkeypatch, capsys)[0] == code
+
+
+def test_a_name_that_several_jobs_bear_asks_which(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [
+        {"uid": f"u{n}", "kind": "Job", "namespace": space, "name": "j", "state": "Queued"}
+        for n, space in enumerate(("team-a", "team-b"))
+    ]
+    code, _, err = run(["why", "j"], answer(200, items=rows, next=None), monkeypatch, capsys)
+    assert code == Exit.USAGE
+    assert "queuer why job/j -n team-a" in err
+
+
+def plan(**changes: Any) -> dict[str, Any]:
+    change = {"path": "root.a", "action": "create", "field": "", "text": "root.a: new"}
+    found = {"baseRevision": 4, "revision": 4, "applied": False, "changes": [change], "warnings": []}
+    return found | changes
+
+
+def test_apply_without_a_terminal_needs_yes_and_writes_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Any
+) -> None:
+    document = tmp_path / "tree.yaml"
+    document.write_text("kind: QueueTree")
+    seen: list[str] = []
+
+    def api(request: httpx2.Request) -> httpx2.Response:
+        seen.append(request.url.query.decode())
+        return httpx2.Response(200, json=plan())
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
+    code, out, err = run(["apply", "-f", str(document)], api, monkeypatch, capsys)
+    assert code == Exit.USAGE
+    assert "-y" in err
+    assert "+ root.a: new" in out
+    assert seen == ["dryRun=true&managedBy=api"]
+
+
+def test_apply_writes_against_the_revision_that_it_planned(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Any
+) -> None:
+    document = tmp_path / "tree.yaml"
+    document.write_text("kind: QueueTree")
+    bases: list[str | None] = []
+
+    def api(request: httpx2.Request) -> httpx2.Response:
+        bases.append(request.headers.get("if-match"))
+        return httpx2.Response(200, json=plan(revision=5))
+
+    code, _, err = run(["apply", "-f", str(document), "-y"], api, monkeypatch, capsys)
+    assert code == 0
+    assert bases == [None, '"4"']
+    assert "revision 5" in err
+
+
+def test_apply_without_differences_does_not_write(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Any
+) -> None:
+    document = tmp_path / "tree.yaml"
+    document.write_text("kind: QueueTree")
+    requests: list[httpx2.Request] = []
+
+    def api(request: httpx2.Request) -> httpx2.Response:
+        requests.append(request)
+        return httpx2.Response(200, json=plan(changes=[]))
+
+    code, _, err = run(["apply", "-f", str(document), "-y"], api, monkeypatch, capsys)
+    assert (code, len(requests)) == (0, 1)
+    assert "no differences" in err

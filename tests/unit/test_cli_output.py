@@ -1,0 +1,146 @@
+"""What people read on the terminal: nothing a job writes may steer it; amounts and ages read right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from queuer.cli.jobs import asks, explain
+from queuer.cli.output import age, clean
+from queuer.cli.queues import bar, drawn, main_resource, quota_text
+
+GPU = "nvidia.com/gpu"
+
+
+def account(**amounts: str) -> dict[str, Any]:
+    return {
+        "resource": GPU,
+        "flavor": None,
+        "used": "0",
+        "guaranteed": "0",
+        "borrowed": "0",
+        "lent": "0",
+    } | amounts
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain", "plain"),
+        ("\x1b[31mred\x1b[0m", "[31mred[0m"),
+        ("two\nlines", "two lines"),
+        ("bell\a back\b", "bell back"),
+        ("right\u202eleft", "rightleft"),
+        ("name – ü 漢", "name – ü 漢"),  # noqa: RUF001
+    ],
+)
+def test_control_characters_never_reach_the_terminal(text: str, shown: str) -> None:
+    assert clean(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(-3, "0s"), (0, "0s"), (59.9, "59s"), (60, "1m"), (3599, "59m"), (7200, "2h"), (200_000, "2d")],
+)
+def test_an_age_is_one_unit_rounded_down(seconds: float, shown: str) -> None:
+    assert age(seconds) == shown
+
+
+@pytest.mark.parametrize(
+    ("amounts", "drawn_bar"),
+    [
+        ({}, ""),
+        ({"guaranteed": "10"}, "-" * 20),
+        ({"guaranteed": "10", "used": "10"}, "#" * 20),
+        ({"guaranteed": "10", "used": "5", "lent": "5"}, "#" * 10 + "." * 10),
+        ({"guaranteed": "10", "used": "20", "borrowed": "10"}, "#" * 10 + ":" * 10),
+        ({"used": "4", "borrowed": "4"}, ":" * 20),
+        ({"guaranteed": "4", "used": "1", "lent": "1"}, "#" * 5 + "." * 5 + "-" * 10),
+    ],
+)
+def test_the_bar_tells_own_borrowed_lent_and_free_apart(amounts: dict[str, str], drawn_bar: str) -> None:
+    assert bar(account(**amounts)) == drawn_bar
+
+
+def test_the_tree_is_drawn_with_parents_before_children() -> None:
+    paths = ["root", "root.a", "root.a.x", "root.a.y", "root.b"]
+    queues = [{"path": p, "parent": p.rpartition(".")[0] or None} for p in paths]
+    assert [label for label, _ in drawn(queues)] == ["root", "├─ a", "│  ├─ x", "│  └─ y", "└─ b"]
+
+
+def test_a_document_subtree_shows_the_resource_that_most_rows_name() -> None:
+    row = {"flavor": None, "guaranteed": "1", "limit": None, "lend": None}
+    queues = [
+        {"quota": [{"resource": "cpu", **row}, {"resource": GPU, **row}], "accounts": []},
+        {"quota": [{"resource": GPU, **row}], "accounts": [{"resource": "memory"}]},
+    ]
+    assert main_resource(queues) == GPU
+    assert main_resource([{"quota": [], "accounts": []}]) is None
+
+
+def test_a_quota_row_in_few_words() -> None:
+    row = {"resource": GPU, "flavor": "h100", "guaranteed": "16", "limit": "24", "lend": None}
+    assert quota_text(row) == "gpu 16 guaranteed, limit 24 (h100)"
+
+
+@pytest.mark.parametrize(
+    ("demand", "shown"),
+    [
+        ({GPU: "64", "cpu": "96", "pods": "8"}, "64 gpu"),
+        ({"cpu": "500m", "memory": "1Gi", "pods": "1"}, "500m cpu"),
+        ({"pods": "1"}, "1 pods"),
+    ],
+)
+def test_what_a_job_asks_for_is_said_by_its_scarcest_part(demand: dict[str, str], shown: str) -> None:
+    assert asks(demand) == shown
+
+
+def workload(**changes: Any) -> dict[str, Any]:
+    reason = {
+        "token": "TopologyPlacementFailed",
+        "verdict": "WAIT",
+        "text": "needs 8 nodes in one rack; best rack r07 has 6",
+        "params": {},
+        "since": "2026-11-21T10:00:00Z",
+    }
+    found = {
+        "uid": "u1", "kind": "PyTorchJob", "namespace": "team-a", "name": "llama", "queue": "root.team-a",
+        "state": "Queued", "attempt": 1, "submitted": "2026-11-21T10:00:00Z", "admitted": None, "landed": None,
+        "finished": None, "required": "rack", "preferred": None,
+        "asOf": "2026-11-21T10:09:00Z",
+        "podSets": [{"name": "worker", "count": 8, "minCount": None, "requests": {GPU: "8", "pods": "1"}}],
+        "admission": None, "timeline": [],
+        "explanation": {
+            "cycle": 7, "ageSeconds": 4.2, "verdict": "WAIT", "primary": reason,
+            "others": [{**reason, "token": "BorrowingLimitReached", "text": "48 of 48 borrowed"}],
+            "wouldAdmit": [{"change": "topology=block", "evictions": 0}], "detail": {},
+        },
+    }  # fmt: skip
+    return found | changes
+
+
+def test_why_says_verdict_reason_others_and_what_would_help() -> None:
+    lines = [str(line) for line in explain(workload())]
+    assert lines[0] == "pytorchjob/llama  Queued 9m  in root.team-a    cycle 7, 4s ago"
+    assert lines[1] == "WAIT  TopologyPlacementFailed: needs 8 nodes in one rack; best rack r07 has 6"
+    assert "  also          BorrowingLimitReached: 48 of 48 borrowed" in lines
+    assert "  asks          8 x worker of 8 nvidia.com/gpu, in one rack" in lines
+    assert "  would admit   topology=block" in lines
+    assert lines[-1].startswith("  next ")
+
+
+def test_why_of_a_running_job_counts_from_its_landing_and_names_no_reason() -> None:
+    nothing = {
+        "cycle": None,
+        "ageSeconds": None,
+        "verdict": None,
+        "primary": None,
+        "others": [],
+        "wouldAdmit": [],
+        "detail": {},
+    }
+    job = workload(state="Running", landed="2026-11-21T10:08:00Z", explanation=nothing)
+    lines = [str(line) for line in explain(job)]
+    assert lines[0] == "pytorchjob/llama  Running 1m  in root.team-a"
+    assert not any("WAIT" in line for line in lines)
