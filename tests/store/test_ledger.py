@@ -1,0 +1,212 @@
+"""Usage is the sum of open rows, whatever order things happen in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from queuer.domain.errors import Conflict
+from queuer.domain.workload import State, Workload
+from queuer.store import cycles, ledger, outbox, workloads
+from queuer.store.cycles import NewEviction
+from queuer.store.engine import begin, make_engine
+from queuer.store.ledger import LedgerRow
+from queuer.store.outbox import Done
+from queuer.store.tables import Outcome
+from queuer.store.workloads import StateChange
+from tests.store.support import GPU, NOW, admission, cycle, intake_of, take_office, workload
+
+ACTS = ("submit", "admit", "apply", "land", "evict", "requeue", "finish", "pods gone", "grow", "forget")
+ADMITTED = (State.ADMITTED, State.PLACING, State.RUNNING)
+
+
+@dataclass(slots=True)
+class Known:
+    """What the model knows of one workload."""
+
+    made: Workload
+    state: State = State.QUEUED
+    attempt: int = 1
+    held: int = 0
+    deleted: bool = False
+
+
+@dataclass(slots=True)
+class Model:
+    """Workloads by name and the rules in plain Python; every act is tried, legal or not."""
+
+    engine: AsyncEngine
+    epoch: int
+    known: dict[str, Known] = field(default_factory=dict)
+    clock: float = NOW
+    cycles: int = 0
+
+    async def act(self, act: str, who: int) -> None:
+        """One act on one workload, then the books are compared."""
+        self.clock += 1
+        uid = f"w{who}"
+        if act == "submit":
+            await self.submit(uid, who)
+        elif uid in self.known:
+            await getattr(self, act.replace(" ", "_"))(uid, self.known[uid])
+        await self.compare()
+
+    async def submit(self, uid: str, who: int) -> None:
+        made = workload(uid, queue=f"root.{'ab'[who % 2]}", pods=who + 1)
+        async with begin(self.engine) as connection:
+            new = await workloads.intake(connection, self.epoch, [intake_of(made)], at=self.clock)
+        assert (uid in new) == (uid not in self.known)
+        self.known.setdefault(uid, Known(made))
+
+    async def admit(self, uid: str, it: Known) -> None:
+        self.cycles += 1
+        new = [admission(it.made, attempt=it.attempt, flavor="f")]
+        record = cycle(self.cycles, at=self.clock)
+        legal = it.state is State.QUEUED and not it.deleted
+        try:
+            async with begin(self.engine) as connection:
+                await cycles.commit(connection, epoch=self.epoch, record=record, admissions=new)
+        except Conflict:
+            assert not legal
+            return
+        assert legal
+        it.state, it.held = State.ADMITTED, it.made.pod_sets[0].count
+
+    async def apply(self, uid: str, it: Known) -> None:
+        async with begin(self.engine) as connection:
+            mine = [entry for entry in await outbox.undone(connection) if entry.uid == uid]
+            results = [Done(seq=entry.seq, outcome=Outcome.APPLIED, at=self.clock) for entry in mine]
+            await outbox.done(connection, self.epoch, results)
+            await outbox.done(connection, self.epoch, results)
+        if it.state is State.ADMITTED and mine:
+            it.state = State.PLACING
+
+    async def land(self, uid: str, it: Known) -> None:
+        if it.state is State.PLACING:
+            await self.step(uid, it, State.RUNNING)
+
+    async def evict(self, uid: str, it: Known) -> None:
+        eviction = NewEviction(uid=uid, cause="reclaim", patch={})
+        try:
+            async with begin(self.engine) as connection:
+                await cycles.evict(connection, self.epoch, [eviction], at=self.clock)
+        except Conflict:
+            assert it.state not in ADMITTED
+            return
+        assert it.state in ADMITTED
+        it.state = State.EVICTING
+
+    async def requeue(self, uid: str, it: Known) -> None:
+        if it.state is State.EVICTING:
+            await self.step(uid, it, State.QUEUED)
+            it.held, it.attempt = 0, it.attempt + 1
+
+    async def finish(self, uid: str, it: Known) -> None:
+        if it.state in (*ADMITTED, State.EVICTING):
+            await self.step(uid, it, State.SUCCEEDED)
+
+    async def pods_gone(self, uid: str, it: Known) -> None:
+        if it.state.ended:
+            async with begin(self.engine) as connection:
+                closed = await ledger.close(connection, self.epoch, [uid], self.clock)
+            assert (uid in closed) == (it.held > 0)
+            it.held = 0
+
+    async def grow(self, uid: str, it: Known) -> None:
+        """At landing the live pods turned out to be more than was charged."""
+        if it.state is State.RUNNING:
+            it.held += 1
+            async with begin(self.engine) as connection:
+                await ledger.recharge(connection, self.epoch, [self.row(it)])
+
+    async def forget(self, uid: str, it: Known) -> None:
+        async with begin(self.engine) as connection:
+            gone = await workloads.forget(connection, self.epoch, [uid], self.clock)
+        assert gone == int(not it.deleted)
+        it.deleted = True
+
+    async def step(self, uid: str, it: Known, state: State) -> None:
+        async with begin(self.engine) as connection:
+            change = StateChange(uid=uid, state=state, at=self.clock)
+            (taken,) = await workloads.update_states(connection, self.epoch, [change])
+        assert taken.before is it.state
+        it.state = state
+
+    def row(self, it: Known) -> LedgerRow:
+        per_pod = it.made.pod_sets[0].requests
+        return LedgerRow(
+            uid=it.made.uid, attempt=it.attempt, queue=it.made.queue, pod_set="main", flavor="f", count=it.held,
+            amounts={name: amount * it.held for name, amount in per_pod.items()}, opened=self.clock,
+        )  # fmt: skip
+
+    async def compare(self) -> None:
+        """The ledger, the states and what a restart would load are those of the model."""
+        async with begin(self.engine) as connection:
+            used = await ledger.usage(connection)
+            live = {stored.workload.uid: stored for stored in await workloads.load_live(connection)}
+        expected: dict[str, dict[tuple[str, str], int]] = defaultdict(lambda: defaultdict(int))
+        for it in self.known.values():
+            for name, amount in it.made.pod_sets[0].requests.items():
+                if it.held:
+                    expected[it.made.queue]["f", name] += amount * it.held
+        assert used == expected
+        alive = {uid for uid, it in self.known.items() if it.held or not (it.state.ended or it.deleted)}
+        assert live.keys() == alive
+        for uid in alive:
+            assert (live[uid].state, live[uid].attempt) == (self.known[uid].state, self.known[uid].attempt)
+
+
+@given(acts=st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 2)), min_size=5, max_size=25))
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True
+)
+def test_random_histories(database_url: str, acts: list[tuple[str, int]]) -> None:
+    """Any order of acts on three workloads leaves the books as the plain model has them."""
+    asyncio.run(_play(database_url, [("submit", 0), ("submit", 1), ("admit", 0), *acts]))
+
+
+async def _play(url: str, acts: list[tuple[str, int]]) -> None:
+    engine = make_engine(url, name="queuer-test")
+    try:
+        async with begin(engine) as connection:
+            await connection.execute(text("TRUNCATE workload, ledger, cycle, event CASCADE"))
+            model = Model(engine=engine, epoch=await take_office(connection))
+        for act, who in acts:
+            await model.act(act, who)
+    finally:
+        await engine.dispose()
+
+
+async def test_a_pod_set_is_charged_once(engine: AsyncEngine, epoch: int) -> None:
+    """A second open row for the same pod set is refused by the database itself."""
+    row = LedgerRow(
+        uid="w1", attempt=1, queue="root.a", pod_set="main", flavor="f", count=1, amounts={GPU: 1}, opened=NOW
+    )
+    with pytest.raises(IntegrityError):
+        async with begin(engine) as connection:
+            await ledger.open_rows(connection, epoch, [row, replace(row, attempt=2)])
+    async with begin(engine) as connection:
+        assert await ledger.usage(connection) == {}
+
+
+async def test_large_amounts_stay_exact(engine: AsyncEngine, epoch: int) -> None:
+    """Bytes of a large cluster do not fit a float; sums are exact all the same."""
+    rows = [
+        LedgerRow(
+            uid=uid, attempt=1, queue="root.a", pod_set="main", flavor="f", count=1, amounts={"memory": 2**61 + n},
+            opened=NOW,
+        )
+        for n, uid in enumerate(("w1", "w2", "w3"))
+    ]  # fmt: skip
+    async with begin(engine) as connection:
+        await ledger.open_rows(connection, epoch, rows)
+        assert await ledger.usage(connection) == {"root.a": {("f", "memory"): 3 * 2**61 + 3}}
+        assert await ledger.load_open(connection) == rows
