@@ -53,7 +53,6 @@ def install(kubectl: Kubectl) -> None:
     files = [
         *manifests("crds"),
         *manifests("deploy/namespace.yaml"),
-        *manifests("deploy/priorityclass.yaml"),
         *manifests("deploy/rbac.yaml"),
         *manifests("deploy/policies"),
     ]
