@@ -30,14 +30,24 @@ MAIN = "main"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
-    """One pod set as the object has it. `path`: from the object to the pod set's own part; `count_path`: to the
-    field that says how many pods run at once; `template_path`: to the pod template."""
+    """One pod set as the object has it.
+
+    `declared`: pods that run at once as the field at `count_path` says, None = unsaid, which means one; `most`: no more
+    than so many are left to run, None = no bound. `template_path`: from the object to the pod template.
+    """
 
     name: str
-    count: int
+    declared: int | None
     template: PodTemplate
     count_path: tuple[str, ...]
     template_path: tuple[str, ...]
+    most: int | None = None
+
+    @property
+    def count(self) -> int:
+        """Pods that will run at once."""
+        declared = 1 if self.declared is None else self.declared
+        return declared if self.most is None else min(declared, self.most)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,12 +75,11 @@ class Kind:
 
 
 def _job_roles(job: Job) -> tuple[Role, ...]:
-    count = 1 if job.spec.parallelism is None else job.spec.parallelism
-    left = _job_left(job)
     return (
         Role(
             name=MAIN,
-            count=count if left is None else min(count, left),
+            declared=job.spec.parallelism,
+            most=_job_left(job),
             template=job.spec.template,
             count_path=("spec", "parallelism"),
             template_path=("spec", "template"),
@@ -103,7 +112,7 @@ def _pytorch_roles(job: PyTorchJob) -> tuple[Role, ...]:
     return tuple(
         Role(
             name=role.lower(),
-            count=1 if spec.replicas is None else spec.replicas,
+            declared=spec.replicas,
             template=spec.template,
             count_path=(*base, role, "replicas"),
             template_path=(*base, role, "template"),

@@ -1,0 +1,139 @@
+"""The merge patches that start and suspend a job: one request each, a compare-and-set on the resourceVersion.
+
+The annotation `queuer.dev/admission` is compact JSON: `{"id", "epoch", "cycle", "domains", "restore"}` while the job is
+admitted; afterwards only `restore` stays (what the last admission replaced, by pod set), which the next admission
+starts from. Reference: KEP-5440 (scheduling directives of a suspended job may change together with `suspend`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from queuer.domain.reasons import Reason
+from queuer.kube.kinds import JobObject, Kind, Role
+from queuer.kube.template import Pin, Spec, merge_diff, note_of, pinned, scheduling_of, unpinned
+
+ADMISSION = "queuer.dev/admission"
+STATUS = "queuer.dev/status"
+_LONGEST_STATUS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """What the annotation says about an admission."""
+
+    id: str
+    epoch: int
+    cycle: int
+    domains: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Own:
+    """A pod set as its user wrote it: the role with its own count, and its own scheduling part."""
+
+    role: Role
+    scheduling: Spec
+
+
+def admission_of(job: JobObject) -> str | None:
+    """Id of the admission that the job carries."""
+    found = _annotation(job).get("id")
+    return found if isinstance(found, str) else None
+
+
+def own_roles(kind: Kind, job: JobObject) -> tuple[Own, ...]:
+    """The pod sets of a job with everything that an admission put on taken off again."""
+    notes = _annotation(job).get("restore")
+    notes = notes if isinstance(notes, Mapping) else {}
+    return tuple(_own(role, notes.get(role.name) or {}) for role in kind.roles(job))
+
+
+def admit_patch(kind: Kind, job: JobObject, *, pins: Iterable[Pin], mark: Mark) -> dict[str, Any]:
+    """Unsuspend the job inside its pins; every pod set must have one. Clears an old status annotation."""
+    by_name = {pin.pod_set: pin for pin in pins}
+    patch: dict[str, Any] = {}
+    restore: dict[str, Any] = {}
+    for own, current in zip(own_roles(kind, job), kind.roles(job), strict=True):
+        pin = by_name[own.role.name]
+        note = note_of(own.scheduling, pin)
+        if pin.count != own.role.count:
+            note["count"] = [pin.count, own.role.declared]
+        if note:
+            restore[own.role.name] = note
+        wanted_count = pin.count if "count" in note else own.role.declared
+        if wanted_count != current.declared:
+            _put(patch, current.count_path, wanted_count)
+        change = merge_diff(scheduling_of(current.template.spec), pinned(own.scheduling, pin))
+        if change:
+            _put(patch, (*current.template_path, "spec"), change)
+    _put(patch, kind.suspend_path, value=False)
+    said = {"id": mark.id, "epoch": mark.epoch, "cycle": mark.cycle, "domains": list(mark.domains)}
+    annotations = {ADMISSION: _compact(said | ({"restore": restore} if restore else {}))}
+    if STATUS in job.metadata.annotations:
+        annotations |= {STATUS: None}  # type: ignore[dict-item]
+    return {"metadata": _metadata(job, annotations), **patch}
+
+
+def evict_patch(kind: Kind, job: JobObject) -> dict[str, Any]:
+    """Suspend the job. Its template stays as it is: the API server lets it change again only once it is quiet."""
+    patch: dict[str, Any] = {"metadata": _metadata(job, {ADMISSION: _remainder(job)})}
+    _put(patch, kind.suspend_path, value=True)
+    return patch
+
+
+def withdraw_patch(job: JobObject, *, admission: str) -> dict[str, Any]:
+    """A write that changes nothing but moves the resourceVersion, so that a PATCH of `admission` under way must fail."""
+    rest = {key: value for key, value in _annotation(job).items() if key == "restore"}
+    return {"metadata": _metadata(job, {ADMISSION: _compact({"withdrawn": admission, **rest})})}
+
+
+def status_patch(job: JobObject, reason: Reason) -> dict[str, Any] | None:
+    """Write a reason on the job as `Token: sentence`; None where it is there already."""
+    text = f"{reason.token}: {reason.text}"[:_LONGEST_STATUS]
+    if job.metadata.annotations.get(STATUS) == text:
+        return None
+    return {"metadata": {"uid": job.metadata.uid, "annotations": {STATUS: text}}}
+
+
+def _own(role: Role, note: Mapping[str, Any]) -> Own:
+    declared = role.declared
+    if "count" in note and note["count"][0] == declared:
+        declared = note["count"][1]
+    scheduling = unpinned(scheduling_of(role.template.spec), note)
+    return Own(role=replace(role, declared=declared), scheduling=scheduling)
+
+
+def _annotation(job: JobObject) -> Mapping[str, Any]:
+    """Our annotation; what is not ours (the policies keep others from writing it) reads as nothing."""
+    try:
+        found = json.loads(job.metadata.annotations.get(ADMISSION, "{}"))
+    except ValueError:
+        return {}
+    return found if isinstance(found, Mapping) else {}
+
+
+def _remainder(job: JobObject) -> str | None:
+    restore = _annotation(job).get("restore")
+    return _compact({"restore": restore}) if restore else None
+
+
+def _metadata(job: JobObject, annotations: Mapping[str, str | None]) -> dict[str, Any]:
+    return {
+        "uid": job.metadata.uid,
+        "resourceVersion": job.metadata.resource_version,
+        "annotations": dict(annotations),
+    }
+
+
+def _put(patch: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    for key in path[:-1]:
+        patch = patch.setdefault(key, {})
+    patch[path[-1]] = value
+
+
+def _compact(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, separators=(",", ":"), sort_keys=True)

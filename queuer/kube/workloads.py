@@ -1,0 +1,273 @@
+"""From a job object to the workload that it asks for: pod sets with effective requests, levels, priority, bounds.
+
+Whatever a user can write wrongly ends as InvalidInput with the label, annotation or field and the fix; all problems of
+a job are reported together.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypeVar
+
+from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.domain.fields import parse_duration
+from queuer.domain.nodes import HOSTNAME, Requirement, SchedulingTerms, Toleration
+from queuer.domain.queue import check_path
+from queuer.domain.workload import PodSet, Workload
+from queuer.kube.kinds import JobObject, Kind
+from queuer.kube.objects import Amounts, LimitRange, Meta, PodTemplate
+from queuer.kube.patches import Own, own_roles
+from queuer.kube.requests import effective_requests
+
+QUEUE = "queuer.dev/queue"
+PRIORITY_CLASS = "queuer.dev/priority-class"
+TOPOLOGY_REQUIRED = "queuer.dev/topology-required"
+TOPOLOGY_PREFERRED = "queuer.dev/topology-preferred"
+MAX_RUNTIME = "queuer.dev/max-runtime"
+PREEMPTIBLE = "queuer.dev/preemptible"
+HOLD = "queuer.dev/hold"
+MIN_COUNT = "queuer.dev/min-count."
+_ANNOTATIONS = (TOPOLOGY_REQUIRED, TOPOLOGY_PREFERRED, MAX_RUNTIME, PREEMPTIBLE, HOLD)
+_OURS = ("queuer.dev/admission", "queuer.dev/status", "queuer.dev/break-glass")
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamespaceFacts:
+    """What a job's meaning depends on beside itself: LimitRanges of its namespace, overhead by RuntimeClass, value by
+    PriorityClass, and the value of the global default class."""
+
+    limit_ranges: tuple[LimitRange, ...] = ()
+    overheads: Mapping[str, Amounts] = field(default_factory=dict)
+    priorities: Mapping[str, int] = field(default_factory=dict)
+    default_priority: int = 0
+
+
+@dataclass(slots=True)
+class _Reading:
+    """Collects problems, so that a user sees all of them at once."""
+
+    problems: list[FieldProblem] = field(default_factory=list)
+
+    def of(self, read: Callable[[], T], otherwise: T) -> T:
+        try:
+            return read()
+        except InvalidInput as error:
+            self.problems.extend(error.problems)
+            return otherwise
+
+
+def created_at(meta: Meta) -> float:
+    """Creation time in seconds since the epoch."""
+    return datetime.fromisoformat(meta.creation_timestamp).timestamp() if meta.creation_timestamp else 0.0
+
+
+def bare_workload(kind: Kind, job: JobObject) -> Workload:
+    """Who and where a job is, without what could not be read: to be listed and explained, never to be decided on."""
+    meta = job.metadata
+    return Workload(
+        uid=meta.uid,
+        kind=kind.name,
+        namespace=meta.namespace,
+        name=meta.name,
+        queue=meta.labels.get(QUEUE, ""),
+        pod_sets=(),
+        submitted=created_at(meta),
+        hold=meta.annotations.get(HOLD) == "true",
+    )
+
+
+def workload_of(kind: Kind, job: JobObject, *, facts: NamespaceFacts) -> Workload:
+    """The workload of a job object. Raises InvalidInput with every problem found."""
+    meta, reading = job.metadata, _Reading()
+    notes = meta.annotations
+    roles = own_roles(kind, job)
+    reading.of(lambda: _check_names(meta, roles), None)
+    pod_sets = tuple(
+        found
+        for own in roles
+        if (found := reading.of(lambda own=own: _pod_set(own, notes, facts=facts), None)) is not None  # type: ignore[misc]
+    )
+    if not reading.problems and not any(p.count for p in pod_sets):
+        reading.problems.append(
+            FieldProblem(
+                field="spec", message="the job asks for no pod", hint="raise parallelism or replicas above 0"
+            )
+        )
+    reading.of(lambda: check_path(meta.labels.get(QUEUE, ""), field=f"label {QUEUE}"), None)
+    limit = reading.of(lambda: _runtime(notes), None) or kind.deadline(job)
+    workload = Workload(
+        uid=meta.uid,
+        kind=kind.name,
+        namespace=meta.namespace,
+        name=meta.name,
+        queue=meta.labels.get(QUEUE, ""),
+        pod_sets=tuple(p for p in pod_sets if p.count),
+        submitted=created_at(meta),
+        priority=reading.of(lambda: _priority(meta, roles, facts), 0),
+        preemptible=reading.of(lambda: _flag(notes, PREEMPTIBLE, unsaid=True), True),
+        required=reading.of(lambda: _level(notes, TOPOLOGY_REQUIRED), None),
+        preferred=reading.of(lambda: _level(notes, TOPOLOGY_PREFERRED), None),
+        max_runtime=None if limit is None else float(limit),
+        hold=reading.of(lambda: _flag(notes, HOLD, unsaid=False), False),
+    )
+    if reading.problems:
+        raise InvalidInput(*reading.problems)
+    return workload
+
+
+def _pod_set(own: Own, notes: Mapping[str, str], *, facts: NamespaceFacts) -> PodSet:
+    role, where = own.role, ".".join(own.role.template_path)
+    requests = effective_requests(
+        role.template.spec,
+        limit_ranges=facts.limit_ranges,
+        overheads=facts.overheads,
+        field=f"{where}.spec",
+    )
+    return PodSet(
+        name=role.name,
+        count=role.count,
+        min_count=_min_count(role.name, role.count, notes),
+        requests=requests,
+        terms=_terms(own, field=f"{where}.spec"),
+        exclusive_host=_exclusive(role.template, own.scheduling.get("affinity", {})),
+    )
+
+
+def _check_names(meta: Meta, roles: tuple[Own, ...]) -> None:
+    """Refuse annotations under our prefix that mean nothing: a typo must not silently drop a requirement."""
+    known = [*_ANNOTATIONS, *(f"{MIN_COUNT}{own.role.name}" for own in roles)]
+    problems = [
+        FieldProblem(
+            field=f"annotation {key}",
+            message="no such annotation",
+            hint=f"did you mean {near[0]}?" if (near := difflib.get_close_matches(key, known, n=1)) else
+            f"known: {', '.join(known)}",
+        )
+        for key in meta.annotations
+        if key.startswith("queuer.dev/") and key not in known and key not in _OURS
+    ]  # fmt: skip
+    if problems:
+        raise InvalidInput(*problems)
+
+
+def _priority(meta: Meta, roles: tuple[Own, ...], facts: NamespaceFacts) -> int:
+    named = meta.labels.get(PRIORITY_CLASS)
+    where = f"label {PRIORITY_CLASS}"
+    if named is None:
+        named = next((n for own in roles if (n := own.role.template.spec.priority_class_name)), None)
+        where = "priorityClassName"
+    if named is None:
+        return facts.default_priority
+    if named not in facts.priorities:
+        near = difflib.get_close_matches(named, facts.priorities, n=1)
+        hint = (
+            f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(facts.priorities)) or 'none'}"
+        )
+        raise InvalidInput(
+            FieldProblem(field=where, message=f"there is no PriorityClass {named!r}", hint=hint)
+        )
+    return facts.priorities[named]
+
+
+def _runtime(notes: Mapping[str, str]) -> float | None:
+    text = notes.get(MAX_RUNTIME)
+    if text is None:
+        return None
+    field = f"annotation {MAX_RUNTIME}"
+    seconds = float(text) if text.isdigit() else parse_duration(text, field=field)
+    if seconds <= 0:
+        raise InvalidInput(
+            FieldProblem(field=field, message=f"{text!r} is not above 0", hint='write e.g. "90m"')
+        )
+    return seconds
+
+
+def _flag(notes: Mapping[str, str], key: str, *, unsaid: bool) -> bool:
+    text = notes.get(key)
+    if text in (None, "true", "false"):
+        return unsaid if text is None else text == "true"
+    raise InvalidInput(
+        FieldProblem(
+            field=f"annotation {key}", message=f"{text!r} is neither true nor false", hint='write "true"'
+        )
+    )
+
+
+def _level(notes: Mapping[str, str], key: str) -> str | None:
+    text = notes.get(key)
+    if text is not None and not text.strip():
+        raise InvalidInput(
+            FieldProblem(field=f"annotation {key}", message="is empty", hint='name a level, e.g. "rack"')
+        )
+    return text
+
+
+def _min_count(name: str, count: int, notes: Mapping[str, str]) -> int | None:
+    text = notes.get(f"{MIN_COUNT}{name}")
+    if text is None:
+        return None
+    if not text.isdigit() or not 1 <= int(text) <= count:
+        raise InvalidInput(
+            FieldProblem(
+                field=f"annotation {MIN_COUNT}{name}",
+                message=f"{text!r} is not a number of pods the job could shrink to",
+                hint=f"write 1 to {count}",
+            )
+        )
+    return int(text)
+
+
+def _terms(own: Own, *, field: str) -> SchedulingTerms:
+    scheduling = own.scheduling
+    required = scheduling.get("affinity", {}).get("nodeAffinity", {}).get(_REQUIRED)
+    tolerations = tuple(
+        Toleration(
+            key=t.get("key", ""),
+            operator=t.get("operator") or "Equal",
+            value=t.get("value", ""),
+            effect=t.get("effect") or "",
+        )
+        for t in scheduling.get("tolerations", [])
+    )
+    return SchedulingTerms(
+        node_selector=scheduling.get("nodeSelector", {}),
+        tolerations=tolerations,
+        affinity=None if required is None else tuple(map(_term, required.get("nodeSelectorTerms", []))),
+    )
+
+
+def _term(term: Mapping[str, Any]) -> tuple[Requirement, ...]:
+    by_label = (_requirement(r, on_name=False) for r in term.get("matchExpressions", []))
+    by_field = (_requirement(r, on_name=True) for r in term.get("matchFields", []))
+    return (*by_label, *by_field)
+
+
+def _requirement(row: Mapping[str, Any], *, on_name: bool) -> Requirement:
+    return Requirement(
+        key=row["key"], operator=row["operator"], values=tuple(row.get("values") or ()), on_name=on_name
+    )
+
+
+def _exclusive(template: PodTemplate, affinity: Mapping[str, Any]) -> bool:
+    """Whether the pods keep each other off their hosts: required anti-affinity per host with their own labels."""
+    labels = template.metadata.labels or {}
+    return any(
+        term.get("topologyKey") == HOSTNAME and _selects(term.get("labelSelector") or {}, labels)
+        for term in affinity.get("podAntiAffinity", {}).get(_REQUIRED, [])
+    )
+
+
+def _selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    rows = [_requirement(row, on_name=False) for row in selector.get("matchExpressions", [])]
+    equal = selector.get("matchLabels", {})
+    said = bool(rows or equal)
+    return (
+        said
+        and all(labels.get(k) == v for k, v in equal.items())
+        and all(r.matches(labels, name="") for r in rows)
+    )
