@@ -114,7 +114,16 @@ def _launched() -> Iterator[str]:
 
 @contextmanager
 def _container() -> Iterator[str]:
+    """A server in a container of `QUEUER_TEST_IMAGE`. The fixture ends it, so no reaper container is needed."""
+    os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
+    from docker.errors import DockerException
     from testcontainers.community.postgres import PostgresContainer
 
-    with PostgresContainer(CONTAINER_IMAGE, driver="psycopg") as container:
+    try:
+        container = PostgresContainer(CONTAINER_IMAGE, driver="psycopg")
+    except DockerException as error:
+        raise RuntimeError(
+            f"--database=testcontainers needs a container engine that answers: {error}"
+        ) from error
+    with container:
         yield container.get_connection_url()
