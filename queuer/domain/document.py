@@ -92,6 +92,8 @@ def export(document: TreeDocument) -> dict[str, Any]:
 
 def _queues(reader: Reader, *, root: str) -> tuple[Queue, ...]:
     value = reader.values.get("queues")
+    if value is None and (reader.said("flavors") or reader.said("topology")):
+        return ()
     if not isinstance(value, Mapping):
         hint = "write queues: {root.research: {…}}"
         reader.problems.note("queues", f"a mapping by path is needed, got {kind_of(value)}", hint)

@@ -80,6 +80,7 @@ class Reader:
         self.at = at
         self.problems = problems
         self.values: Mapping[str, Any] = {}
+        self.readable = isinstance(value, Mapping)
         if not isinstance(value, Mapping):
             problems.note(at or "document", f"a mapping is needed, got {kind_of(value)}")
             return
@@ -98,8 +99,8 @@ class Reader:
         return self.values.get(key) is not None
 
     def need(self, key: str) -> bool:
-        """Like `said`, but absence is a problem."""
-        if not self.said(key) and isinstance(self.values, Mapping):
+        """Like `said`, but absence is a problem (once: a value that is no mapping was noted already)."""
+        if self.readable and not self.said(key):
             self.problems.note(self.path(key), "is missing")
         return self.said(key)
 

@@ -250,9 +250,7 @@ async def evict(
     found = {row.uid: row for row in await connection.execute(_EVICT, {"rows": rows_json(rows)})}
     _demand_all((eviction.uid for eviction in evictions), found, what="evicted: it is not admitted")
     effects = [
-        Effect(
-            kind=EntryKind.EVICT, uid=e.uid, admission_id=str(found[e.uid].admission_id), patch=e.patch
-        )
+        Effect(kind=EntryKind.EVICT, uid=e.uid, admission_id=str(found[e.uid].admission_id), patch=e.patch)
         for e in evictions
     ]
     entries = await put(connection, epoch, effects, at=at, cycle=cycle)

@@ -56,9 +56,7 @@ async def append(connection: AsyncConnection, rows: Sequence[Event]) -> None:
     await connection.execute(_RING, {"channel": CHANNEL})
 
 
-async def read(
-    connection: AsyncConnection, *, after: int, count: int = 500
-) -> list[tuple[int, Event]]:
+async def read(connection: AsyncConnection, *, after: int, count: int = 500) -> list[tuple[int, Event]]:
     """Up to `count` events with ids above `after`, oldest first, each with its id."""
     found = await connection.execute(_READ, {"after": after, "count": count})
     return [

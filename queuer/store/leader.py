@@ -23,9 +23,7 @@ from queuer.store.locks import LEADER
 
 _EPOCH = text("SELECT epoch FROM leader WHERE id = 1 FOR SHARE")
 _LEASE = "SELECT set_config('idle_session_timeout', %s, false)"
-_TAKE_OFFICE = (
-    "UPDATE leader SET epoch = epoch + 1, holder = %s, since = now() WHERE id = 1 RETURNING epoch"
-)
+_TAKE_OFFICE = "UPDATE leader SET epoch = epoch + 1, holder = %s, since = now() WHERE id = 1 RETURNING epoch"
 
 
 class LeadershipLost(QueuerError):
@@ -123,9 +121,7 @@ async def _refuse_pooler(session: psycopg.AsyncConnection[Any]) -> None:
             )
 
 
-async def _watch(
-    session: psycopg.AsyncConnection[Any], leadership: Leadership, *, lease: float
-) -> None:
+async def _watch(session: psycopg.AsyncConnection[Any], leadership: Leadership, *, lease: float) -> None:
     """Speak often enough, and say so when the session is gone."""
     try:
         while True:

@@ -86,9 +86,7 @@ async def recharge(connection: AsyncConnection, epoch: int, rows: Sequence[Ledge
         await charge(connection, rows)
 
 
-async def close(
-    connection: AsyncConnection, epoch: int, uids: Sequence[str], at: float
-) -> frozenset[str]:
+async def close(connection: AsyncConnection, epoch: int, uids: Sequence[str], at: float) -> frozenset[str]:
     """Return everything that these workloads hold. Idempotent; answers the uids that held something."""
     if not uids:
         return frozenset()

@@ -166,7 +166,9 @@ async def plan_revert(connection: AsyncConnection, of: int) -> Changeset:
     present = _forms(config)
     changes = [Change(**{**change, "kind": Kind(change["kind"])}) for change in row.changes]
     moved = tuple(
-        FieldProblem(field=f"{c.kind}s.{c.name}", message=f"changed again after revision {of}", hint="edit it instead")
+        FieldProblem(
+            field=f"{c.kind}s.{c.name}", message=f"changed again after revision {of}", hint="edit it instead"
+        )
         for c in changes
         if present.get((c.kind, c.name)) != c.after
     )
@@ -237,7 +239,9 @@ async def _judged(
     ]
     if holders and writer is ManagedBy.CRD:
         wanted = {**wanted, **_drained(config, deleted, holders)}
-        warnings += [_busy(path, count, hint="it drains and goes with the last") for path, count in holders.items()]
+        warnings += [
+            _busy(path, count, hint="it drains and goes with the last") for path, count in holders.items()
+        ]
     else:
         hint = "set state: draining and delete it when they are gone"
         problems += [_busy(path, count, hint=hint) for path, count in holders.items()]
@@ -260,7 +264,8 @@ def _drained(config: Config, deleted: list[str], holders: Mapping[str, int]) -> 
     """Queues that cannot go yet, with the ancestors that they need: kept as they are, letting nothing new in."""
     kept = {above for path in holders for above in config.tree.lineage(path)}.intersection(deleted)
     return {
-        (Kind.QUEUE, path): {**export_queue(config.tree[path]), "state": str(QueueState.DRAINING)} for path in kept
+        (Kind.QUEUE, path): {**export_queue(config.tree[path]), "state": str(QueueState.DRAINING)}
+        for path in kept
     }
 
 
@@ -282,9 +287,7 @@ def _tree_problems(config: Config, changes: tuple[Change, ...]) -> tuple[FieldPr
     return ()
 
 
-def _conflicts(
-    config: Config, changes: tuple[Change, ...], *, writer: ManagedBy
-) -> Iterator[FieldProblem]:
+def _conflicts(config: Config, changes: tuple[Change, ...], *, writer: ManagedBy) -> Iterator[FieldProblem]:
     for change in changes:
         owner = config.writers.get((change.kind, change.name), writer)
         if owner is not writer:

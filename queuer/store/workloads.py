@@ -215,7 +215,8 @@ async def forget(connection: AsyncConnection, epoch: int, uids: Sequence[str], a
     await check_epoch(connection, epoch)
     gone = (await connection.execute(_FORGET, {"uids": list(uids), "at": instant(at)})).all()
     events = [
-        Event(at=at, type="workload.deleted", uid=row.uid, queue=row.queue, data={"state": row.state}) for row in gone
+        Event(at=at, type="workload.deleted", uid=row.uid, queue=row.queue, data={"state": row.state})
+        for row in gone
     ]
     await append(connection, events)
     return len(gone)

@@ -37,7 +37,14 @@ async def test_a_workload_comes_back_as_it_went_in(engine: AsyncEngine, epoch: i
     )
     sets = (
         PodSet(name="master", count=1, requests={"cpu": 1500}, exclusive_host=True),
-        PodSet(name="worker", count=4, min_count=2, requests={GPU: 8, "memory": 2**62}, terms=terms, required="rack"),
+        PodSet(
+            name="worker",
+            count=4,
+            min_count=2,
+            requests={GPU: 8, "memory": 2**62},
+            terms=terms,
+            required="rack",
+        ),
     )
     made = workload(
         "w1", kind="PyTorchJob", pod_sets=sets, submitted=NOW + 0.25, priority=-5, user="alice", preemptible=False,
@@ -125,9 +132,13 @@ async def test_eviction_and_requeue(engine: AsyncEngine, epoch: int) -> None:
     async with begin(engine) as connection:
         await workloads.intake(connection, epoch, [intake_of(made)], at=NOW)
         first = await cycles.commit(connection, epoch=epoch, record=cycle(1), admissions=[admission(made)])
-        await outbox.done(connection, epoch, [Done(seq=first.entries[0].seq, outcome=Outcome.APPLIED, at=NOW)])
+        await outbox.done(
+            connection, epoch, [Done(seq=first.entries[0].seq, outcome=Outcome.APPLIED, at=NOW)]
+        )
         running = StateChange(uid="w1", state=State.RUNNING, at=NOW + 5)
-        assert [t.before for t in await workloads.update_states(connection, epoch, [running])] == [State.PLACING]
+        assert [t.before for t in await workloads.update_states(connection, epoch, [running])] == [
+            State.PLACING
+        ]
         eviction = NewEviction(uid="w1", cause="reclaim", patch={"spec": {"suspend": True}}, beneficiary="w9")
         (entry,) = (
             await cycles.commit(connection, epoch=epoch, record=cycle(2, at=NOW + 9), evictions=[eviction])
@@ -166,7 +177,8 @@ async def test_bonds_and_reservations_are_replaced_as_a_whole(engine: AsyncEngin
     """What a cycle does not name any more is not held any more."""
     place = {"podSet": "main", "flavor": "default", "nodes": {"n1": 1}, "selector": {}, "hosts": ["n1"]}
     bonds = [
-        StoredBond(uid=uid, assignments=(place,), victims=("v1", "v2"), deadline=NOW + 300) for uid in ("w1", "w2")
+        StoredBond(uid=uid, assignments=(place,), victims=("v1", "v2"), deadline=NOW + 300)
+        for uid in ("w1", "w2")
     ]
     held = [StoredReservation(uid="w1", assignments=(place,), start=NOW + 60, expires=NOW + 600)]
     async with begin(engine) as connection:
@@ -191,7 +203,9 @@ async def test_only_a_changed_token_is_a_transition(engine: AsyncEngine, epoch: 
             await cycles.commit(connection, epoch=epoch, record=record, explanations={"w1": explanation})
             (stored,) = await workloads.load_live(connection)
             assert stored.explained == explanation
-        await cycles.commit(connection, epoch=epoch, record=cycle(9, at=NOW + 9), admissions=[admission(made)])
+        await cycles.commit(
+            connection, epoch=epoch, record=cycle(9, at=NOW + 9), admissions=[admission(made)]
+        )
         found = await connection.execute(
             text("SELECT from_token, token, cycle FROM reason_transition ORDER BY id")
         )
@@ -207,7 +221,9 @@ async def test_reporting_an_effect_twice_changes_nothing(engine: AsyncEngine, ep
     made = workload("w1")
     async with begin(engine) as connection:
         await workloads.intake(connection, epoch, [intake_of(made)], at=NOW)
-        committed = await cycles.commit(connection, epoch=epoch, record=cycle(1), admissions=[admission(made)])
+        committed = await cycles.commit(
+            connection, epoch=epoch, record=cycle(1), admissions=[admission(made)]
+        )
         seq = committed.entries[0].seq
         applied = Done(seq=seq, outcome=Outcome.APPLIED, at=NOW + 1, resource_version="77")
         assert await outbox.done(connection, epoch, [applied]) == {seq}

@@ -25,9 +25,18 @@ from tests.store.support import NOW, admission, cycle, intake_of, take_office, w
 
 Write = Callable[[AsyncConnection, int], Awaitable[Any]]
 _ROW = LedgerRow(
-    uid="w1", attempt=1, queue="root.a", pod_set="main", flavor="default", count=1, amounts={"cpu": 1}, opened=NOW
+    uid="w1",
+    attempt=1,
+    queue="root.a",
+    pod_set="main",
+    flavor="default",
+    count=1,
+    amounts={"cpu": 1},
+    opened=NOW,
 )
-_EFFECT = Effect(kind=EntryKind.EVICT, uid="w1", admission_id="00000000-0000-0000-0000-000000000001", patch={})
+_EFFECT = Effect(
+    kind=EntryKind.EVICT, uid="w1", admission_id="00000000-0000-0000-0000-000000000001", patch={}
+)
 WRITES: dict[str, Write] = {
     "workloads.intake": lambda c, e: workloads.intake(c, e, [intake_of(workload("w2"))], at=NOW),
     "workloads.update_states": lambda c, e: workloads.update_states(

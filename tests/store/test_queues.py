@@ -79,7 +79,9 @@ async def test_what_was_applied_is_what_is_loaded(engine: AsyncEngine) -> None:
 
 async def test_children_within_their_parent(engine: AsyncEngine) -> None:
     """Guarantees of children above the parent's are refused with the numbers, and nothing is written."""
-    desired = document({"root.a": gpus(guaranteed=8), "root.a.x": gpus(guaranteed=5), "root.a.y": gpus(guaranteed=4)})
+    desired = document(
+        {"root.a": gpus(guaranteed=8), "root.a.x": gpus(guaranteed=5), "root.a.y": gpus(guaranteed=4)}
+    )
     async with begin(engine) as connection:
         planned = await queues.plan(connection, desired, writer=API)
         (problem,) = planned.problems
@@ -109,7 +111,9 @@ async def test_prune_deletes_only_what_is_own_and_inside(engine: AsyncEngine) ->
     async with begin(engine) as connection:
         await wish(connection, document({"root.a": None, "root.a.x": None, "root.a.y": None, "root.b": None}))
         await wish(connection, document({"root.a.theirs": None}), CRD)
-        assert (await queues.plan(connection, document({"root.a": None}, root="root.a"), writer=API)).changes == ()
+        assert (
+            await queues.plan(connection, document({"root.a": None}, root="root.a"), writer=API)
+        ).changes == ()
         await wish(connection, document({"root.a": None, "root.a.y": None}, root="root.a", prune=True))
         paths = list((await queues.load_config(connection)).tree.queues)
     assert paths == ["root", "root.a", "root.a.theirs", "root.a.y", "root.b"]
@@ -134,7 +138,9 @@ async def test_revert(engine: AsyncEngine) -> None:
         await wish(connection, document({"root.a": gpus(limit=4), "root.c": None}, prune=True))
         assert await queues.revert(connection, 2, actor="bob", source="test", reason="wrong") == 3
         back = await queues.load_config(connection)
-        assert {p: q.quota for p, q in back.tree.queues.items()} == {p: q.quota for p, q in there.tree.queues.items()}
+        assert {p: q.quota for p, q in back.tree.queues.items()} == {
+            p: q.quota for p, q in there.tree.queues.items()
+        }
         rows = await connection.execute(text("SELECT actor, action, reason, revision FROM audit ORDER BY id"))
         assert tuple(rows.all()[-1]) == ("bob", "config.revert", "wrong", 3)
         with pytest.raises(Conflict, match="changed again after revision 2"):
@@ -181,7 +187,9 @@ async def test_unknown_flavor_is_a_warning_with_the_nearest_name(engine: AsyncEn
     """Quota for a flavor that nobody declared is legal (it may come later) but said."""
     row = {"quota": [{"flavor": "h10", "resource": GPU, "limit": 1}]}
     async with begin(engine) as connection:
-        planned = await queues.plan(connection, document({"root.a": row}, flavors=[{"name": "h100"}]), writer=API)
+        planned = await queues.plan(
+            connection, document({"root.a": row}, flavors=[{"name": "h100"}]), writer=API
+        )
     assert [str(w) for w in planned.warnings] == [
         "queues.root.a.quota[0].flavor: flavor h10 is not declared (did you mean h100?)"
     ]
@@ -193,7 +201,12 @@ async def test_amounts_of_the_tree_agree_with_each_other(engine: AsyncEngine, ep
     late = workload("late", queue="root.r.a", pods=2, gpus=8, submitted=NOW + 5)
     lost = workload("lost", queue="root.gone")
     async with begin(engine) as connection:
-        tree = {"root.r": None, "root.r.a": gpus(guaranteed=32), "root.r.b": gpus(guaranteed=16), "root.s": None}
+        tree = {
+            "root.r": None,
+            "root.r.a": gpus(guaranteed=32),
+            "root.r.b": gpus(guaranteed=16),
+            "root.s": None,
+        }
         await wish(connection, document(tree))
         await workloads.intake(connection, epoch, [intake_of(w) for w in (*made, late, lost)], at=NOW)
         await cycles.commit(connection, epoch=epoch, record=cycle(1), admissions=[admission(w) for w in made])

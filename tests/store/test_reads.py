@@ -1,0 +1,141 @@
+"""What people see of the past: pages that do not skip, histories that are whole, and an end to all of it."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from queuer.domain.errors import NotFound
+from queuer.domain.reasons import Token
+from queuer.domain.workload import State
+from queuer.store import cycles, ledger, reads, retention, workloads
+from queuer.store.engine import DatabaseUnavailable, begin, make_engine
+from queuer.store.workloads import StateChange
+from tests.store.support import NOW, admission, cycle, intake_of, waits, workload
+
+DAY = retention.DAY
+
+
+async def test_pages_hold_every_workload_once(engine: AsyncEngine, epoch: int) -> None:
+    """Newest first, with equal submit times in between, and new arrivals while somebody pages."""
+    made = [workload(f"w{n:02}", submitted=NOW + n // 3 + 0.123456) for n in range(20)]
+    seen: list[str] = []
+    async with begin(engine) as connection:
+        await workloads.intake(connection, epoch, [intake_of(w) for w in made], at=NOW)
+        after = None
+        while page := await reads.workloads(connection, after=after, count=7):
+            seen += [stored.workload.uid for stored in page]
+            after = (page[-1].workload.submitted, page[-1].workload.uid)
+            late = workload(f"late{len(seen)}", submitted=NOW + 1000 + len(seen))
+            await workloads.intake(connection, epoch, [intake_of(late)], at=NOW)
+    assert seen == [w.uid for w in sorted(made, key=lambda w: (w.submitted, w.uid), reverse=True)]
+
+
+async def test_filters(engine: AsyncEngine, epoch: int) -> None:
+    """By state, subtree (a path is no prefix of its neighbour), namespace and reason; what is gone is left out."""
+    rows = [
+        intake_of(workload("a", queue="root.a")),
+        intake_of(
+            workload("ax", queue="root.a.x", namespace="other"), explanation=waits(Token.BEHIND_IN_QUEUE)
+        ),
+        intake_of(workload("ab", queue="root.ab"), state=State.HELD),
+        intake_of(workload("gone", queue="root.a")),
+    ]
+    async with begin(engine) as connection:
+        await workloads.intake(connection, epoch, rows, at=NOW)
+        await workloads.forget(connection, epoch, ["gone"], NOW)
+
+        async def found(**filters: object) -> set[str]:
+            return {s.workload.uid for s in await reads.workloads(connection, **filters)}  # type: ignore[arg-type]
+
+        assert await found() == {"a", "ax", "ab"}
+        assert await found(queue="root.a") == {"a", "ax"}
+        assert await found(queue="root.a", deleted=True) == {"a", "ax", "gone"}
+        assert await found(states=[State.HELD, State.RUNNING]) == {"ab"}
+        assert await found(namespace="other") == {"ax"}
+        assert await found(token=Token.BEHIND_IN_QUEUE) == {"ax"}
+        assert await found(queue="root._") == set()
+
+
+async def test_by_name_it_is_the_newest(engine: AsyncEngine, epoch: int) -> None:
+    """A job that was deleted and made again has one name and two histories; the name means the present one."""
+    old = workload("old", name="train")
+    new = workload("new", name="train", submitted=NOW + 60)
+    async with begin(engine) as connection:
+        await workloads.intake(connection, epoch, [intake_of(old), intake_of(new)], at=NOW)
+        stored = await reads.by_reference(connection, namespace="team-a", name="train", kind="job")
+        assert stored.workload.uid == "new"
+        assert (await reads.workload(connection, "old")).workload == old
+        with pytest.raises(NotFound, match="no PyTorchJob train was seen in namespace team-a"):
+            await reads.by_reference(connection, namespace="team-a", name="train", kind="PyTorchJob")
+        with pytest.raises(NotFound):
+            await reads.workload(connection, "nobody")
+
+
+async def test_a_timeline_tells_steps_and_reasons_in_order(engine: AsyncEngine, epoch: int) -> None:
+    """From submission to the end, nothing left out."""
+    made = workload("w1")
+    async with begin(engine) as connection:
+        await workloads.intake(connection, epoch, [intake_of(made)], at=NOW)
+        record = cycle(1, at=NOW + 1)
+        await cycles.commit(connection, epoch=epoch, record=record, explanations={"w1": waits()})
+        await cycles.commit(
+            connection, epoch=epoch, record=cycle(2, at=NOW + 9), admissions=[admission(made)]
+        )
+        done = StateChange(uid="w1", state=State.FAILED, at=NOW + 20, cause="BackoffLimitExceeded")
+        await workloads.update_states(connection, epoch, [done])
+        moments = await reads.timeline(connection, "w1")
+        (attempt,) = await reads.admissions(connection, "w1")
+        history = await reads.past_cycles(connection)
+        who = await reads.leader(connection)
+    told = [(m.at - NOW, m.what, m.data.get("to", m.data.get("token"))) for m in moments]
+    assert told == [
+        (0, "workload.submitted", None), (1, "reason", "WaitingForQuota"), (9, "workload.state", "Admitted"),
+        (9, "reason", None), (20, "workload.state", "Failed"),
+    ]  # fmt: skip
+    assert (attempt.cycle, attempt.ended_at, attempt.end_cause) == (2, NOW + 20, "BackoffLimitExceeded")
+    assert [(c.id, c.admitted) for c in history] == [(2, 1), (1, 0)]
+    assert who.epoch == epoch
+
+
+async def test_old_history_goes_and_what_counts_stays(engine: AsyncEngine, epoch: int) -> None:
+    """Retention never touches what waits, runs or is still charged, however old; a batch bounds each call."""
+    uids = ["waits", "runs", "ended", "charged", "gone"]
+    made = {uid: workload(uid) for uid in uids}
+    async with begin(engine) as connection:
+        await workloads.intake(
+            connection, epoch, [intake_of(w, explanation=waits()) for w in made.values()], at=NOW
+        )
+        started = [admission(made[uid]) for uid in ("runs", "ended", "charged")]
+        await cycles.commit(connection, epoch=epoch, record=cycle(1), admissions=started)
+        ends = [StateChange(uid=uid, state=State.SUCCEEDED, at=NOW) for uid in ("ended", "charged")]
+        await workloads.update_states(connection, epoch, ends)
+        await ledger.close(connection, epoch, ["ended"], NOW)
+        await workloads.forget(connection, epoch, ["gone"], NOW)
+        before = await ledger.usage(connection)
+        nothing = await retention.prune(connection, epoch, now=NOW + DAY)
+        assert set(nothing.values()) == {0}
+        gone = await retention.prune(connection, epoch, now=NOW + 1000 * DAY, batch=4)
+        assert gone["event"] == 4
+        assert (gone["workload"], gone["ledger"], gone["cycle"], gone["outbox"]) == (2, 1, 1, 0)
+        left = (await connection.execute(text("SELECT uid FROM workload ORDER BY uid"))).scalars().all()
+        assert left == ["charged", "runs", "waits"]
+        assert await ledger.usage(connection) == before
+
+
+async def test_a_broken_connection_has_one_name(engine: AsyncEngine, database_url: str) -> None:
+    """Whether the server is gone before or in the middle, callers see DatabaseUnavailable, and can go on later."""
+    with pytest.raises(DatabaseUnavailable):
+        async with begin(engine) as connection:
+            pid = (await connection.execute(text("SELECT pg_backend_pid()"))).scalar_one()
+            async with begin(engine) as other:
+                await other.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": pid})
+            await connection.execute(text("SELECT 1"))
+    async with begin(engine) as connection:
+        assert (await connection.execute(text("SELECT 1"))).scalar_one() == 1
+    nowhere = make_engine("postgresql://queuer@127.0.0.1:1/queuer", name="queuer-test")
+    with pytest.raises(DatabaseUnavailable, match="PostgreSQL"):
+        async with begin(nowhere) as connection:
+            await connection.execute(text("SELECT 1"))
+    await nowhere.dispose()

@@ -1,0 +1,182 @@
+"""The QueueTree document says exactly what is wrong with it, and survives the round trip."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from queuer.domain.document import TreeDocument, export, parse, parse_flavor, parse_policy, parse_queue
+from queuer.domain.errors import InvalidInput
+from queuer.domain.fields import format_duration, parse_duration
+from queuer.domain.nodes import HOSTNAME, Flavor, Toleration, Topology
+from queuer.domain.queue import Order, Policy, Preempt, Queue, QueueState, QuotaRow, Sharing
+
+HEAD = {"apiVersion": "queuer.dev/v1", "kind": "QueueTree"}
+
+
+def problems(document: object) -> list[str]:
+    """What `parse` finds wrong, as `field: message (hint)`."""
+    with pytest.raises(InvalidInput) as caught:
+        parse(document)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_every_wrong_field_is_named_at_once() -> None:
+    """One reading shows all mistakes, each with its path and the nearest right name."""
+    found = problems(
+        {
+            "apiVersion": "queuer.dev/v2",
+            "kind": "QueueTree",
+            "purge": True,
+            "root": "root.a",
+            "queues": {
+                "root.b": None,
+                "root.a": {
+                    "wieght": 2,
+                    "weight": 0,
+                    "state": "opened",
+                    "namespaces": "team-a",
+                    "policy": {"order": "fifo", "minRuntime": 300, "reclaim": "yes", "reservations": -1},
+                    "quota": [
+                        {"resource": "cpu", "limit": "many"},
+                        {"flavor": "h100", "guaranteed": 8},
+                        {"resource": "memory"},
+                        {"resource": "nvidia.com/gpu", "guarantee": 8, "limit": -1},
+                        "8 GPUs",
+                    ],
+                },
+            },
+            "flavors": [{"nodeLabels": {"gpu": 1}}, {"name": "x"}, {"name": "x"}],
+            "topology": {"levels": ["rack", "rack"]},
+        }
+    )
+    assert found == [
+        "purge: unknown field (did you mean prune?)",
+        "apiVersion: 'queuer.dev/v2' is not queuer.dev/v1 (write apiVersion: queuer.dev/v1)",
+        "queues.root.b: is not below root.a (widen `root` or leave the queue out)",
+        "queues.root.a.wieght: unknown field (did you mean weight?)",
+        "queues.root.a.weight: 0.0 is not above 0",
+        'queues.root.a.quota[0].limit: \'many\' is not a quantity (write e.g. 8, "500m" or "64Gi")',
+        "queues.root.a.quota[1].resource: is missing",
+        "queues.root.a.quota[2]: says no amount (give guaranteed, limit or lend)",
+        "queues.root.a.quota[3].guarantee: unknown field (did you mean guaranteed?)",
+        "queues.root.a.quota[3].limit: -1 is negative (use 0 or more)",
+        "queues.root.a.quota[4]: a mapping is needed, got a text",
+        "queues.root.a.policy.order: 'fifo' is not one of the words (known: packed, priority, strict)",
+        "queues.root.a.policy.reclaim: true or false is needed, got 'yes'",
+        'queues.root.a.policy.minRuntime: 300 is not a duration (write e.g. "300s", "5m" or "1h30m")',
+        "queues.root.a.policy.reservations: a whole number from 0 is needed, got -1",
+        "queues.root.a.namespaces: a list is needed, got a text",
+        "queues.root.a.state: 'opened' is not one of the words (did you mean open?)",
+        "flavors[0].name: is missing",
+        "flavors[0].nodeLabels.gpu: a text is needed, got a number (put it in quotes)",
+        "flavors[2].name: second flavor x",
+        "topology.levels: label key rack occurs twice",
+        "topology.levels: level name rack occurs twice",
+    ]
+
+
+@pytest.mark.parametrize("document", [None, [], "text", 3, {}, {**HEAD}, {**HEAD, "queues": []}])
+def test_what_is_no_document(document: object) -> None:
+    """Any JSON or YAML value is refused with a sentence, never with a traceback."""
+    assert problems(document)
+
+
+@pytest.mark.parametrize(
+    "path", ["team-a", "root.Team", "root..a", "root." + "x" * 60, "", "root.a.", "root a"]
+)
+def test_wrong_paths(path: str) -> None:
+    """A path that cannot be a label value is named."""
+    assert any(f"queues.{path}" in problem for problem in problems({**HEAD, "queues": {path: None}}))
+
+
+def test_parts_alone() -> None:
+    """Queues, policies and flavors of CRs use the same grammar."""
+    assert parse_queue("root.a", None) == Queue(path="root.a")
+    assert parse_policy({"reclaim": False}) == Policy(reclaim=False)
+    assert parse_flavor({"name": "f"}) == Flavor(name="f", node_labels={})
+    with pytest.raises(InvalidInput, match=r"policy\.ordr: unknown field \(did you mean order\?\)"):
+        parse_policy({"ordr": "strict"})
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("300s", 300),
+        ("5m", 300),
+        ("1h", 3600),
+        ("1h30m", 5400),
+        ("2d", 172_800),
+        ("1.5h", 5400),
+        ("250ms", 0.25),
+        ("0s", 0),
+    ],
+)
+def test_durations(text: str, value: float) -> None:
+    """Durations as people write them."""
+    assert parse_duration(text, field="x") == value
+    assert parse_duration(format_duration(value), field="x") == value
+
+
+@pytest.mark.parametrize("text", ["5", "m", "5 m", "-5m", "5min", "", 300, None, True, "1h!"])
+def test_wrong_durations(text: object) -> None:
+    """A number without a unit is a trap, and refused."""
+    with pytest.raises(InvalidInput, match="x: .* is not a duration"):
+        parse_duration(text, field="x")
+
+
+amounts = st.none() | st.integers(0, 2**63 - 1)
+names = st.from_regex(r"[a-z][a-z0-9]{0,8}", fullmatch=True)
+durations = st.none() | st.integers(0, 10**9).map(float)
+quota_rows = st.builds(
+    QuotaRow, resource=st.sampled_from(["cpu", "memory", "nvidia.com/gpu"]), flavor=st.none() | names,
+    guaranteed=amounts, limit=amounts, lend=amounts,
+).filter(lambda row: not row.guaranteed is row.limit is row.lend is None)  # fmt: skip
+policies = st.builds(
+    Policy, order=st.none() | st.sampled_from(Order), sharing=st.none() | st.sampled_from(Sharing),
+    preempt=st.none() | st.sampled_from(Preempt), reclaim=st.none() | st.booleans(), min_runtime=durations,
+    max_wait=durations, half_life=durations, reservations=st.none() | st.integers(0, 99),
+)  # fmt: skip
+trees = st.dictionaries(
+    names.map("root.{}".format),
+    st.tuples(
+        st.floats(0.001, 1e6),
+        st.lists(quota_rows, max_size=3).map(tuple),
+        policies,
+        st.lists(names, max_size=2).map(tuple),
+        st.sampled_from(QueueState),
+    ),
+    max_size=4,
+)
+flavors = st.lists(
+    st.builds(
+        Flavor,
+        name=names,
+        node_labels=st.dictionaries(names, names, max_size=2),
+        tolerations=st.lists(st.builds(Toleration, key=names), max_size=2).map(tuple),
+    ),
+    unique_by=lambda f: f.name,
+    max_size=3,
+).map(tuple)
+
+
+@given(
+    tree=trees,
+    flavors=st.none() | flavors,
+    prune=st.booleans(),
+    levels=st.lists(names, unique=True, max_size=3),
+)
+def test_round_trip(
+    tree: dict[str, Any], flavors: tuple[Flavor, ...] | None, prune: bool, levels: list[str]
+) -> None:
+    """`parse(export(document))` is the document, so that what is exported can be applied again unchanged."""
+    queues = tuple(
+        Queue(path=path, weight=weight, quota=quota, policy=policy, namespaces=namespaces, state=state)
+        for path, (weight, quota, policy, namespaces, state) in sorted(tree.items())
+    )
+    topology = Topology(keys=(*(level for level in levels if level != "host"), HOSTNAME))
+    document = TreeDocument(queues=queues, prune=prune, flavors=flavors, topology=topology)
+    assert parse(export(document)) == document
