@@ -33,7 +33,9 @@ def parse_quantity(value: str | int | float, *, resource: str, field: str = "qua
     match = _PATTERN.match(text)
     if match is None:
         raise InvalidInput(
-            FieldProblem(field=field, message=f"{value!r} is not a quantity", hint='write e.g. 8, "500m" or "64Gi"')
+            FieldProblem(
+                field=field, message=f"{value!r} is not a quantity", hint='write e.g. 8, "500m" or "64Gi"'
+            )
         )
     number, exponent, suffix = match.groups()
     amount = Decimal(number)
@@ -55,11 +57,13 @@ def parse_quantity(value: str | int | float, *, resource: str, field: str = "qua
 
 def parse_resources(amounts: Mapping[str, str | int | float], *, field: str = "requests") -> dict[str, int]:
     """`parse_quantity` for a whole Kubernetes resource list."""
-    return {name: parse_quantity(value, resource=name, field=f"{field}.{name}") for name, value in amounts.items()}
+    return {
+        name: parse_quantity(value, resource=name, field=f"{field}.{name}") for name, value in amounts.items()
+    }
 
 
 def format_quantity(amount: int, *, resource: str) -> str:
-    """The shortest exact Kubernetes quantity for an amount in base units: `1500` cpu → `1500m`, `2**33` memory → `8Gi`."""
+    """The shortest exact quantity of an amount in base units: `1500` cpu → `1500m`, `2**33` memory → `8Gi`."""
     if resource == "cpu":
         return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
     if amount and (resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-")):

@@ -22,7 +22,7 @@ from queuer.kube.config import Access
 
 FIELD_MANAGER = "queuer"
 OLDEST = (1, 36, 2)
-"""Mutating admission policies are v1 since 1.36; since 1.36.2 a suspended job is evicted and re-admitted by one PATCH."""
+"""Mutating admission policies are v1 since 1.36; since 1.36.2 one PATCH starts a suspended job elsewhere."""
 _METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _LONGEST_LINE = 8 << 20
 """An object is at most 3 MiB as a request and about as much in etcd; a watch event holds one."""
@@ -168,8 +168,8 @@ class Client:
             "resourceVersion": resource_version,
             "timeoutSeconds": str(seconds),
         } | ({"labelSelector": selector} if selector else {})
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=None)
-        async with self._open("GET", path, params=params, timeout=timeout) as response:
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=None)
+        async with self._open("GET", path, params=params, limits=limits) as response:
             yield _lines(response.content)
 
     async def merge_patch(self, path: str, body: Mapping[str, Any], *, resource: str = "") -> str:
@@ -239,7 +239,7 @@ class Client:
         params: Mapping[str, str] | None = None,
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
-        timeout: aiohttp.ClientTimeout | None = None,
+        limits: aiohttp.ClientTimeout | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         assert self._session is not None, "use the client as an async context manager"
         all_headers = {**await self._access.headers(), **(headers or {})}
@@ -250,7 +250,7 @@ class Client:
                 params=params,
                 data=body,
                 headers=all_headers,
-                timeout=timeout or self._timeout,
+                timeout=limits or self._timeout,
             ) as response:
                 if response.status >= 400:
                     raise api_error(

@@ -86,7 +86,7 @@ def evict_patch(kind: Kind, job: JobObject) -> dict[str, Any]:
 
 
 def withdraw_patch(job: JobObject, *, admission: str) -> dict[str, Any]:
-    """A write that changes nothing but moves the resourceVersion, so that a PATCH of `admission` under way must fail."""
+    """A write that only moves the resourceVersion, so that a PATCH of `admission` that is under way must fail."""
     rest = {key: value for key, value in _annotation(job).items() if key == "restore"}
     return {"metadata": _metadata(job, {ADMISSION: _compact({"withdrawn": admission, **rest})})}
 
