@@ -114,7 +114,7 @@ def _launched() -> Iterator[str]:
 
 @contextmanager
 def _container() -> Iterator[str]:
-    """A server in a container of `QUEUER_TEST_IMAGE`. The fixture ends it, so no reaper container is needed."""
+    """A server in a container of `QUEUER_TEST_IMAGE`. The fixture ends it: no reaper container is needed."""
     os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
     from docker.errors import DockerException
     from testcontainers.community.postgres import PostgresContainer
