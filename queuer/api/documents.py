@@ -33,7 +33,7 @@ async def read_document(request: Request) -> Any:
     except RecursionError as error:
         raise InvalidInput(FieldProblem(field="body", message="nested too deeply")) from error
     raise UnsupportedMediaType(
-        f"{media_type or 'no media type'} is not understood here", hint=f"send {JSON} or {YAML}"
+        f"a body of type {media_type or 'none'} is not understood here", hint=f"send {JSON} or {YAML}"
     )
 
 

@@ -14,6 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from queuer.api.models import Problem
 from queuer.domain.errors import Conflict, FieldProblem, InvalidInput, NotFound, QueuerError, Unavailable
 
 MEDIA_TYPE = "application/problem+json"
@@ -162,13 +163,17 @@ def code_of(error: QueuerError) -> str:
     return next((code for base, code in bases if isinstance(error, base)), "internal")
 
 
+def _schema() -> dict[str, Any]:
+    schema = Problem.model_json_schema()
+    schema["properties"]["errors"]["items"] = schema.pop("$defs")["FieldError"]
+    return schema
+
+
 RESPONSES: dict[int | str, dict[str, Any]] = {
-    "default": {
-        "description": "A problem (RFC 9457).",
-        "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
-    }
+    status: {"description": "A problem (RFC 9457).", "content": {MEDIA_TYPE: {"schema": _schema()}}}
+    for status in ("default", 422)
 }
-"""Declared on every route."""
+"""Declared on every route; 422 by number too, else the framework declares its own."""
 
 
 def unknown_kind(code: str) -> NotFound:

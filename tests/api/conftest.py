@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from queuer.api.app import create_app
 from queuer.api.settings import ApiSettings
 from queuer.store.engine import make_engine
+from tests.api.rows import Author
 
 
 @pytest_asyncio.fixture
@@ -28,3 +29,9 @@ async def api(engine: AsyncEngine, database_url: str) -> AsyncIterator[httpx2.As
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
         yield client
+
+
+@pytest_asyncio.fixture
+async def author(engine: AsyncEngine) -> Author:
+    """The controller's hand."""
+    return await Author.of(engine)

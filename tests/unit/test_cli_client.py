@@ -137,7 +137,7 @@ def test_an_error_goes_to_stderr_and_leaves_stdout_clean(
 def test_json_output_is_the_answer_itself(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = {"items": [], "next": None, "asOf": "2026-11-21T10:00:00Z"}
+    page: dict[str, Any] = {"items": [], "next": None, "asOf": "2026-11-21T10:00:00Z"}
     code, out, _ = run(["jobs", "-o", "json"], answer(200, **page), monkeypatch, capsys)
     assert code == 0
     assert json.loads(out) == page

@@ -71,7 +71,7 @@ def test_the_tree_is_drawn_with_parents_before_children() -> None:
 
 def test_a_document_subtree_shows_the_resource_that_most_rows_name() -> None:
     row = {"flavor": None, "guaranteed": "1", "limit": None, "lend": None}
-    queues = [
+    queues: list[dict[str, Any]] = [
         {"quota": [{"resource": "cpu", **row}, {"resource": GPU, **row}], "accounts": []},
         {"quota": [{"resource": GPU, **row}], "accounts": [{"resource": "memory"}]},
     ]
@@ -131,7 +131,7 @@ def test_why_says_verdict_reason_others_and_what_would_help() -> None:
 
 
 def test_why_of_a_running_job_counts_from_its_landing_and_names_no_reason() -> None:
-    nothing = {
+    nothing: dict[str, Any] = {
         "cycle": None,
         "ageSeconds": None,
         "verdict": None,

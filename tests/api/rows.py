@@ -1,0 +1,103 @@
+"""Puts rows into the database the way the controller does, through the store's own functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from queuer.domain.document import parse
+from queuer.domain.queue import ManagedBy
+from queuer.domain.reasons import Explanation, Reason, Token
+from queuer.domain.workload import State, Workload
+from queuer.store import cycles, ledger, queues, workloads
+from queuer.store.engine import begin
+from queuer.store.workloads import Intake, StateChange
+from tests.store import support
+
+GPU = support.GPU
+NOW = support.NOW
+TREE: dict[str, Any] = {
+    "apiVersion": "queuer.dev/v1",
+    "kind": "QueueTree",
+    "queues": {
+        "root": {"quota": [{"resource": GPU, "limit": 100}]},
+        "root.research": {"quota": [{"resource": GPU, "guaranteed": 64}], "policy": {"reclaim": True}},
+        "root.research.team-a": {"namespaces": ["team-a"], "quota": [{"resource": GPU, "guaranteed": 32}]},
+        "root.research.team-b": {"namespaces": ["team-b"], "quota": [{"resource": GPU, "guaranteed": 32}]},
+    },
+    "topology": {"levels": ["topology.kubernetes.io/rack"]},
+}
+
+
+def waits(
+    token: Token = Token.TOPOLOGY_PLACEMENT_FAILED, text: str = "no rack has 8 free nodes"
+) -> Explanation:
+    """A reason to wait, with another one that holds too."""
+    return Explanation(
+        primary=Reason(token=token, text=text, params={"level": "rack", "best": "r07", "free": "6"}),
+        others=(Reason(token=Token.WAITING_FOR_QUOTA, text="48 of 64 are used"),),
+        would_admit=({"change": "topology=block", "evictions": 0},),
+        detail={"ahead": {"rank": 1, "of": 1}},
+    )
+
+
+@dataclass(slots=True)
+class Author:
+    """Writes as the leading controller; `epoch` is its own."""
+
+    engine: AsyncEngine
+    epoch: int
+    cycles: int = 0
+
+    @classmethod
+    async def of(cls, engine: AsyncEngine) -> Author:
+        """Take office."""
+        async with begin(engine) as connection:
+            return cls(engine=engine, epoch=await support.take_office(connection))
+
+    async def tree(self, document: Mapping[str, Any] = TREE, *, writer: ManagedBy = ManagedBy.API) -> int:
+        """Apply a tree document; answers the revision."""
+        async with begin(self.engine) as connection:
+            changeset = await queues.plan(connection, parse(document), writer=writer)
+            return await queues.apply(connection, changeset, actor="test", source="test", reason="")
+
+    async def submit(self, *made: Workload, state: State = State.QUEUED) -> None:
+        """Take in jobs, not looked at yet."""
+        rows = [support.intake_of(each, state=state) for each in made]
+        async with begin(self.engine) as connection:
+            await workloads.intake(connection, self.epoch, rows, at=NOW)
+
+    async def misconfigured(self, made: Workload, text: str) -> None:
+        """Take in a job that can never start as it is."""
+        reason = Explanation(primary=Reason(token=Token.MISCONFIGURED, text=text))
+        row = Intake(workload=made, template={}, resource_version="1", explanation=reason)
+        async with begin(self.engine) as connection:
+            await workloads.intake(connection, self.epoch, [row], at=NOW)
+
+    async def cycle(
+        self, *, admit: Sequence[Workload] = (), explain: Mapping[str, Explanation] | None = None
+    ) -> None:
+        """Commit a cycle."""
+        self.cycles += 1
+        async with begin(self.engine) as connection:
+            await cycles.commit(
+                connection,
+                epoch=self.epoch,
+                record=support.cycle(self.cycles, at=NOW + self.cycles),
+                admissions=[support.admission(made) for made in admit],
+                explanations=explain or {},
+            )
+
+    async def step(self, uid: str, state: State, *, at: float = NOW + 100, cause: str = "") -> None:
+        """Take a step."""
+        async with begin(self.engine) as connection:
+            change = StateChange(uid=uid, state=state, at=at, cause=cause)
+            await workloads.update_states(connection, self.epoch, [change])
+
+    async def gone(self, uid: str) -> None:
+        """Its pods are gone: return what it holds."""
+        async with begin(self.engine) as connection:
+            await ledger.close(connection, self.epoch, [uid], NOW + 200)

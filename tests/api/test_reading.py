@@ -1,0 +1,195 @@
+"""What is read: amounts that add up, waiting jobs with one reason, pages without gaps or repeats."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+import pytest
+
+from queuer.domain.quantity import parse_quantity
+from queuer.domain.reasons import Token
+from queuer.domain.workload import State
+from tests.api.rows import GPU, NOW, Author, waits
+from tests.store.support import workload
+
+A, B = "root.research.team-a", "root.research.team-b"
+
+
+async def account(api: httpx2.AsyncClient, path: str) -> dict[str, Any]:
+    """The GPU account of a queue over all flavors."""
+    queue = (await api.get(f"/api/v1/queues/{path}")).json()
+    found: dict[str, Any] = next(a for a in queue["accounts"] if (a["resource"], a["flavor"]) == (GPU, None))
+    return found
+
+
+async def test_borrowed_lent_and_pending_are_told_apart(api: httpx2.AsyncClient, author: Author) -> None:
+    await author.tree()
+    borrower, waiting = workload("b1", queue=B, pods=6, gpus=8), workload("a1", queue=A, pods=3, gpus=8)
+    await author.submit(borrower, waiting)
+    await author.cycle(admit=[borrower], explain={"a1": waits()})
+    b, a = await account(api, B), await account(api, A)
+    assert (b["used"], b["guaranteed"], b["borrowed"], b["lent"], b["pending"]) == (
+        "48",
+        "32",
+        "16",
+        "0",
+        "0",
+    )
+    assert (a["used"], a["guaranteed"], a["borrowed"], a["lent"], a["pending"]) == (
+        "0",
+        "32",
+        "0",
+        "16",
+        "24",
+    )
+    assert (a["starved"], b["starved"]) == (True, False)
+    root = (await api.get("/api/v1/queues/root")).json()
+    assert (root["pendingWorkloads"], root["admittedWorkloads"]) == (1, 1)
+    assert (await account(api, "root"))["limit"] == "64"  # what the cycle saw is less than the 100 written
+
+
+async def test_what_children_use_adds_up_at_every_queue(api: httpx2.AsyncClient, author: Author) -> None:
+    await author.tree()
+    made = [workload(f"w{n}", queue=(A, B)[n % 2], pods=n + 1, gpus=2) for n in range(6)]
+    await author.submit(*made)
+    await author.cycle(admit=made)
+    queues = (await api.get("/api/v1/queues")).json()["items"]
+    used = {
+        (q["path"], a["resource"], a["flavor"]): parse_quantity(a["used"], resource=a["resource"])
+        for q in queues
+        for a in q["accounts"]
+    }
+    assert used["root", GPU, None] == 2 * (1 + 2 + 3 + 4 + 5 + 6)
+    for queue in queues:
+        children = [q["path"] for q in queues if q["parent"] == queue["path"]]
+        for resource, flavor in {(a["resource"], a["flavor"]) for a in queue["accounts"]} if children else ():
+            below = sum(used.get((child, resource, flavor), 0) for child in children)
+            assert used[queue["path"], resource, flavor] == below
+
+
+async def test_a_waiting_workload_has_one_reason_with_its_numbers(
+    api: httpx2.AsyncClient, author: Author
+) -> None:
+    await author.tree()
+    await author.submit(workload("u1", queue=A, pods=8, gpus=8, required="rack", name="llama"))
+    await author.cycle(explain={"u1": waits()})
+    found = (await api.get("/api/v1/workloads/u1/explanation")).json()
+    assert (found["verdict"], found["primary"]["token"]) == ("WAIT", "TopologyPlacementFailed")
+    assert found["primary"]["text"] == "no rack has 8 free nodes"
+    assert found["primary"]["params"] == {"level": "rack", "best": "r07", "free": "6"}
+    assert [other["token"] for other in found["others"]] == ["WaitingForQuota"]
+    assert found["wouldAdmit"] == [{"change": "topology=block", "evictions": 0}]
+    assert found["cycle"] == 1
+    assert found["ageSeconds"] > 0
+    whole = (await api.get("/api/v1/workloads/by-ref/team-a/job/llama")).json()
+    assert whole["explanation"] == {**found, "ageSeconds": whole["explanation"]["ageSeconds"]}
+    assert (whole["required"], whole["demand"][GPU], whole["podSets"][0]["requests"]["cpu"]) == (
+        "rack",
+        "64",
+        "4",
+    )
+
+
+async def test_an_admitted_workload_says_where_and_waits_for_nothing(
+    api: httpx2.AsyncClient, author: Author
+) -> None:
+    await author.tree()
+    made = workload("u1", queue=A, pods=2)
+    await author.submit(made)
+    await author.cycle(explain={"u1": waits()})
+    await author.cycle(admit=[made])
+    await author.step("u1", State.PLACING)
+    await author.step("u1", State.RUNNING)
+    found = (await api.get("/api/v1/workloads/u1")).json()
+    assert (found["state"], found["reason"], found["explanation"]["primary"]) == ("Running", None, None)
+    assert found["domains"] == ["r01"]
+    assert found["admission"]["placements"][0]["nodes"] == {"n1": 2}
+    assert [m["text"] for m in found["timeline"] if m["what"] == "reason"] == [
+        "TopologyPlacementFailed: no rack has 8 free nodes",
+        "waits no longer",
+    ]
+
+
+async def test_a_job_that_names_a_missing_queue_is_seen_with_its_reason(
+    api: httpx2.AsyncClient, author: Author
+) -> None:
+    await author.tree()
+    made = workload("u1", queue="root.reserch.team-a")
+    await author.misconfigured(
+        made, "queue root.reserch.team-a does not exist, did you mean root.research.team-a?"
+    )
+    (row,) = (await api.get("/api/v1/workloads", params={"reason": Token.MISCONFIGURED})).json()["items"]
+    assert (row["uid"], row["reason"]["verdict"]) == ("u1", "CHANGE")
+
+
+@pytest.mark.parametrize(
+    ("params", "found"),
+    [
+        ({}, ["u4", "u3", "u2", "u1"]),
+        ({"queue": A}, ["u3", "u1"]),
+        ({"queue": "root.research"}, ["u4", "u3", "u2", "u1"]),
+        ({"queue": "root.res"}, []),
+        ({"state": "Admitted"}, ["u4"]),
+        ({"state": "Queued,Admitted"}, ["u4", "u3", "u2", "u1"]),
+        ({"namespace": "team-a"}, ["u4", "u3", "u2", "u1"]),
+        ({"namespace": "team-b"}, []),
+        ({"name": "u2"}, ["u2"]),
+        ({"reason": "TopologyPlacementFailed"}, ["u1"]),
+        ({"queue": A, "state": "Admitted"}, []),
+    ],
+)
+async def test_filters(
+    api: httpx2.AsyncClient, author: Author, params: dict[str, str], found: list[str]
+) -> None:
+    await author.tree()
+    made = [workload(f"u{n}", queue=(B, A)[n % 2], submitted=NOW + n) for n in range(1, 5)]
+    await author.submit(*made)
+    await author.cycle(admit=[made[3]], explain={"u1": waits()})
+    answer = (await api.get("/api/v1/workloads", params=params)).json()
+    assert [row["uid"] for row in answer["items"]] == found
+
+
+async def test_pages_neither_repeat_nor_skip_while_jobs_come_and_go(
+    api: httpx2.AsyncClient, author: Author
+) -> None:
+    await author.tree()
+    await author.submit(*(workload(f"u{n:02}", queue=A, submitted=NOW + n // 3) for n in range(25)))
+    seen: list[str] = []
+    params: dict[str, str] = {"limit": "4"}
+    while True:
+        answer = await api.get("/api/v1/workloads", params=params)
+        page = answer.json()
+        seen += [row["uid"] for row in page["items"]]
+        await author.submit(workload(f"new{len(seen)}", queue=A, submitted=NOW + 1000 + len(seen)))
+        if page["next"] is None:
+            assert "link" not in answer.headers
+            break
+        assert f"cursor={page['next']}" in answer.headers["link"]
+        params["cursor"] = page["next"]
+    assert sorted(seen) == [f"u{n:02}" for n in range(25)]
+
+
+async def test_an_ended_workload_is_kept_with_its_history(api: httpx2.AsyncClient, author: Author) -> None:
+    await author.tree()
+    made = workload("u1", queue=A)
+    await author.submit(made)
+    await author.cycle(admit=[made])
+    await author.step("u1", State.RUNNING)
+    await author.step("u1", State.SUCCEEDED)
+    await author.gone("u1")
+    found = (await api.get("/api/v1/workloads/u1")).json()
+    assert found["state"] == "Succeeded"
+    assert found["finished"]
+    assert (await account(api, A))["used"] == "0"
+
+
+async def test_the_schema_of_every_answer_is_published(api: httpx2.AsyncClient) -> None:
+    schema = (await api.get("/api/v1/openapi.json")).json()
+    assert {"/api/v1/queues", "/api/v1/queue-tree", "/api/v1/workloads/{uid}"} <= schema["paths"].keys()
+    for path, operations in schema["paths"].items():
+        for operation in operations.values():
+            if path.startswith("/api/v1"):
+                for status in ("default", "422"):
+                    assert operation["responses"][status]["content"].keys() == {"application/problem+json"}
+    assert "HTTPValidationError" not in schema["components"]["schemas"]

@@ -1,0 +1,145 @@
+"""The tree as a document: what is read can be written back; writes are whole and against a revision."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import httpx2
+import pytest
+import yaml
+
+from queuer.domain.queue import ManagedBy
+from tests.api.rows import GPU, TREE, Author
+from tests.api.test_guard import problem_of
+
+PATH = "/api/v1/queue-tree"
+
+
+async def put(
+    api: httpx2.AsyncClient, document: object, *, match: str | None = "*", **params: str
+) -> httpx2.Response:
+    headers = {} if match is None else {"If-Match": match}
+    return await api.put(PATH, json=document, params=params, headers=headers)
+
+
+def changed(**bodies: Any) -> dict[str, Any]:
+    """TREE with the bodies of some queues replaced; underscores stand for dots, None deletes."""
+    document = copy.deepcopy(TREE)
+    for name, body in bodies.items():
+        path = "root.research." + name.replace("_", "-")
+        if body is None:
+            del document["queues"][path]
+        else:
+            document["queues"][path] = body
+    return document
+
+
+async def test_what_is_read_can_be_applied_again_without_a_change(api: httpx2.AsyncClient) -> None:
+    assert (await put(api, TREE)).json()["applied"] is True
+    for accept, load in (
+        ("application/json", httpx2.Response.json),
+        ("application/yaml", lambda r: yaml.safe_load(r.text)),
+    ):
+        read = await api.get(PATH, headers={"Accept": accept})
+        assert read.headers["content-type"].startswith(accept)
+        assert read.headers["etag"] == '"1"'
+        again = (await put(api, load(read))).json()
+        assert (again["applied"], again["changes"], again["revision"]) == (False, [], 1)
+
+
+async def test_a_subtree_can_be_read_alone(api: httpx2.AsyncClient, author: Author) -> None:
+    await author.tree()
+    document = (await api.get(PATH, params={"root": "root.research.team-a"})).json()
+    assert document["root"] == "root.research.team-a"
+    assert set(document["queues"]) == {"root.research.team-a"}
+    assert "topology" not in document
+    unknown = await api.get(PATH, params={"root": "root.research.team-c"})
+    assert "did you mean root.research.team-" in problem_of(unknown, status=404, code="not_found")["detail"]
+
+
+async def test_an_empty_installation_reads_as_an_empty_document(api: httpx2.AsyncClient) -> None:
+    document = (await api.get(PATH)).json()
+    assert document["queues"] == {}
+    assert (await put(api, document)).json()["applied"] is False
+
+
+async def test_a_dry_run_says_what_would_change_and_changes_nothing(
+    api: httpx2.AsyncClient, author: Author
+) -> None:
+    await author.tree()
+    row = {"resource": GPU, "guaranteed": 16, "limit": 24}
+    wish = changed(team_b={"namespaces": ["team-b"], "weight": 2, "quota": [row]})
+    plan = (await put(api, wish, match=None, dryRun="true")).json()
+    assert (plan["applied"], plan["baseRevision"], plan["revision"]) == (False, 1, 1)
+    (change,) = plan["changes"]
+    assert (change["kind"], change["name"], change["action"]) == ("queue", "root.research.team-b", "update")
+    assert change["text"] == (
+        "root.research.team-b: quota nvidia.com/gpu guaranteed 32 -> 16, "
+        "quota nvidia.com/gpu limit none -> 24, weight none -> 2"
+    )
+    assert (await api.get(PATH)).headers["etag"] == '"1"'
+
+
+async def test_a_write_needs_the_revision_it_was_planned_against(
+    api: httpx2.AsyncClient, author: Author
+) -> None:
+    await author.tree()
+    wish = changed(team_b={"namespaces": ["team-b"]})
+    problem_of(await put(api, wish, match=None), status=428, code="revision_required")
+    stale = problem_of(await put(api, wish, match='"0"'), status=412, code="stale_revision")
+    assert "revision 1" in stale["detail"]
+    done = await put(api, wish, match='"1"')
+    assert (done.status_code, done.headers["etag"]) == (200, '"2"')
+    problem_of(await put(api, TREE, match='"1"'), status=412, code="stale_revision")
+
+
+async def test_one_wrong_queue_refuses_the_whole_document_naming_every_fault(
+    api: httpx2.AsyncClient, author: Author
+) -> None:
+    await author.tree()
+    wish = changed(
+        team_a={"weigth": 2}, team_b={"quota": [{"resource": GPU, "guaranteed": "lots"}], "state": "asleep"}
+    )
+    found = problem_of(await put(api, wish), status=422, code="invalid_input")
+    fields = {error["field"]: error for error in found["errors"]}
+    assert fields["queues.root.research.team-a.weigth"]["hint"] == "did you mean weight?"
+    assert "queues.root.research.team-b.quota[0].guaranteed" in fields
+    assert "queues.root.research.team-b.state" in fields
+    assert (await api.get(PATH)).headers["etag"] == '"1"'
+
+
+async def test_children_may_not_be_guaranteed_more_than_their_parent(
+    api: httpx2.AsyncClient, author: Author
+) -> None:
+    await author.tree()
+    wish = changed(team_b={"quota": [{"resource": GPU, "guaranteed": 48}]})
+    for params in ({}, {"dryRun": "true"}):
+        found = problem_of(await put(api, wish, **params), status=422, code="invalid_input")
+        assert "80" in found["errors"][0]["message"]
+        assert "64" in found["errors"][0]["message"]
+
+
+async def test_another_writer_is_refused_and_told_whose_queue_it_is(
+    api: httpx2.AsyncClient, author: Author
+) -> None:
+    await author.tree(writer=ManagedBy.CRD)
+    found = problem_of(await put(api, changed(team_b={"weight": 3})), status=409, code="conflict")
+    assert found["errors"][0]["field"] == "queues.root.research.team-b"
+    assert "managed by crd" in found["errors"][0]["message"]
+
+
+async def test_only_a_pruning_document_deletes(api: httpx2.AsyncClient, author: Author) -> None:
+    await author.tree()
+    wish = changed(team_b=None)
+    assert (await put(api, wish)).json()["changes"] == []
+    pruned = (await put(api, {**wish, "prune": True})).json()
+    assert [(c["name"], c["action"]) for c in pruned["changes"]] == [("root.research.team-b", "delete")]
+    gone = await api.get("/api/v1/queues/root.research.team-b")
+    assert "did you mean root.research.team-a?" in problem_of(gone, status=404, code="not_found")["detail"]
+
+
+@pytest.mark.parametrize("document", [[], "text", 7, {"kind": "Pod"}, {"queues": {"root": 5}}])
+async def test_what_is_no_tree_is_refused_field_by_field(api: httpx2.AsyncClient, document: object) -> None:
+    found = problem_of(await put(api, document), status=422, code="invalid_input")
+    assert found["errors"]
