@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import pytest
 
+from queuer.domain.document import export_queue, parse_queue
 from queuer.domain.queue import Order, Preempt, QueueState, Sharing
 from queuer.local.cluster import Cluster
 from queuer.local.kubectl import KubectlError
@@ -41,7 +42,7 @@ FULL_QUEUE: dict[str, Any] = {
     "quota": [
         {"resource": "nvidia.com/gpu", "flavor": "h100", "guaranteed": 64, "limit": "96", "lend": 8},
         {"resource": "memory", "limit": "1.5Ti"},
-        {"resource": "nvidia.com/gpu", "flavor": "a100"},
+        {"resource": "nvidia.com/gpu", "flavor": "a100", "limit": 0},
     ],
     "policy": {
         "order": "strict",
@@ -50,7 +51,7 @@ FULL_QUEUE: dict[str, Any] = {
         "reclaim": False,
         "minRuntime": "90s",
         "maxWait": "1h30m",
-        "halfLife": "24h",
+        "halfLife": "1.5d",
         "reservations": 2,
     },
 }
@@ -68,9 +69,10 @@ def _told(admin: Place, manifest: Manifest) -> str:
     return str(refusal.value)
 
 
-def test_a_queue_keeps_everything_that_it_says(team: Manifest) -> None:
+def test_a_queue_keeps_everything_that_it_says_and_the_domain_understands_it(team: Manifest) -> None:
     kept = {key: value for key, value in team["spec"].items() if key != "path"}
     assert kept == FULL_QUEUE
+    assert export_queue(parse_queue(team["spec"]["path"], kept)).keys() == FULL_QUEUE.keys() - {"state"}
 
 
 def test_a_queue_needs_a_path_only(admin: Place) -> None:
@@ -107,7 +109,7 @@ def test_a_path_cannot_change(admin: Place, team: Manifest) -> None:
         ({"weight": -1}, "spec.weight", "must be above 0"),
         ({"state": "paused"}, "spec.state", 'supported values: "open", "held", "draining"'),
         ({"namespaces": ["Team A"]}, "spec.namespaces[0]", "should match"),
-        ({"quota": [{"resource": "cpu"}]}, "spec.quota[0]", "give guaranteed or limit"),
+        ({"quota": [{"resource": "cpu"}]}, "spec.quota[0]", "give guaranteed, limit or lend"),
         ({"quota": [{"limit": 1}]}, "spec.quota[0].resource", "Required value"),
         ({"quota": [{"resource": "cpu", "limit": "lots"}]}, "spec.quota[0].limit", "such as 8, 500m or 64Gi"),
         ({"quota": [{"resource": "cpu", "guaranteed": -1}]}, "spec.quota[0].guaranteed", "0 or more"),
