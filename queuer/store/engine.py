@@ -106,7 +106,7 @@ def plain(value: Any) -> Any:
 
 @asynccontextmanager
 async def begin(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-    """One transaction: committed at the end, rolled back by an exception. A broken connection is DatabaseUnavailable."""
+    """One transaction: committed at the end, rolled back by an exception. A broken one is DatabaseUnavailable."""
     try:
         async with engine.begin() as connection:
             yield connection

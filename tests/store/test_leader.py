@@ -24,6 +24,10 @@ from queuer.store.workloads import StateChange
 from tests.store.support import NOW, admission, cycle, intake_of, take_office, waits, workload
 
 Write = Callable[[AsyncConnection, int], Awaitable[Any]]
+_KILL = """
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE application_name LIKE 'queuer-leader%' AND datname = current_database()
+"""
 _ROW = LedgerRow(
     uid="w1",
     attempt=1,
@@ -107,10 +111,7 @@ async def test_a_killed_session_is_noticed(database_url: str, engine: AsyncEngin
     """The holder learns from its next heartbeat that its session is gone."""
     async with lead(database_url, holder="one", lease=0.5) as leadership:
         async with begin(engine) as connection:
-            await connection.execute(
-                text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'queuer-leader%'"
-                     " AND datname = current_database()")
-            )  # fmt: skip
+            await connection.execute(text(_KILL))
         async with asyncio.timeout(10):
             await leadership.lost.wait()
 

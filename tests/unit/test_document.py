@@ -124,7 +124,7 @@ def test_durations(text: str, value: float) -> None:
 @pytest.mark.parametrize("text", ["5", "m", "5 m", "-5m", "5min", "", 300, None, True, "1h!"])
 def test_wrong_durations(text: object) -> None:
     """A number without a unit is a trap, and refused."""
-    with pytest.raises(InvalidInput, match="x: .* is not a duration"):
+    with pytest.raises(InvalidInput, match=r"x: .* is not a duration"):
         parse_duration(text, field="x")
 
 
