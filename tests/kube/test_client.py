@@ -1,0 +1,105 @@
+"""Failures of the API server arrive as errors that say what kind they are; a newer server is asked for politely."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from aiohttp import web
+
+from queuer.domain.errors import Unavailable
+from queuer.kube.client import (
+    ApiError,
+    Client,
+    ConflictError,
+    GoneError,
+    InvalidError,
+    NotFoundError,
+    ThrottledError,
+)
+from queuer.kube.config import Access
+from tests.kube.stub import Stub, serving
+
+
+def _status(code: int, **headers: str) -> web.Response:
+    body = {"kind": "Status", "reason": "Because", "message": "it is so"}
+    return web.json_response(body, status=code, headers=headers)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (404, NotFoundError), (409, ConflictError), (410, GoneError), (422, InvalidError), (429, ThrottledError),
+        (403, ApiError), (500, ApiError),
+    ],
+)  # fmt: skip
+async def test_each_status_is_its_own_error(status: int, kind: type[ApiError]) -> None:
+    """Callers decide by class: try again, read again, give up."""
+    stub = Stub()
+    async with serving(stub) as client:
+        stub.failures = [_status(status, **{"Retry-After": "7"})]
+        with pytest.raises(ApiError) as caught:
+            await client.get("/api/v1/x")
+    assert type(caught.value) is kind
+    assert (caught.value.status, caught.value.reason, caught.value.message) == (status, "Because", "it is so")
+    assert caught.value.retry_after == 7
+
+
+async def test_a_proxy_s_page_instead_of_a_status_is_readable() -> None:
+    """Not every failure comes from the API server."""
+    stub = Stub()
+    async with serving(stub) as client:
+        stub.failures = [web.Response(status=502, text="bad gateway")]
+        with pytest.raises(ApiError, match="bad gateway"):
+            await client.get("/api/v1/x")
+
+
+async def test_no_server_is_unavailable_not_a_library_s_error() -> None:
+    """Port 1 of this machine answers nobody."""
+
+    async def headers() -> dict[str, str]:
+        return {}
+
+    async with Client(Access(url="http://127.0.0.1:1", ssl=None, headers=headers)) as client:
+        with pytest.raises(Unavailable, match="does not answer"):
+            await client.get("/version")
+
+
+@pytest.mark.parametrize(
+    ("version", "fine"),
+    [
+        ("v1.36.2", True),
+        ("v1.37.0-alpha.1", True),
+        ("v1.36.2+k3s1", True),
+        ("v1.36.1", False),
+        ("v1.35.9", False),
+    ],
+)
+async def test_an_old_server_is_refused_with_a_sentence(version: str, *, fine: bool) -> None:
+    """Before 1.36.2 an evicted job could not be re-admitted in one PATCH."""
+    stub = Stub()
+    async with serving(stub) as client:
+        stub.failures = [web.json_response({"gitVersion": version})]
+        if fine:
+            await client.check_version()
+        else:
+            with pytest.raises(Unavailable, match=r"too old: Queuer needs 1\.36\.2"):
+                await client.check_version()
+
+
+async def test_a_patch_is_counted_and_carries_its_preconditions() -> None:
+    """The number of writes per job is measured by this counter; compare-and-set rests on the body as given."""
+    seen: list[tuple[str, str, dict[str, object]]] = []
+
+    class Echo(Stub):
+        async def handle(self, request: web.Request) -> web.StreamResponse:
+            seen.append((request.method, request.headers["Content-Type"], await request.json()))
+            assert request.headers["Authorization"] == "Bearer secret"
+            assert request.query["fieldManager"] == "queuer"
+            return web.json_response({"metadata": {"resourceVersion": "8"}})
+
+    body = {"metadata": {"resourceVersion": "7", "uid": "u"}, "spec": {"suspend": False}}
+    async with serving(Echo()) as client:
+        assert await client.merge_patch("/x", body, resource="jobs") == "8"
+        assert client.writes == {("patch", "jobs"): 1}
+    assert seen == [("PATCH", "application/merge-patch+json", json.loads(json.dumps(body)))]

@@ -1,0 +1,212 @@
+"""The local copy stays equal to the server's collection through every kind of gap, and says each change once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+
+from queuer.kube.objects import NAMESPACES, Namespace, NodeObject
+from queuer.kube.reflector import Change, ChangeKind, Reflector, Timing
+from tests.kube.stub import Stub, serving
+
+FAST = Timing(watch=30, silence=5.0, relist=3600.0, first_pause=0.01, longest_pause=0.05)
+
+
+class Copy:
+    """A running reflector, and all that it reported."""
+
+    def __init__(self) -> None:
+        self.changes: list[tuple[ChangeKind, str]] = []
+        self.reflector: Reflector[Any]
+
+    def note(self, change: Change[Any]) -> None:
+        assert (change.old is None) == (change.kind is ChangeKind.ADDED)
+        self.changes.append((change.kind, change.object.metadata.uid))
+
+    @property
+    def uids(self) -> set[str]:
+        return set(self.reflector.items)
+
+
+@asynccontextmanager
+async def copying(stub: Stub, timing: Timing = FAST, *, kind: type[Any] = Namespace) -> AsyncIterator[Copy]:
+    copy = Copy()
+    async with serving(stub) as client:
+        copy.reflector = Reflector(client, NAMESPACES, kind, on_change=copy.note, timing=timing)
+        task = asyncio.create_task(copy.reflector.run())
+        try:
+            async with asyncio.timeout(5):
+                await copy.reflector.synced.wait()
+            yield copy
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition, at most five seconds."""
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+async def test_lists_in_pages_and_then_follows_the_watch() -> None:
+    """1,200 objects come in three pages; `synced` is set only after the last of them."""
+    stub = Stub()
+    for number in range(1200):
+        stub.put(f"o{number:04}")
+    async with copying(stub) as copy:
+        assert len(copy.uids) == 1200
+        assert stub.lists == 3
+        stub.put("o0000", team="a")
+        stub.delete("o0001")
+        stub.put("new")
+        await until(lambda: "new" in copy.uids)
+        expected = [(ChangeKind.MODIFIED, "o0000"), (ChangeKind.DELETED, "o0001"), (ChangeKind.ADDED, "new")]
+        assert copy.changes[1200:] == expected
+        assert copy.reflector.items["o0000"].metadata.labels == {"team": "a"}
+
+
+async def test_a_cut_watch_is_resumed_where_it_broke_without_listing_again() -> None:
+    """What happened while the connection was down arrives from the log."""
+    stub = Stub()
+    stub.put("a")
+    async with copying(stub) as copy:
+        stub.put("b")
+        await until(lambda: "b" in copy.uids)
+        stub.cut()
+        stub.delete("a")
+        stub.put("c")
+        await until(lambda: copy.uids == {"b", "c"})
+        assert stub.lists == 1
+        assert stub.watches[-1]["resourceVersion"] >= "102"
+        assert copy.changes.count((ChangeKind.ADDED, "b")) == 1
+
+
+async def test_deletions_that_a_compacted_log_hides_are_reported() -> None:
+    """410: everything is listed again, and what is gone is reported DELETED. Or quota would leak for ever."""
+    stub = Stub()
+    for uid in "abcd":
+        stub.put(uid)
+    async with copying(stub) as copy:
+        await until(lambda: len(stub.watches) == 1)
+        stub.mute = True
+        stub.delete("b")
+        stub.delete("c")
+        stub.put("e")
+        stub.compact()
+        stub.mute = False
+        stub.cut()
+        await until(lambda: copy.uids == {"a", "d", "e"})
+        assert {uid for kind, uid in copy.changes if kind is ChangeKind.DELETED} == {"b", "c"}
+        assert copy.changes.count((ChangeKind.ADDED, "a")) == 1  # the unchanged ones are not news
+
+
+async def test_410_as_an_answer_to_the_watch_request_itself() -> None:
+    """Some servers say it by HTTP status instead of an event."""
+    stub = Stub()
+    stub.put("a")
+    async with copying(stub) as copy:
+        await until(lambda: len(stub.watches) == 1)
+        stub.mute = True
+        stub.delete("a")
+        stub.failures = [web.json_response({"reason": "Expired", "message": "old"}, status=410)]
+        stub.compact()
+        stub.mute = False
+        stub.cut()
+        await until(lambda: not copy.uids)
+        assert copy.changes[-1] == (ChangeKind.DELETED, "a")
+
+
+async def test_a_silent_stream_is_taken_for_dead() -> None:
+    """A half-open connection says nothing for ever: neither events nor bookmarks."""
+    stub = Stub()
+    stub.put("a")
+    async with copying(stub, Timing(watch=30, silence=0.2, first_pause=0.01, longest_pause=0.05)) as copy:
+        await until(lambda: len(stub.watches) == 1)
+        stub.mute = True
+        stub.put("b")
+        await until(lambda: len(stub.watches) >= 2)
+        stub.mute = False
+        stub.put("c")
+        await until(lambda: copy.uids == {"a", "b", "c"})
+
+
+async def test_bookmarks_move_the_point_of_resumption() -> None:
+    """A quiet kind keeps up with the log, so that a cut does not cost a full list."""
+    stub = Stub()
+    stub.put("a")
+    async with copying(stub):
+        await until(lambda: len(stub.watches) == 1)
+        stub.version = 500
+        stub.bookmark()
+        stub.end()
+        await until(lambda: len(stub.watches) == 2)
+        assert stub.watches[-1]["resourceVersion"] == "500"
+        assert stub.lists == 1
+
+
+async def test_lists_fully_again_now_and_then() -> None:
+    """A missed event cannot stay missed: an object that vanished unheard is reported at the next full list."""
+    stub = Stub()
+    stub.put("a")
+    timing = Timing(watch=30, silence=0.1, relist=0.05, first_pause=0.01, longest_pause=0.02)
+    async with copying(stub, timing) as copy:
+        del stub.objects["a"]  # no event
+        await until(lambda: not copy.uids)
+        assert copy.changes[-1] == (ChangeKind.DELETED, "a")
+
+
+async def test_staleness_is_told_while_the_server_does_not_answer() -> None:
+    """`stale_since` is set by failures and cleared by the next connection; the copy itself is kept."""
+    stub = Stub()
+    stub.put("a")
+    async with copying(stub) as copy:
+        await until(lambda: copy.reflector.stale_since is None)
+        stub.failures = [web.Response(status=503) for _ in range(4)]
+        stub.cut()
+        await until(lambda: copy.reflector.stale_since is not None)
+        assert copy.uids == {"a"}
+        await until(lambda: not stub.failures and copy.reflector.stale_since is None)
+
+
+async def test_the_server_s_pause_is_respected() -> None:
+    """429 with Retry-After: no request before that."""
+    stub = Stub()
+    stub.failures = [web.json_response({"message": "slow down"}, status=429, headers={"Retry-After": "1"})]
+    started = asyncio.get_running_loop().time()
+    async with copying(stub):
+        assert asyncio.get_running_loop().time() - started >= 1.0
+        assert stub.lists == 2
+
+
+async def test_an_object_that_cannot_be_read_stops_nobody() -> None:
+    """One broken object is logged; all others go on. One that breaks later stays as it was last understood."""
+    stub = Stub()
+    for uid in ("good", "bad", "breaks"):
+        stub.put(uid)
+    stub.objects["bad"]["spec"] = {"unschedulable": "perhaps"}
+    async with copying(stub, kind=NodeObject) as copy:
+        assert copy.uids == {"good", "breaks"}
+        broken = {"metadata": {**stub.objects["breaks"]["metadata"], "resourceVersion": "900"}, "spec": 5}
+        stub.version = 900
+        stub.send_raw({"type": "MODIFIED", "object": broken})
+        stub.put("later")
+        await until(lambda: "later" in copy.uids)
+        assert copy.reflector.items["breaks"].metadata.resource_version == "103"
+        assert stub.lists == 1
+
+
+async def test_the_same_version_twice_is_one_change() -> None:
+    """After a resumption the server may send again what is known; only another resourceVersion is news."""
+    stub = Stub()
+    stub.put("a")
+    async with copying(stub) as copy:
+        stub.send_raw({"type": "MODIFIED", "object": stub.objects["a"]})
+        stub.put("b")
+        await until(lambda: "b" in copy.uids)
+        assert copy.changes == [(ChangeKind.ADDED, "a"), (ChangeKind.ADDED, "b")]
