@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Any, Protocol
 
 from queuer.controller.failpoints import Failpoints, Point
@@ -137,7 +138,7 @@ class Applier:
                 await self._slots.acquire()
                 task = group.create_task(self._one(item, after=self._last.get(item.uid)), name="apply")
                 self._last[item.uid] = task
-                task.add_done_callback(lambda done, uid=item.uid: self._forget(uid, done))
+                task.add_done_callback(partial(self._forget, item.uid))
 
     def _forget(self, uid: str, done: asyncio.Task[None]) -> None:
         if self._last.get(uid) is done:

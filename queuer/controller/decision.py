@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -43,16 +43,14 @@ class Answered:
     after: tuple[Live, ...]
 
 
-class Patches:
+class Patches(Protocol):
     """How jobs are started and suspended; see `queuer.controller.jobs`."""
 
     def admit(self, live: Live, placement: Placement, *, domains: tuple[str, ...]) -> Mapping[str, Any]:
         """The PATCH that unsuspends the job inside its pins."""
-        raise NotImplementedError
 
     def evict(self, live: Live) -> Mapping[str, Any]:
         """The PATCH that suspends it."""
-        raise NotImplementedError
 
 
 def answer(

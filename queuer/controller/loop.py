@@ -55,7 +55,10 @@ class Decider(Protocol):
     """`queuer.solver.worker.SolverProcess`, or anything that decides."""
 
     async def decide(self, snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Plan:
-        """A verified plan. Never raises for a solver that is late, dead or wrong."""
+        """A verified plan, whatever became of the solver process.
+
+        Raises where even the greedy one is unsound.
+        """
 
 
 class Loop:
@@ -88,7 +91,7 @@ class Loop:
         self._cycle = last_cycle
         self._results: list[Result] = []
         self._asked: Asked | None = None
-        self._decision: asyncio.Task[Plan] | None = None
+        self._decision: asyncio.Task[Plan | None] | None = None
         self._decided = 0.0
         self._effort = 0.0
         self._applier = Applier(
@@ -169,7 +172,8 @@ class Loop:
         self._asked = Asked(snapshot=take(self.state, now=now), cycle=self._cycle, at=now, trigger=trigger)
         self._decision = group.create_task(self._decide(self._asked), name=f"cycle {self._cycle}")
 
-    async def _decide(self, asked: Asked) -> Plan:
+    async def _decide(self, asked: Asked) -> Plan | None:
+        """A plan; None where there is none that may be committed: then everybody waits for the next cycle."""
         began = time.perf_counter()
         budget = Budget(
             deterministic=self.settings.solver_time,
@@ -180,17 +184,23 @@ class Loop:
             return await self.decider.decide(
                 asked.snapshot, now=asked.at, seed=self.settings.seed, budget=budget
             )
+        except Exception:
+            log.exception("no plan", cycle=asked.cycle)
+            self.metrics.refused_plans.inc()
+            return None
         finally:
             self._effort = time.perf_counter() - began
             self.metrics.cycle_seconds.labels("decide").observe(self._effort)
             self.wake.set()
 
-    async def _conclude(self, plan: Plan) -> None:
+    async def _conclude(self, plan: Plan | None) -> None:
         """Commit a plan: one transaction, then memory, then the effects."""
         asked, self._asked, self._decision = self._asked, None, None
         assert asked is not None
         now = self.clock()
         self._decided = now
+        if plan is None:
+            return
         found = answer(
             asked, plan, self.state, patches=self.jobs, epoch=self.epoch, now=now, new_id=self.new_id
         )

@@ -103,6 +103,21 @@ class ClusterState:
         self.live.pop(uid, None)
         self.touched.discard(uid)
 
+    def restore(
+        self,
+        lives: Iterable[Live],
+        *,
+        rules: Rules,
+        bonds: tuple[Bond, ...] = (),
+        reservations: tuple[Reservation, ...] = (),
+    ) -> None:
+        """Replace everything that was decided and stored; what was heard of the cluster stays."""
+        self.live = {live.uid: live for live in lives}
+        self.rules, self.bonds, self.reservations = rules, bonds, reservations
+        self.taken = set(self.jobs)
+        self.touched = {*self.live, *self.jobs}
+        self.reconsider()
+
     def configure(self, rules: Rules) -> None:
         """Take over a new configuration.
 
@@ -111,8 +126,13 @@ class ClusterState:
         if rules == self.rules:
             return
         self.rules = rules
-        self.taken.update(uid for uid, live in self.live.items() if live.state.waiting)
+        self.read_waiting_again()
         self.reconsider()
+
+    def read_waiting_again(self) -> None:
+        """What a waiting job means may have changed with something that it names."""
+        self.taken.update(uid for uid in self.jobs if uid not in self.live or self.live[uid].state.waiting)
+        self._on_change()
 
     # -- what follows
 

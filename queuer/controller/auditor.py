@@ -1,0 +1,43 @@
+"""Compares, now and then, what the ledger says with what the cluster shows. It reports.
+
+It does not repair.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from queuer.controller.logs import logger
+from queuer.controller.metrics import Metrics
+from queuer.controller.state import ClusterState
+from queuer.store import ledger
+from queuer.store.engine import begin
+
+log = logger("auditor")
+
+EVERY = 60.0
+
+
+async def audit(engine: AsyncEngine, state: ClusterState, metrics: Metrics, *, every: float = EVERY) -> None:
+    """Export drift.
+
+    Charges of what memory does not hold, holders without a charge, pods of nobody charged.
+    """
+    while True:
+        async with begin(engine) as connection:
+            charged = {row.uid for row in await ledger.load_open(connection)}
+        holding = {live.uid for live in state.lives() if live.charged}
+        running = {
+            uid for uid in state.pods.owners() if any(p.node and not p.ended for p in state.pods.of(uid))
+        }
+        drift = {
+            "ledger": len(charged ^ holding),
+            "pods": len((running & state.live.keys()) - charged),
+        }
+        for kind, number in drift.items():
+            metrics.drift.labels(kind).set(number)
+        if any(drift.values()):
+            log.warning("drift", **drift)
+        await asyncio.sleep(every)

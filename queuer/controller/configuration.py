@@ -1,0 +1,64 @@
+"""The Queue, Flavor and Topology objects of the cluster as changesets of the database, and their status
+back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from queuer.controller.logs import logger
+from queuer.domain.quantity import format_quantity
+from queuer.domain.queue import ManagedBy
+from queuer.kube import config_crs
+from queuer.kube.client import Client
+from queuer.kube.config import Access
+from queuer.kube.config_crs import ConfigOutcome
+from queuer.kube.config_set import ConfigSet
+from queuer.store import queues
+from queuer.store.engine import begin
+from queuer.store.usage import QueueView, tree_view
+
+log = logger("configuration")
+
+_AMOUNTS = ("used", "borrowed", "pending")
+
+
+async def follow_objects(client: Client, access: Access, engine: AsyncEngine, *, actor: str) -> None:
+    """Apply what the objects say, now and at each change, until cancelled."""
+
+    async def apply(wanted: ConfigSet) -> ConfigOutcome:
+        async with begin(engine) as connection:
+            changeset = await queues.plan(connection, wanted.document, writer=ManagedBy.CRD)
+            if changeset.problems or changeset.conflicts:
+                return ConfigOutcome(
+                    revision=changeset.base, problems=changeset.problems, conflicts=changeset.conflicts
+                )
+            revision = await queues.apply(
+                connection, changeset, actor=actor, source="kubernetes", reason="objects changed"
+            )
+        if changeset.changes:
+            log.info("applied", revision=revision, changes=len(changeset.changes))
+        return ConfigOutcome(revision=revision)
+
+    async def figures() -> Mapping[str, Mapping[str, Any]]:
+        async with begin(engine) as connection:
+            view = await tree_view(connection)
+        return {path: _figures(found) for path, found in view.queues.items()}
+
+    await config_crs.run(client, access=access, apply=apply, figures=figures, clock=time.monotonic)
+
+
+def _figures(found: QueueView) -> dict[str, dict[str, str]]:
+    """Amounts over all flavors by resource, as Kubernetes quantities; zeros left out."""
+    return {
+        word: {
+            row.resource: format_quantity(amount, resource=row.resource)
+            for row in found.amounts
+            if row.flavor is None and (amount := getattr(row, word))
+        }
+        for word in _AMOUNTS
+    }

@@ -1,0 +1,169 @@
+"""One term of office.
+
+Read everything, finish or take back what earlier leaders left, go round until it is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from queuer.controller import rules
+from queuer.controller.auditor import audit
+from queuer.controller.configuration import follow_objects
+from queuer.controller.failpoints import Point
+from queuer.controller.health import Health, Phase
+from queuer.controller.jobs import ClusterJobs
+from queuer.controller.live import Live
+from queuer.controller.logs import logger
+from queuer.controller.loop import Decider, Loop
+from queuer.controller.metrics import Metrics
+from queuer.controller.records import bond_of, live_of, reservation_of
+from queuer.controller.settings import Settings
+from queuer.controller.snapshot import hosts_in_pin
+from queuer.controller.state import ClusterState
+from queuer.domain.workload import State
+from queuer.kube.client import Client
+from queuer.kube.config import Access
+from queuer.store import cycles, outbox, workloads
+from queuer.store.engine import begin
+from queuer.store.leader import Leadership, LeadershipLost
+from queuer.store.outbox import Done, Effect, Entry
+from queuer.store.tables import EntryKind, Outcome
+
+log = logger("leadership")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What lives as long as the process."""
+
+    settings: Settings
+    access: Access
+    client: Client
+    solver: Decider
+    metrics: Metrics
+    health: Health
+
+
+async def serve_term(
+    leadership: Leadership,
+    parts: Parts,
+    *,
+    state: ClusterState,
+    jobs: ClusterJobs,
+    engine: AsyncEngine,
+    wake: asyncio.Event,
+) -> None:
+    """Lead until the lock is lost or the task is cancelled. Raises LeadershipLost or DatabaseUnavailable."""
+    epoch, settings, metrics, health = leadership.epoch, parts.settings, parts.metrics, parts.health
+    health.phase = Phase.LISTING
+    await settings.failpoints.at(Point.LEADING)
+    async with begin(engine) as connection:
+        left = await load(connection, state, now=time.time())
+        undone = await inherit(connection, left, state=state, jobs=jobs, epoch=epoch, now=time.time())
+        last_cycle = await cycles.last_id(connection)
+    loop = Loop(
+        state=state, jobs=jobs, engine=engine, decider=parts.solver, settings=settings, metrics=metrics,
+        health=health, epoch=epoch, last_cycle=last_cycle, wake=wake,
+    )  # fmt: skip
+    log.info("leading", epoch=epoch, workloads=len(state.live), undone=len(undone))
+    health.beat()
+    health.phase = Phase.LEADING
+    metrics.leader.set(1)
+    metrics.epoch.set(epoch)
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(loop.run(undone), name="loop")
+            group.create_task(rules.follow(engine, state), name="rules")
+            group.create_task(audit(engine, state, metrics), name="auditor")
+            group.create_task(_watch_lock(leadership), name="lock")
+            if settings.config_crs:
+                following = follow_objects(parts.client, parts.access, engine, actor=settings.identity)
+                group.create_task(following, name="configuration")
+    finally:
+        metrics.leader.set(0)
+        health.phase = Phase.STANDBY
+
+
+async def _watch_lock(leadership: Leadership) -> None:
+    await leadership.lost.wait()
+    raise LeadershipLost("the connection that held the leader lock is gone")
+
+
+async def load(connection: AsyncConnection, state: ClusterState, *, now: float) -> list[Entry]:
+    """Memory as the database has it; returns the effects whose end is not known."""
+    admissions = {row.uid: row for row in await cycles.load_admissions(connection)}
+    lives = [live_of(row, admissions.get(row.workload.uid)) for row in await workloads.load_live(connection)]
+    state.restore(
+        [_resumed(live, now=now) for live in lives],
+        rules=await rules.load(connection),
+        bonds=tuple(map(bond_of, await cycles.load_bonds(connection))),
+        reservations=tuple(map(reservation_of, await cycles.load_reservations(connection))),
+    )
+    return await outbox.undone(connection)
+
+
+def _resumed(live: Live, *, now: float) -> Live:
+    """A landing that was under way gets its deadline anew; when it began is not known."""
+    if live.placement is None or live.state is State.ADMITTED:
+        return live
+    return replace(live, placement=replace(live.placement, patched=now))
+
+
+async def inherit(
+    connection: AsyncConnection,
+    undone: Sequence[Entry],
+    *,
+    state: ClusterState,
+    jobs: ClusterJobs,
+    epoch: int,
+    now: float,
+) -> tuple[Entry, ...]:
+    """What of the effects of earlier leaders is still to be sent.
+
+    An admission is sent again while it holds: the job asks for the same and the planned nodes still take it.
+    Else it is taken back by a write that makes an earlier leader's late PATCH fail.
+    """
+    send: list[Entry] = []
+    done: list[Done] = []
+    withdraw: list[Effect] = []
+    for entry in undone:
+        live, job = state.live.get(entry.uid), state.jobs.get(entry.uid)
+        if live is None or live.placement is None or live.placement.id != entry.admission_id:
+            done.append(Done(seq=entry.seq, outcome=Outcome.WITHDRAWN, at=now))
+        elif job is None:
+            done.append(Done(seq=entry.seq, outcome=Outcome.GONE, at=now))
+        elif entry.kind is EntryKind.ADMIT and job.admission == entry.admission_id:
+            done.append(
+                Done(seq=entry.seq, outcome=Outcome.APPLIED, at=now, resource_version=job.resource_version)
+            )
+        elif entry.kind is EntryKind.ADMIT and not (jobs.as_decided(job) and _holds(live, state)):
+            done.append(Done(seq=entry.seq, outcome=Outcome.WITHDRAWN, at=now))
+            withdraw.append(
+                Effect(
+                    kind=EntryKind.WITHDRAW,
+                    uid=entry.uid,
+                    admission_id=entry.admission_id,
+                    patch=jobs.withdraw(live),
+                )
+            )
+        else:
+            send.append(entry)
+    await outbox.done(connection, epoch, done)
+    return (*send, *await outbox.put(connection, epoch, withdraw, at=now))
+
+
+def _holds(live: Live, state: ClusterState) -> bool:
+    """Whether every node of the plan still takes the pods that were planned for it."""
+    assert live.placement is not None
+    terms = {p.name: p.terms for p in live.workload.pod_sets}
+    return all(
+        a.nodes.keys()
+        <= set(hosts_in_pin(a, terms[a.pod_set], nodes=state.nodes, flavors=state.rules.flavors))
+        for a in live.placement.assignments
+    )

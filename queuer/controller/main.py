@@ -1,0 +1,94 @@
+"""`queuer serve controller`: everything of the process joined, from its first line to SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+from queuer.controller.health import Health, Phase, serve
+from queuer.controller.jobs import ClusterJobs, Facts
+from queuer.controller.leadership import Parts, serve_term
+from queuer.controller.logs import logger
+from queuer.controller.metrics import Metrics
+from queuer.controller.settings import Settings
+from queuer.controller.state import ClusterState
+from queuer.controller.watch import Watches, served
+from queuer.domain.errors import Conflict, Unavailable
+from queuer.kube.client import Client
+from queuer.kube.config import load_access
+from queuer.solver.worker import SolverProcess
+from queuer.store import migrate
+from queuer.store.engine import DatabaseUnavailable, make_engine
+from queuer.store.leader import LeadershipLost, lead
+
+log = logger("main")
+
+_PAUSE = 1.0
+_POOL = 5
+
+
+async def run(settings: Settings) -> None:
+    """Run until SIGTERM or SIGINT. Raises QueuerError where it cannot work at all, with the fix."""
+    metrics = Metrics()
+    health = Health(stalled=settings.stalled)
+    access = await load_access(settings.kubeconfig)
+    async with (
+        serve(health, metrics, host=settings.host, port=settings.port) as port,
+        Client(access) as client,
+        SolverProcess() as solver,
+    ):
+        log.info("listening", port=port, identity=settings.identity, kubernetes=access.url)
+        await _wait_for_server(client)
+        await asyncio.to_thread(migrate.check, settings.database_url)
+        parts = Parts(
+            settings=settings, access=access, client=client, solver=solver, metrics=metrics, health=health
+        )
+        work = asyncio.create_task(_work(parts), name="work")
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, work.cancel)
+        try:
+            await work
+        except asyncio.CancelledError:
+            if not work.cancelled():
+                raise
+        health.phase = Phase.STOPPING
+        log.info("stopped")
+
+
+async def _wait_for_server(client: Client) -> None:
+    """Wait for the API server, then refuse one that is too old."""
+    while True:
+        try:
+            await client.get("/version")
+            break
+        except Unavailable as error:
+            log.warning("waiting for the API server", said=str(error))
+            await asyncio.sleep(_PAUSE)
+    await client.check_version()
+
+
+async def _work(parts: Parts) -> None:
+    """Watch from now on; lead whenever this process has the lock."""
+    settings, client, health = parts.settings, parts.client, parts.health
+    wake = asyncio.Event()
+    state, facts = ClusterState(on_change=wake.set), Facts()
+    watches = Watches(client, state, facts, kinds=await served(client))
+    jobs = ClusterJobs(client, state, facts)
+    engine = make_engine(settings.database_url, name="queuer-controller", pool_size=_POOL)
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(watches.run(parts.metrics), name="watches")
+            health.phase = Phase.LISTING
+            await watches.synced()
+            while True:
+                health.phase = Phase.STANDBY
+                try:
+                    async with lead(settings.database_url, holder=settings.identity) as leadership:
+                        await serve_term(leadership, parts, state=state, jobs=jobs, engine=engine, wake=wake)
+                except* (LeadershipLost, DatabaseUnavailable, Conflict) as ended:
+                    for error in ended.exceptions:
+                        log.warning("the term of office ended", said=str(error))
+                await asyncio.sleep(_PAUSE)
+    finally:
+        await engine.dispose()

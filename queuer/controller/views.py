@@ -1,0 +1,57 @@
+"""Kubernetes objects as the controller's memory holds them."""
+
+from __future__ import annotations
+
+from queuer.controller.pods import PodView
+from queuer.domain.errors import InvalidInput
+from queuer.domain.nodes import Node, Taint, TaintEffect
+from queuer.domain.quantity import parse_resources
+from queuer.kube.objects import NodeObject, Pod, holds
+from queuer.kube.requests import effective_requests
+
+_EFFECTS = frozenset(TaintEffect)
+
+
+def node_of(found: NodeObject) -> Node:
+    """A node as kube-scheduler sees it. Raises InvalidInput where its amounts cannot be read."""
+    return Node(
+        name=found.metadata.name,
+        labels=found.metadata.labels,
+        allocatable=parse_resources(found.status.allocatable, field="status.allocatable"),
+        taints=tuple(
+            Taint(key=t.key, value=t.value, effect=TaintEffect(t.effect))
+            for t in found.spec.taints
+            if t.effect in _EFFECTS
+        ),
+        unschedulable=found.spec.unschedulable,
+        ready=holds(found.status.conditions, "Ready"),
+    )
+
+
+def pod_of(found: Pod, *, known: PodView | None, owner: str | None, pod_set: str | None) -> PodView:
+    """A pod; what it requests is summed once, and its owner kept where the reference was taken off."""
+    phase = found.status.phase
+    scheduled = next((c for c in found.status.conditions if c.type == "PodScheduled"), None)
+    return PodView(
+        uid=found.metadata.uid,
+        namespace=found.metadata.namespace,
+        name=found.metadata.name,
+        owner=owner or (known.owner if known is not None else None),
+        pod_set=pod_set or (known.pod_set if known is not None else None),
+        node=found.spec.node_name or None,
+        requests=known.requests if known is not None else _requests(found),
+        running=phase == "Running",
+        succeeded=phase == "Succeeded",
+        failed=phase == "Failed",
+        terminating=found.metadata.deletion_timestamp is not None,
+        problem=scheduled.message if scheduled is not None and scheduled.status == "False" else "",
+    )
+
+
+def _requests(found: Pod) -> dict[str, int]:
+    try:
+        return effective_requests(found.spec)
+    except InvalidInput:
+        # The API server has checked every quantity; what is left are amounts beyond 64 bits, which fit no
+        # node.
+        return {"pods": 1}
