@@ -77,6 +77,8 @@ class Board:
         self.later = self.now
         self.claimed = self.now.usage
         self.leaving: set[str] = set()
+        self.held: dict[str, list[tuple[int, Matrix]]] = {}
+        self.avoiding = frozenset(p.workload.uid for p in snapshot.pending if p.avoid)
         self.horizons: dict[str, Horizon] = {}
         self.epoch = 0
         self._charges: dict[object, dict[tuple[str | None, str], int]] = {}
@@ -150,6 +152,7 @@ class Board:
                 self.later.release(self.holds[uid])
         self.later.usage.add(gang.queue, charge)
         self.claimed.add(gang.queue, charge)
+        self.held[gang.uid] = self.rows(gang, spreads)
         self._take(self.later.free, gang, spreads)
         self._on_horizons(gang, spreads)
 
@@ -158,6 +161,7 @@ class Board:
         self.fork()
         self.later.usage.add(gang.queue, charge, times=-1)
         self.claimed.add(gang.queue, charge, times=-1)
+        del self.held[gang.uid]
         self._take(self.later.free, gang, spreads, times=-1)
         self._on_horizons(gang, spreads, times=-1)
 
@@ -171,6 +175,14 @@ class Board:
         for horizon in self.horizons.values():
             if horizon.uid != gang.uid and (end is None or end > horizon.start):
                 self._take(horizon.free, gang, spreads, times=times)
+
+    def rows(self, gang: Workload, spreads: Mapping[str, Spread]) -> list[tuple[int, Matrix]]:
+        """What a place takes, by node number (vectors of R)."""
+        return [
+            (node, self.frame.row(pod_set.requests) * count)
+            for pod_set in gang.pod_sets
+            for node, count in spreads.get(pod_set.name, Spread()).items()
+        ]
 
     def ends(self) -> list[tuple[float, Hold]]:
         """Holds with a known end, soonest first; overdue ones are given more time."""

@@ -211,10 +211,11 @@ def _place_part(frame: Frame, free: Matrix, part: Part, inside: Mask | None) -> 
 
 
 def _fill(frame: Frame, free: Matrix, part: Part, slots: Matrix) -> Spread:
-    """Fullest nodes first; among them those with least of what the pods do not ask for, then by order."""
-    usable = np.flatnonzero(slots)
-    if part.count == 1 and len(usable) == 1:
-        return {int(usable[0]): 1}
+    """One node if one holds all, else several: fullest first, those with least of what the pods do not ask
+    for before others, then by order. Pods on one node land there whatever comes beside them.
+    """
+    whole = np.flatnonzero(slots >= part.count)
+    usable = whole if len(whole) else np.flatnonzero(slots)
     asked = np.zeros(len(frame.resources), dtype=bool)
     asked[part.need.columns] = True
     rows = free[usable]

@@ -6,20 +6,21 @@ what was chosen is pinned and what was refused is explained.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 
 from queuer.domain.queue import QueueState
 from queuer.domain.reasons import Explanation, Token
 from queuer.domain.workload import Workload
-from queuer.solver import bonds, pins
+from queuer.solver import bonds
 from queuer.solver.board import Board
 from queuer.solver.contested import Rearranger, Variant
 from queuer.solver.explain import Explainer, behind, simple
 from queuer.solver.greedy import Block, Chosen, Greedy, Refusal, assignments
 from queuer.solver.order import Gang, Shape, Tournament
+from queuer.solver.pins import Pinner
 from queuer.solver.problem import (
-    Admission,
     Bond,
     Budget,
     CycleStats,
@@ -168,26 +169,37 @@ class _Decision:
 
     # The plan
 
+    def _unlanded(self, late: Sequence[Chosen]) -> list[tuple[str, Bond]]:
+        """Bonds whose gang would start now but for others that are landing: they stand."""
+        uids = {one.gang.uid for one in late}
+        return [(bond.uid, bond) for bond in self._snapshot.bonds if bond.uid in uids]
+
     def _plan(self, standing: Mapping[str, Bond]) -> Plan:
-        admissions: list[Admission] = []
+        workloads = {p.workload.uid: p.workload for p in self._snapshot.pending}
         evictions: list[Eviction] = []
-        bound = [*standing.values()]
+        bound = dict(standing)
         for uid, chosen in self._greedy.chosen.items():
-            rows = pins.pinned(self._board, chosen.gang.pending.workload, assignments(self._board, chosen))
             if chosen.bound:
                 victims = tuple(e.uid for e in chosen.evictions)
                 deadline = self._now + self._budget.bond
-                bound.append(Bond(uid=uid, assignments=rows, victims=victims, deadline=deadline))
+                rows = assignments(self._board, chosen)
+                bound[uid] = Bond(uid=uid, assignments=rows, victims=victims, deadline=deadline)
                 evictions += chosen.evictions
-            else:
-                admissions.append(Admission(uid=uid, assignments=rows))
-        for bond in bound:
+        pinner = Pinner(self._board, {uid: (workloads[uid], bond) for uid, bond in bound.items()})
+        admissions, late = pinner.settle(c for c in self._greedy.chosen.values() if not c.bound)
+        for one in late:
+            self._explanations[one.gang.uid] = _later()
+        bound = {
+            uid: replace(bond, assignments=pinner.to_hosts(workloads[uid], bond.assignments))
+            for uid, bond in (*bound.items(), *self._unlanded(late))
+        }
+        for bond in bound.values():
             self._explanations[bond.uid] = _bound(bond)
         counts = self._greedy.counts
         return Plan(
             admissions=tuple(admissions),
             evictions=tuple(evictions),
-            bonds=tuple(bound),
+            bonds=tuple(bound.values()),
             reservations=tuple(self._reserver.held.values()),
             explanations=self._explanations,
             order=tuple(self._order),
@@ -200,6 +212,11 @@ class _Decision:
                 deferred=counts.deferred,
             ),
         )
+
+
+def _later() -> Explanation:
+    text = "Its hosts overlap with those of gangs that are landing; it starts when they have landed."
+    return simple(Token.PENDING_EVALUATION, text)
 
 
 def _by_capacity(refusal: Refusal) -> bool:

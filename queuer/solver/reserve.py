@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from queuer.domain.nodes import DEFAULT_FLAVOR
 from queuer.solver.board import Board, Horizon, end_of
 from queuer.solver.bonds import restored
-from queuer.solver.capacity import Spread, place
+from queuer.solver.capacity import place
 from queuer.solver.contested import Variant
 from queuer.solver.frame import Matrix
 from queuer.solver.greedy import Chosen, Greedy, assignments
@@ -149,12 +149,7 @@ class Reserver:
 
 
 def _rows(board: Board, chosen: Chosen) -> list[tuple[int, Matrix]]:
-    """What a choice takes by node."""
-    return [
-        (node, board.frame.row(pod_set.requests) * count)
-        for pod_set in chosen.gang.pending.workload.pod_sets
-        for node, count in chosen.spreads.get(pod_set.name, Spread()).items()
-    ]
+    return board.rows(chosen.gang.pending.workload, chosen.spreads)
 
 
 def _fits(free: Matrix, chosen: Chosen, board: Board) -> bool:

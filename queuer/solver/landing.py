@@ -1,0 +1,66 @@
+"""Whether pods land for certain inside their pins, whatever kube-scheduler picks (DESIGN 3.5).
+
+Pods that are alike land if their hosts have slots enough after the worst that their rivals can do. Two lower
+bounds of what is left are used, and the better one counts: every rival sends each host all that fits there;
+or each rival pod destroys as many slots as it ever can. Rivals that are pinned to one host are simply taken
+off it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from queuer.solver.capacity import take
+from queuer.solver.frame import Matrix, Need
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Group:
+    """Pods of one set of one gang that may land on any of `hosts` (node numbers)."""
+
+    uid: str
+    count: int
+    need: Need
+    row: Matrix
+    hosts: frozenset[int]
+
+
+def lands(group: Group, rivals: Iterable[Group], free: Matrix) -> bool:
+    """Whether the group finds its slots after the worst choice of all rivals. `free`: before any of them (N x
+    R).
+    """
+    near = [r for r in rivals if r is not group and r.count and not r.hosts.isdisjoint(group.hosts)]
+    hosts = sorted(group.hosts)
+    at = {host: i for i, host in enumerate(hosts)}
+    left = free[hosts].copy()
+    loose: list[Group] = []
+    for rival in near:
+        if len(rival.hosts) == 1:
+            take(left, rival.row, {at[next(iter(rival.hosts))]: rival.count})
+        else:
+            loose.append(rival)
+    room = np.minimum(group.need.slots(left), group.count)
+    if int(room.sum()) < group.count:
+        return False
+    return not loose or _all_come(group, loose, left, at) or _each_harms(group, loose, room)
+
+
+def _all_come(group: Group, rivals: Sequence[Group], left: Matrix, at: dict[int, int]) -> bool:
+    worst = left.copy()
+    for rival in rivals:
+        shared = [at[h] for h in rival.hosts if h in at]
+        fits = np.minimum(rival.need.slots(left[shared]), rival.count)
+        worst[shared] -= fits[:, None] * rival.row
+    return int(np.minimum(group.need.slots(worst), group.count).sum()) >= group.count
+
+
+def _each_harms(group: Group, rivals: Sequence[Group], room: Matrix) -> bool:
+    harm = 0
+    for rival in rivals:
+        asked = rival.row[group.need.columns]
+        per_pod = int(np.max(-(-asked // group.need.amounts), initial=0))
+        harm += rival.count * per_pod
+    return int(room.sum()) - harm >= group.count
