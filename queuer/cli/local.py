@@ -27,10 +27,16 @@ Directory = Annotated[
 @app.command()
 def up(
     directory: Directory = None,
-    nodes: Annotated[int, typer.Option(help="Nodes in all.")] = 160,
-    blocks: Annotated[int, typer.Option(help="Blocks; racks are spread over them evenly.")] = 4,
-    racks: Annotated[int, typer.Option(help="Racks; nodes are spread over them evenly.")] = 20,
-    gpus: Annotated[int, typer.Option(help="GPUs per node.")] = 8,
+    nodes: Annotated[int | None, typer.Option(show_default=False, help="Nodes in all. Default: 160.")] = None,
+    blocks: Annotated[
+        int | None,
+        typer.Option(show_default=False, help="Blocks; racks are spread over them evenly. Default: 4."),
+    ] = None,
+    racks: Annotated[
+        int | None,
+        typer.Option(show_default=False, help="Racks; nodes are spread over them evenly. Default: 20."),
+    ] = None,
+    gpus: Annotated[int | None, typer.Option(show_default=False, help="GPUs per node. Default: 8.")] = None,
     kubeconfig: Annotated[
         Path | None,
         typer.Option(help="Use this existing cluster instead of starting one.", show_default=False),
@@ -60,9 +66,11 @@ def up(
         raise InvalidInput(
             FieldProblem(field="--part", message=f"no part is named {unknown[0]!r}", hint=hint)
         )
+    sizes = {"nodes": nodes, "blocks": blocks, "racks": racks, "gpus": gpus}
+    given = {name: size for name, size in sizes.items() if size is not None}
     options = stack.Options(
         dir=directory or stack.default_directory(),
-        fleet=Fleet(nodes=nodes, blocks=blocks, racks=racks, gpus=gpus),
+        fleet=Fleet(**given) if given else None,
         parts=tuple(part) if part else ALL_PARTS,
         kubeconfig=kubeconfig,
         database_url=os.environ.get("QUEUER_DATABASE_URL", ""),
@@ -113,7 +121,7 @@ def logs(
     cluster = _cluster(directory)
     if part not in cluster.state.parts and part not in cluster.processes.names():
         raise NotFound(f"there is no part {part!r}", hint=f"known are {', '.join(cluster.state.parts)}")
-    command = ["tail", f"--lines={lines}", *(["--follow=name"] if follow else []), str(cluster.log(part))]
+    command = ["tail", "-n", str(lines), *(["-F"] if follow else []), str(cluster.log(part))]
     raise typer.Exit(subprocess.run(command, check=False).returncode)
 
 

@@ -67,6 +67,8 @@ def run() -> None:
             raise
         extra = _EXTRAS.get(arguments[0], "server") if arguments else "server"
         _fail(f"this needs the package {error.name}: pip install 'queuer[{extra}]'", 1)
+    except PermissionError as error:
+        _fail(f"{error.strerror}: {error.filename}", 1)
     except KeyboardInterrupt:
         _fail("interrupted", 130)
 

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import msgspec
 
-from queuer.domain.errors import NotFound
+from queuer.domain.errors import Conflict, NotFound
 from queuer.local.binaries import Binaries
 from queuer.local.controlplane import KUBERNETES_PARTS, Layout, answers, commands
+from queuer.local.fleet import Fleet
 from queuer.local.identities import API, CONTROLLER, token_of
 from queuer.local.kubectl import Kubectl
 from queuer.local.processes import Command, ProcessState, ProcessTable
@@ -38,6 +39,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     ports: dict[str, int]
     etcd_data: Path
     programs: dict[str, Path]
+    fleet: Fleet
     kubeconfig: str = ""
     database_url: str = ""
 
@@ -69,7 +71,13 @@ class Cluster:
             raise NotFound(
                 f"there is no local cluster in {directory}", hint="`queuer local up` makes one"
             ) from None
-        state = msgspec.json.decode(content, type=State, dec_hook=lambda kind, value: kind(value))
+        try:
+            state = msgspec.json.decode(content, type=State, dec_hook=lambda kind, value: kind(value))
+        except msgspec.ValidationError as error:
+            raise Conflict(
+                f"{directory / 'state.json'} was written by another version of Queuer: {error}",
+                hint=f"stop the processes that {directory / 'pid'} names, then remove the directory",
+            ) from error
         return cls(dir=directory, state=state, processes=ProcessTable(directory))
 
     def save(self) -> None:

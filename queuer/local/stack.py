@@ -22,7 +22,7 @@ from pathlib import Path
 
 import httpx2
 
-from queuer.domain.errors import Unavailable
+from queuer.domain.errors import Conflict, Unavailable
 from queuer.local import bootstrap
 from queuer.local.binaries import Binaries, default_cache, ensure_binaries
 from queuer.local.cluster import (
@@ -60,10 +60,13 @@ _LOST = "the memory disk that held the Kubernetes objects was emptied (a reboot?
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What to bring up. `kubeconfig` and `database_url` name an existing cluster and database instead."""
+    """What to bring up. `kubeconfig` and `database_url` name an existing cluster and database instead.
+
+    `fleet` None = that of the last start here, at the first one the default.
+    """
 
     dir: Path
-    fleet: Fleet = field(default_factory=Fleet)
+    fleet: Fleet | None = None
     parts: tuple[str, ...] = ALL_PARTS
     kubeconfig: Path | None = None
     database_url: str = ""
@@ -171,6 +174,7 @@ def _prepare(options: Options, binaries: Binaries, reporter: Reporter) -> Cluste
     """Make or reread the directory, ports, tokens and kubeconfigs."""
     directory = options.dir.expanduser().resolve()
     known = Cluster.load(directory) if (directory / "state.json").exists() else None
+    fleet = _fleet(options, known)
     idle = known is None or all(s.state is not ProcessState.RUNNING for s in status(known))
     state = State(
         parts=tuple(
@@ -179,6 +183,7 @@ def _prepare(options: Options, binaries: Binaries, reporter: Reporter) -> Cluste
         ports=choose_ports(_wanted_ports(options, known), keep_all=known is not None and not idle),
         etcd_data=known.state.etcd_data if known else _etcd_data(directory),
         programs=dict(binaries.programs),
+        fleet=fleet,
         kubeconfig=str(options.kubeconfig.expanduser().resolve()) if options.kubeconfig else "",
         database_url=options.database_url,
     )
@@ -197,6 +202,18 @@ def _prepare(options: Options, binaries: Binaries, reporter: Reporter) -> Cluste
         )
     cluster.save()
     return cluster
+
+
+def _fleet(options: Options, known: Cluster | None) -> Fleet:
+    """The nodes to have. Those that exist do not move to other racks, so a cluster keeps the fleet it began with."""
+    if known is None or options.fleet in (None, known.state.fleet):
+        return options.fleet or (known.state.fleet if known else Fleet())
+    made = known.state.fleet
+    sizes = f"{made.nodes} nodes, {made.racks} racks, {made.blocks} blocks, {made.gpus} GPUs each"
+    raise Conflict(
+        f"the cluster in {known.dir} was made with {sizes}",
+        hint="start it without these options, or `queuer local reset` to start empty",
+    )
 
 
 def _etcd_data(directory: Path) -> Path:
@@ -266,7 +283,7 @@ def _start_kubernetes(
         waiting.append(pool.submit(_await_policies, kubectl, clock))
     waiting.append(pool.submit(start, TRAINING_OPERATOR))
     if KWOK in options.chosen:
-        waiting.append(pool.submit(_create_nodes, cluster, options.fleet, clock))
+        waiting.append(pool.submit(_create_nodes, cluster, clock))
     for future in waiting:
         future.result()
 
@@ -276,7 +293,8 @@ def _await_policies(kubectl: Kubectl, clock: Clock) -> None:
         bootstrap.wait_policies(kubectl, where=next(iter(TENANT_NAMESPACES.values())))
 
 
-def _create_nodes(cluster: Cluster, fleet: Fleet, clock: Clock) -> None:
+def _create_nodes(cluster: Cluster, clock: Clock) -> None:
+    fleet = cluster.state.fleet
     headers = {"Authorization": f"Bearer {cluster.token(ADMIN)}"}
     with (
         clock.step(f"{fleet.nodes} nodes"),

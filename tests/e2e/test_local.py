@@ -20,6 +20,7 @@ from queuer.local.processes import ProcessState
 from tests.e2e.support import kubectl, wait_until
 
 PARTS = (POSTGRES, *KUBERNETES_PARTS)
+PART_OPTIONS = [f"--part={part}" for part in PARTS]
 
 
 @pytest.fixture
@@ -41,8 +42,7 @@ def _queuer(verb: str, directory: Path, *options: str, expect: int = 0) -> str:
 
 
 def _up(directory: Path) -> str:
-    parts = [f"--part={part}" for part in PARTS]
-    return _queuer("up", directory, "--nodes=8", "--racks=4", "--blocks=2", "--gpus=4", *parts)
+    return _queuer("up", directory, "--nodes=8", "--racks=4", "--blocks=2", "--gpus=4", *PART_OPTIONS)
 
 
 def _alive(pid: int | None) -> bool:
@@ -81,7 +81,9 @@ def test_life_of_a_local_cluster(directory: Path) -> None:
     assert all(cluster.status(part).state is ProcessState.STOPPED for part in PARTS)
     assert [part for part, pid in pids.items() if _alive(pid)] == []
 
-    _up(directory)
+    refused = _queuer("up", directory, "--nodes=16", "--racks=4", "--blocks=2", expect=5)
+    assert "was made with 8 nodes, 4 racks, 2 blocks, 4 GPUs each" in refused
+    assert "8 nodes" in _queuer("up", directory, *PART_OPTIONS)  # as it was made
     assert "kept" in kubectl(cluster, "alice", "get", "configmaps", "-n", "team-a")
 
     _queuer("reset", directory)
