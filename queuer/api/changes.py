@@ -9,6 +9,7 @@ from queuer.store.queues import Change, Kind
 
 _AMOUNTS = ("guaranteed", "limit", "lend")
 _NOTHING = "none"
+_DEFAULTS = {"weight": 1, "state": "open"}
 
 
 def describe(change: Change) -> str:
@@ -32,7 +33,8 @@ def _field(field: str, before: Any, after: Any) -> Iterator[str]:
             if old.get(key) != new.get(key):
                 yield f"{field} {key} {_value(old.get(key))} -> {_value(new.get(key))}"
     else:
-        yield f"{field} {_value(before)} -> {_value(after)}"
+        default = _DEFAULTS.get(field)
+        yield f"{field} {_value(before or default)} -> {_value(after or default)}"
 
 
 def _quota(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> Iterator[str]:

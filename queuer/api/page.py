@@ -108,7 +108,7 @@ def render(choice: Choice, *, queues: QueueList, waiting: WorkloadList, active: 
         resource=shown,
         resources=[{"name": name, "query": urlencode({"resource": name} | kept)} for name in names],
         rows=tree_rows(queues.items, shown, now) if shown else [],
-        waiting=[_job(job, job.submitted, now) for job in waiting.items],
+        waiting=[_job(job, job.submitted, now) for job in reversed(waiting.items)],
         more_waiting=waiting.next is not None,
         active=[_job(job, job.landed or job.admitted or job.submitted, now) for job in active.items],
         more_active=active.next is not None,

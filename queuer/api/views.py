@@ -15,7 +15,7 @@ from queuer.api.history import timeline
 from queuer.domain.document import export_policy
 from queuer.domain.errors import NotFound
 from queuer.domain.quantity import format_quantity, format_resources
-from queuer.domain.queue import QueueTree
+from queuer.domain.queue import QueueState, QueueTree
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import State
 from queuer.store import lookup, reads
@@ -79,11 +79,12 @@ def _capacity(cycle: lookup.NewestCycle | None) -> Mapping[tuple[str | None, str
 def _queue(view: TreeView, found: QueueView, capacity: Mapping[tuple[str | None, str], int]) -> models.Queue:
     queue, tree = found.queue, view.config.tree
     amounts = found.amounts if queue.parent else tuple(_bounded(a, capacity) for a in found.amounts)
-    leaf = tree.is_leaf(queue.path)
+    waits = tree.is_leaf(queue.path) and tree.effective_state(queue.path) is QueueState.OPEN
+    guaranteed = _guaranteed(tree)
     return models.Queue(
         path=queue.path,
         parent=queue.parent,
-        leaf=leaf,
+        leaf=tree.is_leaf(queue.path),
         weight=queue.weight,
         state=queue.state,
         effective_state=tree.effective_state(queue.path),
@@ -101,7 +102,7 @@ def _queue(view: TreeView, found: QueueView, capacity: Mapping[tuple[str | None,
             )
             for row in queue.quota
         ],
-        accounts=[_account(account, leaf=leaf) for account in amounts],
+        accounts=[_account(account, waits=waits, guaranteed=guaranteed) for account in amounts],
         pending_workloads=found.waiting,
         admitted_workloads=found.admitted,
         oldest_pending=_instant(found.oldest),
@@ -120,7 +121,17 @@ def _quantity(amount: int | None, resource: str) -> str | None:
     return None if amount is None else format_quantity(amount, resource=resource)
 
 
-def _account(amounts: Amounts, *, leaf: bool) -> models.Account:
+def _guaranteed(tree: QueueTree) -> frozenset[tuple[str | None, str]]:
+    """Accounts that anybody is guaranteed something in. In the others nobody borrows."""
+    rows = [row for queue in tree for row in queue.quota if row.guaranteed]
+    return frozenset((flavor, row.resource) for row in rows for flavor in (row.flavor, None))
+
+
+def _account(
+    amounts: Amounts, *, waits: bool, guaranteed: frozenset[tuple[str | None, str]]
+) -> models.Account:
+    borrowed = amounts.borrowed if (amounts.flavor, amounts.resource) in guaranteed else 0
+
     def text(amount: int) -> str:
         return format_quantity(amount, resource=amounts.resource)
 
@@ -130,10 +141,10 @@ def _account(amounts: Amounts, *, leaf: bool) -> models.Account:
         guaranteed=text(amounts.guaranteed),
         limit=_quantity(amounts.limit, amounts.resource),
         used=text(amounts.used),
-        borrowed=text(amounts.borrowed),
+        borrowed=text(borrowed),
         lent=text(amounts.lent),
         pending=text(amounts.pending),
-        starved=leaf and amounts.pending > 0 and amounts.used < amounts.guaranteed,
+        starved=waits and amounts.pending > 0 and amounts.used < amounts.guaranteed,
     )
 
 

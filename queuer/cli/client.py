@@ -139,7 +139,7 @@ def _failure(response: httpx2.Response) -> CommandFailed:
         return _stranger(response, exit_code)
     lines = [f"{e['field']}: {e['message']}" + (f" ({e['hint']})" if e["hint"] else "") for e in errors]
     message = "\n  ".join([f"{len(lines)} problems:", *lines]) if len(lines) > 1 else "".join(lines) or detail
-    return CommandFailed(message, hint=_NEXT.get(response.status_code, ""), exit_code=exit_code)
+    return CommandFailed(message, hint=_next(response), exit_code=exit_code)
 
 
 def _stranger(response: httpx2.Response, exit_code: Exit) -> CommandFailed:
@@ -148,6 +148,12 @@ def _stranger(response: httpx2.Response, exit_code: Exit) -> CommandFailed:
         hint="check QUEUER_API",
         exit_code=exit_code,
     )
+
+
+def _next(response: httpx2.Response) -> str:
+    if response.status_code == 422 and response.request.method == "GET":
+        return "queuer VERB --help"
+    return _NEXT.get(response.status_code, "")
 
 
 _NEXT = {

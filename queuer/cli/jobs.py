@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from queuer.cli.client import Client, CommandFailed, Exit
-from queuer.cli.output import Format, age, clean, console, emit, say, styled, table
+from queuer.cli.output import Format, age, clean, console, emit, print_table, say, styled, table
 from queuer.domain.workload import State
 
 LIVE = ",".join(state for state in State if not state.ended)
@@ -52,7 +52,7 @@ def jobs(
         return
     now = _time(page["asOf"])
     columns = ("JOB", "NAMESPACE", "QUEUE", "STATE", "PRIO", "ASKS", "AGE", "REASON")
-    console().print(table(columns, [_row(job, now) for job in page["items"]], right=("PRIO", "AGE")))
+    print_table(table(columns, [_row(job, now) for job in page["items"]], right=("PRIO", "AGE")))
     if page["next"]:
         say(f"the newest {limit} are shown; narrow with -q, -n, --state, --reason, or raise --limit")
 
@@ -170,7 +170,7 @@ def _facts(job: Mapping[str, Any]) -> list[tuple[str, str]]:
         facts.append(("would admit", "  |  ".join(_change(c) for c in found["wouldAdmit"])))
     if job["attempt"] > 1:
         facts.append(("attempt", f"{job['attempt']}: it was evicted or rolled back before"))
-    facts += [("then", f"{m['at'][11:19]}  {m['text']}") for m in job["timeline"][-5:]]
+    facts += [("history", f"{m['at'][11:19]}  {m['text']}") for m in job["timeline"][-4:]]
     facts.append(("next", _next(job)))
     return facts
 

@@ -52,6 +52,14 @@ def console() -> Console:
     )
 
 
+def print_table(view: Table) -> None:
+    """Print a table, without the blanks that fill its last column."""
+    screen = console()
+    with screen.capture() as captured:
+        screen.print(view)
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+
+
 def say(text: str) -> None:
     """A line for the person at the terminal, on stderr."""
     sys.stderr.write(clean(text) + "\n")

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from queuer.cli.client import Client, CommandFailed, Exit
-from queuer.cli.output import Format, age, console, emit, say, styled, table
+from queuer.cli.output import Format, age, console, emit, print_table, say, styled, table
 from queuer.domain.quantity import parse_quantity
 
 BAR_WIDTH = 20
@@ -42,7 +42,7 @@ def tree(*, resource: Resource = None, flavor: Flavor = None, output: Output = F
     rows = [_tree_row(label, q, account_of(q, named, flavor), now) for label, q in drawn(answer["items"])]
     screen = console()
     screen.print(f"{named}" + (f", flavor {flavor}" if flavor else ""))
-    screen.print(table(columns, rows, right=columns[1:7]))
+    print_table(table(columns, rows, right=columns[1:7]))
     if any((account_of(q, named, flavor) or {}).get("starved") for q in answer["items"]):
         say("! starved: work waits although less is used than guaranteed")
     others = [r for r in resources_of(answer["items"]) if r != named]
@@ -64,7 +64,7 @@ def ls(*, output: Output = Format.TABLE) -> None:
         )
         for q in answer["items"]
     ]  # fmt: skip
-    console().print(table(columns, rows, right=("WEIGHT", "PENDING", "ADMITTED")))
+    print_table(table(columns, rows, right=("WEIGHT", "PENDING", "ADMITTED")))
 
 
 @queue_app.command("show")
@@ -84,7 +84,7 @@ def show(
         f"written by {queue['managedBy'] or 'nobody yet'}"
     )
     screen.print(f"  namespaces  {', '.join(queue['namespaces']) or 'none: nobody may use it'}")
-    screen.print("  policy      " + ", ".join(f"{k}: {v}" for k, v in queue["policy"].items()))
+    screen.print("  policy      " + ", ".join(f"{k}: {str(v).lower()}" for k, v in queue["policy"].items()))
     screen.print(f"  jobs        {queue['pendingWorkloads']} waiting, {queue['admittedWorkloads']} admitted")
     columns = ("RESOURCE", "FLAVOR", "USED", "GUARANTEED", "LIMIT", "BORROWED", "LENT", "PENDING")
     rows = [
@@ -100,7 +100,7 @@ def show(
         )
         for a in queue["accounts"]
     ]
-    screen.print(table(columns, rows, right=columns[2:]))
+    print_table(table(columns, rows, right=columns[2:]))
     say(f"next: queuer jobs -q {queue['path']}")
 
 

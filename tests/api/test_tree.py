@@ -76,7 +76,7 @@ async def test_a_dry_run_says_what_would_change_and_changes_nothing(
     assert (change["kind"], change["name"], change["action"]) == ("queue", "root.research.team-b", "update")
     assert change["text"] == (
         "root.research.team-b: quota nvidia.com/gpu guaranteed 32 -> 16, "
-        "quota nvidia.com/gpu limit none -> 24, weight none -> 2"
+        "quota nvidia.com/gpu limit none -> 24, weight 1 -> 2"
     )
     assert (await api.get(PATH)).headers["etag"] == '"1"'
 

@@ -1,0 +1,97 @@
+"""The page: figures and reasons as the API has them, inert text whatever a job is called, readable without colour."""
+
+from __future__ import annotations
+
+import httpx2
+import pytest
+
+from queuer.api.models import Account
+from queuer.api.page import BAR, bar
+from queuer.domain.reasons import Token
+from queuer.domain.workload import State
+from tests.api.rows import GPU, Author, waits
+from tests.store.support import workload
+
+A, B = "root.research.team-a", "root.research.team-b"
+
+
+def account(**amounts: str) -> Account:
+    given = {"guaranteed": "0", "used": "0", "borrowed": "0", "lent": "0", "pending": "0"} | amounts
+    return Account.model_validate({"resource": GPU, "flavor": None, "limit": None, "starved": False, **given})
+
+
+@pytest.mark.parametrize(
+    ("amounts", "parts", "limit"),
+    [
+        ({}, [], None),
+        ({"guaranteed": "10"}, [("free", 0, 400)], None),
+        (
+            {"guaranteed": "10", "used": "5", "lent": "2"},
+            [("own", 0, 200), ("lent", 200, 80), ("free", 280, 120)],
+            None,
+        ),
+        ({"guaranteed": "5", "used": "10", "borrowed": "5"}, [("own", 0, 200), ("borrowed", 200, 200)], None),
+        ({"guaranteed": "5", "used": "5", "limit": "10"}, [("own", 0, 200)], 200 * 2 - 2),
+        (
+            {"guaranteed": "5", "used": "10", "borrowed": "5", "limit": "5"},
+            [("own", 0, 200), ("borrowed", 200, 200)],
+            200,
+        ),
+    ],
+)
+def test_a_bar_shows_each_part_in_its_place(
+    amounts: dict[str, str], parts: list[tuple[str, int, int]], limit: int | None
+) -> None:
+    found, mark = bar(account(**amounts))
+    assert [(p.kind, p.x, p.width) for p in found] == parts
+    assert mark == limit
+    assert sum(p.width for p in found) <= BAR
+
+
+async def test_an_empty_installation_says_what_to_do(api: httpx2.AsyncClient) -> None:
+    text = (await api.get("/")).text
+    assert "queuer apply -f tree.yaml" in text
+    assert "Nothing waits." in text
+
+
+async def test_the_page_shows_amounts_reasons_and_places(api: httpx2.AsyncClient, author: Author) -> None:
+    await author.tree()
+    runs, hangs = workload("trains", queue=B, pods=6, gpus=8), workload("llama", queue=A, pods=3, gpus=8)
+    await author.submit(runs, hangs)
+    await author.cycle(admit=[runs], explain={"llama": waits()})
+    await author.step("trains", State.RUNNING)
+    text = (await api.get("/")).text
+    assert "no rack has 8 free nodes" in text
+    assert "TopologyPlacementFailed" in text
+    assert "used 48, guaranteed 32, limit -, borrowed 16, lent -" in text
+    assert ">starved<" in text
+    assert ">Running<" in text
+    assert "r01" in text
+    assert "answers on loopback only" in text
+
+
+async def test_whatever_a_job_says_of_itself_is_inert(api: httpx2.AsyncClient, author: Author) -> None:
+    await author.tree()
+    attack = "<img src=x onerror=alert(1)>"
+    await author.misconfigured(workload("u1", queue=A, name=attack, namespace=attack), f"annotation {attack}")
+    text = (await api.get("/")).text
+    assert attack not in text
+    assert text.count("&lt;img src=x onerror=alert(1)&gt;") == 3
+    assert "<script" not in text
+
+
+async def test_the_page_reloads_itself_unless_paused_and_keeps_the_resource(
+    api: httpx2.AsyncClient, author: Author
+) -> None:
+    await author.tree()
+    await author.submit(workload("u1", queue=A))
+    await author.cycle(explain={"u1": waits(Token.WAITING_FOR_QUOTA, "later")})
+    assert '<meta http-equiv="refresh" content="5">' in (await api.get("/")).text
+    paused = (await api.get("/", params={"refresh": "0", "resource": "cpu"})).text
+    assert "http-equiv" not in paused
+    assert '<a href="?resource=cpu&amp;refresh=0" aria-current="true"' in paused
+
+
+async def test_style_and_icon_are_served_from_here(api: httpx2.AsyncClient) -> None:
+    assert (await api.get("/page.css")).headers["content-type"].startswith("text/css")
+    assert (await api.get("/icon.svg")).headers["content-type"] == "image/svg+xml"
