@@ -440,8 +440,8 @@ def test_reservation_is_left_whole_by_what_outlives_it() -> None:
     busy = running(gang("busy", pod_set(1, 8), queue="root.b"), {"n1": 1}, expected_end=50.0)
     held = Reservation(uid="big", assignments=(at({"n1": 1, "n2": 1}),), start=50.0, expires=500.0)
 
-    def world(**estimate: float) -> Snapshot:
-        jobs = [gang("big", pod_set(2, 8)), gang("fill", pod_set(1, 1), submitted=1.0, **estimate)]
+    def world(estimate: float | None = None) -> Snapshot:
+        jobs = [gang("big", pod_set(2, 8)), gang("fill", pod_set(1, 1), submitted=1.0, estimate=estimate)]
         return snapshot(
             RACKS, [queue("root.a"), queue("root.b")], admitted=[busy], pending=jobs, reservations=(held,)
         )

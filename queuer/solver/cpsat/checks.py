@@ -1,0 +1,80 @@
+"""What rows do not say: an order in which the victims may go, and guarantees that are not lent.
+
+Both only get worse, or only better, with more victims, so a set that fails is excluded with all sets that must fail
+with it; nothing that is permitted is ever cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from queuer.solver.cpsat.model import Model
+from queuer.solver.problem import Eviction
+from queuer.solver.victims import Candidate
+
+Chosen = list[tuple[Candidate, str]]
+"""Victims with their beneficiaries."""
+
+
+def chosen(model: Model, values: Sequence[int]) -> Chosen:
+    """The evictions of a solution."""
+    return [
+        (candidate, item.workload.uid)
+        for item in model.data.items
+        for candidate in item.candidates
+        if values[model.t[candidate.uid, item.workload.uid]]
+    ]
+
+
+def in_order(model: Model, evicted: Chosen) -> tuple[Eviction, ...] | None:
+    """The evictions in an order in which each is permitted; None = the set is cut off, there is no such order.
+
+    Found from the end: who may go last with all others gone, may be last in any order. Victims without a
+    condition go after all others.
+    """
+    line = model.data.line.copy()
+    bounded = [pair for pair in evicted if pair[0].lines is not None]
+    for candidate, _ in bounded:
+        line.add(candidate.hold.admitted.workload.queue, candidate.hold.charge, times=-1)
+    backwards: Chosen = []
+    while len(backwards) < len(bounded):
+        for pair in bounded:
+            if pair in backwards:
+                continue
+            candidate = pair[0]
+            line.add(candidate.hold.admitted.workload.queue, candidate.hold.charge)
+            if any(all(line.above(q, account) for q in queues) for account, queues in candidate.lines or ()):
+                backwards.append(pair)
+                break
+            line.add(candidate.hold.admitted.workload.queue, candidate.hold.charge, times=-1)
+        else:
+            stuck = [pair for pair in bounded if pair not in backwards]
+            terms = {model.t[c.uid, uid]: 1 for c, uid in stuck}
+            model.rows.row(terms, high=len(stuck) - 1)
+            return None
+    order = [*reversed(backwards), *(pair for pair in evicted if pair[0].lines is None)]
+    return tuple(Eviction(uid=c.uid, beneficiary=uid, rule=c.rule) for c, uid in order)
+
+
+def within_quota(model: Model, evicted: Chosen) -> bool:
+    """Whether every gang has quota with these gone; if not, at least one more victim is asked for."""
+    data = model.data
+    if not data.two_sheets:
+        return True
+    usage = data.board.later.usage.copy()
+    for item in data.items:
+        if not item.bound:
+            usage.add(item.workload.queue, item.charge, times=-1)
+    for candidate, _ in evicted:
+        usage.add(candidate.hold.admitted.workload.queue, candidate.hold.charge, times=-1)
+    for item in data.items:
+        if usage.shortfall(item.workload.queue, item.charge) is not None:
+            gone = {candidate.uid for candidate, _ in evicted}
+            terms: dict[int, int] = {}
+            for uid in data.victims():
+                if uid not in gone:
+                    terms.update(model.gone(uid))
+            model.rows.row(terms, low=1)
+            return False
+        usage.add(item.workload.queue, item.charge)
+    return True

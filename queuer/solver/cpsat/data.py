@@ -1,0 +1,202 @@
+"""A question in arrays: who is to be placed, on which nodes, who may be evicted for whom.
+
+Nodes that nothing tells apart are cut down to as many as the gangs have pods: more can never be used, and any
+answer on others is an answer on these. No other node or victim is left out, so what is infeasible here is
+infeasible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from queuer.domain.quota import Charge, Usage
+from queuer.domain.workload import Workload
+from queuer.solver.board import Board
+from queuer.solver.capacity import Part, parts_of
+from queuer.solver.contested import Settled, Standing, Variant
+from queuer.solver.frame import Matrix
+from queuer.solver.problem import Assignment, Eviction, Pending, Snapshot
+from queuer.solver.victims import Candidate, candidates
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Item:
+    """A gang to be placed. `bound`: only once the victims have gone. `known`: its place so far, by part and node
+    number. `room`: slots by part at most, all victims gone (N)."""
+
+    pending: Pending
+    variant: Variant
+    charge: Charge
+    bound: bool
+    parts: Sequence[Part]
+    known: Mapping[str, Mapping[int, int]]
+    room: Sequence[Matrix]
+    candidates: Sequence[Candidate] = ()
+
+    @property
+    def workload(self) -> Workload:
+        """The gang."""
+        return self.pending.workload
+
+
+@dataclass(slots=True, eq=False)
+class Data:
+    """Everything the model needs. `now`, `later`: free amounts (N x R) without the items. `line`: use of the
+    queues by which a victim's queue is judged to be above its guarantee. `held`: nodes of standing bonds."""
+
+    board: Board
+    items: list[Item]
+    now: Matrix
+    later: Matrix
+    line: Usage
+    nodes: list[int] = field(default_factory=list)
+    held: set[int] = field(default_factory=set)
+    evictions: dict[tuple[str, str], Eviction] = field(default_factory=dict)
+
+    @property
+    def two_sheets(self) -> bool:
+        """Whether the state with the victims gone differs from now."""
+        return self.now is not self.later or any(item.bound for item in self.items)
+
+    def victims(self) -> dict[str, Candidate]:
+        """Candidates of all items by uid."""
+        return {c.uid: c for item in self.items for c in item.candidates}
+
+
+def gather(
+    *,
+    snapshot: Snapshot,
+    now: float,
+    settled: Sequence[Settled],
+    standing: Sequence[Standing],
+    blocked: Mapping[str, frozenset[str]],
+    asked: tuple[Pending, Variant, bool] | None = None,
+) -> Data:
+    """The data of a question. `asked`: the contested gang, its variant, and whether it may be bound."""
+    board = Board(snapshot, now=now)
+    for bond in standing:
+        _hold(board, bond)
+    data = Data(board=board, items=[], now=board.now.free, later=board.later.free, line=board.now.usage)
+    for one in settled:
+        known = {row.pod_set: _numbers(board, row) for row in one.assignments}
+        _add(data, one.pending, one.variant, bool(one.victims), known, blocked)
+        data.evictions.update({(e.uid, e.beneficiary): e for e in one.victims})
+    if asked is not None:
+        _add(data, asked[0], asked[1], asked[2], {}, blocked)
+    data.held = {n for bond in standing for row in bond.assignments for n in _numbers(board, row)}
+    data.line = board.now.usage.copy()
+    for uid, hold in board.holds.items():
+        if hold.admitted.releasing or uid in board.leaving:
+            data.line.add(hold.admitted.workload.queue, hold.charge, times=-1)
+    _measure(data)
+    data.nodes = _distinct(data)
+    return data
+
+
+def _hold(board: Board, one: Standing) -> None:
+    workload = one.pending.workload
+    spreads = {row.pod_set: dict(_numbers(board, row)) for row in one.assignments}
+    flavors = {row.pod_set: row.flavor for row in one.assignments}
+    counts = {row.pod_set: row.count for row in one.assignments}
+    board.bind(workload, board.charge(workload, flavors, counts), spreads, victims=one.victims)
+
+
+def _numbers(board: Board, row: Assignment) -> dict[int, int]:
+    return {board.frame.index[n]: count for n, count in row.nodes.items() if n in board.frame.index}
+
+
+def _add(
+    data: Data,
+    pending: Pending,
+    variant: Variant,
+    bound: bool,
+    known: Mapping[str, Mapping[int, int]],
+    blocked: Mapping[str, frozenset[str]],
+) -> None:
+    board, workload = data.board, pending.workload
+    charge = board.charge(workload, variant.flavors, variant.counts)
+    closed = board.closed(pending.avoid | blocked.get(workload.uid, frozenset()))
+    item = Item(
+        pending=pending,
+        variant=variant,
+        charge=charge,
+        bound=bound,
+        parts=parts_of(board.frame, workload, variant, closed),
+        known=known,
+        room=(),
+        candidates=candidates(board, pending, charge) if bound else (),
+    )
+    data.items.append(item)
+    if not bound:
+        board.now.usage.add(workload.queue, charge)
+        if board.later is not board.now:
+            board.later.usage.add(workload.queue, charge)
+
+
+def _measure(data: Data) -> None:
+    """Slots at most: for a gang that starts now on what is free in both states, else with every victim gone."""
+    most = data.later.copy()
+    for candidate in data.victims().values():
+        for node, row in candidate.hold.rows.items():
+            most[node] += row
+    least = np.minimum(data.now, most)
+    data.items = [
+        Item(
+            pending=item.pending,
+            variant=item.variant,
+            charge=item.charge,
+            bound=item.bound,
+            parts=item.parts,
+            known=item.known,
+            room=[np.where(p.open, p.need.slots(most if item.bound else least), 0) for p in item.parts],
+            candidates=item.candidates,
+        )
+        for item in data.items
+    ]
+
+
+def _distinct(data: Data) -> list[int]:
+    """Numbers of the nodes that matter, alike ones at most as often as they can be used."""
+    parts = [part for item in data.items for part in item.parts]
+    room = [slots for item in data.items for slots in item.room]
+    if not parts:
+        return []
+    columns = np.unique(np.concatenate([p.need.columns for p in parts]))
+    special = {n for c in data.victims().values() for n in c.hold.rows}
+    known = {n for item in data.items for spread in item.known.values() for n in spread}
+    taken = taken_nodes(data)
+    levels = data.board.frame.domains[:-1]
+    usable = np.flatnonzero(np.any([r > 0 for r in room], axis=0)).tolist()
+    count: dict[object, int] = {}
+    kept = []
+    for node in sorted(usable, key=lambda n: (n not in known, n)):
+        uses = [bool(slots[node]) for slots in room]
+        key = (
+            tuple(data.now[node, columns].tolist()),
+            tuple(data.later[node, columns].tolist()),
+            tuple(int(level[node]) for level in levels),
+            tuple(uses),
+            node in taken,
+            tuple(data.board.frame.alloc[node].tolist()),
+            node if node in special else -1,
+        )
+        most = sum(part.count for part, used in zip(parts, uses, strict=True) if used)
+        if count.get(key, 0) < most or node in known:
+            count[key] = count.get(key, 0) + 1
+            kept.append(node)
+    return sorted(kept)
+
+
+def taken_nodes(data: Data) -> dict[int, list[str]]:
+    """Uids of the admitted workloads on each node that holds any (their unbound pods by their pins)."""
+    found: dict[int, list[str]] = {}
+    index = data.board.frame.index
+    for uid, hold in data.board.holds.items():
+        hosts = set(hold.admitted.bound) | {h for rest in hold.admitted.unbound for h in rest.hosts}
+        for name in sorted(hosts):
+            if name in index:
+                found.setdefault(index[name], []).append(uid)
+    return found

@@ -1,0 +1,98 @@
+"""CP-SAT reduced to integer variables, rows, hints and objectives, written straight into its proto.
+
+Settings come from measurements: one worker, linear relaxation at level 2, no probing, one round of presolve.
+Time is deterministic, so that the same model gives the same answer on every machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum, auto
+
+from ortools.sat.python import cp_model
+
+Terms = Mapping[int, int]
+"""Coefficients by variable number."""
+HIGHEST = 2**62
+LARGEST_OBJECTIVE = 2**52
+"""Sums beyond this are scaled down: CP-SAT reports objectives as doubles, and overflows at int64."""
+
+
+class Status(Enum):
+    """What a solve gave."""
+
+    FOUND = auto()
+    BEST = auto()
+    NONE = auto()
+    UNKNOWN = auto()
+
+
+class Rows:
+    """A model that grows: variables, rows `low <= Σ coefficient * variable <= high`, one objective at a time."""
+
+    def __init__(self, *, seed: int) -> None:
+        self._model = cp_model.CpModel()
+        self._proto = self._model.proto
+        self._seed = seed
+        self.bounds: list[tuple[int, int]] = []
+        self.hint: dict[int, int] = {}
+        self.spent = 0.0
+
+    def variable(self, low: int, high: int) -> int:
+        """A new integer variable; its number."""
+        self._proto.variables.add().domain.extend([low, high])
+        self.bounds.append((low, high))
+        return len(self.bounds) - 1
+
+    def boolean(self) -> int:
+        """A new variable of 0 or 1."""
+        return self.variable(0, 1)
+
+    def row(self, terms: Terms, *, low: int = -HIGHEST, high: int = HIGHEST) -> None:
+        """A row. Raises OverflowError where its sum could leave int64."""
+        kept = {v: c for v, c in terms.items() if c}
+        if sum(abs(c) * max(map(abs, self.bounds[v])) for v, c in kept.items()) >= HIGHEST:
+            raise OverflowError("a row of the model exceeds int64")
+        linear = self._proto.constraints.add().linear
+        linear.vars.extend(list(kept))
+        linear.coeffs.extend(list(kept.values()))
+        linear.domain.extend([low, high])
+
+    def solve(self, *, budget: float, minimise: Terms | None = None) -> tuple[Status, Sequence[int]]:
+        """The status and, where something was found, a value for every variable."""
+        self._proto.clear_objective()
+        if minimise:
+            self._proto.objective.vars.extend(list(minimise))
+            self._proto.objective.coeffs.extend(list(minimise.values()))
+        self._proto.clear_solution_hint()
+        self._proto.solution_hint.vars.extend(list(self.hint))
+        self._proto.solution_hint.values.extend(list(self.hint.values()))
+        solver = cp_model.CpSolver()
+        _set_up(solver, seed=self._seed, budget=budget)
+        status = solver.solve(self._model)
+        self.spent += solver.response_proto.deterministic_time
+        found = {
+            cp_model.OPTIMAL: Status.BEST,
+            cp_model.FEASIBLE: Status.FOUND,
+            cp_model.INFEASIBLE: Status.NONE,
+        }.get(status, Status.UNKNOWN)
+        values = list(solver.response_proto.solution) if found in (Status.BEST, Status.FOUND) else []
+        return found, values
+
+
+def _set_up(solver: cp_model.CpSolver, *, seed: int, budget: float) -> None:
+    parameters = solver.parameters
+    parameters.num_workers = 1
+    parameters.linearization_level = 2
+    parameters.cp_model_probing_level = 0
+    parameters.max_presolve_iterations = 1
+    parameters.symmetry_level = 0
+    parameters.random_seed = seed % 2**31
+    parameters.max_deterministic_time = budget
+
+
+def scaled(terms: Terms, rows: Rows) -> tuple[dict[int, int], int]:
+    """The terms shifted right until their sum is safe, and by how many bits: 0 = exact."""
+    most = sum(abs(c) * max(map(abs, rows.bounds[v])) for v, c in terms.items())
+    shift = max(0, most.bit_length() - LARGEST_OBJECTIVE.bit_length())
+    return {v: c >> shift for v, c in terms.items()}, shift

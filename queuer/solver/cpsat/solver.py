@@ -1,0 +1,197 @@
+"""Answers to contested gangs, and the lexicographic passes: one level after the other on one growing model.
+
+A pass keeps what it reached by a row and hands its solution on as a hint. Nothing found in time is never an answer:
+a proof is INFEASIBLE on the model with all nodes and all permitted victims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from queuer.solver.contested import Arrangement, Proof, Question, Settled, Standing, Unknown
+from queuer.solver.cpsat.checks import chosen, in_order, within_quota
+from queuer.solver.cpsat.data import Data, gather
+from queuer.solver.cpsat.model import Model, TooLarge
+from queuer.solver.cpsat.objective import broken_up, eviction_levels, looseness, width
+from queuer.solver.cpsat.proto import Status, Terms, scaled
+from queuer.solver.problem import Assignment, Eviction, Snapshot
+
+CUTS = 200
+"""Solutions of one pass that may turn out not to be permitted before it gives up."""
+Level = Callable[[], Terms]
+
+
+class CpSat:
+    """A `Rearranger` (see `queuer.solver.contested`)."""
+
+    def settle(self, question: Question) -> Arrangement | Proof | Unknown:
+        """The first variant for which there is an arrangement; a proof needs one for every variant."""
+        spent, open_ = 0.0, ""
+        for variant in question.variants:
+            left = question.budget - spent
+            if left <= 0:
+                open_ = "the time was used up"
+                break
+            data = gather(
+                snapshot=question.snapshot,
+                now=question.now,
+                settled=question.settled,
+                standing=question.standing,
+                blocked=question.blocked,
+                asked=(question.gang, variant, question.evict),
+            )
+            if not question.evict and _no_quota(data):
+                continue
+            search = _Search(data, seed=question.seed, budget=left)
+            levels = _evictions(search) if question.evict else []
+            status = search.run(levels)
+            spent += search.spent
+            if status in (Status.FOUND, Status.BEST):
+                # Another gang's earlier variant that stayed open does not matter: any arrangement keeps the promise.
+                return search.arrangement(spent=spent)
+            if status is Status.UNKNOWN:
+                open_ = search.note
+        if open_:
+            return Unknown(spent=spent, note=open_)
+        return Proof(
+            argument="no arrangement with any permitted victims: the full model is infeasible", spent=spent
+        )
+
+    def improve(
+        self,
+        *,
+        snapshot: Snapshot,
+        now: float,
+        seed: int,
+        settled: tuple[Settled, ...],
+        standing: tuple[Standing, ...],
+        budget: float,
+        blocked: Mapping[str, frozenset[str]],
+    ) -> Arrangement | Unknown:
+        """The settled gangs at their sizes and flavors, arranged as well as time allows."""
+        if not settled:
+            return Unknown(note="nothing to arrange")
+        data = gather(snapshot=snapshot, now=now, settled=settled, standing=standing, blocked=blocked)
+        search = _Search(data, seed=seed, budget=budget)
+        levels: list[Level] = [
+            *_evictions(search),
+            *(_level(search, f) for f in (width, broken_up, looseness)),
+        ]
+        status = search.run(levels)
+        if status in (Status.FOUND, Status.BEST):
+            return search.arrangement(spent=search.spent, proven=status is Status.BEST)
+        return Unknown(spent=search.spent, note=search.note or "the arrangement that stands was not found")
+
+
+def _no_quota(data: Data) -> bool:
+    """Whether the asked gang, last of the items and counted already, breaks a limit as things are now."""
+    item = data.items[-1]
+    usage = data.board.now.usage.copy()
+    usage.add(item.workload.queue, item.charge, times=-1)
+    return usage.shortfall(item.workload.queue, item.charge) is not None
+
+
+def _evictions(search: _Search) -> list[Level]:
+    def level(n: int) -> Level:
+        return lambda: list(eviction_levels(search.need()))[n]
+
+    return [level(n) for n in range(4)]
+
+
+def _level(search: _Search, make: Callable[[Model], Terms]) -> Level:
+    return lambda: make(search.need())
+
+
+class _Search:
+    """One model, its best solution so far, and what it cost."""
+
+    def __init__(self, data: Data, *, seed: int, budget: float) -> None:
+        self._data = data
+        self._budget = budget
+        self._values: Sequence[int] = ()
+        self._evictions: tuple[Eviction, ...] = ()
+        self.note = ""
+        self._model: Model | None = None
+        try:
+            self._model = Model(data, seed=seed)
+        except (TooLarge, OverflowError) as error:
+            self.note = str(error)
+
+    @property
+    def spent(self) -> float:
+        """Deterministic time."""
+        return 0.0 if self._model is None else self._model.rows.spent
+
+    def need(self) -> Model:
+        """The model, which must have been built."""
+        assert self._model is not None
+        return self._model
+
+    def run(self, levels: Iterable[Level]) -> Status:
+        """Find any solution, then improve it level by level. BEST = every level proven."""
+        if self._model is None:
+            return Status.UNKNOWN
+        status = self._solve(None)
+        if status in (Status.NONE, Status.UNKNOWN):
+            return status
+        result = Status.BEST
+        for level in levels:
+            exact, shift = scaled(level(), self._model.rows)
+            if not any(exact.values()):
+                continue
+            before = self._values
+            status = self._solve(exact)
+            if status is not Status.BEST or shift:
+                result = Status.FOUND
+            if status in (Status.NONE, Status.UNKNOWN) and self._value(exact, before) is None:
+                break  # the last solution does not know this level's variables; nothing to hold on to
+            reached = self._value(exact, self._values)
+            if reached is None:
+                break
+            self._model.rows.row(exact, high=reached)
+        return result
+
+    @staticmethod
+    def _value(terms: Terms, values: Sequence[int]) -> int | None:
+        if any(v >= len(values) for v in terms):
+            return None
+        return sum(c * values[v] for v, c in terms.items())
+
+    def _solve(self, minimise: Terms | None) -> Status:
+        """Solve until a solution is permitted by what rows do not say, or none is left."""
+        model = self.need()
+        for _ in range(CUTS):
+            left = self._budget - model.rows.spent
+            if left <= 0:
+                self.note = "the deterministic time was used up"
+                return Status.UNKNOWN
+            status, values = model.rows.solve(budget=left, minimise=minimise)
+            if status in (Status.NONE, Status.UNKNOWN):
+                self.note = "the solver did not come to an end"
+                return status
+            evicted = chosen(model, values)
+            order = in_order(model, evicted)
+            if order is None or not within_quota(model, evicted):
+                continue
+            self._values, self._evictions = values, order
+            model.rows.hint = dict(enumerate(values))
+            return status
+        self.note = f"{CUTS} victim sets in a row were not permitted"
+        return Status.UNKNOWN
+
+    def arrangement(self, *, spent: float, proven: bool = False) -> Arrangement:
+        """The best solution as places by uid."""
+        model, names = self.need(), self._data.board.frame.names
+        found: dict[str, tuple[Assignment, ...]] = {}
+        for i, item in model.items():
+            rows = []
+            for p, part in enumerate(item.parts):
+                pods = {
+                    names[n]: self._values[model.x[i, p, n]] for n in self._data.nodes if (i, p, n) in model.x
+                }
+                nodes = {name: count for name, count in pods.items() if count}
+                rows.append(
+                    Assignment(pod_set=part.name, flavor=item.variant.flavors[part.name], nodes=nodes)
+                )
+            found[item.workload.uid] = tuple(rows)
+        return Arrangement(assignments=found, evictions=self._evictions, spent=spent, proven=proven)
