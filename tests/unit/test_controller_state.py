@@ -34,6 +34,7 @@ WORKLOAD = Workload(
     uid="u", kind="Job", namespace="ns", name="job", queue="root.a.one", submitted=0.0,
     pod_sets=(PodSet(name="main", count=3, requests=GPU),),
 )  # fmt: skip
+JOB = JobView(uid="u", kind="Job", namespace="ns", name="job", resource_version="1", suspended=True)
 
 
 def node(name: str, rack: str = "r1", **facts: object) -> Node:
@@ -113,6 +114,7 @@ def test_own_pods_that_bind_do_not_call_for_a_decision_but_all_else_does() -> No
 def test_new_rules_have_every_waiting_job_read_again() -> None:
     state = ClusterState()
     state.put(Live(workload=WORKLOAD, state=State.QUEUED))
+    state.job_changed(JOB)
     state.take_new()
     state.configure(RULES)
     assert state.take_new() == ("u",)
@@ -121,8 +123,7 @@ def test_new_rules_have_every_waiting_job_read_again() -> None:
 
 def test_jobs_are_read_when_they_change_and_looked_at_when_they_go() -> None:
     state = ClusterState()
-    job = JobView(uid="u", kind="Job", namespace="ns", name="job", resource_version="1", suspended=True)
-    state.job_changed(job)
+    state.job_changed(JOB)
     assert (state.take_new(), state.take_touched()) == (("u",), ("u",))
     state.job_gone("u")
     assert (state.take_new(), state.take_touched()) == ((), ("u",))
