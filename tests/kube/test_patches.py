@@ -1,0 +1,269 @@
+"""Admission and eviction as the API server sees them: merge patches applied to the object, over several rounds.
+
+Wherever a job was before, admitting it somewhere makes the template that a fresh job admitted there would have, and the
+user's own terms can always be had back from the object alone.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from queuer.domain.nodes import Toleration
+from queuer.kube.kinds import JOB, PYTORCHJOB, Kind
+from queuer.kube.patches import (
+    ADMISSION,
+    STATUS,
+    Mark,
+    admission_of,
+    admit_patch,
+    evict_patch,
+    own_roles,
+    withdraw_patch,
+)
+from queuer.kube.template import Pin
+
+GPU_TAINT = Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule")
+SPOT = Toleration(key="spot", value="yes")
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+HOST = "kubernetes.io/hostname"
+Manifest = dict[str, Any]
+
+
+def merged(target: Any, patch: Any) -> Any:
+    """RFC 7386, as the API server applies it."""
+    if not isinstance(patch, dict):
+        return deepcopy(patch)
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merged(result.get(key), value)
+    return result
+
+
+def without_empty(value: Any) -> Any:
+    """What is left when empty maps and lists are taken for absent, as the API reads them."""
+    if isinstance(value, dict):
+        found = {key: without_empty(item) for key, item in value.items()}
+        return {key: item for key, item in found.items() if item not in ({}, [], None)}
+    return [without_empty(item) for item in value] if isinstance(value, list) else value
+
+
+def job(
+    spec: Manifest | None = None, *, parallelism: int | None = 4, completions: int | None = None
+) -> Manifest:
+    counts = {"parallelism": parallelism, "completions": completions}
+    return {
+        "metadata": {"name": "j", "namespace": "n", "uid": "u", "resourceVersion": "1", "annotations": {}},
+        "spec": {
+            "suspend": True,
+            **{key: value for key, value in counts.items() if value is not None},
+            "template": {"spec": {"containers": [{"name": "c"}], **(spec or {})}},
+        },
+    }
+
+
+def pytorchjob(spec: Manifest | None = None, *, workers: int | None = 3) -> Manifest:
+    def replica(count: int | None) -> Manifest:
+        said = {} if count is None else {"replicas": count}
+        return {**said, "template": {"spec": {"containers": [{"name": "pytorch"}], **deepcopy(spec or {})}}}
+
+    found = job()
+    found["spec"] = {
+        "runPolicy": {"suspend": True},
+        "pytorchReplicaSpecs": {"Worker": replica(workers), "Master": replica(1)},
+    }
+    return found
+
+
+def decoded(kind: Kind, manifest: Manifest) -> Any:
+    return msgspec.convert(manifest, kind.type)
+
+
+def admitted(kind: Kind, manifest: Manifest, pins: list[Pin], *, id: str = "a1") -> Manifest:
+    mark = Mark(id=id, epoch=3, cycle=9, domains=("r07",))
+    found: Manifest = merged(manifest, admit_patch(kind, decoded(kind, manifest), pins=pins, mark=mark))
+    return found
+
+
+def evicted(kind: Kind, manifest: Manifest) -> Manifest:
+    found: Manifest = merged(manifest, evict_patch(kind, decoded(kind, manifest)))
+    return found
+
+
+_keys = st.sampled_from(["zone", "rack", HOST, "gpu"])
+_expressions = st.lists(
+    st.fixed_dictionaries(
+        {"key": _keys, "operator": st.just("In"), "values": st.lists(st.sampled_from("ab"), min_size=1)}
+    ),
+    min_size=1,
+    max_size=2,
+)
+_terms = st.lists(st.fixed_dictionaries({"matchExpressions": _expressions}), min_size=1, max_size=2)
+_tolerations = st.sampled_from(
+    [
+        {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
+        {"key": "mine", "operator": "Exists"},
+    ]
+)
+_anti = {REQUIRED: [{"topologyKey": HOST, "labelSelector": {"matchLabels": {"a": "b"}}}]}
+_affinity = st.fixed_dictionaries(
+    {},
+    optional={
+        "nodeAffinity": st.fixed_dictionaries(
+            {},
+            optional={
+                REQUIRED: st.fixed_dictionaries({"nodeSelectorTerms": _terms}),
+                "preferredDuringSchedulingIgnoredDuringExecution": st.just([{"weight": 1, "preference": {}}]),
+            },
+        ),
+        "podAntiAffinity": st.just(_anti),
+    },
+)
+_specs = st.fixed_dictionaries(
+    {},
+    optional={
+        "nodeSelector": st.dictionaries(_keys, st.sampled_from("ab"), max_size=3),
+        "tolerations": st.lists(_tolerations, max_size=2),
+        "affinity": _affinity,
+    },
+)
+
+
+def _pins(name: str, most: int) -> st.SearchStrategy[Pin]:
+    return st.builds(
+        Pin,
+        pod_set=st.just(name),
+        count=st.integers(1, most),
+        selector=st.dictionaries(_keys, st.sampled_from("abc"), max_size=3),
+        hosts=st.none() | st.sampled_from([("h1",), ("h1", "h2")]),
+        tolerations=st.sampled_from([(), (GPU_TAINT,), (GPU_TAINT, SPOT)]),
+    )
+
+
+_job_case = st.tuples(
+    st.just(JOB),
+    st.builds(job, _specs, parallelism=st.sampled_from([None, 4]), completions=st.sampled_from([None, 3])),
+    st.lists(_pins("main", 4).map(lambda pin: [pin]), min_size=2, max_size=4),
+)
+_pytorch_case = st.tuples(
+    st.just(PYTORCHJOB),
+    st.builds(pytorchjob, _specs, workers=st.sampled_from([None, 3])),
+    st.lists(st.tuples(_pins("master", 1), _pins("worker", 3)).map(list), min_size=2, max_size=4),
+)
+
+
+@given(_job_case | _pytorch_case)
+def test_the_last_admission_alone_shows(case: tuple[Kind, Manifest, list[list[Pin]]]) -> None:
+    """No key, toleration, term or size of an earlier place is left in the template, and none of the user's is lost."""
+    kind, fresh, places = case
+    before = [
+        (own.role.count, without_empty(own.scheduling)) for own in own_roles(kind, decoded(kind, fresh))
+    ]
+    current = deepcopy(fresh)
+    for pins in places[:-1]:
+        current = evicted(kind, admitted(kind, current, pins))
+        after = [
+            (own.role.count, without_empty(own.scheduling)) for own in own_roles(kind, decoded(kind, current))
+        ]
+        assert after == before
+    again, at_once = (admitted(kind, start, places[-1]) for start in (current, fresh))
+    assert without_empty(again) == without_empty(at_once)
+
+
+@given(_job_case | _pytorch_case)
+def test_a_pin_reaches_every_way_of_matching(case: tuple[Kind, Manifest, list[list[Pin]]]) -> None:
+    """Node affinity terms are alternatives: a host pinned in one of two would not be pinned at all."""
+    kind, fresh, places = case
+    found = admitted(kind, fresh, places[0])
+    for role in kind.roles(decoded(kind, found)):
+        pin = next(p for p in places[0] if p.pod_set == role.name)
+        spec = role.template.spec
+        assert set(pin.selector.items()) <= set((spec.node_selector or {}).items())
+        if pin.hosts is not None:
+            expected = {"key": HOST, "operator": "In", "values": list(pin.hosts)}
+            terms = (spec.affinity or {})["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+            assert terms
+            assert all(expected in term["matchExpressions"] for term in terms)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fresh"), [(JOB, job()), (PYTORCHJOB, pytorchjob())], ids=["Job", "PyTorchJob"]
+)
+def test_a_patch_is_a_compare_and_set(kind: Kind, fresh: Manifest) -> None:
+    """A stale leader's PATCH must meet 409, and one for a deleted job must not hit its namesake."""
+    pins = [Pin(pod_set=role.name, count=1, selector={}) for role in kind.roles(decoded(kind, fresh))]
+    view = decoded(kind, fresh)
+    bodies = [
+        admit_patch(kind, view, pins=pins, mark=Mark(id="a", epoch=1, cycle=1)),
+        evict_patch(kind, view),
+        withdraw_patch(view, admission="a"),
+    ]
+    for body in bodies:
+        assert body["metadata"]["uid"] == "u"
+        assert body["metadata"]["resourceVersion"] == "1"
+    assert kind.suspended(decoded(kind, merged(fresh, bodies[1])))
+    assert not kind.suspended(decoded(kind, merged(fresh, bodies[0])))
+
+
+def test_eviction_leaves_the_template_alone() -> None:
+    """The API server refuses a change of the template while the job is not suspended and quiet."""
+    running = admitted(JOB, job(), [Pin(pod_set="main", count=4, selector={"rack": "r1"}, hosts=("h1",))])
+    patch = evict_patch(JOB, decoded(JOB, running))
+    assert patch["spec"] == {"suspend": True}
+    assert admission_of(decoded(JOB, merged(running, patch))) is None
+
+
+def test_a_withdrawal_changes_the_object_every_time() -> None:
+    """A patch that changes nothing moves no resourceVersion, and the stale PATCH would go through."""
+    fresh = job()
+    once = merged(fresh, withdraw_patch(decoded(JOB, fresh), admission="a1"))
+    twice = merged(once, withdraw_patch(decoded(JOB, once), admission="a2"))
+    notes = [found["metadata"]["annotations"].get(ADMISSION) for found in (fresh, once, twice)]
+    assert len(set(notes)) == 3
+    assert admission_of(decoded(JOB, twice)) is None
+
+
+def test_a_withdrawal_keeps_the_way_back() -> None:
+    """The job may still wear the pins of the admission before."""
+    pin = Pin(pod_set="main", count=4, selector={"rack": "r1"})
+    left = evicted(JOB, admitted(JOB, job({"nodeSelector": {"rack": "mine"}}), [pin]))
+    withdrawn = merged(left, withdraw_patch(decoded(JOB, left), admission="a2"))
+    (own,) = own_roles(JOB, decoded(JOB, withdrawn))
+    assert own.scheduling == {"nodeSelector": {"rack": "mine"}}
+
+
+def test_what_the_user_changes_while_it_waits_stands() -> None:
+    """An evicted job is the user's again: a new value for a key that we had set is theirs."""
+    pin = Pin(pod_set="main", count=4, selector={"rack": "r1"})
+    left = evicted(JOB, admitted(JOB, job(), [pin]))
+    left["spec"]["template"]["spec"]["nodeSelector"]["rack"] = "r9"
+    (own,) = own_roles(JOB, decoded(JOB, left))
+    assert own.scheduling == {"nodeSelector": {"rack": "r9"}}
+
+
+def test_admission_takes_the_old_reason_off() -> None:
+    """A running job must not go on saying that it waits."""
+    fresh = job()
+    fresh["metadata"]["annotations"] = {STATUS: "WaitingForQuota: …"}
+    assert (
+        STATUS
+        not in admitted(JOB, fresh, [Pin(pod_set="main", count=4, selector={})])["metadata"]["annotations"]
+    )
+
+
+@given(st.text(), _pins("main", 4))
+def test_an_annotation_that_is_not_ours_reads_as_nothing(text: str, pin: Pin) -> None:
+    """Whatever stands there (jobs older than the policies), nothing crashes."""
+    fresh = job()
+    fresh["metadata"]["annotations"] = {ADMISSION: text}
+    view = decoded(JOB, fresh)
+    own_roles(JOB, view)
+    assert admission_of(decoded(JOB, admitted(JOB, fresh, [pin]))) == "a1"
