@@ -43,17 +43,32 @@ def certain_slots(group: Group, rivals: Iterable[Group], free: Mapping[str, Reso
     `free`: by host, before any of these pods. Hosts outside `free` have no room.
     """
     hosts = sorted(h for h in group.hosts if h in free)
-    ceiling = {h: _own(group, free[h]) for h in hosts}
     near = _alike(r for r in rivals if r is not group and r.count and not r.hosts.isdisjoint(group.hosts))
-    if not near:
-        return sum(ceiling.values())
-    everywhere = sum(_own(group, _all_come(near, h, free[h])) for h in hosts)
-    if everywhere >= group.count:
-        return everywhere
-    spread = sum(ceiling.values()) - _most_harm(group, near, hosts, free)
-    if spread >= group.count or prod(r.count + 1 for r in near) * len(hosts) > EXACT_STATES:
-        return max(everywhere, spread)
-    return _exact(group, near, hosts, free)
+    left = {h: _minus_all(free[h], [r for r in near if r.hosts == {h}]) for h in hosts}
+    loose = [r for r in near if len(r.hosts) > 1]
+    alone = sum(_own(group, left[h]) for h in hosts)
+    if not loose or alone < group.count:
+        return alone
+    bounds = [
+        sum(_own(group, _all_come(loose, h, left[h])) for h in hosts),
+        alone - _most_harm(group, loose, hosts, left),
+        alone - sum(r.count * _harm(group, r) for r in loose),
+    ]
+    if max(bounds) >= group.count or prod(r.count + 1 for r in loose) * len(hosts) > EXACT_STATES:
+        return max(bounds)
+    return _exact(group, loose, hosts, left)
+
+
+def _minus_all(free: Resources, pinned: Iterable[Group]) -> Resources:
+    """What is left of a host after rivals that can go nowhere else."""
+    for rival in pinned:
+        free = _minus(free, rival.requests, rival.count)
+    return free
+
+
+def _harm(group: Group, rival: Group) -> int:
+    """Slots that one pod of a rival can take at most, wherever it lands."""
+    return max((-(-rival.requests.get(r, 0) // n) for r, n in group.requests.items() if n), default=0)
 
 
 def _own(group: Group, free: Resources) -> int:

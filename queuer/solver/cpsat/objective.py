@@ -27,6 +27,27 @@ def eviction_levels(model: Model) -> Iterator[dict[int, int]]:
     yield from levels
 
 
+def shared(model: Model) -> dict[int, int]:
+    """How many parts share hosts with others: pods of one shape on hosts of their own always land, whatever
+    kube-scheduler picks (DESIGN 3.5)."""
+    on: dict[int, list[int]] = {}
+    for (_, _, node), variable in model.x.items():
+        on.setdefault(node, []).append(variable)
+    total: dict[int, int] = {}
+    for pods in on.values():
+        if len(pods) < 2:
+            continue
+        guests = []
+        for variable in pods:
+            guest = model.rows.boolean()
+            model.rows.row({variable: 1, guest: -model.rows.bounds[variable][1]}, high=0)
+            guests.append(guest)
+        more = model.rows.variable(0, len(guests) - 1)
+        model.rows.row({**dict.fromkeys(guests, 1), more: -1}, high=1)
+        total[more] = 1
+    return total
+
+
 def width(model: Model) -> dict[int, int]:
     """Levels wider than asked, times pods: each gang, and each part with a level of its own."""
     total: dict[int, int] = {}

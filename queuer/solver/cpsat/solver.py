@@ -12,7 +12,7 @@ from queuer.solver.contested import Arrangement, Proof, Question, Settled, Stand
 from queuer.solver.cpsat.checks import chosen, in_order, within_quota
 from queuer.solver.cpsat.data import Data, gather
 from queuer.solver.cpsat.model import Model, TooLarge
-from queuer.solver.cpsat.objective import broken_up, eviction_levels, looseness, width
+from queuer.solver.cpsat.objective import broken_up, eviction_levels, looseness, shared, width
 from queuer.solver.cpsat.proto import Status, Terms, scaled
 from queuer.solver.problem import Assignment, Eviction, Snapshot
 
@@ -43,7 +43,7 @@ class CpSat:
             if not question.evict and _no_quota(data):
                 continue
             search = _Search(data, seed=question.seed, budget=left)
-            levels = _evictions(search) if question.evict else []
+            levels = [*(_evictions(search) if question.evict else []), _level(search, shared)]
             status = search.run(levels)
             spent += search.spent
             if status in (Status.FOUND, Status.BEST):
@@ -75,7 +75,7 @@ class CpSat:
         search = _Search(data, seed=seed, budget=budget)
         levels: list[Level] = [
             *_evictions(search),
-            *(_level(search, f) for f in (width, broken_up, looseness)),
+            *(_level(search, f) for f in (width, broken_up, shared, looseness)),
         ]
         status = search.run(levels)
         if status in (Status.FOUND, Status.BEST):
