@@ -6,12 +6,11 @@ an earlier play are removed first, so it can be played again; the cluster and te
 
 from __future__ import annotations
 
-import tempfile
+import shutil
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import TextIO
-
-import yaml
 
 from queuer.domain.errors import NotFound
 from queuer.local import manifests
@@ -56,12 +55,7 @@ def _opening(stage: Stage, sizes: Sizes) -> None:
         {manifests.MIN_RUNTIME}.""",
     )
     stage.clean()
-    tree = manifests.tree(sizes)
-    stage.show_yaml(tree)
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "tree.yaml"
-        path.write_text(yaml.safe_dump(tree, sort_keys=False))
-        stage.apply(path)
+    stage.apply(manifests.tree(sizes), file="tree.yaml")
 
 
 def _borrow(stage: Stage, sizes: Sizes) -> None:
@@ -103,7 +97,9 @@ def _wait_with_reason(stage: Stage, sizes: Sizes) -> None:
     stage.queuer("why", f"job/{GANG}", "-n", "team-a")
     if stage.pods(ALICE):
         raise DemoFailed("the gang waits, and yet it has pods")
-    stage.say("It has no pod at all: a gang starts whole or not.")
+    stage.say(
+        "It has no pod at all: a gang starts whole or not. team-b's jobs are protected a little longer."
+    )
 
 
 def _reclaim(stage: Stage) -> list[str]:
@@ -127,13 +123,16 @@ def _reclaim(stage: Stage) -> list[str]:
 
 
 def _landed(stage: Stage, sizes: Sizes) -> None:
-    stage.beat("5  The gang lands whole, in one rack", "Its pods, by rack:")
+    stage.beat(
+        "5  The gang lands whole, in one rack",
+        "kube-scheduler bound the pods, inside the rack that was pinned.",
+    )
     racks = _racks(stage)
-    for rack, pods in sorted(racks.items()):
-        stage.write(f"    {rack}  {pods} pods")
+    listed = "\n".join(f"{rack}  {pods} pods" for rack, pods in sorted(racks.items()))
+    stage.output(f"kubectl get pods -l job-name={GANG} -o wide    # as alice, counted by rack", listed)
     if list(racks.values()) != [sizes.nodes]:
         raise DemoFailed(f"the gang is spread over {len(racks)} racks: {dict(racks)}")
-    stage.queuer("why", f"job/{GANG}", "-n", "team-a")
+    stage.queuer("queue", "tree", "--resource", GPU)
 
 
 def _racks(stage: Stage) -> Counter[str]:
@@ -161,9 +160,11 @@ def _pytorch(stage: Stage) -> None:
 def _back_again(stage: Stage, victims: list[str]) -> None:
     stage.beat(
         "7  The evicted jobs come back",
-        """They kept their place by their first submit time. When the gang has ended, its rack is idle again,
-        and they start anew.""",
+        """An evicted job goes back to its queue with its first submit time. It waits, with a reason of its own,
+        until the gang has ended and the rack is idle again; then it starts anew.""",
     )
+    for name in victims:
+        stage.queuer("why", f"job/{name}", "-n", "team-b")
     stage.until("the gang to succeed", lambda: stage.state(ALICE, GANG) == "Succeeded")
 
     def back() -> bool:
@@ -180,6 +181,16 @@ def _closing(stage: Stage) -> None:
     url = stage.cluster.queuer_url
     stage.beat("The end", "The cluster goes on running; `queuer local down` stops it.")
     stage.write(f"\n  Look:  {url}    (no authentication: loopback only)\n  Try:")
-    prefix = "" if url.endswith(":8787") else f"QUEUER_API={url} "
-    stage.write(f"    {prefix}queuer jobs -q root.research\n    {prefix}queuer queue show {TEAM_A}")
-    stage.write(f"    {prefix}queuer queue tree -o yaml")
+    for verb in ("jobs -q root.research", f"queue show {TEAM_A}", f"why job/{GANG} -n team-a"):
+        stage.write(f"    {_program(url)} {verb}")
+
+
+def _program(url: str) -> str:
+    """`queuer` as it can be typed in the shell that started the demo."""
+    beside = Path(sys.executable).parent / "queuer"
+    if shutil.which("queuer") is None and beside.exists():
+        inside = beside.is_relative_to(Path.cwd())
+        program = str(beside.relative_to(Path.cwd()) if inside else beside)
+    else:
+        program = "queuer"
+    return program if url.endswith(":8787") else f"QUEUER_API={url} {program}"

@@ -17,9 +17,9 @@ STORY_LABEL = "queuer.dev/story"
 STORY = f"{STORY_LABEL}=demo"
 GANG = "llama-70b"
 TORCH = "resnet-ft"
-GANG_RUNS = "15s"
+GANG_RUNS = "12s"
 TORCH_RUNS = "3s"
-MIN_RUNTIME = "10s"
+MIN_RUNTIME = "8s"
 LEAST_RACKS = 4
 LEAST_NODES_PER_RACK = 6
 FRAGMENTS = 3
@@ -157,6 +157,6 @@ def _template(
             "sim/run-for": run_for
         }  # there is no kubelet: kwok ends the pods after this
     containers = [
-        {"name": container, "image": "train:1", "resources": {"requests": amounts, "limits": amounts}}
+        {"name": container, "image": "train:1", "resources": {"requests": amounts, "limits": dict(amounts)}}
     ]
     return {"metadata": metadata, "spec": {**(spec or {}), "containers": containers}}

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -109,16 +109,17 @@ def up(options: Options, *, reporter: Reporter, clock: Clock | None = None) -> C
     """Bring up what is chosen and return a handle on it. Raises `QueuerError`; what started stays running."""
     clock = clock or Clock()
     binaries = _binaries(options, reporter)
-    chosen = options.chosen
     with _locked(options.dir, reporter), clock.step("all"), ThreadPoolExecutor() as pool:
         cluster = _prepare(options, binaries, reporter)
-        database = pool.submit(_start_database, cluster, chosen, clock)
+        start = _Start(cluster=cluster, chosen=options.chosen, clock=clock)
+        database = pool.submit(start.database_side, pool)
         if options.kubeconfig is None:
-            _start_kubernetes(cluster, options=options, crds=binaries.crds, clock=clock, pool=pool)
+            start.kubernetes_side(binaries.crds, pool)
         else:
-            _use_existing(cluster, clock)
-        database.result()
-        _start_queuer(cluster, chosen, clock)
+            start.existing_kubernetes()
+        api = database.result()
+        start.part(CONTROLLER_PART)
+        api.result()
     return cluster
 
 
@@ -250,75 +251,66 @@ def choose_ports(wanted: Mapping[str, int], *, keep_all: bool) -> dict[str, int]
     return ports
 
 
-def _start_database(cluster: Cluster, chosen: tuple[str, ...], clock: Clock) -> None:
-    """PostgreSQL, and the schema where Queuer will run on it."""
-    if POSTGRES in chosen:
-        with clock.step(POSTGRES):
-            cluster.start([POSTGRES])
-    if any(part in chosen for part in QUEUER_PARTS):
-        with clock.step("database schema"):
-            _migrate(cluster.database_url)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Start:
+    """One start: what is started where, and the clock that its steps are measured with."""
 
+    cluster: Cluster
+    chosen: tuple[str, ...]
+    clock: Clock
 
-def _start_kubernetes(
-    cluster: Cluster, *, options: Options, crds: tuple[Path, ...], clock: Clock, pool: ThreadPoolExecutor
-) -> None:
-    """etcd, then the API server; then all others at once, the training-operator once its CRD is served."""
+    def part(self, name: str) -> None:
+        """Start a part if it is chosen, and wait until it is ready."""
+        if name in self.chosen:
+            with self.clock.step(name):
+                self.cluster.start([name])
 
-    def start(part: str) -> None:
-        if part in options.chosen:
-            with clock.step(part):
-                cluster.start([part])
+    def database_side(self, pool: ThreadPoolExecutor) -> Future[None]:
+        """PostgreSQL, and the schema where Queuer will run on it. Returns the start of the API, under way."""
+        self.part(POSTGRES)
+        if any(part in self.chosen for part in QUEUER_PARTS):
+            with self.clock.step("database schema"):
+                _migrate(self.cluster.database_url)
+        return pool.submit(self.part, API_PART)
 
-    start(ETCD)
-    start(API_SERVER)
-    waiting = [pool.submit(start, part) for part in (CONTROLLER_MANAGER, SCHEDULER, KWOK)]
-    if API_SERVER in options.chosen:
-        kubectl = cluster.kubectl(ADMIN)
-        with clock.step("crds, rights, policies"):
-            bootstrap.check_version(kubectl)
-            bootstrap.install_local(kubectl, crds=crds)
-            bootstrap.install(kubectl)
-            bootstrap.wait_served(kubectl, bootstrap.PYTORCHJOBS)
-        waiting.append(pool.submit(_await_policies, kubectl, clock))
-    waiting.append(pool.submit(start, TRAINING_OPERATOR))
-    if KWOK in options.chosen:
-        waiting.append(pool.submit(_create_nodes, cluster, clock))
-    for future in waiting:
-        future.result()
-
-
-def _await_policies(kubectl: Kubectl, clock: Clock) -> None:
-    with clock.step("policies in effect"):
-        bootstrap.wait_policies(kubectl, where=next(iter(TENANT_NAMESPACES.values())))
-
-
-def _create_nodes(cluster: Cluster, clock: Clock) -> None:
-    fleet = cluster.state.fleet
-    headers = {"Authorization": f"Bearer {cluster.token(ADMIN)}"}
-    with (
-        clock.step(f"{fleet.nodes} nodes"),
-        httpx2.Client(base_url=cluster.api_url, headers=headers, verify=False, trust_env=False) as client,
-    ):
-        create_nodes(fleet, client)
-
-
-def _use_existing(cluster: Cluster, clock: Clock) -> None:
-    kubectl = cluster.kubectl(ADMIN)
-    with clock.step("crds, rights, policies"):
-        bootstrap.check_version(kubectl)
-        bootstrap.install(kubectl)
-
-
-def _start_queuer(cluster: Cluster, chosen: tuple[str, ...], clock: Clock) -> None:
-    with ThreadPoolExecutor() as pool:
-
-        def start(part: str) -> None:
-            with clock.step(part):
-                cluster.start([part])
-
-        for future in [pool.submit(start, part) for part in (CONTROLLER_PART, API_PART) if part in chosen]:
+    def kubernetes_side(self, crds: tuple[Path, ...], pool: ThreadPoolExecutor) -> None:
+        """etcd, the API server; then all others at once, the training-operator once its CRD is served."""
+        self.part(ETCD)
+        self.part(API_SERVER)
+        waiting = [pool.submit(self.part, part) for part in (CONTROLLER_MANAGER, SCHEDULER, KWOK)]
+        if API_SERVER in self.chosen:
+            kubectl = self.cluster.kubectl(ADMIN)
+            with self.clock.step("crds, rights, policies"):
+                bootstrap.check_version(kubectl)
+                bootstrap.install_local(kubectl, crds=crds)
+                bootstrap.install(kubectl)
+                bootstrap.wait_served(kubectl, bootstrap.PYTORCHJOBS)
+            waiting.append(pool.submit(self._policies, kubectl))
+        waiting.append(pool.submit(self.part, TRAINING_OPERATOR))
+        if KWOK in self.chosen:
+            waiting.append(pool.submit(self._nodes))
+        for future in waiting:
             future.result()
+
+    def existing_kubernetes(self) -> None:
+        """What Queuer needs in a cluster that is not ours; the kubeconfig must have the rights to apply it."""
+        kubectl = self.cluster.kubectl(ADMIN)
+        with self.clock.step("crds, rights, policies"):
+            bootstrap.check_version(kubectl)
+            bootstrap.install(kubectl)
+
+    def _policies(self, kubectl: Kubectl) -> None:
+        with self.clock.step("policies in effect"):
+            bootstrap.wait_policies(kubectl, where=next(iter(TENANT_NAMESPACES.values())))
+
+    def _nodes(self) -> None:
+        fleet, url = self.cluster.state.fleet, self.cluster.api_url
+        headers = {"Authorization": f"Bearer {self.cluster.token(ADMIN)}"}
+        with (
+            self.clock.step(f"{fleet.nodes} nodes"),
+            httpx2.Client(base_url=url, headers=headers, verify=False, trust_env=False) as client,
+        ):
+            create_nodes(fleet, client)
 
 
 def _migrate(database_url: str) -> None:

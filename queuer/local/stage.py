@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from collections import Counter
@@ -82,11 +83,11 @@ class Stage:
 
     # What the audience could type
 
-    def queuer(self, *arguments: str) -> str:
+    def queuer(self, *arguments: str, directory: Path | None = None) -> str:
         """Run `queuer` and show it."""
         environment = os.environ | {"QUEUER_API": self.cluster.queuer_url, "NO_COLOR": "1"}
         done = subprocess.run(
-            [sys.executable, "-m", "queuer", *arguments], env=environment, stdin=subprocess.DEVNULL,
+            [sys.executable, "-m", "queuer", *arguments], env=environment, stdin=subprocess.DEVNULL, cwd=directory,
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         command = " ".join(("queuer", *arguments))
@@ -96,9 +97,12 @@ class Stage:
         self.output(command, said)
         return done.stdout
 
-    def apply(self, path: Path) -> None:
-        """Run `queuer apply -y` on a tree and show it."""
-        self.queuer("apply", "-f", str(path), "-y", "--reason", "the demo's tree")
+    def apply(self, document: Mapping[str, Any], *, file: str) -> None:
+        """Show a document, and apply it from a file of that name."""
+        self.show_yaml(document)
+        with tempfile.TemporaryDirectory() as directory:
+            (Path(directory) / file).write_text(yaml.safe_dump(document, sort_keys=False))
+            self.queuer("apply", "-f", file, "-y", directory=Path(directory))
 
     def create(self, tenant: str, documents: Sequence[Mapping[str, Any]], *, file: str) -> None:
         """Create objects as a tenant, as `kubectl create -f FILE` does, and show it."""
