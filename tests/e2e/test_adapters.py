@@ -1,0 +1,94 @@
+"""One PATCH admits, one evicts, one admits again elsewhere, on the real API server with the real controllers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from queuer.kube.client import Client, ConflictError
+from queuer.kube.config import load_access
+from queuer.kube.kinds import JOB, PYTORCHJOB, Kind, object_path
+from queuer.kube.objects import decoder
+from queuer.kube.patches import Mark, admit_patch, evict_patch, own_roles
+from queuer.kube.template import Pin
+from queuer.local.cluster import Cluster
+from tests.e2e.support import create, get, job_manifest, kubectl, pytorchjob_manifest, wait_until
+
+HOST = "kubernetes.io/hostname"
+PLURALS = {"Job": "jobs.batch", "PyTorchJob": "pytorchjobs.kubeflow.org"}
+
+
+def _manifest(kind: Kind, namespace: str) -> dict[str, Any]:
+    if kind is JOB:
+        return job_manifest("gang", namespace=namespace, queue="root.a", pods=2)
+    return pytorchjob_manifest("gang", namespace=namespace, queue="root.a", workers=1)
+
+
+def _pods(cluster: Cluster, namespace: str) -> list[Mapping[str, Any]]:
+    found: list[Mapping[str, Any]] = get(cluster, "pods", "-n", namespace)["items"]
+    return found
+
+
+def _places(cluster: Cluster, namespace: str) -> list[str]:
+    """Hosts of the pods, none while one is unbound or leaving."""
+    pods = _pods(cluster, namespace)
+    if any("deletionTimestamp" in pod["metadata"] or "nodeName" not in pod["spec"] for pod in pods):
+        return []
+    return [pod["spec"]["nodeName"] for pod in pods]
+
+
+@pytest.mark.parametrize("kind", [JOB, PYTORCHJOB], ids=lambda kind: kind.name)
+async def test_admit_evict_and_admit_elsewhere(kind: Kind, cluster: Cluster, namespace: str) -> None:
+    """Pods only on the pinned hosts each time; a PATCH for an older version of the job is refused."""
+    created = await asyncio.to_thread(create, cluster, _manifest(kind, namespace))
+    hosts = sorted(node["metadata"]["labels"][HOST] for node in get(cluster, "nodes")["items"])
+    path = f"{kind.resource.collection.rpartition('/')[0]}/namespaces/{namespace}/{kind.resource.plural}/gang"
+    decode = decoder(kind.type).decode
+    async with Client(await load_access(cluster.kubeconfig("queuer-controller"))) as client:
+
+        async def job() -> Any:
+            return decode(await client.get(path))
+
+        async def quiet() -> Any:
+            async with asyncio.timeout(30):
+                while not kind.quiet(found := await job()) or _pods(cluster, namespace):  # noqa: ASYNC110
+                    await asyncio.sleep(0.1)
+            return found
+
+        fresh = await quiet()
+        assert object_path(kind, fresh.metadata) == path
+        assert fresh.metadata.uid == created["metadata"]["uid"]
+        user = [own.scheduling for own in own_roles(kind, fresh)]
+        view = fresh
+        for round, chosen in enumerate((hosts[:2], hosts[-2:])):
+            pins = [
+                Pin(pod_set=role.name, count=role.count, selector={}, hosts=tuple(chosen))
+                for role in kind.roles(view)
+            ]
+            mark = Mark(id=f"a{round}", epoch=1, cycle=round)
+            await client.merge_patch(path, admit_patch(kind, view, pins=pins, mark=mark), resource="admit")
+            with pytest.raises(ConflictError):
+                await client.merge_patch(path, evict_patch(kind, view), resource="stale")
+            places = await asyncio.to_thread(
+                wait_until,
+                lambda: len(found := _places(cluster, namespace)) == 2 and found,
+                timeout=30,
+                describe="both pods bound",
+            )
+            assert set(places) <= set(chosen)
+            async with asyncio.timeout(20):
+                while True:  # our PATCH may meet the status writes of the job's controller
+                    try:
+                        await client.merge_patch(path, evict_patch(kind, await job()), resource="evict")
+                        break
+                    except ConflictError:
+                        continue
+            view = await quiet()
+            assert [own.scheduling for own in own_roles(kind, view)] == user
+        assert client.writes["patch", "admit"] == 2
+    if kind is JOB:
+        assert not get(cluster, "jobs", "gang", "-n", namespace)["status"].get("failed")
+    kubectl(cluster, "admin", "delete", PLURALS[kind.name], "gang", "-n", namespace, "--wait=false")

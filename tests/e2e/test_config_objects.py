@@ -1,0 +1,153 @@
+"""Queue, Flavor and Topology objects on a real API server: applied together, answered in their status."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from queuer.domain.errors import FieldProblem
+from queuer.kube import config_crs
+from queuer.kube.client import Client
+from queuer.kube.config import load_access
+from queuer.kube.config_crs import ConfigOutcome
+from queuer.kube.config_set import ConfigSet
+from queuer.local.cluster import Cluster
+from tests.e2e.support import create, get, kubectl
+
+
+class Controller:
+    """What the controller does with a set: here it notes it, and finds fault as a test says."""
+
+    def __init__(self) -> None:
+        self.sets: list[ConfigSet] = []
+        self.problems: tuple[FieldProblem, ...] = ()
+        self.figures: Mapping[str, Mapping[str, Any]] = {}
+
+    async def apply(self, wanted: ConfigSet) -> ConfigOutcome:
+        self.sets.append(wanted)
+        return ConfigOutcome(revision=len(self.sets), problems=self.problems)
+
+    async def report(self) -> Mapping[str, Mapping[str, Any]]:
+        return self.figures
+
+    @property
+    def paths(self) -> set[str]:
+        return {queue.path for queue in self.sets[-1].document.queues} if self.sets else set()
+
+
+@asynccontextmanager
+async def running(cluster: Cluster, controller: Controller) -> AsyncIterator[Client]:
+    access = await load_access(cluster.kubeconfig("queuer-controller"))
+    async with Client(access) as client:
+        loop = asyncio.get_running_loop()
+        task = asyncio.create_task(
+            config_crs.run(
+                client, access=access, apply=controller.apply, figures=controller.report, clock=loop.time
+            )
+        )
+        try:
+            yield client
+            assert not task.done(), task
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+
+async def until(condition: Callable[[], Any], *, within: float = 20) -> Any:
+    async with asyncio.timeout(within):
+        while not (found := await asyncio.to_thread(condition)):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+    return found
+
+
+@pytest.fixture
+def path(cluster: Cluster) -> Any:
+    """Path of a queue of this test alone; its object goes with the test."""
+    name = f"t{uuid4().hex[:8]}"
+    yield f"root.{name}"
+    kubectl(cluster, "admin", "delete", "queues.queuer.dev", name, "--ignore-not-found")
+
+
+def _queue(path: str, **spec: Any) -> dict[str, Any]:
+    name = path.rsplit(".", 1)[-1]
+    return {
+        "apiVersion": "queuer.dev/v1",
+        "kind": "Queue",
+        "metadata": {"name": name},
+        "spec": {"path": path, **spec},
+    }
+
+
+def _condition(cluster: Cluster, path: str) -> dict[str, Any]:
+    status = get(cluster, "queues.queuer.dev", path.rsplit(".", 1)[-1]).get("status", {})
+    found: dict[str, Any] = next(iter(status.get("conditions", [])), {})
+    return found
+
+
+async def test_an_object_is_applied_answered_and_taken_back(cluster: Cluster, path: str) -> None:
+    """Created, changed and deleted while we watch; nothing but its status is written on it."""
+    controller, handler = Controller(), signal.getsignal(signal.SIGTERM)
+    async with running(cluster, controller) as client:
+        await until(lambda: controller.sets)
+        created = await asyncio.to_thread(create, cluster, _queue(path), identity="admin")
+        await until(lambda: path in controller.paths)
+        said = await until(lambda: _condition(cluster, path))
+        assert (said["type"], said["status"], said["reason"]) == ("Accepted", "True", "InForce")
+        stored = get(cluster, "queues.queuer.dev", created["metadata"]["name"])
+        assert stored["metadata"].get("annotations") is None
+        assert stored["metadata"].get("finalizers") is None
+        rounds = len(controller.sets)
+        await asyncio.to_thread(kubectl, cluster, "admin", "delete", "queues.queuer.dev", path[5:])
+        await until(lambda: path not in controller.paths)
+        assert len(controller.sets) == rounds + 1  # our status write rang nobody
+        assert set(client.writes) <= {("patch", f"{kind}/status") for kind in config_crs.PLURALS}
+    assert signal.getsignal(signal.SIGTERM) is handler
+
+
+async def test_objects_deleted_while_nobody_watched_are_missed_at_start(cluster: Cluster, path: str) -> None:
+    """The set says that it is complete, so the comparison finds what is gone."""
+    await asyncio.to_thread(create, cluster, _queue(path), identity="admin")
+    first = Controller()
+    async with running(cluster, first):
+        await until(lambda: path in first.paths)
+    await asyncio.to_thread(kubectl, cluster, "admin", "delete", "queues.queuer.dev", path[5:])
+    second = Controller()
+    async with running(cluster, second):
+        await until(lambda: second.sets)
+        assert path not in second.paths
+        assert second.sets[-1].document.prune
+
+
+async def test_a_refused_set_is_told_with_its_numbers(cluster: Cluster, path: str) -> None:
+    """Accepted=False on the object that is wrong."""
+    controller = Controller()
+    text = "children guarantee 24 nvidia.com/gpu, it has 16"
+    controller.problems = (FieldProblem(field=f"queues.{path}.quota[0].guaranteed", message=text),)
+    await asyncio.to_thread(create, cluster, _queue(path), identity="admin")
+    async with running(cluster, controller):
+        said = await until(lambda: _condition(cluster, path))
+        assert (said["status"], said["reason"]) == ("False", "Invalid")
+        assert text in said["message"]
+
+
+async def test_what_a_queue_holds_is_shown_at_most_once_in_ten_seconds(cluster: Cluster, path: str) -> None:
+    """Amounts move with every job; the API server must not."""
+    controller = Controller()
+    await asyncio.to_thread(create, cluster, _queue(path), identity="admin")
+    controller.figures = {path: {"used": {"nvidia.com/gpu": "8"}, "borrowed": {}, "pending": {}}}
+    async with running(cluster, controller) as client:
+        await until(lambda: _condition(cluster, path))
+        name = path[5:]
+        assert get(cluster, "queues.queuer.dev", name)["status"]["used"] == {"nvidia.com/gpu": "8"}
+        written = client.writes["patch", "queues/status"]
+        controller.figures = {path: {"used": {"cpu": "1"}, "borrowed": {}, "pending": {}}}
+        started = asyncio.get_running_loop().time()
+        await until(lambda: get(cluster, "queues.queuer.dev", name)["status"]["used"] == {"cpu": "1"})
+        assert asyncio.get_running_loop().time() - started > 5
+        assert client.writes["patch", "queues/status"] == written + 1

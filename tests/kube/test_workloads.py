@@ -1,0 +1,145 @@
+"""What a job asks for, and what can be written wrongly: always InvalidInput with the key and the fix."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from queuer.domain.errors import InvalidInput
+from queuer.domain.workload import Workload
+from queuer.kube.kinds import JOB, PYTORCHJOB, Kind
+from queuer.kube.workloads import NamespaceFacts, workload_of
+from tests.kube.test_patches import job, pytorchjob
+
+FACTS = NamespaceFacts(priorities={"high": 100, "batch": -5}, default_priority=7)
+KEYS = ("topology-required", "topology-preferred", "max-runtime", "preemptible", "hold", "min-count.main")
+
+
+def read(manifest: dict[str, Any], *, kind: Kind = JOB, label: str = "root.a", **labels: str) -> Workload:
+    labels = {f"queuer.dev/{key.replace('_', '-')}": value for key, value in labels.items()}
+    manifest["metadata"]["labels"] = {"queuer.dev/queue": label, **labels}
+    manifest["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    return workload_of(kind, msgspec.convert(manifest, kind.type), facts=FACTS)
+
+
+def noted(**notes: str) -> dict[str, Any]:
+    found = job()
+    found["metadata"]["annotations"] = {f"queuer.dev/{key}": value for key, value in notes.items()}
+    return found
+
+
+def test_a_job_that_says_everything() -> None:
+    """Each key arrives in its field."""
+    notes = {
+        "topology-required": "rack", "topology-preferred": "host", "max-runtime": "1h30m", "preemptible": "false",
+        "hold": "true", "min-count.main": "2",
+    }  # fmt: skip
+    found = read(noted(**notes), priority_class="high")
+    assert (found.required, found.preferred, found.max_runtime) == ("rack", "host", 5400.0)
+    assert (found.preemptible, found.hold, found.priority) == (False, True, 100)
+    (pods,) = found.pod_sets
+    assert (pods.name, pods.count, pods.min_count, pods.requests) == ("main", 4, 2, {"pods": 1})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("topology-required", "", "is empty"), ("topology-preferred", " ", "is empty"),
+        ("max-runtime", "soon", "not a duration"), ("max-runtime", "0", "not above 0"),
+        ("max-runtime", "-5", "not a duration"), ("preemptible", "yes", "neither true nor false"),
+        ("hold", "True", "neither true nor false"), ("min-count.main", "0", "write 1 to 4"),
+        ("min-count.main", "5", "write 1 to 4"), ("min-count.main", "two", "write 1 to 4"),
+        ("min-count.worker", "2", "did you mean queuer.dev/min-count.main"),
+        ("topology-requird", "rack", "did you mean queuer.dev/topology-required"),
+    ],
+)  # fmt: skip
+def test_a_malformed_annotation_is_named_with_its_fix(key: str, value: str, said: str) -> None:
+    """The owner reads this sentence and nothing else."""
+    with pytest.raises(InvalidInput) as caught:
+        read(noted(**{key: value}))
+    (problem,) = caught.value.problems
+    assert problem.field == f"annotation queuer.dev/{key}"
+    assert said in str(problem)
+
+
+def test_all_faults_are_told_at_once() -> None:
+    """One round trip for the owner, not one per fault."""
+    with pytest.raises(InvalidInput) as caught:
+        read(noted(hold="perhaps", preemptible="no"), priority_class="hgih")
+    assert len(caught.value.problems) == 3
+    assert "did you mean high?" in str(caught.value)
+
+
+@given(st.sampled_from(KEYS), st.text() | st.from_regex(r"[0-9²٣]{1,30}[mhd]?", fullmatch=True))
+def test_no_text_crashes_the_reading(key: str, text: str) -> None:
+    """One user's job must not stop the others: InvalidInput, or a workload whose bounds are finite numbers."""
+    try:
+        found = read(noted(**{key: text}))
+    except InvalidInput:
+        return
+    assert found.max_runtime is None or math.isfinite(found.max_runtime)
+
+
+@pytest.mark.parametrize("text", ["²", "9" * 5000, "9" * 400 + "h"])
+@pytest.mark.parametrize("key", ["max-runtime", "min-count.main"])
+def test_digits_that_are_no_sensible_number(key: str, text: str) -> None:
+    """Superscripts are digits to Python; an annotation may be a quarter of a megabyte long."""
+    with pytest.raises(InvalidInput):
+        read(noted(**{key: text}))
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "completions", "count"),
+    [(4, None, 4), (4, 2, 2), (2, 9, 2), (None, None, 1), (None, 3, 1)],
+)
+def test_pods_of_a_job_at_once(parallelism: int | None, completions: int | None, count: int) -> None:
+    """min(parallelism, completions): the job controller starts no more."""
+    (pods,) = read(job(parallelism=parallelism, completions=completions)).pod_sets
+    assert pods.count == count
+
+
+def test_a_job_for_no_pods_is_refused() -> None:
+    """It would be admitted and never land."""
+    with pytest.raises(InvalidInput, match="asks for no pod"):
+        read(job(parallelism=0))
+
+
+def test_roles_of_a_pytorchjob_master_first() -> None:
+    """Pod sets are named as the pods' label says, in lower case."""
+    found = read(pytorchjob(workers=3), kind=PYTORCHJOB)
+    assert [(p.name, p.count) for p in found.pod_sets] == [("master", 1), ("worker", 3)]
+
+
+def test_priority_without_our_label() -> None:
+    """The pod template's class, else the cluster's default."""
+    assert read(job({"priorityClassName": "batch"})).priority == -5
+    assert read(job()).priority == 7
+
+
+@pytest.mark.parametrize(
+    ("topology", "labels", "exclusive"),
+    [
+        ("kubernetes.io/hostname", {"app": "x"}, True),
+        ("topology.kubernetes.io/zone", {"app": "x"}, False),
+        ("kubernetes.io/hostname", {"app": "other"}, False),
+    ],
+)
+def test_one_pod_a_host(topology: str, labels: dict[str, str], *, exclusive: bool) -> None:
+    """Required anti-affinity per host whose selector matches the set's own labels."""
+    term = {"topologyKey": topology, "labelSelector": {"matchLabels": labels}}
+    rule = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    manifest = job({"affinity": rule})
+    manifest["spec"]["template"]["metadata"] = {"labels": {"app": "x"}}
+    (pods,) = read(manifest).pod_sets
+    assert pods.exclusive_host is exclusive
+
+
+def test_the_waiting_init_container_of_workers_counts() -> None:
+    """training-operator gives workers of a job with a master an init container of 50m CPU and 10Mi."""
+    found = {p.name: p.requests for p in read(pytorchjob(), kind=PYTORCHJOB).pod_sets}
+    assert found == {"master": {"pods": 1}, "worker": {"cpu": 50, "memory": 10 << 20, "pods": 1}}
