@@ -1,0 +1,312 @@
+"""Brute force of DESIGN 3 for small worlds: the tournament of 3.4 with every arrangement and every permitted set of
+victims tried, nothing clever and nothing shared with the decision but the records and the verifier's sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations, permutations, product
+
+from queuer.domain.queue import Preempt, Sharing
+from queuer.domain.workload import Workload
+from queuer.solver.problem import Admitted, EvictionRule, Snapshot
+from queuer.solver.score import allowed_flavors
+from queuer.solver.verify_quota import Amounts, Key, Rows, Uses, amounts_of, broken_limits
+
+STARTED, BOUND, WAITING = 2, 1, 0
+Free = dict[str, dict[str, int]]
+Spot = tuple[str, int]
+"""A pod set of a workload, by uid and position."""
+
+
+@dataclass(frozen=True, eq=False)
+class Turn:
+    """A settled gang: its flavor by pod set, and whether it starts or is bound."""
+
+    workload: Workload
+    flavors: Mapping[str, str]
+    bound: bool
+
+    @property
+    def asks(self) -> Amounts:
+        """Amounts by account."""
+        return amounts_of(self.workload, {p.name: p.count for p in self.workload.pod_sets}, self.flavors)
+
+
+@dataclass(eq=False)
+class Oracle:
+    """The state of the tournament. `order`: uids in turn; `flags`: what became of them."""
+
+    snapshot: Snapshot
+    now: float
+    order: list[str] = field(default_factory=list)
+    flags: dict[str, int] = field(default_factory=dict)
+    settled: list[Turn] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.rows = Rows(self.snapshot)
+        self.admitted = {a.workload.uid: a for a in self.snapshot.admitted}
+        self.permitted: dict[str, list[tuple[str, EvictionRule, tuple[Key, ...] | None]]] = {}
+
+    # Use
+
+    def use(self, *, without: Sequence[str] = (), started: bool = True) -> Uses:
+        """Use of the admitted, less some, and of what this cycle has started."""
+        found = Uses(self.rows)
+        for uid, a in self.admitted.items():
+            if uid not in without:
+                found.count(a.workload.queue, charged(a))
+        for turn in self.settled:
+            if started and not turn.bound:
+                found.count(turn.workload.queue, turn.asks)
+        return found
+
+    # The tournament
+
+    def run(self) -> None:
+        """Give everyone a turn."""
+        lines = {
+            leaf: sorted(
+                (p.workload for p in self.snapshot.pending if p.workload.queue == leaf),
+                key=lambda w: (-w.priority, w.submitted),
+            )
+            for leaf in self.snapshot.tree.leaves
+        }
+        while any(lines.values()):
+            workload = self._best("root", lines, self.use())
+            assert workload is not None
+            lines[workload.queue].remove(workload)
+            self.order.append(workload.uid)
+            self.flags[workload.uid] = self._turn(workload)
+
+    def _best(self, path: str, lines: Mapping[str, list[Workload]], use: Uses) -> Workload | None:
+        children = self.snapshot.tree.children[path]
+        if not children:
+            return lines[path][0] if lines[path] else None
+        found = [(child, w) for child in children if (w := self._best(child, lines, use)) is not None]
+        return min(found, key=lambda pair: self._key(path, *pair, use))[1] if found else None
+
+    def _key(self, path: str, child: str, workload: Workload, use: Uses) -> tuple[bool, float, int, float]:
+        choices = list(self.flavor_choices(workload))
+        asks = [amounts_of(workload, {p.name: p.count for p in workload.pod_sets}, c) for c in choices]
+        borrows = not any(use.entitled(workload.queue, a, at=child) for a in asks)
+        share = 0.0
+        if borrows and self.snapshot.tree.policy(path).sharing is Sharing.FAIR and asks:
+            share = self._share(child, asks[0], use)
+        return (borrows, share, -workload.priority, workload.submitted)
+
+    def _share(self, path: str, asks: Amounts, use: Uses) -> float:
+        names = [f.name for f in self.snapshot.flavors] or ["default"]
+        shares = []
+        for resource in sorted({r for _, r in asks} | self._used_resources()):
+            live = self.rows.limit("root", (None, resource))
+            by_flavor = any(self.rows.guaranteed(path, (f, resource)) for f in names)
+            keys: list[Key] = [(f, resource) for f in names] if by_flavor else [(None, resource)]
+            excess = sum(
+                max(0, use.used(path, k) + asks.get(k, 0) - self.rows.guaranteed(path, k)) for k in keys
+            )
+            if live:
+                shares.append(excess / live)
+        return max(shares, default=0.0) / self.snapshot.tree[path].weight
+
+    def _used_resources(self) -> set[str]:
+        return {r for a in self.admitted.values() for p in a.workload.pod_sets for r in p.requests}
+
+    def flavor_choices(self, workload: Workload) -> Iterator[dict[str, str]]:
+        """Flavors by pod set in the allowed order, those that have a node for it."""
+        names = [p.name for p in workload.pod_sets]
+        allowed = [
+            [
+                f
+                for f in allowed_flavors(
+                    p, queue=workload.queue, tree=self.snapshot.tree, flavors=self.snapshot.flavors
+                )
+                if any(self._flavor(s.node.labels) == f for s in self.snapshot.nodes)
+            ]
+            for p in workload.pod_sets
+        ]
+        for picks in product(*allowed):
+            yield dict(zip(names, picks, strict=True))
+
+    def _flavor(self, labels: Mapping[str, str]) -> str:
+        return labels.get("f", "default")
+
+    def _turn(self, workload: Workload) -> int:
+        choices = list(self.flavor_choices(workload))
+        for bound in (False, True):
+            for flavors in choices:
+                turn = Turn(workload, flavors, bound)
+                if self.possible(turn):
+                    self.settled.append(turn)
+                    return BOUND if bound else STARTED
+        return WAITING
+
+    # One turn
+
+    def possible(self, turn: Turn) -> bool:
+        """Whether all settled gangs and this one have quota and a place, with some permitted victims."""
+        workload, use = turn.workload, self.use()
+        if not workload.preemptible and not use.entitled(workload.queue, turn.asks, at=workload.queue):
+            return False
+        if turn.bound:
+            self.permitted[workload.uid] = list(self._victims(turn, use))
+        elif not self._has_quota(use, turn):
+            return False
+        everyone = [*self.settled, turn]
+        return any(self.arranged(everyone, gone) for gone in self.victim_sets(everyone))
+
+    def _has_quota(self, use: Uses, turn: Turn) -> bool:
+        after = self.use()
+        after.count(turn.workload.queue, turn.asks)
+        return next(broken_limits(use, after, [(turn.workload.queue, turn.asks)]), None) is None
+
+    def _victims(self, turn: Turn, use: Uses) -> Iterator[tuple[str, EvictionRule, tuple[Key, ...] | None]]:
+        tree, gang = self.snapshot.tree, turn.workload
+        for uid, a in self.admitted.items():
+            victim = a.workload
+            if not victim.preemptible or a.releasing:
+                continue
+            lower = victim.priority < gang.priority
+            if victim.queue == gang.queue:
+                if lower and tree.policy(gang.queue).preempt is not Preempt.NEVER:
+                    yield uid, EvictionRule.PREEMPT, None
+                continue
+            common = tree.common_ancestor(gang.queue, victim.queue)
+            mine = tree.lineage(gang.queue)
+            at = mine[mine.index(common) - 1]
+            if tree.policy(gang.queue).reclaim and use.entitled(gang.queue, turn.asks, at=at):
+                yield uid, EvictionRule.RECLAIM, tuple(self.rows.claims(gang.queue, turn.asks))
+            elif lower and tree.policy(common).preempt is Preempt.LOWER_PRIORITY:
+                said = self.rows.claims(victim.queue, turn.asks)
+                yield uid, EvictionRule.PREEMPT, tuple(said) or None
+
+    def victim_sets(self, everyone: Sequence[Turn]) -> Iterator[tuple[str, ...]]:
+        """Every set of victims that may go in some order, smaller ones first."""
+        by_uid: dict[str, list[tuple[str, tuple[Key, ...] | None]]] = {}
+        for turn in everyone:
+            if turn.bound:
+                for uid, _, keys in self.permitted[turn.workload.uid]:
+                    by_uid.setdefault(uid, []).append((turn.workload.queue, keys))
+        for size in range(len(by_uid) + 1):
+            for gone in combinations(sorted(by_uid), size):
+                if any(self._may_go(order, by_uid) for order in permutations(gone)):
+                    yield gone
+
+    def _may_go(
+        self, order: Sequence[str], by_uid: Mapping[str, list[tuple[str, tuple[Key, ...] | None]]]
+    ) -> bool:
+        use = self.use()
+        for uid in order:
+            a = self.admitted[uid]
+            if not any(self._borrows(use, a, *ground) for ground in by_uid[uid]):
+                return False
+            use.count(a.workload.queue, charged(a), times=-1)
+        return True
+
+    def _borrows(self, use: Uses, victim: Admitted, queue: str, keys: tuple[Key, ...] | None) -> bool:
+        if keys is None:
+            return True
+        common = self.snapshot.tree.common_ancestor(queue, victim.workload.queue)
+        lineage = self.snapshot.tree.lineage(victim.workload.queue)
+        path = lineage[: lineage.index(common)]
+        own = charged(victim)
+        return any(own.get(k) and all(use.over(p, k) for p in path) for k in keys)
+
+    # Arrangements
+
+    def arranged(self, everyone: Sequence[Turn], gone: Sequence[str]) -> bool:
+        """Whether limits hold and all pods have a node, now for those that start and with victims gone for all."""
+        before = self.use(without=gone, started=False)
+        after = self.use(without=gone, started=False)
+        for turn in everyone:
+            after.count(turn.workload.queue, turn.asks)
+            if next(broken_limits(before, after, [(turn.workload.queue, turn.asks)]), None) is not None:
+                return False
+            before.count(turn.workload.queue, turn.asks)
+        now, later = self._free(()), self._free(gone)
+        return self._place(everyone, 0, now, later)
+
+    def _free(self, gone: Sequence[str]) -> Free:
+        free = {
+            s.node.name: {r: n - s.used.get(r, 0) for r, n in s.node.allocatable.items()}
+            for s in self.snapshot.nodes
+        }
+        for uid in gone:
+            for name, amounts in self.admitted[uid].bound.items():
+                for resource, amount in amounts.items():
+                    free[name][resource] += amount
+        return free
+
+    def _place(self, everyone: Sequence[Turn], at: int, now: Free, later: Free) -> bool:
+        if at == len(everyone):
+            return True
+        turn = everyone[at]
+        sheets = [later] if turn.bound else [now, later]
+        return any(self._pods(everyone, at, pods, sheets, now, later, {}) for pods in self._scopes(turn))
+
+    def _scopes(self, turn: Turn) -> Iterator[dict[str, list[str]]]:
+        """Nodes by pod set, once for each domain of the required level."""
+        topology, level = self.snapshot.topology, turn.workload.required
+        index = None if level is None else topology.find(level)
+        domains = (
+            [None]
+            if index is None
+            else sorted({topology.domain(s.node, index) for s in self.snapshot.nodes} - {None}, key=str)
+        )
+        for domain in domains:
+            yield {
+                p.name: [
+                    s.node.name
+                    for s in self.snapshot.nodes
+                    if s.node.accepts(p.terms)
+                    and self._flavor(s.node.labels) == turn.flavors[p.name]
+                    and (index is None or topology.domain(s.node, index) == domain)
+                ]
+                for p in turn.workload.pod_sets
+            }
+
+    def _pods(
+        self,
+        everyone: Sequence[Turn],
+        at: int,
+        scope: Mapping[str, list[str]],
+        sheets: Sequence[Free],
+        now: Free,
+        later: Free,
+        done: Mapping[str, int],
+    ) -> bool:
+        """Pods of one gang one by one, each on a node not before the last one's of its set."""
+        turn = everyone[at]
+        pod_set = next((p for p in turn.workload.pod_sets if done.get(p.name, 0) < p.count), None)
+        if pod_set is None:
+            return self._place(everyone, at + 1, now, later)
+        number = done.get(pod_set.name, 0)
+        start = done.get(f"{pod_set.name} last", 0)
+        for i, name in enumerate(scope[pod_set.name]):
+            if i < start or any(
+                f[name].get(r, 0) < n for f in sheets for r, n in pod_set.requests.items() if n
+            ):
+                continue
+            for f in sheets:
+                for r, n in pod_set.requests.items():
+                    f[name][r] -= n
+            rest = {**done, pod_set.name: number + 1, f"{pod_set.name} last": i + pod_set.exclusive_host}
+            if self._pods(everyone, at, scope, sheets, now, later, rest):
+                return True
+            for f in sheets:
+                for r, n in pod_set.requests.items():
+                    f[name][r] += n
+        return False
+
+
+def charged(admitted: Admitted) -> dict[Key, int]:
+    """Amounts of an admitted workload by account."""
+    return amounts_of(admitted.workload, admitted.counts, admitted.flavors)
+
+
+def answer(snapshot: Snapshot, *, now: float) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Uids in the order of the tournament, and what must become of each: 2 started, 1 bound, 0 waiting."""
+    oracle = Oracle(snapshot, now)
+    oracle.run()
+    return tuple(oracle.order), tuple(oracle.flags[uid] for uid in oracle.order)
