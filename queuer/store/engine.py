@@ -24,6 +24,11 @@ _SESSION = {
     "statement_timeout": "15s",
     "idle_in_transaction_session_timeout": "30s",
     "timezone": "UTC",
+    # Batches look up their rows by key. Right after a table was emptied or filled its statistics would have the
+    # planner scan it once per row instead, checks of foreign keys included. Tables without a fit index are
+    # scanned all the same, but at a nominal cost that must not set off compilation.
+    "enable_seqscan": "off",
+    "jit": "off",
 }
 
 

@@ -20,14 +20,14 @@ from queuer.store.leader import check_epoch
 from queuer.store.tables import EntryKind, Outcome
 
 _COLUMNS = "seq, kind, uid, admission_id, epoch, cycle, wave, patch, at"
-_PUT = text(f"""
+_PUT = text("""
     INSERT INTO outbox (kind, uid, admission_id, epoch, cycle, wave, patch, at)
     SELECT r.kind, r.uid, r.admission_id, :epoch, :cycle, r.wave, r.patch, to_timestamp(:at)
     FROM ROWS FROM (jsonb_to_recordset(CAST(:rows AS jsonb))
         AS (kind text, uid text, admission_id uuid, wave int, patch jsonb)) WITH ORDINALITY
         AS r(kind, uid, admission_id, wave, patch, number)
     ORDER BY r.number
-    RETURNING {_COLUMNS}
+    RETURNING seq, kind, admission_id
 """)
 _UNDONE = text(f"SELECT {_COLUMNS} FROM outbox WHERE done_at IS NULL ORDER BY seq")
 _DONE = text("""
@@ -102,13 +102,29 @@ async def put(
     at: float,
     cycle: int | None = None,
 ) -> tuple[Entry, ...]:
-    """Commit to effects, in this order. An admission that has such an effect open is an IntegrityError."""
+    """Commit to effects, in this order. An admission that has such an effect open is an IntegrityError.
+
+    Admission ids are UUIDs in their usual lower-case form.
+    """
     if not effects:
         return ()
     await check_epoch(connection, epoch)
     values = {"rows": rows_json(effects), "epoch": epoch, "cycle": cycle, "at": at}
-    stored = [_entry(row) for row in await connection.execute(_PUT, values)]
-    return tuple(sorted(stored, key=lambda entry: entry.seq))
+    numbers = {(row.kind, str(row.admission_id)): row.seq for row in await connection.execute(_PUT, values)}
+    return tuple(
+        Entry(
+            seq=numbers[effect.kind, effect.admission_id],
+            kind=effect.kind,
+            uid=effect.uid,
+            admission_id=effect.admission_id,
+            epoch=epoch,
+            cycle=cycle,
+            wave=effect.wave,
+            patch=effect.patch,
+            at=at,
+        )
+        for effect in effects
+    )
 
 
 async def undone(connection: AsyncConnection) -> list[Entry]:

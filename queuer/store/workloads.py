@@ -88,7 +88,10 @@ _LOAD = text(f"SELECT * FROM workload WHERE {_LIVE} ORDER BY submitted, uid")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intake:
-    """A job as it is now. `template`: the user's own scheduling terms, from which every admission starts."""
+    """A job as it is now. `template`: the user's own scheduling terms, from which every admission starts.
+
+    `state` is not an ended one: take the job in first, then `update_states`.
+    """
 
     workload: Workload
     template: Mapping[str, Any]
