@@ -9,8 +9,10 @@ from __future__ import annotations
 import shutil
 import sys
 from collections import Counter
+from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from queuer.domain.errors import NotFound
 from queuer.local import manifests
@@ -31,7 +33,7 @@ def play(cluster: Cluster, *, out: TextIO) -> None:
         _opening(stage, sizes)
         _borrow(stage, sizes)
         _wait_with_reason(stage, sizes)
-        victims = _reclaim(stage)
+        victims = _reclaim(stage, sizes)
         _landed(stage, sizes)
         _pytorch(stage)
         _back_again(stage, victims)
@@ -51,11 +53,13 @@ def _opening(stage: Stage, sizes: Sizes) -> None:
         "1  A cluster, two teams",
         f"""{sizes.racks} racks of {sizes.nodes} nodes with {sizes.gpus} GPUs each: {sizes.total} GPUs.
         Kubernetes is real, only the kubelets are played. team-a and team-b are guaranteed half each; what one
-        leaves idle the other may borrow. team-b's jobs are left in peace for their first
-        {manifests.MIN_RUNTIME}.""",
+        leaves idle the other may borrow. team-b's jobs are safe from eviction for their first
+        {manifests.PROTECTED} (minRuntime).""",
     )
     stage.clean()
-    stage.apply(manifests.tree(sizes), file="tree.yaml")
+    tree = manifests.tree(sizes, min_runtime=manifests.PROTECTED)
+    stage.show_yaml(tree)
+    stage.apply(tree, file="tree.yaml")
 
 
 def _borrow(stage: Stage, sizes: Sizes) -> None:
@@ -63,14 +67,14 @@ def _borrow(stage: Stage, sizes: Sizes) -> None:
     asked = sizes.total - sizes.free
     stage.beat(
         "2  team-b borrows",
-        f"""team-a is idle. bob of team-b submits {len(small)} jobs of {sizes.partial} nodes and {len(large)}
-        of {sizes.nodes} nodes, {asked} GPUs in all: far more than his guarantee. Each must sit in
+        f"""team-a is idle. bob of team-b submits {len(large)} trainings of {sizes.nodes} nodes and then
+        {len(small)} evaluations of {sizes.partial} nodes, {asked} GPUs in all: far more than his guarantee. Each must sit in
         one rack.""",
     )
-    stage.create(BOB, small, file="evals.yaml")
-    _until_running(stage, [d["metadata"]["name"] for d in small])
     stage.create(BOB, large, file="trainings.yaml")
     _until_running(stage, [d["metadata"]["name"] for d in large])
+    stage.create(BOB, small, file="evals.yaml")
+    _until_running(stage, [d["metadata"]["name"] for d in small])
     stage.queuer("queue", "tree", "--resource", GPU)
     stage.say(f"All run. {sizes.free} GPUs are left free, in {manifests.FRAGMENTS} racks.")
 
@@ -97,29 +101,42 @@ def _wait_with_reason(stage: Stage, sizes: Sizes) -> None:
     stage.queuer("why", f"job/{GANG}", "-n", "team-a")
     if stage.pods(ALICE):
         raise DemoFailed("the gang waits, and yet it has pods")
-    stage.say(
-        "It has no pod at all: a gang starts whole or not. team-b's jobs are protected a little longer."
-    )
+    stage.say("It has no pod at all: a gang starts whole or not.")
 
 
-def _reclaim(stage: Stage) -> list[str]:
+def _reclaim(stage: Stage, sizes: Sizes) -> list[str]:
     stage.beat(
         "4  Reclaim: the cheapest sufficient victims leave",
-        """team-a asks for less than its guarantee, so it may take it back from the borrower: an eviction is
-        made only with a proven place for the gang, and for the least lost work.""",
+        """team-a asks for less than its guarantee, so it may take it back from the borrower, but team-b's jobs are
+        protected still. The admin shortens that. Now an eviction is made, because there is a proven place for the
+        gang, and of all that would do it is the one that loses the least work.""",
     )
+    running = {name: w for name, w in stage.live(BOB).items() if w["state"] == "Running"}
+    stage.apply(manifests.tree(sizes, min_runtime=manifests.UNPROTECTED), file="tree.yaml")
 
-    def evicted() -> list[str]:
-        return sorted(n for n, w in stage.live(BOB).items() if w["state"] == "Evicting" or w["attempt"] > 1)
+    def evicted() -> set[str]:
+        return {n for n, w in stage.live(BOB).items() if w["state"] == "Evicting" or w["attempt"] > 1}
 
     victims = stage.until("team-b's jobs to be evicted", evicted)
-    live = stage.live(BOB)
-    for name in victims:
-        stage.write(f"    evicted: {name}, which held {live[name]['demand'][GPU]} GPUs")
     stage.until("the gang to run", lambda: stage.state(ALICE, GANG) == "Running")
-    stayed = sum(w["state"] == "Running" for w in stage.live(BOB).values())
-    stage.say(f"{stayed} other jobs of team-b were not touched.")
-    return sorted(set(victims) | set(evicted()))
+    victims |= evicted()
+    gang = stage.workload(ALICE, GANG) or {}
+    for name in sorted(victims):
+        stage.write(f"    evicted: {_named(running[name], until=gang['admitted'])}")
+    stayed = [w for name, w in running.items() if name not in victims]
+    stage.write(f"    not touched: {len(stayed)} jobs, such as {_named(stayed[0], until=gang['admitted'])}")
+    return sorted(victims)
+
+
+def _named(job: Mapping[str, Any], *, until: str) -> str:
+    return f"{job['name']}, {_lost(job, until=until)}"
+
+
+def _lost(job: Mapping[str, Any], *, until: str) -> str:
+    """What its eviction would lose: its GPUs for as long as it ran."""
+    seconds = (datetime.fromisoformat(until) - datetime.fromisoformat(job["landed"])).total_seconds()
+    gpus = int(job["demand"][GPU])
+    return f"{gpus} GPUs for {seconds:.0f} s = {gpus * seconds:.0f} GPU-seconds of work"
 
 
 def _landed(stage: Stage, sizes: Sizes) -> None:

@@ -19,7 +19,8 @@ GANG = "llama-70b"
 TORCH = "resnet-ft"
 GANG_RUNS = "12s"
 TORCH_RUNS = "3s"
-MIN_RUNTIME = "8s"
+PROTECTED = "15m"
+UNPROTECTED = "1s"
 LEAST_RACKS = 4
 LEAST_NODES_PER_RACK = 6
 FRAGMENTS = 3
@@ -62,8 +63,11 @@ class Sizes:
         return self.racks * self.nodes * self.gpus
 
 
-def tree(sizes: Sizes) -> dict[str, Any]:
-    """Two teams, each guaranteed half; what one does not use the other may borrow."""
+def tree(sizes: Sizes, *, min_runtime: str) -> dict[str, Any]:
+    """Two teams, each guaranteed half; what one does not use the other may borrow.
+
+    `min_runtime`: how long team-b's jobs are safe from eviction.
+    """
     half = sizes.total // 2
 
     def team(namespace: str, **policy: Any) -> dict[str, Any]:
@@ -80,7 +84,7 @@ def tree(sizes: Sizes) -> dict[str, Any]:
         "queues": {
             RESEARCH: {"quota": [{"resource": GPU, "guaranteed": 2 * half}]},
             TEAM_A: team("team-a"),
-            TEAM_B: team("team-b", minRuntime=MIN_RUNTIME),
+            TEAM_B: team("team-b", minRuntime=min_runtime),
         },
         "topology": {"levels": [BLOCK, RACK]},
     }

@@ -98,8 +98,7 @@ class Stage:
         return done.stdout
 
     def apply(self, document: Mapping[str, Any], *, file: str) -> None:
-        """Show a document, and apply it from a file of that name."""
-        self.show_yaml(document)
+        """Apply a document from a file of that name."""
         with tempfile.TemporaryDirectory() as directory:
             (Path(directory) / file).write_text(yaml.safe_dump(document, sort_keys=False))
             self.queuer("apply", "-f", file, "-y", directory=Path(directory))
