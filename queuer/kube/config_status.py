@@ -52,7 +52,7 @@ def body(
 
     `figures`: fields to set beside the condition, e.g. `{"used": {"cpu": "4"}}`.
     """
-    old = next((c for c in present.get("conditions", ()) if c.get("type") == ACCEPTED), {})
+    old: Mapping[str, Any] = next((c for c in present.get("conditions", ()) if c.get("type") == ACCEPTED), {})
     if verdict.standing is Standing.SET_REFUSED and _in_force(old, generation):
         condition = dict(old)  # the last good set holds it as it is
     else:

@@ -74,7 +74,7 @@ async def test_admit_evict_and_admit_elsewhere(kind: Kind, cluster: Cluster, nam
                 await client.merge_patch(path, evict_patch(kind, view), resource="stale")
             places = await asyncio.to_thread(
                 wait_until,
-                lambda: len(found := _places(cluster, namespace)) == 2 and found,
+                lambda: found if len(found := _places(cluster, namespace)) == 2 else [],
                 timeout=30,
                 describe="both pods bound",
             )

@@ -17,6 +17,7 @@ from queuer.kube.client import Client
 from queuer.kube.config import load_access
 from queuer.kube.config_crs import ConfigOutcome
 from queuer.kube.config_set import ConfigSet
+from queuer.kube.config_watch import PLURALS
 from queuer.local.cluster import Cluster
 from tests.e2e.support import create, get, kubectl
 
@@ -106,7 +107,7 @@ async def test_an_object_is_applied_answered_and_taken_back(cluster: Cluster, pa
         await asyncio.to_thread(kubectl, cluster, "admin", "delete", "queues.queuer.dev", path[5:])
         await until(lambda: path not in controller.paths)
         assert len(controller.sets) == rounds + 1  # our status write rang nobody
-        assert set(client.writes) <= {("patch", f"{kind}/status") for kind in config_crs.PLURALS}
+        assert set(client.writes) <= {("patch", f"{kind}/status") for kind in PLURALS}
     assert signal.getsignal(signal.SIGTERM) is handler
 
 
