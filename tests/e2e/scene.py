@@ -21,6 +21,13 @@ from tests.e2e.controller import GPU, Controller, Database, controller
 from tests.e2e.support import create, get, job_manifest, kubectl, pytorchjob_manifest, wait_until
 
 TEAM_A, TEAM_B = "root.research.team-a", "root.research.team-b"
+HIGH = {
+    "apiVersion": "scheduling.k8s.io/v1",
+    "kind": "PriorityClass",
+    "metadata": {"name": "queuer-high"},
+    "value": 1000,
+    "preemptionPolicy": "Never",
+}
 KINDS = {"Job": "jobs.batch", "PyTorchJob": "pytorchjobs.kubeflow.org"}
 
 
@@ -204,6 +211,7 @@ def preferred(level: str) -> Mapping[str, str]:
 def scene(cluster: Cluster, namespace: str, database_url: str) -> Iterator[Scene]:
     """A scene; at its end all jobs and pods of the namespace are gone and the fleet is as before."""
     made = Scene(cluster=cluster, namespace=namespace, database=Database(url=database_url))
+    kubectl(cluster, "admin", "apply", "-f", "-", input=json.dumps(HIGH))
     with made.exits:
         yield made
     kubectl(
