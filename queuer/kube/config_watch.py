@@ -87,7 +87,7 @@ async def _operate(
         async def login(**_: Any) -> kopf.AiohttpSession:
             return kopf.AiohttpSession(server=access.url, aiohttp_session=session)
 
-        kopf.on.login(registry=registry)(login)  # type: ignore[arg-type]
+        kopf.on.login(registry=registry)(login)
         await kopf.operator(registry=registry, settings=_settings(), clusterwide=True, stop_flag=stop)
 
 
