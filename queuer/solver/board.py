@@ -15,7 +15,7 @@ import numpy as np
 from queuer.domain.quota import Charge, QuotaBook, Usage, charge_of
 from queuer.domain.workload import Workload, demand_of
 from queuer.solver.capacity import Spread, take
-from queuer.solver.frame import Frame, Mask, Matrix
+from queuer.solver.frame import Frame, Loose, Mask, Matrix
 from queuer.solver.problem import Admitted, Snapshot
 
 OVERDUE = 60.0
@@ -24,29 +24,72 @@ OVERDUE = 60.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hold:
-    """What an admitted workload holds: quota of a queue, and amounts by node number (vectors of R)."""
+    """What an admitted workload holds: quota of a queue, and by node its bound pods' amounts and its unbound
+    pods.
+
+    `rows`: both together by node, the unbound ones by the worst choice at the start of the cycle.
+    """
 
     admitted: Admitted
     charge: Charge
+    bound: Mapping[int, Matrix]
+    loose: Mapping[int, Sequence[Loose]]
     rows: Mapping[int, Matrix]
 
 
-@dataclass(slots=True, eq=False)
 class Sheet:
-    """Usage of the queues and free amounts of the nodes (N x R) at one moment."""
+    """Usage of the queues and free amounts of the nodes (N x R) at one moment.
 
-    usage: Usage
-    free: Matrix
+    Pods that have still to land count on every node of their pin as if all that fit came there: `worst` by
+    node is what `free` is less for them, reckoned again when something there goes.
+    """
+
+    __slots__ = ("_loose", "_worst", "free", "usage")
+
+    def __init__(self, usage: Usage, free: Matrix) -> None:
+        self.usage = usage
+        self.free = free
+        self._loose: dict[int, dict[str, Sequence[Loose]]] = {}
+        self._worst: dict[int, Matrix] = {}
 
     def copy(self) -> Sheet:
         """An independent copy."""
-        return Sheet(self.usage.copy(), self.free.copy())
+        twin = Sheet(self.usage.copy(), self.free.copy())
+        twin._loose = {node: dict(parts) for node, parts in self._loose.items()}
+        twin._worst = dict(self._worst)
+        return twin
+
+    def land(self, hold: Hold) -> None:
+        """Count the workload's unbound pods."""
+        for node, parts in hold.loose.items():
+            self._loose.setdefault(node, {})[hold.admitted.workload.uid] = parts
+            self._reckon(node)
 
     def release(self, hold: Hold, *, times: int = 1) -> None:
         """The workload is gone; `times=-1` puts it back."""
+        uid = hold.admitted.workload.uid
         self.usage.add(hold.admitted.workload.queue, hold.charge, times=-times)
-        for node, row in hold.rows.items():
+        for node, row in hold.bound.items():
             self.free[node] += row * times
+        for node, parts in hold.loose.items():
+            if times > 0:
+                del self._loose[node][uid]
+            else:
+                self._loose[node][uid] = parts
+        if self._loose:
+            for node in {*hold.bound, *hold.loose} & set(self._loose):
+                self._reckon(node)
+
+    def _reckon(self, node: int) -> None:
+        if node in self._worst:
+            self.free[node] += self._worst[node]
+        there = self.free[node]
+        worst = there * 0
+        for parts in self._loose[node].values():
+            for loose in parts:
+                worst += loose.worst(there)
+        self._worst[node] = worst
+        self.free[node] = there - worst
 
 
 @dataclass(slots=True, eq=False)
@@ -57,6 +100,7 @@ class Horizon:
     start: float
     free: Matrix
     rank: tuple[bool, int]
+    nodes: frozenset[int]
 
 
 class Board:
@@ -85,11 +129,16 @@ class Board:
 
     def _hold(self, admitted: Admitted) -> Hold:
         charge = self.charge(admitted.workload, admitted.flavors, admitted.counts)
-        rows = self.frame.held_by(admitted, self.now.free)
-        for node, row in self.frame.unbound_part(admitted, rows).items():
-            self.now.free[node] -= row
+        bound, loose = self.frame.bound_rows(admitted), self.frame.loose_ends(admitted)
+        rows = dict(bound)
+        for node, parts in loose.items():
+            for part in parts:
+                worst = part.worst(self.now.free[node])
+                rows[node] = rows[node] + worst if node in rows else worst
+        hold = Hold(admitted, charge, bound, loose, rows)
         self.now.usage.add(admitted.workload.queue, charge)
-        return Hold(admitted, charge, rows)
+        self.now.land(hold)
+        return hold
 
     def charge(self, workload: Workload, flavors: Mapping[str, str], counts: Mapping[str, int]) -> Charge:
         """What a workload asks for at these sizes and flavors, by account."""
@@ -122,15 +171,15 @@ class Board:
         """`free` less what reservations hold against this gang: not its own, not those it ends before, nor
         those it displaces by being entitled or of higher priority.
         """
-        end = end_of(gang, start=self.time)
         for horizon in self.horizons.values():
-            if (
-                horizon.uid != gang.uid
-                and not (end is not None and end <= horizon.start)
-                and rank <= horizon.rank
-            ):
+            if self.binds(horizon, gang, rank=rank):
                 free = np.minimum(free, horizon.free)
         return free
+
+    def binds(self, horizon: Horizon, gang: Workload, *, rank: tuple[bool, int]) -> bool:
+        """Whether the gang must leave this reservation whole."""
+        end = end_of(gang, start=self.time)
+        return horizon.uid != gang.uid and rank <= horizon.rank and (end is None or end > horizon.start)
 
     def start(self, gang: Workload, charge: Charge, spreads: Mapping[str, Spread], *, times: int = 1) -> None:
         """The gang takes its place and quota now; `times=-1` takes it back."""
@@ -164,6 +213,11 @@ class Board:
         del self.held[gang.uid]
         self._take(self.later.free, gang, spreads, times=-1)
         self._on_horizons(gang, spreads, times=-1)
+
+    def stay(self, uid: str) -> None:
+        """A victim is not evicted after all."""
+        self.leaving.discard(uid)
+        self.later.release(self.holds[uid], times=-1)
 
     def _take(self, free: Matrix, gang: Workload, spreads: Mapping[str, Spread], *, times: int = 1) -> None:
         for pod_set in gang.pod_sets:
@@ -204,5 +258,5 @@ class Board:
 
 def end_of(gang: Workload, *, start: float) -> float | None:
     """When a gang that starts then is expected to end; None = unknown."""
-    lasts = gang.max_runtime if gang.estimate is None else gang.estimate
-    return None if lasts is None else start + lasts
+    lasts = [t for t in (gang.estimate, gang.max_runtime) if t is not None]
+    return start + min(lasts) if lasts else None

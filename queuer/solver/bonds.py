@@ -68,7 +68,7 @@ def _start(greedy: Greedy, chosen: Chosen) -> bool:
     board, workload = greedy.board, chosen.gang.pending.workload
     board.unbind(workload, chosen.charge, chosen.spreads)
     blocked = greedy.quota_block(workload, chosen.variant, chosen.charge, board.sheets())
-    if blocked is None:
+    if blocked is None and not greedy.waits_apart(workload.uid):
         free = np.minimum(board.now.free, board.later.free)
         spreads = (
             chosen.spreads

@@ -6,7 +6,7 @@ what was chosen is pinned and what was refused is explained.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
 
@@ -15,7 +15,8 @@ from queuer.domain.reasons import Explanation, Token
 from queuer.domain.workload import Workload
 from queuer.solver import bonds
 from queuer.solver.board import Board
-from queuer.solver.contested import Rearranger, Variant
+from queuer.solver.contest import Contest
+from queuer.solver.contested import Arrangement, Rearranger, Variant
 from queuer.solver.explain import Explainer, behind, simple
 from queuer.solver.greedy import Block, Chosen, Greedy, Refusal, assignments
 from queuer.solver.order import Gang, Shape, Tournament
@@ -31,10 +32,13 @@ from queuer.solver.problem import (
     SolveStatus,
 )
 from queuer.solver.reserve import Reserver
-from queuer.solver.score import allowed_flavors
+from queuer.solver.score import allowed_flavors, score
+from queuer.solver.verify import verify
 
 VARIANTS = 64
 """Combinations of flavors over pod sets that are considered for one gang."""
+RETRIES = 8
+"""Gangs put off for landing after which no further attempt is made in one cycle."""
 
 
 def decide(
@@ -42,14 +46,41 @@ def decide(
 ) -> Plan:
     """The plan for this moment. The same arguments give the same plan.
 
-    `rearranger`: the exact solver for contested gangs; None, or no deterministic budget = greedy only.
+    `rearranger`: the exact solver for contested gangs; by default the one of `queuer.solver.cpsat` if there
+    is deterministic budget and ortools is installed. Without one, contested gangs wait as deferred.
     """
-    return _Decision(snapshot, now=now, seed=seed, budget=budget, rearranger=rearranger).run()
+    solver = rearranger or (_default_rearranger() if budget.deterministic > 0 else None)
+    crowded: dict[str, frozenset[str]] = {}
+    everywhere = frozenset(s.node.name for s in snapshot.nodes)
+    while True:
+        decision = _Decision(snapshot, now=now, seed=seed, budget=budget, rearranger=solver, crowded=crowded)
+        plan, late = decision.run()
+        if not late or len(crowded) >= RETRIES:
+            return plan
+        for uid, hosts in late.items():
+            crowded[uid] = everywhere if uid in crowded else hosts
+
+
+def _default_rearranger() -> Rearranger | None:
+    try:
+        from queuer.solver.cpsat import CpSat
+    except ImportError:
+        return None
+    return CpSat()
 
 
 class _Decision:
+    """One attempt. `crowded`: nodes by gang uid that it must keep off, as others are landing there."""
+
     def __init__(
-        self, snapshot: Snapshot, *, now: float, seed: int, budget: Budget, rearranger: Rearranger | None
+        self,
+        snapshot: Snapshot,
+        *,
+        now: float,
+        seed: int,
+        budget: Budget,
+        rearranger: Rearranger | None,
+        crowded: Mapping[str, frozenset[str]],
     ) -> None:
         self._snapshot = snapshot
         self._now = now
@@ -57,23 +88,29 @@ class _Decision:
         self._budget = budget
         self._rearranger = rearranger
         self._board = Board(snapshot, now=now)
-        self._greedy = Greedy(self._board)
+        self._greedy = Greedy(self._board, crowded=crowded)
+        self._reserver = Reserver(self._greedy)
         self._explainer = Explainer(self._board)
         self._shapes: dict[object, Shape] = {}
         self._explanations: dict[str, Explanation] = {}
         self._order: list[str] = []
+        self._proven = False
 
-    def run(self) -> Plan:
-        """Everything in its order."""
+    def run(self) -> tuple[Plan, dict[str, frozenset[str]]]:
+        """The plan, and the hosts that gangs which it had to put off should keep off, by uid."""
         gangs = self._offered()
         standing = bonds.resume(self._greedy, gangs)
-        self._reserver = Reserver(self._greedy)
         self._reserver.resume({uid: g for uid, g in gangs.items() if uid not in standing})
-        settled = set(self._greedy.chosen) | set(standing)
+        contest = Contest(
+            self._greedy, self._rearranger, seed=self._seed, budget=self._budget, bonds=standing
+        )
+        self._greedy.contest = contest
+        settled = {*self._greedy.chosen, *standing}
         waiting = [g for uid, g in gangs.items() if uid not in settled]
         self._order += [uid for uid in gangs if uid in settled]
         tournament = Tournament(self._snapshot.tree, waiting, self._board)
         refused = self._play(tournament)
+        self._reserver.finish(gangs)
         for gang in waiting:
             if gang.uid not in self._greedy.chosen and gang.uid not in refused:
                 self._order.append(gang.uid)
@@ -82,7 +119,7 @@ class _Decision:
                 self._explanations[gang.uid] = Explanation(primary=reason)
         for uid, (gang, refusal) in refused.items():
             self._explanations[uid] = self._explainer.refused(gang, refusal)
-        return self._plan(standing)
+        return self._best(contest, standing)
 
     def _play(self, tournament: Tournament) -> dict[str, tuple[Gang, Refusal]]:
         refused: dict[str, tuple[Gang, Refusal]] = {}
@@ -97,6 +134,21 @@ class _Decision:
                 self._reserver.started(gang.uid)
             tournament.done(gang, settled=isinstance(answer, Chosen))
         return refused
+
+    def _best(self, contest: Contest, standing: Mapping[str, Bond]) -> tuple[Plan, dict[str, frozenset[str]]]:
+        """The plan as it stands, or improved by the exact solver where that is sound and scores higher."""
+        plan, late = self._plan(standing)
+        answer = contest.improve()
+        if late or not isinstance(answer, Arrangement):
+            return plan, late
+        contest.adopt(answer)
+        self._proven = answer.proven
+        better, none_late = self._plan(standing)
+        if none_late or score(self._snapshot, better, now=self._now) <= score(
+            self._snapshot, plan, now=self._now
+        ):
+            return replace(plan, stats=better.stats), late
+        return (plan, late) if verify(self._snapshot, better, now=self._now) else (better, none_late)
 
     # Who is offered
 
@@ -125,15 +177,6 @@ class _Decision:
         state = tree.effective_state(workload.queue)
         if state is not QueueState.OPEN:
             return simple(Token.SUSPENDED, f"{workload.queue} is {state}.", {"queue": workload.queue})
-        for pod_set in (None, *workload.pod_sets):
-            level = workload.required if pod_set is None else pod_set.required
-            if level is not None and self._snapshot.topology.find(level) is None:
-                known = ", ".join(self._snapshot.topology.levels)
-                return simple(
-                    Token.MISCONFIGURED,
-                    f"There is no topology level {level}; levels: {known}.",
-                    {"level": level},
-                )
         return None
 
     def _shape(self, pending: Pending) -> Shape:
@@ -146,10 +189,12 @@ class _Decision:
     def _new_shape(self, workload: Workload) -> Shape:
         counts = {p.name: p.count for p in workload.pod_sets}
         choices = []
+        named: set[str] = set()
         for pod_set in workload.pod_sets:
             allowed = allowed_flavors(
                 pod_set, queue=workload.queue, tree=self._snapshot.tree, flavors=self._snapshot.flavors
             )
+            named.update(allowed)
             choices.append(
                 [f for f in allowed if bool(self._board.frame.open_to(pod_set, f, idle=True).any())]
             )
@@ -164,59 +209,74 @@ class _Decision:
             variants=tuple(variants),
             charges=tuple(self._board.charge(workload, v.flavors, v.counts) for v in variants),
             least={p.name: p.count if p.min_count is None else p.min_count for p in workload.pod_sets},
-            flavors=frozenset(name for names in choices for name in names),
+            flavors=frozenset(named),
         )
 
     # The plan
 
-    def _unlanded(self, late: Sequence[Chosen]) -> list[tuple[str, Bond]]:
-        """Bonds whose gang would start now but for others that are landing: they stand."""
-        uids = {one.gang.uid for one in late}
-        return [(bond.uid, bond) for bond in self._snapshot.bonds if bond.uid in uids]
-
-    def _plan(self, standing: Mapping[str, Bond]) -> Plan:
+    def _plan(self, standing: Mapping[str, Bond]) -> tuple[Plan, dict[str, frozenset[str]]]:
         workloads = {p.workload.uid: p.workload for p in self._snapshot.pending}
-        evictions: list[Eviction] = []
         bound = dict(standing)
+        evictions: list[Eviction] = []
         for uid, chosen in self._greedy.chosen.items():
             if chosen.bound:
-                victims = tuple(e.uid for e in chosen.evictions)
-                deadline = self._now + self._budget.bond
-                rows = assignments(self._board, chosen)
-                bound[uid] = Bond(uid=uid, assignments=rows, victims=victims, deadline=deadline)
+                bound[uid] = self._new_bond(chosen)
                 evictions += chosen.evictions
         pinner = Pinner(self._board, {uid: (workloads[uid], bond) for uid, bond in bound.items()})
         admissions, late = pinner.settle(c for c in self._greedy.chosen.values() if not c.bound)
-        for one in late:
-            self._explanations[one.gang.uid] = _later()
+        put_off = {one.gang.uid: self._others_hosts(one) for one in late}
+        bound.update({b.uid: b for b in self._snapshot.bonds if b.uid in put_off})
         bound = {
             uid: replace(bond, assignments=pinner.to_hosts(workloads[uid], bond.assignments))
-            for uid, bond in (*bound.items(), *self._unlanded(late))
+            for uid, bond in bound.items()
         }
-        for bond in bound.values():
-            self._explanations[bond.uid] = _bound(bond)
-        counts = self._greedy.counts
-        return Plan(
+        explanations = {uid: self._explanations[uid] for uid in self._order if uid in self._explanations}
+        explanations.update({uid: self._explainer.put_off() for uid in put_off})
+        explanations.update({uid: self._explainer.bound(bond) for uid, bond in bound.items()})
+        plan = Plan(
             admissions=tuple(admissions),
             evictions=tuple(evictions),
             bonds=tuple(bound.values()),
             reservations=tuple(self._reserver.held.values()),
-            explanations=self._explanations,
+            explanations=explanations,
             order=tuple(self._order),
-            stats=CycleStats(
-                status=SolveStatus.GREEDY,
-                considered=len(self._order),
-                contested=counts.contested,
-                rearranged=counts.rearranged,
-                proved=counts.proved,
-                deferred=counts.deferred,
-            ),
+            stats=self._stats(),
+        )
+        return plan, put_off
+
+    def _new_bond(self, chosen: Chosen) -> Bond:
+        return Bond(
+            uid=chosen.gang.uid,
+            assignments=assignments(self._board, chosen),
+            victims=tuple(e.uid for e in chosen.evictions),
+            deadline=self._now + self._budget.bond,
         )
 
+    def _others_hosts(self, late: Chosen) -> frozenset[str]:
+        """Hosts on which others start in this cycle."""
+        names = self._board.frame.names
+        return frozenset(
+            names[node]
+            for one in self._greedy.chosen.values()
+            if one is not late and not one.bound
+            for spread in one.spreads.values()
+            for node in spread
+        )
 
-def _later() -> Explanation:
-    text = "Its hosts overlap with those of gangs that are landing; it starts when they have landed."
-    return simple(Token.PENDING_EVALUATION, text)
+    def _stats(self) -> CycleStats:
+        counts = self._greedy.counts
+        if self._rearranger is None or not (counts.contested or self._proven):
+            status = SolveStatus.GREEDY
+        else:
+            status = SolveStatus.FEASIBLE if counts.deferred else SolveStatus.OPTIMAL
+        return CycleStats(
+            status=status,
+            considered=len(self._order),
+            contested=counts.contested,
+            rearranged=counts.rearranged,
+            proved=counts.proved,
+            deferred=counts.deferred,
+        )
 
 
 def _by_capacity(refusal: Refusal) -> bool:
@@ -224,18 +284,6 @@ def _by_capacity(refusal: Refusal) -> bool:
     if refusal.block is Block.QUOTA:
         return refusal.shortfall is not None and refusal.shortfall.live
     return refusal.block in (Block.PLACE, Block.DEFERRED, Block.RESERVED)
-
-
-def _bound(bond: Bond) -> Explanation:
-    hosts = sorted({name for row in bond.assignments for name in row.nodes})
-    text = (
-        f"{len(hosts)} nodes are held for it; it starts when {len(bond.victims)} evicted workloads have left."
-    )
-    return simple(
-        Token.WAITING_FOR_PREEMPTED_WORKLOADS,
-        text,
-        {"victims": list(bond.victims), "hosts": hosts, "deadline": bond.deadline},
-    )
 
 
 def _shape_key(workload: Workload) -> object:

@@ -21,6 +21,7 @@ from queuer.solver.capacity import Part, parts_of, place
 from queuer.solver.contested import Variant
 from queuer.solver.greedy import Block, Refusal
 from queuer.solver.order import Gang
+from queuer.solver.problem import Bond
 
 
 class Explainer:
@@ -48,12 +49,27 @@ class Explainer:
                 return [self._entitlement(gang, refusal.variant)]
             case Block.RESERVED if refusal.owner is not None:
                 return [behind(refusal.owner, "holds a reservation that this job would break")]
+            case Block.LANDING:
+                return [_landing()]
             case Block.DEFERRED:
                 text = "Time ran out before a place for this job was found or proven not to exist."
                 return [Reason(token=Token.SOLVER_DEFERRED, text=text), self._place(gang, refusal)]
             case Block.FLAVOR:
                 return [_no_flavor(workload)]
         return [self._place(gang, refusal)]
+
+    @staticmethod
+    def put_off() -> Explanation:
+        """It could start, but not beside those that start in this cycle."""
+        return Explanation(primary=_landing())
+
+    @staticmethod
+    def bound(bond: Bond) -> Explanation:
+        """Its place is held while victims leave."""
+        hosts = sorted({name for row in bond.assignments for name in row.nodes})
+        text = f"{len(hosts)} nodes are held for it; it starts when {len(bond.victims)} evicted workloads have left."
+        params = {"victims": list(bond.victims), "hosts": hosts, "deadline": bond.deadline}
+        return simple(Token.WAITING_FOR_PREEMPTED_WORKLOADS, text, params)
 
     # Never
 
@@ -66,7 +82,9 @@ class Explainer:
 
     def _find_never(self, gang: Gang) -> Reason | None:
         workload, frame = gang.pending.workload, self._board.frame
-        reason: Reason | None = _no_flavor(workload)
+        reason: Reason | None = self._no_level(workload) or _no_flavor(workload)
+        if reason is not None and reason.token is Token.MISCONFIGURED:
+            return reason
         for variant in gang.shape.variants:
             least = Variant(flavors=variant.flavors, counts=gang.shape.least)
             charge = self._board.charge(workload, least.flavors, least.counts)
@@ -75,6 +93,16 @@ class Explainer:
                 return None
             reason = over or self._too_large(gang, least)
         return reason
+
+    def _no_level(self, workload: Workload) -> Reason | None:
+        """A required level that the topology does not have."""
+        topology = self._board.snapshot.topology
+        for level in (workload.required, *(p.required for p in workload.pod_sets)):
+            if level is not None and topology.find(level) is None:
+                known = ", ".join(topology.levels)
+                text = f"There is no topology level {level}; levels: {known}."
+                return Reason(token=Token.MISCONFIGURED, text=text, params={"level": level})
+        return None
 
     def _over(self, gang: Gang, charge: Charge) -> Reason | None:
         """Larger by itself than a limit on its path, root's live capacity included."""
@@ -233,6 +261,11 @@ def _no_flavor(workload: Workload) -> Reason:
         f"No flavor that {workload.queue} allows has a node that accepts the pods' selectors and tolerations."
     )
     return Reason(token=Token.NO_MATCHING_FLAVOR, text=text, params={"queue": workload.queue})
+
+
+def _landing() -> Reason:
+    text = "Its hosts overlap with those of gangs that are landing; it starts when they have landed."
+    return Reason(token=Token.PENDING_EVALUATION, text=text)
 
 
 def behind(uid: str, why: str) -> Reason:

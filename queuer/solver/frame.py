@@ -6,7 +6,7 @@ Shapes: N nodes (in snapshot order), R resources. Amounts are int64 base units.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,10 +31,28 @@ class Need:
 
     def slots(self, free: Matrix) -> Matrix:
         """How many such pods fit on each node (N)."""
+        fit = self.stacked(free)
+        return np.minimum(fit, 1) if self.exclusive else fit
+
+    def stacked(self, free: Matrix) -> Matrix:
+        """Slots by the amounts alone (N)."""
         if not len(self.columns):
             return np.full(len(free), 2**31, dtype=np.int64)
         fit: Matrix = (np.maximum(free[:, self.columns], 0) // self.amounts).min(axis=1)
-        return np.minimum(fit, 1) if self.exclusive else fit
+        return fit
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loose:
+    """Pods that are admitted and may land on a node: what they need, one pod's row (R), how many."""
+
+    need: Need
+    row: Matrix
+    count: int
+
+    def worst(self, free: Matrix) -> Matrix:
+        """The most that they can take of a node with this much free (R)."""
+        return self.row * min(self.count, int(self.need.slots(free[None, :])[0]))
 
 
 class Frame:
@@ -111,30 +129,21 @@ class Frame:
             self._masks[key] = np.array(accepts, dtype=bool)
         return self._masks[key]
 
-    def held_by(self, admitted: Admitted, free: Matrix) -> dict[int, Matrix]:
-        """What an admitted gang holds on each node: its bound pods, and its unbound ones by the worst choice
-        within their pins, as far as they fit into `free`. By node number; vectors (R)."""
-        held: dict[int, Matrix] = {}
-        for name, amounts in admitted.bound.items():
-            if name in self.index:
-                held[self.index[name]] = self.row(amounts)
-        sets = {p.name: p for p in admitted.workload.pod_sets}
-        for group in admitted.unbound:
-            need = self.need(sets[group.pod_set])
-            per_pod = self.row(sets[group.pod_set].requests)
-            hosts = [self.index[h] for h in group.hosts if h in self.index]
-            room = need.slots(free[hosts]) if hosts else ()
-            for host, slots in zip(hosts, room, strict=True):
-                worst = per_pod * min(group.count, int(slots))
-                held[host] = held[host] + worst if host in held else worst
-        return held
+    def bound_rows(self, admitted: Admitted) -> dict[int, Matrix]:
+        """What a gang's bound pods hold, by node number; vectors (R)."""
+        return {self.index[n]: self.row(a) for n, a in admitted.bound.items() if n in self.index}
 
-    def unbound_part(self, admitted: Admitted, held: Mapping[int, Matrix]) -> dict[int, Matrix]:
-        """`held` without the bound pods, which `bound_free` has already taken off."""
-        bound = {self.index[n]: self.row(a) for n, a in admitted.bound.items() if n in self.index}
-        return (
-            {i: row - bound[i] if i in bound else row for i, row in held.items()} if admitted.unbound else {}
-        )
+    def loose_ends(self, admitted: Admitted) -> dict[int, list[Loose]]:
+        """A gang's unbound pods, by each node that they may land on."""
+        sets = {p.name: p for p in admitted.workload.pod_sets}
+        found: dict[int, list[Loose]] = {}
+        for part in admitted.unbound:
+            pod_set = sets[part.pod_set]
+            loose = Loose(self.need(pod_set), self.row(pod_set.requests), part.count)
+            for host in part.hosts:
+                if host in self.index:
+                    found.setdefault(self.index[host], []).append(loose)
+        return found
 
 
 def well(node: Node) -> Node:

@@ -6,9 +6,10 @@ The answer of a turn is a `Chosen` or a `Refusal`; a refusal keeps what the expl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Protocol
 
 import numpy as np
 
@@ -17,8 +18,8 @@ from queuer.domain.workload import Workload
 from queuer.solver import victims
 from queuer.solver.board import Board, Sheet
 from queuer.solver.capacity import Limits, Spread, parts_of, place, take
-from queuer.solver.contested import Variant
-from queuer.solver.frame import Matrix
+from queuer.solver.contested import Proof, Variant
+from queuer.solver.frame import Mask, Matrix
 from queuer.solver.order import Gang
 from queuer.solver.problem import Assignment, Eviction
 
@@ -34,6 +35,7 @@ class Block(StrEnum):
     ENTITLEMENT = "entitlement"
     PLACE = "place"
     RESERVED = "reserved"
+    LANDING = "landing"
     DEFERRED = "deferred"
 
 
@@ -48,6 +50,7 @@ class Refusal:
     shortfall: Shortfall | None = None
     owner: str | None = None
     proven: bool = True
+    contested: bool = False
     evictable: bool = False
 
 
@@ -61,6 +64,13 @@ class Chosen:
     spreads: Mapping[str, Spread]
     evictions: tuple[Eviction, ...] = ()
     bound: bool = False
+
+
+class Contest(Protocol):
+    """Who is asked about contested gangs, see `queuer.solver.contest`."""
+
+    def settle(self, gang: Gang, variants: Sequence[Variant], *, evict: bool) -> Chosen | Proof | None:
+        """The gang settled, a proof that it cannot be, or None = unknown."""
 
 
 @dataclass(slots=True)
@@ -77,8 +87,11 @@ class Counts:
 class Greedy:
     """Settles gangs on a board in the order in which it is asked."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: Board, *, crowded: Mapping[str, frozenset[str]] | None = None) -> None:
+        """`crowded`: nodes by gang uid that it shall keep off, as others are landing there."""
         self.board = board
+        self._crowded = crowded or {}
+        self.contest: Contest | None = None
         self.chosen: dict[str, Chosen] = {}
         self.counts = Counts()
         self._refused: dict[object, tuple[int, Refusal]] = {}
@@ -86,12 +99,14 @@ class Greedy:
     def turn(self, gang: Gang) -> Chosen | Refusal:
         """Settle one gang, or say what blocks it. Nothing on the board changes when it is refused."""
         key = self._likeness(gang)
+        if gang.uid in self._crowded:
+            return self._start_apart(gang)
         known = self._refused.get(key)
         if known is not None and known[0] == self.board.epoch:
             return known[1]
         answer = self._start(gang)
         if isinstance(answer, Refusal) and answer.block is Block.PLACE:
-            answer = self._rearrange(gang) or answer
+            answer = self._rearrange(gang) or self._contested(gang, answer, evict=False)
         if isinstance(answer, Refusal) and answer.block is not Block.FLAVOR:
             answer = self._evict(gang, answer)
         if isinstance(answer, Refusal):
@@ -114,13 +129,26 @@ class Greedy:
     def rank(self, gang: Gang, charge: Charge) -> tuple[bool, int]:
         """What displaces a reservation: entitled somewhere on the path, then priority."""
         workload = gang.pending.workload
-        usage = self.board.claimed
-        if not self.board.horizons:
-            return (False, workload.priority)
         path = self.board.book.lineage(workload.queue)
-        return (any(usage.entitled(workload.queue, charge, at=a) for a in path), workload.priority)
+        entitled = any(self.board.claimed.entitled(workload.queue, charge, at=a) for a in path)
+        return (entitled, workload.priority)
+
+    def waits_apart(self, uid: str) -> bool:
+        """Whether the gang keeps off nodes where others are landing."""
+        return uid in self._crowded
+
+    def closed(self, gang: Gang) -> Mask | None:
+        """Nodes that the gang keeps off."""
+        return self.board.closed(gang.pending.avoid | self._crowded.get(gang.uid, frozenset()))
 
     # Without eviction
+
+    def _start_apart(self, gang: Gang) -> Chosen | Refusal:
+        """Start away from others that are landing, or wait until they have landed."""
+        answer = self._start(gang)
+        if isinstance(answer, Refusal) and answer.block is Block.PLACE:
+            return replace(answer, block=Block.LANDING)
+        return answer
 
     def _start(self, gang: Gang) -> Chosen | Refusal:
         best = Refusal(block=Block.FLAVOR)
@@ -174,8 +202,8 @@ class Greedy:
         if blocked is not None:
             return blocked
         board = self.board
-        closed = board.closed(gang.pending.avoid)
-        rank = self.rank(gang, charge)
+        closed = self.closed(gang)
+        rank = self.rank(gang, charge) if board.horizons else (False, 0)
         limits = Limits()
         spreads = place(
             board.frame, board.free_now(workload, rank=rank), workload, variant, closed=closed, limits=limits
@@ -205,11 +233,22 @@ class Greedy:
         board, workload = self.board, gang.pending.workload
         if not board.horizons:
             return None
-        closed = board.closed(gang.pending.avoid)
+        closed = self.closed(gang)
         free = board.now.free if board.later is board.now else np.minimum(board.now.free, board.later.free)
         if place(board.frame, free, workload, variant, closed=closed) is None:
             return None
-        return next(uid for uid, h in board.horizons.items() if uid != gang.uid and rank <= h.rank)
+        return next((uid for uid, h in board.horizons.items() if board.binds(h, workload, rank=rank)), None)
+
+    def lift(self, chosen: Iterable[Chosen]) -> None:
+        """Take settled gangs off the board again; their victims stay."""
+        for one in chosen:
+            workload = one.gang.pending.workload
+            if one.bound:
+                self.board.unbind(workload, one.charge, one.spreads)
+                for eviction in one.evictions:
+                    self.board.stay(eviction.uid)
+            else:
+                self.board.start(workload, one.charge, one.spreads, times=-1)
 
     def take(self, chosen: Chosen) -> None:
         """Put a settled gang on the board."""
@@ -229,17 +268,45 @@ class Greedy:
         if not started or self.counts.tried > REARRANGE or self.board.horizons:
             return None
         base = self._without(started)
-        for variant, charge in zip(gang.shape.variants, gang.shape.charges, strict=True):
-            if self.quota_block(gang.pending.workload, variant, charge, self.board.sheets()) is not None:
-                continue
-            new = Chosen(gang=gang, variant=variant, charge=charge, spreads={})
-            if self._pooled_out(base, [*started, new]):
-                continue
+        for new in self._possible(gang, started, base):
             for order in _arrangements(started, new):
                 placed = self._lay_out(base, order)
                 if placed is not None:
                     return self._adopt(started, placed, gang.uid)
         return None
+
+    def _possible(self, gang: Gang, started: Sequence[Chosen], base: Matrix) -> list[Chosen]:
+        """The gang's choices, at its smallest size, that neither quota, nor sums, nor its own place exclude.
+
+        `base`: what is free without all that this cycle has started.
+        """
+        found = []
+        workload = gang.pending.workload
+        for full in gang.shape.variants:
+            variant, charge = self.resized(gang, full, gang.shape.least)
+            if self.quota_block(workload, variant, charge, self.board.sheets()) is not None:
+                continue
+            new = Chosen(gang=gang, variant=variant, charge=charge, spreads={})
+            if self._pooled_out(base, [*started, new]):
+                continue
+            limits = Limits()
+            alone = place(self.board.frame, base, workload, variant, closed=self.closed(gang), limits=limits)
+            if alone is not None or not limits.exact:
+                found.append(new)
+        return found
+
+    def _contested(self, gang: Gang, refusal: Refusal, *, evict: bool) -> Chosen | Refusal:
+        """Ask for an arrangement or a proof, unless a bound already excludes one."""
+        started = [c for c in self.chosen.values() if not c.bound]
+        possible = self._possible(gang, started, self._without(started))
+        if not possible or (not started and refusal.proven):
+            return replace(refusal, proven=True)
+        answer = None
+        if self.contest is not None:
+            answer = self.contest.settle(gang, [p.variant for p in possible], evict=evict)
+        if isinstance(answer, Chosen):
+            return answer
+        return replace(refusal, proven=isinstance(answer, Proof), contested=True)
 
     def _without(self, started: Sequence[Chosen]) -> Matrix:
         free = (
@@ -277,7 +344,7 @@ class Greedy:
         for chosen in order:
             self.counts.tried += 1
             workload = chosen.gang.pending.workload
-            closed = self.board.closed(chosen.gang.pending.avoid)
+            closed = self.closed(chosen.gang)
             spreads = place(self.board.frame, free, workload, chosen.variant, closed=closed)
             if spreads is None:
                 return None
@@ -300,29 +367,38 @@ class Greedy:
 
     def _evict(self, gang: Gang, refusal: Refusal) -> Chosen | Refusal:
         """Bind the gang to a place that its victims leave, at its smallest size; else the refusal."""
-        proven = refusal.proven
+        unsettled: list[Variant] = []
         for full in gang.shape.variants:
             variant, charge = self.resized(gang, full, gang.shape.least)
-            found = victims.candidates(self.board, gang.pending, charge)
-            answer, sure = self._with_victims(gang, variant, charge, found)
-            if answer is not None:
+            answer = self._with_victims(gang, variant, charge)
+            if isinstance(answer, Chosen):
                 self.take(answer)
                 return answer
-            proven = proven and sure
-        if proven is refusal.proven:
-            return refusal
-        return replace(refusal, proven=proven, evictable=True)
+            if not answer:
+                unsettled.append(variant)
+        if unsettled:
+            asked = self.contest.settle(gang, unsettled, evict=True) if self.contest is not None else None
+            if isinstance(asked, Chosen):
+                return asked
+            refusal = replace(refusal, proven=refusal.proven and isinstance(asked, Proof), evictable=True)
+        if not refusal.proven:
+            self.counts.deferred += 1
+            return replace(refusal, block=Block.DEFERRED)
+        self.counts.proved += refusal.contested
+        return refusal
 
-    def _with_victims(
-        self, gang: Gang, variant: Variant, charge: Charge, found: Sequence[victims.Candidate]
-    ) -> tuple[Chosen | None, bool]:
+    def _with_victims(self, gang: Gang, variant: Variant, charge: Charge) -> Chosen | bool:
+        """The gang bound to a place, with the cheapest victims found; else whether it is proven that there is
+        none.
+        """
         board, workload = self.board, gang.pending.workload
-        if not found and board.later is board.now:
-            return None, True
         if not workload.preemptible and not board.claimed.entitled(workload.queue, charge, at=workload.queue):
-            return None, True
-        closed = board.closed(gang.pending.avoid)
-        rank = self.rank(gang, charge)
+            return True
+        found = victims.candidates(board, gang.pending, charge)
+        if not found and board.later is board.now:
+            return True
+        closed = self.closed(gang)
+        rank = self.rank(gang, charge) if board.horizons else (False, 0)
 
         def spreads_in(sheet: Sheet) -> dict[str, Spread] | None:
             if sheet.usage.shortfall(workload.queue, charge) is not None:
@@ -332,28 +408,53 @@ class Greedy:
 
         alone = spreads_in(board.later) if board.later is not board.now else None
         if alone is not None:
-            return Chosen(gang=gang, variant=variant, charge=charge, spreads=alone, bound=True), True
-        if not found:
-            return None, True
-        chosen, sure = victims.cheapest(board, found, lambda trial: spreads_in(trial.sheet) is not None)
+            return Chosen(gang=gang, variant=variant, charge=charge, spreads=alone, bound=True)
+        chosen = victims.cheapest(board, found, lambda trial: spreads_in(trial.sheet) is not None)
         if chosen is None:
-            return None, sure and not any(not c.bound for c in self.chosen.values())
+            return self._hopeless(gang, variant, charge, found)
         sheet = board.later.copy()
         for candidate in chosen:
             sheet.release(candidate.hold)
         spreads = spreads_in(sheet)
         assert spreads is not None
         gone = victims.evictions(chosen, beneficiary=gang.uid)
-        return Chosen(
-            gang=gang, variant=variant, charge=charge, spreads=spreads, evictions=gone, bound=True
-        ), True
+        return Chosen(gang=gang, variant=variant, charge=charge, spreads=spreads, evictions=gone, bound=True)
+
+    def _hopeless(
+        self, gang: Gang, variant: Variant, charge: Charge, found: Sequence[victims.Candidate]
+    ) -> bool:
+        """A bound: it would not fit even if everyone who may be evicted for anybody had gone and all that
+        this cycle has settled lay elsewhere.
+        """
+        board, workload = self.board, gang.pending.workload
+        sheet = board.later.copy()
+        gone = {c.uid: c.hold for c in found}
+        for one in self.chosen.values():
+            if one.evictions:
+                for candidate in victims.candidates(board, one.gang.pending, one.charge):
+                    gone[candidate.uid] = candidate.hold
+        for hold in gone.values():
+            sheet.release(hold)
+        if sheet.usage.shortfall(workload.queue, charge) is not None:
+            return True
+        for one in self.chosen.values():
+            self._spend(sheet.free, one, times=-1)
+        limits = Limits()
+        spreads = place(board.frame, sheet.free, workload, variant, closed=self.closed(gang), limits=limits)
+        return spreads is None and limits.exact
 
 
 def _depth(refusal: Refusal) -> int:
     """How far a variant came: the most telling refusal is explained."""
-    return (Block.FLAVOR, Block.ENTITLEMENT, Block.QUOTA, Block.RESERVED, Block.PLACE, Block.DEFERRED).index(
-        refusal.block
-    )
+    return (
+        Block.FLAVOR,
+        Block.ENTITLEMENT,
+        Block.QUOTA,
+        Block.LANDING,
+        Block.RESERVED,
+        Block.PLACE,
+        Block.DEFERRED,
+    ).index(refusal.block)
 
 
 def _arrangements(started: Sequence[Chosen], new: Chosen) -> list[list[Chosen]]:

@@ -35,7 +35,8 @@ def lands(group: Group, rivals: Iterable[Group], free: Matrix) -> bool:
     near = [r for r in rivals if r is not group and r.count and not r.hosts.isdisjoint(group.hosts)]
     hosts = sorted(group.hosts)
     at = {host: i for i, host in enumerate(hosts)}
-    left = free[hosts].copy()
+    before = free[hosts]
+    left = before.copy()
     loose: list[Group] = []
     for rival in near:
         if len(rival.hosts) == 1:
@@ -45,14 +46,12 @@ def lands(group: Group, rivals: Iterable[Group], free: Matrix) -> bool:
     room = np.minimum(group.need.slots(left), group.count)
     if int(room.sum()) < group.count:
         return False
-    return not loose or _all_come(group, loose, left, at) or _each_harms(group, loose, room)
-
-
-def _all_come(group: Group, rivals: Sequence[Group], left: Matrix, at: dict[int, int]) -> bool:
-    worst = left.copy()
-    for rival in rivals:
+    if not loose or _each_harms(group, loose, room):
+        return True
+    worst = left
+    for rival in loose:
         shared = [at[h] for h in rival.hosts if h in at]
-        fits = np.minimum(rival.need.slots(left[shared]), rival.count)
+        fits = np.minimum(rival.need.stacked(before[shared]), rival.count)
         worst[shared] -= fits[:, None] * rival.row
     return int(np.minimum(group.need.slots(worst), group.count).sum()) >= group.count
 

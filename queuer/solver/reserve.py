@@ -53,11 +53,22 @@ class Reserver:
                 if uid in uids:
                     uids.remove(uid)
 
+    def finish(self, gangs: Mapping[str, Gang]) -> None:
+        """Renew reservations that were displaced in this cycle."""
+        for uid in list(self.held):
+            if not self._intact(uid):
+                expires = self.held[uid].expires
+                self.started(uid)
+                self._find(gangs[uid], expires=expires)
+
+    def _intact(self, uid: str) -> bool:
+        nodes = [node for node, _ in self._taken[uid][1]]
+        return bool((self._board.horizons[uid].free[nodes] >= 0).all())
+
     def consider(self, gang: Gang) -> None:
         """The gang was refused for capacity: keep what it has, or reserve if its flavors have one left."""
-        horizon = self._board.horizons.get(gang.uid)
-        if horizon is not None:
-            if bool((horizon.free >= 0).all()):
+        if gang.uid in self.held:
+            if self._intact(gang.uid):
                 return
             expires = self.held[gang.uid].expires
             self.started(gang.uid)
@@ -138,7 +149,11 @@ class Reserver:
         for node, row in taken:
             free[node] -= row
         board.horizons[chosen.gang.uid] = Horizon(
-            chosen.gang.uid, start, free, self._greedy.rank(chosen.gang, chosen.charge)
+            uid=chosen.gang.uid,
+            start=start,
+            free=free,
+            rank=self._greedy.rank(chosen.gang, chosen.charge),
+            nodes=frozenset(node for node, _ in taken),
         )
         board.epoch += 1
         self.held[chosen.gang.uid] = Reservation(

@@ -137,21 +137,19 @@ class _Trial:
 Fits = Callable[[_Trial], bool]
 
 
-def cheapest(board: Board, found: Sequence[Candidate], fits: Fits) -> tuple[list[Candidate] | None, bool]:
-    """The cheapest sufficient set, in an order in which each is permitted, and whether a refusal is a proof.
+def cheapest(board: Board, found: Sequence[Candidate], fits: Fits) -> list[Candidate] | None:
+    """The cheapest sufficient set that was found, in an order in which each is permitted; None = none was found.
 
     `fits`: whether the gang has quota and place once those of a trial have gone.
     """
     best: list[Candidate] | None = None
     for order in _orders(board, found):
-        got, complete = _prefix(board, order, fits)
-        if got is None:
-            return None, complete
-        if best is None or _cost(got) < _cost(best):
+        got = _prefix(board, order, fits)
+        if got is not None and (best is None or _cost(got) < _cost(best)):
             best = got
     if best is not None and len(found) <= FEW:
         best = _by_cost(board, found, fits, best)
-    return best, False
+    return best
 
 
 def _orders(board: Board, found: Sequence[Candidate]) -> Iterable[list[Candidate]]:
@@ -188,27 +186,22 @@ def _cost(chosen: Iterable[Candidate]) -> Cost:
     return (total[0], total[1], total[2], total[3])
 
 
-def _prefix(board: Board, order: Sequence[Candidate], fits: Fits) -> tuple[list[Candidate] | None, bool]:
-    """The shortest prefix that is enough, thinned. Second value: all candidates could go, so a refusal is a
-    proof.
-    """
+def _prefix(board: Board, order: Sequence[Candidate], fits: Fits) -> list[Candidate] | None:
+    """The shortest prefix that is enough, thinned."""
     trial = _Trial(board)
     gone: list[Candidate] = []
-    complete = True
     for candidate in order:
         if trial.permitted(candidate):
             trial.remove(candidate)
             gone.append(candidate)
-        else:
-            complete = False
-    if not fits(trial):
-        return None, complete
+    if not gone or not fits(trial):
+        return None
     kept = _shorten(board, gone, fits)
     for candidate in sorted(kept, key=lambda c: (c.cost, c.uid), reverse=True):
         rest = [c for c in kept if c is not candidate]
         if rest and enough(board, rest, fits):
             kept = rest
-    return kept, complete
+    return kept
 
 
 def _shorten(board: Board, gone: list[Candidate], fits: Fits) -> list[Candidate]:
