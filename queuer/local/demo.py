@@ -68,8 +68,8 @@ def _borrow(stage: Stage, sizes: Sizes) -> None:
     stage.beat(
         "2  team-b borrows",
         f"""team-a is idle. bob of team-b submits {len(large)} trainings of {sizes.nodes} nodes and then
-        {len(small)} evaluations of {sizes.partial} nodes, {asked} GPUs in all: far more than his guarantee. Each must sit in
-        one rack.""",
+        {len(small)} evaluations of {sizes.partial} nodes, {asked} GPUs in all: far more than his guarantee.
+        Each must sit in one rack.""",
     )
     stage.create(BOB, large, file="trainings.yaml")
     _until_running(stage, [d["metadata"]["name"] for d in large])

@@ -44,6 +44,7 @@ class Stage:
         self._out = out
         self._clock = clock
         self._began = clock()
+        self._earlier: set[str] = set()
         self._http = httpx2.Client(base_url=f"{cluster.queuer_url}/api/v1", timeout=10, trust_env=False)
 
     def close(self) -> None:
@@ -122,6 +123,7 @@ class Stage:
             lambda: not any(self.pods(tenant) for tenant in TENANT_NAMESPACES),
             timeout=60,
         )
+        self._earlier = {job["uid"] for tenant in TENANT_NAMESPACES for job in self._workloads(tenant)}
 
     # What is true
 
@@ -146,10 +148,7 @@ class Stage:
 
     def workload(self, tenant: str, name: str) -> Mapping[str, Any] | None:
         """The newest workload of that name, None while it is not recorded."""
-        found: list[Any] = self.get("/workloads", namespace=TENANT_NAMESPACES[tenant], name=name, limit="1")[
-            "items"
-        ]
-        return found[0] if found else None
+        return next(iter(self._workloads(tenant, name=name)), None)
 
     def state(self, tenant: str, name: str) -> str:
         """Its state, "" while it is not recorded."""
@@ -158,8 +157,12 @@ class Stage:
 
     def live(self, tenant: str) -> dict[str, Mapping[str, Any]]:
         """Workloads of a tenant that have not ended, by name."""
-        items = self.get("/workloads", namespace=TENANT_NAMESPACES[tenant], limit="1000")["items"]
-        return {item["name"]: item for item in reversed(items) if item["state"] not in _ENDED}
+        return {job["name"]: job for job in self._workloads(tenant) if job["state"] not in _ENDED}
+
+    def _workloads(self, tenant: str, **filters: str) -> list[Mapping[str, Any]]:
+        """Workloads of this play, newest first: those of an earlier one are history, some under the same names."""
+        page = self.get("/workloads", namespace=TENANT_NAMESPACES[tenant], limit="1000", **filters)
+        return [job for job in page["items"] if job["uid"] not in self._earlier]
 
     def pods(self, tenant: str, selector: str = STORY) -> list[Any]:
         """Pods of the story that are not done."""
