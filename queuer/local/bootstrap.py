@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from queuer.domain.errors import Unavailable
-from queuer.local.identities import SYSTEM_NAMESPACE, TENANT_NAMESPACES
+from queuer.local.identities import TENANT_NAMESPACES
 from queuer.local.kubectl import Kubectl, KubectlError
 from queuer.local.resources import manifests, shipped
 
@@ -61,7 +61,7 @@ def install(kubectl: Kubectl) -> None:
 
 def install_local(kubectl: Kubectl, *, crds: tuple[Path, ...]) -> None:
     """Apply what a local cluster has besides: rights of its parts, CRDs of job kinds, namespaces, tenants."""
-    namespaces = [namespace(name) for name in (SYSTEM_NAMESPACE, *TENANT_NAMESPACES.values())]
+    namespaces = [namespace(name) for name in TENANT_NAMESPACES.values()]
     bindings = [tenant_binding(tenant, where) for tenant, where in TENANT_NAMESPACES.items()]
     components = shipped("tools/control-plane/config/components.yaml")
     kubectl.apply(files=[components, *crds], documents=[*namespaces, *bindings])

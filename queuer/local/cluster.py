@@ -17,7 +17,7 @@ from queuer.domain.errors import Conflict, NotFound
 from queuer.local.binaries import Binaries
 from queuer.local.controlplane import KUBERNETES_PARTS, Layout, answers, commands
 from queuer.local.fleet import Fleet
-from queuer.local.identities import API, CONTROLLER, token_of
+from queuer.local.identities import ADMIN, API, CONTROLLER, token_of
 from queuer.local.kubectl import Kubectl
 from queuer.local.processes import Command, ProcessState, ProcessTable
 from queuer.store import localpg
@@ -129,12 +129,12 @@ class Cluster:
         return token_of(self.layout.tokens, identity)
 
     def kubeconfig(self, identity: str) -> Path:
-        """The kubeconfig file of an identity; with an existing cluster there is one for all."""
-        if self.state.kubeconfig:
+        """The kubeconfig file of an identity; in an existing cluster the admin's is the one that was given."""
+        if self.state.kubeconfig and identity == ADMIN:
             return Path(self.state.kubeconfig)
         path = self.layout.kubeconfigs / identity
         if not path.exists():
-            known = ", ".join(sorted(p.name for p in self.layout.kubeconfigs.iterdir()))
+            known = ", ".join(sorted(p.name for p in self.layout.kubeconfigs.glob("*")))
             raise NotFound(f"there is no identity {identity!r}", hint=f"known are {known}")
         return path
 

@@ -7,6 +7,7 @@ cluster. Queuer's own are ordinary service accounts with the rights of `deploy/r
 from __future__ import annotations
 
 import csv
+import json
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,12 +16,14 @@ from pathlib import Path
 import yaml
 
 from queuer.domain.errors import NotFound
+from queuer.local.kubectl import Kubectl
 
 ADMIN = "admin"
 CONTROLLER = "queuer-controller"
 API = "queuer-api"
 SYSTEM_NAMESPACE = "queuer-system"
 TENANT_NAMESPACES = {"alice": "team-a", "bob": "team-b"}
+TOKEN_DURATION = "720h"  # asked for; a cluster may grant less. Each `queuer local up` asks anew
 _COMPONENTS = "control-plane:components"
 
 
@@ -74,22 +77,37 @@ def token_of(path: Path, identity: str) -> str:
 
 
 def write_kubeconfigs(directory: Path, *, tokens: Path, server: str, ca_file: Path) -> None:
-    """Write one kubeconfig per identity into `directory`, named after it."""
-    directory.mkdir(exist_ok=True)
+    """Write one kubeconfig per identity of the token file into `directory`, named after it."""
+    cluster = {"server": server, "certificate-authority": str(ca_file)}
     for name, token in read_tokens(tokens).items():
-        context = {"cluster": "queuer-local", "user": name}
-        if name in TENANT_NAMESPACES:
-            context["namespace"] = TENANT_NAMESPACES[name]
-        document = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [
-                {"name": "queuer-local", "cluster": {"server": server, "certificate-authority": str(ca_file)}}
-            ],
-            "users": [{"name": name, "user": {"token": token}}],
-            "contexts": [{"name": "queuer-local", "context": context}],
-            "current-context": "queuer-local",
-        }
-        path = directory / name
-        path.touch(mode=0o600)
-        path.write_text(yaml.safe_dump(document, sort_keys=False))
+        _write_kubeconfig(directory, name=name, cluster=cluster, token=token)
+
+
+def borrow_identities(kubectl: Kubectl, directory: Path) -> None:
+    """In an existing cluster: write kubeconfigs of Queuer's service accounts, with tokens that the cluster issues.
+
+    The policies let nobody but the controller's own account start a job, the cluster's admin included.
+    """
+    view = json.loads(kubectl.run("config", "view", "--raw", "--minify", "--flatten", "--output=json"))
+    for name in (CONTROLLER, API):
+        wish = (f"--namespace={SYSTEM_NAMESPACE}", f"--duration={TOKEN_DURATION}")
+        token = kubectl.run("create", "token", name, *wish).strip()
+        _write_kubeconfig(directory, name=name, cluster=view["clusters"][0]["cluster"], token=token)
+
+
+def _write_kubeconfig(directory: Path, *, name: str, cluster: dict[str, str], token: str) -> None:
+    directory.mkdir(exist_ok=True)
+    context = {"cluster": "queuer-local", "user": name}
+    if name in TENANT_NAMESPACES:
+        context["namespace"] = TENANT_NAMESPACES[name]
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "queuer-local", "cluster": cluster}],
+        "users": [{"name": name, "user": {"token": token}}],
+        "contexts": [{"name": "queuer-local", "context": context}],
+        "current-context": "queuer-local",
+    }
+    path = directory / name
+    path.touch(mode=0o600)
+    path.write_text(yaml.safe_dump(document, sort_keys=False))

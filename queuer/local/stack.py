@@ -46,7 +46,13 @@ from queuer.local.controlplane import (
     TRAINING_OPERATOR,
 )
 from queuer.local.fleet import Fleet, create_nodes
-from queuer.local.identities import ADMIN, TENANT_NAMESPACES, write_kubeconfigs, write_tokens
+from queuer.local.identities import (
+    ADMIN,
+    TENANT_NAMESPACES,
+    borrow_identities,
+    write_kubeconfigs,
+    write_tokens,
+)
 from queuer.local.kubectl import Kubectl
 from queuer.local.processes import ProcessState, ProcessTable
 from queuer.local.progress import Reporter
@@ -112,11 +118,11 @@ def up(options: Options, *, reporter: Reporter, clock: Clock | None = None) -> C
     with _locked(options.dir, reporter), clock.step("all"), ThreadPoolExecutor() as pool:
         cluster = _prepare(options, binaries, reporter)
         start = _Start(cluster=cluster, chosen=options.chosen, clock=clock)
+        if options.kubeconfig is not None:
+            start.existing_kubernetes()
         database = pool.submit(start.database_side, pool)
         if options.kubeconfig is None:
             start.kubernetes_side(binaries.crds, pool)
-        else:
-            start.existing_kubernetes()
         api = database.result()
         start.part(CONTROLLER_PART)
         api.result()
@@ -298,6 +304,7 @@ class _Start:
         with self.clock.step("crds, rights, policies"):
             bootstrap.check_version(kubectl)
             bootstrap.install(kubectl)
+            borrow_identities(kubectl, self.cluster.layout.kubeconfigs)
 
     def _policies(self, kubectl: Kubectl) -> None:
         with self.clock.step("policies in effect"):

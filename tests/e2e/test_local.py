@@ -14,8 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from queuer.local.cluster import POSTGRES, Cluster
+from queuer.local.cluster import POSTGRES, QUEUER_PARTS, Cluster
 from queuer.local.controlplane import ETCD, KUBERNETES_PARTS, KWOK
+from queuer.local.kubectl import Kubectl
 from queuer.local.processes import ProcessState
 from tests.e2e.support import kubectl, wait_until
 
@@ -106,10 +107,17 @@ def test_an_existing_cluster_is_used(
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     kubeconfig = cluster.kubeconfig("admin")
     kubectl(cluster, "admin", "delete", "clusterrole", "queuer-api")
-    said = _queuer("up", directory, f"--kubeconfig={kubeconfig}", f"--part={POSTGRES}")
+    parts = [f"--part={part}" for part in (POSTGRES, *QUEUER_PARTS)]
+    said = _queuer("up", directory, f"--kubeconfig={kubeconfig}", *parts)
     assert f"export KUBECONFIG={kubeconfig}" in said
     assert "queuer-api" in kubectl(cluster, "admin", "get", "clusterrole", "queuer-api")
-    assert _queuer("status", directory).count("running") == 1  # PostgreSQL; no Kubernetes part of its own
+    # PostgreSQL, controller and API: no Kubernetes part of its own.
+    assert _queuer("status", directory).count("running") == 3
+    # The controller is its own service account, not the admin: policies let nobody else start a job.
+    own = Kubectl(
+        program=cluster.state.programs["kubectl"], kubeconfig=directory / "kubeconfig" / "queuer-controller"
+    )
+    assert "system:serviceaccount:queuer-system:queuer-controller" in own.run("auth", "whoami")
     _queuer("reset", directory)
     assert kubeconfig.exists()
 
