@@ -10,20 +10,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from queuer.domain.workload import State
 from queuer.kube.objects import (
     JOBS,
     PYTORCHJOBS,
+    Container,
     Job,
     Meta,
     Pod,
     PodTemplate,
     PyTorchJob,
     Resource,
+    ResourceRequirements,
     holds,
 )
 
 JobObject = Job | PyTorchJob
+WORKLOAD = "queuer.dev/workload"
+"""Label on the pods of an admitted job: the job's uid."""
 MAIN = "main"
 """The one pod set of a kind that has a single template."""
 
@@ -71,7 +77,6 @@ class Kind:
     roles: Callable[[Any], tuple[Role, ...]]
     deadline: Callable[[Any], int | None]
     pod_label: str | None = None
-    uid_label: str | None = None
 
 
 def _job_roles(job: Job) -> tuple[Role, ...]:
@@ -107,18 +112,31 @@ def _job_outcome(job: Job) -> State | None:
 
 def _pytorch_roles(job: PyTorchJob) -> tuple[Role, ...]:
     base = ("spec", "pytorchReplicaSpecs")
+    has_master = "Master" in job.spec.pytorch_replica_specs
     # Master first, as the operator starts it.
     specs = sorted(job.spec.pytorch_replica_specs.items(), key=lambda item: (item[0] != "Master", item[0]))
     return tuple(
         Role(
             name=role.lower(),
             declared=spec.replicas,
-            template=spec.template,
+            template=_with_waiting(spec.template) if role == "Worker" and has_master else spec.template,
             count_path=(*base, role, "replicas"),
             template_path=(*base, role, "template"),
         )
         for role, spec in specs
     )
+
+
+_WAITING = Container(
+    name="init-pytorch", resources=ResourceRequirements(requests={"cpu": "50m", "memory": "10Mi"})
+)
+"""What the operator gives each worker to wait for the master (pkg/controller.v1/pytorch/initcontainer.go, 1.9.4)."""
+
+
+def _with_waiting(template: PodTemplate) -> PodTemplate:
+    spec = template.spec
+    with_it = msgspec.structs.replace(spec, init_containers=[*spec.init_containers, _WAITING])
+    return msgspec.structs.replace(template, spec=with_it)
 
 
 def _pytorch_quiet(job: PyTorchJob) -> bool:
@@ -145,7 +163,6 @@ JOB = Kind(
     left=_job_left,
     roles=_job_roles,
     deadline=lambda job: job.spec.active_deadline_seconds,
-    uid_label="batch.kubernetes.io/controller-uid",
 )
 PYTORCHJOB = Kind(
     name="PyTorchJob",
@@ -177,18 +194,18 @@ class Member:
 def member_of(pod: Pod) -> Member | None:
     """The job and pod set of a pod, None for pods of nobody that we know.
 
-    The controlling owner decides. A pod that lost it (its job was deleted and it was orphaned) is known by the uid
-    that the job controller wrote on it.
+    The controlling owner decides. A pod that lost it (its job was deleted and it was orphaned) is known by the label
+    that every admission puts on the pod templates.
     """
     owner = pod.metadata.controller
     if owner is not None:
         kind = _BY_OWNER.get((owner.api_version, owner.kind))
         return None if kind is None else Member(owner=owner.uid, pod_set=_pod_set(kind, pod.metadata))
-    for kind in KINDS:
-        uid = pod.metadata.labels.get(kind.uid_label) if kind.uid_label else None
-        if uid:
-            return Member(owner=uid, pod_set=_pod_set(kind, pod.metadata))
-    return None
+    uid = pod.metadata.labels.get(WORKLOAD)
+    if not uid:
+        return None
+    kind = next((k for k in KINDS if k.pod_label is not None and k.pod_label in pod.metadata.labels), JOB)
+    return Member(owner=uid, pod_set=_pod_set(kind, pod.metadata))
 
 
 def _pod_set(kind: Kind, meta: Meta) -> str:

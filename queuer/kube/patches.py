@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from queuer.domain.reasons import Reason
-from queuer.kube.kinds import JobObject, Kind, Role
+from queuer.kube.kinds import WORKLOAD, JobObject, Kind, Role
 from queuer.kube.template import Pin, Spec, merge_diff, note_of, pinned, scheduling_of, unpinned
 
 ADMISSION = "queuer.dev/admission"
@@ -70,6 +70,8 @@ def admit_patch(kind: Kind, job: JobObject, *, pins: Iterable[Pin], mark: Mark) 
         change = merge_diff(scheduling_of(current.template.spec), pinned(own.scheduling, pin))
         if change:
             _put(patch, (*current.template_path, "spec"), change)
+        if (current.template.metadata.labels or {}).get(WORKLOAD) != job.metadata.uid:
+            _put(patch, (*current.template_path, "metadata", "labels", WORKLOAD), job.metadata.uid)
     _put(patch, kind.suspend_path, value=False)
     said = {"id": mark.id, "epoch": mark.epoch, "cycle": mark.cycle, "domains": list(mark.domains)}
     annotations = {ADMISSION: _compact(said | ({"restore": restore} if restore else {}))}

@@ -52,12 +52,10 @@ def pinned(own: Spec, pin: Pin) -> Spec:
     if pin.hosts is not None:
         expression = {"key": HOSTNAME, "operator": "In", "values": list(pin.hosts)}
         node_affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
-        terms = node_affinity.get(_REQUIRED, {}).get("nodeSelectorTerms") or [{}]
+        terms = _terms(own)
         node_affinity[_REQUIRED] = {
-            "nodeSelectorTerms": [
-                {**term, "matchExpressions": [*term.get("matchExpressions", []), expression]}
-                for term in terms
-            ]
+            "nodeSelectorTerms": [_with_host(term, expression) for term in terms]
+            or [{"matchExpressions": [expression]}]
         }
     return spec
 
@@ -71,7 +69,7 @@ def note_of(own: Spec, pin: Pin) -> dict[str, Any]:
     if added := _new_tolerations(own, pin):
         note["tolerations"] = added
     if pin.hosts is not None:
-        note["hosts"] = True
+        note["hosts"] = "added" if _terms(own) else "made"
     return note
 
 
@@ -87,7 +85,7 @@ def unpinned(spec: Spec, note: Mapping[str, Any]) -> Spec:
     ours = note.get("tolerations", [])
     own["tolerations"] = [t for t in own.get("tolerations", []) if t not in ours]
     if note.get("hosts"):
-        _without_hosts(own)
+        _without_hosts(own, made=note["hosts"] == "made")
     return {key: value for key, value in own.items() if value}
 
 
@@ -104,12 +102,22 @@ def merge_diff(current: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[st
     return patch
 
 
-def _without_hosts(own: Spec) -> None:
-    """Take the last host expression off every required term, and with it what was made for it alone."""
+def _terms(spec: Spec) -> list[dict[str, Any]]:
+    required = spec.get("affinity", {}).get("nodeAffinity", {}).get(_REQUIRED) or {}
+    return required.get("nodeSelectorTerms") or []
+
+
+def _with_host(term: dict[str, Any], expression: dict[str, Any]) -> dict[str, Any]:
+    """The term narrowed to hosts; an empty one matches no node and must stay so."""
+    return {**term, "matchExpressions": [*term.get("matchExpressions", []), expression]} if term else term
+
+
+def _without_hosts(own: Spec, *, made: bool) -> None:
+    """Take the last host expression off every required term, and with it the term that was `made` for it alone."""
     affinity = own.get("affinity", {})
     node_affinity = affinity.get("nodeAffinity", {})
-    terms = [_without_host(term) for term in node_affinity.get(_REQUIRED, {}).get("nodeSelectorTerms", [])]
-    if kept := [term for term in terms if term]:
+    terms = [_without_host(term) for term in _terms(own)]
+    if kept := [term for term in terms if term or not made]:
         node_affinity[_REQUIRED]["nodeSelectorTerms"] = kept
     else:
         node_affinity.pop(_REQUIRED, None)

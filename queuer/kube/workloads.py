@@ -7,6 +7,7 @@ a job are reported together.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -33,6 +34,8 @@ MIN_COUNT = "queuer.dev/min-count."
 _ANNOTATIONS = (TOPOLOGY_REQUIRED, TOPOLOGY_PREFERRED, MAX_RUNTIME, PREEMPTIBLE, HOLD)
 _OURS = ("queuer.dev/admission", "queuer.dev/status", "queuer.dev/break-glass")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_DIGITS = re.compile(r"[0-9]{1,10}")
+_LONGEST_RUN = 10 * 365 * 86400.0
 T = TypeVar("T")
 
 
@@ -179,10 +182,16 @@ def _runtime(notes: Mapping[str, str]) -> float | None:
     if text is None:
         return None
     field = f"annotation {MAX_RUNTIME}"
-    seconds = float(text) if text.isdigit() else parse_duration(text, field=field)
-    if seconds <= 0:
+    seconds = float(text) if _number(text) is not None else parse_duration(text, field=field)
+    if not 0 < seconds <= _LONGEST_RUN:
         raise InvalidInput(
-            FieldProblem(field=field, message=f"{text!r} is not above 0", hint='write e.g. "90m"')
+            FieldProblem(
+                field=field,
+                message=f"{text[:40]!r} is not above 0"
+                if seconds <= 0
+                else f"{text[:40]!r} is over 10 years",
+                hint='write e.g. "90m"',
+            )
         )
     return seconds
 
@@ -211,15 +220,20 @@ def _min_count(name: str, count: int, notes: Mapping[str, str]) -> int | None:
     text = notes.get(f"{MIN_COUNT}{name}")
     if text is None:
         return None
-    if not text.isdigit() or not 1 <= int(text) <= count:
+    if not 1 <= (_number(text) or 0) <= count:
         raise InvalidInput(
             FieldProblem(
                 field=f"annotation {MIN_COUNT}{name}",
-                message=f"{text!r} is not a number of pods the job could shrink to",
+                message=f"{text[:40]!r} is not a number of pods the job could shrink to",
                 hint=f"write 1 to {count}",
             )
         )
     return int(text)
+
+
+def _number(text: str) -> int | None:
+    """A whole number in plain digits. An annotation may hold anything, a quarter of a megabyte of it."""
+    return int(text) if _DIGITS.fullmatch(text) else None
 
 
 def _terms(own: Own, *, field: str) -> SchedulingTerms:
@@ -257,17 +271,15 @@ def _exclusive(template: PodTemplate, affinity: Mapping[str, Any]) -> bool:
     """Whether the pods keep each other off their hosts: required anti-affinity per host with their own labels."""
     labels = template.metadata.labels or {}
     return any(
-        term.get("topologyKey") == HOSTNAME and _selects(term.get("labelSelector") or {}, labels)
+        term.get("topologyKey") == HOSTNAME and _selects(term.get("labelSelector"), labels)
         for term in affinity.get("podAntiAffinity", {}).get(_REQUIRED, [])
     )
 
 
-def _selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+def _selects(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
+    """metav1.LabelSelector: none selects nothing, an empty one everything."""
+    if selector is None:
+        return False
     rows = [_requirement(row, on_name=False) for row in selector.get("matchExpressions", [])]
     equal = selector.get("matchLabels", {})
-    said = bool(rows or equal)
-    return (
-        said
-        and all(labels.get(k) == v for k, v in equal.items())
-        and all(r.matches(labels, name="") for r in rows)
-    )
+    return all(labels.get(k) == v for k, v in equal.items()) and all(r.matches(labels, name="") for r in rows)
