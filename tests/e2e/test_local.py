@@ -14,14 +14,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from queuer.local.cluster import POSTGRES, QUEUER_PARTS, Cluster
-from queuer.local.controlplane import ETCD, KUBERNETES_PARTS, KWOK
+from queuer.local.cluster import ALL_PARTS, CONTROLLER_PART, POSTGRES, QUEUER_PARTS, Cluster
+from queuer.local.controlplane import ETCD
 from queuer.local.kubectl import Kubectl
 from queuer.local.processes import ProcessState
 from tests.e2e.support import kubectl, wait_until
-
-PARTS = (POSTGRES, *KUBERNETES_PARTS)
-PART_OPTIONS = [f"--part={part}" for part in PARTS]
 
 
 @pytest.fixture
@@ -37,13 +34,16 @@ def directory() -> Iterator[Path]:
 
 def _queuer(verb: str, directory: Path, *options: str, expect: int = 0) -> str:
     command = [sys.executable, "-m", "queuer", "local", verb, f"--dir={directory}", *options]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=110)
+    environment = {name: value for name, value in os.environ.items() if name != "QUEUER_DATABASE_URL"}
+    result = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, timeout=200
+    )
     assert result.returncode == expect, f"{result.stdout}\n{result.stderr}"
     return result.stdout + result.stderr
 
 
 def _up(directory: Path) -> str:
-    return _queuer("up", directory, "--nodes=8", "--racks=4", "--blocks=2", "--gpus=4", *PART_OPTIONS)
+    return _queuer("up", directory, "--nodes=8", "--racks=4", "--blocks=2", "--gpus=4")
 
 
 def _alive(pid: int | None) -> bool:
@@ -54,6 +54,7 @@ def _alive(pid: int | None) -> bool:
         return False
 
 
+@pytest.mark.timeout(300)  # three starts of everything
 def test_life_of_a_local_cluster(directory: Path) -> None:
     said = _up(directory)
     cluster = Cluster.load(directory)
@@ -65,26 +66,28 @@ def test_life_of_a_local_cluster(directory: Path) -> None:
     ]
     kubectl(cluster, "alice", "create", "configmap", "kept", "-n", "team-a")
 
-    crashed = cluster.pid(KWOK)
+    crashed = cluster.pid(CONTROLLER_PART)
     assert crashed is not None
     os.kill(crashed, signal.SIGKILL)
     wait_until(
-        lambda: cluster.status(KWOK).state is ProcessState.CRASHED,
+        lambda: cluster.status(CONTROLLER_PART).state is ProcessState.CRASHED,
         timeout=10,
         describe="the crash is noticed",
     )
-    assert f"kwok crashed; its log is at {cluster.log(KWOK)}" in _queuer("status", directory, expect=1)
+    assert f"controller crashed; its log is at {cluster.log(CONTROLLER_PART)}" in _queuer(
+        "status", directory, expect=1
+    )
     _up(directory)
     assert "crashed" not in _queuer("status", directory)
 
-    pids = {part: cluster.pid(part) for part in PARTS}
+    pids = {part: cluster.pid(part) for part in ALL_PARTS}
     _queuer("down", directory)
-    assert all(cluster.status(part).state is ProcessState.STOPPED for part in PARTS)
+    assert all(cluster.status(part).state is ProcessState.STOPPED for part in ALL_PARTS)
     assert [part for part, pid in pids.items() if _alive(pid)] == []
 
     refused = _queuer("up", directory, "--nodes=16", "--racks=4", "--blocks=2", expect=5)
     assert "was made with 8 nodes, 4 racks, 2 blocks, 4 GPUs each" in refused
-    assert "8 nodes" in _queuer("up", directory, *PART_OPTIONS)  # as it was made
+    assert "8 nodes" in _queuer("up", directory)  # as it was made
     assert "kept" in kubectl(cluster, "alice", "get", "configmaps", "-n", "team-a")
 
     _queuer("reset", directory)
