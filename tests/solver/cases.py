@@ -82,7 +82,7 @@ def _queue(path: str, pick: Pick, several: bool, *, stated: bool) -> Queue:
 
 
 def _running(nodes: list[Node], leaves: list[str], pick: Pick, several: bool) -> list[Admitted]:
-    found = []
+    found: list[Admitted] = []
     for n in nodes:
         left = n.allocatable[GPU]
         while left and pick(0, 2):

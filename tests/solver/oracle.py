@@ -84,8 +84,9 @@ class Oracle:
         children = self.snapshot.tree.children[path]
         if not children:
             return lines[path][0] if lines[path] else None
-        found = [(child, w) for child in children if (w := self._best(child, lines, use)) is not None]
-        return min(found, key=lambda pair: self._key(path, *pair, use))[1] if found else None
+        offered = {child: self._best(child, lines, use) for child in children}
+        found = [(self._key(path, c, w, use), w) for c, w in offered.items() if w is not None]
+        return min(found, key=lambda pair: pair[0])[1] if found else None
 
     def _key(self, path: str, child: str, workload: Workload, use: Uses) -> tuple[bool, float, int, float]:
         choices = list(self.flavor_choices(workload))

@@ -78,3 +78,16 @@ def within_quota(model: Model, evicted: Chosen) -> bool:
             return False
         usage.add(item.workload.queue, item.charge)
     return True
+
+
+def places_hold(model: Model, values: Sequence[int], evicted: Chosen) -> bool:
+    """Whether the places are free once these have gone, unbound pods of others again at their worst."""
+    data = model.data
+    sheet = data.board.later.copy()
+    for candidate, _ in evicted:
+        sheet.release(candidate.hold)
+    asked = sheet.free * 0
+    for (i, p, node), variable in model.x.items():
+        asked[node] += data.items[i].parts[p].row * values[variable]
+    touched = asked > 0
+    return bool((asked[touched] <= sheet.free[touched]).all())

@@ -8,7 +8,7 @@ infeasible.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from queuer.solver.victims import Candidate, candidates
 @dataclass(frozen=True, slots=True, eq=False)
 class Item:
     """A gang to be placed. `bound`: only once the victims have gone. `known`: its place so far, by part and node
-    number. `room`: slots by part at most, all victims gone (N)."""
+    number. `room`: slots by part at most, all victims gone (N). `fixed`: the place is not open."""
 
     pending: Pending
     variant: Variant
@@ -35,6 +35,7 @@ class Item:
     known: Mapping[str, Mapping[int, int]]
     room: Sequence[Matrix]
     candidates: Sequence[Candidate] = ()
+    fixed: bool = False
 
     @property
     def workload(self) -> Workload:
@@ -77,8 +78,10 @@ def gather(
 ) -> Data:
     """The data of a question. `asked`: the contested gang, its variant, and whether it may be bound."""
     board = Board(snapshot, now=now)
+    old = {b.uid for b in snapshot.bonds}
     for bond in standing:
-        _hold(board, bond)
+        if bond.pending.workload.uid in old:
+            _hold(board, bond)
     data = Data(board=board, items=[], now=board.now.free, later=board.later.free, line=board.now.usage)
     for one in settled:
         known = {row.pod_set: _numbers(board, row) for row in one.assignments}
@@ -86,6 +89,9 @@ def gather(
         data.evictions.update({(e.uid, e.beneficiary): e for e in one.victims})
     if asked is not None:
         _add(data, asked[0], asked[1], asked[2], {}, blocked)
+    for bond in standing:
+        if bond.pending.workload.uid not in old:
+            _fix(data, bond)
     data.held = {n for bond in standing for row in bond.assignments for n in _numbers(board, row)}
     data.line = board.now.usage.copy()
     for uid, hold in board.holds.items():
@@ -136,26 +142,62 @@ def _add(
             board.later.usage.add(workload.queue, charge)
 
 
+def _fix(data: Data, bond: Standing) -> None:
+    """A gang that this cycle has bound to what the victims of others leave: those must leave it in any answer."""
+    rows = bond.assignments
+    variant = Variant(
+        flavors={row.pod_set: row.flavor for row in rows}, counts={row.pod_set: row.count for row in rows}
+    )
+    variant = replace(
+        variant, counts={p.name: variant.counts.get(p.name, 0) for p in bond.pending.workload.pod_sets}
+    )
+    known = {row.pod_set: _numbers(data.board, row) for row in rows}
+    board, workload = data.board, bond.pending.workload
+    data.items.append(
+        Item(
+            pending=bond.pending,
+            variant=variant,
+            charge=board.charge(workload, variant.flavors, variant.counts),
+            bound=True,
+            parts=[part for part in parts_of(board.frame, workload, variant, None) if known.get(part.name)],
+            known=known,
+            room=(),
+            fixed=True,
+        )
+    )
+
+
 def _measure(data: Data) -> None:
     """Slots at most: for a gang that starts now on what is free in both states, else with every victim gone."""
     most = data.later.copy()
     for candidate in data.victims().values():
-        for node, row in candidate.hold.rows.items():
+        for node, row in freed(data, candidate).items():
             most[node] += row
     least = np.minimum(data.now, most)
     data.items = [
-        Item(
-            pending=item.pending,
-            variant=item.variant,
-            charge=item.charge,
-            bound=item.bound,
-            parts=item.parts,
-            known=item.known,
-            room=[np.where(p.open, p.need.slots(most if item.bound else least), 0) for p in item.parts],
-            candidates=item.candidates,
-        )
-        for item in data.items
+        replace(item, room=[_room(item, p, least, most) for p in item.parts]) for item in data.items
     ]
+
+
+def _room(item: Item, part: Part, least: Matrix, most: Matrix) -> Matrix:
+    if item.fixed:
+        room = np.zeros(len(most), dtype=np.int64)
+        for node, count in item.known[part.name].items():
+            room[node] = count
+        return room
+    slots: Matrix = np.where(part.open, part.need.slots(most if item.bound else least), 0)
+    return slots
+
+
+def freed(data: Data, candidate: Candidate) -> dict[int, Matrix]:
+    """The most that an eviction can free by node: its bound pods, and its unbound ones by their worst choice with
+    nobody else to come. `checks` looks again at what it frees in the end."""
+    found = {node: row.copy() for node, row in candidate.hold.bound.items()}
+    for node, parts in candidate.hold.loose.items():
+        for loose in parts:
+            worst = loose.worst(data.board.frame.alloc[node])
+            found[node] = found[node] + worst if node in found else worst
+    return found
 
 
 def _distinct(data: Data) -> list[int]:
@@ -165,7 +207,7 @@ def _distinct(data: Data) -> list[int]:
     if not parts:
         return []
     columns = np.unique(np.concatenate([p.need.columns for p in parts]))
-    special = {n for c in data.victims().values() for n in c.hold.rows}
+    special = {n for c in data.victims().values() for n in freed(data, c)}
     known = {n for item in data.items for spread in item.known.values() for n in spread}
     taken = taken_nodes(data)
     levels = data.board.frame.domains[:-1]

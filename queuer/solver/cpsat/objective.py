@@ -27,6 +27,18 @@ def eviction_levels(model: Model) -> Iterator[dict[int, int]]:
     yield from levels
 
 
+def idle_bonds(model: Model) -> dict[int, int]:
+    """Bound gangs with no victim of their own: victims that serve two are to be named once for each gang."""
+    total: dict[int, int] = {}
+    for _, item in model.items():
+        own = {model.t[c.uid, item.workload.uid]: 1 for c in item.candidates}
+        if item.bound and not item.fixed and own:
+            idle = model.rows.boolean()
+            model.rows.row({**own, idle: 1}, low=1)
+            total[idle] = 1
+    return total
+
+
 def shared(model: Model) -> dict[int, int]:
     """How many parts share hosts with others: pods of one shape on hosts of their own always land, whatever
     kube-scheduler picks (DESIGN 3.5)."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from queuer.solver.contested import Arrangement, Proof, Question, Settled, Standing, Unknown
-from queuer.solver.cpsat.checks import chosen, in_order, within_quota
+from queuer.solver.cpsat.checks import chosen, in_order, places_hold, within_quota
 from queuer.solver.cpsat.data import Data, gather
 from queuer.solver.cpsat.model import Model, TooLarge
-from queuer.solver.cpsat.objective import broken_up, eviction_levels, looseness, shared, width
+from queuer.solver.cpsat.objective import broken_up, eviction_levels, idle_bonds, looseness, shared, width
 from queuer.solver.cpsat.proto import Status, Terms, scaled
 from queuer.solver.problem import Assignment, Eviction, Snapshot
 
@@ -95,7 +95,7 @@ def _evictions(search: _Search) -> list[Level]:
     def level(n: int) -> Level:
         return lambda: list(eviction_levels(search.need()))[n]
 
-    return [level(n) for n in range(4)]
+    return [_level(search, idle_bonds), *(level(n) for n in range(4))]
 
 
 def _level(search: _Search, make: Callable[[Model], Terms]) -> Level:
@@ -173,6 +173,9 @@ class _Search:
             order = in_order(model, evicted)
             if order is None or not within_quota(model, evicted):
                 continue
+            if not places_hold(model, values, evicted):
+                self.note = "pods that are still landing may take the place"
+                return Status.UNKNOWN
             self._values, self._evictions = values, order
             model.rows.hint = dict(enumerate(values))
             return status
@@ -184,6 +187,8 @@ class _Search:
         model, names = self.need(), self._data.board.frame.names
         found: dict[str, tuple[Assignment, ...]] = {}
         for i, item in model.items():
+            if item.fixed:
+                continue
             rows = []
             for p, part in enumerate(item.parts):
                 pods = {
