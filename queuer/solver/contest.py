@@ -7,6 +7,7 @@ answer in time, such a gang waits as deferred, never as lacking capacity.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from queuer.solver.board import Board, Horizon
 from queuer.solver.capacity import Spread
@@ -23,7 +24,7 @@ from queuer.solver.contested import (
 from queuer.solver.frame import Matrix
 from queuer.solver.greedy import Chosen, Greedy, assignments
 from queuer.solver.order import Gang
-from queuer.solver.problem import Assignment, Bond, Budget
+from queuer.solver.problem import Bond, Budget
 
 MOST = 120
 """Gangs settled in one cycle up to which the exact solver is asked at all."""
@@ -76,7 +77,7 @@ class Contest:
         answer = self._rearranger.settle(question)
         self._left -= answer.spent
         if isinstance(answer, Arrangement):
-            return self._adopt(answer, new=gang)
+            return self._adopt(answer, new=gang, evict=evict)
         return answer if isinstance(answer, Proof) else None
 
     def improve(self) -> Arrangement | Unknown:
@@ -148,27 +149,33 @@ class Contest:
         charge = gang.shape.charges[0]
         return self._board.binds(horizon, gang.pending.workload, rank=self._greedy.rank(gang, charge))
 
-    def _adopt(self, answer: Arrangement, *, new: Gang | None) -> Chosen | None:
-        """Lay everything out anew; what an answer names wrongly is refused and the old layout restored."""
+    def _adopt(self, answer: Arrangement, *, new: Gang | None, evict: bool = False) -> Chosen | None:
+        """Lay everything out anew. An answer that is not sound is dropped and the old layout restored."""
         greedy, before = self._greedy, dict(self._greedy.chosen)
-        moved: list[Chosen] = []
-        for old in before.values():
-            if old.bound and not old.evictions:
-                moved.append(old)
-                continue
-            rows = answer.assignments.get(old.gang.uid)
-            if rows is None:
-                return None
-            moved.append(self._moved(old.gang, rows, answer))
+        kept = [c for c in before.values() if c.bound and not c.evictions]
+        gangs = {uid: c.gang for uid, c in before.items() if c not in kept}
         if new is not None:
-            moved.append(self._moved(new, answer.assignments[new.uid], answer))
+            gangs[new.uid] = new
+        if not set(gangs) <= set(answer.assignments):
+            return None
+        must = {uid for uid, c in before.items() if not c.bound}
+        if new is not None and not evict:
+            must.add(new.uid)
+        moved = [self._moved(gang, answer) for gang in gangs.values()]
         greedy.lift(before.values())
         greedy.chosen.clear()
-        for chosen in moved:
+        sure = [c for c in moved if c.gang.uid in must or c.evictions]
+        for chosen in (*kept, *sorted(sure, key=lambda c: not c.bound)):
             greedy.take(chosen)
+        for chosen in moved:
+            if chosen not in sure:
+                greedy.take(chosen if self._startable(chosen) else replace(chosen, bound=True))
+        laid = [greedy.chosen[uid] for uid in dict.fromkeys((*before, *gangs))]
+        sound = not any(c.bound and c.gang.uid in must for c in laid) and self._holds(laid)
+        greedy.chosen = {c.gang.uid: c for c in laid}
         self._board.epoch += 1
-        if self._overdrawn(moved):
-            greedy.lift(moved)
+        if not sound:
+            greedy.lift(laid)
             greedy.chosen.clear()
             for chosen in before.values():
                 greedy.take(chosen)
@@ -178,8 +185,8 @@ class Contest:
         greedy.counts.rearranged += 1
         return greedy.chosen[new.uid]
 
-    def _moved(self, gang: Gang, rows: Sequence[Assignment], answer: Arrangement) -> Chosen:
-        index = self._board.frame.index
+    def _moved(self, gang: Gang, answer: Arrangement) -> Chosen:
+        index, rows = self._board.frame.index, answer.assignments[gang.uid]
         spreads: dict[str, Spread] = {
             r.pod_set: {index[n]: count for n, count in r.nodes.items()} for r in rows
         }
@@ -195,12 +202,34 @@ class Contest:
             bound=bool(mine),
         )
 
-    def _overdrawn(self, moved: Sequence[Chosen]) -> bool:
-        """Whether the answer puts more on a node than is free there: then it is not to be trusted."""
-        sheets: list[Matrix] = [sheet.free for sheet in self._board.sheets()]
-        for chosen in moved:
-            free = sheets[-1:] if chosen.bound else sheets
-            for node, row in self._board.rows(chosen.gang.pending.workload, chosen.spreads):
-                if any(bool(((sheet[node] < 0) & (row > 0)).any()) for sheet in free):
-                    return True
-        return False
+    def _startable(self, chosen: Chosen) -> bool:
+        """Whether a gang without victims of its own can start at once, beside all that is laid out."""
+        workload = chosen.gang.pending.workload
+        if (
+            self._greedy.quota_block(workload, chosen.variant, chosen.charge, self._board.sheets())
+            is not None
+        ):
+            return False
+        free = [sheet.free.copy() for sheet in self._board.sheets()]
+        rows = self._board.rows(workload, chosen.spreads)
+        for sheet in free:
+            for node, row in rows:
+                sheet[node] -= row
+        return not any(_overdrawn(sheet, rows) for sheet in free)
+
+    def _holds(self, laid: Sequence[Chosen]) -> bool:
+        """Whether nodes and quota bear the layout."""
+        for chosen in laid:
+            workload = chosen.gang.pending.workload
+            rows = self._board.rows(workload, chosen.spreads)
+            for sheet in self._board.sheets()[-1:] if chosen.bound else self._board.sheets():
+                sheet.usage.add(workload.queue, chosen.charge, times=-1)
+                short = sheet.usage.shortfall(workload.queue, chosen.charge)
+                sheet.usage.add(workload.queue, chosen.charge)
+                if short is not None or _overdrawn(sheet.free, rows):
+                    return False
+        return True
+
+
+def _overdrawn(free: Matrix, rows: Sequence[tuple[int, Matrix]]) -> bool:
+    return any(bool(((free[node] < 0) & (row > 0)).any()) for node, row in rows)
