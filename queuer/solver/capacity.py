@@ -7,7 +7,7 @@ are packed by several heuristics first and by exhaustive search last; the search
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from queuer.domain.workload import Workload
 from queuer.solver.contested import Variant
 from queuer.solver.frame import Frame, Mask, Matrix, Need
+from queuer.solver.landing import Group, lands
 
 STEPS = 20_000
 """Bound of the exhaustive search for one gang in one domain."""
@@ -165,14 +166,25 @@ def _pack(
     if len(parts) == 1:
         spread = _place_part(frame, free, parts[0], inside)
         return None if spread is None else {parts[0].name: spread}
-    for order in _orders(frame, parts):
-        found = _one_after_the_other(frame, free, order, inside)
-        if found is not None:
+    for apart in (False, True):
+        for order in _orders(frame, parts):
+            found = _one_after_the_other(frame, free, order, inside, apart=apart)
+            if found is not None and _safe(free, parts, found):
+                return found
+    if not any(p.required is not None for p in parts):
+        found = _search(frame, free, parts, inside, limits)
+        if found is None or _safe(free, parts, found):
             return found
-    if any(p.required is not None for p in parts):
-        limits.exact = False
-        return None
-    return _search(frame, free, parts, inside, limits)
+    limits.exact = False
+    return None
+
+
+def _safe(free: Matrix, parts: Sequence[Part], found: Mapping[str, Spread]) -> bool:
+    """Whether the sets, each pinned to its hosts, land for certain beside each other."""
+    groups = [
+        Group(uid="", count=p.count, need=p.need, row=p.row, hosts=frozenset(found[p.name])) for p in parts
+    ]
+    return all(len(g.hosts) == 1 for g in groups) or all(lands(g, groups, free) for g in groups)
 
 
 def _orders(frame: Frame, parts: Sequence[Part]) -> list[list[Part]]:
@@ -184,8 +196,9 @@ def _orders(frame: Frame, parts: Sequence[Part]) -> list[list[Part]]:
 
 
 def _one_after_the_other(
-    frame: Frame, free: Matrix, parts: Sequence[Part], inside: Mask | None
+    frame: Frame, free: Matrix, parts: Sequence[Part], inside: Mask | None, *, apart: bool
 ) -> dict[str, Spread] | None:
+    """Part by part, each where it fits best; `apart`: on hosts of its own."""
     left = free.copy()
     found: dict[str, Spread] = {}
     for part in parts:
@@ -193,6 +206,8 @@ def _one_after_the_other(
         if spread is None:
             return None
         take(left, part.row, spread)
+        if apart:
+            left[list(spread)] = 0
         found[part.name] = spread
     return found
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib.util import find_spec
 from itertools import product
+from typing import Any
 
 from queuer.domain.queue import QueueState
 from queuer.domain.reasons import Explanation, Token
@@ -16,7 +18,7 @@ from queuer.domain.workload import Workload
 from queuer.solver import bonds
 from queuer.solver.board import Board
 from queuer.solver.contest import Contest
-from queuer.solver.contested import Arrangement, Rearranger, Variant
+from queuer.solver.contested import Arrangement, Proof, Question, Rearranger, Unknown, Variant
 from queuer.solver.explain import Explainer, behind, simple
 from queuer.solver.greedy import Block, Chosen, Greedy, Refusal, assignments
 from queuer.solver.order import Gang, Shape, Tournament
@@ -61,12 +63,30 @@ def decide(
             crowded[uid] = everywhere if uid in crowded else hosts
 
 
+class _OnDemand:
+    """The exact solver, loaded at the first question: most cycles have none."""
+
+    def __init__(self) -> None:
+        self._solver: Rearranger | None = None
+
+    def settle(self, question: Question) -> Arrangement | Proof | Unknown:
+        """See `Rearranger`."""
+        return self._load().settle(question)
+
+    def improve(self, **settled: Any) -> Arrangement | Unknown:
+        """See `Rearranger`."""
+        return self._load().improve(**settled)
+
+    def _load(self) -> Rearranger:
+        if self._solver is None:
+            from queuer.solver.cpsat import CpSat
+
+            self._solver = CpSat()
+        return self._solver
+
+
 def _default_rearranger() -> Rearranger | None:
-    try:
-        from queuer.solver.cpsat import CpSat
-    except ImportError:
-        return None
-    return CpSat()
+    return _OnDemand() if find_spec("ortools") is not None else None
 
 
 class _Decision:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from queuer.solver.capacity import take
 from queuer.solver.frame import Matrix, Need
 
 
@@ -40,7 +39,7 @@ def lands(group: Group, rivals: Iterable[Group], free: Matrix) -> bool:
     loose: list[Group] = []
     for rival in near:
         if len(rival.hosts) == 1:
-            take(left, rival.row, {at[next(iter(rival.hosts))]: rival.count})
+            left[at[next(iter(rival.hosts))]] -= rival.row * rival.count
         else:
             loose.append(rival)
     room = np.minimum(group.need.slots(left), group.count)

@@ -138,7 +138,8 @@ Fits = Callable[[_Trial], bool]
 
 
 def cheapest(board: Board, found: Sequence[Candidate], fits: Fits) -> list[Candidate] | None:
-    """The cheapest sufficient set that was found, in an order in which each is permitted; None = none was found.
+    """The cheapest sufficient set that was found, in an order in which each is permitted; None = none was
+    found.
 
     `fits`: whether the gang has quota and place once those of a trial have gone.
     """
