@@ -180,14 +180,13 @@ def _limits(
 
 def check_non_preemptible(case: Case) -> Iterator[Violation]:
     """Work that nobody may evict starts only inside the guarantee of its own queue."""
-    uses = case.uses()
+    uses = case.uses(bonds=[uid for uid in case.bound if uid not in case.new])
     for uid in case.in_turn():
         workload, amounts = case.workload(uid), case.part(uid)[1]
         if not workload.preemptible and not uses.entitled(workload.queue, amounts, at=workload.queue):
             text = f"not entitled at {workload.queue}, and it could not be evicted"
             yield Violation(rule=Rule.NON_PREEMPTIBLE, uid=uid, text=text)
-        if uid in case.started:
-            uses.count(workload.queue, amounts)
+        uses.count(workload.queue, amounts)
 
 
 def check_closed(case: Case) -> Iterator[Violation]:

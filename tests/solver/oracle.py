@@ -62,6 +62,14 @@ class Oracle:
                 found.count(turn.workload.queue, turn.asks)
         return found
 
+    def claimed(self) -> Uses:
+        """Use, and what is held for bound gangs: entitlement and shares are judged by it."""
+        found = self.use()
+        for turn in self.settled:
+            if turn.bound:
+                found.count(turn.workload.queue, turn.asks)
+        return found
+
     # The tournament
 
     def run(self) -> None:
@@ -74,7 +82,7 @@ class Oracle:
             for leaf in self.snapshot.tree.leaves
         }
         while any(lines.values()):
-            workload = self._best("root", lines, self.use())
+            workload = self._best("root", lines, self.claimed())
             assert workload is not None
             lines[workload.queue].remove(workload)
             self.order.append(workload.uid)
@@ -147,12 +155,12 @@ class Oracle:
 
     def possible(self, turn: Turn) -> bool:
         """Whether all settled gangs and this one have quota and a place, with some permitted victims."""
-        workload, use = turn.workload, self.use()
-        if not workload.preemptible and not use.entitled(workload.queue, turn.asks, at=workload.queue):
+        workload, claimed = turn.workload, self.claimed()
+        if not workload.preemptible and not claimed.entitled(workload.queue, turn.asks, at=workload.queue):
             return False
         if turn.bound:
-            self.permitted[workload.uid] = list(self._victims(turn, use))
-        elif not self._has_quota(use, turn):
+            self.permitted[workload.uid] = list(self._victims(turn, claimed))
+        elif not self._has_quota(self.use(), turn):
             return False
         everyone = [*self.settled, turn]
         return any(self.arranged(everyone, gone) for gone in self.victim_sets(everyone))

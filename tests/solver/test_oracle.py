@@ -57,7 +57,7 @@ class Watched(Oracle):
 
     def possible(self, turn: Turn) -> bool:
         found = super().possible(turn)
-        entitled = self.use().entitled(turn.workload.queue, turn.asks, at=turn.workload.queue)
+        entitled = self.claimed().entitled(turn.workload.queue, turn.asks, at=turn.workload.queue)
         if turn.workload.preemptible or entitled:
             self.compare(turn, found)
         return found

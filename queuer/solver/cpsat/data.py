@@ -82,6 +82,7 @@ def gather(
     for bond in standing:
         if bond.pending.workload.uid in old:
             _hold(board, bond)
+    board.claimed = board.claimed.copy()
     data = Data(board=board, items=[], now=board.now.free, later=board.later.free, line=board.now.usage)
     for one in settled:
         known = {row.pod_set: _numbers(board, row) for row in one.assignments}
@@ -136,6 +137,7 @@ def _add(
         candidates=candidates(board, pending, charge) if bound else (),
     )
     data.items.append(item)
+    board.claimed.add(workload.queue, charge)
     if not bound:
         board.now.usage.add(workload.queue, charge)
         if board.later is not board.now:
