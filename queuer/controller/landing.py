@@ -21,6 +21,11 @@ from queuer.controller.pods import PodView
 from queuer.domain.workload import State
 
 
+PATIENCE = 4
+"""Landing deadlines that a gang gets while kube-scheduler has not refused any of its pods: then Kubernetes is behind
+with creating or binding them, and evicting the gang would only add to its work."""
+
+
 class Move(StrEnum):
     """What happens to the workload next."""
 
@@ -153,10 +158,10 @@ def _placed(live: Live, job: JobView, seen: Tally, *, now: float, landing_deadli
     if live.landed is None:
         if not short:
             return Step(move=Move.LANDED)
-        if now >= placement.patched + landing_deadline:
+        if now >= placement.patched + patience(seen, landing_deadline):
             refused = tuple(sorted(placement.hosts - seen.nodes))
             size = sum(placement.counts.values())
-            note = f"{short} of {size} pods were not bound within {landing_deadline:g} s"
+            note = f"{short} of {size} pods were not bound within {now - placement.patched:.0f} s"
             note += f": {seen.problem}" if seen.problem else ""
             return Step(move=Move.EVICT, cause=Cause.LANDING_TIMEOUT, refused=refused, note=note)
         return None
@@ -169,8 +174,8 @@ def _landed(
     if short:
         if live.unplaced is None:
             return Step(move=Move.SHRUNK)
-        if now >= live.unplaced + landing_deadline:
-            note = f"{short} pods were lost and found no place within {landing_deadline:g} s"
+        if now >= live.unplaced + patience(seen, landing_deadline):
+            note = f"{short} pods were lost and found no place within {now - live.unplaced:.0f} s"
             note += f": {seen.problem}" if seen.problem else ""
             return Step(move=Move.EVICT, cause=Cause.LOST_PODS, note=note)
         return None
@@ -181,18 +186,19 @@ def _landed(
     return None
 
 
-def deadline(live: Live, *, landing_deadline: float) -> float | None:
+def patience(seen: Tally, landing_deadline: float) -> float:
+    """How long this gang may take to land, in seconds."""
+    return landing_deadline if seen.problem else PATIENCE * landing_deadline
+
+
+def deadlines(live: Live, *, landing_deadline: float) -> tuple[float, ...]:
     """When this workload must be looked at again even if nothing is heard of it."""
-    if (
-        live.state is State.PLACING
-        and live.landed is None
-        and live.placement
-        and live.placement.patched is not None
-    ):
-        return live.placement.patched + landing_deadline
-    if live.unplaced is not None and live.state in (State.PLACING, State.RUNNING):
-        return live.unplaced + landing_deadline
-    return None
+    since = None
+    if live.state is State.PLACING and live.landed is None:
+        since = live.placement.patched if live.placement is not None else None
+    elif live.state in (State.PLACING, State.RUNNING):
+        since = live.unplaced
+    return () if since is None else (since + landing_deadline, since + PATIENCE * landing_deadline)
 
 
 def avoid_until(failures: int, *, now: float, base: float, limit: float) -> float:

@@ -24,7 +24,7 @@ from queuer.controller.gather import settle_touched, take_results
 from queuer.controller.health import Health
 from queuer.controller.intake import take_in
 from queuer.controller.jobs import ClusterJobs
-from queuer.controller.landing import deadline
+from queuer.controller.landing import deadlines
 from queuer.controller.live import Live
 from queuer.controller.logs import logger
 from queuer.controller.metrics import Metrics
@@ -92,7 +92,7 @@ class Loop:
         self._results: list[Result] = []
         self._asked: Asked | None = None
         self._decision: asyncio.Task[Plan | None] | None = None
-        self._decided = 0.0
+        self._decided = self._looked = 0.0
         self._effort = 0.0
         self._applier = Applier(
             jobs,
@@ -295,36 +295,37 @@ class Loop:
         self._touch_due()
 
     def _next_deadline(self) -> float:
-        due = [self._decided + _REEVALUATE]
-        for live in self.state.lives():
-            at = deadline(live, landing_deadline=self.limits.landing_deadline)
-            if at is not None:
-                due.append(at)
-            due += _times(live, after=self._decided)
-        due += [bond.deadline for bond in self.state.bonds if bond.deadline > self._decided]
-        due += [r.start for r in self.state.reservations if r.start > self._decided]
+        due = [self._decided + _REEVALUATE, *(at for at, _ in self._deadlines(until=float("inf")))]
+        due += [t for t in self._times() if t > self._decided]
         return min(due)
 
     def _touch_due(self) -> None:
+        """Look again at the gangs whose time is up."""
         now = self.clock()
-        for live in self.state.lives():
-            at = deadline(live, landing_deadline=self.limits.landing_deadline)
-            if at is not None and at <= now:
-                self.state.touched.add(live.uid)
+        self.state.touched.update(uid for _, uid in self._deadlines(until=now))
+        self._looked = now
+
+    def _deadlines(self, *, until: float) -> list[tuple[float, str]]:
+        """Deadlines of landing since the last look, with the workload of each."""
+        return [
+            (at, live.uid)
+            for live in self.state.lives()
+            for at in deadlines(live, landing_deadline=self.limits.landing_deadline)
+            if self._looked < at <= until
+        ]
 
     def _time_came(self, now: float) -> bool:
         """Whether something that the last decision reckoned with has ended since."""
-        times = [t for live in self.state.lives() for t in _times(live, after=self._decided)]
-        times += [b.deadline for b in self.state.bonds] + [r.start for r in self.state.reservations]
-        return any(self._decided < t <= now for t in times)
+        return any(self._decided < t <= now for t in self._times())
 
-
-def _times(live: Live, *, after: float) -> list[float]:
-    """When a waiting workload may be offered again or may use nodes again that it avoids."""
-    if not live.state.waiting:
-        return []
-    ends = [*live.avoid.values(), *([live.rest] if live.rest is not None else [])]
-    return [end for end in ends if end > after]
+    def _times(self) -> list[float]:
+        """When waiting work may be offered again, may use nodes that it avoids, or something held for it ends."""
+        times = [b.deadline for b in self.state.bonds] + [r.start for r in self.state.reservations]
+        for live in self.state.lives():
+            if live.state.waiting:
+                times += live.avoid.values()
+                times += () if live.rest is None else (live.rest,)
+        return times
 
 
 def _matters(before: Live | None, after: Live | None) -> bool:

@@ -32,7 +32,7 @@ def test_half_of_the_rack_is_cordoned_between_patch_and_binding(scene: Scene) ->
     ended = scene.database.rows("SELECT end_cause FROM admission WHERE ended_at IS NOT NULL")
     assert [row["end_cause"] for row in ended] == ["landing-timeout"]
     reasons = scene.database.rows("SELECT token, text FROM reason_transition ORDER BY id")
-    assert any("pods were not bound within 4 s" in row["text"] for row in reasons), reasons
+    assert any("pods were not bound within" in row["text"] for row in reasons), reasons
 
 
 def test_nothing_is_said_to_run_before_every_pod_is_bound(scene: Scene) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from queuer.controller.landing import Cause, Move, avoid_until, deadline, missing, next_step, tally
+from queuer.controller.landing import Cause, Move, avoid_until, deadlines, missing, next_step, tally
 from queuer.controller.live import JobView, Live, Placement
 from queuer.controller.pods import PodView
 from queuer.domain.workload import PodSet, State, Workload
@@ -65,7 +65,14 @@ def test_landing_deadline_evicts_the_whole_gang_and_names_the_nodes_that_refused
     assert "1 of 2 pods" in step.note
     assert "0/2 nodes are available" in step.note
     assert next_step(PLACING, JOB, seen, now=159.9, landing_deadline=60.0) is None
-    assert deadline(PLACING, landing_deadline=60.0) == 160.0
+    assert deadlines(PLACING, landing_deadline=60.0) == (160.0, 340.0)
+
+
+def test_without_a_refusal_the_gang_is_given_more_time() -> None:
+    """Pods that do not exist yet, or that kube-scheduler has not come to, say nothing about the place."""
+    assert move(PLACING, JOB, now=160.0) is None
+    assert move(PLACING, JOB, pod("a"), pod("b"), now=339.0) is None
+    assert move(PLACING, JOB, now=340.0) is Move.EVICT
 
 
 def test_an_object_older_than_our_patch_is_no_evidence() -> None:
@@ -112,8 +119,9 @@ def test_a_running_gang_that_lost_pods_gets_time_then_is_evicted_whole() -> None
     assert move(RUNNING, JOB, pod("a", "n1", running=True)) is Move.SHRUNK
     short = replace(RUNNING, unplaced=200.0)
     assert move(short, JOB, pod("a", "n1", running=True), now=259.0) is None
-    assert deadline(short, landing_deadline=60.0) == 260.0
-    step = next_step(short, JOB, tally([pod("a", "n1", running=True)]), now=260.0, landing_deadline=60.0)
+    assert deadlines(short, landing_deadline=60.0) == (260.0, 440.0)
+    homeless = tally([pod("a", "n1", running=True), pod("b", problem="0/1 nodes are available")])
+    step = next_step(short, JOB, homeless, now=260.0, landing_deadline=60.0)
     assert step is not None
     assert (step.move, step.cause) == (Move.EVICT, Cause.LOST_PODS)
     assert move(short, JOB, pod("a", "n1", running=True), pod("b", "n2", running=True)) is Move.WHOLE
