@@ -11,7 +11,7 @@ from itertools import combinations, permutations, product
 from queuer.domain.queue import Preempt, Sharing
 from queuer.domain.workload import Workload
 from queuer.solver.problem import Admitted, EvictionRule, Snapshot
-from queuer.solver.score import allowed_flavors
+from queuer.solver.score import allowed_flavors, eviction_cost, live_capacity
 from queuer.solver.verify_quota import Amounts, Key, Rows, Uses, amounts_of, broken_limits
 
 STARTED, BOUND, WAITING = 2, 1, 0
@@ -221,6 +221,29 @@ class Oracle:
         path = lineage[: lineage.index(common)]
         own = charged(victim)
         return any(own.get(k) and all(use.over(p, k) for p in path) for k in keys)
+
+    def cheapest(self) -> tuple[int, int, int, int]:
+        """The least eviction cost with which all that is settled can be arranged."""
+        capacity = live_capacity(self.snapshot.nodes, self.snapshot.flavors)
+        costs = [
+            eviction_cost(
+                ((self.admitted[uid], self._mildest(uid)) for uid in gone), capacity=capacity, now=self.now
+            )
+            for gone in self.victim_sets(self.settled)
+            if self.arranged(self.settled, gone)
+        ]
+        return min(costs)
+
+    def _mildest(self, victim: str) -> EvictionRule:
+        """Reclaim, where anybody may reclaim from it."""
+        rules = {
+            rule
+            for turn in self.settled
+            if turn.bound
+            for uid, rule, _ in self.permitted[turn.workload.uid]
+            if uid == victim
+        }
+        return EvictionRule.RECLAIM if EvictionRule.RECLAIM in rules else EvictionRule.PREEMPT
 
     # Arrangements
 

@@ -95,7 +95,7 @@ def _evictions(search: _Search) -> list[Level]:
     def level(n: int) -> Level:
         return lambda: list(eviction_levels(search.need()))[n]
 
-    return [_level(search, idle_bonds), *(level(n) for n in range(4))]
+    return [*(level(n) for n in range(4)), _level(search, idle_bonds)]
 
 
 def _level(search: _Search, make: Callable[[Model], Terms]) -> Level:
