@@ -5,6 +5,7 @@ The `type` of a problem is a path on this server that explains it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -198,7 +199,18 @@ def install(app: FastAPI) -> None:
     async def refused(request: Request, error: HTTPException) -> JSONResponse:
         code = _BY_STATUS.get(error.status_code, "bad_request")
         detail = f"there is no {request.url.path}" if error.status_code == 404 else str(error.detail)
-        return _answer(request, code, detail, status=error.status_code, headers=error.headers)
+        headers = {**(error.headers or {}), **_allow(app, request, error.status_code)}
+        return _answer(request, code, detail, status=error.status_code, headers=headers)
+
+
+def _allow(app: FastAPI, request: Request, status: int) -> dict[str, str]:
+    """The Allow header of a 405; the router's own names the methods of the first matching route only."""
+    if status != 405:
+        return {}
+    for template, operations in app.openapi()["paths"].items():
+        if re.fullmatch(re.sub(r"\\{[^}]+\\}", "[^/]+", re.escape(template)), request.url.path):
+            return {"Allow": ", ".join(sorted(method.upper() for method in operations))}
+    return {}
 
 
 def _field_problem(row: Mapping[str, Any]) -> FieldProblem:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import structlog
 import uvicorn
@@ -32,9 +36,22 @@ async def serve(settings: ApiSettings) -> None:
                 lifespan="off",
                 timeout_graceful_shutdown=_STOP_SECONDS,
             )
-            await uvicorn.Server(config).serve(sockets=[listener])
+            await _Server(config).serve(sockets=[listener])
     finally:
         await engine.dispose()
+
+
+class _Server(uvicorn.Server):
+    """Ends with exit code 0 on SIGTERM and SIGINT: uvicorn's own raises the signal again when it has shut down."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        yield
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
 
 
 def _listen(host: str, port: int) -> socket.socket:

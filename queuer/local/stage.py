@@ -17,7 +17,7 @@ from typing import Any, TextIO, TypeVar
 import httpx2
 import yaml
 
-from queuer.domain.errors import Unavailable
+from queuer.domain.errors import QueuerError
 from queuer.local.cluster import Cluster
 from queuer.local.fleet import RACK
 from queuer.local.identities import ADMIN, TENANT_NAMESPACES
@@ -30,7 +30,7 @@ WIDTH = 96
 _ENDED = ("Succeeded", "Failed")
 
 
-class DemoFailed(Unavailable):
+class DemoFailed(QueuerError):
     """A beat did not reach what it waits for."""
 
     code = "demo_failed"
