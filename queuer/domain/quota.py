@@ -7,7 +7,7 @@ resource) too. All amounts are base units.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -164,8 +164,12 @@ class Usage:
                     seen = max(before + seen, kept) - max(before, kept)
 
     def shortfall(self, path: str, charge: Charge, *, live: bool = True) -> Shortfall | None:
-        """The first row on the path that this charge would break; None = it fits. `live=False`: rows only, the
-        live capacity aside.
+        """The first of `shortfalls`; None = the charge fits."""
+        return next(self.shortfalls(path, charge, live=live), None)
+
+    def shortfalls(self, path: str, charge: Charge, *, live: bool = True) -> Iterator[Shortfall]:
+        """Rows on the path that this charge would break, seen from the leaf. `live=False`: the live capacity
+        aside.
         """
         lineage = self.book.lineage(path)
         for account, asks in charge.items():
@@ -179,7 +183,7 @@ class Usage:
                     continue
                 used = self.used[queue].get(account, 0)
                 if used + asks > limit or (seen > 0 and after > limit):
-                    return Shortfall(
+                    yield Shortfall(
                         queue=queue,
                         account=account,
                         limit=limit,
@@ -188,7 +192,6 @@ class Usage:
                         asks=asks,
                         live=queue == ROOT and limit == self.book.live.get(account, 0),
                     )
-        return None
 
     def entitled(self, path: str, charge: Charge, *, at: str) -> bool:
         """Whether a workload in `path` with this charge, counted in, stays inside what `at` is guaranteed

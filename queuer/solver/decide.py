@@ -6,7 +6,7 @@ what was chosen is pinned and what was refused is explained.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from itertools import product
@@ -35,12 +35,12 @@ from queuer.solver.problem import (
 )
 from queuer.solver.reserve import Reserver
 from queuer.solver.score import allowed_flavors, score
-from queuer.solver.verify import verify
+from queuer.solver.verify import Violation, verify
 
 VARIANTS = 64
 """Combinations of flavors over pod sets that are considered for one gang."""
-RETRIES = 8
-"""Gangs put off for landing after which no further attempt is made in one cycle."""
+ATTEMPTS = 5
+"""Layouts tried in one cycle: gangs that cannot land beside others are placed apart, then put off."""
 
 
 def decide(
@@ -54,13 +54,36 @@ def decide(
     solver = rearranger or (_default_rearranger() if budget.deterministic > 0 else None)
     crowded: dict[str, frozenset[str]] = {}
     everywhere = frozenset(s.node.name for s in snapshot.nodes)
-    while True:
+    wrong: Sequence[Violation] = ()
+    for attempt in range(ATTEMPTS):
         decision = _Decision(snapshot, now=now, seed=seed, budget=budget, rearranger=solver, crowded=crowded)
         plan, late = decision.run()
-        if not late or len(crowded) >= RETRIES:
-            return plan
+        if not late or attempt == ATTEMPTS - 1:
+            wrong = verify(snapshot, plan, now=now)
+            if not wrong:
+                return plan
+            solver, late = None, {v.uid: everywhere for v in wrong if v.uid in set(plan.order)}
         for uid, hosts in late.items():
-            crowded[uid] = everywhere if uid in crowded else hosts
+            crowded[uid] = everywhere if attempt >= 1 else hosts
+    return _nothing(snapshot, note=f"refused by the verifier: {'; '.join(map(str, wrong[:3]))}")
+
+
+def _nothing(snapshot: Snapshot, *, note: str) -> Plan:
+    """The plan that starts nobody and keeps what stands: what is left when no sound plan was found."""
+    waiting = [p.workload.uid for p in snapshot.pending]
+    held = {b.uid: b for b in snapshot.bonds if b.uid in waiting}
+    later = simple(Token.SOLVER_DEFERRED, "No sound plan was found in this cycle; the next one tries again.")
+    return Plan(
+        admissions=(),
+        evictions=(),
+        bonds=tuple(held.values()),
+        reservations=tuple(r for r in snapshot.reservations if r.uid in waiting),
+        explanations={uid: Explainer.bound(held[uid]) if uid in held else later for uid in waiting},
+        order=tuple(waiting),
+        stats=CycleStats(
+            status=SolveStatus.FAILED, considered=len(waiting), deferred=len(waiting), note=note
+        ),
+    )
 
 
 class _OnDemand:
@@ -110,7 +133,7 @@ class _Decision:
         self._board = Board(snapshot, now=now)
         self._greedy = Greedy(self._board, crowded=crowded)
         self._reserver = Reserver(self._greedy)
-        self._explainer = Explainer(self._board)
+        self._explainer = Explainer(self._board, self._greedy)
         self._shapes: dict[object, Shape] = {}
         self._explanations: dict[str, Explanation] = {}
         self._order: list[str] = []

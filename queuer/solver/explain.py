@@ -16,10 +16,11 @@ from queuer.domain.queue import ROOT
 from queuer.domain.quota import Charge, Shortfall
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import Workload
+from queuer.solver.advice import would_admit
 from queuer.solver.board import Board
 from queuer.solver.capacity import Part, parts_of, place
 from queuer.solver.contested import Variant
-from queuer.solver.greedy import Block, Refusal
+from queuer.solver.greedy import Block, Greedy, Refusal
 from queuer.solver.order import Gang
 from queuer.solver.problem import Bond
 
@@ -27,24 +28,29 @@ from queuer.solver.problem import Bond
 class Explainer:
     """Words for the refusals of one cycle; what depends on the shape alone is worked out once."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: Board, greedy: Greedy) -> None:
         self._board = board
+        self._greedy = greedy
         self._never: dict[int, Reason | None] = {}
         self._lacks: dict[tuple[int, int], Reason] = {}
+        self._advice: dict[object, tuple[Mapping[str, Any], ...]] = {}
 
     def refused(self, gang: Gang, refusal: Refusal) -> Explanation:
         """Why a gang that had its turn waits."""
         never = self.never(gang)
         if never is not None:
-            return Explanation(primary=never)
+            return Explanation(primary=never, detail=_needs(gang))
         reasons = self._reasons(gang, refusal)
-        return Explanation(primary=reasons[0], others=tuple(reasons[1:]))
+        advice = self._advise(gang) if refusal.block in (Block.PLACE, Block.DEFERRED) else ()
+        return Explanation(
+            primary=reasons[0], others=tuple(reasons[1:]), would_admit=advice, detail=_needs(gang)
+        )
 
     def _reasons(self, gang: Gang, refusal: Refusal) -> list[Reason]:
         workload = gang.pending.workload
         match refusal.block:
-            case Block.QUOTA if refusal.shortfall is not None:
-                return [self._quota(gang, refusal.shortfall)]
+            case Block.QUOTA if refusal.variant is not None:
+                return self._quotas(gang, refusal.variant)
             case Block.ENTITLEMENT if refusal.variant is not None:
                 return [self._entitlement(gang, refusal.variant)]
             case Block.RESERVED if refusal.owner is not None:
@@ -53,10 +59,39 @@ class Explainer:
                 return [_landing()]
             case Block.DEFERRED:
                 text = "Time ran out before a place for this job was found or proven not to exist."
-                return [Reason(token=Token.SOLVER_DEFERRED, text=text), self._place(gang, refusal)]
+                found = self._quotas(gang, refusal.variant) if refusal.shortfall and refusal.variant else None
+                return [
+                    Reason(token=Token.SOLVER_DEFERRED, text=text),
+                    *(found or [self._place(gang, refusal)]),
+                ]
             case Block.FLAVOR:
                 return [_no_flavor(workload)]
         return [self._place(gang, refusal)]
+
+    def _quotas(self, gang: Gang, variant: Variant) -> list[Reason]:
+        """Every row that stands in the way now, nearest first, one for each queue and resource."""
+        charge = self._board.charge(gang.pending.workload, variant.flavors, gang.shape.least)
+        found: dict[tuple[str, str], Shortfall] = {}
+        for sheet in self._board.sheets():
+            for short in sheet.usage.shortfalls(gang.queue, charge):
+                found.setdefault((short.queue, short.account[1]), short)
+        depth = {queue: i for i, queue in enumerate(self._board.book.lineage(gang.queue))}
+        ranked = sorted(found.values(), key=lambda s: (s.live, depth[s.queue], str(s.account)))
+        if not ranked:
+            text = (
+                "Quota that it needed at its turn has been given back in this cycle; the next cycle decides."
+            )
+            return [Reason(token=Token.PENDING_EVALUATION, text=text)]
+        return [self._quota(gang, short) for short in ranked]
+
+    def _advise(self, gang: Gang) -> tuple[Mapping[str, Any], ...]:
+        workload = gang.pending.workload
+        lasts = (workload.estimate, workload.max_runtime)
+        key = (gang.shape.number, workload.priority, workload.preemptible, gang.pending.avoid, lasts)
+        if key not in self._advice:
+            levels = self._board.snapshot.topology.levels
+            self._advice[key] = would_admit(gang, levels, lambda w, v: self._greedy.would_start(gang, w, v))
+        return self._advice[key]
 
     @staticmethod
     def put_off() -> Explanation:
@@ -114,7 +149,7 @@ class Explainer:
                     params = _amounts(queue, account, asks=asks, limit=limit)
                     live = queue == ROOT and limit == book.live.get(account, 0)
                     bound = "the cluster has" if live else f"{queue} may never use more than"
-                    text = f"Asks {params['asks']} {_name(account)}; {bound} {params['limit']}."
+                    text = f"Asks {params['asks']} {self._name(account)}; {bound} {params['limit']}."
                     return Reason(token=Token.EXCEEDS_MAX_QUOTA, text=text, params=params)
         return None
 
@@ -134,7 +169,7 @@ class Explainer:
         if short.held > short.used:
             params["kept"] = format_quantity(short.held - short.used, resource=account[1])
         limit = "the live capacity" if short.live else "the limit"
-        text = f"{short.queue} uses {params['used']} of {params['limit']} {_name(account)} ({limit})"
+        text = f"{short.queue} uses {params['used']} of {params['limit']} {self._name(account)} ({limit})"
         if "kept" in params:
             text += f", {params['kept']} are kept for queues that do not lend them"
         text += f"; this job asks {params['asks']}."
@@ -150,6 +185,11 @@ class Explainer:
             params=params,
         )
 
+    def _name(self, account: tuple[str | None, str]) -> str:
+        """The resource, with its flavor where there are several to tell apart."""
+        flavor, resource = account
+        return resource if flavor is None or not self._board.snapshot.flavors else f"{resource} on {flavor}"
+
     def _entitlement(self, gang: Gang, variant: Variant) -> Reason:
         board, queue = self._board, gang.queue
         charge = board.charge(gang.pending.workload, variant.flavors, gang.shape.least)
@@ -163,7 +203,7 @@ class Explainer:
         params = _amounts(queue, worst, asks=charge[worst], used=used.get(worst, 0), guaranteed=guaranteed)
         text = (
             f"Work that is not preemptible does not borrow: {queue} uses {params['used']} of its guaranteed "
-            f"{params['guaranteed']} {_name(worst)}; this job asks {params['asks']}."
+            f"{params['guaranteed']} {self._name(worst)}; this job asks {params['asks']}."
         )
         never = charge[worst] > guaranteed
         return Reason(
@@ -229,7 +269,7 @@ def _lack(board: Board, gang: Gang, part: Part, *, at: int | None, domain: int, 
     if at is not None:
         params["level"] = board.frame.snapshot.topology.levels[at]
         if domain >= 0:
-            params["domain"] = "/".join(board.frame.domain_names[at][domain])
+            params["domain"] = board.frame.domain_names[at][domain][-1]
             where = f"in the best {params['level']}, {board.frame.domain_names[at][domain][-1]}"
         else:
             where = f"as no usable node carries the label of level {params['level']}"
@@ -263,6 +303,18 @@ def _no_flavor(workload: Workload) -> Reason:
     return Reason(token=Token.NO_MATCHING_FLAVOR, text=text, params={"queue": workload.queue})
 
 
+def _needs(gang: Gang) -> dict[str, Any]:
+    """What the gang asks for, by pod set."""
+    workload = gang.pending.workload
+    need = []
+    for pod_set in workload.pod_sets:
+        row: dict[str, Any] = {"podset": pod_set.name, "count": pod_set.count}
+        row["per"] = format_resources(pod_set.requests)
+        level = pod_set.required or workload.required
+        need.append({**row, "level": level} if level else row)
+    return {"need": need}
+
+
 def _landing() -> Reason:
     text = "Its hosts overlap with those of gangs that are landing; it starts when they have landed."
     return Reason(token=Token.PENDING_EVALUATION, text=text)
@@ -276,10 +328,6 @@ def behind(uid: str, why: str) -> Reason:
 def simple(token: Token, text: str, params: Mapping[str, Any] | None = None) -> Explanation:
     """An explanation that is its primary reason alone."""
     return Explanation(primary=Reason(token=token, text=text, params=params or {}))
-
-
-def _name(account: tuple[str | None, str]) -> str:
-    return account[1] if account[0] is None else f"{account[1]} on {account[0]}"
 
 
 def _amounts(queue: str, account: tuple[str | None, str], **amounts: int) -> dict[str, Any]:

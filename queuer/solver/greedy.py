@@ -214,6 +214,15 @@ class Greedy:
         block = Block.PLACE if owner is None else Block.RESERVED
         return Refusal(block=block, variant=variant, owner=owner, proven=limits.exact)
 
+    def would_start(self, gang: Gang, workload: Workload, variant: Variant) -> bool:
+        """Whether a changed form of a waiting gang would start now, without eviction."""
+        charge = self.board.charge(workload, variant.flavors, variant.counts)
+        if self.quota_block(workload, variant, charge, self.board.sheets()) is not None:
+            return False
+        rank = self.rank(gang, charge) if self.board.horizons else (False, 0)
+        free = self.board.free_now(workload, rank=rank)
+        return place(self.board.frame, free, workload, variant, closed=self.closed(gang)) is not None
+
     def quota_block(
         self, workload: Workload, variant: Variant, charge: Charge, sheets: Sequence[Sheet]
     ) -> Refusal | None:
