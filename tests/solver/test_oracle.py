@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from queuer.domain.reasons import Token
 from queuer.solver.contested import Arrangement, Question, Settled, Unknown, Variant
 from queuer.solver.cpsat import CpSat
-from queuer.solver.problem import Eviction, EvictionRule, Snapshot
-from tests.solver.cases import NOW, world
+from queuer.solver.decide import decide
+from queuer.solver.problem import Budget, Eviction, EvictionRule, Snapshot
+from queuer.solver.score import score
+from queuer.solver.verify import verify
+from tests.solver.cases import NOW, seeded, world
 from tests.solver.oracle import BOUND, STARTED, WAITING, Oracle, Turn
 
 SLOW = settings(
@@ -79,6 +82,36 @@ def test_solver_finds_an_arrangement_exactly_where_there_is_one(snap: Snapshot) 
     assert set(oracle.flags.values()) <= {STARTED, BOUND, WAITING}
 
 
-def flags_of(starts: Iterator[str], bonds: Iterator[str], order: list[str]) -> list[int]:
-    started, bound = set(starts), set(bonds)
-    return [STARTED if u in started else BOUND if u in bound else WAITING for u in order]
+KNOWN = {
+    12: "the brute force evicts more for one gang than it needs, so that another fits that may evict nobody",
+    44: "bound to what others' victims leave, though another arrangement would let it start at once",
+    107: "the brute force evicts more for one gang than it needs, so that another fits that may evict nobody",
+    130: "the first gang is put off for landing, since the second came to lie beside it",
+}
+
+
+def seeds(most: int) -> list[object]:
+    return [
+        pytest.param(n, marks=pytest.mark.xfail(strict=True, reason=KNOWN[n])) if n in KNOWN else n
+        for n in range(most)
+    ]
+
+
+@pytest.mark.parametrize("seed", seeds(160))
+def test_decision_admits_what_brute_force_admits(seed: int) -> None:
+    """Order, flags and eviction cost. A gang put off because it could not land beside others (3.5) is not
+    compared: the brute force knows no landing."""
+    snap = seeded(seed)
+    plan = decide(snap, now=NOW, seed=0, budget=Budget(deterministic=10.0))
+    assert verify(snap, plan, now=NOW) == ()
+    if seed not in KNOWN and any(
+        e.primary.token is Token.PENDING_EVALUATION for e in plan.explanations.values()
+    ):
+        return
+    oracle = Oracle(snap, NOW)
+    oracle.run()
+    started, bound = {a.uid for a in plan.admissions}, {b.uid for b in plan.bonds}
+    flags = {u: STARTED if u in started else BOUND if u in bound else WAITING for u in oracle.order}
+    assert list(plan.order) == oracle.order
+    assert flags == oracle.flags
+    assert tuple(-n for n in score(snap, plan, now=NOW).eviction) == oracle.cheapest()

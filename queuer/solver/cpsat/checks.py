@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from queuer.solver.cpsat.data import Item
 from queuer.solver.cpsat.model import Model
 from queuer.solver.problem import Eviction
 from queuer.solver.victims import Candidate
@@ -17,13 +18,27 @@ Chosen = list[tuple[Candidate, str]]
 
 
 def chosen(model: Model, values: Sequence[int]) -> Chosen:
-    """The evictions of a solution."""
-    return [
-        (candidate, item.workload.uid)
-        for item in model.data.items
-        for candidate in item.candidates
-        if values[model.t[candidate.uid, item.workload.uid]]
-    ]
+    """The evictions of a solution, each in the name of the first gang that goes where the victim was, if the
+    same rule permits that gang to evict it."""
+    found: Chosen = []
+    for item in model.data.items:
+        for candidate in item.candidates:
+            if values[model.t[candidate.uid, item.workload.uid]]:
+                found.append((candidate, _beneficiary(model, values, candidate, item)))
+    return found
+
+
+def _beneficiary(model: Model, values: Sequence[int], candidate: Candidate, named: Item) -> str:
+    nodes = {*candidate.hold.bound, *candidate.hold.loose}
+    for i, item in model.items():
+        alike = any(
+            c.uid == candidate.uid and c.rule is candidate.rule and c.lines == candidate.lines
+            for c in item.candidates
+        )
+        taken = {n for (j, _, n), variable in model.x.items() if j == i and values[variable]}
+        if alike and taken & nodes:
+            return item.workload.uid
+    return named.workload.uid
 
 
 def in_order(model: Model, evicted: Chosen) -> tuple[Eviction, ...] | None:
@@ -49,11 +64,21 @@ def in_order(model: Model, evicted: Chosen) -> tuple[Eviction, ...] | None:
             line.add(candidate.hold.admitted.workload.queue, candidate.hold.charge, times=-1)
         else:
             stuck = [pair for pair in bounded if pair not in backwards]
-            terms = {model.t[c.uid, uid]: 1 for c, uid in stuck}
-            model.rows.row(terms, high=len(stuck) - 1)
+            model.rows.row(_alike(model, stuck), high=len(stuck) - 1)
             return None
     order = [*reversed(backwards), *(pair for pair in evicted if pair[0].lines is None)]
     return tuple(Eviction(uid=c.uid, beneficiary=uid, rule=c.rule) for c, uid in order)
+
+
+def _alike(model: Model, stuck: Chosen) -> dict[int, int]:
+    """The variables of these victims, for whichever gang they would go on the same condition."""
+    conditions = {candidate.uid: candidate.lines for candidate, _ in stuck}
+    return {
+        model.t[c.uid, item.workload.uid]: 1
+        for item in model.data.items
+        for c in item.candidates
+        if c.uid in conditions and c.lines == conditions[c.uid]
+    }
 
 
 def within_quota(model: Model, evicted: Chosen) -> bool:
