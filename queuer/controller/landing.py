@@ -20,7 +20,6 @@ from queuer.controller.live import JobView, Live
 from queuer.controller.pods import PodView
 from queuer.domain.workload import State
 
-
 PATIENCE = 4
 """Landing deadlines that a gang gets while kube-scheduler has not refused any of its pods: then Kubernetes is behind
 with creating or binding them, and evicting the gang would only add to its work."""

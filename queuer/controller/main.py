@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Iterator
+from typing import Any
 
 from queuer.controller.health import Health, Phase, serve
 from queuer.controller.jobs import ClusterJobs, Facts
@@ -68,9 +70,18 @@ async def _wait_for_server(client: Client) -> None:
     await client.check_version()
 
 
+def _leaves(group: BaseExceptionGroup[Any]) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
+
+
 async def _work(parts: Parts) -> None:
     """Watch from now on; lead whenever this process has the lock."""
-    settings, client, health = parts.settings, parts.client, parts.health
+    settings, client, health, metrics = parts.settings, parts.client, parts.health, parts.metrics
+    metrics.count_writes(client.writes)
     wake = asyncio.Event()
     state, facts = ClusterState(on_change=wake.set), Facts()
     watches = Watches(client, state, facts, kinds=await served(client))
@@ -78,7 +89,7 @@ async def _work(parts: Parts) -> None:
     engine = make_engine(settings.database_url, name="queuer-controller", pool_size=_POOL)
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(watches.run(parts.metrics), name="watches")
+            group.create_task(watches.run(metrics), name="watches")
             health.phase = Phase.LISTING
             await watches.synced()
             while True:
@@ -87,8 +98,10 @@ async def _work(parts: Parts) -> None:
                     async with lead(settings.database_url, holder=settings.identity) as leadership:
                         await serve_term(leadership, parts, state=state, jobs=jobs, engine=engine, wake=wake)
                 except* (LeadershipLost, DatabaseUnavailable, Conflict) as ended:
-                    for error in ended.exceptions:
-                        log.warning("the term of office ended", said=str(error))
+                    log.warning("the term of office ended", said=[str(e) for e in _leaves(ended)])
+                except* Exception:  # whatever it was: everything is read again, by whoever leads next
+                    log.exception("the term of office failed")
+                    metrics.failed_terms.inc()
                 await asyncio.sleep(_PAUSE)
     finally:
         await engine.dispose()

@@ -6,9 +6,11 @@ No label names a job or a user.
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
 
 from queuer import __version__
 from queuer.controller.live import Live
@@ -41,6 +43,9 @@ class Metrics:
         self.refused_plans = Counter(
             "queuer_plans_refused", "Plans in which the verifier found a fault.", registry=registry
         )
+        self.failed_terms = Counter(
+            "queuer_leader_terms_failed", "Terms of office that ended by a fault.", registry=registry
+        )
         self.admissions = Counter("queuer_admissions", "Gangs admitted.", ["queue"], registry=registry)
         self.evictions = Counter(
             "queuer_evictions", "Gangs evicted by reason.", ["queue", "reason"], registry=registry
@@ -60,9 +65,6 @@ class Metrics:
             "queuer_workloads_pending", "Waiting workloads by reason, misconfigured ones included.",
             ["queue", "reason", "verdict"], registry=registry,
         )  # fmt: skip
-        self.writes = Counter(
-            "queuer_k8s_api_writes", "Writes to the API server.", ["verb", "resource"], registry=registry
-        )
         self.api_errors = Counter(
             "queuer_k8s_api_errors", "Refused or failed writes.", ["reason"], registry=registry
         )
@@ -74,6 +76,10 @@ class Metrics:
             "queuer_watch_stale_seconds", "Since when a watch has not been answering; 0 = it does.",
             ["resource"], registry=registry,
         )  # fmt: skip
+
+    def count_writes(self, writes: Mapping[tuple[str, str], int]) -> None:
+        """Show a client's count of writes by (verb, resource), as it is at each scrape."""
+        self.registry.register(_Writes(writes))
 
     def count(self, workloads: Iterable[Live]) -> None:
         """Set the gauges of workloads from what is in memory."""
@@ -95,3 +101,17 @@ class Metrics:
     def text(self) -> bytes:
         """The Prometheus exposition."""
         return generate_latest(self.registry)
+
+
+class _Writes(Collector):
+    def __init__(self, writes: Mapping[tuple[str, str], int]) -> None:
+        self._writes = writes
+
+    def collect(self) -> Iterator[Metric]:
+        """The counter as it is now."""
+        family = CounterMetricFamily(
+            "queuer_k8s_api_writes", "Writes to the API server.", labels=["verb", "resource"]
+        )
+        for labels, number in self._writes.items():
+            family.add_metric(list(labels), number)
+        yield family
