@@ -11,8 +11,9 @@ import numpy as np
 from queuer.solver.board import Board
 from queuer.solver.capacity import Spread, place
 from queuer.solver.contested import Variant
-from queuer.solver.greedy import Chosen, Greedy
+from queuer.solver.greedy import Greedy
 from queuer.solver.order import Gang
+from queuer.solver.outcome import Chosen
 from queuer.solver.problem import Assignment, Bond
 
 

@@ -20,8 +20,9 @@ from queuer.solver.board import Board
 from queuer.solver.contest import Contest
 from queuer.solver.contested import Arrangement, Proof, Question, Rearranger, Unknown, Variant
 from queuer.solver.explain import Explainer, behind, simple
-from queuer.solver.greedy import Block, Chosen, Greedy, Refusal, assignments
+from queuer.solver.greedy import Greedy
 from queuer.solver.order import Gang, Shape, Tournament
+from queuer.solver.outcome import Block, Chosen, Refusal, assignments
 from queuer.solver.pins import Pinner
 from queuer.solver.problem import (
     Bond,

@@ -20,8 +20,9 @@ from queuer.solver.advice import would_admit
 from queuer.solver.board import Board
 from queuer.solver.capacity import Part, parts_of, place
 from queuer.solver.contested import Variant
-from queuer.solver.greedy import Block, Greedy, Refusal
+from queuer.solver.greedy import Greedy
 from queuer.solver.order import Gang
+from queuer.solver.outcome import Block, Refusal
 from queuer.solver.problem import Bond
 
 

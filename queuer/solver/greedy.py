@@ -7,81 +7,22 @@ The answer of a turn is a `Chosen` or a `Refusal`; a refusal keeps what the expl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from typing import Protocol
+from dataclasses import replace
 
 import numpy as np
 
-from queuer.domain.quota import Charge, Shortfall
+from queuer.domain.quota import Charge
 from queuer.domain.workload import Workload
 from queuer.solver import victims
 from queuer.solver.board import Board, Sheet
-from queuer.solver.capacity import Limits, Spread, parts_of, place, take
+from queuer.solver.capacity import Limits, Spread, place, take
 from queuer.solver.contested import Proof, Variant
 from queuer.solver.frame import Mask, Matrix
 from queuer.solver.order import Gang
-from queuer.solver.problem import Assignment, Eviction
+from queuer.solver.outcome import Block, Chosen, Contest, Counts, Refusal
 
 REARRANGE = 4_000
 """How many placements all rearrangements of one cycle may try together."""
-
-
-class Block(StrEnum):
-    """What kept a gang from starting."""
-
-    FLAVOR = "flavor"
-    QUOTA = "quota"
-    ENTITLEMENT = "entitlement"
-    PLACE = "place"
-    RESERVED = "reserved"
-    LANDING = "landing"
-    DEFERRED = "deferred"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """Why a gang did not start at its turn. `variant`: the choice that came farthest; `owner`: whose
-    reservation.
-    """
-
-    block: Block
-    variant: Variant | None = None
-    shortfall: Shortfall | None = None
-    owner: str | None = None
-    proven: bool = True
-    contested: bool = False
-    evictable: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Chosen:
-    """A settled gang: it starts now, or it is bound (`bound`) until its victims have gone."""
-
-    gang: Gang
-    variant: Variant
-    charge: Charge
-    spreads: Mapping[str, Spread]
-    evictions: tuple[Eviction, ...] = ()
-    bound: bool = False
-
-
-class Contest(Protocol):
-    """Who is asked about contested gangs, see `queuer.solver.contest`."""
-
-    def settle(self, gang: Gang, variants: Sequence[Variant], *, evict: bool) -> Chosen | Proof | None:
-        """The gang settled, a proof that it cannot be, or None = unknown."""
-
-
-@dataclass(slots=True)
-class Counts:
-    """What happened, for the record."""
-
-    contested: int = 0
-    rearranged: int = 0
-    proved: int = 0
-    deferred: int = 0
-    tried: int = field(default=0)
 
 
 class Greedy:
@@ -94,7 +35,7 @@ class Greedy:
         self.contest: Contest | None = None
         self.chosen: dict[str, Chosen] = {}
         self.counts = Counts()
-        self._refused: dict[object, tuple[int, Refusal]] = {}
+        self._refused: dict[object, tuple[object, Refusal]] = {}
 
     def turn(self, gang: Gang) -> Chosen | Refusal:
         """Settle one gang, or say what blocks it. Nothing on the board changes when it is refused."""
@@ -102,7 +43,7 @@ class Greedy:
         if gang.uid in self._crowded:
             return self._start_apart(gang)
         known = self._refused.get(key)
-        if known is not None and known[0] == self.board.epoch:
+        if known is not None and known[0] == self._moment():
             return known[1]
         answer = self._start(gang)
         if isinstance(answer, Refusal) and answer.block is Block.PLACE:
@@ -110,8 +51,14 @@ class Greedy:
         if isinstance(answer, Refusal) and answer.block is not Block.FLAVOR:
             answer = self._evict(gang, answer)
         if isinstance(answer, Refusal):
-            self._refused[key] = (self.board.epoch, answer)
+            self._refused[key] = (self._moment(), answer)
         return answer
+
+    def _moment(self) -> object:
+        """While this is the same, what is refused stays refused. Each start can put a queue above its
+        guarantee and so permit new victims, where there are any.
+        """
+        return (self.board.epoch, len(self.chosen) if self.board.holds else 0)
 
     @staticmethod
     def _likeness(gang: Gang) -> object:
@@ -479,22 +426,3 @@ def _arrangements(started: Sequence[Chosen], new: Chosen) -> list[list[Chosen]]:
         [new, *sorted(started, key=lambda c: (-size(c), c.gang.uid))],
         sorted(everyone, key=lambda c: (c.gang.pending.workload.required is None, -size(c), c.gang.uid)),
     ]
-
-
-def assignments(board: Board, chosen: Chosen) -> tuple[Assignment, ...]:
-    """The place of a settled gang by node name, pins still open."""
-    names = board.frame.names
-    return tuple(
-        Assignment(
-            pod_set=name,
-            flavor=chosen.variant.flavors[name],
-            nodes={names[n]: count for n, count in sorted(spread.items())},
-        )
-        for name, spread in chosen.spreads.items()
-    )
-
-
-def placeable(board: Board, gang: Gang, variant: Variant) -> bool:
-    """Whether every pod set has at least one node that accepts its pods."""
-    parts = parts_of(board.frame, gang.pending.workload, variant, None)
-    return all(bool(part.open.any()) for part in parts)

@@ -13,8 +13,8 @@ from dataclasses import replace
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.board import Board
 from queuer.solver.frame import Matrix
-from queuer.solver.greedy import Chosen, assignments
 from queuer.solver.landing import Group, lands
+from queuer.solver.outcome import Chosen, assignments
 from queuer.solver.problem import Admission, Assignment, Bond
 
 

@@ -12,8 +12,9 @@ from queuer.solver.bonds import restored
 from queuer.solver.capacity import place
 from queuer.solver.contested import Variant
 from queuer.solver.frame import Matrix
-from queuer.solver.greedy import Chosen, Greedy, assignments
+from queuer.solver.greedy import Greedy
 from queuer.solver.order import Gang
+from queuer.solver.outcome import Chosen, assignments
 from queuer.solver.problem import Reservation
 
 LEAST = 300.0

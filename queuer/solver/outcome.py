@@ -1,0 +1,85 @@
+"""What comes of a gang's turn: it is settled, or refused with what the explanation needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from queuer.domain.quota import Charge, Shortfall
+from queuer.solver.board import Board
+from queuer.solver.capacity import Spread
+from queuer.solver.contested import Proof, Variant
+from queuer.solver.order import Gang
+from queuer.solver.problem import Assignment, Eviction
+
+
+class Block(StrEnum):
+    """What kept a gang from starting."""
+
+    FLAVOR = "flavor"
+    QUOTA = "quota"
+    ENTITLEMENT = "entitlement"
+    PLACE = "place"
+    RESERVED = "reserved"
+    LANDING = "landing"
+    DEFERRED = "deferred"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why a gang did not start at its turn. `variant`: the choice that came farthest; `owner`: whose
+    reservation.
+    """
+
+    block: Block
+    variant: Variant | None = None
+    shortfall: Shortfall | None = None
+    owner: str | None = None
+    proven: bool = True
+    contested: bool = False
+    evictable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Chosen:
+    """A settled gang: it starts now, or it is bound (`bound`) until its victims have gone."""
+
+    gang: Gang
+    variant: Variant
+    charge: Charge
+    spreads: Mapping[str, Spread]
+    evictions: tuple[Eviction, ...] = ()
+    bound: bool = False
+
+
+class Contest(Protocol):
+    """Who is asked about contested gangs, see `queuer.solver.contest`."""
+
+    def settle(self, gang: Gang, variants: Sequence[Variant], *, evict: bool) -> Chosen | Proof | None:
+        """The gang settled, a proof that it cannot be, or None = unknown."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """What happened, for the record."""
+
+    contested: int = 0
+    rearranged: int = 0
+    proved: int = 0
+    deferred: int = 0
+    tried: int = 0
+
+
+def assignments(board: Board, chosen: Chosen) -> tuple[Assignment, ...]:
+    """The place of a settled gang by node name, pins still open."""
+    names = board.frame.names
+    return tuple(
+        Assignment(
+            pod_set=name,
+            flavor=chosen.variant.flavors[name],
+            nodes={names[n]: count for n, count in sorted(spread.items())},
+        )
+        for name, spread in chosen.spreads.items()
+    )
