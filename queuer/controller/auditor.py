@@ -1,23 +1,26 @@
-"""Compares, now and then, what the ledger says with what the cluster shows. It reports.
+"""What the leader does now and then: compare the ledger with the cluster, and let old history go.
 
-It does not repair.
+Drift is reported, not repaired.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.controller.logs import logger
 from queuer.controller.metrics import Metrics
 from queuer.controller.state import ClusterState
-from queuer.store import ledger
+from queuer.store import ledger, retention
 from queuer.store.engine import begin
 
 log = logger("auditor")
 
 EVERY = 60.0
+PRUNE_EVERY = 600.0
 
 
 async def audit(engine: AsyncEngine, state: ClusterState, metrics: Metrics, *, every: float = EVERY) -> None:
@@ -40,4 +43,16 @@ async def audit(engine: AsyncEngine, state: ClusterState, metrics: Metrics, *, e
             metrics.drift.labels(kind).set(number)
         if any(drift.values()):
             log.warning("drift", **drift)
+        await asyncio.sleep(every)
+
+
+async def prune(
+    engine: AsyncEngine, *, epoch: int, clock: Callable[[], float] = time.time, every: float = PRUNE_EVERY
+) -> None:
+    """Delete what the retention rules say, a batch of each table at a time."""
+    while True:
+        async with begin(engine) as connection:
+            gone = await retention.prune(connection, epoch, now=clock())
+        if any(gone.values()):
+            log.info("history pruned", **gone)
         await asyncio.sleep(every)

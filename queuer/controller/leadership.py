@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuer.controller import rules
-from queuer.controller.auditor import audit
+from queuer.controller.auditor import audit, prune
 from queuer.controller.configuration import follow_objects
 from queuer.controller.failpoints import Point
 from queuer.controller.health import Health, Phase
@@ -81,6 +81,7 @@ async def serve_term(
             group.create_task(loop.run(undone), name="loop")
             group.create_task(rules.follow(engine, state), name="rules")
             group.create_task(audit(engine, state, metrics), name="auditor")
+            group.create_task(prune(engine, epoch=epoch), name="retention")
             group.create_task(_watch_lock(leadership), name="lock")
             if settings.config_crs:
                 following = follow_objects(parts.client, parts.access, engine, actor=settings.identity)
