@@ -65,7 +65,7 @@ def decide(
                 return plan
             solver, late = None, {v.uid: everywhere for v in wrong if v.uid in set(plan.order)}
         for uid, hosts in late.items():
-            crowded[uid] = everywhere if attempt >= 1 else hosts
+            crowded[uid] = everywhere if attempt > 1 else crowded.get(uid, frozenset()) | hosts
     return _nothing(snapshot, note=f"refused by the verifier: {'; '.join(map(str, wrong[:3]))}")
 
 
@@ -268,7 +268,7 @@ class _Decision:
                 evictions += chosen.evictions
         pinner = Pinner(self._board, {uid: (workloads[uid], bond) for uid, bond in bound.items()})
         admissions, late = pinner.settle(c for c in self._greedy.chosen.values() if not c.bound)
-        put_off = {one.gang.uid: self._others_hosts(one) for one in late}
+        put_off = {one.gang.uid for one in late}
         bound.update({b.uid: b for b in self._snapshot.bonds if b.uid in put_off})
         bound = {
             uid: replace(bond, assignments=pinner.to_hosts(workloads[uid], bond.assignments))
@@ -286,7 +286,7 @@ class _Decision:
             order=tuple(self._order),
             stats=self._stats(),
         )
-        return plan, put_off
+        return plan, self._keep_off(late)
 
     def _new_bond(self, chosen: Chosen) -> Bond:
         return Bond(
@@ -296,16 +296,24 @@ class _Decision:
             deadline=self._now + self._budget.bond,
         )
 
-    def _others_hosts(self, late: Chosen) -> frozenset[str]:
-        """Hosts on which others start in this cycle."""
+    def _keep_off(self, late: Sequence[Chosen]) -> dict[str, frozenset[str]]:
+        """Who should keep off which hosts in the next attempt: of two that cannot land beside each other, the
+        one whose turn came later.
+        """
+        found: dict[str, frozenset[str]] = {}
+        started = [one for one in self._greedy.chosen.values() if not one.bound]
+        for one in late:
+            near = [other for other in started if other is not one and self._hosts(other) & self._hosts(one)]
+            after = [other for other in near if started.index(other) > started.index(one)]
+            for other in after:
+                found[other.gang.uid] = found.get(other.gang.uid, frozenset()) | self._hosts(one)
+            if not after:
+                found[one.gang.uid] = frozenset().union(*(self._hosts(other) for other in near))
+        return found
+
+    def _hosts(self, chosen: Chosen) -> frozenset[str]:
         names = self._board.frame.names
-        return frozenset(
-            names[node]
-            for one in self._greedy.chosen.values()
-            if one is not late and not one.bound
-            for spread in one.spreads.values()
-            for node in spread
-        )
+        return frozenset(names[node] for spread in chosen.spreads.values() for node in spread)
 
     def _stats(self) -> CycleStats:
         counts = self._greedy.counts
