@@ -32,7 +32,9 @@ def resume(greedy: Greedy, gangs: Mapping[str, Gang]) -> dict[str, Bond]:
         )
         if chosen is None:
             continue
-        board.bind(chosen.gang.pending.workload, chosen.charge, chosen.spreads, victims=bond.victims)
+        # A victim that has gone, waited and started again is no longer on its way out.
+        gone = [v for v in bond.victims if v in board.holds and board.holds[v].admitted.releasing]
+        board.bind(chosen.gang.pending.workload, chosen.charge, chosen.spreads, victims=gone)
         held.append((bond, chosen))
     waiting: dict[str, Bond] = {}
     for bond, chosen in held:

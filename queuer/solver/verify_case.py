@@ -92,8 +92,10 @@ class Case:
 
     @cached_property
     def leaving(self) -> frozenset[str]:
-        """Victims of all bonds of the plan, gone already or not."""
-        return frozenset(uid for bond in self.plan.bonds for uid in bond.victims)
+        """Victims of the plan's bonds that are on their way out; one that has come back is not."""
+        going = {a.workload.uid for a in self.snapshot.admitted if a.releasing}
+        going |= {e.uid for e in self.plan.evictions}
+        return frozenset(uid for bond in self.plan.bonds for uid in bond.victims if uid in going)
 
     @cached_property
     def rows(self) -> Rows:

@@ -27,7 +27,7 @@ def check_bonds(case: Case) -> Iterator[Violation]:
         if bond.deadline <= case.now:
             yield Violation(rule=Rule.BOND, uid=uid, text="its bond has passed its deadline")
         staying = [v for v in bond.victims if v in running and not running[v].releasing and v not in evicted]
-        if staying:
+        if staying and uid in case.new:
             yield Violation(rule=Rule.BOND, uid=uid, text=f"{staying[0]} is its victim and is not evicted")
         if uid in case.new and not any(v in running for v in case.leaving):
             yield Violation(rule=Rule.BOND, uid=uid, text="bound, though nobody leaves")
@@ -68,7 +68,8 @@ def _stands(case: Case, bond: Bond) -> bool:
             return False
         if case.pending[bond.uid].avoid & set(row.nodes):
             return False
-    gone = frozenset(uid for b in case.snapshot.bonds for uid in b.victims)
+    going = {a.workload.uid for a in case.snapshot.admitted if a.releasing}
+    gone = frozenset(uid for b in case.snapshot.bonds for uid in b.victims if uid in going)
     free = free_after(case, gone)
     for name, amounts in planned(case, {bond.uid: bond.assignments}).items():
         if any(free[name].get(resource, 0) < amount for resource, amount in amounts.items() if amount):

@@ -108,7 +108,8 @@ def _hold(board: Board, one: Standing) -> None:
     spreads = {row.pod_set: dict(_numbers(board, row)) for row in one.assignments}
     flavors = {row.pod_set: row.flavor for row in one.assignments}
     counts = {row.pod_set: row.count for row in one.assignments}
-    board.bind(workload, board.charge(workload, flavors, counts), spreads, victims=one.victims)
+    gone = [v for v in one.victims if v in board.holds and board.holds[v].admitted.releasing]
+    board.bind(workload, board.charge(workload, flavors, counts), spreads, victims=gone)
 
 
 def _numbers(board: Board, row: Assignment) -> dict[int, int]:

@@ -1,0 +1,223 @@
+"""A world that lives through cycles: plans are carried out by a scheduler that picks any host inside the pins, pods
+land late, victims leave late, gangs end and arrive. Every plan is verified, and every pod must find a host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from queuer.domain.quantity import add
+from queuer.domain.workload import PodSet, Workload
+from queuer.solver.decide import decide
+from queuer.solver.problem import (
+    Admitted,
+    Assignment,
+    Bond,
+    Budget,
+    NodeState,
+    Pending,
+    Plan,
+    Reservation,
+    Snapshot,
+    Unbound,
+)
+from queuer.solver.verify import verify
+from queuer.solver.verify_case import Case
+from tests.solver.cases import seeded
+
+STEP = 30.0
+
+
+@dataclass
+class Pod:
+    """A pod of a gang: where it may go, and where it is."""
+
+    pod_set: PodSet
+    pin: frozenset[str]
+    node: str | None = None
+
+
+@dataclass
+class Run:
+    """An admitted gang."""
+
+    workload: Workload
+    rows: tuple[Assignment, ...]
+    since: float
+    wave: int
+    pods: list[Pod]
+    ends: float
+    leaving: frozenset[str] = frozenset()
+    releasing: bool = False
+
+    @property
+    def landed(self) -> bool:
+        """Whether all pods have a node."""
+        return all(pod.node for pod in self.pods)
+
+
+@dataclass
+class Life:
+    """The world between two cycles."""
+
+    random: Random
+    first: Snapshot
+    runs: dict[str, Run] = field(default_factory=dict)
+    waiting: dict[str, Pending] = field(default_factory=dict)
+    bonds: tuple[Bond, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
+    now: float = 0.0
+    born: int = 0
+
+    def __post_init__(self) -> None:
+        self.waiting = {p.workload.uid: p for p in self.first.pending}
+        for a in self.first.admitted:
+            pods = [Pod(a.workload.pod_sets[0], frozenset({n}), n) for n in a.bound]
+            only = a.workload.pod_sets[0].name
+            row = Assignment(pod_set=only, flavor=a.flavors[only], nodes=dict.fromkeys(a.bound, 1))
+            ends = self.random.choice((90.0, 300.0, 900.0))
+            self.runs[a.workload.uid] = Run(a.workload, (row,), a.since, 0, pods, ends)
+
+    def snapshot(self) -> Snapshot:
+        """What the decision sees."""
+        used: dict[str, Mapping[str, int]] = {}
+        for run in self.runs.values():
+            for pod in run.pods:
+                if pod.node:
+                    used[pod.node] = add(used.get(pod.node, {}), pod.pod_set.requests)
+        known = {*self.waiting, *self.runs}
+        return replace(
+            self.first,
+            nodes=tuple(NodeState(node=s.node, used=used.get(s.node.name, {})) for s in self.first.nodes),
+            admitted=tuple(self._admitted(run) for run in self.runs.values()),
+            pending=tuple(self.waiting.values()),
+            bonds=tuple(b for b in self.bonds if b.uid in known),
+            reservations=tuple(r for r in self.reservations if r.uid in self.waiting),
+        )
+
+    def _admitted(self, run: Run) -> Admitted:
+        bound: dict[str, Mapping[str, int]] = {}
+        loose: dict[tuple[str, frozenset[str]], int] = {}
+        for pod in run.pods:
+            if pod.node:
+                bound[pod.node] = add(bound.get(pod.node, {}), pod.pod_set.requests)
+            else:
+                key = (pod.pod_set.name, pod.pin)
+                loose[key] = loose.get(key, 0) + 1
+        return Admitted(
+            workload=run.workload,
+            counts={row.pod_set: row.count for row in run.rows},
+            flavors={row.pod_set: row.flavor for row in run.rows},
+            since=run.since,
+            bound=bound,
+            unbound=()
+            if run.releasing
+            else tuple(
+                Unbound(pod_set=name, count=n, hosts=tuple(sorted(pin))) for (name, pin), n in loose.items()
+            ),
+            releasing=run.releasing,
+            expected_end=run.ends,
+        )
+
+    def cycle(self, budget: Budget) -> tuple[Snapshot, Plan]:
+        """Decide, verify, carry out, and let time pass."""
+        snap = self.snapshot()
+        plan = decide(snap, now=self.now, seed=0, budget=budget)
+        broken = verify(snap, plan, now=self.now)
+        assert broken == (), [str(b) for b in broken]
+        self._carry_out(snap, plan)
+        self._land()
+        self._pass_time()
+        return snap, plan
+
+    def _carry_out(self, snap: Snapshot, plan: Plan) -> None:
+        case = Case(snap, plan, self.now)
+        for admission in plan.admissions:
+            workload = self.waiting.pop(admission.uid).workload
+            sets = {p.name: p for p in workload.pod_sets}
+            pods = [
+                Pod(sets[row.pod_set], case.pin(sets[row.pod_set], row))
+                for row in admission.assignments
+                for _ in range(row.count)
+            ]
+            lasts = workload.estimate or self.random.choice((60.0, 200.0, 600.0))
+            ends = self.now + lasts
+            run = Run(workload, admission.assignments, self.now, admission.wave, pods, ends)
+            self.runs[admission.uid] = run
+        for eviction in plan.evictions:
+            run = self.runs[eviction.uid]
+            run.releasing, run.leaving = True, run.leaving | {eviction.beneficiary}
+        self.bonds, self.reservations = plan.bonds, plan.reservations
+
+    def _land(self) -> None:
+        """Some or all pods of the lowest wave find hosts, in any order; then those of the next."""
+        late = self.random.random() < 0.3
+        hosts: dict[str, set[str]] = {}
+        for wave in sorted({run.wave for run in self.runs.values()}):
+            mine = [r for r in self.runs.values() if r.wave == wave and not r.releasing]
+            free_to_go = [r for r in mine if not any(self._touches(r, w) for w in range(wave))]
+            pods = [(run, pod) for run in free_to_go for pod in run.pods if pod.node is None]
+            self.random.shuffle(pods)
+            for run, pod in pods:
+                if late and self.random.random() < 0.5:
+                    continue
+                fits = [n for n in sorted(pod.pin) if self._fits(run, pod, n)]
+                assert fits, f"a pod of {run.workload.uid} finds no host in {sorted(pod.pin)}"
+                pod.node = self.random.choice(fits)
+                hosts.setdefault(run.workload.uid, set()).add(pod.node)
+        for run in self.runs.values():
+            if run.landed:
+                run.wave = 0
+
+    def _touches(self, run: Run, wave: int) -> bool:
+        mine = {h for pod in run.pods for h in pod.pin}
+        return any(
+            other.wave == wave and not other.landed and any(pod.pin & mine for pod in other.pods)
+            for other in self.runs.values()
+            if other is not run and not other.releasing
+        )
+
+    def _fits(self, run: Run, pod: Pod, name: str) -> bool:
+        node = next(s.node for s in self.first.nodes if s.node.name == name)
+        left = dict(node.allocatable)
+        for other in self.runs.values():
+            for there in other.pods:
+                if there.node == name:
+                    if other is run and there.pod_set is pod.pod_set and pod.pod_set.exclusive_host:
+                        return False
+                    for resource, amount in there.pod_set.requests.items():
+                        left[resource] -= amount
+        return all(left.get(r, 0) >= n for r, n in pod.pod_set.requests.items() if n)
+
+    def _pass_time(self) -> None:
+        self.now += STEP
+        for uid, run in list(self.runs.items()):
+            if run.releasing and self.random.random() < 0.6:
+                del self.runs[uid]
+                self.waiting[uid] = Pending(workload=run.workload, displaced_by=run.leaving)
+            elif not run.releasing and run.landed and run.ends <= self.now and self.random.random() < 0.7:
+                del self.runs[uid]
+        fresh = seeded(self.random.randrange(10**6)).pending
+        leaves = self.first.tree.leaves
+        for pending in fresh[: self.random.randrange(3)]:
+            self.born += 1
+            workload = replace(
+                pending.workload,
+                uid=f"n{self.born}",
+                queue=self.random.choice(leaves),
+                submitted=self.now,
+                estimate=self.random.choice((None, 60.0, 300.0)),
+            )
+            self.waiting[workload.uid] = replace(pending, workload=workload)
+
+
+def live(seed: int, *, cycles: int, budget: Budget) -> list[tuple[Snapshot, Plan, float]]:
+    """The cycles of one life."""
+    life = Life(Random(seed), seeded(seed))
+    found = []
+    for _ in range(cycles):
+        at = life.now
+        found.append((*life.cycle(budget), at))
+    return found
