@@ -44,9 +44,6 @@ KINDS: Mapping[str, Kind] = {
     "method_not_allowed": Kind(
         status=405, title="Method not allowed", advice="The `Allow` header lists the methods."
     ),
-    "not_acceptable": Kind(
-        status=406, title="Not acceptable", advice="Ask for application/json or application/yaml."
-    ),
     "conflict": Kind(
         status=409, title="Conflict", advice="Another writer owns the queue, or the state does not allow it."
     ),

@@ -58,7 +58,7 @@ def jobs(
 
 
 def why(
-    job: Annotated[str, typer.Argument(help="NAME, KIND/NAME or the uid.")],
+    job: Annotated[str, typer.Argument(help="NAME or KIND/NAME.")],
     *,
     namespace: Namespace = None,
     exit_status: Annotated[
