@@ -199,6 +199,7 @@ class Life:
                 self.waiting[uid] = Pending(workload=run.workload, displaced_by=run.leaving)
             elif not run.releasing and run.landed and run.ends <= self.now and self.random.random() < 0.7:
                 del self.runs[uid]
+        self._cordon()
         fresh = seeded(self.random.randrange(10**6)).pending
         leaves = self.first.tree.leaves
         for pending in fresh[: self.random.randrange(3)]:
@@ -209,8 +210,28 @@ class Life:
                 queue=self.random.choice(leaves),
                 submitted=self.now,
                 estimate=self.random.choice((None, 60.0, 300.0)),
+                pod_sets=tuple(self._elastic(p) for p in pending.workload.pod_sets),
+                preferred=self.random.choice((None, None, "rack")),
             )
             self.waiting[workload.uid] = replace(pending, workload=workload)
+
+
+    def _cordon(self) -> None:
+        """Now and then a node is closed or opened; not while pods are on their way to it."""
+        awaited = {h for run in self.runs.values() for pod in run.pods if pod.node is None for h in pod.pin}
+        if self.random.random() < 0.2:
+            at = self.random.randrange(len(self.first.nodes))
+            state = self.first.nodes[at]
+            if state.node.name not in awaited:
+                node = replace(state.node, unschedulable=not state.node.unschedulable)
+                changed = replace(state, node=node)
+                self.first = replace(
+                    self.first, nodes=(*self.first.nodes[:at], changed, *self.first.nodes[at + 1 :])
+                )
+
+    def _elastic(self, pod_set: PodSet) -> PodSet:
+        least = self.random.choice((None, None, 1))
+        return replace(pod_set, min_count=least)
 
 
 def live(seed: int, *, cycles: int, budget: Budget) -> list[tuple[Snapshot, Plan, float]]:
