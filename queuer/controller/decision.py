@@ -6,13 +6,14 @@ What of it still holds, the patches, the charges, the reasons that changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import msgspec
 
 from queuer.controller import records
 from queuer.controller.live import Live, Placement
+from queuer.controller.namespace_quota import Reckoning
 from queuer.controller.state import ClusterState
 from queuer.domain.reasons import Explanation
 from queuer.domain.workload import State
@@ -24,12 +25,13 @@ _EVICTABLE = frozenset({State.ADMITTED, State.PLACING, State.RUNNING})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What a decision was asked, and when. `cycle`: its number."""
+    """What a decision was asked, and when. `cycle`: its number; `barred`: who was not offered, and why."""
 
     snapshot: Snapshot
     cycle: int
     at: float
     trigger: str
+    barred: Mapping[str, Explanation] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +54,9 @@ class Patches(Protocol):
     def evict(self, live: Live) -> Mapping[str, Any]:
         """The PATCH that suspends it."""
 
+    def reckoning(self) -> Reckoning:
+        """The ResourceQuotas of the namespaces as they are now."""
+
 
 def answer(
     asked: Asked,
@@ -65,6 +70,7 @@ def answer(
 ) -> Answered:
     """What of the plan is committed. Workloads that changed while it was made are left for the next one."""
     seen = {pending.workload.uid: pending.workload for pending in asked.snapshot.pending}
+    reckoning, refused = patches.reckoning(), dict[str, Explanation]()
     admissions: list[NewAdmission] = []
     evictions: list[NewEviction] = []
     after: dict[str, Live] = {}
@@ -72,10 +78,14 @@ def answer(
         live = state.live.get(admission.uid)
         if live is None or live.state is not State.QUEUED or live.workload != seen.get(admission.uid):
             continue
+        if (reason := reckoning.refusal(live.workload)) is not None:
+            refused[live.uid] = Explanation(primary=reason)
+            continue
         row, started = _admitted(
             admission, live, state, asked=asked, patches=patches, epoch=epoch, now=now, id=new_id()
         )
         admissions.append(row)
+        reckoning.take(live.workload, {a.pod_set: a.count for a in admission.assignments})
         after[live.uid] = started
     for eviction in plan.evictions:
         live = state.live.get(eviction.uid)
@@ -83,7 +93,7 @@ def answer(
             continue
         evictions.append(_evicted(eviction, live, patches=patches))
         after[live.uid] = replace(live, state=State.EVICTING)
-    explanations = _changed(plan, state, after)
+    explanations = _changed({**plan.explanations, **refused, **asked.barred}, state, after)
     for uid, explanation in explanations.items():
         after[uid] = replace(state.live[uid], explanation=explanation)
     return Answered(
@@ -132,11 +142,13 @@ def _evicted(eviction: Eviction, live: Live, *, patches: Patches) -> NewEviction
     )
 
 
-def _changed(plan: Plan, state: ClusterState, after: Mapping[str, Live]) -> dict[str, Explanation]:
+def _changed(
+    explanations: Mapping[str, Explanation], state: ClusterState, after: Mapping[str, Live]
+) -> dict[str, Explanation]:
     """Reasons that differ from what is stored, of those that still wait."""
     return {
         uid: explanation
-        for uid, explanation in plan.explanations.items()
+        for uid, explanation in explanations.items()
         if uid not in after
         and (live := state.live.get(uid)) is not None
         and live.state.waiting

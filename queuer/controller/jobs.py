@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from queuer.controller.live import JobView, Live, Placement
+from queuer.controller.namespace_quota import Reckoning
 from queuer.controller.state import ClusterState
 from queuer.domain.errors import InvalidInput
 from queuer.domain.nodes import HOSTNAME, Flavor
@@ -129,6 +130,10 @@ class ClusterJobs:
         return (asked.queue, asked.pod_sets, asked.hold, asked.required) == (
             decided.queue, decided.pod_sets, decided.hold, decided.required,
         )  # fmt: skip
+
+    def reckoning(self) -> Reckoning:
+        """The ResourceQuotas of the namespaces as they are now."""
+        return Reckoning(self._state, self._facts.resource_quotas.values())
 
     # -- patches
 

@@ -161,15 +161,22 @@ class Loop:
 
     def _begin_decision(self, group: asyncio.TaskGroup) -> None:
         now = self.clock()
-        waiting = any(offered(live, now=now) for live in self.state.lives())
         due = self.state.stale or (now >= self._decided + _REEVALUATE) or self._time_came(now)
         if self._decision is not None or not due:
             return
+        waiting = [live for live in self.state.lives() if offered(live, now=now)]
         trigger = "change" if self.state.take_stale() else "time"
         if not waiting and not self.state.bonds and not self.state.reservations:
             return
         self._cycle += 1
-        self._asked = Asked(snapshot=take(self.state, now=now), cycle=self._cycle, at=now, trigger=trigger)
+        barred = self.jobs.reckoning().barred(waiting)
+        self._asked = Asked(
+            snapshot=take(self.state, now=now, barred=barred),
+            cycle=self._cycle,
+            at=now,
+            trigger=trigger,
+            barred=barred,
+        )
         self._decision = group.create_task(self._decide(self._asked), name=f"cycle {self._cycle}")
 
     async def _decide(self, asked: Asked) -> Plan | None:

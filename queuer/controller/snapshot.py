@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from queuer.controller.landing import missing, tally
 from queuer.controller.live import Live
@@ -21,12 +21,17 @@ Only a change of the job or the tree helps.
 """
 
 
-def take(state: ClusterState, *, now: float) -> Snapshot:
-    """A snapshot of everything a decision depends on. Shares nothing that changes later."""
+def take(state: ClusterState, *, now: float, barred: Container[str] = ()) -> Snapshot:
+    """A snapshot of everything a decision depends on. Shares nothing that changes later.
+
+    `barred`: uids of waiting workloads that are not offered.
+    """
     rules = state.rules
     admitted = tuple(_admitted(live, state) for _, live in sorted(state.live.items()) if live.charged)
     pending = tuple(
-        _pending(live, now=now) for _, live in sorted(state.live.items()) if offered(live, now=now)
+        _pending(live, now=now)
+        for uid, live in sorted(state.live.items())
+        if uid not in barred and offered(live, now=now)
     )
     known = {p.workload.uid for p in pending} | {a.workload.uid for a in admitted}
     return Snapshot(

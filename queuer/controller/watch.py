@@ -123,6 +123,7 @@ class Watches:
             else:
                 store[uid] = change.object
             self._state.read_waiting_again()
+            self._state.reconsider()
 
         return heard
 
