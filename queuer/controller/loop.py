@@ -167,6 +167,7 @@ class Loop:
         waiting = [live for live in self.state.lives() if offered(live, now=now)]
         trigger = "change" if self.state.take_stale() else "time"
         if not waiting and not self.state.bonds and not self.state.reservations:
+            self._decided = now
             return
         self._cycle += 1
         barred = self.jobs.reckoning().barred(waiting)
