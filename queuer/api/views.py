@@ -23,6 +23,15 @@ from queuer.store.config import Kind
 from queuer.store.usage import Amounts, QueueView, TreeView, tree_view
 from queuer.store.workloads import StoredWorkload
 
+_UNSEEN = {
+    State.QUEUED: Explanation(
+        primary=Reason(
+            token=Token.PENDING_EVALUATION, text="no cycle has looked at it since it came or was edited"
+        )
+    ),
+    State.HELD: Explanation(primary=Reason(token=Token.ON_HOLD, text="it is on hold")),
+}
+
 
 def instant(seconds: float) -> datetime:
     """A time as REST says it."""
@@ -156,6 +165,7 @@ async def workloads(
     namespace: str | None = None,
     name: str | None = None,
     token: Token | None = None,
+    deleted: bool = False,
     limit: int,
     after: tuple[float, str] | None = None,
 ) -> models.WorkloadList:
@@ -167,6 +177,7 @@ async def workloads(
         namespace=namespace,
         name=name,
         token=token,
+        deleted=deleted,
         after=after,
         count=limit + 1,
     )
@@ -243,8 +254,10 @@ def _workload(stored: StoredWorkload, domains: Sequence[str]) -> models.Workload
 
 
 def _explained(stored: StoredWorkload) -> Explanation | None:
-    """A reason is for what waits: what has ended or is gone waits for nothing."""
-    return None if stored.state.ended or stored.deleted_at is not None else stored.explained
+    """A reason is for what waits: what has ended or is gone waits for nothing, and all that waits has one."""
+    if stored.state.ended or stored.deleted_at is not None:
+        return None
+    return stored.explained or _UNSEEN.get(stored.state)
 
 
 def _reason(reason: Reason) -> models.Reason:

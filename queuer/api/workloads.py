@@ -20,7 +20,7 @@ W = TypeVar("W", bound=StrEnum)
 
 router = APIRouter(prefix=PREFIX, tags=["workloads"])
 MAX_PAGE = 1000
-_PARAMETERS = frozenset({"queue", "namespace", "name", "state", "reason", "limit", "cursor"})
+_PARAMETERS = frozenset({"queue", "namespace", "name", "state", "reason", "deleted", "limit", "cursor"})
 
 
 @router.get("/workloads")
@@ -34,6 +34,7 @@ async def list_workloads(
     name: str | None = None,
     state: Annotated[str | None, Query(description="Comma-separated states.")] = None,
     reason: Annotated[str | None, Query(description="A reason token.")] = None,
+    deleted: Annotated[bool, Query(description="Also jobs whose object is gone.")] = False,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
     cursor: Annotated[str | None, Query(description="`next` of the page before.")] = None,
 ) -> WorkloadList:
@@ -46,6 +47,7 @@ async def list_workloads(
         name=name,
         states=_states(state),
         token=None if reason is None else _word(reason, Token, field="reason"),
+        deleted=deleted,
         limit=limit,
         after=None if cursor is None else read_cursor(cursor),
     )

@@ -36,7 +36,8 @@ def jobs(
     states = state or (None if ended else LIVE)
     with Client.from_env() as client:
         page = client.get(
-            "/workloads", queue=queue, namespace=namespace, state=states, reason=reason, limit=str(limit)
+            "/workloads", queue=queue, namespace=namespace, state=states, reason=reason,
+            deleted="true" if ended else None, limit=str(limit),
         )  # fmt: skip
     if output is not Format.TABLE:
         emit(page, output)
@@ -44,9 +45,7 @@ def jobs(
     if not page["items"]:
         say(
             "no job matches"
-            if any((queue, namespace, state, reason))
-            else "no jobs"
-            if ended
+            if any((queue, namespace, state, reason, ended))
             else "no live jobs (-a shows all)"
         )
         return
@@ -86,7 +85,7 @@ def why(
 def _find(client: Client, job: str, namespace: str | None) -> Mapping[str, Any]:
     """The workload that a person means: the live one of that name, else the newest."""
     kind, _, name = job.rpartition("/")
-    matches = client.get("/workloads", name=name, namespace=namespace, limit="1000")["items"]
+    matches = client.get("/workloads", name=name, namespace=namespace, deleted="true", limit="1000")["items"]
     if kind:
         matches = [m for m in matches if m["kind"].lower() == kind.lower().removesuffix("s")]
     if not matches:
@@ -104,7 +103,7 @@ def _find(client: Client, job: str, namespace: str | None) -> Mapping[str, Any]:
             hint=f"queuer why {kind.lower()}/{name} -n {space}",
             exit_code=Exit.USAGE,
         )
-    live = [m for m in matches if not State(m["state"]).ended]
+    live = [m for m in matches if not State(m["state"]).ended and not m["deleted"]]
     first: Mapping[str, Any] = (live or matches)[0]
     return first
 
@@ -136,7 +135,8 @@ def explain(job: Mapping[str, Any]) -> list[Any]:
     waited = age(
         (now - _time(job[_SINCE.get(job["state"], "submitted")] or job["submitted"])).total_seconds()
     )
-    head = f"{job['kind'].lower()}/{job['name']}  {job['state']} {waited}  in {job['queue']}"
+    state = "deleted" if job["deleted"] else f"{job['state']} {waited}"
+    head = f"{job['kind'].lower()}/{job['name']}  {state}  in {job['queue']}"
     if found["cycle"] is not None and found["ageSeconds"] is not None:
         head += f"    cycle {found['cycle']}, {age(found['ageSeconds'])} ago"
     lines: list[Any] = [styled(head)]

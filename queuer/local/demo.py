@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from queuer.domain.errors import NotFound
+from queuer.domain.reasons import Token
 from queuer.local import manifests
 from queuer.local.cluster import QUEUER_PARTS, Cluster
 from queuer.local.manifests import GANG, GPU, TEAM_A, TORCH, Sizes
@@ -97,11 +98,16 @@ def _wait_with_reason(stage: Stage, sizes: Sizes) -> None:
     gang = manifests.gang(sizes)
     stage.show_yaml(gang)
     stage.create(ALICE, [gang], file="gang.yaml")
-    stage.until("the gang to be given a reason", lambda: (stage.workload(ALICE, GANG) or {}).get("reason"))
+    stage.until("the gang to be given a reason", lambda: _explained(stage.workload(ALICE, GANG)))
     stage.queuer("why", f"job/{GANG}", "-n", "team-a")
     if stage.pods(ALICE):
         raise DemoFailed("the gang waits, and yet it has pods")
     stage.say("It has no pod at all: a gang starts whole or not.")
+
+
+def _explained(job: Mapping[str, Any] | None) -> bool:
+    """Whether a cycle has looked at it and found a reason for it to wait."""
+    return bool(job and job["reason"] and job["reason"]["token"] != Token.PENDING_EVALUATION)
 
 
 def _reclaim(stage: Stage, sizes: Sizes) -> list[str]:

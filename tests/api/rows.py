@@ -101,3 +101,8 @@ class Author:
         """Its pods are gone: return what it holds."""
         async with begin(self.engine) as connection:
             await ledger.close(connection, self.epoch, [uid], NOW + 200)
+
+    async def delete(self, uid: str) -> None:
+        """Its job object is gone."""
+        async with begin(self.engine) as connection:
+            await workloads.forget(connection, self.epoch, [uid], NOW + 300)

@@ -193,3 +193,27 @@ async def test_the_schema_of_every_answer_is_published(api: httpx2.AsyncClient) 
                 for status in ("default", "422"):
                     assert operation["responses"][status]["content"].keys() == {"application/problem+json"}
     assert "HTTPValidationError" not in schema["components"]["schemas"]
+
+
+async def test_what_no_cycle_has_looked_at_yet_says_so(api: httpx2.AsyncClient, author: Author) -> None:
+    await author.tree()
+    await author.submit(workload("u1", queue=A))
+    await author.submit(workload("u2", queue=A, hold=True), state=State.HELD)
+    rows = (await api.get("/api/v1/workloads")).json()["items"]
+    found = {row["uid"]: (row["reason"]["token"], row["reason"]["verdict"]) for row in rows}
+    assert found == {"u1": ("PendingEvaluation", "WAIT"), "u2": ("OnHold", "HELD")}
+
+
+async def test_a_deleted_job_is_history_and_waits_for_nothing(
+    api: httpx2.AsyncClient, author: Author
+) -> None:
+    await author.tree()
+    await author.submit(workload("u1", queue=A))
+    await author.delete("u1")
+    assert (await api.get("/api/v1/workloads")).json()["items"] == []
+    (row,) = (await api.get("/api/v1/workloads", params={"deleted": "true"})).json()["items"]
+    assert row["deleted"]
+    assert row["reason"] is None
+    assert (await api.get("/api/v1/queues/root")).json()["pendingWorkloads"] == 0
+    history = (await api.get("/api/v1/workloads/by-ref/team-a/Job/u1")).json()
+    assert history["timeline"][-1]["text"] == "the job was deleted"

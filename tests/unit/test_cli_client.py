@@ -149,7 +149,7 @@ def test_json_output_is_the_answer_itself(
 def test_why_can_tell_the_verdict_by_its_exit_code(
     verdict: str | None, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    row = {"uid": "u1", "kind": "Job", "namespace": "team-a", "name": "j", "state": "Queued"}
+    row = {"uid": "u1", "kind": "Job", "namespace": "team-a", "name": "j", "state": "Queued", "deleted": None}
 
     def api(request: httpx2.Request) -> httpx2.Response:
         if request.url.path.endswith("/workloads"):
@@ -163,7 +163,7 @@ def test_a_name_that_several_jobs_bear_asks_which(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [
-        {"uid": f"u{n}", "kind": "Job", "namespace": space, "name": "j", "state": "Queued"}
+        {"uid": f"u{n}", "kind": "Job", "namespace": space, "name": "j", "state": "Queued", "deleted": None}
         for n, space in enumerate(("team-a", "team-b"))
     ]
     code, _, err = run(["why", "j"], answer(200, items=rows, next=None), monkeypatch, capsys)

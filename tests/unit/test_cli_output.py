@@ -107,7 +107,7 @@ def workload(**changes: Any) -> dict[str, Any]:
     found = {
         "uid": "u1", "kind": "PyTorchJob", "namespace": "team-a", "name": "llama", "queue": "root.team-a",
         "state": "Queued", "attempt": 1, "submitted": "2026-11-21T10:00:00Z", "admitted": None, "landed": None,
-        "finished": None, "required": "rack", "preferred": None,
+        "finished": None, "deleted": None, "required": "rack", "preferred": None,
         "asOf": "2026-11-21T10:09:00Z",
         "podSets": [{"name": "worker", "count": 8, "minCount": None, "requests": {GPU: "8", "pods": "1"}}],
         "admission": None, "timeline": [],
