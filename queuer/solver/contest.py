@@ -136,14 +136,14 @@ class Contest:
         return tuple(there)
 
     def _blocked(self, gangs: Sequence[Gang]) -> dict[str, frozenset[str]]:
-        """Nodes that reservations close to gangs which would still run when they start."""
-        if not self._board.horizons:
-            return {}
+        """Nodes that reservations close to gangs which would still run when they start, and crowded ones."""
+        names = self._board.frame.names
         found: dict[str, frozenset[str]] = {}
         for gang in gangs:
             nodes = [n for h in self._board.horizons.values() if self._binds(h, gang) for n in h.nodes]
-            if nodes:
-                found[gang.uid] = frozenset(self._board.frame.names[n] for n in nodes)
+            closed = frozenset(names[n] for n in nodes) | self._greedy.keeps_off(gang.uid)
+            if closed:
+                found[gang.uid] = closed
         return found
 
     def _binds(self, horizon: Horizon, gang: Gang) -> bool:

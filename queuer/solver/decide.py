@@ -301,10 +301,10 @@ class _Decision:
         one whose turn came later.
         """
         found: dict[str, frozenset[str]] = {}
-        started = [one for one in self._greedy.chosen.values() if not one.bound]
+        settled = list(self._greedy.chosen.values())
         for one in late:
-            near = [other for other in started if other is not one and self._hosts(other) & self._hosts(one)]
-            after = [other for other in near if started.index(other) > started.index(one)]
+            near = [other for other in settled if other is not one and self._hosts(other) & self._hosts(one)]
+            after = [other for other in near if settled.index(other) > settled.index(one)]
             for other in after:
                 found[other.gang.uid] = found.get(other.gang.uid, frozenset()) | self._hosts(one)
             if not after:

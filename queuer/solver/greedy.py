@@ -80,22 +80,27 @@ class Greedy:
         entitled = any(self.board.claimed.entitled(workload.queue, charge, at=a) for a in path)
         return (entitled, workload.priority)
 
+    def keeps_off(self, uid: str) -> frozenset[str]:
+        """Nodes on which others are landing that the gang cannot land beside."""
+        return self._crowded.get(uid, frozenset())
+
     def waits_apart(self, uid: str) -> bool:
         """Whether the gang keeps off nodes where others are landing."""
         return uid in self._crowded
 
     def closed(self, gang: Gang) -> Mask | None:
         """Nodes that the gang keeps off."""
-        return self.board.closed(gang.pending.avoid | self._crowded.get(gang.uid, frozenset()))
+        return self.board.closed(gang.pending.avoid | self.keeps_off(gang.uid))
 
     # Without eviction
 
     def _start_apart(self, gang: Gang) -> Chosen | Refusal:
-        """Start away from others that are landing, or wait until they have landed."""
+        """Start, or be bound, away from others that are landing, or wait until they have landed."""
         answer = self._start(gang)
-        if isinstance(answer, Refusal) and answer.block is Block.PLACE:
-            return replace(answer, block=Block.LANDING)
-        return answer
+        if isinstance(answer, Chosen):
+            return answer
+        answer = self._evict(gang, answer)
+        return replace(answer, block=Block.LANDING) if isinstance(answer, Refusal) else answer
 
     def _start(self, gang: Gang) -> Chosen | Refusal:
         best = Refusal(block=Block.FLAVOR)
@@ -254,8 +259,10 @@ class Greedy:
     def _contested(self, gang: Gang, refusal: Refusal, *, evict: bool) -> Chosen | Refusal:
         """Ask for an arrangement or a proof, unless a bound already excludes one."""
         started = [c for c in self.chosen.values() if not c.bound]
-        possible = self._possible(gang, started, self._without(started))
-        if not possible or (not started and refusal.proven):
+        movable = len(started) < len(self.chosen)  # what is bound may be laid elsewhere too
+        base = self._without(started, held=not movable)
+        possible = self._possible(gang, started, base)
+        if not possible or (not self.chosen and refusal.proven):
             return replace(refusal, proven=True)
         answer = None
         if self.contest is not None:
@@ -264,13 +271,10 @@ class Greedy:
             return answer
         return replace(refusal, proven=isinstance(answer, Proof), contested=True)
 
-    def _without(self, started: Sequence[Chosen]) -> Matrix:
-        free = (
-            self.board.now.free
-            if self.board.later is self.board.now
-            else np.minimum(self.board.now.free, self.board.later.free)
-        )
-        free = free.copy()
+    def _without(self, started: Sequence[Chosen], *, held: bool = True) -> Matrix:
+        """What is free now without these; `held`: less what is held for bound gangs."""
+        now, later = self.board.now.free, self.board.later.free
+        free = np.minimum(now, later) if held else now.copy()
         for chosen in started:
             self._spend(free, chosen, times=-1)
         return free
