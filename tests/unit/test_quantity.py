@@ -1,0 +1,55 @@
+"""Kubernetes quantities: parsed exactly, rounded up as the API server does, printed shortest."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from queuer.domain.errors import InvalidInput
+from queuer.domain.quantity import MAX_AMOUNT, format_quantity, parse_quantity
+
+
+@pytest.mark.parametrize(
+    ("text", "resource", "base"),
+    [
+        ("500m", "cpu", 500),
+        ("2", "cpu", 2_000),
+        ("0.1", "cpu", 100),
+        ("100u", "cpu", 1),
+        ("64Gi", "memory", 64 * 2**30),
+        ("1.5Ki", "memory", 1_536),
+        ("1k", "memory", 1_000),
+        ("1e3", "memory", 1_000),
+        ("1E", "memory", 10**18),
+        ("100m", "memory", 1),
+        (8, "nvidia.com/gpu", 8),
+        ("0", "pods", 0),
+    ],
+)
+def test_parse(text: str | int, resource: str, base: int) -> None:
+    """Base units: millicores for cpu, one for the rest; finer amounts are rounded up."""
+    assert parse_quantity(text, resource=resource) == base
+
+
+@pytest.mark.parametrize("text", ["", "Gi", "1 Gi", "1gi", "-1", "1e30", "0x10", "1.2.3", "nan", True])
+def test_refused(text: str) -> None:
+    """What is no quantity is refused with the field's name."""
+    with pytest.raises(InvalidInput, match=r"spec\.cpu"):
+        parse_quantity(text, resource="cpu", field="spec.cpu")
+
+
+@given(
+    st.integers(min_value=0, max_value=MAX_AMOUNT // 1000),
+    st.sampled_from(["cpu", "memory", "pods", "x.io/y"]),
+)
+def test_formatted_amounts_parse_back(amount: int, resource: str) -> None:
+    """The shortest text loses nothing."""
+    assert parse_quantity(format_quantity(amount, resource=resource), resource=resource) == amount
+
+
+def test_shortest_forms() -> None:
+    """What people read."""
+    assert format_quantity(1_500, resource="cpu") == "1500m"
+    assert format_quantity(2_000, resource="cpu") == "2"
+    assert format_quantity(2**33, resource="memory") == "8Gi"

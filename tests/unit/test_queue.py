@@ -1,0 +1,104 @@
+"""The queue tree: inheritance, validation with numbers, nearest names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from queuer.domain.errors import InvalidInput
+from queuer.domain.queue import (
+    DEFAULT_POLICY,
+    Order,
+    Policy,
+    Preempt,
+    Queue,
+    QueueState,
+    QueueTree,
+    QuotaRow,
+)
+
+
+def row(**amounts: int) -> QuotaRow:
+    """A GPU row for all flavors."""
+    return replace(QuotaRow(resource="gpu"), **amounts)
+
+
+def test_policy_comes_from_the_nearest_ancestor_that_says_it() -> None:
+    """Each key by itself."""
+    tree = QueueTree.of(
+        [
+            Queue(path="root", policy=Policy(order=Order.STRICT, reclaim=False)),
+            Queue(path="root.a", policy=Policy(reclaim=True)),
+            Queue(path="root.a.b", policy=Policy(preempt=Preempt.NEVER)),
+        ]
+    )
+    policy = tree.policy("root.a.b")
+    assert (policy.order, policy.reclaim, policy.preempt) == (Order.STRICT, True, Preempt.NEVER)
+    assert policy.sharing is DEFAULT_POLICY.sharing
+
+
+def test_namespaces_and_state_are_inherited() -> None:
+    """Nobody may use a queue without a namespace on its path; the strictest state wins."""
+    tree = QueueTree.of(
+        [
+            Queue(path="root.a", namespaces=("team-a",), state=QueueState.HELD),
+            Queue(path="root.a.b"),
+            Queue(path="root.c"),
+        ]
+    )
+    assert tree.namespaces("root.a.b") == ("team-a",)
+    assert tree.namespaces("root.c") == ()
+    assert tree.effective_state("root.a.b") is QueueState.HELD
+    assert tree.effective_state("root.c") is QueueState.OPEN
+
+
+def test_children_above_a_stated_guarantee_are_refused_with_the_numbers() -> None:
+    """3 + 2 do not fit into 4."""
+    queues = [
+        Queue(path="root.p", quota=(row(guaranteed=4),)),
+        Queue(path="root.p.a", quota=(row(guaranteed=3),)),
+        Queue(path="root.p.b", quota=(row(guaranteed=2),)),
+    ]
+    with pytest.raises(InvalidInput) as caught:
+        QueueTree.of(queues)
+    text = str(caught.value)
+    assert "queues.root.p.quota[0].guaranteed" in text
+    assert "a 3 + b 2" in text
+
+
+@pytest.mark.parametrize(
+    ("queue", "field"),
+    [
+        (Queue(path="root.a", weight=0), "queues.root.a.weight"),
+        (Queue(path="root.a", quota=(row(guaranteed=4, limit=3),)), "quota[0].guaranteed"),
+        (Queue(path="root.a", quota=(row(guaranteed=4, lend=5),)), "quota[0].lend"),
+        (Queue(path="root.a", quota=(row(limit=1), row(limit=2))), "quota[1]"),
+        (Queue(path="root.a.b"), "queues.root.a.b"),
+        (Queue(path="root.A"), "queues.root.A"),
+    ],
+)
+def test_problems_name_queue_and_field(queue: Queue, field: str) -> None:
+    """Nothing of a wrong tree is taken."""
+    with pytest.raises(InvalidInput) as caught:
+        QueueTree.of([queue])
+    assert field in str(caught.value)
+
+
+def test_guarantees_above_are_sums() -> None:
+    """A parent that states none has its children's; (any) falls back to the queue's own rows by flavor."""
+    tree = QueueTree.of(
+        [
+            Queue(path="root.p"),
+            Queue(path="root.p.a", quota=(QuotaRow(resource="gpu", flavor="x", guaranteed=3),)),
+            Queue(path="root.p.b", quota=(QuotaRow(resource="gpu", flavor="y", guaranteed=2),)),
+        ]
+    )
+    assert tree.guaranteed("root.p", "x", "gpu") == 3
+    assert tree.guaranteed("root.p", None, "gpu") == 5
+
+
+def test_nearest_names() -> None:
+    """A typing slip is answered with what was meant."""
+    tree = QueueTree.of([Queue(path="root.research"), Queue(path="root.research.team-a")])
+    assert tree.nearest("root.reserch.team-a")[0] == "root.research.team-a"
