@@ -36,7 +36,7 @@ def play(cluster: Cluster, *, out: TextIO) -> None:
         _wait_with_reason(stage, sizes)
         victims = _reclaim(stage, sizes)
         _landed(stage, sizes)
-        _pytorch(stage)
+        _pytorch(stage, sizes)
         _back_again(stage, victims)
         _closing(stage)
     finally:
@@ -164,13 +164,12 @@ def _racks(stage: Stage) -> Counter[str]:
     return Counter(rack_of[pod["spec"]["nodeName"]] for pod in pods if pod["spec"].get("nodeName"))
 
 
-def _pytorch(stage: Stage) -> None:
+def _pytorch(stage: Stage, sizes: Sizes) -> None:
     stage.beat(
         "6  A PyTorchJob through the training-operator",
         """alice also fine-tunes: one master and three workers, which may sit anywhere. There is room, so it
         starts at once, and the training-operator runs it to its end.""",
     )
-    sizes = Sizes.of(stage.nodes_by_rack(), stage.gpus_per_node())
     stage.create(ALICE, [manifests.pytorchjob(sizes)], file="fine-tune.yaml")
     stage.until("the PyTorchJob to succeed", lambda: stage.state(ALICE, TORCH) == "Succeeded")
     kubectl = stage.cluster.kubectl(ALICE)
