@@ -215,7 +215,6 @@ class Life:
             )
             self.waiting[workload.uid] = replace(pending, workload=workload)
 
-
     def _cordon(self) -> None:
         """Now and then a node is closed or opened; not while pods are on their way to it."""
         awaited = {h for run in self.runs.values() for pod in run.pods if pod.node is None for h in pod.pin}
