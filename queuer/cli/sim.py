@@ -1,14 +1,20 @@
-"""`queuer sim`: run scenario files against the decision core, in virtual time."""
+"""`queuer sim`: scenario files and job traces against the decision core, in virtual time."""
 
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from queuer.domain.errors import QueuerError
+from queuer.sim.policy import ReplayPolicy
+
+if TYPE_CHECKING:
+    from queuer.sim.replay import Setup
+    from queuer.sim.report import QueueReport, Report
 
 app = typer.Typer(help="Simulate: the real decision core in virtual time.", no_args_is_help=True)
 
@@ -45,3 +51,82 @@ def scenario(
         typer.echo(json.dumps(report, indent=2))
     if not all(entry["passed"] for entry in report):
         raise typer.Exit(1)
+
+
+@app.command()
+def replay(
+    jobs: Annotated[Path, typer.Option(help="Job trace (CSV, plain or gzip).")],
+    nodes: Annotated[int, typer.Option(min=1, help="Nodes of the cluster.")],
+    gpus_per_node: Annotated[int, typer.Option(min=1, help="GPUs of each node.")],
+    policy: Annotated[ReplayPolicy, typer.Option(help="What orders the jobs.")] = ReplayPolicy.QUEUER,
+    queue: Annotated[
+        list[str] | None, typer.Option(help="Only this queue of the trace; may be given several times.")
+    ] = None,
+    queues: Annotated[
+        Path | None, typer.Option(help="Nodes guaranteed to each queue (CSV: queue, nodes, gpus_per_node).")
+    ] = None,
+    start: Annotated[float | None, typer.Option("--from", help="Earliest submission, trace seconds.")] = None,
+    end: Annotated[float | None, typer.Option("--to", help="Latest submission, trace seconds.")] = None,
+    no_borrowing: Annotated[
+        bool, typer.Option("--no-borrowing", help="Each queue alone on nodes of its own.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the decision.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document instead of a table.")] = False,
+) -> None:
+    """Replay a job trace through the decision and say how long its jobs waited."""
+    from queuer.sim.replay import setup
+
+    wanted = setup(
+        jobs,
+        queues_file=queues,
+        only=queue or (),
+        window=(start, end),
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        policy=policy,
+        borrowing=not no_borrowing,
+    )
+    result = _replay(wanted, seed=seed)
+    if as_json:
+        typer.echo(json.dumps(result.as_dict(), indent=2))
+    else:
+        _print(result)
+
+
+def _replay(setup: Setup, *, seed: int) -> Report:
+    """Run it, with a bar on a terminal's stderr."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from queuer.sim.replay import replay as run
+
+    begin = min(job.submitted for job in setup.jobs)
+    end = max(job.submitted for job in setup.jobs)
+    screen = Console(stderr=True)
+    with Progress(console=screen, transient=True, disable=not screen.is_terminal) as progress:
+        task = progress.add_task(setup.policy, total=end - begin)
+        return run(
+            setup,
+            seed=seed,
+            clock=time.perf_counter,
+            progress=lambda now: progress.update(task, completed=min(now, end) - begin),
+        )
+
+
+def _print(result: Report) -> None:
+    from queuer.cli.output import print_table, table
+
+    columns = ("queue", "jobs", "wait mean", "p50", "p95", "max", "turnaround mean", "evictions")
+    parts: list[tuple[str, QueueReport | Report]] = list(result.queues.items())
+    if len(parts) > 1:
+        parts.append(("all", result))
+    rows = []
+    for name, part in parts:
+        wait = part.wait
+        seconds = (f"{s:,.0f} s" for s in (wait.mean, wait.p50, wait.p95, wait.max, part.turnaround.mean))
+        rows.append((name, f"{part.jobs:,}", *seconds, part.evictions))
+    print_table(table(columns, rows, right=columns[1:]))
+    typer.echo(
+        f"{result.utilisation:.1%} of the GPU time used; {result.decisions:,} decisions, "
+        f"{result.decisions_per_s:,.0f} a second"
+    )

@@ -8,6 +8,8 @@ no node holds more than it has.
 
 from __future__ import annotations
 
+from bisect import insort
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -46,10 +48,11 @@ class Stage(StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class Job:
-    """A workload of the story and what has become of it. `pods`: by pod set and node. `gone`: when its pods
-    go.
+    """A workload of the story and what has become of it. `number`: its place in the story. `pods`: by pod set
+    and node. `gone`: when its pods go.
     """
 
+    number: int
     story: Story
     workload: Workload
     stage: Stage
@@ -101,7 +104,9 @@ class Simulation:
         rearranger: Rearranger | None = None,
     ) -> None:
         self.scenario = scenario
-        self.jobs: dict[str, Job] = {s.workload.uid: _job(s, scenario) for s in scenario.stories}
+        self.jobs: dict[str, Job] = {
+            s.workload.uid: _job(s, scenario, number=i) for i, s in enumerate(scenario.stories)
+        }
         self.plan: Plan | None = None
         self.time = 0.0
         self.cycles = 0
@@ -116,6 +121,9 @@ class Simulation:
         self._events = sorted(scenario.events, key=lambda e: e.at)
         self._bonds: tuple[Bond, ...] = ()
         self._reservations: tuple[Reservation, ...] = ()
+        self._active = [j for j in self.jobs.values() if j.stage is not Stage.FUTURE]
+        to_come = (j for j in self.jobs.values() if j.stage is Stage.FUTURE)
+        self._to_come = deque(sorted(to_come, key=lambda j: j.workload.submitted))
 
     def advance(self, stops: Iterable[float]) -> Iterable[float]:
         """Run to the end, yielding each time after it has settled; `stops` are judged even if nothing
@@ -142,10 +150,10 @@ class Simulation:
     def _next(self, marks: list[float]) -> float | None:
         times = [t for t in marks if t > self.time]
         times += [e.at for e in self._events if e.at > self.time]
-        for job in self.jobs.values():
-            if job.stage is Stage.FUTURE:
-                times.append(job.workload.submitted)
-            elif job.stage in (Stage.LEAVING, Stage.ENDING):
+        if self._to_come:
+            times.append(self._to_come[0].workload.submitted)
+        for job in self._active:
+            if job.stage in (Stage.LEAVING, Stage.ENDING):
                 times.append(job.gone)
             elif job.stage is Stage.RUNNING:
                 least = (
@@ -159,7 +167,7 @@ class Simulation:
         return min((t for t in times if t > self.time), default=None)
 
     def _settle(self) -> None:
-        for job in self.jobs.values():
+        for job in self._active:
             end = job.end
             if end is not None and end <= self.time:
                 job.stage, job.pods = Stage.ENDED, {}
@@ -168,17 +176,23 @@ class Simulation:
             self._events.remove(event)
             self._happen(event)
         self._depart()
-        for job in self.jobs.values():
-            if job.stage is Stage.FUTURE and job.workload.submitted <= self.time:
-                job.stage = Stage.WAITING
+        self._arrive()
+        self._active = [j for j in self._active if j.stage is not Stage.ENDED]
         for _ in range(CYCLES):
             if not self._cycle():
                 return
             self._depart()
         raise SimulationFault(f"{self.scenario.name}: no rest at {self.time:g} s after {CYCLES} cycles")
 
+    def _arrive(self) -> None:
+        while self._to_come and self._to_come[0].workload.submitted <= self.time:
+            job = self._to_come.popleft()
+            if job.stage is Stage.FUTURE:
+                job.stage = Stage.WAITING
+                insort(self._active, job, key=lambda j: j.number)
+
     def _depart(self) -> None:
-        for job in self.jobs.values():
+        for job in self._active:
             if job.stage is Stage.LEAVING and job.gone <= self.time:
                 job.stage, job.pods = Stage.WAITING, {}
             elif job.stage is Stage.ENDING and job.gone <= self.time:
@@ -232,6 +246,11 @@ class Simulation:
     # Cycles
 
     def _cycle(self) -> bool:
+        """Decide and act; whether anything changed. Where nobody waits there is nothing to decide."""
+        if not any(j.stage in (Stage.WAITING, Stage.LEAVING) for j in self._active):
+            self._bonds, self._reservations = (), ()
+            self._check()
+            return False
         snapshot = self.snapshot()
         plan = decide(
             snapshot, now=self.time, seed=self._seed, budget=self._budget, rearranger=self._rearranger
@@ -255,27 +274,32 @@ class Simulation:
 
     def snapshot(self) -> Snapshot:
         """What the decision is given at this moment."""
-        used: dict[str, dict[str, int]] = {name: {} for name in self._nodes}
-        for name, amounts in self.scenario.foreign:
-            _put(used, name, amounts)
-        for job in self.jobs.values():
-            if job.present:
-                for name, got in job.on_nodes().items():
-                    _put(used, name, got)
+        used = self._used()
         return Snapshot(
             nodes=tuple(NodeState(node=n, used=used[n.name]) for n in self._nodes.values()),
             tree=self._tree,
             topology=self.scenario.topology,
             flavors=self.scenario.flavors,
-            admitted=tuple(_admitted(j) for j in self.jobs.values() if j.present),
+            admitted=tuple(_admitted(j) for j in self._active if j.present),
             pending=tuple(
                 Pending(workload=j.workload, first=j.first, displaced_by=j.displaced_by)
-                for j in self.jobs.values()
+                for j in self._active
                 if j.stage is Stage.WAITING
             ),
             bonds=self._bonds,
             reservations=self._reservations,
         )
+
+    def _used(self) -> dict[str, dict[str, int]]:
+        """What all pods request, by node."""
+        used: dict[str, dict[str, int]] = {name: {} for name in self._nodes}
+        for name, amounts in self.scenario.foreign:
+            _put(used, name, amounts)
+        for job in self._active:
+            if job.present:
+                for name, got in job.on_nodes().items():
+                    _put(used, name, got)
+        return used
 
     def _admit(self, uid: str, pods: dict[str, dict[str, int]], flavors: dict[str, str]) -> None:
         job = self.jobs[uid]
@@ -299,12 +323,12 @@ class Simulation:
         job.displaced_by = frozenset() if by is None else frozenset({by})
 
     def _check(self) -> None:
-        for state in self.snapshot().nodes:
-            for resource, amount in state.used.items():
-                there = state.node.allocatable.get(resource, 0)
+        for name, amounts in self._used().items():
+            for resource, amount in amounts.items():
+                there = self._nodes[name].allocatable.get(resource, 0)
                 if amount > there:
                     raise SimulationFault(
-                        f"{self.scenario.name} at {self.time:g} s: {state.node.name} holds {amount} of {there} {resource}"
+                        f"{self.scenario.name} at {self.time:g} s: {name} holds {amount} of {there} {resource}"
                     )
 
 
@@ -318,8 +342,8 @@ def _put(used: dict[str, dict[str, int]], name: str, amounts: Resources) -> None
         used[name] = add(used[name], amounts)
 
 
-def _job(story: Story, scenario: Scenario) -> Job:
-    job = Job(story=story, workload=story.workload, stage=Stage.FUTURE)
+def _job(story: Story, scenario: Scenario, *, number: int) -> Job:
+    job = Job(number=number, story=story, workload=story.workload, stage=Stage.FUTURE)
     if story.nodes:
         nodes = {n.name: n for n in scenario.nodes}
         room = dict(story.nodes)

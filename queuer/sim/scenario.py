@@ -67,8 +67,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """A parsed file. `queues`: bodies by path as in a QueueTree document, so that events can replace parts.
-    """
+    """A parsed file. `queues`: bodies by path as in a QueueTree document, so that events can replace parts."""
 
     name: str
     why: str

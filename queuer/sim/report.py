@@ -1,0 +1,132 @@
+"""What a replay is judged by: waits, turnaround, use of the GPUs, evictions; in all and by queue of the trace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import ceil
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One stay on the cluster, from admission until its pods are gone; seconds."""
+
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of a job of `gpus` GPUs in all. Every run but the last ended by eviction."""
+
+    queue: str
+    gpus: int
+    submitted: float
+    runs: tuple[Run, ...]
+
+    @property
+    def wait(self) -> float:
+        """Submission to first start."""
+        return self.runs[0].start - self.submitted
+
+    @property
+    def turnaround(self) -> float:
+        """Submission to the end, runs that were lost and waits between them included."""
+        return self.runs[-1].end - self.submitted
+
+    def gpu_time(self, begin: float, end: float) -> float:
+        """GPU seconds held inside a window."""
+        return self.gpus * sum(max(0.0, min(r.end, end) - max(r.start, begin)) for r in self.runs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """Seconds over jobs; percentiles by nearest rank."""
+
+    mean: float
+    p50: float
+    p95: float
+    max: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        """The spread of one value or more."""
+        ordered = sorted(values)
+        p50, p95 = (ordered[ceil(part * len(ordered)) - 1] for part in (0.50, 0.95))
+        return cls(mean=sum(ordered) / len(ordered), p50=p50, p95=p95, max=ordered[-1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueReport:
+    """One queue of the trace. `gpus`: mean number in use over the window."""
+
+    jobs: int
+    wait: Spread
+    turnaround: Spread
+    gpus: float
+    evictions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What came of a replay; times in seconds.
+
+    `wait`: submission to first start. `turnaround`: submission to the end. `utilisation`: GPU time in use over
+    GPU time there was, inside the window. `decisions`: calls of `decide()`; `decisions_per_s`: by the clock on
+    the wall, the engine included.
+    """
+
+    jobs: int
+    wait: Spread
+    turnaround: Spread
+    queues: Mapping[str, QueueReport]
+    utilisation: float
+    evictions: int
+    decisions: int
+    decisions_per_s: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+
+def report(
+    outcomes: Sequence[Outcome],
+    *,
+    capacity: int,
+    window: tuple[float | None, float | None],
+    decisions: int,
+    took: float,
+) -> Report:
+    """The report of one outcome or more. `capacity`: GPUs. `window`: None = first or last submission. `took`:
+    wall seconds.
+    """
+    begin = window[0] if window[0] is not None else min(o.submitted for o in outcomes)
+    end = window[1] if window[1] is not None else max(o.submitted for o in outcomes)
+    by_queue: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        by_queue.setdefault(outcome.queue, []).append(outcome)
+    length = end - begin
+    queues = {name: _queue(rows, begin, end) for name, rows in sorted(by_queue.items())}
+    return Report(
+        jobs=len(outcomes),
+        wait=Spread.of([o.wait for o in outcomes]),
+        turnaround=Spread.of([o.turnaround for o in outcomes]),
+        queues=queues,
+        utilisation=sum(o.gpu_time(begin, end) for o in outcomes) / (capacity * length) if length else 0.0,
+        evictions=sum(q.evictions for q in queues.values()),
+        decisions=decisions,
+        decisions_per_s=decisions / took if took else 0.0,
+    )
+
+
+def _queue(outcomes: Sequence[Outcome], begin: float, end: float) -> QueueReport:
+    length = end - begin
+    return QueueReport(
+        jobs=len(outcomes),
+        wait=Spread.of([o.wait for o in outcomes]),
+        turnaround=Spread.of([o.turnaround for o in outcomes]),
+        gpus=sum(o.gpu_time(begin, end) for o in outcomes) / length if length else 0.0,
+        evictions=sum(len(o.runs) - 1 for o in outcomes),
+    )
