@@ -79,7 +79,10 @@ def judge(entry: Entry, job: JobView, *, as_decided: bool) -> Answer:
         case EntryKind.ADMIT:
             if carries:
                 return Answer.DONE
-            return Answer.AGAIN if job.suspended and as_decided else Answer.STALE
+            # A job that somebody started meanwhile is sent its PATCH all the same: as an adoption it changes nothing
+            # else, and as an admission the API server refuses it, for the pods are there already.
+            free = job.admission is None and job.outcome is None
+            return Answer.AGAIN if free and as_decided else Answer.STALE
         case EntryKind.EVICT:
             if job.suspended or job.outcome is not None:
                 return Answer.DONE

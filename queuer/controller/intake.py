@@ -25,8 +25,6 @@ def take_in(batch: Batch, uids: Iterable[str], *, state: ClusterState, jobs: Clu
         job, known = state.jobs.get(uid), batch.view(uid, state.live)
         if job is None or job.outcome is not None or (known is not None and not known.state.waiting):
             continue
-        if known is None and not job.suspended:
-            continue  # started beside the queue: see `forced`
         found = read(job, known, state=state, jobs=jobs)
         if known is not None and _same(known, found):
             continue

@@ -33,6 +33,7 @@ from queuer.kube.patches import (
     admission_of,
     admit_patch,
     evict_patch,
+    mark_patch,
     own_roles,
     status_patch,
     withdraw_patch,
@@ -154,6 +155,12 @@ class ClusterJobs:
         ]
         pins += self._empty_sets(job, {pin.pod_set for pin in pins})
         return admit_patch(BY_NAME[job.kind], job.object, pins=pins, mark=mark)
+
+    def adopt(self, live: Live, placement: Placement) -> dict[str, Any]:
+        """The PATCH that marks a job that runs already with the admission that charges it; nothing else changes."""
+        job = self._state.jobs[live.uid]
+        mark = Mark(id=placement.id, epoch=placement.epoch, cycle=placement.cycle)
+        return mark_patch(job.object, mark=mark)
 
     def evict(self, live: Live) -> dict[str, Any]:
         """The PATCH that suspends the job."""

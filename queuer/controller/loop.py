@@ -16,6 +16,7 @@ from typing import Protocol
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from queuer.controller import forced
 from queuer.controller.applier import Applier, Result
 from queuer.controller.batch import Batch
 from queuer.controller.decision import Answered, Asked, answer
@@ -126,6 +127,7 @@ class Loop:
             batch, touched, state=self.state, jobs=self.jobs, limits=self.limits, metrics=self.metrics
         )
         await self._write(batch)
+        await self._adopt()
         if self._decision is not None and self._decision.done():
             await self._conclude(self._decision.result())
         self._begin_decision(group)
@@ -242,6 +244,34 @@ class Loop:
             "cycle", cycle=asked.cycle, status=plan.stats.status, admitted=len(found.admissions),
             evicted=len(found.evictions), waiting=len(plan.explanations), effort=round(self._effort, 3),
         )  # fmt: skip
+
+    async def _adopt(self) -> None:
+        """Charge what runs without having been admitted, and report it."""
+        lives = forced.found(self.state)
+        if not lives:
+            return
+        now = self.clock()
+        self._cycle += 1
+        adoption = forced.adopt(
+            lives, state=self.state, jobs=self.jobs, epoch=self.epoch,
+            cycle=self._cycle, now=now, new_id=self.new_id,
+        )  # fmt: skip
+        async with begin(self.engine) as connection:
+            committed = await cycles.commit(
+                connection,
+                epoch=self.epoch,
+                record=adoption.record,
+                admissions=adoption.admissions,
+                bonds=tuple(map(bond_row, self.state.bonds)),
+                reservations=tuple(map(reservation_row, self.state.reservations)),
+            )
+        for live in adoption.after:
+            log.warning("started beside the queue", workload=live.uid, queue=live.workload.queue)
+            self.metrics.forced.labels(live.workload.queue).inc()
+            self.state.put(live)
+        self.state.reconsider()
+        for entry in committed.entries:
+            self._waves.add(entry)
 
     def _remember(self, found: Answered) -> None:
         for live in found.after:

@@ -46,6 +46,9 @@ class Metrics:
         self.failed_terms = Counter(
             "queuer_leader_terms_failed", "Terms of office that ended by a fault.", registry=registry
         )
+        self.forced = Counter(
+            "queuer_forced_starts", "Jobs that were started beside the queue.", ["queue"], registry=registry
+        )
         self.admissions = Counter("queuer_admissions", "Gangs admitted.", ["queue"], registry=registry)
         self.evictions = Counter(
             "queuer_evictions", "Gangs evicted by reason.", ["queue", "reason"], registry=registry

@@ -27,7 +27,12 @@ def take(state: ClusterState, *, now: float, barred: Container[str] = ()) -> Sna
     `barred`: uids of waiting workloads that are not offered.
     """
     rules = state.rules
-    admitted = tuple(_admitted(live, state) for _, live in sorted(state.live.items()) if live.charged)
+    # Work in a queue that is not there (it was started beside the queues) counts on its nodes alone.
+    admitted = tuple(
+        _admitted(live, state)
+        for _, live in sorted(state.live.items())
+        if live.charged and live.workload.queue in rules.tree
+    )
     pending = tuple(
         _pending(live, now=now)
         for uid, live in sorted(state.live.items())

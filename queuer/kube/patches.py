@@ -87,6 +87,13 @@ def evict_patch(kind: Kind, job: JobObject) -> dict[str, Any]:
     return patch
 
 
+def mark_patch(job: JobObject, *, mark: Mark) -> dict[str, Any]:
+    """Mark a job that runs already with the admission that charges it. Nothing else of it changes."""
+    rest = {key: value for key, value in _annotation(job).items() if key == "restore"}
+    said = {"id": mark.id, "epoch": mark.epoch, "cycle": mark.cycle, "domains": list(mark.domains)}
+    return {"metadata": _metadata(job, {ADMISSION: _compact(said | rest)})}
+
+
 def withdraw_patch(job: JobObject, *, admission: str) -> dict[str, Any]:
     """A write that only moves the resourceVersion, so that a PATCH of `admission` that is under way must fail."""
     rest = {key: value for key, value in _annotation(job).items() if key == "restore"}

@@ -168,6 +168,11 @@ class Database:
         with psycopg.connect(conninfo(self.url), autocommit=True, row_factory=dict_row) as connection:
             return connection.execute(query, values).fetchall()
 
+    def execute(self, statement: str) -> None:
+        """Do something to the database behind the controller's back."""
+        with psycopg.connect(conninfo(self.url), autocommit=True) as connection:
+            connection.execute(statement)
+
     def workload(self, name: str, namespace: str) -> dict[str, Any]:
         """The newest workload of a job; {} if it was not taken in."""
         found = self.rows(
