@@ -224,14 +224,12 @@ async def _apply(url: str, document: Mapping[str, Any]) -> None:
         await engine.dispose()
 
 
-def tree(namespace: str, *, gpus: int | None = None, **queues: Any) -> dict[str, Any]:
+def tree(namespace: str, **queues: Any) -> dict[str, Any]:
     """A QueueTree document: root.research.team-a and team-b for `namespace`, with a rack and block topology.
 
     `queues`: bodies by path with `_` for dots left out of Python names, e.g. `team_a={"quota": [...]}`.
     """
     bodies: dict[str, Any] = {"root": {"namespaces": [namespace]}, "root.research": {}}
-    if gpus is not None:
-        bodies["root.research"] = {"quota": [{"resource": GPU, "guaranteed": gpus}]}
     bodies |= {"root.research.team-a": {}, "root.research.team-b": {}}
     for name, body in queues.items():
         path = {"root": "root", "research": "root.research"}.get(

@@ -109,7 +109,7 @@ def test_without_controller_and_database_only_queued_work_waits(scene: Scene) ->
     name = conninfo(scene.database.url).rsplit("/", 1)[1].split("?")[0]
     maintenance = conninfo(scene.database.url).replace(f"/{name}", "/postgres", 1)
     with psycopg.connect(maintenance, autocommit=True) as connection:
-        connection.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false')  # type: ignore[arg-type]
+        connection.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false')
         connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name]
         )
@@ -123,7 +123,7 @@ def test_without_controller_and_database_only_queued_work_waits(scene: Scene) ->
         process.stop()
         assert scene.pods("queued") == []
         assert [p["status"]["phase"] for p in scene.pods("running")] == ["Running"]
-        connection.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true')  # type: ignore[arg-type]
+        connection.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true')
     process.start().wait_leading()
     scene.wait_state("queued", "Running")
     assert scene.state("running") == "Running"
@@ -139,7 +139,7 @@ def test_the_database_comes_back_under_a_controller_that_stayed(scene: Scene) ->
     name = conninfo(scene.database.url).rsplit("/", 1)[1].split("?")[0]
     maintenance = conninfo(scene.database.url).replace(f"/{name}", "/postgres", 1)
     with psycopg.connect(maintenance, autocommit=True) as connection:
-        connection.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false')  # type: ignore[arg-type]
+        connection.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false')
         connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name]
         )
@@ -148,6 +148,6 @@ def test_the_database_comes_back_under_a_controller_that_stayed(scene: Scene) ->
             lambda: not process.leads(), timeout=20, describe="it notices that it does not lead any more"
         )
         assert scene.pods("queued") == []
-        connection.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true')  # type: ignore[arg-type]
+        connection.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true')
     scene.wait_state("queued", "Running", timeout=40)
     assert process.running
