@@ -67,7 +67,7 @@ _ERROR = msgspec.json.Decoder(_ErrorStatus)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Seconds. `silence`: no event, not even a bookmark (each minute), for so long = the stream is dead."""
+    """Seconds. `silence`: no event, not even a bookmark (each minute), for so long = the watch is opened anew."""
 
     watch: int = 270
     silence: float = 90.0
@@ -122,12 +122,17 @@ class Reflector(Generic[T]):
                 if not self._version or self._clock() - self._listed > self._timing.relist:
                     await self._list()
                 self.stale_since = None
+                began = self._clock()
                 await self._watch()
                 pause = self._timing.first_pause
+                if self._clock() - began < pause:
+                    await asyncio.sleep(
+                        pause
+                    )  # a server that closes at once must not be asked in a busy loop
             except GoneError:
                 log.info("list again: the server forgot where we were", resource=self.resource.plural)
                 self._version = ""
-            except (QueuerError, TimeoutError, msgspec.MsgspecError) as error:
+            except (QueuerError, msgspec.MsgspecError) as error:
                 if self.stale_since is None:
                     self.stale_since = self._clock()
                 log.warning(
@@ -161,8 +166,12 @@ class Reflector(Generic[T]):
             self.resource.collection, resource_version=self._version, selector=self._selector, seconds=seconds
         ) as lines:
             while True:
-                async with asyncio.timeout(self._timing.silence):
-                    line = await anext(lines, None)
+                try:
+                    async with asyncio.timeout(self._timing.silence):
+                        line = await anext(lines, None)
+                except TimeoutError:
+                    # A dead stream, or a kind of which nothing ever changed: the server sends no bookmarks for it.
+                    return
                 if line is None:
                     return
                 self._take(line)
