@@ -172,9 +172,7 @@ def _pack(
             if found is not None and _safe(free, parts, found):
                 return found
     if not any(p.required is not None for p in parts):
-        found = _search(frame, free, parts, inside, limits)
-        if found is None or _safe(free, parts, found):
-            return found
+        return _search(frame, free, parts, inside, limits)
     limits.exact = False
     return None
 
@@ -257,51 +255,83 @@ def take(free: Matrix, row: Matrix, spread: Spread, *, times: int = 1) -> None:
 def _search(
     frame: Frame, free: Matrix, parts: Sequence[Part], inside: Mask | None, limits: Limits
 ) -> dict[str, Spread] | None:
-    """Exhaustive: node by node, every maximal mix of pods, with the slots of the nodes to come as a bound."""
+    """Exhaustive: node by node, every mix of pods, with the slots of the nodes to come as a bound.
+
+    First only mixes to which no pod can be added; if those give places, but none that lands for certain, all.
+    """
     alone = []
     for part in parts:
         open_ = part.open if inside is None else part.open & inside
         alone.append(np.where(open_, part.need.slots(free), 0))
-    room = np.stack(alone, axis=1)
-    nodes = [int(n) for n in np.flatnonzero(room.any(axis=1))]
-    ahead = np.zeros((len(nodes) + 1, len(parts)), dtype=np.int64)
-    for at in range(len(nodes) - 1, -1, -1):
-        ahead[at] = ahead[at + 1] + room[nodes[at]]
-    dead: set[tuple[int, tuple[int, ...]]] = set()
-    steps = limits.steps
-    chosen: list[tuple[int, ...]] = []
-
-    def descend(at: int, left: tuple[int, ...]) -> bool:
-        nonlocal steps
-        if not any(left):
-            return True
-        if at == len(nodes) or any(n > m for n, m in zip(left, ahead[at], strict=True)) or (at, left) in dead:
-            return False
-        steps -= 1
-        if steps < 0:
-            limits.exact = False
-            return False
-        caps = [min(n, int(m)) for n, m in zip(left, room[nodes[at]], strict=True)]
-        for mix in _mixes(free[nodes[at]], parts, caps):
-            chosen.append(mix)
-            if descend(at + 1, tuple(n - m for n, m in zip(left, mix, strict=True))):
-                return True
-            chosen.pop()
-        dead.add((at, left))
-        return False
-
-    if not descend(0, tuple(p.count for p in parts)):
-        return None
-    found: dict[str, Spread] = {p.name: {} for p in parts}
-    for node, mix in zip(nodes, chosen, strict=False):
-        for part, count in zip(parts, mix, strict=True):
-            if count:
-                found[part.name][node] = count
+    search = _Search(free, parts, np.stack(alone, axis=1), limits)
+    found = search.run(full=True)
+    if found is None and search.unsafe:
+        found = search.run(full=False)
+        limits.exact = limits.exact and found is not None
     return found
 
 
-def _mixes(free: Matrix, parts: Sequence[Part], caps: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Every mix of pods that fits one node and to which no pod can be added within `caps`."""
+class _Search:
+    def __init__(self, free: Matrix, parts: Sequence[Part], room: Matrix, limits: Limits) -> None:
+        self._free = free
+        self._parts = parts
+        self._room = room
+        self._limits = limits
+        self._steps = limits.steps
+        self._nodes = [int(n) for n in np.flatnonzero(room.any(axis=1))]
+        self._ahead = np.zeros((len(self._nodes) + 1, len(parts)), dtype=np.int64)
+        for at in range(len(self._nodes) - 1, -1, -1):
+            self._ahead[at] = self._ahead[at + 1] + room[self._nodes[at]]
+        self._chosen: list[tuple[int, ...]] = []
+        self._dead: set[tuple[int, tuple[int, ...]]] = set()
+        self._full = True
+        self.unsafe = 0
+
+    def run(self, *, full: bool) -> dict[str, Spread] | None:
+        """A place, or None; `full`: only mixes that fill a node."""
+        self._full = full
+        self._dead.clear()
+        self._chosen.clear()
+        return self._place() if self._descend(0, tuple(p.count for p in self._parts)) else None
+
+    def _descend(self, at: int, left: tuple[int, ...]) -> bool:
+        if not any(left):
+            if _safe(self._free, self._parts, self._place()):
+                return True
+            self.unsafe += 1
+            return False
+        if any(n > m for n, m in zip(left, self._ahead[at], strict=True)) or (at, left) in self._dead:
+            return False
+        self._steps -= 1
+        if self._steps < 0:
+            self._limits.exact = False
+            return False
+        unsafe, node = self.unsafe, self._nodes[at]
+        caps = [min(n, int(m)) for n, m in zip(left, self._room[node], strict=True)]
+        for mix in _mixes(self._free[node], self._parts, caps, full=self._full):
+            self._chosen.append(mix)
+            if self._descend(at + 1, tuple(n - m for n, m in zip(left, mix, strict=True))):
+                return True
+            self._chosen.pop()
+        if unsafe == self.unsafe:
+            self._dead.add((at, left))
+        return False
+
+    def _place(self) -> dict[str, Spread]:
+        found: dict[str, Spread] = {p.name: {} for p in self._parts}
+        for node, mix in zip(self._nodes, self._chosen, strict=False):
+            for part, count in zip(self._parts, mix, strict=True):
+                if count:
+                    found[part.name][node] = count
+        return found
+
+
+def _mixes(
+    free: Matrix, parts: Sequence[Part], caps: Sequence[int], *, full: bool
+) -> Iterator[tuple[int, ...]]:
+    """Every mix of pods that fits one node within `caps`; `full`: none to which a pod of the last part could
+    be added.
+    """
     last = len(parts) - 1
 
     def extend(at: int, left: Matrix, mix: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
@@ -311,7 +341,7 @@ def _mixes(free: Matrix, parts: Sequence[Part], caps: Sequence[int]) -> Iterator
             caps[at] if not len(columns) else min(caps[at], int((left[columns] // part.need.amounts).min()))
         )
         if at == last:
-            yield (*mix, most)
+            yield from ((*mix, count) for count in range(most, most - 1 if full else -1, -1))
             return
         for count in range(most, -1, -1):
             yield from extend(at + 1, left - part.row * count, (*mix, count))

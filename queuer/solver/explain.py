@@ -276,11 +276,10 @@ def _lack(board: Board, gang: Gang, part: Part, *, at: int | None, domain: int, 
             where = f"as no usable node carries the label of level {params['level']}"
     text = f"{part.name} needs room for {part.count} pods of {each}"
     text += f" in one {params['level']}" if at is not None else ""
-    text += (
-        f"; {most} fit {where}."
-        if most < part.count
-        else "; each pod set alone has room, all together have not."
-    )
+    if most < part.count:
+        text += f"; {most} fit {where}, {part.count - most} are missing."
+    else:
+        text += "; each pod set alone has room, all together have not."
     return Reason(token=Token.TOPOLOGY_PLACEMENT_FAILED, text=text, params=params)
 
 

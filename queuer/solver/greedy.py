@@ -167,13 +167,19 @@ class Greedy:
         return Refusal(block=block, variant=variant, owner=owner, proven=limits.exact)
 
     def would_start(self, gang: Gang, workload: Workload, variant: Variant) -> bool:
-        """Whether a changed form of a waiting gang would start now, without eviction."""
+        """Whether a changed form of a waiting gang would start now, without eviction, and land for certain."""
         charge = self.board.charge(workload, variant.flavors, variant.counts)
         if self.quota_block(workload, variant, charge, self.board.sheets()) is not None:
             return False
         rank = self.rank(gang, charge) if self.board.horizons else (False, 0)
         free = self.board.free_now(workload, rank=rank)
-        return place(self.board.frame, free, workload, variant, closed=self.closed(gang)) is not None
+        spreads = place(self.board.frame, free, workload, variant, closed=self.closed(gang))
+        if spreads is None:
+            return False
+        crowded = self.board.awaited()
+        return all(len(s) == 1 for s in spreads.values()) or all(
+            crowded.isdisjoint(s) for s in spreads.values()
+        )
 
     def quota_block(
         self, workload: Workload, variant: Variant, charge: Charge, sheets: Sequence[Sheet]

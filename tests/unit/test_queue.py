@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from queuer.domain.errors import InvalidInput
@@ -19,9 +17,9 @@ from queuer.domain.queue import (
 )
 
 
-def row(**amounts: int) -> QuotaRow:
+def row(*, guaranteed: int | None = None, limit: int | None = None, lend: int | None = None) -> QuotaRow:
     """A GPU row for all flavors."""
-    return replace(QuotaRow(resource="gpu"), **amounts)
+    return QuotaRow(resource="gpu", guaranteed=guaranteed, limit=limit, lend=lend)
 
 
 def test_policy_comes_from_the_nearest_ancestor_that_says_it() -> None:
