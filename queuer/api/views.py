@@ -89,7 +89,6 @@ def _queue(view: TreeView, found: QueueView, capacity: Mapping[tuple[str | None,
     queue, tree = found.queue, view.config.tree
     amounts = found.amounts if queue.parent else tuple(_bounded(a, capacity) for a in found.amounts)
     waits = tree.is_leaf(queue.path) and tree.effective_state(queue.path) is QueueState.OPEN
-    guaranteed = _guaranteed(tree)
     return models.Queue(
         path=queue.path,
         parent=queue.parent,
@@ -111,7 +110,7 @@ def _queue(view: TreeView, found: QueueView, capacity: Mapping[tuple[str | None,
             )
             for row in queue.quota
         ],
-        accounts=[_account(account, waits=waits, guaranteed=guaranteed) for account in amounts],
+        accounts=[_account(account, waits=waits) for account in amounts],
         pending_workloads=found.waiting,
         admitted_workloads=found.admitted,
         oldest_pending=_instant(found.oldest),
@@ -130,17 +129,7 @@ def _quantity(amount: int | None, resource: str) -> str | None:
     return None if amount is None else format_quantity(amount, resource=resource)
 
 
-def _guaranteed(tree: QueueTree) -> frozenset[tuple[str | None, str]]:
-    """Accounts that anybody is guaranteed something in. In the others nobody borrows."""
-    rows = [row for queue in tree for row in queue.quota if row.guaranteed]
-    return frozenset((flavor, row.resource) for row in rows for flavor in (row.flavor, None))
-
-
-def _account(
-    amounts: Amounts, *, waits: bool, guaranteed: frozenset[tuple[str | None, str]]
-) -> models.Account:
-    borrowed = amounts.borrowed if (amounts.flavor, amounts.resource) in guaranteed else 0
-
+def _account(amounts: Amounts, *, waits: bool) -> models.Account:
     def text(amount: int) -> str:
         return format_quantity(amount, resource=amounts.resource)
 
@@ -150,7 +139,7 @@ def _account(
         guaranteed=text(amounts.guaranteed),
         limit=_quantity(amounts.limit, amounts.resource),
         used=text(amounts.used),
-        borrowed=text(borrowed),
+        borrowed=text(amounts.borrowed),
         lent=text(amounts.lent),
         pending=text(amounts.pending),
         starved=waits and amounts.pending > 0 and amounts.used < amounts.guaranteed,

@@ -92,6 +92,7 @@ async def tree_view(connection: AsyncConnection) -> TreeView:
     pending = _rolled(tree, {q: {(None, r): n for r, n in amounts.items()} for q, amounts in asked.items()})
     accounts = {queue.path: _accounts(queue, used[queue.path], pending[queue.path]) for queue in tree}
     lent = _lent(tree, used, {account for found in accounts.values() for account in found}, capacity)
+    promised = _promised(tree)
     inside: dict[str, list[Row[Any]]] = defaultdict(list)
     for row in counts:
         for above in tree.lineage(row.queue):
@@ -102,7 +103,7 @@ async def tree_view(connection: AsyncConnection) -> TreeView:
         views[queue.path] = QueueView(
             queue=queue,
             amounts=tuple(
-                _amounts(tree, queue, account, used=used, pending=pending, lent=lent)
+                _amounts(tree, queue, account, used=used, pending=pending, lent=lent, promised=promised)
                 for account in accounts[queue.path]
             ),
             waiting=sum(row.waiting for row in below),
@@ -158,6 +159,7 @@ def _amounts(
     used: Mapping[str, Mapping[Account, int]],
     pending: Mapping[str, Mapping[Account, int]],
     lent: Mapping[tuple[str, Account], int],
+    promised: frozenset[Account],
 ) -> Amounts:
     flavor, resource = account
     guaranteed = tree.guaranteed(queue.path, flavor, resource)
@@ -169,10 +171,16 @@ def _amounts(
         used=held,
         guaranteed=guaranteed,
         limit=next((row.limit for row in rows), None),
-        borrowed=max(0, held - guaranteed) if queue.parent is not None else 0,
+        borrowed=max(0, held - guaranteed) if queue.parent is not None and account in promised else 0,
         lent=lent.get((queue.path, account), 0),
         pending=pending[queue.path].get(account, 0),
     )
+
+
+def _promised(tree: QueueTree) -> frozenset[Account]:
+    """Accounts that anybody is guaranteed something in. In the others nobody borrows."""
+    rows = [row for queue in tree for row in queue.quota if row.guaranteed]
+    return frozenset((flavor, row.resource) for row in rows for flavor in (row.flavor, None))
 
 
 def _lent(
