@@ -1,7 +1,7 @@
 """Job traces: CSV files (plain or gzip) of who asked for how many GPUs, when, and for how long.
 
-Read with the standard library and believed in nothing: every wrong field is named by file, row and column, row 1
-being the header. `docs/simulator.md` has the columns.
+Nothing in them is taken on trust: every wrong field is named by file, row (its line; the header is 1) and column.
+`docs/simulator.md` has the columns.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from queuer.domain.queue import ROOT, check_path
 
 OTHER = "other"
 """The queue of rows that name none."""
+LEAST = 1.0
+"""Seconds that a job runs whose duration is 0."""
 SHOWN = 20
 """Problems told at once; more of them are counted."""
 _GZIP = b"\x1f\x8b"
@@ -30,7 +32,7 @@ _QUEUES = ("queue", "nodes", "gpus_per_node")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceJob:
-    """One row. `row`: its number in the file. `submitted`, `duration` (at least 1), `walltime` (the user's own
+    """One row. `row`: its line in the file. `submitted`, `duration` (above 0), `walltime` (the user's own
     bound): seconds. `pods` equal pods of `gpus` GPUs each.
     """
 
@@ -164,7 +166,9 @@ class _Fields:
         except ValueError:
             value = float("nan")
         if not isfinite(value):
-            self.note(column, f"{kind} is needed, got {text!r}" if text else "is empty", f"write {kind}")
+            self.note(
+                column, f"{kind} is needed, got {text!r}" if text else f"{kind} is needed, the field is empty"
+            )
             return None
         if value < least:
             self.note(column, f"{text} is less than {least}", f"write {least} or more")
@@ -193,7 +197,7 @@ def _job(fields: _Fields, *, queue: str, submitted: float, gpus_per_node: int) -
         name=name,
         queue=queue,
         submitted=submitted,
-        duration=max(duration, 1.0),
+        duration=duration or LEAST,
         pods=gang[0],
         gpus=gang[1],
         user=fields.text("user"),
@@ -219,8 +223,11 @@ def _rows(path: Path, *, needed: tuple[str, ...], problems: Problems) -> Iterato
                 field_of(path, 1, column), "the column is missing", f"columns: {', '.join(columns)}"
             )
     _settle(problems)
-    for row, values in enumerate(reader, start=2):
-        yield _Fields(path, row, values, problems)
+    try:
+        for values in reader:
+            yield _Fields(path, reader.line_num, values, problems)
+    except csv.Error as error:
+        problems.note(f"{path.name} row {reader.line_num}", f"is no CSV: {error}")
 
 
 def _text(path: Path) -> str:
