@@ -79,8 +79,8 @@ def judge(entry: Entry, job: JobView, *, as_decided: bool) -> Answer:
         case EntryKind.ADMIT:
             if carries:
                 return Answer.DONE
-            # A job that somebody started meanwhile is sent its PATCH all the same: as an adoption it changes nothing
-            # else, and as an admission the API server refuses it, for the pods are there already.
+            # A job that somebody started meanwhile is sent its PATCH all the same: as an adoption it changes
+            # nothing else, and as an admission the API server refuses it, for the pods are there already.
             free = job.admission is None and job.outcome is None
             return Answer.AGAIN if free and as_decided else Answer.STALE
         case EntryKind.EVICT:
@@ -198,7 +198,7 @@ class Applier:
                 again = await self._after_conflict(entry, error, last=conflicts >= _MOST_CONFLICTS)
                 if isinstance(again, Result):
                     return again
-                body["metadata"] = {**body["metadata"], "resourceVersion": again}
+                body = {**body, "metadata": {**body["metadata"], "resourceVersion": again}}
             except (ThrottledError, Unavailable) as error:
                 wait = getattr(error, "retry_after", None) or pause
                 pause = min(2 * pause, _LONGEST_PAUSE)

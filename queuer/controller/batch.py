@@ -11,6 +11,7 @@ from queuer.controller.live import Live
 from queuer.domain.reasons import Explanation
 from queuer.store import cycles, ledger, outbox, workloads
 from queuer.store.cycles import NewEviction
+from queuer.store.ledger import LedgerRow
 from queuer.store.outbox import Done, Effect, Entry
 from queuer.store.workloads import Intake, StateChange
 
@@ -25,6 +26,7 @@ class Batch:
     changes: dict[str, StateChange] = field(default_factory=dict)
     evictions: list[NewEviction] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
+    recharges: list[LedgerRow] = field(default_factory=list)
     release: list[str] = field(default_factory=list)
     forget: list[str] = field(default_factory=list)
     explanations: dict[str, Explanation | None] = field(default_factory=dict)
@@ -38,8 +40,8 @@ class Batch:
     def writes(self) -> bool:
         """Whether there is anything for the database."""
         parts = (
-            self.intakes, self.done, self.changes, self.evictions, self.effects, self.release, self.forget,
-            self.explanations,
+            self.intakes, self.done, self.changes, self.evictions, self.effects, self.recharges, self.release,
+            self.forget, self.explanations,
         )  # fmt: skip
         return any(parts)
 
@@ -49,6 +51,7 @@ class Batch:
         await outbox.done(connection, epoch, self.done)
         await workloads.update_states(connection, epoch, list(self.changes.values()))
         entries = await cycles.evict(connection, epoch, self.evictions, at=self.now)
+        await ledger.recharge(connection, epoch, self.recharges)
         await ledger.close(connection, epoch, self.release, self.now)
         await workloads.forget(connection, epoch, self.forget, self.now)
         await workloads.explain(connection, epoch, self.explanations, at=self.now)

@@ -1,7 +1,8 @@
-"""Jobs that were started beside the queue: by an administrator's break-glass, or before this database existed.
+"""Jobs that were started beside the queue: by an administrator's break-glass, or before this database
+existed.
 
-They run already, so the question is not whether but what they hold: they are charged as they are, reported, and from
-then on treated like any admitted gang.
+They run already, so the question is not whether but what they hold: they are charged as they are, reported,
+and from then on treated like any admitted gang.
 """
 
 from __future__ import annotations

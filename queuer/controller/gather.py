@@ -12,11 +12,13 @@ from queuer.controller.landing import tally
 from queuer.controller.live import Live
 from queuer.controller.logs import logger
 from queuer.controller.metrics import Metrics
+from queuer.controller.records import charges
 from queuer.controller.settle import Limits, Outcome, patched, requeued, settle
 from queuer.controller.state import ClusterState
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import State
 from queuer.store.cycles import NewEviction
+from queuer.store.ledger import LedgerRow
 from queuer.store.outbox import Done, Effect
 from queuer.store.tables import EntryKind
 from queuer.store.tables import Outcome as Ended
@@ -88,18 +90,17 @@ async def settle_touched(
     metrics: Metrics,
 ) -> None:
     """Take every step that follows for these workloads now."""
-    outcomes = [
-        outcome
-        for uid in uids
-        if (live := batch.view(uid, state.live)) is not None
-        and (
-            outcome := settle(
-                live, state.jobs.get(uid), tally(state.pods.of(uid)), now=batch.now, limits=limits
-            )
-        )
-    ]
+    outcomes = []
+    for uid in uids:
+        live = batch.view(uid, state.live)
+        if live is None:
+            continue
+        seen = tally(state.holding(uid, now=batch.now, lost_after=limits.lost_node))
+        outcome = settle(live, state.jobs.get(uid), seen, now=batch.now, limits=limits)
+        if outcome is not None:
+            outcomes.append(outcome)
     doubtful = [outcome.before for outcome in outcomes if outcome.confirm]
-    holding = await jobs.with_pods_left(doubtful)
+    holding = await jobs.with_pods_left(doubtful, now=batch.now, lost_after=limits.lost_node)
     for outcome in outcomes:
         if outcome.before.uid not in holding:
             _write_down(batch, outcome, jobs=jobs)
@@ -120,6 +121,8 @@ def _write_down(batch: Batch, outcome: Outcome, *, jobs: ClusterJobs) -> None:
             avoid=before.avoid if waiting else None,
             first=before.first if waiting else None,
         )
+    if outcome.recharge and outcome.live is not None and not outcome.release:
+        batch.recharges += _recharges(outcome.live, outcome.recharge, at=batch.now)
     if outcome.vanished:
         batch.forget.append(uid)
     if outcome.release:
@@ -134,6 +137,18 @@ def _write_down(batch: Batch, outcome: Outcome, *, jobs: ClusterJobs) -> None:
     if outcome.note:
         log.info("step", workload=uid, queue=before.workload.queue, moves=[s.move for s in outcome.steps],
                  said=outcome.note)  # fmt: skip
+
+
+def _recharges(live: Live, names: tuple[str, ...], *, at: float) -> list[LedgerRow]:
+    assert live.placement is not None
+    return [
+        LedgerRow(
+            uid=live.uid, attempt=live.attempt, queue=live.workload.queue, pod_set=charge.pod_set,
+            flavor=charge.flavor, count=charge.count, amounts=charge.amounts, opened=at,
+        )
+        for charge in charges(live.workload, live.placement.assignments)
+        if charge.pod_set in names
+    ]  # fmt: skip
 
 
 def _observe(outcome: Outcome, batch: Batch, metrics: Metrics) -> None:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from queuer.controller.live import JobView, Live, Placement
+from queuer.controller.logs import logger
 from queuer.controller.namespace_quota import Reckoning
 from queuer.controller.state import ClusterState
-from queuer.domain.errors import InvalidInput
+from queuer.controller.views import seconds_of
+from queuer.domain.errors import InvalidInput, Unavailable
 from queuer.domain.nodes import HOSTNAME, Flavor
 from queuer.domain.reasons import Reason
 from queuer.domain.workload import Workload
-from queuer.kube.client import Client, NotFoundError
+from queuer.kube.client import ApiError, Client, NotFoundError
 from queuer.kube.kinds import BY_NAME, Kind, member_of, object_path
 from queuer.kube.objects import (
     PODS,
@@ -44,6 +46,9 @@ from queuer.kube.workloads import NamespaceFacts, bare_workload, workload_of
 MANAGED = "queuer.dev/managed"
 OPTED_IN = frozenset({"true", "required"})
 
+log = logger("jobs")
+
+_CONFIRM_SECONDS = 5.0
 _POD = msgspec.json.Decoder(Pod)
 
 
@@ -157,7 +162,10 @@ class ClusterJobs:
         return admit_patch(BY_NAME[job.kind], job.object, pins=pins, mark=mark)
 
     def adopt(self, live: Live, placement: Placement) -> dict[str, Any]:
-        """The PATCH that marks a job that runs already with the admission that charges it; nothing else changes."""
+        """The PATCH that marks a job that runs already with the admission that charges it.
+
+        Nothing else changes.
+        """
         job = self._state.jobs[live.uid]
         mark = Mark(id=placement.id, epoch=placement.epoch, cycle=placement.cycle)
         return mark_patch(job.object, mark=mark)
@@ -213,31 +221,43 @@ class ClusterJobs:
         kind = BY_NAME[live.workload.kind]
         return kind, kind.resource.path(live.workload.name, namespace=live.workload.namespace)
 
-    async def with_pods_left(self, lives: Iterable[Live]) -> frozenset[str]:
-        """Which of these still have pods that have not ended, by a consistent read, whatever the watch has
+    async def with_pods_left(self, lives: Iterable[Live], *, now: float, lost_after: float) -> frozenset[str]:
+        """Which of these still have pods that hold something, by a consistent read, whatever the watch has
         seen.
+
+        Where the API server does not answer, all of them: nothing is given away on a guess.
         """
         wanted: dict[str, set[str]] = {}
         for live in lives:
             wanted.setdefault(live.workload.namespace, set()).add(live.uid)
         found: set[str] = set()
-        async with asyncio.TaskGroup() as group:
-            for namespace, uids in wanted.items():
-                group.create_task(self._find_pods(namespace, uids, found))
+        for namespace, uids in wanted.items():
+            try:
+                async with asyncio.timeout(_CONFIRM_SECONDS):
+                    pods = [pod async for pod in self._pods_in(namespace)]
+            except (ApiError, Unavailable, TimeoutError) as error:
+                log.warning("pods not read, nothing released", namespace=namespace, said=str(error))
+                self._state.touched.update(uids)  # looked at again in the next round, whatever rings it
+                found |= uids
+                continue
+            for pod in pods:
+                deleted = seconds_of(pod.metadata.deletion_timestamp)
+                node = pod.spec.node_name or None
+                lost = self._state.given_up(node, deleted, now=now, lost_after=lost_after)
+                if not pod.ended and not lost:
+                    found.add(self._owner(pod) or "")
         return frozenset(found)
 
-    async def _find_pods(self, namespace: str, uids: set[str], found: set[str]) -> None:
+    async def _pods_in(self, namespace: str) -> AsyncIterator[Pod]:
         path = PODS.collection.replace("/pods", f"/namespaces/{namespace}/pods")
         async for page in self._client.pages(path):
             for raw in page.items or ():
-                pod = _POD.decode(raw)
-                if pod.ended:
-                    continue
-                member = member_of(pod)
-                owner = member.owner if member is not None else self._known_owner(pod)
-                if owner in uids:
-                    found.add(owner)
+                yield _POD.decode(raw)
 
-    def _known_owner(self, pod: Pod) -> str | None:
+    def _owner(self, pod: Pod) -> str | None:
+        """The job that a pod belongs to; one whose reference was taken off is known from before."""
+        member = member_of(pod)
+        if member is not None:
+            return member.owner
         known = self._state.pods.get(pod.metadata.uid)
         return None if known is None else known.owner

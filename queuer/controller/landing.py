@@ -13,16 +13,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from queuer.controller.live import JobView, Live
 from queuer.controller.pods import PodView
+from queuer.domain.quantity import Resources
 from queuer.domain.workload import State
 
 PATIENCE = 4
-"""Landing deadlines that a gang gets while kube-scheduler has not refused any of its pods: then Kubernetes is behind
-with creating or binding them, and evicting the gang would only add to its work."""
+"""Landing deadlines that a gang gets while kube-scheduler has not refused any of its pods: then Kubernetes is
+behind with creating or binding them, and evicting the gang would only add to its work."""
 
 
 class Move(StrEnum):
@@ -31,6 +32,7 @@ class Move(StrEnum):
     PATCHED = "patched"  # the job carries our admission: Placing
     LANDED = "landed"  # every pod is bound
     RUNNING = "running"  # every pod runs
+    DIFFERS = "differs"  # its pods request something else than was charged
     SHRUNK = "shrunk"  # a gang that had landed misses pods
     WHOLE = "whole"  # it has them again
     EVICT = "evict"  # roll back or give up: suspend it
@@ -51,13 +53,15 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One move. `refused`: planned nodes on which no pod landed. `note`: a sentence for people."""
+    """One move. `refused`: planned nodes on which no pod landed. `note`: a sentence for people. `requests`:
+    what the pods of a pod set really request, where it differs from the charge."""
 
     move: Move
     outcome: State | None = None
     cause: Cause | None = None
     refused: tuple[str, ...] = ()
     note: str = ""
+    requests: Mapping[str, Resources] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +78,7 @@ class Tally:
     live: int
     nodes: frozenset[str]
     problem: str = ""
+    requests: Mapping[str, Resources] = field(default_factory=dict)
 
 
 def tally(pods: Iterable[PodView]) -> Tally:
@@ -81,6 +86,7 @@ def tally(pods: Iterable[PodView]) -> Tally:
     bound: Counter[str] = Counter()
     running: Counter[str] = Counter()
     succeeded: Counter[str] = Counter()
+    requests: dict[str, Resources] = {}
     nodes: set[str] = set()
     unbound, live, problem = 0, 0, ""
     for pod in pods:
@@ -98,10 +104,17 @@ def tally(pods: Iterable[PodView]) -> Tally:
         if not pod.terminating:
             bound[role] += 1
             running[role] += pod.running
+            requests[role] = _larger(requests.get(role, pod.requests), pod.requests)
     return Tally(
         bound=bound, running=running, succeeded=succeeded,
-        unbound=unbound, live=live, nodes=frozenset(nodes), problem=problem,
+        unbound=unbound, live=live, nodes=frozenset(nodes), problem=problem, requests=requests,
     )  # fmt: skip
+
+
+def _larger(left: Resources, right: Resources) -> Resources:
+    if left == right:
+        return left
+    return {r: max(left.get(r, 0), right.get(r, 0)) for r in {*left, *right}}
 
 
 def missing(counts: Mapping[str, int], seen: Tally, job: JobView | None) -> dict[str, int]:
@@ -180,9 +193,21 @@ def _landed(
         return None
     if live.unplaced is not None:
         return Step(move=Move.WHOLE)
+    if real := _differing(live, seen):
+        note = f"its pods request something else than the job said: {real}"
+        return Step(move=Move.DIFFERS, requests=real, note=note)
     if live.state is State.PLACING and sum(seen.running.values()) == sum(seen.bound.values()):
         return Step(move=Move.RUNNING)
     return None
+
+
+def _differing(live: Live, seen: Tally) -> dict[str, Resources]:
+    """Real requests by pod set, where they are not what was charged."""
+    return {
+        p.name: seen.requests[p.name]
+        for p in live.workload.pod_sets
+        if p.name in seen.requests and seen.requests[p.name] != p.requests
+    }
 
 
 def patience(seen: Tally, landing_deadline: float) -> float:

@@ -50,6 +50,8 @@ _LONGEST_WINDOW = 0.5
 _REEVALUATE = 10.0
 """Seconds after which waiting work is decided on again even if nothing was heard: rules depend on time."""
 _IDLE = 5.0
+_SWEEP = 15.0
+"""Seconds between looks at all that is leaving: pods that are lost with their node send no event."""
 
 
 class Decider(Protocol):
@@ -88,12 +90,13 @@ class Loop:
             landing_deadline=settings.landing_deadline,
             avoid=settings.avoid,
             avoid_limit=settings.avoid_limit,
+            lost_node=settings.lost_node,
         )
         self._cycle = last_cycle
         self._results: list[Result] = []
         self._asked: Asked | None = None
         self._decision: asyncio.Task[Plan | None] | None = None
-        self._decided = self._looked = 0.0
+        self._decided = self._looked = self._swept = 0.0
         self._effort = 0.0
         self._applier = Applier(
             jobs,
@@ -341,6 +344,12 @@ class Loop:
         """Look again at the gangs whose time is up."""
         now = self.clock()
         self.state.touched.update(uid for _, uid in self._deadlines(until=now))
+        if now >= self._swept + _SWEEP:
+            self._swept = now
+            leaving = (
+                live for live in self.state.lives() if live.state is State.EVICTING or live.state.ended
+            )
+            self.state.touched.update(live.uid for live in leaving)
         self._looked = now
 
     def _deadlines(self, *, until: float) -> list[tuple[float, str]]:
@@ -357,7 +366,9 @@ class Loop:
         return any(self._decided < t <= now for t in self._times())
 
     def _times(self) -> list[float]:
-        """When waiting work may be offered again, may use nodes that it avoids, or something held for it ends."""
+        """When waiting work may be offered again, may use nodes that it avoids, or something held for it
+        ends.
+        """
         times = [b.deadline for b in self.state.bonds] + [r.start for r in self.state.reservations]
         for live in self.state.lives():
             if live.state.waiting:

@@ -1,7 +1,7 @@
 """ResourceQuotas of namespaces: a gang whose pods the API server would not create is not started at all.
 
-Only what admission charges is compared: requests and the number of pods. What is admitted but not created yet is
-reckoned as used.
+Only what admission charges is compared: requests and the number of pods. What is admitted but not created yet
+is reckoned as used.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ class PodView:
     """One pod. `owner`: uid of the job it belongs to; `pod_set`: its role there; `problem`: why it is not
     bound.
 
+    `deleted`: since when it is to go (its grace included), seconds since the epoch.
     `ended`: phase Succeeded or Failed: it holds nothing any more. `terminating` pods hold all until they are
     gone.
     """
@@ -31,8 +32,13 @@ class PodView:
     running: bool = False
     succeeded: bool = False
     failed: bool = False
-    terminating: bool = False
+    deleted: float | None = None
     problem: str = ""
+
+    @property
+    def terminating(self) -> bool:
+        """Its deletion was asked for."""
+        return self.deleted is not None
 
     @property
     def ended(self) -> bool:

@@ -23,6 +23,7 @@ class Limits:
     landing_deadline: float
     avoid: float
     avoid_limit: float
+    lost_node: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +31,8 @@ class Outcome:
     """What became of one workload. `live` is how memory holds it once all is written; None = forgotten.
 
     `state`: to be written, with `cause`; None = as it was. `suspend`: the job must be suspended. `release`:
-    close the ledger. `vanished`: the job object is gone. `confirm`: only if a consistent read finds no pod of
-    it.
+    close the ledger. `recharge`: pod sets whose charge changes. `vanished`: the job object is gone.
+    `confirm`: only if a consistent read finds no pod of it.
     """
 
     before: Live
@@ -43,6 +44,7 @@ class Outcome:
     release: bool = False
     vanished: bool = False
     confirm: bool = False
+    recharge: tuple[str, ...] = ()
 
     @property
     def note(self) -> str:
@@ -73,6 +75,11 @@ def _after(live: Live, step: Step, *, now: float, limits: Limits) -> Live | None
             return replace(live, landed=now, unplaced=None, failures=0)
         case Move.RUNNING:
             return replace(live, state=State.RUNNING, running=live.running or now, first=False)
+        case Move.DIFFERS:
+            sets = tuple(
+                replace(p, requests=step.requests.get(p.name, p.requests)) for p in live.workload.pod_sets
+            )
+            return replace(live, workload=replace(live.workload, pod_sets=sets))
         case Move.SHRUNK:
             return replace(live, unplaced=now)
         case Move.WHOLE:
@@ -132,6 +139,7 @@ def _sum_up(before: Live, after: Live | None, steps: tuple[Step, ...]) -> Outcom
         cause=cause,
         suspend=Move.EVICT in moves,
         release=Move.RELEASE in moves,
+        recharge=tuple(sorted({name for step in steps for name in step.requests})),
         vanished=vanished,
         confirm=Move.REQUEUE in moves
         or (Move.RELEASE in moves and (before.deleted or vanished or not landed)),

@@ -91,6 +91,21 @@ class ClusterState:
         if self.jobs.pop(uid, None) is not None:
             self.touch(uid)
 
+    def holding(self, uid: str, *, now: float, lost_after: float) -> tuple[PodView, ...]:
+        """Pods of a job, without those that are given up: they were to go long ago, and their node is not
+        there to let them."""
+        return tuple(
+            pod for pod in self.pods.of(uid)
+            if not self.given_up(pod.node, pod.deleted, now=now, lost_after=lost_after)
+        )  # fmt: skip
+
+    def given_up(self, node: str | None, deleted: float | None, *, now: float, lost_after: float) -> bool:
+        """Whether a pod on this node that was to go at this time is lost with its node."""
+        if node is None or deleted is None or now < deleted + lost_after:
+            return False
+        there = self.nodes.get(node)
+        return there is None or not there.ready
+
     # -- what was decided and stored
 
     def put(self, live: Live) -> None:

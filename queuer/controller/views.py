@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from queuer.controller.pods import PodView
 from queuer.domain.errors import InvalidInput
 from queuer.domain.nodes import Node, Taint, TaintEffect
@@ -43,9 +45,14 @@ def pod_of(found: Pod, *, known: PodView | None, owner: str | None, pod_set: str
         running=phase == "Running",
         succeeded=phase == "Succeeded",
         failed=phase == "Failed",
-        terminating=found.metadata.deletion_timestamp is not None,
+        deleted=seconds_of(found.metadata.deletion_timestamp),
         problem=scheduled.message if scheduled is not None and scheduled.status == "False" else "",
     )
+
+
+def seconds_of(timestamp: str | None) -> float | None:
+    """An RFC 3339 time in seconds since the epoch."""
+    return datetime.fromisoformat(timestamp).timestamp() if timestamp else None
 
 
 def _requests(found: Pod) -> dict[str, int]:

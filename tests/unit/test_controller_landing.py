@@ -32,7 +32,10 @@ SUSPENDED = replace(JOB, suspended=True, quiet=True, admission=None)
 
 
 def pod(uid: str, node: str | None = None, **facts: object) -> PodView:
-    return PodView(uid=uid, namespace="ns", name=uid, owner="u", pod_set="main", node=node, **facts)  # type: ignore[arg-type]
+    requests = facts.pop("requests", {"pods": 1})
+    return PodView(
+        uid=uid, namespace="ns", name=uid, owner="u", pod_set="main", node=node, requests=requests, **facts  # type: ignore[arg-type]
+    )  # fmt: skip
 
 
 def move(live: Live, job: JobView | None, *pods: PodView, now: float = 110.0) -> Move | None:
@@ -95,18 +98,17 @@ def test_evicted_work_is_queued_again_only_when_quiet_and_without_pods() -> None
     evicting = replace(RUNNING, state=State.EVICTING)
     assert move(evicting, JOB) is None
     assert move(evicting, replace(SUSPENDED, quiet=False)) is None
-    assert move(evicting, SUSPENDED, pod("a", "n1", terminating=True)) is None
+    assert move(evicting, SUSPENDED, pod("a", "n1", deleted=100.0)) is None
     assert move(evicting, SUSPENDED, pod("a", "n1", failed=True)) is Move.REQUEUE
     assert move(evicting, SUSPENDED) is Move.REQUEUE
 
 
 def test_capacity_is_returned_when_pods_are_gone_not_when_the_job_says_so() -> None:
     assert (
-        move(RUNNING, replace(JOB, outcome=State.SUCCEEDED), pod("a", "n1", terminating=True))
-        is Move.FINISHED
+        move(RUNNING, replace(JOB, outcome=State.SUCCEEDED), pod("a", "n1", deleted=100.0)) is Move.FINISHED
     )
     ended = replace(RUNNING, state=State.SUCCEEDED)
-    assert move(ended, None, pod("a", "n1", terminating=True)) is None
+    assert move(ended, None, pod("a", "n1", deleted=100.0)) is None
     assert move(ended, JOB, pod("a", "n1", succeeded=True)) is Move.RELEASE
 
 
@@ -132,6 +134,16 @@ def test_pods_that_finished_are_not_missed_unless_the_job_owes_more_completions(
     assert missing({"main": 2}, seen, JOB) == {"main": 0}
     assert missing({"main": 2}, seen, replace(JOB, left=7)) == {"main": 1}
     assert missing({"main": 2}, seen, replace(JOB, left=1)) == {"main": 0}
+
+
+def test_pods_that_request_more_than_the_job_said_are_noticed_once() -> None:
+    real = {"pods": 1, "cpu": 500}
+    pods = [pod("a", "n1", running=True, requests=real), pod("b", "n2", running=True, requests=real)]
+    step = next_step(RUNNING, JOB, tally(pods), now=110.0, landing_deadline=60.0)
+    assert step is not None
+    assert (step.move, step.requests) == (Move.DIFFERS, {"main": real})
+    charged = replace(WORKLOAD, pod_sets=(replace(WORKLOAD.pod_sets[0], requests=real),))
+    assert move(replace(RUNNING, workload=charged), JOB, *pods) is None
 
 
 def test_back_off_doubles_and_is_bounded() -> None:

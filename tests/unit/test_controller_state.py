@@ -54,7 +54,7 @@ def placed(live: Live) -> Live:
 def test_a_pod_counts_on_its_node_until_it_ends_or_is_gone() -> None:
     pods = PodIndex()
     pods.put(pod("a", "n1"))
-    pods.put(pod("b", "n1", terminating=True))
+    pods.put(pod("b", "n1", deleted=100.0))
     pods.put(pod("c"))
     assert pods.used("n1") == {"gpu": 8, "pods": 2}
     pods.put(pod("a", "n1", succeeded=True))
@@ -63,6 +63,21 @@ def test_a_pod_counts_on_its_node_until_it_ends_or_is_gone() -> None:
     assert pods.used("n1") == {}
     pods.remove("b")
     assert len(pods) == 2
+
+
+def test_pods_are_given_up_only_with_their_node() -> None:
+    """A pod that is long overdue on a node that answers may still run.
+
+    One whose node is gone never comes back.
+    """
+    state = ClusterState()
+    state.node_changed(node("alive"))
+    state.node_changed(node("silent", ready=False))
+    for name in ("alive", "silent", "removed"):
+        state.pod_changed(pod(name, name, owner="u", deleted=100.0))
+    held = {p.name for p in state.holding("u", now=399.0, lost_after=300.0)}
+    assert held == {"alive", "silent", "removed"}
+    assert {p.name for p in state.holding("u", now=400.0, lost_after=300.0)} == {"alive"}
 
 
 def test_snapshot_holds_bound_pods_where_they_are_and_the_rest_wherever_they_may_land() -> None:
@@ -87,6 +102,7 @@ def test_snapshot_holds_bound_pods_where_they_are_and_the_rest_wherever_they_may
 
 def test_releasing_work_is_counted_in_full_and_waits_for_nothing() -> None:
     state = ClusterState()
+    state.configure(RULES)
     state.put(replace(placed(Live(workload=WORKLOAD, state=State.QUEUED)), state=State.SUCCEEDED))
     [admitted] = take(state, now=60.0).admitted
     assert admitted.releasing
