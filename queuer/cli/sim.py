@@ -74,9 +74,9 @@ def replay(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document instead of a table.")] = False,
 ) -> None:
     """Replay a job trace through the decision and say how long its jobs waited."""
-    from queuer.sim.replay import setup
+    from queuer.sim.replay import prepare
 
-    wanted = setup(
+    wanted = prepare(
         jobs,
         queues_file=queues,
         only=queue or (),

@@ -20,7 +20,7 @@ from queuer.sim.engine import Simulation, SimulationFault, Stage
 from queuer.sim.policy import ReplayPolicy
 from queuer.sim.report import Outcome, Report, Run, report
 from queuer.sim.scenario import Scenario, Story
-from queuer.sim.trace import OTHER, TraceJob, TraceQueue, field_of, path_of, read_jobs, read_queues
+from queuer.sim.trace import OTHER, TraceJob, TraceQueue, field_of, path_of, read_jobs, read_queues, settle
 from queuer.solver.problem import Budget
 
 GPU = "gpu"
@@ -50,7 +50,7 @@ class Setup:
     window: tuple[float | None, float | None] = (None, None)
 
 
-def setup(
+def prepare(
     jobs_file: Path,
     *,
     nodes: int,
@@ -121,9 +121,9 @@ def scenario_of(setup: Setup) -> Scenario:
     if setup.queues is None and not setup.borrowing and len({job.queue for job in setup.jobs}) > 1:
         hint = "give --queues, or one --queue"
         problems.note("--no-borrowing", "several queues need to be told which nodes are theirs", hint)
-    problems.settle()
+    settle(problems)
     _check_jobs(setup, problems)
-    problems.settle()
+    settle(problems)
     return Scenario(
         name=setup.jobs_file.name,
         why="replay of a trace",
@@ -218,7 +218,7 @@ def _check_jobs(setup: Setup, problems: Problems) -> None:
             whose = f"of queue {job.queue}" if _apart(setup) else "of the cluster"
             problems.note(
                 at,
-                f"{job.pods} pods of {job.gpus} GPUs do not fit the {there} nodes of {setup.gpus_per_node} {whose}",
+                f"a gang of {job.pods} x {job.gpus} GPUs does not fit the {there} x {setup.gpus_per_node} {whose}",
                 "give more --nodes, or leave the row out",
             )
         if _path(setup, job) in inner:

@@ -23,7 +23,7 @@ OTHER = "other"
 """The queue of rows that name none."""
 LEAST = 1.0
 """Seconds that a job runs whose duration is 0."""
-SHOWN = 20
+SHOWN = 5
 """Problems told at once; more of them are counted."""
 _GZIP = b"\x1f\x8b"
 _JOBS = ("job_id", "submit_s", "duration_s", "queue", "pods", "gpus_per_pod")
@@ -101,7 +101,7 @@ def read_jobs(
             found.append(job)
     for name in sorted(wanted - seen):
         problems.note("--queue", f"{name!r} is no queue of {path.name}", nearest(name, seen))
-    _settle(problems)
+    settle(problems)
     if not found:
         raise InvalidInput(FieldProblem(field=str(path), message="no job is left", hint="widen --from, --to"))
     _unique(found, path)
@@ -121,7 +121,7 @@ def read_queues(path: Path) -> tuple[TraceQueue, ...]:
         elif nodes is not None and gpus is not None:
             found[path_of(name)] = TraceQueue(row=fields.row, name=name, nodes=nodes, gpus_per_node=gpus)
             fields.attempt("queue", name)
-    _settle(problems)
+    settle(problems)
     return tuple(found.values())
 
 
@@ -222,7 +222,7 @@ def _rows(path: Path, *, needed: tuple[str, ...], problems: Problems) -> Iterato
             problems.note(
                 field_of(path, 1, column), "the column is missing", f"columns: {', '.join(columns)}"
             )
-    _settle(problems)
+    settle(problems)
     try:
         for values in reader:
             yield _Fields(path, reader.line_num, values, problems)
@@ -248,11 +248,11 @@ def _unique(jobs: Iterable[TraceJob], path: Path) -> None:
             problems.note(
                 field_of(path, job.row, "job_id"), f"{job.name!r} was named in row {rows[job.name]} already"
             )
-    _settle(problems)
+    settle(problems)
 
 
-def _settle(problems: Problems) -> None:
-    """Raise what was found, the first of it in words."""
+def settle(problems: Problems) -> None:
+    """Raise what was found: the first few, and how many more there are."""
     more = len(problems.found) - SHOWN
     if more > 0:
         problems.found[SHOWN:] = [FieldProblem(field="and more", message=f"{more} further problems")]

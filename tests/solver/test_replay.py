@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 from queuer.cli.sim import app
 from queuer.domain.errors import InvalidInput
 from queuer.sim.policy import ReplayPolicy
-from queuer.sim.replay import GRACE, Setup, replay, setup
+from queuer.sim.replay import GRACE, Setup, prepare, replay
 from queuer.sim.report import Report, Spread
-from queuer.sim.trace import gang_of, read_jobs
+from queuer.sim.trace import SHOWN, gang_of, read_jobs
 
 DATA = Path(__file__).parents[2] / "bench" / "data"
 PHILLY, QUEUES = DATA / "philly_two_queues.csv", DATA / "philly_queues.csv"
@@ -63,7 +63,7 @@ def test_data_is_what_it_was() -> None:
 def test_published_waits(queue: str, nodes: int, policy: ReplayPolicy, jobs: int, published: float) -> None:
     """Mean waits that another simulator printed for the same jobs (bench/data/README.md), within 0.1 %."""
     report = run(
-        setup(
+        prepare(
             PHILLY, only=[queue], window=WINDOW, nodes=nodes, gpus_per_node=8, policy=policy, borrowing=False
         )
     )
@@ -103,7 +103,7 @@ def test_strict_order_by_hand(write: Write) -> None:
     )
     waits = {}
     for policy in (ReplayPolicy.FIFO, ReplayPolicy.SJF):
-        report = run(setup(jobs, nodes=1, gpus_per_node=8, policy=policy))
+        report = run(prepare(jobs, nodes=1, gpus_per_node=8, policy=policy))
         waits[policy] = (report.wait.mean * 5, report.wait.max)
     assert waits == {ReplayPolicy.FIFO: (90 + 130, 130), ReplayPolicy.SJF: (90, 90)}
 
@@ -111,7 +111,7 @@ def test_strict_order_by_hand(write: Write) -> None:
 def test_gangs_are_whole(write: Write) -> None:
     """16 GPUs are two pods of 8 and wait until two nodes are free, though 16 GPUs are free before."""
     jobs = write("a,0,100,q,1,1,", "b,0,200,q,1,8,", "big,1,10,q,,16,")
-    report = run(setup(jobs, nodes=3, gpus_per_node=8, policy=ReplayPolicy.FIFO))
+    report = run(prepare(jobs, nodes=3, gpus_per_node=8, policy=ReplayPolicy.FIFO))
     assert report.wait.max == 99
     assert [gang_of(n, per_node=8) for n in (4, 16, 12, 20, 7, 13)] == [
         (1, 4), (2, 8), (2, 6), (4, 5), (1, 7), (13, 1),
@@ -125,7 +125,7 @@ def test_borrowing_and_what_it_costs(write: Write) -> None:
 
     def replayed(policy: ReplayPolicy, *, borrowing: bool) -> Report:
         return run(
-            setup(jobs, queues_file=queues, nodes=2, gpus_per_node=8, policy=policy, borrowing=borrowing)
+            prepare(jobs, queues_file=queues, nodes=2, gpus_per_node=8, policy=policy, borrowing=borrowing)
         )
 
     alone = replayed(ReplayPolicy.GREEDY, borrowing=False)
@@ -141,28 +141,28 @@ def test_order_of_the_product(write: Write) -> None:
     """Where the order is not strict, a job that fits passes one that does not."""
     jobs = write("a,0,100,q,1,6,", "b,10,50,q,1,8,", "c,20,5,q,1,2,")
     for policy in (ReplayPolicy.GREEDY, ReplayPolicy.QUEUER):
-        assert run(setup(jobs, nodes=1, gpus_per_node=8, policy=policy)).wait.mean * 3 == 90
+        assert run(prepare(jobs, nodes=1, gpus_per_node=8, policy=policy)).wait.mean * 3 == 90
 
 
 def test_walltime_makes_room_for_backfill(write: Write) -> None:
     """With the users' estimates a large job has a reservation: what would delay it waits."""
     jobs = write("a,0,100,q,1,6,100", "big,10,50,q,1,8,50", "long,20,500,q,1,2,500", "short,30,60,q,1,2,60")
-    report = run(setup(jobs, nodes=1, gpus_per_node=8, policy=ReplayPolicy.GREEDY))
+    report = run(prepare(jobs, nodes=1, gpus_per_node=8, policy=ReplayPolicy.GREEDY))
     assert (report.wait.mean * 4, report.wait.max) == (90 + 130, 130)  # big, long; short waits for nobody
 
 
 def test_utilisation_counts_the_window(write: Write) -> None:
     """GPU time between first and last submission, or in the window that was asked for."""
     jobs = write("a,0,1000,q,1,4,", "b,100,10,q,1,4,")
-    report = run(setup(jobs, nodes=1, gpus_per_node=8, policy=ReplayPolicy.FIFO))
+    report = run(prepare(jobs, nodes=1, gpus_per_node=8, policy=ReplayPolicy.FIFO))
     assert report.utilisation == 0.5
-    wider = setup(jobs, nodes=1, gpus_per_node=8, policy=ReplayPolicy.FIFO, window=(0.0, 2000.0))
+    wider = prepare(jobs, nodes=1, gpus_per_node=8, policy=ReplayPolicy.FIFO, window=(0.0, 2000.0))
     assert run(wider).utilisation == pytest.approx((4 * 1000 + 4 * 10) / (8 * 2000))
 
 
 def test_same_trace_same_report() -> None:
     """Nothing but seed and trace decides."""
-    what = setup(
+    what = prepare(
         PHILLY, queues_file=QUEUES, only=["7f04ca", "2869ce"], window=(4062780.0, 4262780.0), nodes=20,
         gpus_per_node=8, policy=ReplayPolicy.QUEUER,
     )  # fmt: skip
@@ -203,15 +203,15 @@ def test_gzip_is_read_as_it_lies(write: Write, tmp_path: Path) -> None:
         ("ok,1,1,q,1,1,", "jobs.csv row 3 job_id: 'ok' was named in row 2 already"),
         ("x,1,1,q!,1,1,", "jobs.csv row 3 queue: 'root.q!' is not a queue path"),
         ("x,1,1,q,1,16,", "jobs.csv row 3 gpus_per_pod: a pod of 16 GPUs fits no node of 8"),
-        ("x,1,1,q,3,8,", "jobs.csv row 3 pods: 3 pods of 8 GPUs do not fit the 2 nodes of 8 of the cluster"),
-        ("x,1,1,q,3,5,", "jobs.csv row 3 pods: 3 pods of 5 GPUs do not fit the 2 nodes of 8 of the cluster"),
+        ("x,1,1,q,3,8,", "jobs.csv row 3 pods: a gang of 3 x 8 GPUs does not fit the 2 x 8 of the cluster"),
+        ("x,1,1,q,3,5,", "jobs.csv row 3 pods: a gang of 3 x 5 GPUs does not fit the 2 x 8 of the cluster"),
     ],
 )
 def test_wrong_rows(write: Write, row: str, said: str) -> None:
     """File, row and column are named, and nothing is run."""
     jobs = write("ok,0,1,q,1,1,", row)
     with pytest.raises(InvalidInput) as error:
-        run(setup(jobs, nodes=2, gpus_per_node=8, policy=ReplayPolicy.FIFO))
+        run(prepare(jobs, nodes=2, gpus_per_node=8, policy=ReplayPolicy.FIFO))
     assert said in str(error.value)
 
 
@@ -242,7 +242,7 @@ def test_wrong_queues(write: Write) -> None:
         queues = write(*rows, header=header, name="queues.csv") if rows else None
         with pytest.raises(InvalidInput) as error:
             run(
-                setup(
+                prepare(
                     jobs, queues_file=queues, only=only, nodes=2, gpus_per_node=8, policy=ReplayPolicy.FIFO,
                     borrowing=borrowing,
                 )
@@ -258,17 +258,20 @@ def test_wrong_queues(write: Write) -> None:
     apart = told("red,1,8", "blue,2,8", borrowing=False)
     assert "--nodes: 2, but without borrowing the queues' own nodes are 3 (red 1 + blue 2)" in apart
     homeless = told("red,1,8", "blue,1,8", borrowing=False)
-    assert "jobs.csv row 4 pods: 1 pods of 8 GPUs do not fit the 0 nodes of 8 of queue other" in homeless
+    assert "jobs.csv row 4 pods: a gang of 1 x 8 GPUs does not fit the 0 x 8 of queue other" in homeless
     assert "--no-borrowing: several queues" in told(borrowing=False)
 
 
 def test_many_problems_are_counted(write: Write) -> None:
-    """A file of the wrong kind does not fill the screen."""
-    jobs = write(*(f"j{n},x,1,q,1,1," for n in range(100)))
+    """A file of the wrong kind, or a cluster of the wrong size, does not fill the screen."""
+    unreadable = write(*(f"j{n},x,1,q,1,1," for n in range(100)))
     with pytest.raises(InvalidInput) as error:
-        read_jobs(jobs, gpus_per_node=8)
-    assert len(error.value.problems) == 21
-    assert "80 further problems" in str(error.value)
+        read_jobs(unreadable, gpus_per_node=8)
+    assert [str(p) for p in error.value.problems[SHOWN:]] == [f"and more: {100 - SHOWN} further problems"]
+    huge = write(*(f"j{n},0,1,q,9,8," for n in range(100)))
+    with pytest.raises(InvalidInput) as error:
+        run(prepare(huge, nodes=8, gpus_per_node=8, policy=ReplayPolicy.FIFO))
+    assert [str(p) for p in error.value.problems[SHOWN:]] == [f"and more: {100 - SHOWN} further problems"]
 
 
 def test_nothing_left(write: Write) -> None:
