@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -124,9 +125,8 @@ def test_borrowing_and_what_it_costs(write: Write) -> None:
     queues = write("a,1,8", "b,1,8", header="queue,nodes,gpus_per_node", name="queues.csv")
 
     def replayed(policy: ReplayPolicy, *, borrowing: bool) -> Report:
-        return run(
-            prepare(jobs, queues_file=queues, nodes=2, gpus_per_node=8, policy=policy, borrowing=borrowing)
-        )
+        what = prepare(jobs, queues_file=queues, nodes=2, gpus_per_node=8, policy=policy, borrowing=borrowing)
+        return run(replace(what, window=(0.0, 1000.0)))
 
     alone = replayed(ReplayPolicy.GREEDY, borrowing=False)
     assert (alone.queues["a"].wait.max, alone.queues["b"].wait.max, alone.evictions) == (0, 1000, 0)
@@ -135,6 +135,8 @@ def test_borrowing_and_what_it_costs(write: Write) -> None:
         assert (shared.queues["a"].wait.max, shared.queues["b"].wait.max) == (GRACE, 0)
         assert (shared.queues["a"].evictions, shared.queues["b"].evictions) == (0, 1)
         assert shared.queues["b"].turnaround.max == 100 + GRACE + 50 + 1000
+        held = 1000 + (100 + GRACE) + (1000 - 100 - GRACE - 50)  # pods that are going still hold their GPUs
+        assert shared.queues["b"].gpus * 1000 == 8 * held
 
 
 def test_order_of_the_product(write: Write) -> None:
