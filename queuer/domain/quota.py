@@ -148,10 +148,14 @@ class Usage:
         twin._base = {path: dict(amounts) for path, amounts in self._base.items()}
         return twin
 
-    def add(self, path: str, charge: Charge, *, times: int = 1) -> None:
-        """Count a charge in the queue and all its ancestors."""
+    def add(
+        self, path: str, charge: Charge, *, times: int = 1, only: frozenset[Account] | None = None
+    ) -> None:
+        """Count a charge in the queue and all its ancestors; `only`: no other accounts than these."""
         lineage = self.book.lineage(path)
         for account, amount in charge.items():
+            if only is not None and account not in only:
+                continue
             delta = amount * times
             seen = delta
             for queue in lineage:
@@ -192,6 +196,15 @@ class Usage:
                         asks=asks,
                         live=queue == ROOT and limit == self.book.live.get(account, 0),
                     )
+
+    def binding(self, path: str, charge: Charge) -> frozenset[Account]:
+        """Accounts of the charge in which something else than the live capacity can bind on this path."""
+        lineage, unlent = self.book.lineage(path), self.book.initial[ROOT]
+        return frozenset(
+            a
+            for a in charge
+            if a in unlent or any(self.book.limit(q, a, live=False) is not None for q in lineage)
+        )
 
     def entitled(self, path: str, charge: Charge, *, at: str) -> bool:
         """Whether a workload in `path` with this charge, counted in, stays inside what `at` is guaranteed

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from queuer.domain.quota import Charge, QuotaBook, Usage, charge_of
+from queuer.domain.quota import Account, Charge, QuotaBook, Usage, charge_of
 from queuer.domain.workload import Workload, demand_of
 from queuer.solver.capacity import Spread, take
 from queuer.solver.frame import Frame, Loose, Mask, Matrix
@@ -65,10 +65,10 @@ class Sheet:
             self._loose.setdefault(node, {})[hold.admitted.workload.uid] = parts
             self._reckon(node)
 
-    def release(self, hold: Hold, *, times: int = 1) -> None:
-        """The workload is gone; `times=-1` puts it back."""
+    def release(self, hold: Hold, *, times: int = 1, only: frozenset[Account] | None = None) -> None:
+        """The workload is gone; `times=-1` puts it back. `only`: usage is kept up in these accounts alone."""
         uid = hold.admitted.workload.uid
-        self.usage.add(hold.admitted.workload.queue, hold.charge, times=-times)
+        self.usage.add(hold.admitted.workload.queue, hold.charge, times=-times, only=only)
         for node, row in hold.bound.items():
             self.free[node] += row * times
         for node, parts in hold.loose.items():

@@ -27,9 +27,9 @@ from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen, assignments
 from queuer.solver.problem import Bond, Budget
 
-MOST = 120
+MOST = 64
 """Gangs settled in one cycle up to which the exact solver is asked at all."""
-QUESTIONS = 24
+QUESTIONS = 12
 """Questions asked in one cycle."""
 
 

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from queuer.domain.quota import Charge
+from queuer.domain.quota import Account, Charge
 from queuer.domain.workload import Workload
 from queuer.solver import victims
-from queuer.solver.board import Board, Sheet
+from queuer.solver.board import Board, Hold, Sheet
 from queuer.solver.capacity import Limits, Spread, place, take
 from queuer.solver.contested import Proof, Variant
 from queuer.solver.frame import Mask, Matrix
@@ -35,6 +35,7 @@ class Greedy:
         self.contest: Contest | None = None
         self.chosen: dict[str, Chosen] = {}
         self.counts = Counts()
+        self._reach: dict[str, Mapping[str, Hold]] = {}
         self._refused: dict[object, tuple[object, Refusal]] = {}
 
     def turn(self, gang: Gang) -> Chosen | Refusal:
@@ -365,49 +366,79 @@ class Greedy:
             return True
         closed = self.closed(gang)
         rank = self.rank(gang, charge) if board.horizons else (False, 0)
+        binding = {a: charge[a] for a in board.claimed.binding(workload.queue, charge)}
+        claims = {a: charge[a] for a in charge if a in board.book.claims(workload.queue)}
 
-        def spreads_in(sheet: Sheet) -> dict[str, Spread] | None:
-            if sheet.usage.shortfall(workload.queue, charge) is not None:
-                return None
-            free = board.behind_horizons(sheet.free, workload, rank=rank)
+        def placed(free: Matrix) -> dict[str, Spread] | None:
+            free = board.behind_horizons(free, workload, rank=rank)
             return place(board.frame, free, workload, variant, closed=closed)
 
-        alone = spreads_in(board.later) if board.later is not board.now else None
-        if alone is not None:
-            return Chosen(gang=gang, variant=variant, charge=charge, spreads=alone, bound=True)
-        chosen = victims.cheapest(board, found, lambda trial: spreads_in(trial.sheet) is not None)
+        def fits(sheet: Sheet) -> bool:
+            return sheet.usage.shortfall(workload.queue, binding) is None and placed(sheet.free) is not None
+
+        if board.later is not board.now and board.later.usage.shortfall(workload.queue, charge) is None:
+            alone = placed(board.later.free)
+            if alone is not None:
+                return Chosen(gang=gang, variant=variant, charge=charge, spreads=alone, bound=True)
+        reach = {c.uid: c.hold for c in found}
+        if not found or placed(self._vacated(reach)) is None:
+            return self._hopeless(gang, variant, binding, reach)
+        chosen = victims.Search(board, found, _lines(found) | binding | claims, fits).cheapest()
         if chosen is None:
-            return self._hopeless(gang, variant, charge, found)
+            return self._hopeless(gang, variant, binding, reach)
         sheet = board.later.copy()
         for candidate in chosen:
             sheet.release(candidate.hold)
-        spreads = spreads_in(sheet)
-        assert spreads is not None
+        spreads = placed(sheet.free)
+        if spreads is None or sheet.usage.shortfall(workload.queue, charge) is not None:
+            return False
         gone = victims.evictions(chosen, beneficiary=gang.uid)
         return Chosen(gang=gang, variant=variant, charge=charge, spreads=spreads, evictions=gone, bound=True)
 
-    def _hopeless(
-        self, gang: Gang, variant: Variant, charge: Charge, found: Sequence[victims.Candidate]
-    ) -> bool:
+    def _vacated(self, gone: Mapping[str, Hold]) -> Matrix:
+        """What is free on the nodes once these have gone too; what they could still have landed on counts as
+        free.
+        """
+        free = self.board.later.free.copy()
+        for uid, hold in gone.items():
+            if uid not in self.board.leaving:
+                for node, row in hold.rows.items():
+                    free[node] += row
+        return free
+
+    def _hopeless(self, gang: Gang, variant: Variant, binding: Charge, reach: Mapping[str, Hold]) -> bool:
         """A bound: it would not fit even if everyone who may be evicted for anybody had gone and all that
         this cycle has settled lay elsewhere.
         """
         board, workload = self.board, gang.pending.workload
-        sheet = board.later.copy()
-        gone = {c.uid: c.hold for c in found}
+        gone = dict(reach)
         for one in self.chosen.values():
             if one.evictions:
-                for candidate in victims.candidates(board, one.gang.pending, one.charge):
-                    gone[candidate.uid] = candidate.hold
-        for hold in gone.values():
-            sheet.release(hold)
-        if sheet.usage.shortfall(workload.queue, charge) is not None:
-            return True
+                gone.update(self._reach_of(one))
+        free = self._vacated(gone)
         for one in self.chosen.values():
-            self._spend(sheet.free, one, times=-1)
+            self._spend(free, one, times=-1)
         limits = Limits()
-        spreads = place(board.frame, sheet.free, workload, variant, closed=self.closed(gang), limits=limits)
-        return spreads is None and limits.exact
+        spreads = place(board.frame, free, workload, variant, closed=self.closed(gang), limits=limits)
+        if spreads is None:
+            return limits.exact
+        usage = board.later.usage.copy()
+        for uid, hold in gone.items():
+            if uid not in board.leaving:
+                usage.add(hold.admitted.workload.queue, hold.charge, times=-1, only=frozenset(binding))
+        return usage.shortfall(workload.queue, binding) is not None
+
+    def _reach_of(self, one: Chosen) -> Mapping[str, Hold]:
+        """Everyone whom a bound gang could evict beyond those it does."""
+        if one.gang.uid not in self._reach:
+            found = victims.candidates(self.board, one.gang.pending, one.charge)
+            self._reach[one.gang.uid] = {c.uid: c.hold for c in found}
+        return self._reach[one.gang.uid]
+
+
+def _lines(found: Sequence[victims.Candidate]) -> dict[Account, int]:
+    """The accounts that the permission of any of these depends on."""
+    return {account: 0 for c in found for account, _ in c.lines or ()}
 
 
 def _depth(refusal: Refusal) -> int:

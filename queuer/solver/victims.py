@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from queuer.domain.queue import Preempt
 from queuer.domain.quota import Account, Charge, Usage
-from queuer.solver.board import Board, Hold
+from queuer.solver.board import Board, Hold, Sheet
 from queuer.solver.problem import Eviction, EvictionRule, Pending
 from queuer.solver.score import lost_work
 
@@ -105,17 +105,23 @@ class _Grounds:
         return None
 
 
-class _Trial:
+class Trial:
     """A set of victims being tried: the quota and nodes without them, and the line they must not have
     crossed.
+
+    Usage is kept up in the accounts of `charge` only.
     """
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: Board, charge: Charge) -> None:
         self.sheet = board.later.copy()
+        self._accounts = frozenset(charge)
         self._line: Usage = board.now.usage.copy()
         for uid, hold in board.holds.items():
             if hold.admitted.releasing or uid in board.leaving:
-                self._line.add(hold.admitted.workload.queue, hold.charge, times=-1)
+                self._count(hold, times=-1)
+
+    def _count(self, hold: Hold, *, times: int) -> None:
+        self._line.add(hold.admitted.workload.queue, hold.charge, times=times, only=self._accounts)
 
     def permitted(self, candidate: Candidate) -> bool:
         """Whether the rule permits it now that those before it have gone."""
@@ -125,32 +131,111 @@ class _Trial:
 
     def remove(self, candidate: Candidate) -> None:
         """It goes."""
-        self.sheet.release(candidate.hold)
-        self._line.add(candidate.hold.admitted.workload.queue, candidate.hold.charge, times=-1)
+        self.sheet.release(candidate.hold, only=self._accounts)
+        self._count(candidate.hold, times=-1)
 
     def put_back(self, candidate: Candidate) -> None:
         """It stays after all."""
-        self.sheet.release(candidate.hold, times=-1)
-        self._line.add(candidate.hold.admitted.workload.queue, candidate.hold.charge)
+        self.sheet.release(candidate.hold, times=-1, only=self._accounts)
+        self._count(candidate.hold, times=1)
 
 
-Fits = Callable[[_Trial], bool]
+Fits = Callable[[Sheet], bool]
 
 
-def cheapest(board: Board, found: Sequence[Candidate], fits: Fits) -> list[Candidate] | None:
-    """The cheapest sufficient set that was found, in an order in which each is permitted; None = none was
-    found.
+class Search:
+    """Looks for the cheapest sufficient set of victims for one gang.
 
-    `fits`: whether the gang has quota and place once those of a trial have gone.
+    `charge`: the accounts that quota and lines depend on; `fits`: whether the gang has quota, in these
+    accounts, and place on a sheet from which a set has gone.
     """
-    best: list[Candidate] | None = None
-    for order in _orders(board, found):
-        got = _prefix(board, order, fits)
-        if got is not None and (best is None or _cost(got) < _cost(best)):
-            best = got
-    if best is not None and len(found) <= FEW:
-        best = _by_cost(board, found, fits, best)
-    return best
+
+    def __init__(self, board: Board, found: Sequence[Candidate], charge: Charge, fits: Fits) -> None:
+        self._board = board
+        self._found = found
+        self._charge = charge
+        self._fits = fits
+
+    def cheapest(self) -> list[Candidate] | None:
+        """The best set found, in an order in which each is permitted; None = none was found."""
+        best: list[Candidate] | None = None
+        for order in _orders(self._board, self._found):
+            got = self._prefix(order)
+            if got is not None and (best is None or _cost(got) < _cost(best)):
+                best = got
+        if best is not None and len(self._found) <= FEW:
+            best = self._by_cost(best)
+        return best
+
+    def _prefix(self, order: Sequence[Candidate]) -> list[Candidate] | None:
+        """The shortest prefix that is enough, thinned: the most expensive are put back first."""
+        trial = Trial(self._board, self._charge)
+        gone: list[Candidate] = []
+        due = 1
+        for candidate in order:
+            if not trial.permitted(candidate):
+                continue
+            trial.remove(candidate)
+            gone.append(candidate)
+            if len(gone) >= due:
+                if self._fits(trial.sheet):
+                    break
+                due = 2 * len(gone)
+        if not gone or not self._fits(trial.sheet):
+            return None
+        kept = self._shorten(trial, gone)
+        for candidate in sorted(kept, key=lambda c: (c.cost, c.uid), reverse=True):
+            trial.put_back(candidate)
+            if len(kept) > 1 and self._fits(trial.sheet):
+                kept.remove(candidate)  # nobody after it is permitted less, as more is used without this one
+            else:
+                trial.remove(candidate)
+        return kept
+
+    def _shorten(self, trial: Trial, gone: list[Candidate]) -> list[Candidate]:
+        """By bisection; leaves the trial with the answer gone."""
+        low, high, at = len(gone) // 2, len(gone), len(gone)
+        while True:
+            middle = (low + high) // 2 if low < high else high
+            for candidate in gone[at:middle]:
+                trial.remove(candidate)
+            for candidate in gone[middle:at]:
+                trial.put_back(candidate)
+            at = middle
+            if low >= high:
+                return gone[:high]
+            if middle and self._fits(trial.sheet):
+                high = middle
+            else:
+                low = middle + 1
+
+    def _enough(self, chosen: Sequence[Candidate]) -> bool:
+        """Whether these may go in this order and the gang fits then."""
+        trial = Trial(self._board, self._charge)
+        for candidate in chosen:
+            if not trial.permitted(candidate):
+                return False
+            trial.remove(candidate)
+        return self._fits(trial.sheet)
+
+    def _by_cost(self, best: list[Candidate]) -> list[Candidate]:
+        """Subsets in the order of cost until one is enough; never worse than `best`."""
+        found, limit = self._found, _cost(best)
+        queue: list[tuple[Cost, tuple[int, ...]]] = [(found[0].cost, (0,))]
+        for _ in range(SUBSETS):
+            if not queue:
+                break
+            cost, picks = heapq.heappop(queue)
+            if cost >= limit:
+                break
+            chosen = sorted((found[i] for i in picks), key=lambda c: (_size(self._board, c), c.uid))
+            if self._enough(chosen):
+                return chosen
+            last = picks[-1]
+            if last + 1 < len(found):
+                for following in ((*picks, last + 1), (*picks[:-1], last + 1)):
+                    heapq.heappush(queue, (_cost(found[i] for i in following), following))
+        return best
 
 
 def _orders(board: Board, found: Sequence[Candidate]) -> Iterable[list[Candidate]]:
@@ -185,74 +270,6 @@ def _cost(chosen: Iterable[Candidate]) -> Cost:
     for candidate in chosen:
         total = [a + b for a, b in zip(total, candidate.cost, strict=True)]
     return (total[0], total[1], total[2], total[3])
-
-
-def _prefix(board: Board, order: Sequence[Candidate], fits: Fits) -> list[Candidate] | None:
-    """The shortest prefix that is enough, thinned."""
-    trial = _Trial(board)
-    gone: list[Candidate] = []
-    for candidate in order:
-        if trial.permitted(candidate):
-            trial.remove(candidate)
-            gone.append(candidate)
-    if not gone or not fits(trial):
-        return None
-    kept = _shorten(board, gone, fits)
-    for candidate in sorted(kept, key=lambda c: (c.cost, c.uid), reverse=True):
-        rest = [c for c in kept if c is not candidate]
-        if rest and enough(board, rest, fits):
-            kept = rest
-    return kept
-
-
-def _shorten(board: Board, gone: list[Candidate], fits: Fits) -> list[Candidate]:
-    low, high = 1, len(gone)
-    trial = _Trial(board)
-    at = 0
-    while low < high:
-        middle = (low + high) // 2
-        for candidate in gone[at:middle]:
-            trial.remove(candidate)
-        for candidate in gone[middle:at]:
-            trial.put_back(candidate)
-        at = middle
-        if fits(trial):
-            high = middle
-        else:
-            low = middle + 1
-    return gone[:high]
-
-
-def enough(board: Board, chosen: Sequence[Candidate], fits: Fits) -> bool:
-    """Whether these may go in this order and the gang fits then."""
-    trial = _Trial(board)
-    for candidate in chosen:
-        if not trial.permitted(candidate):
-            return False
-        trial.remove(candidate)
-    return fits(trial)
-
-
-def _by_cost(board: Board, found: Sequence[Candidate], fits: Fits, best: list[Candidate]) -> list[Candidate]:
-    """Subsets in the order of cost until one is enough; never worse than `best`."""
-    limit = _cost(best)
-    queue: list[tuple[Cost, tuple[int, ...]]] = [(found[0].cost, (0,))]
-    for _ in range(SUBSETS):
-        if not queue:
-            break
-        cost, picks = heapq.heappop(queue)
-        if cost >= limit:
-            break
-        chosen = sorted((found[i] for i in picks), key=lambda c: (_size(board, c), c.uid))
-        if enough(board, chosen, fits):
-            return chosen
-        last = picks[-1]
-        if last + 1 < len(found):
-            following = (*picks, last + 1)
-            heapq.heappush(queue, (_cost(found[i] for i in following), following))
-            instead = (*picks[:-1], last + 1)
-            heapq.heappush(queue, (_cost(found[i] for i in instead), instead))
-    return best
 
 
 def evictions(chosen: Iterable[Candidate], *, beneficiary: str) -> tuple[Eviction, ...]:

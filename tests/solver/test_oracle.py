@@ -84,7 +84,6 @@ def test_solver_finds_an_arrangement_exactly_where_there_is_one(snap: Snapshot) 
 
 KNOWN = {
     12: "the brute force evicts more for one gang than it needs, so that another fits that may evict nobody",
-    107: "the brute force evicts more for one gang than it needs, so that another fits that may evict nobody",
 }
 
 
