@@ -29,6 +29,8 @@ from queuer.solver.problem import Bond, Budget
 
 MOST = 64
 """Gangs settled in one cycle up to which the exact solver is asked at all."""
+BUILD = 1.2e-4
+"""Deterministic time that building a model is taken to cost for each node and gang."""
 QUESTIONS = 12
 """Questions asked in one cycle."""
 
@@ -76,7 +78,7 @@ class Contest:
             blocked=self._blocked([*(c.gang for c in greedy.chosen.values()), gang]),
         )
         answer = self._rearranger.settle(question)
-        self._left -= answer.spent
+        self._left -= answer.spent + self._building()
         if isinstance(answer, Arrangement):
             return self._adopt(answer, new=gang, evict=evict)
         return answer if isinstance(answer, Proof) else None
@@ -103,7 +105,12 @@ class Contest:
         self._adopt(answer, new=None)
 
     def _may_ask(self) -> bool:
-        return self._left > 0 and self._asked < QUESTIONS and len(self._greedy.chosen) <= MOST
+        few = self._asked < QUESTIONS and len(self._greedy.chosen) <= MOST
+        return few and self._left > self._building()
+
+    def _building(self) -> float:
+        """What it costs to build a model of all that is settled, beside solving it, in the same unit."""
+        return BUILD * len(self._board.frame.names) * (len(self._greedy.chosen) + 1)
 
     def _settled(self) -> tuple[Settled, ...]:
         return tuple(
