@@ -60,10 +60,12 @@ def _nodes(rng: random.Random, count: int, flavors: tuple[Flavor, ...]) -> list[
             del labels["rack"]
         if flavors:
             labels["pool"] = rng.choice(("f1", "f2"))
-        there = {GPU: rng.choice((2, 4, 4)), "cpu": 1000 * rng.choice((4, 8, 16)), "pods": rng.choice((4, 110))}
-        made.append(
-            Node(name=f"n{i}", labels=labels, allocatable=there, unschedulable=rng.random() < 0.05)
-        )
+        there = {
+            GPU: rng.choice((2, 4, 4)),
+            "cpu": 1000 * rng.choice((4, 8, 16)),
+            "pods": rng.choice((4, 110)),
+        }
+        made.append(Node(name=f"n{i}", labels=labels, allocatable=there, unschedulable=rng.random() < 0.05))
     return made
 
 
@@ -83,8 +85,12 @@ def _tree(rng: random.Random, nodes: list[Node], flavors: tuple[Flavor, ...]) ->
             lend = rng.choice((None, None, rng.randint(0, guaranteed)))
             if flavors and rng.random() < 0.5:
                 order = rng.sample(("f1", "f2"), rng.randint(1, 2))
-                rows.append(QuotaRow(resource=GPU, flavor=order[0], guaranteed=guaranteed, limit=limit, lend=lend))
-                rows += [QuotaRow(resource=GPU, flavor=name, limit=rng.choice((None, 6))) for name in order[1:]]
+                rows.append(
+                    QuotaRow(resource=GPU, flavor=order[0], guaranteed=guaranteed, limit=limit, lend=lend)
+                )
+                rows += [
+                    QuotaRow(resource=GPU, flavor=name, limit=rng.choice((None, 6))) for name in order[1:]
+                ]
             else:
                 rows.append(QuotaRow(resource=GPU, guaranteed=guaranteed, limit=limit, lend=lend))
         queues.append(
@@ -111,12 +117,16 @@ def _pod_sets(rng: random.Random) -> tuple[PodSet, ...]:
         requests = {GPU: rng.choice((0, 1, 1, 2, 4)), "cpu": 1000 * rng.randint(1, 4), "pods": 1}
         least = rng.randint(1, count) if rng.random() < 0.2 else None
         made.append(
-            PodSet(name=name, count=count, min_count=least, requests=requests, exclusive_host=rng.random() < 0.1)
+            PodSet(
+                name=name, count=count, min_count=least, requests=requests, exclusive_host=rng.random() < 0.1
+            )
         )
     return tuple(made)
 
 
-def _workload(rng: random.Random, uid: str, queue: str, pod_sets: tuple[PodSet, ...], submitted: float) -> Workload:
+def _workload(
+    rng: random.Random, uid: str, queue: str, pod_sets: tuple[PodSet, ...], submitted: float
+) -> Workload:
     return Workload(
         uid=uid,
         kind="Job",
@@ -171,7 +181,10 @@ def _run(
             fits = [
                 n
                 for n in inside
-                if all(taken[n.name].get(r, 0) + a <= n.allocatable.get(r, 0) for r, a in pod_set.requests.items())
+                if all(
+                    taken[n.name].get(r, 0) + a <= n.allocatable.get(r, 0)
+                    for r, a in pod_set.requests.items()
+                )
             ]
             if not fits:
                 return None
@@ -192,7 +205,9 @@ def _run(
         flavors={p.name: flavor for p in pod_sets},
         since=since,
         bound={} if landing else bound,
-        unbound=(Unbound(pod_set="main", count=pod_sets[0].count, hosts=tuple(sorted(bound))),) if landing else (),
+        unbound=(Unbound(pod_set="main", count=pod_sets[0].count, hosts=tuple(sorted(bound))),)
+        if landing
+        else (),
         releasing=rng.random() < 0.1 and not landing,
         expected_end=None if workload.estimate is None else since + workload.estimate,
     )
