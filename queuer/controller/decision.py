@@ -92,7 +92,8 @@ def answer(
         if live is None or live.state not in _EVICTABLE or live.uid not in state.jobs:
             continue
         evictions.append(_evicted(eviction, live, patches=patches))
-        after[live.uid] = replace(live, state=State.EVICTING)
+        displacer = frozenset({eviction.beneficiary})
+        after[live.uid] = replace(live, state=State.EVICTING, displaced_by=displacer)
     explanations = _changed({**plan.explanations, **refused, **asked.barred}, state, after)
     for uid, explanation in explanations.items():
         after[uid] = replace(state.live[uid], explanation=explanation)

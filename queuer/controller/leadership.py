@@ -99,7 +99,11 @@ async def _watch_lock(leadership: Leadership) -> None:
 async def load(connection: AsyncConnection, state: ClusterState, *, now: float) -> list[Entry]:
     """Memory as the database has it; returns the effects whose end is not known."""
     admissions = {row.uid: row for row in await cycles.load_admissions(connection)}
-    lives = [live_of(row, admissions.get(row.workload.uid)) for row in await workloads.load_live(connection)]
+    displacers = await cycles.load_displacers(connection)
+    lives = [
+        live_of(row, admissions.get(row.workload.uid), displacer=displacers.get(row.workload.uid))
+        for row in await workloads.load_live(connection)
+    ]
     state.restore(
         [_resumed(live, now=now) for live in lives],
         rules=await rules.load(connection),

@@ -50,6 +50,7 @@ class Live:
     `unplaced`: since when a gang that had landed misses pods. `avoid`: nodes it failed to land on, until
     when.
     `failures`: landings that failed in a row. `first`: interrupted by a failure not its own.
+    `displaced_by`: for whose sake it was last evicted; it never displaces them in turn.
     """
 
     workload: Workload
@@ -64,6 +65,7 @@ class Live:
     avoid: Mapping[str, float] = field(default_factory=dict)
     failures: int = 0
     first: bool = False
+    displaced_by: frozenset[str] = frozenset()
     rest: float | None = None
     deleted: bool = False
 

@@ -119,7 +119,9 @@ def _evicting(live: Live, step: Step, *, now: float, limits: Limits) -> Live:
     until = avoid_until(failures, now=now, base=limits.avoid, limit=limits.avoid_limit) if failed else now
     avoid = {node: end for node, end in live.avoid.items() if end > now} | dict.fromkeys(step.refused, until)
     first = live.first or step.cause is Cause.LOST_PODS or (failed and failures == 1)
-    return replace(live, state=State.EVICTING, avoid=avoid, failures=failures, first=first)
+    return replace(
+        live, state=State.EVICTING, avoid=avoid, failures=failures, first=first, displaced_by=frozenset()
+    )
 
 
 def _sum_up(before: Live, after: Live | None, steps: tuple[Step, ...]) -> Outcome:

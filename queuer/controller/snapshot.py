@@ -63,7 +63,7 @@ def offered(live: Live, *, now: float) -> bool:
 
 def _pending(live: Live, *, now: float) -> Pending:
     avoid = frozenset(node for node, until in live.avoid.items() if until > now)
-    return Pending(workload=live.workload, avoid=avoid, first=live.first)
+    return Pending(workload=live.workload, avoid=avoid, first=live.first, displaced_by=live.displaced_by)
 
 
 def _admitted(live: Live, state: ClusterState) -> Admitted:

@@ -103,6 +103,13 @@ _ADMISSIONS = text("""
     ORDER BY a.at, a.uid
 """)
 _HELD_BONDS = text("SELECT uid, assignments, victims, deadline FROM bond ORDER BY uid")
+_DISPLACERS = text("""
+    SELECT w.uid, last.beneficiary FROM workload AS w CROSS JOIN LATERAL (
+        SELECT data->>'beneficiary' AS beneficiary FROM event
+        WHERE uid = w.uid AND type = 'workload.state' AND data->>'to' = 'Evicting' ORDER BY id DESC LIMIT 1
+    ) AS last
+    WHERE w.state IN ('Queued', 'Held', 'Evicting') AND last.beneficiary IS NOT NULL
+""")
 _HELD_RESERVATIONS = text("SELECT uid, assignments, start, expires FROM reservation ORDER BY uid")
 
 Placement = Mapping[str, Any]
@@ -365,6 +372,11 @@ async def load_bonds(connection: AsyncConnection) -> list[StoredBond]:
         )
         for row in await connection.execute(_HELD_BONDS)
     ]
+
+
+async def load_displacers(connection: AsyncConnection) -> dict[str, str]:
+    """For whose sake each waiting or leaving workload was last evicted: uid by uid."""
+    return {row.uid: row.beneficiary for row in await connection.execute(_DISPLACERS)}
 
 
 async def load_reservations(connection: AsyncConnection) -> list[StoredReservation]:
