@@ -8,7 +8,7 @@ and from then on treated like any admitted gang.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from queuer.controller import records
@@ -32,13 +32,14 @@ class Adoption:
     after: tuple[Live, ...]
 
 
-def found(state: ClusterState) -> tuple[Live, ...]:
-    """The workloads that wait according to the database while their job runs."""
+def found(state: ClusterState, uids: Iterable[str]) -> tuple[Live, ...]:
+    """Those of these workloads that wait according to the database while their job runs."""
     return tuple(
         live
-        for _, live in sorted(state.live.items())
-        if live.state is State.QUEUED
-        and (job := state.jobs.get(live.uid)) is not None
+        for uid in uids
+        if (live := state.live.get(uid)) is not None
+        and live.state is State.QUEUED
+        and (job := state.jobs.get(uid)) is not None
         and not job.suspended
         and job.outcome is None
     )

@@ -15,6 +15,7 @@ from enum import StrEnum
 from aiohttp import web
 
 from queuer.controller.metrics import Metrics
+from queuer.controller.state import ClusterState
 
 
 class Phase(StrEnum):
@@ -63,7 +64,9 @@ class Health:
 
 
 @asynccontextmanager
-async def serve(health: Health, metrics: Metrics, *, host: str, port: int) -> AsyncIterator[int]:
+async def serve(
+    health: Health, metrics: Metrics, state: ClusterState, *, host: str, port: int
+) -> AsyncIterator[int]:
     """Answer the probes while the block runs; gives the port."""
 
     async def livez(_: web.Request) -> web.Response:
@@ -74,7 +77,9 @@ async def serve(health: Health, metrics: Metrics, *, host: str, port: int) -> As
         return web.Response(text=f"{health.phase}\n", status=200 if health.ready else 503)
 
     async def show_metrics(_: web.Request) -> web.Response:
-        return web.Response(body=metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4"})
+        return web.Response(
+            body=metrics.text(state.lives()), headers={"Content-Type": "text/plain; version=0.0.4"}
+        )
 
     app = web.Application()
     app.add_routes([web.get("/livez", livez), web.get("/readyz", readyz), web.get("/metrics", show_metrics)])

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -51,7 +51,7 @@ _REEVALUATE = 10.0
 """Seconds after which waiting work is decided on again even if nothing was heard: rules depend on time."""
 _IDLE = 5.0
 _SWEEP = 15.0
-"""Seconds between looks at all that is leaving: pods that are lost with their node send no event."""
+"""Seconds between looks at all that lands or leaves: pods that are lost with their node send no event."""
 
 
 class Decider(Protocol):
@@ -130,13 +130,12 @@ class Loop:
             batch, touched, state=self.state, jobs=self.jobs, limits=self.limits, metrics=self.metrics
         )
         await self._write(batch)
-        await self._adopt()
+        await self._adopt(touched)
         if self._decision is not None and self._decision.done():
             await self._conclude(self._decision.result())
         self._begin_decision(group)
         await self._drop_pointless()
         self._waves.release(self.state)
-        self.metrics.count(self.state.lives())
 
     async def _write(self, batch: Batch) -> None:
         if batch.writes:
@@ -248,9 +247,9 @@ class Loop:
             evicted=len(found.evictions), waiting=len(plan.explanations), effort=round(self._effort, 3),
         )  # fmt: skip
 
-    async def _adopt(self) -> None:
+    async def _adopt(self, touched: Iterable[str]) -> None:
         """Charge what runs without having been admitted, and report it."""
-        lives = forced.found(self.state)
+        lives = forced.found(self.state, touched)
         if not lives:
             return
         now = self.clock()
@@ -346,17 +345,14 @@ class Loop:
         self.state.touched.update(uid for _, uid in self._deadlines(until=now))
         if now >= self._swept + _SWEEP:
             self._swept = now
-            leaving = (
-                live for live in self.state.lives() if live.state is State.EVICTING or live.state.ended
-            )
-            self.state.touched.update(live.uid for live in leaving)
+            self.state.touched.update(self.state.moving)
         self._looked = now
 
     def _deadlines(self, *, until: float) -> list[tuple[float, str]]:
         """Deadlines of landing since the last look, with the workload of each."""
         return [
             (at, live.uid)
-            for live in self.state.lives()
+            for live in (self.state.live[uid] for uid in self.state.moving)
             for at in deadlines(live, landing_deadline=self.limits.landing_deadline)
             if self._looked < at <= until
         ]
@@ -370,10 +366,9 @@ class Loop:
         ends.
         """
         times = [b.deadline for b in self.state.bonds] + [r.start for r in self.state.reservations]
-        for live in self.state.lives():
-            if live.state.waiting:
-                times += live.avoid.values()
-                times += () if live.rest is None else (live.rest,)
+        for live in (self.state.live[uid] for uid in self.state.timed):
+            times += live.avoid.values()
+            times += () if live.rest is None else (live.rest,)
         return times
 
 

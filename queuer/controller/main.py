@@ -33,9 +33,11 @@ async def run(settings: Settings) -> None:
     """Run until SIGTERM or SIGINT. Raises QueuerError where it cannot work at all, with the fix."""
     metrics = Metrics()
     health = Health(stalled=settings.stalled)
+    wake = asyncio.Event()
+    state = ClusterState(on_change=wake.set)
     access = await load_access(settings.kubeconfig)
     async with (
-        serve(health, metrics, host=settings.host, port=settings.port) as port,
+        serve(health, metrics, state, host=settings.host, port=settings.port) as port,
         Client(access) as client,
         SolverProcess() as solver,
     ):
@@ -45,7 +47,7 @@ async def run(settings: Settings) -> None:
         parts = Parts(
             settings=settings, access=access, client=client, solver=solver, metrics=metrics, health=health
         )
-        work = asyncio.create_task(_work(parts), name="work")
+        work = asyncio.create_task(_work(parts, state, wake), name="work")
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, work.cancel)
@@ -78,12 +80,11 @@ def _leaves(group: BaseExceptionGroup[Any]) -> Iterator[BaseException]:
             yield error
 
 
-async def _work(parts: Parts) -> None:
+async def _work(parts: Parts, state: ClusterState, wake: asyncio.Event) -> None:
     """Watch from now on; lead whenever this process has the lock."""
     settings, client, health, metrics = parts.settings, parts.client, parts.health, parts.metrics
     metrics.count_writes(client.writes)
-    wake = asyncio.Event()
-    state, facts = ClusterState(on_change=wake.set), Facts()
+    facts = Facts()
     watches = Watches(client, state, facts, kinds=await served(client))
     jobs = ClusterJobs(client, state, facts)
     engine = make_engine(settings.database_url, name="queuer-controller", pool_size=_POOL)

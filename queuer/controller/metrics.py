@@ -84,7 +84,7 @@ class Metrics:
         """Show a client's count of writes by (verb, resource), as it is at each scrape."""
         self.registry.register(_Writes(writes))
 
-    def count(self, workloads: Iterable[Live]) -> None:
+    def _count(self, workloads: Iterable[Live]) -> None:
         """Set the gauges of workloads from what is in memory."""
         states: Tally[tuple[str, str]] = Tally()
         reasons: Tally[tuple[str, str, str]] = Tally()
@@ -101,8 +101,9 @@ class Metrics:
         for labels, number in reasons.items():
             self.pending.labels(*labels).set(number)
 
-    def text(self) -> bytes:
-        """The Prometheus exposition."""
+    def text(self, workloads: Iterable[Live]) -> bytes:
+        """The Prometheus exposition; the gauges of workloads are counted now."""
+        self._count(workloads)
         return generate_latest(self.registry)
 
 

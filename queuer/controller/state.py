@@ -16,6 +16,7 @@ from queuer.controller.pods import PodIndex, PodView
 from queuer.domain.nodes import Flavor, Node, Topology, flavor_of
 from queuer.domain.quantity import add
 from queuer.domain.queue import QueueTree
+from queuer.domain.workload import State
 from queuer.solver.problem import Bond, Reservation
 
 
@@ -32,7 +33,8 @@ class Rules:
 class ClusterState:
     """The controller's memory.
 
-    `on_change` is called, cheaply and often, when there is something new to look at.
+    `on_change` is called, cheaply and often, when there is something new to look at. `moving`, `timed`: uids
+    of the workloads that are landing or leaving, and of those that wait with a time limit on something.
     """
 
     def __init__(self, *, on_change: Callable[[], None] = lambda: None) -> None:
@@ -43,6 +45,8 @@ class ClusterState:
         self.rules = Rules()
         self.bonds: tuple[Bond, ...] = ()
         self.reservations: tuple[Reservation, ...] = ()
+        self.moving: set[str] = set()
+        self.timed: set[str] = set()
         self.touched: set[str] = set()
         self.taken: set[str] = set()
         self.stale = True
@@ -111,11 +115,24 @@ class ClusterState:
     def put(self, live: Live) -> None:
         """Take over a workload as it now is in the database."""
         self.live[live.uid] = live
+        self._file(live)
         self.touch(live.uid)
+
+    def _file(self, live: Live) -> None:
+        """Keep the short lists: who is landing or leaving, and who waits for a time to pass."""
+        moving = live.unplaced is not None or (live.charged and live.state is not State.RUNNING)
+        timed = live.state.waiting and (bool(live.avoid) or live.rest is not None)
+        for listed, members in ((moving, self.moving), (timed, self.timed)):
+            if listed:
+                members.add(live.uid)
+            else:
+                members.discard(live.uid)
 
     def drop(self, uid: str) -> None:
         """Forget a workload that has ended and holds nothing."""
         self.live.pop(uid, None)
+        self.moving.discard(uid)
+        self.timed.discard(uid)
         self.touched.discard(uid)
 
     def restore(
@@ -128,6 +145,9 @@ class ClusterState:
     ) -> None:
         """Replace everything that was decided and stored; what was heard of the cluster stays."""
         self.live = {live.uid: live for live in lives}
+        self.moving, self.timed = set(), set()
+        for live in self.live.values():
+            self._file(live)
         self.rules, self.bonds, self.reservations = rules, bonds, reservations
         self.taken = set(self.jobs)
         self.touched = {*self.live, *self.jobs}
