@@ -48,6 +48,9 @@ class Jobs(Protocol):
     def as_decided(self, job: JobView) -> bool:
         """Whether the job still asks for what its admission gives."""
 
+    def rebuilt(self, entry: Entry, job: JobView) -> Mapping[str, Any]:
+        """The entry's PATCH for the job as it is now."""
+
     def telling(self, uid: str, reason: Reason) -> Mapping[str, Any] | None:
         """The PATCH that writes the reason on the job; None where it is there already or the job is gone."""
 
@@ -81,7 +84,7 @@ def judge(entry: Entry, job: JobView, *, as_decided: bool) -> Answer:
                 return Answer.DONE
             # A job that somebody started meanwhile is sent its PATCH all the same: as an adoption it changes
             # nothing else, and as an admission the API server refuses it, for the pods are there already.
-            free = job.admission is None and job.outcome is None
+            free = (job.suspended or job.admission is None) and job.outcome is None
             return Answer.AGAIN if free and as_decided else Answer.STALE
         case EntryKind.EVICT:
             if job.suspended or job.outcome is not None:
@@ -185,7 +188,7 @@ class Applier:
 
         Unreachable servers are waited for, with growing pauses.
         """
-        body, pause, conflicts = dict(entry.patch), _FIRST_PAUSE, 0
+        body, pause, conflicts = entry.patch, _FIRST_PAUSE, 0
         while True:
             try:
                 version = await self._jobs.patch(entry.uid, body)
@@ -198,7 +201,7 @@ class Applier:
                 again = await self._after_conflict(entry, error, last=conflicts >= _MOST_CONFLICTS)
                 if isinstance(again, Result):
                     return again
-                body = {**body, "metadata": {**body["metadata"], "resourceVersion": again}}
+                body = again
             except (ThrottledError, Unavailable) as error:
                 wait = getattr(error, "retry_after", None) or pause
                 pause = min(2 * pause, _LONGEST_PAUSE)
@@ -213,8 +216,10 @@ class Applier:
                     continue
                 return Result(entry=entry, outcome=Outcome.INVALID, message=error.message)
 
-    async def _after_conflict(self, entry: Entry, error: ApiError, *, last: bool) -> Result | str:
-        """The resourceVersion to try again with, or how it ended."""
+    async def _after_conflict(
+        self, entry: Entry, error: ApiError, *, last: bool
+    ) -> Result | Mapping[str, Any]:
+        """The PATCH to try again with, or how it ended."""
         job = await self._read(entry.uid)
         if job is None:
             return Result(entry=entry, outcome=Outcome.GONE)
@@ -224,7 +229,7 @@ class Applier:
         if answer is Answer.STALE or last:
             return Result(entry=entry, outcome=Outcome.CONFLICT, message=error.message)
         await self._confirm_epoch()
-        return job.resource_version
+        return self._jobs.rebuilt(entry, job)
 
     async def _read(self, uid: str) -> JobView | None:
         pause = _FIRST_PAUSE

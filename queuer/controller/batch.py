@@ -36,6 +36,14 @@ class Batch:
         """The workload as it is after what was gathered so far."""
         return self.after[uid] if uid in self.after else lives.get(uid)
 
+    def back_in_queue(self, lives: Mapping[str, Live]) -> list[str]:
+        """Workloads that return to their queue in this round: their jobs must be read again."""
+        return [
+            uid
+            for uid, live in self.after.items()
+            if live is not None and live.state.waiting and uid in lives and not lives[uid].state.waiting
+        ]
+
     @property
     def writes(self) -> bool:
         """Whether there is anything for the database."""
@@ -47,12 +55,13 @@ class Batch:
 
     async def write(self, connection: AsyncConnection, epoch: int) -> tuple[Entry, ...]:
         """Write everything; returns the effects that must be sent once this is committed."""
-        await workloads.intake(connection, epoch, self.intakes, at=self.now)
         await outbox.done(connection, epoch, self.done)
         await workloads.update_states(connection, epoch, list(self.changes.values()))
         entries = await cycles.evict(connection, epoch, self.evictions, at=self.now)
         await ledger.recharge(connection, epoch, self.recharges)
         await ledger.close(connection, epoch, self.release, self.now)
         await workloads.forget(connection, epoch, self.forget, self.now)
+        # After the steps: a job that goes back to its queue may have been edited while it was not there.
+        await workloads.intake(connection, epoch, self.intakes, at=self.now)
         await workloads.explain(connection, epoch, self.explanations, at=self.now)
         return (*entries, *await outbox.put(connection, epoch, self.effects, at=self.now))

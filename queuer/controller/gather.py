@@ -51,7 +51,7 @@ def take_results(batch: Batch, results: Iterable[Result], *, state: ClusterState
             case EntryKind.ADMIT, Ended.APPLIED if live.state is State.ADMITTED:
                 batch.after[live.uid] = patched(live, now=batch.now)
             case EntryKind.ADMIT, Ended.CONFLICT | Ended.INVALID if live.state is State.ADMITTED:
-                _withdraw(batch, live, result, jobs=jobs)
+                _withdraw(batch, live, result, state=state, jobs=jobs)
             case EntryKind.WITHDRAW, Ended.APPLIED:
                 change = StateChange(
                     uid=live.uid, state=requeued(live).state, at=batch.now, cause="withdrawn"
@@ -60,11 +60,13 @@ def take_results(batch: Batch, results: Iterable[Result], *, state: ClusterState
                 batch.after[live.uid] = requeued(live)
 
 
-def _withdraw(batch: Batch, live: Live, result: Result, *, jobs: ClusterJobs) -> None:
+def _withdraw(batch: Batch, live: Live, result: Result, *, state: ClusterState, jobs: ClusterJobs) -> None:
     """Take an admission back that did not reach the job.
 
-    A write that moves its resourceVersion, then the ledger.
+    A write that moves its resourceVersion, then the ledger. A job that is gone needs neither.
     """
+    if live.uid not in state.jobs:
+        return
     batch.effects.append(
         Effect(
             kind=EntryKind.WITHDRAW,

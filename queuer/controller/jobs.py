@@ -42,6 +42,8 @@ from queuer.kube.patches import (
 )
 from queuer.kube.template import Pin
 from queuer.kube.workloads import NamespaceFacts, bare_workload, workload_of
+from queuer.store.outbox import Entry
+from queuer.store.tables import EntryKind
 
 MANAGED = "queuer.dev/managed"
 OPTED_IN = frozenset({"true", "required"})
@@ -180,6 +182,21 @@ class ClusterJobs:
         job = self._state.jobs[live.uid]
         assert live.placement is not None
         return withdraw_patch(job.object, admission=live.placement.id)
+
+    def rebuilt(self, entry: Entry, job: JobView) -> Mapping[str, Any]:
+        """The entry's PATCH for the job as it is now.
+
+        An admission says the same for any version of a job that asks for the same. What the others leave in the
+        annotation depends on what it says now.
+        """
+        match entry.kind:
+            case EntryKind.EVICT:
+                return evict_patch(BY_NAME[job.kind], job.object)
+            case EntryKind.WITHDRAW:
+                return withdraw_patch(job.object, admission=entry.admission_id)
+            case EntryKind.ADMIT:
+                metadata = {**entry.patch["metadata"], "resourceVersion": job.resource_version}
+                return {**entry.patch, "metadata": metadata}
 
     def telling(self, uid: str, reason: Reason) -> dict[str, Any] | None:
         """The PATCH that writes the reason on the job; None where it is there already or the job is gone."""

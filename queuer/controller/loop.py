@@ -124,11 +124,12 @@ class Loop:
         batch = Batch(now=self.clock())
         results, self._results = self._results, []
         take_results(batch, results, state=self.state, jobs=self.jobs)
-        take_in(batch, self.state.take_new(), state=self.state, jobs=self.jobs)
         touched = self.state.take_touched()
         await settle_touched(
             batch, touched, state=self.state, jobs=self.jobs, limits=self.limits, metrics=self.metrics
         )
+        unread = dict.fromkeys([*self.state.take_new(), *batch.back_in_queue(self.state.live)])
+        take_in(batch, unread, state=self.state, jobs=self.jobs)
         await self._write(batch)
         await self._adopt(touched)
         if self._decision is not None and self._decision.done():

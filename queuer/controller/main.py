@@ -20,7 +20,7 @@ from queuer.kube.client import Client
 from queuer.kube.config import load_access
 from queuer.solver.worker import SolverProcess
 from queuer.store import migrate
-from queuer.store.engine import DatabaseUnavailable, make_engine
+from queuer.store.engine import DatabaseUnavailable, PostgresTooOld, make_engine
 from queuer.store.leader import LeadershipLost, lead
 
 log = logger("main")
@@ -43,7 +43,7 @@ async def run(settings: Settings) -> None:
     ):
         log.info("listening", port=port, identity=settings.identity, kubernetes=access.url)
         await _wait_for_server(client)
-        await asyncio.to_thread(migrate.check, settings.database_url)
+        await _wait_for_database(settings.database_url)
         parts = Parts(
             settings=settings, access=access, client=client, solver=solver, metrics=metrics, health=health
         )
@@ -70,6 +70,18 @@ async def _wait_for_server(client: Client) -> None:
             log.warning("waiting for the API server", said=str(error))
             await asyncio.sleep(_PAUSE)
     await client.check_version()
+
+
+async def _wait_for_database(url: str) -> None:
+    """Wait for PostgreSQL, then refuse a schema that is not ours."""
+    while True:
+        try:
+            return await asyncio.to_thread(migrate.check, url)
+        except PostgresTooOld:
+            raise
+        except Unavailable as error:
+            log.warning("waiting for the database", said=str(error))
+            await asyncio.sleep(_PAUSE)
 
 
 def _leaves(group: BaseExceptionGroup[Any]) -> Iterator[BaseException]:

@@ -158,9 +158,10 @@ class Watches:
         return heard
 
     def _hear_job(self, kind: Kind, found: Any) -> None:
-        """Jobs of namespaces that did not opt in are not ours, unless we have started them already."""
-        uid = found.metadata.uid
-        if found.metadata.namespace in self._opted_in or uid in self._state.live:
-            self._state.job_changed(job_view(kind, found))
+        """Jobs of namespaces that did not opt in are not ours, unless they run by an admission of ours."""
+        job = job_view(kind, found)
+        admitted = job.admission is not None and not job.suspended
+        if job.namespace in self._opted_in or admitted:
+            self._state.job_changed(job)
         else:
-            self._state.job_gone(uid)
+            self._state.job_gone(job.uid)

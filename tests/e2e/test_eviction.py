@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e.controller import GPU, tree
 from tests.e2e.scene import TEAM_A, TEAM_B, Scene, required
-from tests.e2e.support import wait_until
+from tests.e2e.support import kubectl, wait_until
 
 OWN_SELECTOR = {"kubernetes.io/os": "linux"}
 
@@ -67,8 +67,6 @@ def test_reclaimed_work_is_admitted_again_in_another_rack(scene: Scene, kind: st
 
 
 def test_a_job_that_is_suspended_by_its_user_gives_its_place_up_and_queues_again(scene: Scene) -> None:
-    from tests.e2e.support import kubectl
-
     scene.database.apply(tree(scene.namespace))
     scene.start()
     scene.job("mine", pods=2, gpus=8)
@@ -114,3 +112,15 @@ def test_own_node_selector_survives_admission_and_eviction(scene: Scene) -> None
     scene.wait_state("picky", "Queued")
     selector = scene.read("picky")["spec"]["template"]["spec"]["nodeSelector"]
     assert OWN_SELECTOR.items() <= selector.items()
+
+
+def test_a_hold_that_was_set_while_it_ran_counts_when_it_is_back_in_the_queue(scene: Scene) -> None:
+    scene.database.apply(tree(scene.namespace, team_a={"quota": [{"resource": GPU, "limit": 16}]}))
+    scene.start()
+    scene.job("low", pods=2, gpus=8)
+    scene.wait_state("low", "Running")
+    kubectl(scene.cluster, "alice", "annotate", "job", "low", "-n", scene.namespace, "queuer.dev/hold=true")
+    scene.job("high", pods=2, gpus=8, labels={"queuer.dev/priority-class": "queuer-high"})
+    scene.wait_state("high", "Running")
+    scene.wait_state("low", "Held")
+    assert scene.wait_reason("low", "OnHold")

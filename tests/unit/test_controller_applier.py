@@ -53,6 +53,10 @@ class Cluster:
     def as_decided(self, job: JobView) -> bool:
         return self.decided
 
+    def rebuilt(self, entry: Entry, job: JobView) -> Mapping[str, Any]:
+        metadata = {**entry.patch["metadata"], "resourceVersion": job.resource_version}
+        return {**entry.patch, "metadata": metadata}
+
     def telling(self, uid: str, reason: Reason) -> Mapping[str, Any] | None:
         return {"metadata": {"annotations": {"status": reason.text}}}
 
@@ -130,7 +134,8 @@ async def test_a_throttled_request_waits_as_long_as_the_server_asks() -> None:
     [
         (EntryKind.ADMIT, replace(JOB, admission="adm", suspended=False), Answer.DONE),
         (EntryKind.ADMIT, JOB, Answer.AGAIN),
-        (EntryKind.ADMIT, replace(JOB, admission="other"), Answer.STALE),
+        (EntryKind.ADMIT, replace(JOB, admission="left behind"), Answer.AGAIN),
+        (EntryKind.ADMIT, replace(JOB, admission="other", suspended=False), Answer.STALE),
         (EntryKind.ADMIT, replace(JOB, outcome=State.FAILED), Answer.STALE),
         (EntryKind.EVICT, JOB, Answer.DONE),
         (EntryKind.EVICT, replace(JOB, suspended=False, admission="adm"), Answer.AGAIN),
