@@ -1,10 +1,10 @@
-"""One exception root with stable codes, so that REST, CLI and logs name the same fault the same way.
+"""One exception root with stable codes, so that REST, CLI and logs name the same fault the same way:
 
-    QueuerError
-    ├── InvalidInput        something given from outside is wrong: the field, what was got, the fix
-    ├── NotFound            a named thing does not exist; carries the nearest existing names
-    ├── Conflict            a stale revision, or another writer owns the object
-    └── Unavailable         a part that is needed does not answer
+QueuerError
+├── InvalidInput        something given from outside is wrong: the field, what was got, the fix
+├── NotFound            a named thing does not exist; carries the nearest existing names
+├── Conflict            a stale revision, or another writer owns the object
+└── Unavailable         a part that is needed does not answer
 """
 
 from __future__ import annotations

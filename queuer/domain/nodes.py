@@ -109,7 +109,8 @@ class Node:
         if demand.affinity is not None and not any(self._meets(term) for term in demand.affinity):
             return False
         return all(
-            taint.effect is TaintEffect.PREFER_NO_SCHEDULE or any(t.tolerates(taint) for t in demand.tolerations)
+            taint.effect is TaintEffect.PREFER_NO_SCHEDULE
+            or any(t.tolerates(taint) for t in demand.tolerations)
             for taint in self.taints
         )
 

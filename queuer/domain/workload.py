@@ -1,7 +1,7 @@
 """A workload: one user job of any kind, admitted whole, and the states it goes through.
 
-    Queued → Admitted → Placing → Running → Succeeded | Failed
-    Held (back to Queued when released); Admitted, Placing and Running → Evicting → Queued
+Queued → Admitted → Placing → Running → Succeeded | Failed
+Held (back to Queued when released); Admitted, Placing and Running → Evicting → Queued
 """
 
 from __future__ import annotations
