@@ -22,7 +22,13 @@ from queuer.domain.workload import Workload
 from queuer.kube.kinds import JOB, PYTORCHJOB, Kind
 from queuer.kube.patches import Mark, admit_patch
 from queuer.kube.template import Pin
-from queuer.kube.workloads import MIN_COUNT, TOPOLOGY_PREFERRED, TOPOLOGY_REQUIRED, NamespaceFacts, workload_of
+from queuer.kube.workloads import (
+    MIN_COUNT,
+    TOPOLOGY_PREFERRED,
+    TOPOLOGY_REQUIRED,
+    NamespaceFacts,
+    workload_of,
+)
 from queuer.solver.decide import decide
 from queuer.solver.problem import Admitted, Assignment, Budget, NodeState, Pending, Snapshot, Unbound
 from queuer.solver.verify_case import Case
@@ -285,7 +291,9 @@ class _World:
         else:
             sets = [("main", spec["parallelism"], spec["template"])]
         return [
-            self._pod(f"{self.name}-{uid}-{role.lower()}-{i}", template["metadata"]["labels"], template["spec"])
+            self._pod(
+                f"{self.name}-{uid}-{role.lower()}-{i}", template["metadata"]["labels"], template["spec"]
+            )
             for role, count, template in sets
             for i in range(count)
         ]

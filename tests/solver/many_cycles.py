@@ -127,9 +127,7 @@ def judge(cycle: Cycle, again: Plan, tally: Tally) -> None:
 
 def _unexplained(plan: Plan, waiting: set[str]) -> set[str]:
     """Gangs that wait without a primary reason with a sentence, or start with one, or are told it twice."""
-    doubled = {
-        uid for uid, e in plan.explanations.items() if not e.primary.text or e.primary in e.others
-    }
+    doubled = {uid for uid, e in plan.explanations.items() if not e.primary.text or e.primary in e.others}
     return doubled | (waiting ^ set(plan.explanations))
 
 
@@ -165,7 +163,9 @@ def main() -> int:
     tally, began = Tally(), time.monotonic()
     run(wanted.cycles, first=wanted.first, tally=tally)
     seconds = time.monotonic() - began
-    own, child = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    own, child = (
+        resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
     report = {
         "cycles": tally.counts.pop("cycles"),
         **{kind: tally.counts[kind] for kind in FAULTS},

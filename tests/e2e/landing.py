@@ -1,0 +1,222 @@
+"""Lets the gangs of random cases land on real kube-schedulers: the shipped profile, and one as Kubernetes ships it.
+
+    python -m tests.e2e.landing --cases 500 [--first SEED]
+
+Each case is played on both profiles. Pods are made as the pins say, in turn (`Launch.waits_for`); a gang that is not
+bound whole in time, or not inside the level that it requires, is a failure told with the case's seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import yaml
+
+from queuer.local import stack
+from queuer.local.cluster import Cluster
+from queuer.local.controlplane import API_SERVER, CONTROLLER_MANAGER, ETCD, KWOK, SCHEDULER, answers
+from queuer.local.fleet import Fleet
+from queuer.local.identities import ADMIN
+from queuer.local.processes import Command
+from queuer.local.progress import Reporter
+from tests.e2e.landing_cases import CASE, NAMESPACE, LandingCase, Launch, landing_case
+
+SHIPPED, PLAIN = "default-scheduler", "plain-scheduler"
+"""Scheduler names: the one of the shipped configuration, and one with the default profile of Kubernetes."""
+PROFILES = (SHIPPED, PLAIN)
+PATIENCE = 30.0
+"""Seconds for the pods that were made last; a refused pod is tried again within a few seconds at most."""
+AT_ONCE = 4
+_PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    """What came of cases: counts, and a sentence for each gang that did not land."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def plain_scheduler(cluster: Cluster) -> Iterator[None]:
+    """A second kube-scheduler with the default profile, beside the cluster's own."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    config = cluster.dir / f"{PLAIN}.yaml"
+    document = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "leaderElection": {"leaderElect": False},
+        "clientConnection": {"kubeconfig": str(cluster.kubeconfig(SCHEDULER)), "qps": 5000, "burst": 10000},
+        "profiles": [{"schedulerName": PLAIN}],
+    }
+    config.write_text(yaml.safe_dump(document))
+    certificates = cluster.layout.certificates / PLAIN
+    arguments = [
+        str(cluster.state.programs["kube-scheduler"]), f"--config={config}", "--bind-address=127.0.0.1",
+        "--authentication-skip-lookup=true", f"--secure-port={port}", f"--cert-dir={certificates}",
+    ]  # fmt: skip
+    ready = answers(f"https://127.0.0.1:{port}/readyz")
+    try:
+        cluster.launch(Command(name=PLAIN, arguments=arguments, ready=ready))
+        yield
+    finally:
+        cluster.stop([PLAIN])
+        config.unlink()
+        shutil.rmtree(certificates, ignore_errors=True)
+
+
+def land(cluster: Cluster, seeds: Sequence[int], *, profiles: Sequence[str] = PROFILES) -> Outcome:
+    """Play the cases of the seeds on each profile, several at once. `plain_scheduler` must run for `PLAIN`."""
+    outcome = Outcome()
+    headers = {"Authorization": f"Bearer {cluster.token(ADMIN)}"}
+    with (
+        httpx2.Client(
+            base_url=cluster.api_url, headers=headers, verify=False, trust_env=False, timeout=30
+        ) as client,
+        ThreadPoolExecutor(AT_ONCE) as pool,
+    ):
+        _namespace(client)
+        cases = [(seed, profile) for seed in seeds for profile in profiles]
+        for counts, failures in pool.map(lambda one: _play(client, *one), cases):
+            outcome.counts.update(counts)
+            outcome.failures += failures
+    return outcome
+
+
+def _namespace(client: httpx2.Client) -> None:
+    body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    response = client.post("/api/v1/namespaces", json=body)
+    if response.status_code != httpx2.codes.CONFLICT:
+        response.raise_for_status()
+
+
+def _play(client: httpx2.Client, seed: int, profile: str) -> tuple[Counter[str], list[str]]:
+    case = landing_case(seed, scheduler=profile)
+    try:
+        for node in case.nodes:
+            client.post("/api/v1/nodes", json=node).raise_for_status()
+        for pod in case.foreign:
+            client.post(_PODS, json=pod).raise_for_status()
+        failures = _launch(client, case)
+    finally:
+        here = {"labelSelector": f"{CASE}={case.name}"}
+        client.delete(_PODS, params={**here, "gracePeriodSeconds": "0"}).raise_for_status()
+        client.delete("/api/v1/nodes", params=here).raise_for_status()
+    counts = Counter(
+        cases=1,
+        gangs=len(case.launches),
+        pods=sum(len(launch.pods) for launch in case.launches),
+        foreign=len(case.foreign),
+        spread=sum(len(launch.hosts) > 1 for launch in case.launches),
+        waited=sum(any(x.waits_for(y) for y in case.launches) for x in case.launches),
+    )
+    return counts, [f"seed {seed}, {profile}: {text}" for text in failures]
+
+
+def _launch(client: httpx2.Client, case: LandingCase) -> list[str]:
+    """Make the pods of each gang when its turn has come, until all are bound. Returns what went wrong."""
+    waiting, flying, wrong = list(case.launches), list[Launch](), list[str]()
+    deadline = time.monotonic() + PATIENCE
+    while waiting or flying:
+        for launch in [x for x in waiting if not any(x.waits_for(y) for y in (*flying, *waiting))]:
+            waiting.remove(launch)
+            flying.append(launch)
+            deadline = time.monotonic() + PATIENCE
+            for pod in launch.pods:
+                client.post(_PODS, json=pod).raise_for_status()
+        pods = _pods(client, case)
+        for launch in [x for x in flying if all(_node(pods[_name(pod)]) for pod in x.pods)]:
+            flying.remove(launch)
+            wrong += _outside(launch, case, pods)
+        if time.monotonic() > deadline:
+            return [*wrong, *(_unbound(launch, pods) for launch in flying)]
+        if flying:
+            time.sleep(0.05)
+    return wrong
+
+
+def _pods(client: httpx2.Client, case: LandingCase) -> dict[str, Any]:
+    answer = client.get(_PODS, params={"labelSelector": f"{CASE}={case.name}"}).raise_for_status().json()
+    return {_name(pod): pod for pod in answer["items"]}
+
+
+def _name(manifest: Mapping[str, Any]) -> str:
+    return str(manifest["metadata"]["name"])
+
+
+def _node(pod: Mapping[str, Any]) -> str | None:
+    name: str | None = pod["spec"].get("nodeName")
+    return name
+
+
+def _outside(launch: Launch, case: LandingCase, pods: Mapping[str, Any]) -> list[str]:
+    """What is wrong with a gang that is bound: outside its pin, or of the level that it requires."""
+    labels = {_name(node): node["metadata"]["labels"] for node in case.nodes}
+    nodes = {str(_node(pods[_name(pod)])) for pod in launch.pods}
+    wrong = [f"{launch.uid} landed on {sorted(nodes - launch.hosts)}"] if nodes - launch.hosts else []
+    if launch.level is not None and len(values := {labels[node].get(launch.level) for node in nodes}) > 1:
+        wrong.append(f"{launch.uid} landed in {len(values)} domains of {launch.level}")
+    return wrong
+
+
+def _unbound(launch: Launch, pods: Mapping[str, Any]) -> str:
+    left = [name for pod in launch.pods if not _node(pods[name := _name(pod)])]
+    said = [c.get("message", "") for c in pods[left[0]]["status"].get("conditions", ())]
+    turn = f"cycle {launch.cycle}, wave {launch.wave}"
+    return f"{launch.uid} ({turn}): {len(left)} of {len(launch.pods)} pods not bound: {' '.join(said)}"
+
+
+@contextmanager
+def _cluster() -> Iterator[Cluster]:
+    """The cluster of `QUEUER_TEST_CLUSTER`, else one for this run."""
+    kept = os.environ.get("QUEUER_TEST_CLUSTER")
+    home = Path(tempfile.mkdtemp(prefix="queuer-landing-"))
+    parts = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KWOK)
+    options = stack.Options(
+        dir=Path(kept) if kept else home / "local", fleet=Fleet(nodes=1, racks=1, blocks=1), parts=parts
+    )
+    try:
+        yield Cluster.load(Path(kept)) if kept else stack.up(options, reporter=Reporter())
+    finally:
+        if not kept and (options.dir / "state.json").exists():
+            stack.reset(Cluster.load(options.dir))
+        shutil.rmtree(home)
+
+
+def main() -> int:
+    """Print a line per failure and one JSON line; 1 where a gang did not land."""
+    options = argparse.ArgumentParser(description="Random gangs on real kube-schedulers.")
+    options.add_argument("--cases", type=int, default=500, help="on each profile (default: %(default)s)")
+    options.add_argument("--first", type=int, default=1000, help="seed of the first case")
+    wanted = options.parse_args()
+    if wanted.cases < 1:
+        options.error("--cases must be at least 1")
+    began = time.monotonic()
+    with _cluster() as cluster, plain_scheduler(cluster):
+        outcome = land(cluster, range(wanted.first, wanted.first + wanted.cases))
+    sys.stdout.write("".join(f"{line}\n" for line in outcome.failures))
+    seconds = round(time.monotonic() - began, 1)
+    report = {**outcome.counts, "failures": len(outcome.failures), "seconds": seconds}
+    sys.stdout.write(json.dumps(report) + "\n")
+    return 1 if outcome.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

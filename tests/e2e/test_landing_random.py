@@ -1,0 +1,17 @@
+"""Whatever the decision starts on random fragmented clusters is bound whole by kube-scheduler, with the shipped profile
+and with the default one, while gangs of an earlier decision still land.
+"""
+
+from __future__ import annotations
+
+from queuer.local.cluster import Cluster
+from tests.e2e.landing import land, plain_scheduler
+
+
+def test_every_admitted_gang_lands(cluster: Cluster) -> None:
+    with plain_scheduler(cluster):
+        outcome = land(cluster, range(10))
+    assert outcome.failures == []
+    assert outcome.counts["cases"] == 20
+    assert outcome.counts["spread"] >= 20, "gangs whose pods have a choice of hosts"
+    assert outcome.counts["waited"] >= 2, "gangs that wait for others to land"
