@@ -198,7 +198,7 @@ class Reflector(Generic[T]):
         if old is not None and old.metadata.resource_version == meta.resource_version:
             return meta.uid
         try:
-            new = self._decode(raw)
+            new = self._decode(_without_nul(raw))
         except msgspec.ValidationError as error:
             log.error(
                 "object not understood", resource=self.resource.plural,
@@ -215,7 +215,13 @@ class Reflector(Generic[T]):
         if old is None:
             return
         try:
-            final = self._decode(last) if last is not None else old
+            final = self._decode(_without_nul(last)) if last is not None else old
         except msgspec.ValidationError:
             final = old
         self._on_change(Change(kind=ChangeKind.DELETED, object=final, old=old))
+
+
+def _without_nul(raw: msgspec.Raw) -> bytes:
+    """The object with NUL characters, which annotations may hold and PostgreSQL may not, made visible."""
+    found = bytes(raw)
+    return found.replace(b"\\u0000", b"\\ufffd") if b"\\u0000" in found else found

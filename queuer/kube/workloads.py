@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.fields import parse_duration
 from queuer.domain.nodes import HOSTNAME, Requirement, SchedulingTerms, Toleration
+from queuer.domain.quantity import MAX_AMOUNT
 from queuer.domain.queue import check_path
 from queuer.domain.workload import PodSet, Workload
 from queuer.kube.kinds import JobObject, Kind
@@ -131,6 +132,10 @@ def _pod_set(own: Own, notes: Mapping[str, str], *, facts: NamespaceFacts) -> Po
         overheads=facts.overheads,
         field=f"{where}.spec",
     )
+    for resource, amount in requests.items():
+        if amount * role.count > MAX_AMOUNT:
+            problem = f"{role.count} pods ask for more {resource} than 2^63-1 together"
+            raise InvalidInput(FieldProblem(field=f"{where}.spec", message=problem, hint="ask for less"))
     return PodSet(
         name=role.name,
         count=role.count,

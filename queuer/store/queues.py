@@ -213,6 +213,10 @@ def _wanted(
             if inside and (kind, path) not in wanted:
                 # The root is always there; one that nobody describes any more says nothing.
                 wanted[kind, path] = {} if path == ROOT else None
+            elif kind is Kind.TOPOLOGY and writer is ManagedBy.CRD:
+                wanted[kind, path] = (
+                    None  # a cluster's objects are a whole: what none of them says is not said
+                )
     if desired.flavors is not None:
         wanted |= {name: None for name in own if name[0] is Kind.FLAVOR}
         for position, flavor in enumerate(desired.flavors):

@@ -22,7 +22,7 @@ Account = tuple[str | None, str]
 """(flavor, resource); flavor None counts all flavors together."""
 
 _PENDING = text("""
-    SELECT queue, asked.key AS resource, sum((pod_set->>'count')::bigint * asked.value::bigint)::bigint AS amount
+    SELECT queue, asked.key AS resource, sum((pod_set->>'count')::numeric * asked.value::numeric) AS amount
     FROM workload CROSS JOIN LATERAL jsonb_array_elements(pod_sets) AS pod_set
     CROSS JOIN LATERAL jsonb_each_text(pod_set->'requests') AS asked
     WHERE state IN ('Queued', 'Held') AND deleted_at IS NULL
@@ -84,7 +84,9 @@ async def tree_view(connection: AsyncConnection) -> TreeView:
     held = await usage(connection)
     asked: dict[str, dict[str, int]] = defaultdict(dict)
     for row in await connection.execute(_PENDING):
-        asked[row.queue][row.resource] = row.amount
+        asked[row.queue][row.resource] = int(
+            row.amount
+        )  # waiting jobs together may ask for more than 64 bits
     tree = config.tree
     counts = (await connection.execute(_COUNTS)).all()
     capacity = _capacity((await connection.execute(_CAPACITY)).scalar_one_or_none() or {})

@@ -71,6 +71,17 @@ async def test_lists_in_pages_and_then_follows_the_watch() -> None:
         assert copy.reflector.items["o0000"].metadata.labels == {"team": "a"}
 
 
+async def test_nul_characters_never_get_further() -> None:
+    """An annotation may hold NUL, a PostgreSQL text may not: one such job must not stop all others."""
+    stub = Stub()
+    stub.put("one", note="a\x00b")
+    async with copying(stub) as copy:
+        stub.put("two", note="\x00")
+        await until(lambda: copy.uids == {"one", "two"})
+        notes = [item.metadata.labels["note"] for item in copy.reflector.items.values()]
+    assert notes == ["a\ufffdb", "\ufffd"]
+
+
 async def test_a_cut_watch_is_resumed_where_it_broke_without_listing_again() -> None:
     """What happened while the connection was down arrives from the log."""
     stub = Stub()

@@ -109,6 +109,16 @@ def test_a_job_for_no_pods_is_refused() -> None:
         read(job(parallelism=0))
 
 
+def test_more_than_64_bits_are_refused() -> None:
+    """Pods and containers that are each within bounds may not be together; sums are kept in 64 bits."""
+    found = job(parallelism=2)
+    found["spec"]["template"]["spec"]["containers"] = [
+        {"name": "main", "resources": {"requests": {"memory": "7Ei"}}}
+    ]
+    with pytest.raises(InvalidInput, match="2 pods ask for more memory"):
+        read(found)
+
+
 def test_roles_of_a_pytorchjob_master_first() -> None:
     """Pod sets are named as the pods' label says, in lower case."""
     found = read(pytorchjob(workers=3), kind=PYTORCHJOB)

@@ -106,6 +106,16 @@ async def test_one_writer_per_queue(engine: AsyncEngine) -> None:
         assert await wish(connection, document({"root.a.x": gpus(limit=1)}), API) == 2
 
 
+async def test_a_topology_that_no_object_describes_any_more_is_gone(engine: AsyncEngine) -> None:
+    """The objects of a cluster are a whole: deleting the last Topology brings back the one that has hosts only."""
+    levels = {"levels": ["topology.kubernetes.io/rack"]}
+    async with begin(engine) as connection:
+        await wish(connection, document(prune=True, topology=levels), writer=ManagedBy.CRD)
+        assert (await queues.load_config(connection)).topology.levels == ("rack", "host")
+        await wish(connection, document(prune=True), writer=ManagedBy.CRD)
+        assert (await queues.load_config(connection)).topology.levels == ("host",)
+
+
 async def test_prune_deletes_only_what_is_own_and_inside(engine: AsyncEngine) -> None:
     """Absent queues go with prune alone, never another writer's and never outside the document's root."""
     async with begin(engine) as connection:
