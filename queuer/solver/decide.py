@@ -53,6 +53,19 @@ def decide(
     is deterministic budget and ortools is installed. Without one, contested gangs wait as deferred.
     """
     solver = rearranger or (_default_rearranger() if budget.deterministic > 0 else None)
+    plan, retried = _settled(snapshot, now=now, seed=seed, budget=budget, solver=solver)
+    if solver is None or not retried:
+        return plan
+    # Whom a retry keeps off which hosts depends on what was tried before, so the exact plan may have lost by it.
+    greedy, _ = _settled(snapshot, now=now, seed=seed, budget=budget, solver=None)
+    better = score(snapshot, greedy, now=now) > score(snapshot, plan, now=now)
+    return greedy if better else plan
+
+
+def _settled(
+    snapshot: Snapshot, *, now: float, seed: int, budget: Budget, solver: Rearranger | None
+) -> tuple[Plan, bool]:
+    """The first layout that is sound and lands, and whether others were tried before it."""
     crowded: dict[str, frozenset[str]] = {}
     everywhere = frozenset(s.node.name for s in snapshot.nodes)
     wrong: Sequence[Violation] = ()
@@ -62,11 +75,11 @@ def decide(
         if not late or attempt == ATTEMPTS - 1:
             wrong = verify(snapshot, plan, now=now)
             if not wrong:
-                return plan
+                return plan, attempt > 0
             solver, late = None, {v.uid: everywhere for v in wrong if v.uid in set(plan.order)}
         for uid, hosts in late.items():
             crowded[uid] = everywhere if attempt > 1 else crowded.get(uid, frozenset()) | hosts
-    return _nothing(snapshot, note=f"refused by the verifier: {'; '.join(map(str, wrong[:3]))}")
+    return _nothing(snapshot, note=f"refused by the verifier: {'; '.join(map(str, wrong[:3]))}"), True
 
 
 def _nothing(snapshot: Snapshot, *, note: str) -> Plan:

@@ -1,0 +1,42 @@
+"""The long gate of the decision sees what it is there to see, and what it once found stays mended."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from queuer.solver.decide import decide
+from queuer.solver.score import score
+from tests.solver.many_cycles import EXACT, GREEDY, ROUND, Cycle, Tally, judge, run
+from tests.solver.worlds import NOW, world
+
+
+@pytest.mark.parametrize(("seed", "size"), [(8130, 16), (8079, 64)])
+def test_never_worse_than_greedy_where_gangs_cannot_land_beside_each_other(seed: int, size: int) -> None:
+    """The exact solver's plan was laid out anew in these worlds, and lost a gang by it that greedy starts."""
+    snap = world(seed, nodes=size, pending=size, running=size)
+    exact, greedy = (decide(snap, now=NOW, seed=0, budget=b) for b in (EXACT, GREEDY))
+    assert score(snap, exact, now=NOW) >= score(snap, greedy, now=NOW)
+
+
+def test_a_round_is_sound() -> None:
+    tally = Tally()
+    run(ROUND, first=0, tally=tally)
+    assert tally.examples == []
+    assert tally.counts["cycles"] == ROUND
+    assert tally.counts["admitted"] > 0
+    assert tally.counts["waiting"] > 0
+
+
+def test_faults_are_counted() -> None:
+    """A plan that starts nobody and says nothing, where the same decision said otherwise before."""
+    snap = world(8130, nodes=16, pending=16, running=16)
+    plan = decide(snap, now=NOW, seed=0, budget=GREEDY)
+    assert plan.admissions
+    mute = replace(plan, admissions=(), evictions=(), bonds=(), reservations=(), explanations={})
+    tally = Tally()
+    judge(Cycle(name="mute", snapshot=snap, now=NOW, plan=mute), plan, tally)
+    found = ("violations", "worse_than_greedy", "without_one_reason", "not_deterministic")
+    assert {kind: tally.counts[kind] for kind in found} == dict.fromkeys(found, 1)
+    assert not tally.sound
