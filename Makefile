@@ -58,6 +58,18 @@ test: check control-plane ## Check everything and run all tests
 e2e: control-plane ## Run the end-to-end tests on a real control plane
 	@$(PY) -m pytest tests/e2e
 
+.PHONY: scenarios
+scenarios: setup ## Run the stories of tests/scenarios, a line per expectation (ARGS=--json: one document)
+	@$(PY) -m queuer sim scenario $(ARGS) tests/scenarios/*/*.yaml
+
+.PHONY: cycles
+cycles: setup ## Check 10,000 random cycles of the decision, about half an hour (ARGS="--cycles N --first SEED")
+	@$(PY) -m tests.solver.many_cycles $(ARGS)
+
+.PHONY: landing
+landing: control-plane ## Land 500 random clusters' gangs on real kube-schedulers (ARGS="--cases N --first SEED")
+	@$(PY) -m tests.e2e.landing $(ARGS)
+
 .PHONY: test-containers
 test-containers: setup ## Run the tests of the store on PostgreSQL in a container (needs a container engine)
 	@$(PY) -m pytest tests/store --database=testcontainers
