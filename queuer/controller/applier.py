@@ -141,7 +141,6 @@ class Applier:
         async with asyncio.TaskGroup() as group:
             while True:
                 item = await self._queue.get()
-                await self._slots.acquire()
                 task = group.create_task(self._one(item, after=self._last.get(item.uid)), name="apply")
                 self._last[item.uid] = task
                 task.add_done_callback(partial(self._forget, item.uid))
@@ -151,22 +150,19 @@ class Applier:
             del self._last[uid]
 
     async def _one(self, item: Entry | _Note, *, after: asyncio.Task[None] | None) -> None:
-        try:
-            if after is not None:
-                await asyncio.wait([after])
-            if isinstance(item, _Note):
-                await self._write_note(item)
-            else:
-                self._finish(item, await self.apply(item))
-        finally:
-            self._slots.release()
+        if after is not None:
+            await asyncio.wait([after])
+        if isinstance(item, _Note):
+            await self._write_note(item)
+        else:
+            self._finish(item, await self.apply(item))
 
     async def _write_note(self, note: _Note) -> None:
         body = self._jobs.telling(note.uid, note.reason)
         if body is None:
             return
         try:
-            await self._jobs.patch(note.uid, body)
+            await self._patch(note.uid, body)
         except (ApiError, Unavailable) as error:
             self._told.pop(note.uid, None)
             log.warning("reason not written on the job", workload=note.uid, said=str(error))
@@ -191,14 +187,18 @@ class Applier:
         body, pause, conflicts = entry.patch, _FIRST_PAUSE, 0
         while True:
             try:
-                version = await self._jobs.patch(entry.uid, body)
+                version = await self._patch(entry.uid, body)
                 await self._failpoints.at(_POINTS[entry.kind])
                 return Result(entry=entry, outcome=Outcome.APPLIED, resource_version=version)
             except NotFoundError:
                 return Result(entry=entry, outcome=Outcome.GONE)
             except ConflictError as error:
                 conflicts += 1
-                again = await self._after_conflict(entry, error, last=conflicts >= _MOST_CONFLICTS)
+                # Only an admission has an alternative: what suspends or withdraws goes on until it is through.
+                last = conflicts >= _MOST_CONFLICTS and entry.kind is EntryKind.ADMIT
+                if conflicts >= _MOST_CONFLICTS:
+                    await asyncio.sleep(_LONGEST_PAUSE)
+                again = await self._after_conflict(entry, error, last=last)
                 if isinstance(again, Result):
                     return again
                 body = again
@@ -231,11 +231,17 @@ class Applier:
         await self._confirm_epoch()
         return self._jobs.rebuilt(entry, job)
 
+    async def _patch(self, uid: str, body: Mapping[str, Any]) -> str:
+        """One request, of which a bounded number is under way; whoever waits to try again holds no slot."""
+        async with self._slots:
+            return await self._jobs.patch(uid, body)
+
     async def _read(self, uid: str) -> JobView | None:
         pause = _FIRST_PAUSE
         while True:
             try:
                 return await self._jobs.read(uid)
-            except (ThrottledError, Unavailable) as error:
+            except (ApiError, Unavailable) as error:
+                log.warning("job not read, tried again", workload=uid, said=str(error))
                 await asyncio.sleep(getattr(error, "retry_after", None) or pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)

@@ -55,4 +55,5 @@ async def prune(
             gone = await retention.prune(connection, epoch, now=clock())
         if any(gone.values()):
             log.info("history pruned", **gone)
-        await asyncio.sleep(every)
+        if not any(number >= retention.BATCH for number in gone.values()):
+            await asyncio.sleep(every)

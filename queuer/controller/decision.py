@@ -12,12 +12,13 @@ from typing import Any, Protocol
 import msgspec
 
 from queuer.controller import records
-from queuer.controller.live import Live, Placement
+from queuer.controller.live import JobView, Live, Placement
 from queuer.controller.namespace_quota import Reckoning
+from queuer.controller.settle import evicting
 from queuer.controller.state import ClusterState
 from queuer.domain.reasons import Explanation
-from queuer.domain.workload import State
-from queuer.solver.problem import Admission, Eviction, Plan, Snapshot
+from queuer.domain.workload import State, Workload
+from queuer.solver.problem import Admission, Bond, Eviction, Plan, Reservation, Snapshot
 from queuer.store.cycles import CycleRecord, NewAdmission, NewEviction
 
 _EVICTABLE = frozenset({State.ADMITTED, State.PLACING, State.RUNNING})
@@ -42,6 +43,8 @@ class Answered:
     admissions: tuple[NewAdmission, ...]
     evictions: tuple[NewEviction, ...]
     explanations: Mapping[str, Explanation]
+    bonds: tuple[Bond, ...]
+    reservations: tuple[Reservation, ...]
     after: tuple[Live, ...]
 
 
@@ -53,6 +56,9 @@ class Patches(Protocol):
 
     def evict(self, live: Live) -> Mapping[str, Any]:
         """The PATCH that suspends it."""
+
+    def as_decided(self, job: JobView) -> bool:
+        """Whether the job still asks for what memory holds of it."""
 
     def reckoning(self) -> Reckoning:
         """The ResourceQuotas of the namespaces as they are now."""
@@ -74,10 +80,13 @@ def answer(
     admissions: list[NewAdmission] = []
     evictions: list[NewEviction] = []
     after: dict[str, Live] = {}
+    standing = {uid for uid, asked_for in seen.items() if _stands(uid, asked_for, state, patches)}
+    bonds = tuple(bond for bond in plan.bonds if bond.uid in standing)
+    bound = {bond.uid for bond in bonds}
     for admission in plan.admissions:
-        live = state.live.get(admission.uid)
-        if live is None or live.state is not State.QUEUED or live.workload != seen.get(admission.uid):
+        if admission.uid not in standing:
             continue
+        live = state.live[admission.uid]
         if (reason := reckoning.refusal(live.workload)) is not None:
             refused[live.uid] = Explanation(primary=reason)
             continue
@@ -88,12 +97,14 @@ def answer(
         reckoning.take(live.workload, {a.pod_set: a.count for a in admission.assignments})
         after[live.uid] = started
     for eviction in plan.evictions:
-        live = state.live.get(eviction.uid)
-        if live is None or live.state not in _EVICTABLE or live.uid not in state.jobs:
+        victim = state.live.get(eviction.uid)
+        if victim is None or victim.state not in _EVICTABLE or victim.uid not in state.jobs:
             continue
-        evictions.append(_evicted(eviction, live, patches=patches))
+        if eviction.beneficiary not in bound:
+            continue  # whoever it was for is gone or asks for something else
+        evictions.append(_evicted(eviction, victim, patches=patches))
         displacer = frozenset({eviction.beneficiary})
-        after[live.uid] = replace(live, state=State.EVICTING, displaced_by=displacer)
+        after[victim.uid] = replace(evicting(victim), displaced_by=displacer)
     explanations = _changed({**plan.explanations, **refused, **asked.barred}, state, after)
     for uid, explanation in explanations.items():
         after[uid] = replace(state.live[uid], explanation=explanation)
@@ -102,8 +113,18 @@ def answer(
         admissions=tuple(admissions),
         evictions=tuple(evictions),
         explanations=explanations,
+        bonds=bonds,
+        reservations=tuple(r for r in plan.reservations if r.uid in standing),
         after=tuple(after.values()),
     )
+
+
+def _stands(uid: str, asked_for: Workload, state: ClusterState, patches: Patches) -> bool:
+    """Whether a workload still waits for what the decision was asked, also by what was heard of its job since."""
+    live, job = state.live.get(uid), state.jobs.get(uid)
+    if live is None or job is None or live.state is not State.QUEUED or live.workload != asked_for:
+        return False
+    return uid not in state.taken or (job.outcome is None and patches.as_decided(job))
 
 
 def _admitted(

@@ -80,9 +80,13 @@ def adopt(
 def _as_it_is(pod_set: PodSet, live: Live, state: ClusterState) -> Assignment:
     """Where its pods are; those that are not bound yet are counted on some node, unpinned."""
     bound = Counter(
-        pod.node for pod in state.pods.of(live.uid) if pod.pod_set == pod_set.name and pod.node is not None
+        name for pod in state.pods.of(live.uid) if pod.pod_set == pod_set.name and (name := pod.charged_to)
     )
-    nodes = {node: min(count, pod_set.count) for node, count in bound.items()}
+    nodes: dict[str, int] = {}
+    for name, count in sorted(bound.items()):
+        taken = min(count, pod_set.count - sum(nodes.values()))
+        if taken:
+            nodes[name] = taken
     somewhere = next(iter(nodes), None) or next(iter(sorted(state.nodes)), "")
     missing = pod_set.count - sum(nodes.values())
     if missing > 0:

@@ -52,6 +52,9 @@ def take_results(batch: Batch, results: Iterable[Result], *, state: ClusterState
                 batch.after[live.uid] = patched(live, now=batch.now)
             case EntryKind.ADMIT, Ended.CONFLICT | Ended.INVALID if live.state is State.ADMITTED:
                 _withdraw(batch, live, result, state=state, jobs=jobs)
+            case EntryKind.EVICT, _:
+                confirmed = replace(live.placement, unconfirmed=False)
+                batch.after[live.uid] = replace(live, placement=confirmed)
             case EntryKind.WITHDRAW, Ended.APPLIED:
                 change = StateChange(
                     uid=live.uid, state=requeued(live).state, at=batch.now, cause="withdrawn"

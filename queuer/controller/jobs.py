@@ -175,7 +175,8 @@ class ClusterJobs:
     def evict(self, live: Live) -> dict[str, Any]:
         """The PATCH that suspends the job."""
         job = self._state.jobs[live.uid]
-        return evict_patch(BY_NAME[job.kind], job.object)
+        assert live.placement is not None
+        return evict_patch(BY_NAME[job.kind], job.object, admission=live.placement.id)
 
     def withdraw(self, live: Live) -> dict[str, Any]:
         """The PATCH that makes an admission under way fail."""
@@ -191,7 +192,7 @@ class ClusterJobs:
         """
         match entry.kind:
             case EntryKind.EVICT:
-                return evict_patch(BY_NAME[job.kind], job.object)
+                return evict_patch(BY_NAME[job.kind], job.object, admission=entry.admission_id)
             case EntryKind.WITHDRAW:
                 return withdraw_patch(job.object, admission=entry.admission_id)
             case EntryKind.ADMIT:
@@ -216,25 +217,33 @@ class ClusterJobs:
 
     async def patch(self, uid: str, body: Mapping[str, Any]) -> str:
         """Merge-patch the job; returns its new resourceVersion. Raises ApiError or Unavailable."""
-        kind, path = self._path(uid)
+        where = self._path(uid)
+        if where is None:
+            raise NotFoundError(status=404, reason="NotFound", message="the job was deleted and released")
+        kind, path = where
         return await self._client.merge_patch(path, body, resource=kind.resource.plural)
 
     async def read(self, uid: str) -> JobView | None:
         """The job as the API server has it now; None if there is none with this uid."""
-        kind, path = self._path(uid)
+        where = self._path(uid)
+        if where is None:
+            return None
+        kind, path = where
         try:
             found = self._decoders[kind.name].decode(await self._client.get(path))
         except NotFoundError:
             return None
         return job_view(kind, found) if found.metadata.uid == uid else None
 
-    def _path(self, uid: str) -> tuple[Kind, str]:
-        """Kind and API path of a job, whose object may be gone already."""
+    def _path(self, uid: str) -> tuple[Kind, str] | None:
+        """Kind and API path of a job, whose object may be gone already; None once nothing is known of it."""
         job = self._state.jobs.get(uid)
         if job is not None:
             kind = BY_NAME[job.kind]
             return kind, object_path(kind, job.object.metadata)
-        live = self._state.live[uid]
+        live = self._state.live.get(uid)
+        if live is None:
+            return None
         kind = BY_NAME[live.workload.kind]
         return kind, kind.resource.path(live.workload.name, namespace=live.workload.namespace)
 
@@ -247,13 +256,14 @@ class ClusterJobs:
         wanted: dict[str, set[str]] = {}
         for live in lives:
             wanted.setdefault(live.workload.namespace, set()).add(live.uid)
+        async with asyncio.TaskGroup() as group:  # together: a slow namespace must not hold up the others
+            reads = {
+                namespace: group.create_task(self._pods_of(namespace), name="confirm") for namespace in wanted
+            }
         found: set[str] = set()
         for namespace, uids in wanted.items():
-            try:
-                async with asyncio.timeout(_CONFIRM_SECONDS):
-                    pods = [pod async for pod in self._pods_in(namespace)]
-            except (ApiError, Unavailable, TimeoutError) as error:
-                log.warning("pods not read, nothing released", namespace=namespace, said=str(error))
+            pods = reads[namespace].result()
+            if pods is None:
                 self._state.touched.update(uids)  # looked at again in the next round, whatever rings it
                 found |= uids
                 continue
@@ -264,6 +274,15 @@ class ClusterJobs:
                 if not pod.ended and not lost:
                     found.add(self._owner(pod) or "")
         return frozenset(found)
+
+    async def _pods_of(self, namespace: str) -> list[Pod] | None:
+        """All pods of a namespace; None where they cannot be read in time."""
+        try:
+            async with asyncio.timeout(_CONFIRM_SECONDS):
+                return [pod async for pod in self._pods_in(namespace)]
+        except (ApiError, Unavailable, TimeoutError, msgspec.MsgspecError) as error:
+            log.warning("pods not read, nothing released", namespace=namespace, said=str(error))
+            return None
 
     async def _pods_in(self, namespace: str) -> AsyncIterator[Pod]:
         path = PODS.collection.replace("/pods", f"/namespaces/{namespace}/pods")

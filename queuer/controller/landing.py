@@ -24,6 +24,9 @@ from queuer.domain.workload import State
 PATIENCE = 4
 """Landing deadlines that a gang gets while kube-scheduler has not refused any of its pods: then Kubernetes is
 behind with creating or binding them, and evicting the gang would only add to its work."""
+BACK_OFF = 900.0
+"""Seconds that a job's own controller may take to replace a pod: the Job controller backs off up to six minutes after
+failures. Pods that nobody has created yet are not without a place."""
 
 
 class Move(StrEnum):
@@ -146,7 +149,9 @@ def next_step(
     if job.outcome is not None:
         return Step(move=Move.FINISHED, outcome=job.outcome)
     if live.state is State.EVICTING:
-        return Step(move=Move.REQUEUE) if job.suspended and job.quiet and seen.live == 0 else None
+        confirmed = live.placement is None or not live.placement.unconfirmed
+        gone = job.suspended and job.quiet and seen.live == 0
+        return Step(move=Move.REQUEUE) if confirmed and gone else None
     return _placed(live, job, seen, now=now, landing_deadline=landing_deadline)
 
 
@@ -186,7 +191,7 @@ def _landed(
     if short:
         if live.unplaced is None:
             return Step(move=Move.SHRUNK)
-        if now >= live.unplaced + patience(seen, landing_deadline):
+        if now >= live.unplaced + (patience(seen, landing_deadline) if seen.unbound else BACK_OFF):
             note = f"{short} pods were lost and found no place within {now - live.unplaced:.0f} s"
             note += f": {seen.problem}" if seen.problem else ""
             return Step(move=Move.EVICT, cause=Cause.LOST_PODS, note=note)
@@ -222,7 +227,9 @@ def deadlines(live: Live, *, landing_deadline: float) -> tuple[float, ...]:
         since = live.placement.patched if live.placement is not None else None
     elif live.state in (State.PLACING, State.RUNNING):
         since = live.unplaced
-    return () if since is None else (since + landing_deadline, since + PATIENCE * landing_deadline)
+    if since is None:
+        return ()
+    return since + landing_deadline, since + PATIENCE * landing_deadline, since + BACK_OFF
 
 
 def avoid_until(failures: int, *, now: float, base: float, limit: float) -> float:

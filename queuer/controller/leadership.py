@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Container, Sequence
 from dataclasses import dataclass, replace
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -36,6 +36,9 @@ from queuer.store.outbox import Done, Effect, Entry
 from queuer.store.tables import EntryKind, Outcome
 
 log = logger("leadership")
+
+_AGAIN = 5.0
+"""Seconds before a task that failed beside the decisions is started again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,15 +83,32 @@ async def serve_term(
         async with asyncio.TaskGroup() as group:
             group.create_task(loop.run(undone), name="loop")
             group.create_task(rules.follow(engine, state), name="rules")
-            group.create_task(audit(engine, state, metrics), name="auditor")
-            group.create_task(prune(engine, epoch=epoch), name="retention")
             group.create_task(_watch_lock(leadership), name="lock")
+            beside = {
+                "auditor": lambda: audit(engine, state, metrics),
+                "retention": lambda: prune(engine, epoch=epoch),
+            }
             if settings.config_crs:
-                following = follow_objects(parts.client, parts.access, engine, actor=settings.identity)
-                group.create_task(following, name="configuration")
+                beside["configuration"] = lambda: follow_objects(
+                    parts.client, parts.access, engine, actor=settings.identity
+                )
+            for name, task in beside.items():
+                group.create_task(_steadily(name, task), name=name)
     finally:
         metrics.leader.set(0)
         health.phase = Phase.STANDBY
+
+
+async def _steadily(name: str, task: Callable[[], Awaitable[None]]) -> None:
+    """Run what goes beside the decisions again and again: its failure must not end the leadership."""
+    while True:
+        try:
+            await task()
+        except LeadershipLost:
+            raise
+        except Exception:
+            log.exception("failed, tried again", task=name, after=_AGAIN)
+        await asyncio.sleep(_AGAIN)
 
 
 async def _watch_lock(leadership: Leadership) -> None:
@@ -104,20 +124,24 @@ async def load(connection: AsyncConnection, state: ClusterState, *, now: float) 
         live_of(row, admissions.get(row.workload.uid), displacer=displacers.get(row.workload.uid))
         for row in await workloads.load_live(connection)
     ]
+    undone = await outbox.undone(connection)
+    leaving = {entry.admission_id for entry in undone if entry.kind is EntryKind.EVICT}
     state.restore(
-        [_resumed(live, now=now) for live in lives],
+        [_resumed(live, now=now, leaving=leaving) for live in lives],
         rules=await rules.load(connection),
         bonds=tuple(map(bond_of, await cycles.load_bonds(connection))),
         reservations=tuple(map(reservation_of, await cycles.load_reservations(connection))),
     )
-    return await outbox.undone(connection)
+    return undone
 
 
-def _resumed(live: Live, *, now: float) -> Live:
-    """A landing that was under way gets its deadline anew; when it began is not known."""
+def _resumed(live: Live, *, now: float, leaving: Container[str]) -> Live:
+    """A landing that was under way gets its deadline anew; when it began is not known. `leaving`: admissions whose
+    eviction is not confirmed."""
     if live.placement is None or live.state is State.ADMITTED:
         return live
-    return replace(live, placement=replace(live.placement, patched=now))
+    unconfirmed = live.placement.id in leaving
+    return replace(live, placement=replace(live.placement, patched=now, unconfirmed=unconfirmed))
 
 
 async def inherit(

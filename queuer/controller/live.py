@@ -19,7 +19,8 @@ from queuer.solver.problem import Assignment
 class Placement:
     """The admission in force. `id` is also in the job's annotation; `wave` as in `solver.problem.Admission`.
 
-    `patched`: when the job was unsuspended, as far as we know; None = not yet.
+    `patched`: when the job was unsuspended, as far as we know; None = not yet. `unconfirmed`: it was evicted, and
+    the PATCH that says so may still be under way: until then the job may start.
     """
 
     id: str
@@ -29,6 +30,7 @@ class Placement:
     assignments: tuple[Assignment, ...]
     wave: int = 0
     patched: float | None = None
+    unconfirmed: bool = False
 
     @property
     def counts(self) -> dict[str, int]:

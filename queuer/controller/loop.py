@@ -211,14 +211,13 @@ class Loop:
         asked, self._asked, self._decision = self._asked, None, None
         assert asked is not None
         now = self.clock()
-        self._decided = now
+        self._decided = asked.at  # what came due while it was made is still due
         if plan is None:
             return
         found = answer(
             asked, plan, self.state, patches=self.jobs, epoch=self.epoch, now=now, new_id=self.new_id
         )
-        bonds = tuple(b for b in plan.bonds if b.uid in self.state.live)
-        reservations = tuple(r for r in plan.reservations if r.uid in self.state.live)
+        bonds, reservations = found.bonds, found.reservations
         unchanged = (bonds, reservations) == (self.state.bonds, self.state.reservations)
         self.metrics.cycles.labels(plan.stats.status.value).inc()
         self.metrics.last_cycle.set(now)
@@ -336,9 +335,10 @@ class Loop:
         self._touch_due()
 
     def _next_deadline(self) -> float:
-        due = [self._decided + _REEVALUATE, *(at for at, _ in self._deadlines(until=float("inf")))]
-        due += [t for t in self._times() if t > self._decided]
-        return min(due)
+        due = [at for at, _ in self._deadlines(until=float("inf"))]
+        if self._decision is None:  # its end rings; until then no other can begin
+            due += [self._decided + _REEVALUATE, *(t for t in self._times() if t > self._decided)]
+        return min(due, default=float("inf"))
 
     def _touch_due(self) -> None:
         """Look again at the gangs whose time is up."""

@@ -28,6 +28,8 @@ class Reckoning:
     def __init__(self, state: ClusterState, quotas: Iterable[ResourceQuota]) -> None:
         self._quotas: dict[str, list[ResourceQuota]] = {}
         for quota in quotas:
+            if quota.spec.scopes or quota.spec.scope_selector:
+                continue  # it may be for other pods; what it refuses shows at landing
             self._quotas.setdefault(quota.metadata.namespace, []).append(quota)
         self._coming = _on_their_way(state, self._quotas)
 

@@ -84,8 +84,10 @@ def _after(live: Live, step: Step, *, now: float, limits: Limits) -> Live | None
             return replace(live, unplaced=now)
         case Move.WHOLE:
             return replace(live, unplaced=None)
-        case Move.EVICT | Move.LEFT:
-            return _evicting(live, step, now=now, limits=limits)
+        case Move.EVICT:
+            return evicting(_avoiding(live, step, now=now, limits=limits))
+        case Move.LEFT:
+            return replace(_avoiding(live, step, now=now, limits=limits), state=State.EVICTING)
         case Move.FINISHED:
             assert step.outcome is not None
             ended = replace(live, state=step.outcome)
@@ -113,15 +115,19 @@ def requeued(live: Live) -> Live:
     )  # fmt: skip
 
 
-def _evicting(live: Live, step: Step, *, now: float, limits: Limits) -> Live:
+def evicting(live: Live) -> Live:
+    """On its way back: the eviction is committed, its PATCH is still to be confirmed."""
+    assert live.placement is not None
+    return replace(live, state=State.EVICTING, placement=replace(live.placement, unconfirmed=True))
+
+
+def _avoiding(live: Live, step: Step, *, now: float, limits: Limits) -> Live:
     failed = step.cause is Cause.LANDING_TIMEOUT
     failures = live.failures + 1 if failed else live.failures
     until = avoid_until(failures, now=now, base=limits.avoid, limit=limits.avoid_limit) if failed else now
     avoid = {node: end for node, end in live.avoid.items() if end > now} | dict.fromkeys(step.refused, until)
     first = live.first or step.cause is Cause.LOST_PODS or (failed and failures == 1)
-    return replace(
-        live, state=State.EVICTING, avoid=avoid, failures=failures, first=first, displaced_by=frozenset()
-    )
+    return replace(live, avoid=avoid, failures=failures, first=first, displaced_by=frozenset())
 
 
 def _sum_up(before: Live, after: Live | None, steps: tuple[Step, ...]) -> Outcome:

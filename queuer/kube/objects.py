@@ -223,6 +223,8 @@ class LimitRange(_Struct, frozen=True):
 
 class ResourceQuotaSpec(_Struct, frozen=True):
     hard: Amounts = {}
+    scopes: list[str] = []
+    scope_selector: dict[str, Any] | None = None
 
 
 class ResourceQuotaStatus(_Struct, frozen=True):

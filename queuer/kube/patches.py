@@ -80,24 +80,27 @@ def admit_patch(kind: Kind, job: JobObject, *, pins: Iterable[Pin], mark: Mark) 
     return {"metadata": _metadata(job, annotations), **patch}
 
 
-def evict_patch(kind: Kind, job: JobObject) -> dict[str, Any]:
-    """Suspend the job. Its template stays as it is: the API server lets it change again only once it is quiet."""
-    patch: dict[str, Any] = {"metadata": _metadata(job, {ADMISSION: _remainder(job)})}
+def evict_patch(kind: Kind, job: JobObject, *, admission: str) -> dict[str, Any]:
+    """Suspend the job. Its template stays as it is: the API server lets it change again only once it is quiet.
+
+    The annotation names the admission that ends, so that the resourceVersion moves even where the job was never
+    started: a PATCH of that admission that is under way must fail.
+    """
+    said = {"evicted": admission, **_rest(job)}
+    patch: dict[str, Any] = {"metadata": _metadata(job, {ADMISSION: _compact(said)})}
     _put(patch, kind.suspend_path, value=True)
     return patch
 
 
 def mark_patch(job: JobObject, *, mark: Mark) -> dict[str, Any]:
     """Mark a job that runs already with the admission that charges it. Nothing else of it changes."""
-    rest = {key: value for key, value in _annotation(job).items() if key == "restore"}
     said = {"id": mark.id, "epoch": mark.epoch, "cycle": mark.cycle, "domains": list(mark.domains)}
-    return {"metadata": _metadata(job, {ADMISSION: _compact(said | rest)})}
+    return {"metadata": _metadata(job, {ADMISSION: _compact(said | _rest(job))})}
 
 
 def withdraw_patch(job: JobObject, *, admission: str) -> dict[str, Any]:
     """A write that only moves the resourceVersion, so that a PATCH of `admission` that is under way must fail."""
-    rest = {key: value for key, value in _annotation(job).items() if key == "restore"}
-    return {"metadata": _metadata(job, {ADMISSION: _compact({"withdrawn": admission, **rest})})}
+    return {"metadata": _metadata(job, {ADMISSION: _compact({"withdrawn": admission, **_rest(job)})})}
 
 
 def status_patch(job: JobObject, reason: Reason) -> dict[str, Any] | None:
@@ -125,9 +128,10 @@ def _annotation(job: JobObject) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def _remainder(job: JobObject) -> str | None:
+def _rest(job: JobObject) -> dict[str, Any]:
+    """What of the annotation outlives an admission."""
     restore = _annotation(job).get("restore")
-    return _compact({"restore": restore}) if restore else None
+    return {"restore": restore} if restore else {}
 
 
 def _metadata(job: JobObject, annotations: Mapping[str, str | None]) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queuer.store.leader import check_epoch
 
 DAY = 86_400.0
+BATCH = 5_000
+"""Rows of a table that one call deletes at most; a full batch means: call again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,10 +69,10 @@ async def prune(
     epoch: int,
     *,
     now: float,
-    batch: int = 5000,
+    batch: int = BATCH,
     rules: tuple[Rule, ...] = RULES,
 ) -> dict[str, int]:
-    """Delete up to `batch` outdated rows per table; answers how many went. A full batch means: call again."""
+    """Delete up to `batch` outdated rows per table; answers how many went."""
     await check_epoch(connection, epoch)
     gone = {}
     for rule in rules:

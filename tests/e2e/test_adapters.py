@@ -71,7 +71,7 @@ async def test_admit_evict_and_admit_elsewhere(kind: Kind, cluster: Cluster, nam
             mark = Mark(id=f"a{round}", epoch=1, cycle=round)
             await client.merge_patch(path, admit_patch(kind, view, pins=pins, mark=mark), resource="admit")
             with pytest.raises(ConflictError):
-                await client.merge_patch(path, evict_patch(kind, view), resource="stale")
+                await client.merge_patch(path, evict_patch(kind, view, admission="first"), resource="stale")
             places = await asyncio.to_thread(
                 wait_until,
                 lambda: found if len(found := _places(cluster, namespace)) == 2 else [],
@@ -82,7 +82,9 @@ async def test_admit_evict_and_admit_elsewhere(kind: Kind, cluster: Cluster, nam
             async with asyncio.timeout(20):
                 while True:  # our PATCH may meet the status writes of the job's controller
                     try:
-                        await client.merge_patch(path, evict_patch(kind, await job()), resource="evict")
+                        await client.merge_patch(
+                            path, evict_patch(kind, await job(), admission="first"), resource="evict"
+                        )
                         break
                     except ConflictError:
                         continue

@@ -94,7 +94,7 @@ def admitted(kind: Kind, manifest: Manifest, pins: list[Pin], *, id: str = "a1")
 
 
 def evicted(kind: Kind, manifest: Manifest) -> Manifest:
-    found: Manifest = merged(manifest, evict_patch(kind, decoded(kind, manifest)))
+    found: Manifest = merged(manifest, evict_patch(kind, decoded(kind, manifest), admission="a"))
     return found
 
 
@@ -203,7 +203,7 @@ def test_a_patch_is_a_compare_and_set(kind: Kind, fresh: Manifest) -> None:
     view = decoded(kind, fresh)
     bodies = [
         admit_patch(kind, view, pins=pins, mark=Mark(id="a", epoch=1, cycle=1)),
-        evict_patch(kind, view),
+        evict_patch(kind, view, admission="a"),
         withdraw_patch(view, admission="a"),
     ]
     for body in bodies:
@@ -216,7 +216,7 @@ def test_a_patch_is_a_compare_and_set(kind: Kind, fresh: Manifest) -> None:
 def test_eviction_leaves_the_template_alone() -> None:
     """The API server refuses a change of the template while the job is not suspended and quiet."""
     running = admitted(JOB, job(), [Pin(pod_set="main", count=4, selector={"rack": "r1"}, hosts=("h1",))])
-    patch = evict_patch(JOB, decoded(JOB, running))
+    patch = evict_patch(JOB, decoded(JOB, running), admission="a")
     assert patch["spec"] == {"suspend": True}
     assert admission_of(decoded(JOB, merged(running, patch))) is None
 

@@ -68,7 +68,7 @@ def test_landing_deadline_evicts_the_whole_gang_and_names_the_nodes_that_refused
     assert "1 of 2 pods" in step.note
     assert "0/2 nodes are available" in step.note
     assert next_step(PLACING, JOB, seen, now=159.9, landing_deadline=60.0) is None
-    assert deadlines(PLACING, landing_deadline=60.0) == (160.0, 340.0)
+    assert deadlines(PLACING, landing_deadline=60.0) == (160.0, 340.0, 1000.0)
 
 
 def test_without_a_refusal_the_gang_is_given_more_time() -> None:
@@ -103,6 +103,15 @@ def test_evicted_work_is_queued_again_only_when_quiet_and_without_pods() -> None
     assert move(evicting, SUSPENDED) is Move.REQUEUE
 
 
+def test_an_eviction_ends_only_when_its_write_is_confirmed() -> None:
+    """A gang that was evicted before its start is suspended, quiet and without pods; its start may be under way."""
+    assert PLACING.placement is not None
+    never = replace(PLACING.placement, patched=None, unconfirmed=True)
+    evicting = replace(PLACING, state=State.EVICTING, placement=never)
+    assert move(evicting, SUSPENDED) is None
+    assert move(replace(evicting, placement=replace(never, unconfirmed=False)), SUSPENDED) is Move.REQUEUE
+
+
 def test_capacity_is_returned_when_pods_are_gone_not_when_the_job_says_so() -> None:
     assert (
         move(RUNNING, replace(JOB, outcome=State.SUCCEEDED), pod("a", "n1", deleted=100.0)) is Move.FINISHED
@@ -121,11 +130,13 @@ def test_a_running_gang_that_lost_pods_gets_time_then_is_evicted_whole() -> None
     assert move(RUNNING, JOB, pod("a", "n1", running=True)) is Move.SHRUNK
     short = replace(RUNNING, unplaced=200.0)
     assert move(short, JOB, pod("a", "n1", running=True), now=259.0) is None
-    assert deadlines(short, landing_deadline=60.0) == (260.0, 440.0)
+    assert deadlines(short, landing_deadline=60.0) == (260.0, 440.0, 1100.0)
     homeless = tally([pod("a", "n1", running=True), pod("b", problem="0/1 nodes are available")])
     step = next_step(short, JOB, homeless, now=260.0, landing_deadline=60.0)
     assert step is not None
     assert (step.move, step.cause) == (Move.EVICT, Cause.LOST_PODS)
+    assert move(short, JOB, pod("a", "n1", running=True), now=1099.0) is None, "the Job controller backs off"
+    assert move(short, JOB, pod("a", "n1", running=True), now=1100.0) is Move.EVICT
     assert move(short, JOB, pod("a", "n1", running=True), pod("b", "n2", running=True)) is Move.WHOLE
 
 

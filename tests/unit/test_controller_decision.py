@@ -1,0 +1,127 @@
+"""What of a plan is committed when the world moved on while it was made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from queuer.controller.decision import Answered, Asked, answer
+from queuer.controller.live import JobView, Live, Placement
+from queuer.controller.namespace_quota import Reckoning
+from queuer.controller.state import ClusterState
+from queuer.domain.workload import PodSet, State, Workload
+from queuer.solver.problem import (
+    Admission,
+    Assignment,
+    Bond,
+    CycleStats,
+    Eviction,
+    EvictionRule,
+    Pending,
+    Plan,
+    Snapshot,
+    SolveStatus,
+)
+
+PLACE = Assignment(pod_set="main", flavor="default", nodes={"n1": 1})
+STATS = CycleStats(status=SolveStatus.GREEDY)
+
+
+def workload(uid: str) -> Workload:
+    return Workload(
+        uid=uid, kind="Job", namespace="ns", name=uid, queue="root.a", submitted=0.0,
+        pod_sets=(PodSet(name="main", count=1, requests={"pods": 1}),),
+    )  # fmt: skip
+
+
+def job(uid: str) -> JobView:
+    return JobView(uid=uid, kind="Job", namespace="ns", name=uid, resource_version="5", suspended=True)
+
+
+class Patches:
+    """Stands in for `jobs.ClusterJobs`; `edited`: jobs that ask for something else by now."""
+
+    def __init__(self, state: ClusterState, edited: frozenset[str] = frozenset()) -> None:
+        self._state, self._edited = state, edited
+
+    def admit(self, live: Live, placement: Placement, *, domains: tuple[str, ...]) -> Mapping[str, Any]:
+        return {"for": self._state.jobs[live.uid].resource_version}
+
+    def evict(self, live: Live) -> Mapping[str, Any]:
+        return {"for": self._state.jobs[live.uid].resource_version}
+
+    def as_decided(self, job: JobView) -> bool:
+        return job.uid not in self._edited
+
+    def reckoning(self) -> Reckoning:
+        return Reckoning(self._state, ())
+
+
+def world() -> tuple[ClusterState, Asked, Plan]:
+    """`a` is admitted, `b` is bound to the place of `v`, which is evicted for it."""
+    state = ClusterState()
+    pending = [workload("a"), workload("b")]
+    for one in pending:
+        state.put(Live(workload=one, state=State.QUEUED))
+    placement = Placement(id="adm", epoch=1, cycle=1, at=0.0, assignments=(PLACE,), patched=1.0)
+    state.put(Live(workload=workload("v"), state=State.RUNNING, placement=placement, landed=2.0))
+    for uid in ("a", "b", "v"):
+        state.job_changed(job(uid))
+    state.take_new()
+    snapshot = Snapshot(nodes=(), tree=state.rules.tree, pending=tuple(Pending(workload=w) for w in pending))
+    plan = Plan(
+        admissions=(Admission(uid="a", assignments=(PLACE,)),),
+        evictions=(Eviction(uid="v", beneficiary="b", rule=EvictionRule.RECLAIM),),
+        bonds=(Bond(uid="b", assignments=(PLACE,), victims=("v",), deadline=900.0),),
+        reservations=(), explanations={}, order=("a", "b"), stats=STATS,
+    )  # fmt: skip
+    return state, Asked(snapshot=snapshot, cycle=2, at=10.0, trigger="change"), plan
+
+
+def committed(
+    state: ClusterState, asked: Asked, plan: Plan, *, edited: frozenset[str] = frozenset()
+) -> Answered:
+    patches = Patches(state, edited)
+    return answer(asked, plan, state, patches=patches, epoch=1, now=11.0, new_id=lambda: "new")
+
+
+def uids(found: Answered) -> tuple[list[str], list[str], list[str]]:
+    return (
+        [a.uid for a in found.admissions],
+        [e.uid for e in found.evictions],
+        [b.uid for b in found.bonds],
+    )
+
+
+def test_a_plan_that_still_holds_is_committed_whole() -> None:
+    found = committed(*world())
+    assert uids(found) == (["a"], ["v"], ["b"])
+    victim = next(live for live in found.after if live.uid == "v")
+    assert victim.state is State.EVICTING
+    assert victim.placement is not None
+    assert victim.placement.unconfirmed
+
+
+def test_a_job_that_was_edited_meanwhile_is_not_started_as_it_was() -> None:
+    """Its newest resourceVersion is known already, so the API server would not object."""
+    state, asked, plan = world()
+    state.job_changed(replace(job("a"), resource_version="6"))
+    assert uids(committed(state, asked, plan, edited=frozenset("a")))[0] == []
+    assert uids(committed(state, asked, plan))[0] == ["a"], "a write that changes nothing it asks for"
+
+
+def test_a_job_that_was_deleted_meanwhile_is_not_started() -> None:
+    state, asked, plan = world()
+    state.job_gone("a")
+    assert uids(committed(state, asked, plan))[0] == []
+
+
+def test_nobody_is_evicted_for_a_job_that_does_not_wait_for_the_place_any_more() -> None:
+    """An eviction is made only with the proof of where its beneficiary goes."""
+    state, asked, plan = world()
+    state.job_gone("b")
+    assert uids(committed(state, asked, plan)) == (["a"], [], [])
+    state, asked, plan = world()
+    state.put(replace(state.live["b"], state=State.HELD))
+    assert uids(committed(state, asked, plan)) == (["a"], [], [])
