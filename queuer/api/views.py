@@ -250,7 +250,7 @@ def _explained(stored: StoredWorkload) -> Explanation | None:
 
 
 def _reason(reason: Reason) -> models.Reason:
-    return models.Reason(token=reason.token, verdict=reason.token.verdict, text=reason.text)
+    return models.Reason(token=reason.token, verdict=reason.verdict, text=reason.text)
 
 
 def _explanation(

@@ -136,6 +136,10 @@ class Applier:
             self._told[uid] = reason.token
             self._queue.put_nowait(_Note(uid=uid, reason=reason))
 
+    def forget(self, uid: str) -> None:
+        """Nothing more will be said of this job."""
+        self._told.pop(uid, None)
+
     async def run(self) -> None:
         """Apply entries until cancelled. LeadershipLost ends it."""
         async with asyncio.TaskGroup() as group:

@@ -312,6 +312,8 @@ class Loop:
     def _tell(self, after: dict[str, Live | None]) -> None:
         """Jobs that their owner must change say so themselves, in one write."""
         for uid, live in after.items():
+            if live is None:
+                self._applier.forget(uid)
             if live is None or live.explanation is None or not live.state.waiting:
                 continue
             if live.explanation.verdict is Verdict.CHANGE:

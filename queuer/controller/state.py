@@ -76,7 +76,7 @@ class ClusterState:
 
     def _pod_moved(self, old: PodView | None, new: PodView | None) -> None:
         owners = {pod.owner for pod in (old, new) if pod is not None and pod.owner is not None}
-        for owner in owners:
+        for owner in owners & (self.live.keys() | self.jobs.keys()):
             self.touch(owner)
         was, now = (pod.charged_to if pod is not None else None for pod in (old, new))
         # A pod of ours that is bound takes what was already set aside for it; every other move changes what

@@ -67,12 +67,15 @@ def _wanted(entry: Entry, state: ClusterState) -> bool:
 
 
 def _earlier(other: Live, entry: Entry) -> bool:
-    """Whether `other` was admitted in an earlier wave of the same cycle and has not landed."""
+    """Whether `other` was admitted in an earlier cycle, or an earlier wave of the same, and has not landed.
+
+    What an earlier cycle left unlanded is counted as landing by the decision: its places are taken by later
+    waves only.
+    """
     placement = other.placement
     return (
         placement is not None
-        and placement.cycle == entry.cycle
-        and placement.wave < entry.wave
+        and (placement.cycle, placement.wave) < (entry.cycle or 0, entry.wave)
         and other.landed is None
         and other.state in _UNLANDED
     )

@@ -72,6 +72,11 @@ class Reason:
     text: str
     params: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
+    @property
+    def verdict(self) -> Verdict:
+        """The token's verdict; CHANGE where `params` say that not even an `idle` cluster could hold the job."""
+        return Verdict.CHANGE if self.params.get("idle") is True else self.token.verdict
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
@@ -90,4 +95,4 @@ class Explanation:
     @property
     def verdict(self) -> Verdict:
         """The verdict of the primary reason."""
-        return self.primary.token.verdict
+        return self.primary.verdict

@@ -28,6 +28,7 @@ from queuer.domain.nodes import (
 )
 from queuer.domain.quantity import Resources, parse_resources
 from queuer.domain.workload import PodSet, Workload
+from queuer.sim.shape import check_names, shape_of
 
 HOUR = 3600.0
 _TOP = (
@@ -87,8 +88,9 @@ def load(path: Path) -> Scenario:
     """The scenario in a file. Raises InvalidInput naming every wrong field."""
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise InvalidInput(FieldProblem(field=str(path), message=str(error))) from error
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        message = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+        raise InvalidInput(FieldProblem(field=str(path), message=message)) from error
     return parse(document)
 
 
@@ -99,6 +101,7 @@ def parse(document: object) -> Scenario:
     for key in ("name", "nodes", "queues", "workloads", "expect"):
         reader.need(key)
     problems.settle()
+    shape = shape_of(reader.values)
     events = tuple(_events(reader, problems))
     expect = tuple(reader.items("expect"))
     stories = tuple(_stories(reader, problems))
@@ -118,6 +121,12 @@ def parse(document: object) -> Scenario:
         stories=stories,
         events=events,
         expect=expect,
+    )
+    check_names(
+        shape,
+        nodes=(node.name for node in scenario.nodes),
+        workloads=(story.workload.uid for story in stories),
+        problems=problems,
     )
     problems.settle()
     return scenario

@@ -45,16 +45,6 @@ _ADMISSIONS = text("""
     SELECT id, attempt, cycle, assignments, domains, at, landed_at, ended_at, end_cause
     FROM admission WHERE uid = :uid ORDER BY attempt
 """)
-_CYCLES = text("""
-    SELECT id, epoch, started_at, finished_at, trigger, status, admitted, evicted, waiting, stats
-    FROM cycle WHERE id < :before ORDER BY id DESC LIMIT :count
-""")
-_CHANGESETS = text("""
-    SELECT revision, at, actor, source, writer, reason, changes, reverts
-    FROM changeset WHERE revision < :before ORDER BY revision DESC LIMIT :count
-""")
-_LEADER = text("SELECT epoch, holder, since FROM leader")
-_ENDLESS = 2**62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,45 +69,6 @@ class PastAdmission:
     landed_at: float | None
     ended_at: float | None
     end_cause: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PastCycle:
-    """One committed decision."""
-
-    id: int
-    epoch: int
-    started_at: float
-    finished_at: float
-    trigger: str
-    status: str
-    admitted: int
-    evicted: int
-    waiting: int
-    stats: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PastChangeset:
-    """One applied changeset; `changes` are `queues.Change` as JSON."""
-
-    revision: int
-    at: float
-    actor: str
-    source: str
-    writer: str
-    reason: str
-    changes: tuple[Mapping[str, Any], ...]
-    reverts: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leader:
-    """Who decides now, or did last. `since`: None = nobody ever led."""
-
-    epoch: int
-    holder: str
-    since: float | None
 
 
 async def workloads(
@@ -186,54 +137,6 @@ async def timeline(connection: AsyncConnection, uid: str, *, count: int = 1000) 
 async def admissions(connection: AsyncConnection, uid: str) -> list[PastAdmission]:
     """All attempts of a workload, first to last."""
     return [_admission(row) for row in await connection.execute(_ADMISSIONS, {"uid": uid})]
-
-
-async def past_cycles(
-    connection: AsyncConnection, *, before: int | None = None, count: int = 100
-) -> list[PastCycle]:
-    """Cycles newest first, with ids below `before`."""
-    found = await connection.execute(_CYCLES, {"before": before or _ENDLESS, "count": count})
-    return [
-        PastCycle(
-            id=row.id,
-            epoch=row.epoch,
-            started_at=row.started_at.timestamp(),
-            finished_at=row.finished_at.timestamp(),
-            trigger=row.trigger,
-            status=row.status,
-            admitted=row.admitted,
-            evicted=row.evicted,
-            waiting=row.waiting,
-            stats=row.stats,
-        )
-        for row in found
-    ]
-
-
-async def changesets(
-    connection: AsyncConnection, *, before: int | None = None, count: int = 100
-) -> list[PastChangeset]:
-    """Changesets newest first, with revisions below `before`."""
-    found = await connection.execute(_CHANGESETS, {"before": before or _ENDLESS, "count": count})
-    return [
-        PastChangeset(
-            revision=row.revision,
-            at=row.at.timestamp(),
-            actor=row.actor,
-            source=row.source,
-            writer=row.writer,
-            reason=row.reason,
-            changes=tuple(row.changes),
-            reverts=row.reverts,
-        )
-        for row in found
-    ]
-
-
-async def leader(connection: AsyncConnection) -> Leader:
-    """Who decides."""
-    row = (await connection.execute(_LEADER)).one()
-    return Leader(epoch=row.epoch, holder=row.holder, since=seconds(row.since))
 
 
 def _admission(row: Row[Any]) -> PastAdmission:

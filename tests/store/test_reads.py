@@ -87,16 +87,12 @@ async def test_a_timeline_tells_steps_and_reasons_in_order(engine: AsyncEngine, 
         await workloads.update_states(connection, epoch, [done])
         moments = await reads.timeline(connection, "w1")
         (attempt,) = await reads.admissions(connection, "w1")
-        history = await reads.past_cycles(connection)
-        who = await reads.leader(connection)
     told = [(m.at - NOW, m.what, m.data.get("to", m.data.get("token"))) for m in moments]
     assert told == [
         (0, "workload.submitted", None), (1, "reason", "WaitingForQuota"), (9, "workload.state", "Admitted"),
         (9, "reason", None), (20, "workload.state", "Failed"),
     ]  # fmt: skip
     assert (attempt.cycle, attempt.ended_at, attempt.end_cause) == (2, NOW + 20, "BackoffLimitExceeded")
-    assert [(c.id, c.admitted) for c in history] == [(2, 1), (1, 0)]
-    assert who.epoch == epoch
 
 
 async def test_old_history_goes_and_what_counts_stays(engine: AsyncEngine, epoch: int) -> None:
