@@ -1,0 +1,67 @@
+"""An admission of a later wave is sent only once the earlier ones on its hosts have landed, of whichever cycle."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from queuer.controller.live import Live, Placement
+from queuer.controller.state import ClusterState
+from queuer.controller.waves import Waves
+from queuer.domain.nodes import HOSTNAME, Node
+from queuer.domain.workload import PodSet, State, Workload
+from queuer.solver.problem import Assignment
+from queuer.store.outbox import Entry
+from queuer.store.tables import EntryKind
+
+
+def live(uid: str, *, cycle: int, wave: int, hosts: tuple[str, ...] = ("n1", "n2")) -> Live:
+    """An admitted gang pinned to hosts that has not landed."""
+    workload = Workload(
+        uid=uid, kind="Job", namespace="ns", name=uid, queue="root.a", submitted=0.0,
+        pod_sets=(PodSet(name="main", count=1, requests={"pods": 1}),),
+    )  # fmt: skip
+    row = Assignment(pod_set="main", flavor="default", nodes={hosts[0]: 1}, hosts=hosts)
+    placement = Placement(id=f"adm-{uid}", epoch=1, cycle=cycle, at=0.0, assignments=(row,), wave=wave)
+    return Live(workload=workload, state=State.ADMITTED, placement=placement)
+
+
+def sent(coming: Live, *others: Live) -> bool:
+    """Whether the PATCH of `coming` is sent beside these others."""
+    state = ClusterState()
+    for name in ("n1", "n2", "n3"):
+        state.node_changed(Node(name=name, labels={HOSTNAME: name}, allocatable={"pods": 10}))
+    for one in (coming, *others):
+        state.put(one)
+    placement = coming.placement
+    assert placement is not None
+    found: list[Entry] = []
+    waves = Waves(send=found.append)
+    entry = Entry(
+        seq=1, kind=EntryKind.ADMIT, uid=coming.workload.uid, admission_id=placement.id, epoch=1,
+        cycle=placement.cycle, wave=placement.wave, patch={}, at=0.0,
+    )  # fmt: skip
+    waves.add(entry)
+    waves.release(state)
+    return bool(found)
+
+
+@pytest.mark.parametrize(
+    ("cycle", "wave"), [(2, 0), (1, 0), (1, 1)], ids=["same cycle", "earlier cycle", "earlier, late wave"]
+)
+def test_a_later_wave_waits_for_what_has_not_landed(cycle: int, wave: int) -> None:
+    """The decision that made it counted all of these as landing first."""
+    coming, before = live("b", cycle=2, wave=1), live("a", cycle=cycle, wave=wave)
+    assert not sent(coming, before)
+    assert sent(coming, replace(before, landed=5.0, state=State.PLACING))
+    assert sent(coming, live("a", cycle=cycle, wave=wave, hosts=("n3",)))
+
+
+def test_the_first_wave_waits_for_nobody() -> None:
+    assert sent(live("b", cycle=2, wave=0), live("a", cycle=1, wave=1))
+
+
+def test_nobody_waits_for_what_came_later() -> None:
+    """Or two gangs could wait for each other."""
+    assert sent(live("a", cycle=1, wave=1), live("b", cycle=2, wave=0), live("c", cycle=1, wave=1))
