@@ -17,12 +17,13 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx2
 import yaml
@@ -36,12 +37,14 @@ from queuer.local.processes import Command
 from queuer.local.progress import Reporter
 from tests.e2e.landing_cases import CASE, NAMESPACE, LandingCase, Launch, landing_case
 
+T = TypeVar("T")
 SHIPPED, PLAIN = "default-scheduler", "plain-scheduler"
 """Scheduler names: the one of the shipped configuration, and one with the default profile of Kubernetes."""
 PROFILES = (SHIPPED, PLAIN)
 PATIENCE = 30.0
 """Seconds for the pods that were made last; a refused pod is tried again within a few seconds at most."""
-AT_ONCE = 4
+AT_ONCE, BATCH = 4, 40
+"""Cases that are played at once, and drawn at once."""
 _PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
 
@@ -51,6 +54,13 @@ class Outcome:
 
     counts: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
+
+
+def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """The items in lists of `size`, the last one shorter."""
+    rest = iter(items)
+    while batch := list(islice(rest, size)):
+        yield batch
 
 
 @contextmanager
@@ -93,10 +103,12 @@ def land(cluster: Cluster, seeds: Sequence[int], *, profiles: Sequence[str] = PR
         ThreadPoolExecutor(AT_ONCE) as pool,
     ):
         _namespace(client)
-        cases = [(seed, profile) for seed in seeds for profile in profiles]
-        for counts, failures in pool.map(lambda one: _play(client, *one), cases):
-            outcome.counts.update(counts)
-            outcome.failures += failures
+        for batch in batched(((seed, profile) for seed in seeds for profile in profiles), BATCH):
+            # Drawn in this thread: msgspec must not learn a type in several threads at once.
+            cases = [landing_case(seed, scheduler=profile) for seed, profile in batch]
+            for counts, failures in pool.map(lambda case: _play(client, case), cases):
+                outcome.counts.update(counts)
+                outcome.failures += failures
     return outcome
 
 
@@ -107,8 +119,7 @@ def _namespace(client: httpx2.Client) -> None:
         response.raise_for_status()
 
 
-def _play(client: httpx2.Client, seed: int, profile: str) -> tuple[Counter[str], list[str]]:
-    case = landing_case(seed, scheduler=profile)
+def _play(client: httpx2.Client, case: LandingCase) -> tuple[Counter[str], list[str]]:
     try:
         for node in case.nodes:
             client.post("/api/v1/nodes", json=node).raise_for_status()
@@ -127,7 +138,7 @@ def _play(client: httpx2.Client, seed: int, profile: str) -> tuple[Counter[str],
         spread=sum(len(launch.hosts) > 1 for launch in case.launches),
         waited=sum(any(x.waits_for(y) for y in case.launches) for x in case.launches),
     )
-    return counts, [f"seed {seed}, {profile}: {text}" for text in failures]
+    return counts, [f"{case.name} (scheduler-seed): {text}" for text in failures]
 
 
 def _launch(client: httpx2.Client, case: LandingCase) -> list[str]:
