@@ -121,7 +121,7 @@ def _scopes(
         numbers = frame.domains[level]
         for domain in _ranked(numbers, len(frame.domain_names[level]), parts, slots, emptiness):
             yield (numbers == domain) & within
-    if preferred is not None:
+    if required is None:
         yield None
 
 
