@@ -114,7 +114,7 @@ def _row(job: Mapping[str, Any], now: datetime) -> Sequence[object]:
         f"{job['kind'].lower()}/{job['name']}",
         job["namespace"],
         job["queue"],
-        styled(job["state"]),
+        "deleted" if job["deleted"] else styled(job["state"]),
         job["priority"],
         asks(job["demand"]),
         age((now - _time(job["submitted"])).total_seconds()),

@@ -16,6 +16,9 @@ from queuer.domain.queue import QueueTree
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import Workload
 
+_LONGEST = 600
+"""Characters of a sentence; what it quotes may be a quarter of a megabyte of annotation."""
+
 
 def misconfigured(text: str, **params: object) -> Explanation:
     """The explanation of a job that only its owner, or a change of the queues, can mend."""
@@ -25,7 +28,8 @@ def misconfigured(text: str, **params: object) -> Explanation:
 def malformed(error: InvalidInput) -> Explanation:
     """The explanation of a job whose labels, annotations or template cannot be read."""
     fields = [problem.field for problem in error.problems]
-    return misconfigured("; ".join(str(problem) for problem in error.problems), fields=fields)
+    text = "; ".join(str(problem) for problem in error.problems)
+    return misconfigured(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…", fields=fields)
 
 
 def check(workload: Workload, rules: Rules, nodes: Collection[Node]) -> Explanation | None:
@@ -37,7 +41,9 @@ def _queue(workload: Workload, tree: QueueTree) -> Explanation | None:
     path = workload.queue
     if path not in tree:
         near = tree.nearest(path)
-        meant = f"; did you mean {_or(near)}?" if near else "; no queue has a similar name"
+        usable = [leaf for leaf in tree.leaves if workload.namespace in tree.namespaces(leaf)]
+        other = f"from here use {_or(usable[:3])}" if usable else f"no queue serves {workload.namespace} yet"
+        meant = f"; did you mean {_or(near)}?" if near else f"; {other}"
         return misconfigured(f"queue {path} does not exist{meant}", queue=path, nearest=list(near))
     if not tree.is_leaf(path):
         leaves = [leaf for leaf in tree.leaves if leaf.startswith(f"{path}.")]

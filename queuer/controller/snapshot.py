@@ -9,7 +9,7 @@ from queuer.controller.live import Live
 from queuer.controller.pods import PodView
 from queuer.controller.state import ClusterState
 from queuer.domain.nodes import DEFAULT_FLAVOR, Flavor, Node, SchedulingTerms
-from queuer.domain.quantity import add
+from queuer.domain.quantity import Resources, add
 from queuer.domain.reasons import Token
 from queuer.domain.workload import State
 from queuer.solver.problem import Admitted, Assignment, NodeState, Pending, Snapshot, Unbound
@@ -19,6 +19,9 @@ NOT_OFFERED = frozenset({Token.MISCONFIGURED})
 
 Only a change of the job or the tree helps.
 """
+
+
+_MOST = 2**62
 
 
 def take(state: ClusterState, *, now: float, barred: Container[str] = ()) -> Snapshot:
@@ -41,7 +44,7 @@ def take(state: ClusterState, *, now: float, barred: Container[str] = ()) -> Sna
     known = {p.workload.uid for p in pending} | {a.workload.uid for a in admitted}
     return Snapshot(
         nodes=tuple(
-            NodeState(node=node, used=dict(state.pods.used(name)))
+            NodeState(node=node, used=_bounded(state.pods.used(name)))
             for name, node in sorted(state.nodes.items())
         ),
         tree=rules.tree,
@@ -90,8 +93,13 @@ def _bound(pods: tuple[PodView, ...]) -> Mapping[str, Mapping[str, int]]:
     for pod in pods:
         node = pod.charged_to
         if node is not None:
-            bound[node] = add(bound.get(node, {}), pod.requests)
+            bound[node] = _bounded(add(bound.get(node, {}), pod.requests))
     return bound
+
+
+def _bounded(amounts: Resources) -> dict[str, int]:
+    """Amounts within 64 bits: pods that name their node themselves may request anything, together even more."""
+    return {resource: min(amount, _MOST) for resource, amount in amounts.items()}
 
 
 def _unbound(live: Live, pods: tuple[PodView, ...], state: ClusterState) -> tuple[Unbound, ...]:

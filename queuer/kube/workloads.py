@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.fields import parse_duration
 from queuer.domain.nodes import HOSTNAME, Requirement, SchedulingTerms, Toleration
-from queuer.domain.quantity import MAX_AMOUNT
 from queuer.domain.queue import check_path
 from queuer.domain.workload import PodSet, Workload
 from queuer.kube.kinds import JobObject, Kind
@@ -36,6 +35,8 @@ _ANNOTATIONS = (TOPOLOGY_REQUIRED, TOPOLOGY_PREFERRED, MAX_RUNTIME, PREEMPTIBLE,
 _OURS = ("queuer.dev/admission", "queuer.dev/status", "queuer.dev/break-glass")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _DIGITS = re.compile(r"[0-9]{1,10}")
+_MOST = 2**60
+"""Of one resource for a pod set, in base units: an exbibyte. Sums over gangs must stay within 64 bits."""
 _LONGEST_RUN = 10 * 365 * 86400.0
 T = TypeVar("T")
 
@@ -133,8 +134,8 @@ def _pod_set(own: Own, notes: Mapping[str, str], *, facts: NamespaceFacts) -> Po
         field=f"{where}.spec",
     )
     for resource, amount in requests.items():
-        if amount * role.count > MAX_AMOUNT:
-            problem = f"{role.count} pods ask for more {resource} than 2^63-1 together"
+        if amount * role.count > _MOST:
+            problem = f"{role.count} pods ask for more than 2^60 {resource} together"
             raise InvalidInput(FieldProblem(field=f"{where}.spec", message=problem, hint="ask for less"))
     return PodSet(
         name=role.name,
@@ -153,7 +154,7 @@ def _check_names(meta: Meta, roles: tuple[Own, ...]) -> None:
         FieldProblem(
             field=f"annotation {key}",
             message="no such annotation",
-            hint=f"did you mean {near[0]}?" if (near := difflib.get_close_matches(key, known, n=1)) else
+            hint=f"did you mean {near[0]}?" if (near := difflib.get_close_matches(key, known, n=1, cutoff=0.8)) else
             f"known: {', '.join(known)}",
         )
         for key in meta.annotations

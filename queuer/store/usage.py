@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuer.domain.queue import Queue, QueueTree
+from queuer.domain.queue import ROOT, Queue, QueueTree
 from queuer.store.config import Config, load_config
 from queuer.store.ledger import Usage, usage
 
@@ -26,6 +26,7 @@ _PENDING = text("""
     FROM workload CROSS JOIN LATERAL jsonb_array_elements(pod_sets) AS pod_set
     CROSS JOIN LATERAL jsonb_each_text(pod_set->'requests') AS asked
     WHERE state IN ('Queued', 'Held') AND deleted_at IS NULL
+        AND explanation #>> '{primary,token}' IS DISTINCT FROM 'Misconfigured'
     GROUP BY queue, asked.key
 """)
 _CAPACITY = text("SELECT capacity FROM cycle ORDER BY id DESC LIMIT 1")
@@ -93,6 +94,7 @@ async def tree_view(connection: AsyncConnection) -> TreeView:
     used = _used(tree, held)
     pending = _rolled(tree, {q: {(None, r): n for r, n in amounts.items()} for q, amounts in asked.items()})
     accounts = {queue.path: _accounts(queue, used[queue.path], pending[queue.path]) for queue in tree}
+    accounts[ROOT] = _accounts(tree[ROOT], used[ROOT], pending[ROOT], dict.fromkeys(_named(tree), 0))
     lent = _lent(tree, used, {account for found in accounts.values() for account in found}, capacity)
     promised = _promised(tree)
     inside: dict[str, list[Row[Any]]] = defaultdict(list)
@@ -177,6 +179,11 @@ def _amounts(
         lent=lent.get((queue.path, account), 0),
         pending=pending[queue.path].get(account, 0),
     )
+
+
+def _named(tree: QueueTree) -> frozenset[Account]:
+    """Accounts, all flavors together, of every resource that a row names: root has a limit in each."""
+    return frozenset((None, row.resource) for queue in tree for row in queue.quota)
 
 
 def _promised(tree: QueueTree) -> frozenset[Account]:

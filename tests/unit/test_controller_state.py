@@ -149,7 +149,7 @@ def test_jobs_are_read_when_they_change_and_looked_at_when_they_go() -> None:
     ("change", "expected"),
     [
         ({"queue": "root.a.oen"}, "did you mean root.a.one"),
-        ({"queue": "nonsense"}, "no queue has a similar name"),
+        ({"queue": "nonsense"}, "from here use root.a.one"),
         ({"queue": "root.a"}, "choose root.a.one"),
         ({"queue": "root.b"}, "serves no namespace yet; from here use root.a.one"),
         ({"required": "rak"}, "did you mean rack?"),
