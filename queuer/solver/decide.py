@@ -59,7 +59,20 @@ def decide(
     # Whom a retry keeps off which hosts depends on what was tried before, so the exact plan may have lost by it.
     greedy, _ = _settled(snapshot, now=now, seed=seed, budget=budget, solver=None)
     better = score(snapshot, greedy, now=now) > score(snapshot, plan, now=now)
-    return greedy if better else plan
+    return _instead(greedy, plan) if better else plan
+
+
+def _instead(greedy: Plan, exact: Plan) -> Plan:
+    """The greedy plan, where gangs that it deferred are told that an arrangement with them could not land."""
+    told = {
+        uid: exact.explanations[uid]
+        for uid, explanation in greedy.explanations.items()
+        if explanation.primary.token is Token.SOLVER_DEFERRED
+        and uid in exact.explanations
+        and exact.explanations[uid].primary.token is Token.PENDING_EVALUATION
+    }
+    stats = replace(greedy.stats, note="the exact plan could not land as it was and scored less than greedy")
+    return replace(greedy, explanations={**greedy.explanations, **told}, stats=stats)
 
 
 def _settled(
