@@ -40,6 +40,9 @@ def resume(greedy: Greedy, gangs: Mapping[str, Gang]) -> dict[str, Bond]:
     for bond, chosen in held:
         if not _start(greedy, chosen):
             waiting[bond.uid] = bond
+    # Who leaves for a gang that has started leaves for nobody any more: nothing new is promised on its room.
+    for uid in sorted(board.leaving - {victim for bond in waiting.values() for victim in bond.victims}):
+        board.stay(uid)
     return waiting
 
 

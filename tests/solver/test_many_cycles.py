@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
+from unittest import mock
 
 import pytest
 
+from queuer.solver import decide as decision
 from queuer.solver.decide import decide
+from queuer.solver.problem import Plan, Snapshot
 from queuer.solver.score import score
+from queuer.solver.verify import Violation, verify
+from tests.solver.cases import seeded
+from tests.solver.cycles import Life
 from tests.solver.many_cycles import EXACT, GREEDY, ROUND, Cycle, Tally, judge, run
 from tests.solver.worlds import NOW, world
 
@@ -18,6 +25,22 @@ def test_never_worse_than_greedy_where_gangs_cannot_land_beside_each_other(seed:
     snap = world(seed, nodes=size, pending=size, running=size)
     exact, greedy = (decide(snap, now=NOW, seed=0, budget=b) for b in (EXACT, GREEDY))
     assert score(snap, exact, now=NOW) >= score(snap, greedy, now=NOW)
+
+
+@pytest.mark.parametrize(("seed", "cycles"), [(5059, 5), (5021, 11)])
+def test_victims_of_a_gang_that_started_elsewhere_are_promised_to_nobody(seed: int, cycles: int) -> None:
+    """Others were bound to the room of victims that nobody waited for any more, and the verifier refused it."""
+    life, refused = Life(Random(seed), seeded(seed)), []
+
+    def watched(snapshot: Snapshot, plan: Plan, *, now: float) -> tuple[Violation, ...]:
+        broken = verify(snapshot, plan, now=now)
+        refused.extend(broken)
+        return broken
+
+    with mock.patch.object(decision, "verify", watched):
+        for _ in range(cycles):
+            life.cycle(GREEDY)
+    assert refused == []
 
 
 def test_a_round_is_sound() -> None:
