@@ -30,7 +30,7 @@ def test_never_worse_than_greedy_where_gangs_cannot_land_beside_each_other(seed:
 @pytest.mark.parametrize(("seed", "cycles"), [(5059, 5), (5021, 11)])
 def test_victims_of_a_gang_that_started_elsewhere_are_promised_to_nobody(seed: int, cycles: int) -> None:
     """Others were bound to the room of victims that nobody waited for any more, and the verifier refused it."""
-    life, refused = Life(Random(seed), seeded(seed)), []
+    life, refused = Life(Random(seed), seeded(seed)), list[Violation]()
 
     def watched(snapshot: Snapshot, plan: Plan, *, now: float) -> tuple[Violation, ...]:
         broken = verify(snapshot, plan, now=now)
