@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from random import Random
 from typing import Any, TypeVar
 
 import httpx2
@@ -142,15 +143,16 @@ def _play(client: httpx2.Client, case: LandingCase) -> tuple[Counter[str], list[
 
 
 def _launch(client: httpx2.Client, case: LandingCase) -> list[str]:
-    """Make the pods of each gang when its turn has come, until all are bound. Returns what went wrong."""
+    """Make the pods of gangs when their turn has come, in any order, until all are bound. Returns what went wrong."""
+    order = Random(case.name)
     waiting, flying, wrong = list(case.launches), list[Launch](), list[str]()
     deadline = time.monotonic() + PATIENCE
     while waiting or flying:
-        for launch in [x for x in waiting if not any(x.waits_for(y) for y in (*flying, *waiting))]:
-            waiting.remove(launch)
-            flying.append(launch)
+        if ready := [x for x in waiting if not any(x.waits_for(y) for y in (*flying, *waiting))]:
+            waiting = [x for x in waiting if x not in ready]
+            flying += ready
             deadline = time.monotonic() + PATIENCE
-            for pod in launch.pods:
+            for pod in order.sample(made := [pod for x in ready for pod in x.pods], len(made)):
                 client.post(_PODS, json=pod).raise_for_status()
         pods = _pods(client, case)
         for launch in [x for x in flying if all(_node(pods[_name(pod)]) for pod in x.pods)]:
