@@ -1,0 +1,121 @@
+"""Seconds from a snapshot to a verified plan with reasons, over seeds: `python -m bench.decide --help`.
+
+One JSON object: `p50_s p99_s` of the decisions, `max_rss_mb` of all processes, `settled` (part of the contested gangs that were
+rearranged or proved; null where nothing was contested), `contested`, `deferred`, `worse_than_greedy`, `violations`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import math
+import resource
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bench.instances import NOW, Mix, instance
+from queuer.solver.decide import decide
+from queuer.solver.problem import Budget, Plan, Snapshot
+from queuer.solver.score import score
+from queuer.solver.verify import verify
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One seed: its plan, seconds, and what the judges say."""
+
+    seed: int
+    plan: Plan
+    seconds: float
+    violations: int
+    worse: bool
+
+
+def run(snapshot: Snapshot, *, seed: int, budget: Budget) -> Run:
+    """Decide once, timed; then judge, not timed (`decide()` has verified its plan itself)."""
+    gc.collect()
+    begin = time.perf_counter()
+    plan = decide(snapshot, now=NOW, seed=seed, budget=budget)
+    seconds = time.perf_counter() - begin
+    greedy = decide(snapshot, now=NOW, seed=seed, budget=Budget(deterministic=0.0))
+    return Run(
+        seed=seed,
+        plan=plan,
+        seconds=seconds,
+        violations=len(verify(snapshot, plan, now=NOW)),
+        worse=score(snapshot, plan, now=NOW) < score(snapshot, greedy, now=NOW),
+    )
+
+
+def quantile(values: Sequence[float], q: float) -> float:
+    """The smallest value that at least `q` of them do not exceed."""
+    return sorted(values)[max(0, math.ceil(q * len(values)) - 1)]
+
+
+def summary(runs: Sequence[Run]) -> dict[str, float | int | None]:
+    """The figures over all seeds."""
+    contested = sum(r.plan.stats.contested for r in runs)
+    settled = sum(r.plan.stats.rearranged + r.plan.stats.proved for r in runs)
+    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    kilobytes += resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    return {
+        "p50_s": round(quantile([r.seconds for r in runs], 0.5), 4),
+        "p99_s": round(quantile([r.seconds for r in runs], 0.99), 4),
+        "max_rss_mb": round(kilobytes / 1024, 1),
+        "settled": round(min(settled, contested) / contested, 4) if contested else None,
+        "contested": contested,
+        "deferred": sum(r.plan.stats.deferred for r in runs),
+        "started": sum(len(r.plan.admissions) for r in runs),
+        "evicted": sum(len(r.plan.evictions) for r in runs),
+        "worse_than_greedy": sum(r.worse for r in runs),
+        "violations": sum(r.violations for r in runs),
+    }
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(prog="python -m bench.decide", description=__doc__)
+    made.add_argument("--nodes", type=int, default=640, help="nodes with 8 GPUs each")
+    made.add_argument("--pending", type=int, default=10_000, help="waiting workloads")
+    made.add_argument("--queues", type=int, default=300, help="leaves of the queue tree")
+    made.add_argument("--mix", type=Mix, choices=list(Mix), default=Mix.MIXED)
+    made.add_argument("--fill", type=float, default=0.97, help="part of the GPUs in use")
+    made.add_argument("--seeds", type=int, default=10, help="instances, with seeds 1 to this number")
+    made.add_argument("--budget", type=float, default=2.0, help="deterministic time of the exact solver; 0 = greedy only")
+    made.add_argument("--json", action="store_true", help="the figures alone, without a line per seed")
+    return made
+
+
+def main() -> None:
+    """Print the figures; exit 1 where a plan is unsound or worse than greedy."""
+    given = parser().parse_args()
+    runs = []
+    for seed in range(1, given.seeds + 1):
+        snapshot = instance(
+            nodes=given.nodes,
+            pending=given.pending,
+            queues=given.queues,
+            mix=given.mix,
+            fill=given.fill,
+            seed=seed,
+        )
+        done = run(snapshot, seed=seed, budget=Budget(deterministic=given.budget))
+        runs.append(done)
+        if not given.json:
+            stats = done.plan.stats
+            print(
+                f"seed {seed}: {done.seconds:.3f} s, {len(done.plan.admissions)} start, "
+                f"{len(done.plan.evictions)} evicted, {stats.contested} contested, {stats.deferred} deferred, "
+                f"{stats.status}",
+                file=sys.stderr,
+            )
+    figures = summary(runs)
+    print(json.dumps(figures))
+    sys.exit(1 if figures["violations"] or figures["worse_than_greedy"] else 0)
+
+
+if __name__ == "__main__":
+    main()
