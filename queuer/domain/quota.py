@@ -62,6 +62,8 @@ class QuotaBook:
         self._lineage = cache(self._find_lineage)
         self.guaranteed = cache(self._find_guaranteed)
         self.claims = cache(self._find_claims)
+        self.lends_all = cache(self._find_lends_all)
+        self.bars = cache(self._find_bars)
         self.initial = self._unlent()
 
     def lineage(self, path: str) -> tuple[str, ...]:
@@ -88,6 +90,15 @@ class QuotaBook:
         if row is None or row.lend is None:
             return 0
         return max(0, self.guaranteed(path, account) - row.lend)
+
+    def _find_lends_all(self, path: str, account: Account) -> bool:
+        """Whether no queue of the path keeps anything back, so that each parent counts just what is used."""
+        return not any(self.kept(queue, account) for queue in self.lineage(path))
+
+    def _find_bars(self, path: str, account: Account, live: bool) -> tuple[tuple[str, int], ...]:
+        """The queues of the path that bound the account, with their limits, seen from the leaf."""
+        limits = ((queue, self.limit(queue, account, live=live)) for queue in self.lineage(path))
+        return tuple((queue, limit) for queue, limit in limits if limit is not None)
 
     def _find_guaranteed(self, path: str, account: Account) -> int:
         flavor, resource = account
@@ -158,10 +169,14 @@ class Usage:
                 continue
             delta = amount * times
             seen = delta
+            plain = self.book.lends_all(path, account)
             for queue in lineage:
                 used = self.used[queue]
                 used[account] = used.get(account, 0) + delta
-                if seen:
+                if plain:
+                    base = self._base[queue]
+                    base[account] = base.get(account, 0) + delta
+                elif seen:
                     base, kept = self._base[queue], self.book.kept(queue, account)
                     before = base.get(account, 0)
                     base[account] = before + seen
@@ -175,27 +190,40 @@ class Usage:
         """Rows on the path that this charge would break, seen from the leaf. `live=False`: the live capacity
         aside.
         """
-        lineage = self.book.lineage(path)
         for account, asks in charge.items():
-            seen = asks
-            for queue in lineage:
-                limit = self.book.limit(queue, account, live=live)
-                base, kept = self._base[queue].get(account, 0), self.book.kept(queue, account)
-                after = max(base + seen, kept)
-                seen = after - max(base, kept)
-                if limit is None:
-                    continue
-                used = self.used[queue].get(account, 0)
-                if used + asks > limit or (seen > 0 and after > limit):
-                    yield Shortfall(
-                        queue=queue,
-                        account=account,
-                        limit=limit,
-                        used=used,
-                        held=max(used, after - seen),
-                        asks=asks,
-                        live=queue == ROOT and limit == self.book.live.get(account, 0),
-                    )
+            if not self.book.lends_all(path, account):
+                yield from self._where_not_all_is_lent(path, account, asks, live=live)
+                continue
+            for queue, limit in self.book.bars(path, account, live):
+                used, base = self.used[queue].get(account, 0), self._base[queue].get(account, 0)
+                if max(used, base) + asks > limit:
+                    yield self._short(queue, account, asks, limit=limit, held=max(used, base))
+
+    def _where_not_all_is_lent(
+        self, path: str, account: Account, asks: int, *, live: bool
+    ) -> Iterator[Shortfall]:
+        seen = asks
+        for queue in self.book.lineage(path):
+            limit = self.book.limit(queue, account, live=live)
+            base, kept = self._base[queue].get(account, 0), self.book.kept(queue, account)
+            after = max(base + seen, kept)
+            seen = after - max(base, kept)
+            if limit is None:
+                continue
+            used = self.used[queue].get(account, 0)
+            if used + asks > limit or (seen > 0 and after > limit):
+                yield self._short(queue, account, asks, limit=limit, held=max(used, after - seen))
+
+    def _short(self, queue: str, account: Account, asks: int, *, limit: int, held: int) -> Shortfall:
+        return Shortfall(
+            queue=queue,
+            account=account,
+            limit=limit,
+            used=self.used[queue].get(account, 0),
+            held=held,
+            asks=asks,
+            live=queue == ROOT and limit == self.book.live.get(account, 0),
+        )
 
     def binding(self, path: str, charge: Charge) -> frozenset[Account]:
         """Accounts of the charge in which something else than the live capacity can bind on this path."""

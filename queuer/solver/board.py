@@ -7,7 +7,7 @@ vacated. Reservations are further sheets, each the state at its start.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from queuer.domain.quota import Account, Charge, QuotaBook, Usage, charge_of
 from queuer.domain.workload import Workload, demand_of
 from queuer.solver.capacity import Spread, take
+from queuer.solver.floor import Floor
 from queuer.solver.frame import Frame, Loose, Mask, Matrix
 from queuer.solver.problem import Admitted, Snapshot
 
@@ -125,6 +126,8 @@ class Board:
         self.avoiding = frozenset(p.workload.uid for p in snapshot.pending if p.avoid)
         self.horizons: dict[str, Horizon] = {}
         self.epoch = 0
+        self.version = 0
+        self._floors: tuple[int, dict[object, Floor]] = (0, {})
         self._charges: dict[object, dict[tuple[str | None, str], int]] = {}
 
     def _hold(self, admitted: Admitted) -> Hold:
@@ -156,7 +159,36 @@ class Board:
         if self.later is self.now:
             self.later = self.now.copy()
             self.claimed = self.now.usage.copy()
+        self.changed()
+
+    def changed(self) -> None:
+        """What was refused may be permitted now."""
         self.epoch += 1
+        self.version += 1
+
+    def floor(self, key: object, free: Callable[[], Matrix]) -> Floor:
+        """The floor of this name, made once while nothing on the board changes."""
+        if self._floors[0] != self.version:
+            self._floors = (self.version, {})
+        floors = self._floors[1]
+        if key not in floors:
+            floors[key] = Floor(self.frame, free())
+        return floors[key]
+
+    def floor_now(self, gang: Workload, *, rank: tuple[bool, int]) -> Floor:
+        """`free_now` as a floor."""
+        return self.floor(("now", self.bars(gang, rank=rank)), lambda: self.free_now(gang, rank=rank))
+
+    def floor_later(self, gang: Workload, *, rank: tuple[bool, int]) -> Floor:
+        """What this gang may be bound to beside what is held already."""
+        bars = self.bars(gang, rank=rank)
+        return self.floor(
+            ("later", bars), lambda: self.behind_horizons(self.later.free.copy(), gang, rank=rank)
+        )
+
+    def bars(self, gang: Workload, *, rank: tuple[bool, int]) -> tuple[str, ...]:
+        """Owners of the reservations that the gang must leave whole."""
+        return tuple(uid for uid, h in self.horizons.items() if self.binds(h, gang, rank=rank))
 
     def sheets(self) -> tuple[Sheet, ...]:
         """The distinct sheets that a gang which starts now must fit."""
@@ -164,7 +196,7 @@ class Board:
 
     def free_now(self, gang: Workload, *, rank: tuple[bool, int]) -> Matrix:
         """What this gang may take at once (N x R); not to be changed."""
-        free = self.now.free if self.later is self.now else np.minimum(self.now.free, self.later.free)
+        free = self.now.free.copy() if self.later is self.now else np.minimum(self.now.free, self.later.free)
         return self.behind_horizons(free, gang, rank=rank)
 
     def behind_horizons(self, free: Matrix, gang: Workload, *, rank: tuple[bool, int]) -> Matrix:
@@ -183,6 +215,7 @@ class Board:
 
     def start(self, gang: Workload, charge: Charge, spreads: Mapping[str, Spread], *, times: int = 1) -> None:
         """The gang takes its place and quota now; `times=-1` takes it back."""
+        self.version += 1
         for sheet in self.sheets():
             sheet.usage.add(gang.queue, charge, times=times)
             self._take(sheet.free, gang, spreads, times=times)
@@ -216,6 +249,7 @@ class Board:
 
     def stay(self, uid: str) -> None:
         """A victim is not evicted after all."""
+        self.version += 1
         self.leaving.discard(uid)
         self.later.release(self.holds[uid], times=-1)
 
@@ -256,9 +290,7 @@ class Board:
 
     def closed(self, avoid: frozenset[str]) -> Mask | None:
         """Node mask of an avoid list; None = nothing to avoid."""
-        if not avoid:
-            return None
-        return np.array([name in avoid for name in self.frame.names], dtype=bool)
+        return self.frame.closed(avoid)
 
 
 def end_of(gang: Workload, *, start: float) -> float | None:

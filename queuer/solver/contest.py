@@ -181,7 +181,7 @@ class Contest:
         laid = [greedy.chosen[uid] for uid in dict.fromkeys((*before, *gangs))]
         sound = not any(c.bound and c.gang.uid in must for c in laid) and self._holds(laid)
         greedy.chosen = {c.gang.uid: c for c in laid}
-        self._board.epoch += 1
+        self._board.changed()
         if not sound:
             greedy.lift(laid)
             greedy.chosen.clear()

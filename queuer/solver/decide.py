@@ -162,6 +162,7 @@ class _Decision:
         self._reserver = Reserver(self._greedy)
         self._explainer = Explainer(self._board, self._greedy)
         self._shapes: dict[object, Shape] = {}
+        self._forms: dict[object, int] = {}
         self._explanations: dict[str, Explanation] = {}
         self._order: list[str] = []
         self._proven = False
@@ -276,6 +277,7 @@ class _Decision:
                 break
         return Shape(
             number=len(self._shapes),
+            form=self._forms.setdefault(_form_key(workload), len(self._forms)),
             variants=tuple(variants),
             charges=tuple(self._board.charge(workload, v.flavors, v.counts) for v in variants),
             least={p.name: p.count if p.min_count is None else p.min_count for p in workload.pod_sets},
@@ -365,8 +367,11 @@ def _by_capacity(refusal: Refusal) -> bool:
 
 
 def _shape_key(workload: Workload) -> object:
+    return (workload.queue, _form_key(workload))
+
+
+def _form_key(workload: Workload) -> object:
     return (
-        workload.queue,
         workload.required,
         workload.preferred,
         tuple(

@@ -78,6 +78,7 @@ class Frame:
         }
         self._masks: dict[object, Mask] = {}
         self._needs: dict[object, Need] = {}
+        self._closed: dict[frozenset[str], Mask] = {}
 
     def _matrix(self, rows: Iterable[Resources]) -> Matrix:
         found = np.zeros((len(self.names), len(self.resources)), dtype=np.int64)
@@ -128,6 +129,14 @@ class Frame:
             ]
             self._masks[key] = np.array(accepts, dtype=bool)
         return self._masks[key]
+
+    def closed(self, avoid: frozenset[str]) -> Mask | None:
+        """Node mask of an avoid list; None = nothing to avoid."""
+        if not avoid:
+            return None
+        if avoid not in self._closed:
+            self._closed[avoid] = np.array([name in avoid for name in self.names], dtype=bool)
+        return self._closed[avoid]
 
     def bound_rows(self, admitted: Admitted) -> dict[int, Matrix]:
         """What a gang's bound pods hold, by node number; vectors (R)."""

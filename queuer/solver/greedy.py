@@ -11,13 +11,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from queuer.domain.quota import Account, Charge
+from queuer.domain.quota import Account, Charge, Usage
 from queuer.domain.workload import Workload
 from queuer.solver import victims
-from queuer.solver.board import Board, Hold, Sheet
-from queuer.solver.capacity import Limits, Spread, place, take
+from queuer.solver.board import Board, Sheet
+from queuer.solver.capacity import Spread, place, take
 from queuer.solver.contested import Proof, Variant
+from queuer.solver.floor import Floor, Found, key_of
 from queuer.solver.frame import Mask, Matrix
+from queuer.solver.frame import Mask as Flags
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Block, Chosen, Contest, Counts, Refusal
 
@@ -35,7 +37,10 @@ class Greedy:
         self.contest: Contest | None = None
         self.chosen: dict[str, Chosen] = {}
         self.counts = Counts()
-        self._reach: dict[str, Mapping[str, Hold]] = {}
+        self._prey = victims.Prey(board)
+        self._reach: dict[str, Flags] = {}
+        self._sizes: dict[object, tuple[Variant, Charge]] = {}
+        self._usages: tuple[int, dict[object, Usage]] = (0, {})
         self._refused: dict[object, tuple[object, Refusal]] = {}
 
     def turn(self, gang: Gang) -> Chosen | Refusal:
@@ -91,7 +96,16 @@ class Greedy:
 
     def closed(self, gang: Gang) -> Mask | None:
         """Nodes that the gang keeps off."""
-        return self.board.closed(gang.pending.avoid | self.keeps_off(gang.uid))
+        return self.board.closed(self._avoid(gang))
+
+    def _avoid(self, gang: Gang) -> frozenset[str]:
+        return gang.pending.avoid | self.keeps_off(gang.uid)
+
+    def _on(self, floor: Floor, gang: Gang, variant: Variant) -> Found:
+        """A place for the gang on a floor."""
+        return floor.place(
+            gang.pending.workload, variant, form=gang.shape.form, avoid=self._avoid(gang)
+        )
 
     # Without eviction
 
@@ -146,8 +160,12 @@ class Greedy:
 
     def resized(self, gang: Gang, variant: Variant, counts: Mapping[str, int]) -> tuple[Variant, Charge]:
         """The variant at other sizes, with its charge."""
-        sized = replace(variant, counts=dict(counts))
-        return sized, self.board.charge(gang.pending.workload, sized.flavors, sized.counts)
+        key = (gang.shape.number, tuple(variant.flavors.values()), tuple(counts.items()))
+        if key not in self._sizes:
+            sized = replace(variant, counts=dict(counts))
+            charge = self.board.charge(gang.pending.workload, sized.flavors, sized.counts)
+            self._sizes[key] = (sized, charge)
+        return self._sizes[key]
 
     def _try_now(self, gang: Gang, variant: Variant, charge: Charge) -> Chosen | Refusal:
         workload = gang.pending.workload
@@ -155,17 +173,13 @@ class Greedy:
         if blocked is not None:
             return blocked
         board = self.board
-        closed = self.closed(gang)
         rank = self.rank(gang, charge) if board.horizons else (False, 0)
-        limits = Limits()
-        spreads = place(
-            board.frame, board.free_now(workload, rank=rank), workload, variant, closed=closed, limits=limits
-        )
-        if spreads is not None:
-            return Chosen(gang=gang, variant=variant, charge=charge, spreads=spreads)
+        found = self._on(board.floor_now(workload, rank=rank), gang, variant)
+        if found.spreads is not None:
+            return Chosen(gang=gang, variant=variant, charge=charge, spreads=found.spreads)
         owner = self._reserver(gang, variant, rank)
         block = Block.PLACE if owner is None else Block.RESERVED
-        return Refusal(block=block, variant=variant, owner=owner, proven=limits.exact)
+        return Refusal(block=block, variant=variant, owner=owner, proven=found.exact)
 
     def would_start(self, gang: Gang, workload: Workload, variant: Variant) -> bool:
         """Whether a changed form of a waiting gang would start now, without eviction, and land for certain."""
@@ -173,8 +187,9 @@ class Greedy:
         if self.quota_block(workload, variant, charge, self.board.sheets()) is not None:
             return False
         rank = self.rank(gang, charge) if self.board.horizons else (False, 0)
-        free = self.board.free_now(workload, rank=rank)
-        spreads = place(self.board.frame, free, workload, variant, closed=self.closed(gang))
+        floor = self.board.floor_now(workload, rank=rank)
+        avoid = self._avoid(gang)
+        spreads = floor.place(workload, variant, form=gang.shape.form, avoid=avoid).spreads
         if spreads is None:
             return False
         crowded = self.board.awaited()
@@ -198,14 +213,10 @@ class Greedy:
 
     def _reserver(self, gang: Gang, variant: Variant, rank: tuple[bool, int]) -> str | None:
         """The owner of the first reservation without which the gang would fit."""
-        board, workload = self.board, gang.pending.workload
-        if not board.horizons:
+        owners = self.board.bars(gang.pending.workload, rank=rank)
+        if not owners or self._on(self._now_without(()), gang, variant).spreads is None:
             return None
-        closed = self.closed(gang)
-        free = board.now.free if board.later is board.now else np.minimum(board.now.free, board.later.free)
-        if place(board.frame, free, workload, variant, closed=closed) is None:
-            return None
-        return next((uid for uid, h in board.horizons.items() if board.binds(h, workload, rank=rank)), None)
+        return owners[0]
 
     def lift(self, chosen: Iterable[Chosen]) -> None:
         """Take settled gangs off the board again; their victims stay."""
@@ -235,19 +246,24 @@ class Greedy:
         started = [c for c in self.chosen.values() if not c.bound]
         if not started or self.counts.tried > REARRANGE or self.board.horizons:
             return None
-        base = self._without(started)
+        base = self._now_without(started)
         for new in self._possible(gang, started, base):
+            key = key_of(gang.pending.workload, new.variant, form=gang.shape.form, avoid=self._avoid(gang))
+            if key in base.in_vain:
+                continue
             for order in _arrangements(started, new):
-                placed = self._lay_out(base, order)
+                placed = self._lay_out(base.free, order)
                 if placed is not None:
                     return self._adopt(started, placed, gang.uid)
+            base.in_vain.add(key)
         return None
 
-    def _possible(self, gang: Gang, started: Sequence[Chosen], base: Matrix) -> list[Chosen]:
+    def _possible(self, gang: Gang, started: Sequence[Chosen], base: Floor) -> list[Chosen]:
         """The gang's choices, at its smallest size, that neither quota, nor sums, nor its own place exclude.
 
         `base`: what is free without all that this cycle has started.
         """
+        asked = self._asked(started)
         found = []
         workload = gang.pending.workload
         for full in gang.shape.variants:
@@ -255,11 +271,10 @@ class Greedy:
             if self.quota_block(workload, variant, charge, self.board.sheets()) is not None:
                 continue
             new = Chosen(gang=gang, variant=variant, charge=charge, spreads={})
-            if self._pooled_out(base, [*started, new]):
+            if self._pooled_out(base, asked, new):
                 continue
-            limits = Limits()
-            alone = place(self.board.frame, base, workload, variant, closed=self.closed(gang), limits=limits)
-            if alone is not None or not limits.exact:
+            alone = self._on(base, gang, variant)
+            if alone.spreads is not None or not alone.exact:
                 found.append(new)
         return found
 
@@ -267,7 +282,7 @@ class Greedy:
         """Ask for an arrangement or a proof, unless a bound already excludes one."""
         started = [c for c in self.chosen.values() if not c.bound]
         movable = len(started) < len(self.chosen)  # what is bound may be laid elsewhere too
-        base = self._without(started, held=not movable)
+        base = self._now_without(started, held=not movable)
         possible = self._possible(gang, started, base)
         if not possible or (not self.chosen and refusal.proven):
             return replace(refusal, proven=True)
@@ -278,32 +293,39 @@ class Greedy:
             return answer
         return replace(refusal, proven=isinstance(answer, Proof), contested=True)
 
-    def _without(self, started: Sequence[Chosen], *, held: bool = True) -> Matrix:
-        """What is free now without these; `held`: less what is held for bound gangs."""
-        now, later = self.board.now.free, self.board.later.free
-        free = np.minimum(now, later) if held else now.copy()
-        for chosen in started:
-            self._spend(free, chosen, times=-1)
-        return free
+    def _now_without(self, started: Sequence[Chosen], *, held: bool = True) -> Floor:
+        """What is free now without these, none or all that have started; `held`: less what is held for bound gangs."""
+
+        def free() -> Matrix:
+            now, later = self.board.now.free, self.board.later.free
+            left = np.minimum(now, later) if held else now.copy()
+            for chosen in started:
+                self._spend(left, chosen, times=-1)
+            return left
+
+        return self.board.floor(("without", bool(started), held), free)
 
     def _spend(self, free: Matrix, chosen: Chosen, *, times: int = 1) -> None:
         for pod_set in chosen.gang.pending.workload.pod_sets:
             if pod_set.name in chosen.spreads:
                 take(free, self.board.frame.row(pod_set.requests), chosen.spreads[pod_set.name], times=times)
 
-    def _pooled_out(self, free: Matrix, chosen: Sequence[Chosen]) -> bool:
-        """Whether the sums over all nodes of a flavor already exclude it."""
-        frame = self.board.frame
+    def _asked(self, started: Sequence[Chosen]) -> dict[str, Matrix]:
+        """What these ask for together, by flavor (R)."""
         asked: dict[str, Matrix] = {}
-        for one in chosen:
+        for one in started:
             for pod_set in one.gang.pending.workload.pod_sets:
                 flavor = one.variant.flavors[pod_set.name]
-                row = frame.row(pod_set.requests) * one.variant.counts[pod_set.name]
+                row = self.board.frame.row(pod_set.requests) * one.variant.counts[pod_set.name]
                 asked[flavor] = asked[flavor] + row if flavor in asked else row
-        return any(
-            bool((np.maximum(free[frame.in_flavor[flavor]], 0).sum(axis=0) < row).any())
-            for flavor, row in asked.items()
-        )
+        return asked
+
+    def _pooled_out(self, base: Floor, asked: Mapping[str, Matrix], new: Chosen) -> bool:
+        """Whether the sums over all nodes of a flavor already exclude it."""
+        total = dict(asked)
+        for flavor, row in self._asked([new]).items():
+            total[flavor] = total[flavor] + row if flavor in total else row
+        return any(bool((base.total(flavor) < row).any()) for flavor, row in total.items())
 
     def _lay_out(self, base: Matrix, order: Sequence[Chosen]) -> list[Chosen] | None:
         free = base.copy()
@@ -322,7 +344,7 @@ class Greedy:
     def _adopt(self, started: Sequence[Chosen], placed: Sequence[Chosen], uid: str) -> Chosen:
         for chosen in started:
             self.board.start(chosen.gang.pending.workload, chosen.charge, chosen.spreads, times=-1)
-        self.board.epoch += 1
+        self.board.changed()
         moved = {c.gang.uid: c for c in placed}
         for chosen in started:
             self.take(moved[chosen.gang.uid])
@@ -361,78 +383,109 @@ class Greedy:
         board, workload = self.board, gang.pending.workload
         if not workload.preemptible and not board.claimed.entitled(workload.queue, charge, at=workload.queue):
             return True
-        found = victims.candidates(board, gang.pending, charge)
-        if not found and board.later is board.now:
+        reach = self._prey.reach(gang.pending, charge)
+        anybody = self._prey.any(reach)
+        if not anybody and board.later is board.now:
             return True
-        closed = self.closed(gang)
         rank = self.rank(gang, charge) if board.horizons else (False, 0)
-        binding = {a: charge[a] for a in board.claimed.binding(workload.queue, charge)}
-        claims = {a: charge[a] for a in charge if a in board.book.claims(workload.queue)}
-
-        def placed(free: Matrix) -> dict[str, Spread] | None:
-            free = board.behind_horizons(free, workload, rank=rank)
-            return place(board.frame, free, workload, variant, closed=closed)
-
-        def fits(sheet: Sheet) -> bool:
-            return sheet.usage.shortfall(workload.queue, binding) is None and placed(sheet.free) is not None
-
         if board.later is not board.now and board.later.usage.shortfall(workload.queue, charge) is None:
-            alone = placed(board.later.free)
+            alone = self._on(board.floor_later(workload, rank=rank), gang, variant).spreads
             if alone is not None:
                 return Chosen(gang=gang, variant=variant, charge=charge, spreads=alone, bound=True)
-        reach = {c.uid: c.hold for c in found}
-        if not found or placed(self._vacated(reach)) is None:
-            return self._hopeless(gang, variant, binding, reach)
-        chosen = victims.Search(board, found, _lines(found) | binding | claims, fits).cheapest()
+        if not anybody or self._on(self._emptied(reach, workload, rank), gang, variant).spreads is None:
+            return self._hopeless(gang, variant, charge, reach)
+        chosen = self._search(gang, variant, charge, self._prey.candidates(reach), rank)
         if chosen is None:
-            return self._hopeless(gang, variant, binding, reach)
+            return self._hopeless(gang, variant, charge, reach)
         sheet = board.later.copy()
         for candidate in chosen:
             sheet.release(candidate.hold)
-        spreads = placed(sheet.free)
+        spreads = self._placed(sheet.free, gang, variant, rank)
         if spreads is None or sheet.usage.shortfall(workload.queue, charge) is not None:
             return False
         gone = victims.evictions(chosen, beneficiary=gang.uid)
         return Chosen(gang=gang, variant=variant, charge=charge, spreads=spreads, evictions=gone, bound=True)
 
-    def _vacated(self, gone: Mapping[str, Hold]) -> Matrix:
-        """What is free on the nodes once these have gone too; what they could still have landed on counts as
-        free.
-        """
-        free = self.board.later.free.copy()
-        for uid, hold in gone.items():
-            if uid not in self.board.leaving:
-                for node, row in hold.rows.items():
-                    free[node] += row
-        return free
+    def _search(
+        self,
+        gang: Gang,
+        variant: Variant,
+        charge: Charge,
+        found: Sequence[victims.Candidate],
+        rank: tuple[bool, int],
+    ) -> list[victims.Candidate] | None:
+        """The cheapest sufficient victims that are found."""
+        board, queue = self.board, gang.queue
+        binding = {a: charge[a] for a in board.claimed.binding(queue, charge)}
+        claims = {a: charge[a] for a in charge if a in board.book.claims(queue)}
 
-    def _hopeless(self, gang: Gang, variant: Variant, binding: Charge, reach: Mapping[str, Hold]) -> bool:
+        def fits(sheet: Sheet) -> bool:
+            return (
+                sheet.usage.shortfall(queue, binding) is None
+                and self._placed(sheet.free, gang, variant, rank) is not None
+            )
+
+        return victims.Search(board, found, _lines(found) | binding | claims, fits).cheapest()
+
+    def _placed(
+        self, free: Matrix, gang: Gang, variant: Variant, rank: tuple[bool, int]
+    ) -> dict[str, Spread] | None:
+        workload = gang.pending.workload
+        free = self.board.behind_horizons(free, workload, rank=rank)
+        return place(self.board.frame, free, workload, variant, closed=self.closed(gang))
+
+    def _emptied(self, reach: victims.Reach, workload: Workload, rank: tuple[bool, int]) -> Floor:
+        """The nodes once everyone in reach has gone too."""
+
+        def free() -> Matrix:
+            gone = self._prey.vacated(self._prey.staying(self._prey.flags(reach)))
+            return self.board.behind_horizons(self.board.later.free + gone, workload, rank=rank)
+
+        return self.board.floor(("emptied", reach, self.board.bars(workload, rank=rank)), free)
+
+    def _hopeless(self, gang: Gang, variant: Variant, charge: Charge, reach: victims.Reach) -> bool:
         """A bound: it would not fit even if everyone who may be evicted for anybody had gone and all that
         this cycle has settled lay elsewhere.
         """
-        board, workload = self.board, gang.pending.workload
-        gone = dict(reach)
+        board, queue = self.board, gang.queue
+
+        def free() -> Matrix:
+            left = board.later.free + self._prey.vacated(self._gone(reach))
+            for one in self.chosen.values():
+                self._spend(left, one, times=-1)
+            return left
+
+        found = self._on(board.floor(("hopeless", reach), free), gang, variant)
+        if found.spreads is None:
+            return found.exact
+        binding = board.claimed.binding(queue, charge)
+        usage = self._usage_without(reach, binding)
+        return usage.shortfall(queue, {a: charge[a] for a in binding}) is not None
+
+    def _gone(self, reach: victims.Reach) -> Flags:
+        """Everyone who could be evicted for this gang or for one that this cycle has bound, and is not yet."""
+        flags = self._prey.flags(reach)
         for one in self.chosen.values():
             if one.evictions:
-                gone.update(self._reach_of(one))
-        free = self._vacated(gone)
-        for one in self.chosen.values():
-            self._spend(free, one, times=-1)
-        limits = Limits()
-        spreads = place(board.frame, free, workload, variant, closed=self.closed(gang), limits=limits)
-        if spreads is None:
-            return limits.exact
-        usage = board.later.usage.copy()
-        for uid, hold in gone.items():
-            if uid not in board.leaving:
-                usage.add(hold.admitted.workload.queue, hold.charge, times=-1, only=frozenset(binding))
-        return usage.shortfall(workload.queue, binding) is not None
+                flags |= self._reach_of(one)
+        return self._prey.staying(flags)
 
-    def _reach_of(self, one: Chosen) -> Mapping[str, Hold]:
-        """Everyone whom a bound gang could evict beyond those it does."""
+    def _usage_without(self, reach: victims.Reach, binding: frozenset[Account]) -> Usage:
+        """What would be used, in these accounts, with all those gone."""
+        if self._usages[0] != self.board.version:
+            self._usages = (self.board.version, {})
+        known = self._usages[1]
+        key = (reach, binding)
+        if key not in known:
+            known[key] = self.board.later.usage.copy()
+            self._prey.release(known[key], self._gone(reach), only=binding)
+        return known[key]
+
+    def _reach_of(self, one: Chosen) -> Flags:
+        """Everyone whom a bound gang could evict, those it does included."""
         if one.gang.uid not in self._reach:
-            found = victims.candidates(self.board, one.gang.pending, one.charge)
-            self._reach[one.gang.uid] = {c.uid: c.hold for c in found}
+            reach = self._prey.reach(one.gang.pending, one.charge)
+            self._reach[one.gang.uid] = self._prey.flags(reach)
         return self._reach[one.gang.uid]
 
 

@@ -21,10 +21,12 @@ from queuer.solver.problem import Pending
 class Shape:
     """What gangs that are alike share. `variants`: flavors at full size, best first; `charges` beside them.
 
-    `least`: smallest counts by pod set. `flavors`: all that any variant names.
+    `least`: smallest counts by pod set. `flavors`: all that any variant names. `form`: equal for shapes that placement
+    cannot tell apart, whatever their queues.
     """
 
     number: int
+    form: int
     variants: tuple[Variant, ...]
     charges: tuple[Charge, ...]
     least: Mapping[str, int]

@@ -49,7 +49,7 @@ class Reserver:
         """The gang has its place: its reservation ends."""
         if self.held.pop(uid, None) is not None:
             self._board.horizons.pop(uid)
-            self._board.epoch += 1
+            self._board.changed()
             for uids in self._flavors.values():
                 if uid in uids:
                     uids.remove(uid)
@@ -156,7 +156,7 @@ class Reserver:
             rank=self._greedy.rank(chosen.gang, chosen.charge),
             nodes=frozenset(node for node, _ in taken),
         )
-        board.epoch += 1
+        board.changed()
         self.held[chosen.gang.uid] = Reservation(
             uid=chosen.gang.uid, assignments=assignments(board, chosen), start=start, expires=expires
         )

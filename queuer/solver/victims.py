@@ -7,12 +7,19 @@ orders and, for few candidates, all subsets in the order of cost are tried, and 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
 
 from queuer.domain.queue import Preempt
 from queuer.domain.quota import Account, Charge, Usage
 from queuer.solver.board import Board, Hold, Sheet
+from queuer.solver.frame import Mask as Flags
+from queuer.solver.frame import Matrix
 from queuer.solver.problem import Eviction, EvictionRule, Pending
 from queuer.solver.score import lost_work
 
@@ -42,67 +49,175 @@ class Candidate:
         return self.hold.admitted.workload.uid
 
 
-def candidates(board: Board, pending: Pending, charge: Charge) -> list[Candidate]:
-    """Everyone whom this gang may evict, cheapest first. `charge`: what it asks for, by account."""
-    grounds = _Grounds(board, pending, charge)
-    found = []
-    for uid, hold in board.holds.items():
-        admitted = hold.admitted
-        if admitted.releasing or uid in board.leaving or uid in pending.displaced_by:
-            continue
-        victim = admitted.workload
-        policy = board.book.tree.policy(board.book.lineage(victim.queue)[0])
-        if not victim.preemptible or board.time - admitted.since < (policy.min_runtime or 0.0):
-            continue
-        ground = grounds.against(victim.queue, lower=victim.priority < pending.workload.priority)
-        if ground is None:
-            continue
-        rule, lines = ground
-        if lines is not None:
-            lines = tuple(line for line in lines if hold.charge.get(line[0]))
-            if not lines:
-                continue
-        lost = lost_work(admitted, capacity=board.capacity, now=board.time)
-        cost = (int(rule is EvictionRule.PREEMPT), lost, 1, victim.priority)
-        found.append(Candidate(hold, rule, lines, cost))
-    return sorted(found, key=lambda c: (c.cost, c.uid))
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """One permission to evict: the work under `common` that is not under `toward`; where both are the same, that of
+    this very queue. `below`: only what has a lower priority. `accounts`: those in which the victim's queues must be
+    above their guarantee; for a preemption across queues, those that are asked in.
+    """
+
+    rule: EvictionRule
+    common: str
+    toward: str
+    below: int | None
+    accounts: tuple[Account, ...]
 
 
-class _Grounds:
-    """The rule by which a gang may evict from a queue, the same for all work there but for its priority."""
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Whom a gang may evict: the numbers of its grounds, and those it must spare. Equal for equal permissions."""
 
-    def __init__(self, board: Board, pending: Pending, charge: Charge) -> None:
-        self._book = board.book
-        self._usage = board.claimed
-        self._queue = pending.workload.queue
-        self._charge = charge
-        self._claims = tuple(a for a in charge if a in self._book.claims(self._queue))
-        self._known: dict[tuple[str, bool], tuple[EvictionRule, tuple[Line, ...] | None] | None] = {}
+    grounds: tuple[int, ...]
+    spared: frozenset[str]
 
-    def against(self, queue: str, *, lower: bool) -> tuple[EvictionRule, tuple[Line, ...] | None] | None:
-        """The rule and its lines; None = not permitted. `lower`: the victim's priority is lower."""
-        key = (queue, lower)
-        if key not in self._known:
-            self._known[key] = self._find(queue, lower=lower)
-        return self._known[key]
 
-    def _find(self, queue: str, *, lower: bool) -> tuple[EvictionRule, tuple[Line, ...] | None] | None:
-        tree = self._book.tree
-        if queue == self._queue:
-            allowed = lower and tree.policy(queue).preempt is not Preempt.NEVER
-            return (EvictionRule.PREEMPT, None) if allowed else None
-        mine, theirs = self._book.lineage(self._queue), self._book.lineage(queue)
-        common = next(p for p in mine if p in theirs)
-        below_mine, below_theirs = mine[: mine.index(common)], theirs[: theirs.index(common)]
-        if not below_mine or not below_theirs:
-            return None
-        entitled = self._usage.entitled(self._queue, self._charge, at=below_mine[-1])
-        if entitled and tree.policy(self._queue).reclaim:
-            return EvictionRule.RECLAIM, tuple((account, below_theirs) for account in self._claims)
-        if lower and tree.policy(common).preempt is Preempt.LOWER_PRIORITY:
-            said = [a for a in self._charge if a in self._book.claims(queue)]
-            return EvictionRule.PREEMPT, tuple((a, below_theirs) for a in said) or None
-        return None
+class Prey:
+    """Everyone who may be evicted at all in this cycle, found once for each ground instead of for each gang."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._numbers: dict[Ground, int] = {}
+        self._members: list[list[Candidate]] = []
+        self._masks: dict[int, Flags] = {}
+        self._entries: tuple[NDArray[np.intp], NDArray[np.intp], Matrix] | None = None
+
+    @cached_property
+    def _by_queue(self) -> dict[str, list[tuple[Hold, int]]]:
+        """Holds by queue, with the work that an eviction loses."""
+        board, found = self._board, dict[str, list[tuple[Hold, int]]]()
+        for hold in board.holds.values():
+            admitted, victim = hold.admitted, hold.admitted.workload
+            policy = board.book.tree.policy(board.book.lineage(victim.queue)[0])
+            rests = board.time - admitted.since < (policy.min_runtime or 0.0)
+            if victim.preemptible and not admitted.releasing and not rests:
+                lost = lost_work(admitted, capacity=board.capacity, now=board.time)
+                found.setdefault(victim.queue, []).append((hold, lost))
+        return found
+
+    @cached_property
+    def _number_of(self) -> dict[str, int]:
+        return {uid: n for n, uid in enumerate(self._board.holds)}
+
+    def reach(self, pending: Pending, charge: Charge) -> Reach:
+        """Whom this gang may evict as things are. `charge`: what it asks for, by account."""
+        spared = frozenset(uid for uid in pending.displaced_by if uid in self._board.holds)
+        return Reach(tuple([self._number(g) for g in self._grounds(pending, charge)]), spared)
+
+    def _grounds(self, pending: Pending, charge: Charge) -> Iterator[Ground]:
+        board, queue = self._board, pending.workload.queue
+        tree, priority = board.book.tree, pending.workload.priority
+        if not board.holds:
+            return
+        if tree.policy(queue).preempt is not Preempt.NEVER:
+            yield Ground(EvictionRule.PREEMPT, queue, queue, priority, ())
+        for toward, common in pairwise(board.book.lineage(queue)):
+            if tree.policy(queue).reclaim and board.claimed.entitled(queue, charge, at=toward):
+                claims = board.book.claims(queue)
+                yield Ground(EvictionRule.RECLAIM, common, toward, None, tuple(a for a in charge if a in claims))
+            elif tree.policy(common).preempt is Preempt.LOWER_PRIORITY:
+                yield Ground(EvictionRule.PREEMPT, common, toward, priority, tuple(charge))
+
+    def _number(self, ground: Ground) -> int:
+        if ground not in self._numbers:
+            self._numbers[ground] = len(self._numbers)
+            self._members.append(sorted(self._find(ground), key=_by_cost))
+        return self._numbers[ground]
+
+    def _find(self, ground: Ground) -> Iterator[Candidate]:
+        book = self._board.book
+        for queue, holds in self._by_queue.items():
+            if ground.common == ground.toward:
+                if queue != ground.common:
+                    continue
+                lines = None
+            else:
+                path = book.lineage(queue)
+                if ground.common not in path[1:] or ground.toward in path:
+                    continue
+                lines = self._lines(ground, queue, path[: path.index(ground.common)])
+            for hold, lost in holds:
+                victim = hold.admitted.workload
+                if ground.below is not None and not victim.priority < ground.below:
+                    continue
+                own = None if lines is None else tuple(line for line in lines if hold.charge.get(line[0]))
+                if own != ():
+                    cost = (int(ground.rule is EvictionRule.PREEMPT), lost, 1, victim.priority)
+                    yield Candidate(hold, ground.rule, own, cost)
+
+    def _lines(self, ground: Ground, queue: str, below: tuple[str, ...]) -> tuple[Line, ...] | None:
+        if ground.rule is EvictionRule.RECLAIM:
+            return tuple((account, below) for account in ground.accounts)
+        claims = self._board.book.claims(queue)
+        return tuple((a, below) for a in ground.accounts if a in claims) or None
+
+    def _candidates(self, reach: Reach) -> Iterator[Candidate]:
+        leaving = self._board.leaving
+        for number in reach.grounds:
+            for candidate in self._members[number]:
+                if candidate.uid not in leaving and candidate.uid not in reach.spared:
+                    yield candidate
+
+    def any(self, reach: Reach) -> bool:
+        """Whether there is anybody."""
+        return next(self._candidates(reach), None) is not None
+
+    def candidates(self, reach: Reach) -> list[Candidate]:
+        """All of them, cheapest first."""
+        return sorted(self._candidates(reach), key=_by_cost)
+
+    def flags(self, reach: Reach) -> Flags:
+        """All of them as flags by hold, those included who are leaving for somebody else (H)."""
+        found = np.zeros(len(self._board.holds), dtype=bool)
+        for number in reach.grounds:
+            if number not in self._masks:
+                mask = np.zeros(len(found), dtype=bool)
+                mask[[self._number_of[c.uid] for c in self._members[number]]] = True
+                self._masks[number] = mask
+            found |= self._masks[number]
+        found[[self._number_of[uid] for uid in reach.spared]] = False
+        return found
+
+    def staying(self, flags: Flags) -> Flags:
+        """The flagged who are not leaving yet (H)."""
+        found = flags.copy()
+        found[[self._number_of[uid] for uid in self._board.leaving]] = False
+        return found
+
+    def vacated(self, flags: Flags) -> Matrix:
+        """What the flagged leave free (N x R); what they could still have landed on counts as free."""
+        if self._entries is None:
+            rows = [
+                (h, node, row)
+                for h, hold in enumerate(self._board.holds.values())
+                for node, row in hold.rows.items()
+            ]
+            width = len(self._board.frame.resources)
+            self._entries = (
+                np.array([h for h, _, _ in rows], dtype=np.intp),
+                np.array([n for _, n, _ in rows], dtype=np.intp),
+                np.array([r for _, _, r in rows], dtype=np.int64).reshape(len(rows), width),
+            )
+        holds, nodes, amounts = self._entries
+        free = np.zeros_like(self._board.frame.alloc)
+        chosen = flags[holds]
+        np.add.at(free, nodes[chosen], amounts[chosen])
+        return free
+
+    def release(self, usage: Usage, flags: Flags, *, only: frozenset[Account]) -> None:
+        """Take the flagged off a usage, in these accounts."""
+        total: dict[str, dict[Account, int]] = {}
+        for flag, hold in zip(flags.tolist(), self._board.holds.values(), strict=True):
+            if flag:
+                mine = total.setdefault(hold.admitted.workload.queue, {})
+                for account in only:
+                    if account in hold.charge:
+                        mine[account] = mine.get(account, 0) + hold.charge[account]
+        for queue, amounts in total.items():
+            usage.add(queue, amounts, times=-1)
+
+
+def _by_cost(candidate: Candidate) -> tuple[Cost, str]:
+    return (candidate.cost, candidate.uid)
 
 
 class Trial:

@@ -19,7 +19,7 @@ from queuer.solver.capacity import Part, parts_of
 from queuer.solver.contested import Settled, Standing, Variant
 from queuer.solver.frame import Matrix
 from queuer.solver.problem import Assignment, Eviction, Pending, Snapshot
-from queuer.solver.victims import Candidate, candidates
+from queuer.solver.victims import Candidate, Prey
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,6 +53,7 @@ class Data:
     now: Matrix
     later: Matrix
     line: Usage
+    prey: Prey
     nodes: list[int] = field(default_factory=list)
     held: set[int] = field(default_factory=set)
     evictions: dict[tuple[str, str], Eviction] = field(default_factory=dict)
@@ -83,7 +84,7 @@ def gather(
         if bond.pending.workload.uid in old:
             _hold(board, bond)
     board.claimed = board.claimed.copy()
-    data = Data(board=board, items=[], now=board.now.free, later=board.later.free, line=board.now.usage)
+    data = Data(board=board, items=[], now=board.now.free, later=board.later.free, line=board.now.usage, prey=Prey(board))
     for one in settled:
         known = {row.pod_set: _numbers(board, row) for row in one.assignments}
         _add(data, one.pending, one.variant, bool(one.victims), known, blocked)
@@ -135,7 +136,7 @@ def _add(
         parts=parts_of(board.frame, workload, variant, closed),
         known=known,
         room=(),
-        candidates=candidates(board, pending, charge) if bound else (),
+        candidates=data.prey.candidates(data.prey.reach(pending, charge)) if bound else (),
     )
     data.items.append(item)
     board.claimed.add(workload.queue, charge)
