@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 
 from bench.instances import NOW, Mix, instance
 from queuer.solver.decide import decide
@@ -92,6 +93,7 @@ def parser() -> argparse.ArgumentParser:
 def main() -> None:
     """Print the figures; exit 1 where a plan is unsound or worse than greedy."""
     given = parser().parse_args()
+    import_module("queuer.solver.cpsat")  # as in the solver process, which has it loaded
     runs = []
     for seed in range(1, given.seeds + 1):
         snapshot = instance(

@@ -128,6 +128,7 @@ class Board:
         self.epoch = 0
         self.version = 0
         self._floors: tuple[int, dict[object, Floor]] = (0, {})
+        self.idle = Floor(self.frame, self.frame.alloc, idle=True)
         self._charges: dict[object, dict[tuple[str | None, str], int]] = {}
 
     def _hold(self, admitted: Admitted) -> Hold:

@@ -18,7 +18,7 @@ from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import Workload
 from queuer.solver.advice import would_admit
 from queuer.solver.board import Board
-from queuer.solver.capacity import Part, parts_of, place
+from queuer.solver.capacity import Part, parts_of
 from queuer.solver.contested import Variant
 from queuer.solver.greedy import Greedy
 from queuer.solver.order import Gang
@@ -71,7 +71,7 @@ class Explainer:
 
     def _quotas(self, gang: Gang, variant: Variant) -> list[Reason]:
         """Every row that stands in the way now, nearest first, one for each queue and resource."""
-        charge = self._board.charge(gang.pending.workload, variant.flavors, gang.shape.least)
+        charge = self._greedy.resized(gang, variant, gang.shape.least)[1]
         found: dict[tuple[str, str], Shortfall] = {}
         for sheet in self._board.sheets():
             for short in sheet.usage.shortfalls(gang.queue, charge):
@@ -117,15 +117,15 @@ class Explainer:
         return self._never[number]
 
     def _find_never(self, gang: Gang) -> Reason | None:
-        workload, frame = gang.pending.workload, self._board.frame
+        workload = gang.pending.workload
         reason: Reason | None = self._no_level(workload) or _no_flavor(workload)
         if reason is not None and reason.token is Token.MISCONFIGURED:
             return reason
         for variant in gang.shape.variants:
             least = Variant(flavors=variant.flavors, counts=gang.shape.least)
-            charge = self._board.charge(workload, least.flavors, least.counts)
-            over = self._over(gang, charge)
-            if over is None and place(frame, frame.alloc, workload, least, idle=True) is not None:
+            over = self._over(gang, self._greedy.resized(gang, variant, gang.shape.least)[1])
+            idle = self._board.idle.place(workload, least, form=gang.shape.form, avoid=frozenset())
+            if over is None and idle.spreads is not None:
                 return None
             reason = over or self._too_large(gang, least)
         return reason

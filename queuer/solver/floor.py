@@ -25,12 +25,15 @@ class Found:
 
 
 class Floor:
-    """Free amounts (N x R) that do not change, and what was looked for on them."""
+    """Free amounts (N x R) that do not change, and what was looked for on them. `idle`: cordons and unreadiness are
+    disregarded.
+    """
 
-    __slots__ = ("_frame", "_known", "_totals", "free", "in_vain")
+    __slots__ = ("_frame", "_idle", "_known", "_totals", "free", "in_vain")
 
-    def __init__(self, frame: Frame, free: Matrix) -> None:
+    def __init__(self, frame: Frame, free: Matrix, *, idle: bool = False) -> None:
         self.free = free
+        self._idle = idle
         self.in_vain: set[object] = set()
         self._frame = frame
         self._known: dict[object, Found] = {}
@@ -45,7 +48,9 @@ class Floor:
         if known is None:
             limits = Limits()
             closed = self._frame.closed(avoid)
-            spreads = place(self._frame, self.free, workload, variant, closed=closed, limits=limits)
+            spreads = place(
+                self._frame, self.free, workload, variant, closed=closed, limits=limits, idle=self._idle
+            )
             known = self._known[key] = Found(spreads, limits.exact)
         return known
 

@@ -41,6 +41,7 @@ class Greedy:
         self._reach: dict[str, Flags] = {}
         self._sizes: dict[object, tuple[Variant, Charge]] = {}
         self._usages: tuple[int, dict[object, Usage]] = (0, {})
+        self._all_gone: tuple[int, dict[victims.Reach, Flags]] = (0, {})
         self._refused: dict[object, tuple[object, Refusal]] = {}
 
     def turn(self, gang: Gang) -> Chosen | Refusal:
@@ -455,7 +456,7 @@ class Greedy:
                 self._spend(left, one, times=-1)
             return left
 
-        found = self._on(board.floor(("hopeless", reach), free), gang, variant)
+        found = self._on(board.floor(("hopeless", self._gone(reach).tobytes()), free), gang, variant)
         if found.spreads is None:
             return found.exact
         binding = board.claimed.binding(queue, charge)
@@ -464,21 +465,27 @@ class Greedy:
 
     def _gone(self, reach: victims.Reach) -> Flags:
         """Everyone who could be evicted for this gang or for one that this cycle has bound, and is not yet."""
-        flags = self._prey.flags(reach)
-        for one in self.chosen.values():
-            if one.evictions:
-                flags |= self._reach_of(one)
-        return self._prey.staying(flags)
+        if self._all_gone[0] != self.board.version:
+            self._all_gone = (self.board.version, {})
+        known = self._all_gone[1]
+        if reach not in known:
+            flags = self._prey.flags(reach)
+            for one in self.chosen.values():
+                if one.evictions:
+                    flags |= self._reach_of(one)
+            known[reach] = self._prey.staying(flags)
+        return known[reach]
 
     def _usage_without(self, reach: victims.Reach, binding: frozenset[Account]) -> Usage:
         """What would be used, in these accounts, with all those gone."""
         if self._usages[0] != self.board.version:
             self._usages = (self.board.version, {})
         known = self._usages[1]
-        key = (reach, binding)
+        gone = self._gone(reach)
+        key = (gone.tobytes(), binding)
         if key not in known:
             known[key] = self.board.later.usage.copy()
-            self._prey.release(known[key], self._gone(reach), only=binding)
+            self._prey.release(known[key], gone, only=binding)
         return known[key]
 
     def _reach_of(self, one: Chosen) -> Flags:

@@ -83,12 +83,15 @@ def _stands(case: Case, bond: Bond) -> bool:
 def check_victims(case: Case) -> Iterator[Violation]:
     """Each victim may be evicted at all, and by the rule that is named for its beneficiary."""
     running = {a.workload.uid: a for a in case.snapshot.admitted}
+    entitled = _entitled_at_turn(case)
     judged: list[Eviction] = []
     for eviction in case.plan.evictions:
         if eviction.beneficiary not in case.bound:
             continue  # check_bonds says so
         victim = running[eviction.uid]
-        broken = _untouchable(case, victim, eviction) or _not_permitted(case, victim.workload, eviction)
+        broken = _untouchable(case, victim, eviction) or _not_permitted(
+            case, victim.workload, eviction, entitled
+        )
         if broken:
             yield Violation(rule=Rule.VICTIM, uid=eviction.uid, text=broken)
         else:
@@ -111,7 +114,9 @@ def _untouchable(case: Case, victim: Admitted, eviction: Eviction) -> str:
     return ""
 
 
-def _not_permitted(case: Case, victim: Workload, eviction: Eviction) -> str:
+def _not_permitted(
+    case: Case, victim: Workload, eviction: Eviction, entitled: Mapping[str, frozenset[str]]
+) -> str:
     tree, gang = case.snapshot.tree, case.workload(eviction.beneficiary)
     common = _common(case, gang.queue, victim.queue)
     if eviction.rule is EvictionRule.RECLAIM:
@@ -120,7 +125,7 @@ def _not_permitted(case: Case, victim: Workload, eviction: Eviction) -> str:
         if not tree.policy(gang.queue).reclaim:
             return f"reclaim is off for {gang.queue}"
         at = _toward(case, gang.queue, common)
-        if not _uses_at_turn(case, gang.uid).entitled(gang.queue, case.part(gang.uid)[1], at=at):
+        if at not in entitled[gang.uid]:
             return f"{gang.uid} is not entitled at {at}"
         return ""
     if not victim.priority < gang.priority:
@@ -142,15 +147,30 @@ def _toward(case: Case, queue: str, ancestor: str) -> str:
     return path[path.index(ancestor) - 1]
 
 
-def _uses_at_turn(case: Case, uid: str) -> Uses:
-    """Use at the start of the cycle, and what was decided before this gang's turn, held quota included."""
-    held = [b for b in case.bound if b not in case.new and b != uid]
-    uses = case.uses(bonds=held)
-    for earlier in case.in_turn():
-        if earlier == uid:
-            break
-        uses.count(*case.part(earlier))
-    return uses
+def _entitled_at_turn(case: Case) -> Mapping[str, frozenset[str]]:
+    """Where each beneficiary was entitled at its turn, by uid: with what was used at the start of the cycle, held for
+    bonds, and decided before it.
+    """
+    named = {e.beneficiary for e in case.plan.evictions} & set(case.bound)
+    standing = [b for b in case.bound if b not in case.new]
+    found: dict[str, frozenset[str]] = {}
+    for uid in named & set(standing):
+        queue, asks = case.part(uid)
+        uses = case.uses(bonds=[b for b in standing if b != uid])
+        for earlier in case.in_turn():
+            uses.count(*case.part(earlier))
+        found[uid] = _entitled(uses, queue, asks)
+    uses = case.uses(bonds=standing)
+    for uid in case.in_turn():
+        queue, asks = case.part(uid)
+        if uid in named:
+            found[uid] = _entitled(uses, queue, asks)
+        uses.count(queue, asks)
+    return found
+
+
+def _entitled(uses: Uses, queue: str, asks: Amounts) -> frozenset[str]:
+    return frozenset(at for at in uses.rows.path(queue) if uses.entitled(queue, asks, at=at))
 
 
 def _check_borrowers(

@@ -88,17 +88,24 @@ def check_landing(case: Case) -> Iterator[Violation]:
 
 def _held(case: Case, coming: Sequence[Group], landing: Sequence[Group]) -> Iterator[Violation]:
     """Nothing that lands meanwhile takes the place that a bond holds."""
+    left = free_after(case, case.leaving)
+    for name, amounts in planned(case, case.bound).items():
+        if name in left:
+            left[name] = _plus(left[name], amounts, times=-1)
     for uid, rows in case.bound.items():
-        free = free_after(case, case.leaving)
-        for name, amounts in planned(case, {u: r for u, r in case.bound.items() if u != uid}).items():
-            for resource, amount in amounts.items():
-                if name in free:
-                    free[name][resource] = free[name].get(resource, 0) - amount
+        free: dict[str, Resources] = dict(left)
+        for name, amounts in planned(case, {uid: rows}).items():
+            if name in free:
+                free[name] = _plus(free[name], amounts)
         own = list(_groups(case, {uid: rows}, {uid: inf}))
         for group in own:
             siblings = [g for g in own if g is not group]
             if uid in case.new or certain_slots(group, [*landing, *siblings], free) >= group.count:
                 yield from _judge(group, certain_slots(group, [*coming, *siblings], free))
+
+
+def _plus(left: Resources, right: Resources, *, times: int = 1) -> dict[str, int]:
+    return {r: left.get(r, 0) + times * right.get(r, 0) for r in {*left, *right}}
 
 
 def _judge(group: Group, found: int) -> Iterator[Violation]:

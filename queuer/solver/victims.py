@@ -101,7 +101,8 @@ class Prey:
     def reach(self, pending: Pending, charge: Charge) -> Reach:
         """Whom this gang may evict as things are. `charge`: what it asks for, by account."""
         spared = frozenset(uid for uid in pending.displaced_by if uid in self._board.holds)
-        return Reach(tuple([self._number(g) for g in self._grounds(pending, charge)]), spared)
+        numbers = [self._number(ground) for ground in self._grounds(pending, charge)]
+        return Reach(tuple([n for n in numbers if self._members[n]]), spared)
 
     def _grounds(self, pending: Pending, charge: Charge) -> Iterator[Ground]:
         board, queue = self._board, pending.workload.queue
