@@ -142,28 +142,43 @@ class QuotaBook:
 
 
 class Usage:
-    """What every queue's subtree uses, and what its parent counts of it. `add` with `times=-1` releases."""
+    """What every queue's subtree uses, and what its parent counts of it. `add` with `times=-1` releases.
 
-    __slots__ = ("_base", "book", "used")
+    Copies share the amounts of a queue until one of them changes these.
+    """
+
+    __slots__ = ("_base", "_own", "book", "used")
 
     def __init__(self, book: QuotaBook) -> None:
         self.book = book
         self.used: dict[str, dict[Account, int]] = {path: {} for path in book.initial}
         self._base = {path: dict(amounts) for path, amounts in book.initial.items()}
+        self._own = set(self.used)
 
     def copy(self) -> Usage:
         """An independent copy."""
         twin = Usage.__new__(Usage)
         twin.book = self.book
-        twin.used = {path: dict(amounts) for path, amounts in self.used.items()}
-        twin._base = {path: dict(amounts) for path, amounts in self._base.items()}
+        twin.used = dict(self.used)
+        twin._base = dict(self._base)
+        twin._own = set()
+        self._own.clear()
         return twin
+
+    def _claim(self, queue: str) -> None:
+        """Let no copy share what is about to change."""
+        self.used[queue] = dict(self.used[queue])
+        self._base[queue] = dict(self._base[queue])
+        self._own.add(queue)
 
     def add(
         self, path: str, charge: Charge, *, times: int = 1, only: frozenset[Account] | None = None
     ) -> None:
         """Count a charge in the queue and all its ancestors; `only`: no other accounts than these."""
         lineage = self.book.lineage(path)
+        for queue in lineage:
+            if queue not in self._own:
+                self._claim(queue)
         for account, amount in charge.items():
             if only is not None and account not in only:
                 continue

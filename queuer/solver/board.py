@@ -128,6 +128,7 @@ class Board:
         self.epoch = 0
         self.version = 0
         self._floors: tuple[int, dict[object, Floor]] = (0, {})
+        self._line: tuple[int, Usage] | None = None
         self.idle = Floor(self.frame, self.frame.alloc, idle=True)
         self._charges: dict[object, dict[tuple[str | None, str], int]] = {}
 
@@ -190,6 +191,18 @@ class Board:
     def bars(self, gang: Workload, *, rank: tuple[bool, int]) -> tuple[str, ...]:
         """Owners of the reservations that the gang must leave whole."""
         return tuple(uid for uid, h in self.horizons.items() if self.binds(h, gang, rank=rank))
+
+    def line(self) -> Usage:
+        """What is used once all that is on its way out has gone: by it a victim's queue is judged to be above its
+        guarantee. Not to be changed.
+        """
+        if self._line is None or self._line[0] != self.version:
+            usage = self.now.usage.copy()
+            for uid, hold in self.holds.items():
+                if hold.admitted.releasing or uid in self.leaving:
+                    usage.add(hold.admitted.workload.queue, hold.charge, times=-1)
+            self._line = (self.version, usage)
+        return self._line[1]
 
     def sheets(self) -> tuple[Sheet, ...]:
         """The distinct sheets that a gang which starts now must fit."""

@@ -20,7 +20,7 @@ from queuer.solver.board import Board
 from queuer.solver.contest import Contest
 from queuer.solver.contested import Arrangement, Proof, Question, Rearranger, Unknown, Variant
 from queuer.solver.explain import Explainer, behind, simple
-from queuer.solver.greedy import Greedy
+from queuer.solver.greedy import WORK, Greedy
 from queuer.solver.order import Gang, Shape, Tournament
 from queuer.solver.outcome import Block, Chosen, Refusal, assignments
 from queuer.solver.pins import Pinner
@@ -158,7 +158,8 @@ class _Decision:
         self._budget = budget
         self._rearranger = rearranger
         self._board = Board(snapshot, now=now)
-        self._greedy = Greedy(self._board, crowded=crowded)
+        work = WORK if rearranger is not None else WORK // 10
+        self._greedy = Greedy(self._board, crowded=crowded, work=work)
         self._reserver = Reserver(self._greedy)
         self._explainer = Explainer(self._board, self._greedy)
         self._shapes: dict[object, Shape] = {}

@@ -23,6 +23,9 @@ from queuer.solver.frame import Mask as Flags
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Block, Chosen, Contest, Counts, Refusal
 
+WORK = 200_000
+"""Steps that all searches for victims of one cycle may take (see `victims.Search`)."""
+NOBODY = victims.Reach((), frozenset())
 REARRANGE = 4_000
 """How many placements all rearrangements of one cycle may try together."""
 
@@ -30,9 +33,15 @@ REARRANGE = 4_000
 class Greedy:
     """Settles gangs on a board in the order in which it is asked."""
 
-    def __init__(self, board: Board, *, crowded: Mapping[str, frozenset[str]] | None = None) -> None:
-        """`crowded`: nodes by gang uid that it shall keep off, as others are landing there."""
+    def __init__(
+        self, board: Board, *, crowded: Mapping[str, frozenset[str]] | None = None, work: int = WORK
+    ) -> None:
+        """`crowded`: nodes by gang uid that it shall keep off, as others are landing there. `work`: steps after which
+        no victims are looked for any more in this cycle.
+        """
         self.board = board
+        self._work = work
+        self._roomy: tuple[frozenset[str], set[object]] = (frozenset(), set())
         self._crowded = crowded or {}
         self.contest: Contest | None = None
         self.chosen: dict[str, Chosen] = {}
@@ -249,7 +258,7 @@ class Greedy:
             return None
         base = self._now_without(started)
         for new in self._possible(gang, started, base):
-            key = key_of(gang.pending.workload, new.variant, form=gang.shape.form, avoid=self._avoid(gang))
+            key = self._key(gang, new.variant)
             if key in base.in_vain:
                 continue
             for order in _arrangements(started, new):
@@ -395,6 +404,8 @@ class Greedy:
                 return Chosen(gang=gang, variant=variant, charge=charge, spreads=alone, bound=True)
         if not anybody or self._on(self._emptied(reach, workload, rank), gang, variant).spreads is None:
             return self._hopeless(gang, variant, charge, reach)
+        if self.counts.work > self._work:
+            return False
         chosen = self._search(gang, variant, charge, self._prey.candidates(reach), rank)
         if chosen is None:
             return self._hopeless(gang, variant, charge, reach)
@@ -426,7 +437,12 @@ class Greedy:
                 and self._placed(sheet.free, gang, variant, rank) is not None
             )
 
-        return victims.Search(board, found, _lines(found) | binding | claims, fits).cheapest()
+        search = victims.Search(
+            board, found, _lines(found) | binding | claims, fits, work=self._work - self.counts.work
+        )
+        chosen = search.cheapest()
+        self.counts.work += search.work
+        return chosen
 
     def _placed(
         self, free: Matrix, gang: Gang, variant: Variant, rank: tuple[bool, int]
@@ -456,12 +472,35 @@ class Greedy:
                 self._spend(left, one, times=-1)
             return left
 
-        found = self._on(board.floor(("hopeless", self._gone(reach).tobytes()), free), gang, variant)
-        if found.spreads is None:
-            return found.exact
+        if not self._has_room(gang, variant, reach):
+            name = ("hopeless", self._gone(reach).tobytes())
+            found = self._on(board.floor(name, free), gang, variant)
+            if found.spreads is None:
+                return found.exact
+            self._note_room(gang, variant, reach)
         binding = board.claimed.binding(queue, charge)
+        if board.later.usage.shortfall(queue, {a: charge[a] for a in binding}) is None:
+            return False
         usage = self._usage_without(reach, binding)
         return usage.shortfall(queue, {a: charge[a] for a in binding}) is not None
+
+    def _has_room(self, gang: Gang, variant: Variant, reach: victims.Reach) -> bool:
+        """Whether there was room for such a gang earlier in this cycle. What all could leave only grows while those who
+        may evict stay the same or get more.
+        """
+        evictors = frozenset(uid for uid, one in self.chosen.items() if one.evictions)
+        if not self._roomy[0] <= evictors:
+            self._roomy = (evictors, set())
+            return False
+        self._roomy = (evictors, self._roomy[1])
+        key, known = self._key(gang, variant), self._roomy[1]
+        return (key, reach) in known or (key, NOBODY) in known
+
+    def _note_room(self, gang: Gang, variant: Variant, reach: victims.Reach) -> None:
+        self._roomy[1].add((self._key(gang, variant), reach))
+
+    def _key(self, gang: Gang, variant: Variant) -> object:
+        return key_of(gang.pending.workload, variant, form=gang.shape.form, avoid=self._avoid(gang))
 
     def _gone(self, reach: victims.Reach) -> Flags:
         """Everyone who could be evicted for this gang or for one that this cycle has bound, and is not yet."""

@@ -70,6 +70,7 @@ class Counts:
     proved: int = 0
     deferred: int = 0
     tried: int = 0
+    work: int = 0
 
 
 def assignments(board: Board, chosen: Chosen) -> tuple[Assignment, ...]:

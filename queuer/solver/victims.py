@@ -231,10 +231,7 @@ class Trial:
     def __init__(self, board: Board, charge: Charge) -> None:
         self.sheet = board.later.copy()
         self._accounts = frozenset(charge)
-        self._line: Usage = board.now.usage.copy()
-        for uid, hold in board.holds.items():
-            if hold.admitted.releasing or uid in board.leaving:
-                self._count(hold, times=-1)
+        self._line: Usage = board.line().copy()
 
     def _count(self, hold: Hold, *, times: int) -> None:
         self._line.add(hold.admitted.workload.queue, hold.charge, times=times, only=self._accounts)
@@ -266,26 +263,39 @@ class Search:
     accounts, and place on a sheet from which a set has gone.
     """
 
-    def __init__(self, board: Board, found: Sequence[Candidate], charge: Charge, fits: Fits) -> None:
+    def __init__(
+        self, board: Board, found: Sequence[Candidate], charge: Charge, fits: Fits, *, work: int
+    ) -> None:
+        """`work`: steps after which no further set is tried; a step is a victim that goes or comes back."""
         self._board = board
         self._found = found
         self._charge = charge
-        self._fits = fits
+        self._judge = fits
+        self._toll = 10 + len(board.frame.names) // 32
+        self._most = work
+        self.work = 0
+
+    def _fits(self, sheet: Sheet) -> bool:
+        self.work += self._toll
+        return self._judge(sheet)
 
     def cheapest(self) -> list[Candidate] | None:
         """The best set found, in an order in which each is permitted; None = none was found."""
         best: list[Candidate] | None = None
         for order in _orders(self._board, self._found):
+            if self.work > self._most:
+                break
             got = self._prefix(order)
             if got is not None and (best is None or _cost(got) < _cost(best)):
                 best = got
-        if best is not None and len(self._found) <= FEW:
+        if best is not None and len(self._found) <= FEW and self.work <= self._most:
             best = self._by_cost(best)
         return best
 
     def _prefix(self, order: Sequence[Candidate]) -> list[Candidate] | None:
         """The shortest prefix that is enough, thinned: the most expensive are put back first."""
         trial = Trial(self._board, self._charge)
+        self.work += len(order)
         gone: list[Candidate] = []
         due = 1
         for candidate in order:
