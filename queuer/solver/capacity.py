@@ -116,10 +116,13 @@ def _scopes(
         return
     within = frame.domains[required] >= 0 if required is not None else np.ones(len(frame.names), dtype=bool)
     slots = [np.where(p.open & within, p.need.slots(free), 0) for p in parts]
+    usable = np.any([p.open for p in parts], axis=0) & within if len(parts) > 1 else None
     emptiness = _emptiness(frame, free, parts)
     for level in levels:
         numbers = frame.domains[level]
-        for domain in _ranked(numbers, len(frame.domain_names[level]), parts, slots, emptiness):
+        count = len(frame.domain_names[level])
+        enough = None if usable is None else _enough(numbers, count, parts, free, usable)
+        for domain in _ranked(numbers, count, parts, slots, emptiness, enough):
             yield (numbers == domain) & within
     if required is None:
         yield None
@@ -131,13 +134,14 @@ def _ranked(
     parts: Sequence[Part],
     slots: Sequence[Matrix],
     emptiness: NDArray[np.float64],
+    enough: Mask | None,
 ) -> list[int]:
-    """Domains with enough slots for each part alone: fewest slots left over first, then fullest, then by
-    name.
+    """Domains with enough slots for each part alone, of those with `enough` for all: fewest slots left over first,
+    then fullest, then by name.
     """
     known = numbers >= 0
     ids = numbers[known]
-    fits = np.ones(count, dtype=bool)
+    fits = np.ones(count, dtype=bool) if enough is None else enough.copy()
     spare = np.zeros(count)
     for part, room in zip(parts, slots, strict=True):
         total = np.bincount(ids, weights=room[known], minlength=count)
@@ -147,6 +151,20 @@ def _ranked(
     chosen = np.flatnonzero(fits)
     order = np.lexsort((chosen, empty[chosen], spare[chosen]))
     return [int(d) for d in chosen[order]]
+
+
+def _enough(
+    numbers: NDArray[np.intp], count: int, parts: Sequence[Part], free: Matrix, usable: Mask
+) -> Mask:
+    """Whether what is free in each domain is as much as all parts ask for together."""
+    asked = np.sum([part.row * part.count for part in parts], axis=0)
+    fits = np.ones(count, dtype=bool)
+    inside = np.flatnonzero(usable & (numbers >= 0))
+    for column in np.flatnonzero(asked):
+        there = np.zeros(count, dtype=np.int64)
+        np.add.at(there, numbers[inside], np.maximum(free[inside, column], 0))
+        fits &= there >= asked[column]
+    return fits
 
 
 def _emptiness(frame: Frame, free: Matrix, parts: Sequence[Part]) -> NDArray[np.float64]:

@@ -193,13 +193,15 @@ class Greedy:
 
     def would_start(self, gang: Gang, workload: Workload, variant: Variant) -> bool:
         """Whether a changed form of a waiting gang would start now, without eviction, and land for certain."""
+        form, avoid = gang.shape.form, self._avoid(gang)
+        if self._now_without(()).place(workload, variant, form=form, avoid=avoid).spreads is None:
+            return False
         charge = self.board.charge(workload, variant.flavors, variant.counts)
         if self.quota_block(workload, variant, charge, self.board.sheets()) is not None:
             return False
         rank = self.rank(gang, charge) if self.board.horizons else (False, 0)
         floor = self.board.floor_now(workload, rank=rank)
-        avoid = self._avoid(gang)
-        spreads = floor.place(workload, variant, form=gang.shape.form, avoid=avoid).spreads
+        spreads = floor.place(workload, variant, form=form, avoid=avoid).spreads
         if spreads is None:
             return False
         crowded = self.board.awaited()
