@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from queuer.solver.board import Board, Horizon
 from queuer.solver.capacity import Spread
 from queuer.solver.contested import (
@@ -26,6 +28,7 @@ from queuer.solver.greedy import Greedy
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen, assignments
 from queuer.solver.problem import Bond, Budget
+from queuer.solver.score import width
 
 MOST = 64
 """Gangs settled in one cycle up to which the exact solver is asked at all."""
@@ -88,6 +91,8 @@ class Contest:
         worth = len(self._greedy.chosen) > 1 or any(c.evictions for c in self._greedy.chosen.values())
         if self._rearranger is None or not self._may_ask() or not worth:
             return Unknown(note="not asked")
+        if self._at_best():
+            return Unknown(note="no level can be improved")
         answer = self._rearranger.improve(
             snapshot=self._board.snapshot,
             now=self._board.time,
@@ -99,6 +104,33 @@ class Contest:
         )
         self._left -= answer.spent
         return answer
+
+    def _at_best(self) -> bool:
+        """A bound: nobody is evicted, no gang lies wider than it would on idle nodes, and all nodes that any of them may
+        use are full in one resource that all their pods ask for, so that what is left is the same in any arrangement.
+        """
+        board, laid = self._board, list(self._greedy.chosen.values())
+        if any(c.bound or not self._narrowest(c) for c in laid):
+            return False
+        parts = [(p, c.variant.flavors[p.name]) for c in laid for p in c.gang.pending.workload.pod_sets]
+        usable = np.any([board.frame.open_to(p, flavor) for p, flavor in parts], axis=0)
+        common = set(board.frame.resources) - {"pods"}
+        common = common.intersection(*({r for r, n in p.requests.items() if n} for p, _ in parts))
+        return any(not np.any(board.now.free[usable, board.frame.column[r]] > 0) for r in common)
+
+    def _narrowest(self, chosen: Chosen) -> bool:
+        board, workload = self._board, chosen.gang.pending.workload
+
+        def wide(spreads: Mapping[str, Spread]) -> int:
+            rows = assignments(board, replace(chosen, spreads=spreads))
+            return width(workload, rows, snapshot=board.snapshot)
+
+        found = wide(chosen.spreads)
+        if not found or len(workload.pod_sets) > 1 or workload.pod_sets[0].required:
+            return not found
+        form, avoid = chosen.gang.shape.form, frozenset[str]()
+        idle = board.idle.place(workload, chosen.variant, form=form, avoid=avoid).spreads
+        return idle is not None and workload.pod_sets[0].preferred is None and found == wide(idle)
 
     def adopt(self, answer: Arrangement) -> None:
         """Take an improvement over."""

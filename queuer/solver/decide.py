@@ -38,6 +38,8 @@ from queuer.solver.reserve import Reserver
 from queuer.solver.score import allowed_flavors, score
 from queuer.solver.verify import Violation, verify
 
+SMALL = 20_000
+"""Nodes times waiting gangs above which a layout is tried twice only."""
 VARIANTS = 64
 """Combinations of flavors over pod sets that are considered for one gang."""
 ATTEMPTS = 5
@@ -82,17 +84,30 @@ def _settled(
     crowded: dict[str, frozenset[str]] = {}
     everywhere = frozenset(s.node.name for s in snapshot.nodes)
     wrong: Sequence[Violation] = ()
+    tries = ATTEMPTS if len(snapshot.nodes) * len(snapshot.pending) <= SMALL else 2
+    fewest: tuple[int, Plan] | None = None
     for attempt in range(ATTEMPTS):
         decision = _Decision(snapshot, now=now, seed=seed, budget=budget, rearranger=solver, crowded=crowded)
         plan, late = decision.run()
-        if not late or attempt == ATTEMPTS - 1:
+        if tries < ATTEMPTS:
+            if fewest is not None and fewest[0] <= len(late):
+                plan = fewest[1]
+            fewest = (len(late), plan)
+        if not late or attempt >= tries - 1:
             wrong = verify(snapshot, plan, now=now)
             if not wrong:
                 return plan, attempt > 0
-            solver, late = None, {v.uid: everywhere for v in wrong if v.uid in set(plan.order)}
+            solver, fewest, late = None, None, dict.fromkeys(_offenders(plan, wrong), everywhere)
         for uid, hosts in late.items():
             crowded[uid] = everywhere if attempt > 1 else crowded.get(uid, frozenset()) | hosts
     return _nothing(snapshot, note=f"refused by the verifier: {'; '.join(map(str, wrong[:3]))}"), True
+
+
+def _offenders(plan: Plan, wrong: Sequence[Violation]) -> list[str]:
+    """The waiting gangs for which rules are broken, those for whose sake a victim would wrongly go included."""
+    waiting, named = set(plan.order), {v.uid for v in wrong}
+    beneficiaries = {e.beneficiary for e in plan.evictions if e.uid in named}
+    return sorted((named & waiting) | beneficiaries)
 
 
 def _nothing(snapshot: Snapshot, *, note: str) -> Plan:

@@ -23,7 +23,7 @@ from queuer.solver.frame import Mask as Flags
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Block, Chosen, Contest, Counts, Refusal
 
-WORK = 200_000
+WORK = 60_000
 """Steps that all searches for victims of one cycle may take (see `victims.Search`)."""
 NOBODY = victims.Reach((), frozenset())
 REARRANGE = 4_000
