@@ -1,7 +1,7 @@
 """Seconds from a snapshot to a verified plan with reasons, over seeds: `python -m bench.decide --help`.
 
-One JSON object: `p50_s p99_s` of the decisions, `max_rss_mb` of all processes, `settled` (part of the contested gangs that were
-rearranged or proved; null where nothing was contested), `contested`, `deferred`, `worse_than_greedy`, `violations`.
+One JSON object: `p50_s p99_s` of the decisions, `max_rss_mb` of all processes, `settled` (part of the contested gangs that
+were rearranged or proved; null where nothing was contested), `contested`, `deferred`, `worse_than_greedy`, `violations`.
 """
 
 from __future__ import annotations
@@ -85,7 +85,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--mix", type=Mix, choices=list(Mix), default=Mix.MIXED)
     made.add_argument("--fill", type=float, default=0.97, help="part of the GPUs in use")
     made.add_argument("--seeds", type=int, default=10, help="instances, with seeds 1 to this number")
-    made.add_argument("--budget", type=float, default=2.0, help="deterministic time of the exact solver; 0 = greedy only")
+    made.add_argument(
+        "--budget", type=float, default=2.0, help="deterministic time of the exact solver; 0 = greedy only"
+    )
     made.add_argument("--json", action="store_true", help="the figures alone, without a line per seed")
     return made
 

@@ -78,7 +78,7 @@ def instance(*, nodes: int, pending: int, queues: int, mix: Mix, fill: float, se
         for i, (run, priority) in enumerate(zip(cluster.running, priorities, strict=True))
     ]
     return Snapshot(
-        nodes=tuple(_node(i, used=PER_NODE - free) for i, free in enumerate(_used(nodes, cluster))),
+        nodes=tuple(_node(i, used=PER_NODE - free) for i, free in enumerate(cluster.free)),
         tree=_tree(guarantees),
         topology=Topology(keys=KEYS),
         admitted=tuple(running),
@@ -87,11 +87,6 @@ def instance(*, nodes: int, pending: int, queues: int, mix: Mix, fill: float, se
             for i, (queue, priority) in enumerate(zip(owners, waiting, strict=True))
         ),
     )
-
-
-def _used(nodes: int, cluster: _Cluster) -> list[int]:
-    assert len(cluster.free) == nodes
-    return cluster.free
 
 
 def _form(rng: Random, mix: Mix) -> Form:
@@ -136,7 +131,9 @@ def _filled(rng: Random, nodes: int, mix: Mix, guarantees: dict[str, int]) -> _C
             missed += 1
             continue
         missed = 0
-        queue = min(rng.sample(names, min(8, len(names))), key=lambda q: (used[q] + form.total) / guarantees[q])
+        queue = min(
+            rng.sample(names, min(8, len(names))), key=lambda q: (used[q] + form.total) / guarantees[q]
+        )
         used[queue] += form.total
         cluster.running.append((queue, form, spread, leader))
     return cluster
@@ -158,7 +155,9 @@ def _place(rng: Random, free: list[int], form: Form) -> tuple[dict[int, int] | N
                 left -= count
         if left:
             continue
-        rest = {n: free[n] - spread.get(n, 0) * form.gpus for n in range(start, min(start + width, len(free)))}
+        rest = {
+            n: free[n] - spread.get(n, 0) * form.gpus for n in range(start, min(start + width, len(free)))
+        }
         leader = next((n for n, room in rest.items() if room), None) if form.leader else None
         if form.leader and leader is None:
             continue
@@ -195,7 +194,9 @@ def _pod_sets(form: Form) -> tuple[PodSet, ...]:
     return (PodSet(name="leader", count=1, requests=requests(1)), workers) if form.leader else (workers,)
 
 
-def _workload(uid: str, queue: str, form: Form, *, priority: int, submitted: float, lasts: float | None) -> Workload:
+def _workload(
+    uid: str, queue: str, form: Form, *, priority: int, submitted: float, lasts: float | None
+) -> Workload:
     return Workload(
         uid=uid,
         kind="Job",
@@ -223,7 +224,10 @@ def _admitted(
     lasts, age = _lasts(rng), 60.0 * round(60 * rng.lognormvariate(0, 1))
     sets = _pod_sets(form)
     bound: dict[str, dict[str, int]] = {}
-    for at, each in (*(((n, sets[-1].requests)) for n, c in spread.items() for _ in range(c)), *_led(leader, sets)):
+    for at, each in (
+        *(((n, sets[-1].requests)) for n, c in spread.items() for _ in range(c)),
+        *_led(leader, sets),
+    ):
         there = bound.setdefault(_name(at), {})
         for resource, amount in each.items():
             there[resource] = there.get(resource, 0) + amount

@@ -153,9 +153,7 @@ def _ranked(
     return [int(d) for d in chosen[order]]
 
 
-def _enough(
-    numbers: NDArray[np.intp], count: int, parts: Sequence[Part], free: Matrix, usable: Mask
-) -> Mask:
+def _enough(numbers: NDArray[np.intp], count: int, parts: Sequence[Part], free: Matrix, usable: Mask) -> Mask:
     """Whether what is free in each domain is as much as all parts ask for together."""
     asked = np.sum([part.row * part.count for part in parts], axis=0)
     fits = np.ones(count, dtype=bool)

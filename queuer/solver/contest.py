@@ -106,8 +106,9 @@ class Contest:
         return answer
 
     def _at_best(self) -> bool:
-        """A bound: nobody is evicted, no gang lies wider than it would on idle nodes, and all nodes that any of them may
-        use are full in one resource that all their pods ask for, so that what is left is the same in any arrangement.
+        """A bound: nobody is evicted, no gang lies wider than it would on idle nodes, and all nodes that any of
+        them may use are full in one resource that all their pods ask for, so that what is left is the same in
+        any arrangement.
         """
         board, laid = self._board, list(self._greedy.chosen.values())
         if any(c.bound or not self._narrowest(c) for c in laid):

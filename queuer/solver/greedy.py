@@ -113,9 +113,7 @@ class Greedy:
 
     def _on(self, floor: Floor, gang: Gang, variant: Variant) -> Found:
         """A place for the gang on a floor."""
-        return floor.place(
-            gang.pending.workload, variant, form=gang.shape.form, avoid=self._avoid(gang)
-        )
+        return floor.place(gang.pending.workload, variant, form=gang.shape.form, avoid=self._avoid(gang))
 
     # Without eviction
 

@@ -114,7 +114,9 @@ class Prey:
         for toward, common in pairwise(board.book.lineage(queue)):
             if tree.policy(queue).reclaim and board.claimed.entitled(queue, charge, at=toward):
                 claims = board.book.claims(queue)
-                yield Ground(EvictionRule.RECLAIM, common, toward, None, tuple(a for a in charge if a in claims))
+                yield Ground(
+                    EvictionRule.RECLAIM, common, toward, None, tuple(a for a in charge if a in claims)
+                )
             elif tree.policy(common).preempt is Preempt.LOWER_PRIORITY:
                 yield Ground(EvictionRule.PREEMPT, common, toward, priority, tuple(charge))
 

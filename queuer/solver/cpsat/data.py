@@ -84,7 +84,14 @@ def gather(
         if bond.pending.workload.uid in old:
             _hold(board, bond)
     board.claimed = board.claimed.copy()
-    data = Data(board=board, items=[], now=board.now.free, later=board.later.free, line=board.now.usage, prey=Prey(board))
+    data = Data(
+        board=board,
+        items=[],
+        now=board.now.free,
+        later=board.later.free,
+        line=board.now.usage,
+        prey=Prey(board),
+    )
     for one in settled:
         known = {row.pod_set: _numbers(board, row) for row in one.assignments}
         _add(data, one.pending, one.variant, bool(one.victims), known, blocked)
