@@ -1,7 +1,8 @@
 """Seconds from a snapshot to a verified plan with reasons, over seeds: `python -m bench.decide --help`.
 
-One JSON object: `p50_s p99_s` of the decisions, `max_rss_mb` of all processes, `settled` (part of the contested gangs that
-were rearranged or proved; null where nothing was contested), `contested`, `deferred`, `worse_than_greedy`, `violations`.
+One JSON object: `p50_s p99_s` of the decisions, `max_rss_mb` of all processes, `settled` (part of the contested
+gangs that were rearranged or proved; null where nothing was contested), `contested`, `deferred`, `started`,
+`evicted`, `worse_than_greedy`, `violations`.
 """
 
 from __future__ import annotations

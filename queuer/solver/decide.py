@@ -173,7 +173,7 @@ class _Decision:
         self._budget = budget
         self._rearranger = rearranger
         self._board = Board(snapshot, now=now)
-        work = WORK if rearranger is not None else WORK // 10
+        work = WORK if budget.deterministic > 0 else WORK // 10  # greedy alone has to answer at once
         self._greedy = Greedy(self._board, crowded=crowded, work=work)
         self._reserver = Reserver(self._greedy)
         self._explainer = Explainer(self._board, self._greedy)
