@@ -58,6 +58,7 @@ class Contest:
         self._share = budget.deterministic / 4
         self._bonds = bonds
         self._asked = 0
+        self.at_best = False
 
     def settle(self, gang: Gang, variants: Sequence[Variant], *, evict: bool) -> Chosen | Proof | None:
         """An arrangement in which the gang starts (or, with `evict`, is bound), adopted; a proof; None =
@@ -91,7 +92,8 @@ class Contest:
         worth = len(self._greedy.chosen) > 1 or any(c.evictions for c in self._greedy.chosen.values())
         if self._rearranger is None or not self._may_ask() or not worth:
             return Unknown(note="not asked")
-        if self._at_best():
+        self.at_best = self._at_best()
+        if self.at_best:
             return Unknown(note="no level can be improved")
         answer = self._rearranger.improve(
             snapshot=self._board.snapshot,

@@ -226,6 +226,9 @@ class _Decision:
         """The plan as it stands, or improved by the exact solver where that is sound and scores higher."""
         plan, late = self._plan(standing)
         answer = contest.improve()
+        if contest.at_best:
+            self._proven = True
+            plan = replace(plan, stats=self._stats())
         if late or not isinstance(answer, Arrangement):
             return plan, late
         contest.adopt(answer)
