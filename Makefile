@@ -76,7 +76,9 @@ test-containers: setup ## Run the tests of the store on PostgreSQL in a containe
 
 .PHONY: bench
 bench: control-plane ## Measure, and print the figures of docs/measurements.md
-	@for script in bench/*.py; do echo "== $$script"; $(PY) $$script; done
+	@$(PY) -m bench.startup
+	@$(PY) -m bench.decide --nodes 160 --pending 1000 --queues 30 --seeds 5 --json
+	@$(PY) -m bench.decide --nodes 640 --pending 1000 --queues 100 --seeds 5 --json
 
 .PHONY: web
 web: ## Build the dashboard (needs Node)
