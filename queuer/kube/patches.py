@@ -74,9 +74,11 @@ def admit_patch(kind: Kind, job: JobObject, *, pins: Iterable[Pin], mark: Mark) 
             _put(patch, (*current.template_path, "metadata", "labels", WORKLOAD), job.metadata.uid)
     _put(patch, kind.suspend_path, value=False)
     said = {"id": mark.id, "epoch": mark.epoch, "cycle": mark.cycle, "domains": list(mark.domains)}
-    annotations = {ADMISSION: _compact(said | ({"restore": restore} if restore else {}))}
+    annotations: dict[str, str | None] = {
+        ADMISSION: _compact(said | ({"restore": restore} if restore else {}))
+    }
     if STATUS in job.metadata.annotations:
-        annotations |= {STATUS: None}  # type: ignore[dict-item]
+        annotations[STATUS] = None
     return {"metadata": _metadata(job, annotations), **patch}
 
 
