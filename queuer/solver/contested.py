@@ -56,7 +56,7 @@ class Question:
 
     `settled`: in tournament order. `variants`: allowed, best first. `evict=False`: the gang must start now, without
     victims of its own (what is bound among `settled` keeps victims that are permitted to it). `evict=True`: it may
-    be bound. Victims that the rules permit to a gang: `queuer.solver.victims.candidates`. `blocked`: nodes by
+    be bound. Victims that the rules permit to a gang: `queuer.solver.victims.Prey`. `blocked`: nodes by
     gang uid that reservations or avoid lists close to it, beside what its terms say. `budget`: deterministic
     time that may be spent.
     """

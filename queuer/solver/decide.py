@@ -19,8 +19,9 @@ from queuer.solver import bonds
 from queuer.solver.board import Board
 from queuer.solver.contest import Contest
 from queuer.solver.contested import Arrangement, Proof, Question, Rearranger, Unknown, Variant
+from queuer.solver.evict import WORK
 from queuer.solver.explain import Explainer, behind, simple
-from queuer.solver.greedy import WORK, Greedy
+from queuer.solver.greedy import Greedy
 from queuer.solver.order import Gang, Shape, Tournament
 from queuer.solver.outcome import Block, Chosen, Refusal, assignments
 from queuer.solver.pins import Pinner

@@ -1,0 +1,129 @@
+"""What one cycle has settled so far, and what every step of a turn needs to know about a gang: its sizes, its rank, the
+nodes it keeps off, what quota says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from queuer.domain.quota import Charge
+from queuer.domain.workload import Workload
+from queuer.solver.board import Board, Sheet
+from queuer.solver.capacity import take
+from queuer.solver.contested import Variant
+from queuer.solver.floor import Floor, Found, key_of
+from queuer.solver.frame import Mask, Matrix
+from queuer.solver.order import Gang
+from queuer.solver.outcome import Block, Chosen, Contest, Counts, Refusal
+
+
+class Cycle:
+    """The board of a cycle and the gangs it has settled on it."""
+
+    def __init__(self, board: Board, *, crowded: Mapping[str, frozenset[str]] | None = None) -> None:
+        """`crowded`: nodes by gang uid that it shall keep off, as others are landing there."""
+        self.board = board
+        self._crowded = crowded or {}
+        self.contest: Contest | None = None
+        self.chosen: dict[str, Chosen] = {}
+        self.counts = Counts()
+        self._sizes: dict[object, tuple[Variant, Charge]] = {}
+
+    def take(self, chosen: Chosen) -> None:
+        """Put a settled gang on the board."""
+        workload = chosen.gang.pending.workload
+        self.chosen[chosen.gang.uid] = chosen
+        if chosen.bound:
+            uids = [e.uid for e in chosen.evictions]
+            self.board.bind(workload, chosen.charge, chosen.spreads, victims=uids)
+        else:
+            self.board.start(workload, chosen.charge, chosen.spreads)
+
+    def lift(self, chosen: Iterable[Chosen]) -> None:
+        """Take settled gangs off the board again; their victims stay."""
+        for one in chosen:
+            workload = one.gang.pending.workload
+            if one.bound:
+                self.board.unbind(workload, one.charge, one.spreads)
+                for eviction in one.evictions:
+                    self.board.stay(eviction.uid)
+            else:
+                self.board.start(workload, one.charge, one.spreads, times=-1)
+
+    def started(self) -> list[Chosen]:
+        """Those that start now."""
+        return [c for c in self.chosen.values() if not c.bound]
+
+    def rank(self, gang: Gang, charge: Charge) -> tuple[bool, int]:
+        """What displaces a reservation: entitled somewhere on the path, then priority."""
+        workload = gang.pending.workload
+        path = self.board.book.lineage(workload.queue)
+        entitled = any(self.board.claimed.entitled(workload.queue, charge, at=a) for a in path)
+        return (entitled, workload.priority)
+
+    def keeps_off(self, uid: str) -> frozenset[str]:
+        """Nodes on which others are landing that the gang cannot land beside."""
+        return self._crowded.get(uid, frozenset())
+
+    def waits_apart(self, uid: str) -> bool:
+        """Whether the gang keeps off nodes where others are landing."""
+        return uid in self._crowded
+
+    def closed(self, gang: Gang) -> Mask | None:
+        """Nodes that the gang keeps off."""
+        return self.board.closed(self._avoid(gang))
+
+    def _avoid(self, gang: Gang) -> frozenset[str]:
+        return gang.pending.avoid | self.keeps_off(gang.uid)
+
+    def on(self, floor: Floor, gang: Gang, variant: Variant) -> Found:
+        """A place for the gang on a floor."""
+        return floor.place(gang.pending.workload, variant, form=gang.shape.form, avoid=self._avoid(gang))
+
+    def key(self, gang: Gang, variant: Variant) -> object:
+        """Equal for gangs that placement cannot tell apart."""
+        return key_of(gang.pending.workload, variant, form=gang.shape.form, avoid=self._avoid(gang))
+
+    def resized(self, gang: Gang, variant: Variant, counts: Mapping[str, int]) -> tuple[Variant, Charge]:
+        """The variant at other sizes, with its charge."""
+        key = (gang.shape.number, tuple(variant.flavors.values()), tuple(counts.items()))
+        if key not in self._sizes:
+            sized = replace(variant, counts=dict(counts))
+            charge = self.board.charge(gang.pending.workload, sized.flavors, sized.counts)
+            self._sizes[key] = (sized, charge)
+        return self._sizes[key]
+
+    def quota_block(
+        self, workload: Workload, variant: Variant, charge: Charge, sheets: Sequence[Sheet]
+    ) -> Refusal | None:
+        """What quota says against it: a row of these sheets, or that it may not borrow."""
+        for sheet in sheets:
+            shortfall = sheet.usage.shortfall(workload.queue, charge)
+            if shortfall is not None:
+                return Refusal(block=Block.QUOTA, variant=variant, shortfall=shortfall)
+        if not workload.preemptible and not self.board.claimed.entitled(
+            workload.queue, charge, at=workload.queue
+        ):
+            return Refusal(block=Block.ENTITLEMENT, variant=variant)
+        return None
+
+    def without(self, started: Sequence[Chosen], *, held: bool = True) -> Floor:
+        """What is free now without these, none or all that have started; `held`: less what is held for bound gangs."""
+
+        def free() -> Matrix:
+            now, later = self.board.now.free, self.board.later.free
+            left = np.minimum(now, later) if held else now.copy()
+            for chosen in started:
+                self.spend(left, chosen, times=-1)
+            return left
+
+        return self.board.floor(("without", bool(started), held), free)
+
+    def spend(self, free: Matrix, chosen: Chosen, *, times: int = 1) -> None:
+        """Take a settled gang's pods off `free` (N x R); `times=-1` gives them back."""
+        for pod_set in chosen.gang.pending.workload.pod_sets:
+            if pod_set.name in chosen.spreads:
+                take(free, self.board.frame.row(pod_set.requests), chosen.spreads[pod_set.name], times=times)

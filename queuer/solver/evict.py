@@ -1,0 +1,215 @@
+"""Binding a gang to a place that its victims leave, and the bounds that show that no victims would help."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from queuer.domain.quota import Account, Charge, Usage
+from queuer.domain.workload import Workload
+from queuer.solver.board import Sheet
+from queuer.solver.capacity import Spread, place
+from queuer.solver.contested import Proof, Variant
+from queuer.solver.cycle import Cycle
+from queuer.solver.floor import Floor
+from queuer.solver.frame import Mask as Flags
+from queuer.solver.frame import Matrix
+from queuer.solver.order import Gang
+from queuer.solver.outcome import Block, Chosen, Refusal
+from queuer.solver.search import Search, evictions
+from queuer.solver.victims import Candidate, Prey, Reach
+
+WORK = 60_000
+"""Steps that all searches for victims of one cycle may take (see `Search`)."""
+NOBODY = Reach((), frozenset())
+
+
+class Evict:
+    """Looks for victims for the gangs of a cycle."""
+
+    def __init__(self, cycle: Cycle, *, work: int = WORK) -> None:
+        """`work`: steps after which no victims are looked for any more in this cycle."""
+        self._cycle = cycle
+        self._board = cycle.board
+        self._work = work
+        self._roomy: tuple[frozenset[str], set[object]] = (frozenset(), set())
+        self._prey = Prey(cycle.board)
+        self._reach: dict[str, Flags] = {}
+        self._usages: tuple[int, dict[object, Usage]] = (0, {})
+        self._all_gone: tuple[int, dict[Reach, Flags]] = (0, {})
+
+    def bind(self, gang: Gang, refusal: Refusal) -> Chosen | Refusal:
+        """Bind the gang to a place that its victims leave, at its smallest size; else the refusal."""
+        unsettled: list[Variant] = []
+        for full in gang.shape.variants:
+            variant, charge = self._cycle.resized(gang, full, gang.shape.least)
+            answer = self._with_victims(gang, variant, charge)
+            if isinstance(answer, Chosen):
+                self._cycle.take(answer)
+                return answer
+            if not answer:
+                unsettled.append(variant)
+        if unsettled:
+            asked = (
+                self._cycle.contest.settle(gang, unsettled, evict=True)
+                if self._cycle.contest is not None
+                else None
+            )
+            if isinstance(asked, Chosen):
+                return asked
+            refusal = replace(refusal, proven=refusal.proven and isinstance(asked, Proof), evictable=True)
+        if not refusal.proven:
+            self._cycle.counts.deferred += 1
+            return replace(refusal, block=Block.DEFERRED)
+        self._cycle.counts.proved += refusal.contested
+        return refusal
+
+    def _with_victims(self, gang: Gang, variant: Variant, charge: Charge) -> Chosen | bool:
+        """The gang bound to a place, with the cheapest victims found; else whether it is proven that there is
+        none.
+        """
+        board, workload = self._board, gang.pending.workload
+        if not workload.preemptible and not board.claimed.entitled(workload.queue, charge, at=workload.queue):
+            return True
+        reach = self._prey.reach(gang.pending, charge)
+        anybody = self._prey.any(reach)
+        if not anybody and board.later is board.now:
+            return True
+        rank = self._cycle.rank(gang, charge) if board.horizons else (False, 0)
+        if board.later is not board.now and board.later.usage.shortfall(workload.queue, charge) is None:
+            alone = self._cycle.on(board.floor_later(workload, rank=rank), gang, variant).spreads
+            if alone is not None:
+                return Chosen(gang=gang, variant=variant, charge=charge, spreads=alone, bound=True)
+        if not anybody or self._cycle.on(self._emptied(reach, workload, rank), gang, variant).spreads is None:
+            return self._hopeless(gang, variant, charge, reach)
+        if self._cycle.counts.work > self._work:
+            return False
+        chosen = self._search(gang, variant, charge, self._prey.candidates(reach), rank)
+        if chosen is None:
+            return self._hopeless(gang, variant, charge, reach)
+        sheet = board.later.copy()
+        for candidate in chosen:
+            sheet.release(candidate.hold)
+        spreads = self._placed(sheet.free, gang, variant, rank)
+        if spreads is None or sheet.usage.shortfall(workload.queue, charge) is not None:
+            return False
+        gone = evictions(chosen, beneficiary=gang.uid)
+        return Chosen(gang=gang, variant=variant, charge=charge, spreads=spreads, evictions=gone, bound=True)
+
+    def _search(
+        self,
+        gang: Gang,
+        variant: Variant,
+        charge: Charge,
+        found: Sequence[Candidate],
+        rank: tuple[bool, int],
+    ) -> list[Candidate] | None:
+        """The cheapest sufficient victims that are found."""
+        board, queue = self._board, gang.queue
+        binding = {a: charge[a] for a in board.claimed.binding(queue, charge)}
+        claims = {a: charge[a] for a in charge if a in board.book.claims(queue)}
+
+        def fits(sheet: Sheet) -> bool:
+            return (
+                sheet.usage.shortfall(queue, binding) is None
+                and self._placed(sheet.free, gang, variant, rank) is not None
+            )
+
+        search = Search(
+            board, found, _lines(found) | binding | claims, fits, work=self._work - self._cycle.counts.work
+        )
+        chosen = search.cheapest()
+        self._cycle.counts.work += search.work
+        return chosen
+
+    def _placed(
+        self, free: Matrix, gang: Gang, variant: Variant, rank: tuple[bool, int]
+    ) -> dict[str, Spread] | None:
+        workload = gang.pending.workload
+        free = self._board.behind_horizons(free, workload, rank=rank)
+        return place(self._board.frame, free, workload, variant, closed=self._cycle.closed(gang))
+
+    def _emptied(self, reach: Reach, workload: Workload, rank: tuple[bool, int]) -> Floor:
+        """The nodes once everyone in reach has gone too."""
+
+        def free() -> Matrix:
+            gone = self._prey.vacated(self._prey.staying(self._prey.flags(reach)))
+            return self._board.behind_horizons(self._board.later.free + gone, workload, rank=rank)
+
+        return self._board.floor(("emptied", reach, self._board.bars(workload, rank=rank)), free)
+
+    def _hopeless(self, gang: Gang, variant: Variant, charge: Charge, reach: Reach) -> bool:
+        """A bound: it would not fit even if everyone who may be evicted for anybody had gone and all that
+        this cycle has settled lay elsewhere.
+        """
+        board, queue = self._board, gang.queue
+
+        def free() -> Matrix:
+            left = board.later.free + self._prey.vacated(self._gone(reach))
+            for one in self._cycle.chosen.values():
+                self._cycle.spend(left, one, times=-1)
+            return left
+
+        if not self._has_room(gang, variant, reach):
+            name = ("hopeless", self._gone(reach).tobytes())
+            found = self._cycle.on(board.floor(name, free), gang, variant)
+            if found.spreads is None:
+                return found.exact
+            self._note_room(gang, variant, reach)
+        binding = board.claimed.binding(queue, charge)
+        if board.later.usage.shortfall(queue, {a: charge[a] for a in binding}) is None:
+            return False
+        usage = self._usage_without(reach, binding)
+        return usage.shortfall(queue, {a: charge[a] for a in binding}) is not None
+
+    def _has_room(self, gang: Gang, variant: Variant, reach: Reach) -> bool:
+        """Whether there was room for such a gang earlier in this cycle. What all could leave only grows while those who
+        may evict stay the same or get more.
+        """
+        evictors = frozenset(uid for uid, one in self._cycle.chosen.items() if one.evictions)
+        if not self._roomy[0] <= evictors:
+            self._roomy = (evictors, set())
+            return False
+        self._roomy = (evictors, self._roomy[1])
+        key, known = self._cycle.key(gang, variant), self._roomy[1]
+        return (key, reach) in known or (key, NOBODY) in known
+
+    def _note_room(self, gang: Gang, variant: Variant, reach: Reach) -> None:
+        self._roomy[1].add((self._cycle.key(gang, variant), reach))
+
+    def _gone(self, reach: Reach) -> Flags:
+        """Everyone who could be evicted for this gang or for one that this cycle has bound, and is not yet."""
+        if self._all_gone[0] != self._board.version:
+            self._all_gone = (self._board.version, {})
+        known = self._all_gone[1]
+        if reach not in known:
+            flags = self._prey.flags(reach)
+            for one in self._cycle.chosen.values():
+                if one.evictions:
+                    flags |= self._reach_of(one)
+            known[reach] = self._prey.staying(flags)
+        return known[reach]
+
+    def _usage_without(self, reach: Reach, binding: frozenset[Account]) -> Usage:
+        """What would be used, in these accounts, with all those gone."""
+        if self._usages[0] != self._board.version:
+            self._usages = (self._board.version, {})
+        known = self._usages[1]
+        gone = self._gone(reach)
+        key = (gone.tobytes(), binding)
+        if key not in known:
+            known[key] = self._board.later.usage.copy()
+            self._prey.release(known[key], gone, only=binding)
+        return known[key]
+
+    def _reach_of(self, one: Chosen) -> Flags:
+        """Everyone whom a bound gang could evict, those it does included."""
+        if one.gang.uid not in self._reach:
+            reach = self._prey.reach(one.gang.pending, one.charge)
+            self._reach[one.gang.uid] = self._prey.flags(reach)
+        return self._reach[one.gang.uid]
+
+
+def _lines(found: Sequence[Candidate]) -> dict[Account, int]:
+    """The accounts that the permission of any of these depends on."""
+    return {account: 0 for c in found for account, _ in c.lines or ()}
