@@ -22,6 +22,8 @@ PER_NODE, PER_RACK, PER_BLOCK, PER_ZONE = 8, 8, 8, 10
 """GPUs on a node, nodes in a rack, racks in a block, blocks in a zone."""
 KEYS = ("topology.kubernetes.io/zone", "topology.kubernetes.io/block", "topology.kubernetes.io/rack")
 PRIORITIES, CHANCES = (0, 10, 100), (0.7, 0.2, 0.1)
+BLOCKED = 16
+"""Fewest GPUs of a blocked gang."""
 FRESH = 0.01
 """Part of the waiting work that came since the last cycle."""
 
@@ -86,6 +88,33 @@ def instance(*, nodes: int, pending: int, queues: int, mix: Mix, fill: float, se
             _pending(rng, i, queue, priority, _form(rng, mix))
             for i, (queue, priority) in enumerate(zip(owners, waiting, strict=True))
         ),
+    )
+
+
+def crowded(*, nodes: int, gangs: int, mix: Mix, seed: int) -> Snapshot:
+    """A full cluster at time NOW; `gangs` of 16 to 257 GPUs are blocked, and may evict all that runs."""
+    rng = Random(seed)
+    capacity = nodes * PER_NODE
+    cluster = _filled(rng, nodes, mix, {"root.busy": capacity})
+    forms: list[Form] = []
+    left = capacity * 3 // 4
+    while len(forms) < gangs:
+        form = _form(rng, Mix.LARGE)
+        if BLOCKED <= form.total <= left - BLOCKED * (gangs - len(forms) - 1):
+            forms.append(form)
+            left -= form.total
+    return Snapshot(
+        nodes=tuple(_node(i, used=PER_NODE - free) for i, free in enumerate(cluster.free)),
+        tree=QueueTree.of(
+            [
+                Queue(path="root"),
+                Queue(path="root.busy"),
+                Queue(path="root.first", quota=(QuotaRow(resource=GPU, guaranteed=capacity),)),
+            ]
+        ),
+        topology=Topology(keys=KEYS),
+        admitted=tuple(_admitted(rng, i, run, 0) for i, run in enumerate(cluster.running)),
+        pending=tuple(_pending(rng, i, "root.first", 100, form) for i, form in enumerate(forms)),
     )
 
 

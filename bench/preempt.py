@@ -1,0 +1,137 @@
+"""Work lost to evictions on full clusters, against a Kueue-like rule: `python -m bench.preempt --help`.
+
+One JSON object, for all instances together and under `sizes` by nodes/gangs: `cost_ratio_total` and `worst_ratio`
+(lost work, ours by the rule's, over the instances where both placed the same gangs), `differ` (the other instances),
+`placed` and `victims` beside the rule's, `p50_s p95_s` of our decisions (wall) and `cpu_p95_s`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import sys
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+
+from bench import kueue_like
+from bench.decide import quantile
+from bench.instances import GPU, NOW, Mix, crowded
+from queuer.solver.decide import decide
+from queuer.solver.problem import Budget, Snapshot
+from queuer.solver.score import live_capacity, lost_work
+
+SIZES = tuple((nodes, gangs) for nodes in (64, 160, 640) for gangs in (1, 4, 16))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One instance. `ours`, `rule`: lost work, victims, gangs placed."""
+
+    size: tuple[int, int]
+    seed: int
+    ours: tuple[int, int, frozenset[str]]
+    rule: tuple[int, int, frozenset[str]]
+    seconds: float
+    cpu: float
+
+    @property
+    def same(self) -> bool:
+        """Whether both placed the same gangs."""
+        return self.ours[2] == self.rule[2]
+
+    @property
+    def ratio(self) -> float:
+        """Lost work, ours by the rule's."""
+        return self.ours[0] / self.rule[0] if self.rule[0] else float(self.ours[0] > 0) + 1.0
+
+
+def run(size: tuple[int, int], seed: int, budget: Budget) -> Run:
+    """Decide one instance, timed, and apply the rule to it."""
+    nodes, gangs = size
+    snapshot = crowded(nodes=nodes, gangs=gangs, mix=Mix.MIXED if seed % 2 else Mix.LARGE, seed=seed)
+    gc.collect()
+    begin, cpu = time.perf_counter(), time.process_time()
+    plan = decide(snapshot, now=NOW, seed=seed, budget=budget)
+    seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
+    placed = frozenset([*(a.uid for a in plan.admissions), *(b.uid for b in plan.bonds)])
+    victims = frozenset(e.uid for e in plan.evictions)
+    rule = kueue_like.evictions(snapshot, resource=GPU)
+    return Run(
+        size=size,
+        seed=seed,
+        ours=(_lost(snapshot, victims), len(victims), placed),
+        rule=(_lost(snapshot, rule.victims), len(rule.victims), rule.placed),
+        seconds=seconds,
+        cpu=cpu,
+    )
+
+
+def _lost(snapshot: Snapshot, victims: Collection[str]) -> int:
+    capacity = live_capacity(snapshot.nodes, snapshot.flavors)
+    return sum(
+        lost_work(a, capacity=capacity, now=NOW) for a in snapshot.admitted if a.workload.uid in victims
+    )
+
+
+def summary(runs: Sequence[Run]) -> dict[str, float | int | None]:
+    """The figures over these instances."""
+    same = [r for r in runs if r.same]
+    lost = sum(r.rule[0] for r in same)
+    return {
+        "cost_ratio_total": round(sum(r.ours[0] for r in same) / lost, 4) if lost else None,
+        "worst_ratio": round(max(r.ratio for r in same), 4) if same else None,
+        "worse": sum(r.ratio > 1 for r in same),
+        "differ": len(runs) - len(same),
+        "placed": sum(len(r.ours[2]) for r in runs),
+        "placed_by_rule": sum(len(r.rule[2]) for r in runs),
+        "victims": sum(r.ours[1] for r in runs),
+        "victims_by_rule": sum(r.rule[1] for r in runs),
+        "p50_s": round(quantile([r.seconds for r in runs], 0.5), 4),
+        "p95_s": round(quantile([r.seconds for r in runs], 0.95), 4),
+        "cpu_p95_s": round(quantile([r.cpu for r in runs], 0.95), 4),
+    }
+
+
+def _size(text: str) -> tuple[int, int]:
+    nodes, gangs = text.split("/")
+    return int(nodes), int(gangs)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(prog="python -m bench.preempt", description=__doc__)
+    made.add_argument(
+        "--seeds", type=int, default=20, help="instances of each size, with seeds 1 to this number"
+    )
+    made.add_argument("--sizes", type=_size, nargs="+", default=SIZES, help="nodes/gangs, default: all nine")
+    made.add_argument("--budget", type=float, default=2.0, help="deterministic time of the exact solver")
+    made.add_argument("--json", action="store_true", help="the figures alone, without a line per instance")
+    return made
+
+
+def main() -> None:
+    """Print the figures; exit 1 where a plan costs more than the rule's or places other gangs."""
+    given = parser().parse_args()
+    import_module("queuer.solver.cpsat")  # as in the solver process, which has it loaded
+    runs = []
+    for size in given.sizes:
+        for seed in range(1, given.seeds + 1):
+            done = run(size, seed, Budget(deterministic=given.budget))
+            runs.append(done)
+            if not given.json:
+                print(
+                    f"{size[0]}/{size[1]} seed {seed}: ratio {done.ratio:.3f}, {done.ours[1]} victims, the rule's "
+                    f"{done.rule[1]}; placed {len(done.ours[2])}, {len(done.rule[2])}; {done.seconds:.3f} s",
+                    file=sys.stderr,
+                )
+    figures = summary(runs)
+    by_size = {f"{n}/{g}": summary([r for r in runs if r.size == (n, g)]) for n, g in given.sizes}
+    print(json.dumps(figures | {"sizes": by_size}))
+    sys.exit(1 if figures["worse"] or figures["differ"] else 0)
+
+
+if __name__ == "__main__":
+    main()
