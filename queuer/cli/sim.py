@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from pathlib import Path
@@ -9,13 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from queuer.domain.errors import QueuerError
+from queuer.domain.errors import FieldProblem, InvalidInput, QueuerError
 from queuer.sim.policy import ReplayPolicy
 
 if TYPE_CHECKING:
+    from queuer.sim.engine import Record
     from queuer.sim.replay import Setup
     from queuer.sim.report import QueueReport, Report
 
+StoreOption = Annotated[
+    Path | None, typer.Option(help="Keep every cycle in this directory, for `queuer sim cycle`.")
+]
 app = typer.Typer(help="Simulate: the real decision core in virtual time.", no_args_is_help=True)
 
 
@@ -27,6 +32,7 @@ def _group() -> None:
 @app.command()
 def scenario(
     files: Annotated[list[Path], typer.Argument(help="Scenario files (YAML).")],
+    store: StoreOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document instead of lines.")] = False,
 ) -> None:
     """Run scenario files; one line per expectation, exit 1 on any miss."""
@@ -36,7 +42,10 @@ def scenario(
     report = []
     for path in files:
         try:
-            verdicts = [{"expectation": v.expectation, "missed": v.missed} for v in run(load(path))]
+            verdicts = [
+                {"expectation": v.expectation, "missed": v.missed}
+                for v in run(load(path), record=_writer(store, path.stem))
+            ]
         except QueuerError as error:
             verdicts = [{"expectation": "runs", "missed": str(error)}]
         report.append(
@@ -71,6 +80,7 @@ def replay(
         bool, typer.Option("--no-borrowing", help="Each queue alone on nodes of its own.")
     ] = False,
     seed: Annotated[int, typer.Option(help="Seed of the decision.")] = 0,
+    store: StoreOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document instead of a table.")] = False,
 ) -> None:
     """Replay a job trace through the decision and say how long its jobs waited."""
@@ -86,14 +96,59 @@ def replay(
         policy=policy,
         borrowing=not no_borrowing,
     )
-    result = _replay(wanted, seed=seed)
+    result = _replay(wanted, seed=seed, store=store)
     if as_json:
         typer.echo(json.dumps(result.as_dict(), indent=2))
     else:
         _print(result)
 
 
-def _replay(setup: Setup, *, seed: int) -> Report:
+@app.command()
+def cycle(
+    file: Annotated[Path, typer.Argument(help="A stored cycle, of the controller or of --store.")],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document instead of a line.")] = False,
+) -> None:
+    """Decide a stored cycle again; exit 1 where the plan is not the stored one."""
+    import msgspec
+
+    from queuer.solver import stored
+
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        problem = FieldProblem(field=str(file), message=f"cannot be read: {error.strerror}")
+        raise InvalidInput(problem) from error
+    found = stored.decode(data, name=str(file))
+    plan = stored.again(found)
+    other = "none, a plan" if found.plan is None else stored.difference(found.plan, plan)
+    counts = (len(plan.admissions), len(plan.evictions), len(plan.explanations))
+    if as_json:
+        facts = {"file": str(file), "now": found.now, "seed": found.seed, "budget": found.budget}
+        answer = {**facts, "same": not other, "difference": other, "plan": plan}
+        typer.echo(msgspec.json.format(msgspec.json.encode(answer, enc_hook=dict)).decode())
+    else:
+        said = "{} admitted, {} evicted, {} waiting".format(*counts)
+        typer.echo(f"DIFFERS {file.name}: {other}" if other else f"same    {file.name}: {said}")
+    if other:
+        raise typer.Exit(1)
+
+
+def _writer(store: Path | None, stem: str) -> Record | None:
+    """What keeps the cycles of a run: `STEM-1.cycle` and on."""
+    if store is None:
+        return None
+    from queuer.solver.stored import StoredCycle, encode
+
+    store.mkdir(parents=True, exist_ok=True)
+    numbers = itertools.count(1)
+
+    def write(cycle: StoredCycle) -> None:
+        (store / f"{stem}-{next(numbers)}.cycle").write_bytes(encode(cycle))
+
+    return write
+
+
+def _replay(setup: Setup, *, seed: int, store: Path | None) -> Report:
     """Run it, with a bar on a terminal's stderr."""
     from rich.console import Console
     from rich.progress import Progress
@@ -109,6 +164,7 @@ def _replay(setup: Setup, *, seed: int) -> Report:
             setup,
             seed=seed,
             clock=time.perf_counter,
+            record=_writer(store, setup.jobs_file.stem),
             progress=lambda now: progress.update(task, completed=min(now, end) - begin),
         )
 

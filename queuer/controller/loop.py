@@ -29,6 +29,7 @@ from queuer.controller.landing import deadlines
 from queuer.controller.live import Live
 from queuer.controller.logs import logger
 from queuer.controller.metrics import Metrics
+from queuer.controller.recorder import Recorder
 from queuer.controller.records import bond_row, reservation_row
 from queuer.controller.settings import Settings
 from queuer.controller.settle import Limits
@@ -38,6 +39,7 @@ from queuer.controller.waves import Waves
 from queuer.domain.reasons import Verdict
 from queuer.domain.workload import State
 from queuer.solver.problem import Budget, Plan, Snapshot
+from queuer.solver.stored import StoredCycle
 from queuer.store import cycles
 from queuer.store.engine import begin
 from queuer.store.leader import check_epoch
@@ -98,6 +100,11 @@ class Loop:
         self._decision: asyncio.Task[Plan | None] | None = None
         self._decided = self._looked = self._swept = 0.0
         self._effort = 0.0
+        self._recorder: Recorder | None = None
+        if settings.cycles_dir is not None:
+            self._recorder = Recorder(
+                settings.cycles_dir, kept=settings.cycles_kept, slow=settings.solver_deadline / 2
+            )
         self._applier = Applier(
             jobs,
             confirm_epoch=self._confirm_epoch,
@@ -114,6 +121,8 @@ class Loop:
             self._waves.add(entry)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._applier.run(), name="applier")
+            if self._recorder is not None:
+                group.create_task(self._recorder.run(), name="recorder")
             while True:
                 await self.round(group)
                 self.health.beat()
@@ -193,18 +202,22 @@ class Loop:
             wall=self.settings.solver_deadline,
             bond=self.settings.bond,
         )
+        seed, plan = self.settings.seed, None
         try:
-            return await self.decider.decide(
-                asked.snapshot, now=asked.at, seed=self.settings.seed, budget=budget
-            )
+            plan = await self.decider.decide(asked.snapshot, now=asked.at, seed=seed, budget=budget)
         except Exception:
             log.exception("no plan", cycle=asked.cycle)
             self.metrics.refused_plans.inc()
-            return None
         finally:
             self._effort = time.perf_counter() - began
             self.metrics.cycle_seconds.labels("decide").observe(self._effort)
             self.wake.set()
+        for phase, seconds in plan.stats.phases.items() if plan is not None else ():
+            self.metrics.cycle_seconds.labels(phase).observe(seconds)
+        if self._recorder is not None:
+            cycle = StoredCycle(snapshot=asked.snapshot, now=asked.at, seed=seed, budget=budget, plan=plan)
+            self._recorder.offer(cycle, number=asked.cycle, took=self._effort)
+        return plan
 
     async def _conclude(self, plan: Plan | None) -> None:
         """Commit a plan: one transaction, then memory, then the effects."""

@@ -27,6 +27,7 @@ class Settings:
     `window`: how long changes are gathered before a cycle. `solver_time` is CP-SAT's deterministic time,
     `solver_deadline` the wall clock after which the greedy plan stands. `stalled`: without a finished cycle
     or an idle check for so long, the process says that it is not alive, and another may take its place.
+    `cycles_dir`: where decisions are kept for `queuer sim cycle`, `cycles_kept` of each kind; None = nowhere.
     """
 
     database_url: str
@@ -46,6 +47,8 @@ class Settings:
     lost_node: float = 300.0
     config_crs: bool = True
     seed: int = 1
+    cycles_dir: Path | None = None
+    cycles_kept: int = 20
     failpoints: Failpoints = field(default_factory=Failpoints)
 
     @classmethod
@@ -108,6 +111,7 @@ def _variables() -> dict[str, tuple[str, Callable[[str], object]]]:
     """Environment variable and parser by field name."""
     parsers: dict[str, Callable[[str], object]] = {
         "database_url": str, "kubeconfig": Path, "host": str, "port": _port, "identity": str,
+        "cycles_dir": Path, "cycles_kept": _count,
         "patches": _count, "seed": int, "config_crs": _switch, "failpoints": Failpoints.parse,
     }  # fmt: skip
     names = {

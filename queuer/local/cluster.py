@@ -205,6 +205,7 @@ class Cluster:
         settings = {
             "KUBECONFIG": str(self.kubeconfig(identity)),
             port: str(self.state.ports[part]),
+            "QUEUER_CYCLES_DIR": str(self.dir / "cycles"),
             **environment,
         }
         if "QUEUER_DATABASE_URL" not in settings:

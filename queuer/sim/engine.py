@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -24,7 +24,9 @@ from queuer.sim.scenario import Event, Scenario, Story
 from queuer.solver.contested import Rearranger
 from queuer.solver.decide import decide
 from queuer.solver.problem import Admitted, Bond, Budget, NodeState, Pending, Plan, Reservation, Snapshot
+from queuer.solver.stored import StoredCycle
 
+Record = Callable[[StoredCycle], None]
 CYCLES = 1_000
 """A time at which more cycles than this change something never settles."""
 
@@ -93,7 +95,7 @@ class Job:
 
 
 class Simulation:
-    """One run of a scenario. `advance` yields the times at which everything has settled."""
+    """One run of a scenario. `advance` yields the times at which everything has settled. `record` gets every cycle."""
 
     def __init__(
         self,
@@ -102,6 +104,7 @@ class Simulation:
         seed: int = 0,
         budget: Budget | None = None,
         rearranger: Rearranger | None = None,
+        record: Record | None = None,
     ) -> None:
         self.scenario = scenario
         self.jobs: dict[str, Job] = {
@@ -115,6 +118,7 @@ class Simulation:
         self._seed = seed
         self._budget = budget or Budget()
         self._rearranger = rearranger
+        self._record = record
         self._nodes: dict[str, Node] = {n.name: n for n in scenario.nodes}
         self._queues = {path: dict(body) for path, body in scenario.queues.items()}
         self._tree = self._build_tree()
@@ -255,6 +259,10 @@ class Simulation:
         plan = decide(
             snapshot, now=self.time, seed=self._seed, budget=self._budget, rearranger=self._rearranger
         )
+        if self._record is not None:
+            self._record(
+                StoredCycle(snapshot=snapshot, now=self.time, seed=self._seed, budget=self._budget, plan=plan)
+            )
         self.cycles += 1
         self.plan = plan
         for admission in plan.admissions:

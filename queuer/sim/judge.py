@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from queuer.domain.quantity import format_quantity, parse_quantity
-from queuer.sim.engine import Job, Simulation, Stage, matches
+from queuer.sim.engine import Job, Record, Simulation, Stage, matches
 from queuer.sim.scenario import Scenario
 from queuer.solver.contested import Rearranger
 from queuer.solver.problem import Budget
@@ -22,10 +22,15 @@ class Verdict:
 
 
 def run(
-    scenario: Scenario, *, seed: int = 0, budget: Budget | None = None, rearranger: Rearranger | None = None
+    scenario: Scenario,
+    *,
+    seed: int = 0,
+    budget: Budget | None = None,
+    rearranger: Rearranger | None = None,
+    record: Record | None = None,
 ) -> list[Verdict]:
-    """Run the scenario and judge every expectation, in the order of the file."""
-    simulation = Simulation(scenario, seed=seed, budget=budget, rearranger=rearranger)
+    """Run the scenario and judge every expectation, in the order of the file. `record` gets every cycle."""
+    simulation = Simulation(scenario, seed=seed, budget=budget, rearranger=rearranger, record=record)
     rows = list(enumerate(scenario.expect))
     found: dict[int, list[Verdict]] = {i: [] for i, _ in rows}
     stops = [float(row["at"]) for _, row in rows if "at" in row]

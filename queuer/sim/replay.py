@@ -16,7 +16,7 @@ from queuer.domain.fields import Problems, nearest
 from queuer.domain.nodes import HOSTNAME, Flavor, Node, Topology
 from queuer.domain.queue import ROOT
 from queuer.domain.workload import PodSet, Workload
-from queuer.sim.engine import Simulation, SimulationFault, Stage
+from queuer.sim.engine import Record, Simulation, SimulationFault, Stage
 from queuer.sim.policy import ReplayPolicy
 from queuer.sim.report import Outcome, Report, Run, report
 from queuer.sim.scenario import Scenario, Story
@@ -89,13 +89,15 @@ def replay(
     clock: Callable[[], float],
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
+    record: Record | None = None,
 ) -> Report:
-    """Run the trace to the end of its last job. `clock`: wall seconds; `progress`: told the virtual time.
+    """Run the trace to the end of its last job. `clock`: wall seconds; `progress`: told the virtual time; `record`:
+    gets every cycle.
 
     Raises InvalidInput naming the rows that can never start; SimulationFault where a job never did.
     """
     budget = Budget() if setup.policy is ReplayPolicy.QUEUER else Budget(deterministic=0.0)
-    simulation = Simulation(scenario_of(setup), seed=seed, budget=budget)
+    simulation = Simulation(scenario_of(setup), seed=seed, budget=budget, record=record)
     began = clock()
     for time in simulation.advance(()):
         if progress is not None:

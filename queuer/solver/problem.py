@@ -186,7 +186,11 @@ class SolveStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleStats:
-    """What happened inside one decision; part of the cycle's record. Times in seconds."""
+    """What happened inside one decision; part of the cycle's record. Times in seconds.
+
+    Told by who called `decide()`: `phases`, seconds by phase; `fallback`, why greedy stood in for the solver
+    process, a word of `queuer.solver.worker.Outcome`.
+    """
 
     status: SolveStatus
     considered: int = 0
@@ -196,6 +200,7 @@ class CycleStats:
     deferred: int = 0
     phases: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     note: str = ""
+    fallback: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

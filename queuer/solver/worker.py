@@ -17,6 +17,7 @@ import queue
 import signal
 import sys
 import threading
+import time
 from collections import Counter
 from dataclasses import replace
 from enum import StrEnum
@@ -74,11 +75,26 @@ class _Failure(Exception):
         self.outcome = outcome
 
 
+class _Watch:
+    """Seconds between laps, by name."""
+
+    def __init__(self) -> None:
+        self.laps: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        """What has passed since the last lap was `name`."""
+        now = time.perf_counter()
+        self.laps[name] = round(now - self._last, 6)
+        self._last = now
+
+
 class SolverProcess:
     """`decide()` in a child process: `async with SolverProcess() as solver: plan = await solver.decide(…)`.
 
     `counts`: decisions by `Outcome`. `restarts`: children started after the first. One decision at a time;
-    more callers wait in line.
+    more callers wait in line. A plan's `stats.phases` say how long it took to `pack` the request, to `solve` (or
+    `greedy`) and to `verify`.
     """
 
     def __init__(self, *, target: str = DECIDE, greedy: Decide | None = None, judge: Verify = verify) -> None:
@@ -116,32 +132,38 @@ class SolverProcess:
         async with self._turn:
             if budget.deterministic <= 0 or budget.wall <= 0:
                 self.counts[Outcome.GREEDY] += 1
-                return await self._fall_back(snapshot, now=now, seed=seed, budget=budget, note="")
+                return await self._fall_back(snapshot, now=now, seed=seed, budget=budget)
             try:
                 plan = await self._ask(snapshot, now=now, seed=seed, budget=budget)
             except _Failure as failure:
                 self.counts[failure.outcome] += 1
-                note = f"{failure.outcome}: {failure}"
-                return await self._fall_back(snapshot, now=now, seed=seed, budget=budget, note=note)
+                return await self._fall_back(snapshot, now=now, seed=seed, budget=budget, failure=failure)
             self.counts[Outcome.SOLVED] += 1
             return plan
 
     async def _fall_back(
-        self, snapshot: Snapshot, *, now: float, seed: int, budget: Budget, note: str
+        self, snapshot: Snapshot, *, now: float, seed: int, budget: Budget, failure: _Failure | None = None
     ) -> Plan:
+        watch = _Watch()
         greedy = self._greedy or resolve(DECIDE)
         nothing = replace(budget, deterministic=0.0)
         plan = await asyncio.to_thread(greedy, snapshot, now=now, seed=seed, budget=nothing)
+        watch.lap("greedy")
         broken = await asyncio.to_thread(self._judge, snapshot, plan, now=now)
+        watch.lap("verify")
         if broken:
             raise UnsoundPlan(f"the greedy plan breaks {len(broken)} rules, first {broken[0]}")
-        if note:
-            plan = replace(plan, stats=replace(plan.stats, status=SolveStatus.FAILED, note=note))
-        return plan
+        stats = replace(plan.stats, phases=watch.laps)
+        if failure is not None:
+            note = f"{failure.outcome}: {failure}"
+            stats = replace(stats, status=SolveStatus.FAILED, note=note, fallback=failure.outcome.value)
+        return replace(plan, stats=stats)
 
     async def _ask(self, snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Plan:
         number = next(self._numbers)
+        watch = _Watch()
         request = await asyncio.to_thread(wire.pack, (number, snapshot, now, seed, budget))
+        watch.lap("pack")
         try:
             async with asyncio.timeout(budget.wall):
                 plan = await self._exchange(request, number)
@@ -154,10 +176,12 @@ class SolverProcess:
         except BaseException:  # cancelled: the child still works on what nobody waits for
             self._strike()
             raise
+        watch.lap("solve")
         broken = await asyncio.to_thread(self._judge, snapshot, plan, now=now)
+        watch.lap("verify")
         if broken:
             raise _Failure(Outcome.UNSOUND, f"{len(broken)} rules broken, first {broken[0]}")
-        return plan
+        return replace(plan, stats=replace(plan.stats, phases={**plan.stats.phases, **watch.laps}))
 
     async def _late(self, budget: Budget) -> NoReturn:
         asked = self._ready

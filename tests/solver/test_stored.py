@@ -1,0 +1,136 @@
+"""Stored cycles: what is read back is what was written, and the decision made again gives the same plan."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from queuer.cli.sim import app
+from queuer.domain.errors import InvalidInput
+from queuer.solver.decide import decide
+from queuer.solver.problem import Budget, SolveStatus
+from queuer.solver.stored import StoredCycle, again, decode, difference, encode
+from tests.solver.cycles import live
+from tests.solver.worlds import NOW, world
+
+GREEDY = Budget(deterministic=0.0)
+EXACT = Budget(deterministic=0.2)
+
+
+def stored(seed: int, budget: Budget = GREEDY) -> StoredCycle:
+    """The decision on a random world."""
+    snapshot = world(seed)
+    plan = decide(snapshot, now=NOW, seed=seed, budget=budget)
+    return StoredCycle(snapshot=snapshot, now=NOW, seed=seed, budget=budget, plan=plan)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6))
+def test_what_is_read_back_decides_the_same(seed: int) -> None:
+    cycle = stored(seed)
+    read = decode(encode(cycle))
+    assert read == cycle
+    assert read.plan is not None
+    assert difference(read.plan, again(read)) == ""
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_with_the_exact_solver_too(seed: int) -> None:
+    read = decode(encode(stored(seed, EXACT)))
+    assert read.plan is not None
+    assert difference(read.plan, again(read)) == ""
+
+
+def test_bonds_reservations_and_pods_that_land_are_kept() -> None:
+    cycles = [(s, p, at) for seed in range(6) for s, p, at in live(seed, cycles=6, budget=GREEDY)]
+    assert any(s.bonds for s, _, _ in cycles)
+    assert any(s.reservations for s, _, _ in cycles)
+    assert any(a.unbound for s, _, _ in cycles for a in s.admitted)
+    for snapshot, plan, at in cycles:
+        cycle = StoredCycle(snapshot=snapshot, now=at, seed=0, budget=GREEDY, plan=plan)
+        read = decode(encode(cycle))
+        assert read == cycle
+        assert difference(plan, again(read)) == ""
+
+
+def test_greedy_that_stood_in_is_made_again_by_greedy() -> None:
+    cycle = stored(5)
+    assert cycle.plan is not None
+    told = replace(
+        cycle.plan.stats, status=SolveStatus.FAILED, note="late: 5 s", fallback="late", phases={"greedy": 0.1}
+    )
+    late = replace(cycle, budget=Budget(), plan=replace(cycle.plan, stats=told))
+    assert late.plan is not None
+    assert difference(late.plan, again(late)) == ""
+
+
+def test_the_first_difference_is_named() -> None:
+    cycle = next(c for c in map(stored, range(50)) if c.plan is not None and c.plan.admissions)
+    assert cycle.plan is not None
+    first = cycle.plan.admissions[0]
+    other = replace(cycle.plan, admissions=(replace(first, wave=7), *cycle.plan.admissions[1:]))
+    assert difference(other, cycle.plan) == f"admissions[0].wave: 7, {first.wave}"
+    fewer = replace(cycle.plan, admissions=())
+    assert difference(fewer, cycle.plan) == f"admissions: 0 entries, {len(cycle.plan.admissions)}"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda data: b"", "c.cycle: is not a stored cycle"),
+        (lambda data: b"PK\x03\x04 something else\n", "c.cycle: is not a stored cycle"),
+        (lambda data: data.replace(b" 1\n", b" 2\n", 1), "c.cycle: has version 2 .*reads version 1"),
+        (lambda data: data[:-20], "c.cycle: is cut off after"),
+        (lambda data: data[:100] + b"\x00\x01\x02" + data[103:], "c.cycle: is damaged"),
+    ],
+)
+def test_a_wrong_file_is_told_from_a_right_one(change, said: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(InvalidInput, match=said):
+        decode(change(encode(stored(1))), name="c.cycle")
+
+
+def test_a_wrong_field_is_named() -> None:
+    head, _, body = encode(stored(1)).partition(b"\n")
+    plain = msgspec.msgpack.decode(zlib.decompress(body))
+    plain["snapshot"]["nodes"][0]["node"]["name"] = 5
+    wrong = head + b"\n" + zlib.compress(msgspec.msgpack.encode(plain))
+    with pytest.raises(
+        InvalidInput, match=r"c\.cycle: snapshot\.nodes\[0\]\.node\.name: Expected `str`, got `int`"
+    ) as error:
+        decode(wrong, name="c.cycle")
+    assert error.value.problems[0].field == "c.cycle: snapshot.nodes[0].node.name"
+
+
+def test_the_verb_decides_again_and_names_a_difference(tmp_path: Path) -> None:
+    cycle = next(c for c in map(stored, range(50)) if c.plan is not None and c.plan.admissions)
+    assert cycle.plan is not None
+    same, other = tmp_path / "same.cycle", tmp_path / "other.cycle"
+    same.write_bytes(encode(cycle))
+    other.write_bytes(encode(replace(cycle, plan=replace(cycle.plan, admissions=()))))
+    runner = CliRunner()
+    told = runner.invoke(app, ["cycle", str(same), "--json"])
+    assert told.exit_code == 0
+    found = json.loads(told.stdout)
+    assert found["same"] is True
+    assert [a["uid"] for a in found["plan"]["admissions"]] == [a.uid for a in cycle.plan.admissions]
+    told = runner.invoke(app, ["cycle", str(other)])
+    assert told.exit_code == 1
+    assert told.stdout.startswith("DIFFERS other.cycle: admissions: 0 entries, ")
+
+
+def test_a_simulation_keeps_its_cycles(tmp_path: Path) -> None:
+    story = "tests/scenarios/quota/free-flavor-before-eviction.yaml"
+    runner = CliRunner()
+    assert runner.invoke(app, ["scenario", story, "--store", str(tmp_path / "kept")]).exit_code == 0
+    kept = sorted((tmp_path / "kept").iterdir())
+    assert kept
+    for path in kept:
+        assert runner.invoke(app, ["cycle", str(path)]).exit_code == 0
