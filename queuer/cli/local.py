@@ -91,7 +91,7 @@ def build() -> None:
 
 @app.command()
 def status(directory: Directory = None) -> None:
-    """Say which parts run, which crashed, and where their logs are. Exit code 1 when one crashed."""
+    """Say which parts run, which crashed or are frozen, and where their logs are. Exit code 1 when one does not run."""
     from queuer.local import stack
     from queuer.local.processes import ProcessState
 
@@ -102,7 +102,10 @@ def status(directory: Directory = None) -> None:
         typer.echo(
             f"{line.part} crashed; its log is at {line.log}. `queuer local up` starts it again.", err=True
         )
-    if crashed:
+    frozen = [line for line in lines if line.state is ProcessState.FROZEN]
+    for line in frozen:
+        typer.echo(f"{line.part} is frozen; `kill -CONT {line.pid}` wakes it.", err=True)
+    if crashed or frozen:
         raise typer.Exit(1)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -85,6 +86,24 @@ def api_error(status: int, body: bytes, *, retry_after: str | None = None) -> Ap
     return kind(
         status=status, reason=said.reason, message=said.message or f"HTTP {status}", retry_after=pause
     )
+
+
+class KubernetesTooOld(Unavailable):
+    """The cluster lacks what Queuer is built on."""
+
+    code = "kubernetes_too_old"
+
+
+def require_version(said: str) -> None:
+    """Raise KubernetesTooOld unless a server that calls itself this, e.g. `v1.37.0-rc.1+k3s1`, is new enough."""
+    numbers = tuple(int(part) for part in re.findall(r"\d+", said)[:3])
+    if len(numbers) < 3:
+        raise Unavailable(f"the API server calls its version {said!r}, which is not a version")
+    if numbers < OLDEST:
+        raise KubernetesTooOld(
+            f"this cluster runs Kubernetes {said}; Queuer needs {'.'.join(map(str, OLDEST))} or newer",
+            hint="mutating admission policies and re-admission in one PATCH came with it; upgrade the cluster",
+        )
 
 
 class _VersionInfo(msgspec.Struct, frozen=True, rename="camel"):
@@ -198,25 +217,9 @@ class Client:
             headers={"Content-Type": "application/json"},
         )
 
-    async def server_version(self) -> tuple[int, int, int]:
-        """Version of the API server, e.g. (1, 36, 4)."""
-        said = msgspec.json.decode(await self.get("/version"), type=_VersionInfo).git_version
-        numbers = said.lstrip("v").split("-")[0].split("+")[0].split(".")
-        try:
-            major, minor, patch = (int(n) for n in numbers[:3])
-        except ValueError:
-            raise Unavailable(f"the API server calls its version {said!r}, which is not a version") from None
-        return major, minor, patch
-
     async def check_version(self) -> None:
-        """Raise Unavailable unless the server is new enough."""
-        version = await self.server_version()
-        if version < OLDEST:
-            found, needed = (".".join(map(str, v)) for v in (version, OLDEST))
-            raise Unavailable(
-                f"Kubernetes {found} is too old: Queuer needs {needed} or newer",
-                hint="mutating admission policies and re-admission in one PATCH came with it; upgrade the cluster",
-            )
+        """Raise KubernetesTooOld unless the server is new enough."""
+        require_version(msgspec.json.decode(await self.get("/version"), type=_VersionInfo).git_version)
 
     async def _request(
         self,

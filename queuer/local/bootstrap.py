@@ -7,7 +7,6 @@ after it is applied, when the API server has learnt the schemas that it names: i
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Callable
 from functools import partial
@@ -21,31 +20,11 @@ from queuer.local.identities import TENANT_NAMESPACES
 from queuer.local.kubectl import Kubectl, KubectlError
 from queuer.local.resources import manifests, shipped
 
-OLDEST_KUBERNETES = (1, 36, 2)
 MANAGED_LABEL = "queuer.dev/managed"
 QUEUE_LABEL = "queuer.dev/queue"
 PYTORCHJOBS = "/apis/kubeflow.org/v1/pytorchjobs?limit=1"
 _POLICY_SECONDS = 60.0
 _PROBE_NAME = "queuer-probe"
-
-
-class KubernetesTooOld(Unavailable):
-    """The cluster lacks what Queuer is built on."""
-
-    code = "kubernetes_too_old"
-
-
-def check_version(kubectl: Kubectl) -> str:
-    """The version of the cluster, e.g. `v1.36.4`. Raises `KubernetesTooOld`."""
-    version = str(kubectl.get("/version")["gitVersion"])
-    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
-    if numbers < OLDEST_KUBERNETES:
-        needed = ".".join(map(str, OLDEST_KUBERNETES))
-        raise KubernetesTooOld(
-            f"this cluster runs Kubernetes {version}; Queuer needs {needed} or newer",
-            hint="mutating admission policies and re-admission in one patch are not there before",
-        )
-    return version
 
 
 def install(kubectl: Kubectl) -> None:

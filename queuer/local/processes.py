@@ -37,6 +37,7 @@ class ProcessFailed(Unavailable):
 
 class ProcessState(StrEnum):
     RUNNING = "running"
+    FROZEN = "frozen"
     STOPPED = "stopped"
     CRASHED = "crashed"
 
@@ -64,7 +65,7 @@ class ProcessTable:
 
     def start(self, command: Command) -> None:
         """Start it in a session of its own, unless it runs. The log is appended to."""
-        if self.state(command.name) is ProcessState.RUNNING:
+        if self.pid(command.name) is not None:
             return
         self._pids.mkdir(parents=True, exist_ok=True)
         self._logs.mkdir(parents=True, exist_ok=True)
@@ -84,7 +85,7 @@ class ProcessTable:
         """Wait until its probe says yes. Raises `ProcessFailed` when it exits before, or is late."""
         deadline = time.monotonic() + timeout
         while command.ready is not None and not command.ready():
-            if self.state(command.name) is not ProcessState.RUNNING:
+            if self.pid(command.name) is None:
                 raise ProcessFailed(f"{command.name} exited; {self.last_words(command.name)}")
             if time.monotonic() > deadline:
                 raise ProcessFailed(
@@ -108,8 +109,10 @@ class ProcessTable:
         return killed
 
     def state(self, name: str) -> ProcessState:
-        if self._process(name) is not None:
-            return ProcessState.RUNNING
+        process = self._process(name)
+        if process is not None:
+            frozen = process.status() == psutil.STATUS_STOPPED
+            return ProcessState.FROZEN if frozen else ProcessState.RUNNING
         return ProcessState.CRASHED if self._file(name).exists() else ProcessState.STOPPED
 
     def pid(self, name: str) -> int | None:

@@ -23,6 +23,7 @@ from pathlib import Path
 import httpx2
 
 from queuer.domain.errors import Conflict, Unavailable
+from queuer.kube.client import require_version
 from queuer.local import bootstrap
 from queuer.local.binaries import Binaries, default_cache, ensure_binaries
 from queuer.local.cluster import (
@@ -54,7 +55,7 @@ from queuer.local.identities import (
     write_tokens,
 )
 from queuer.local.kubectl import Kubectl
-from queuer.local.processes import ProcessState, ProcessTable
+from queuer.local.processes import ProcessTable
 from queuer.local.progress import Reporter
 
 PREFERRED_PORTS = {API_PART: 8787}
@@ -182,7 +183,7 @@ def _prepare(options: Options, binaries: Binaries, reporter: Reporter) -> Cluste
     directory = options.dir.expanduser().resolve()
     known = Cluster.load(directory) if (directory / "state.json").exists() else None
     fleet = _fleet(options, known)
-    idle = known is None or all(s.state is not ProcessState.RUNNING for s in status(known))
+    idle = known is None or all(s.pid is None for s in status(known))
     state = State(
         parts=tuple(
             part for part in ALL_PARTS if part in {*options.chosen, *(known.state.parts if known else ())}
@@ -287,7 +288,7 @@ class _Start:
         if API_SERVER in self.chosen:
             kubectl = self.cluster.kubectl(ADMIN)
             with self.clock.step("crds, rights, policies"):
-                bootstrap.check_version(kubectl)
+                require_version(kubectl.get("/version")["gitVersion"])
                 bootstrap.install_local(kubectl, crds=crds)
                 bootstrap.install(kubectl)
                 bootstrap.wait_served(kubectl, bootstrap.PYTORCHJOBS)
@@ -302,7 +303,7 @@ class _Start:
         """What Queuer needs in a cluster that is not ours; the kubeconfig must have the rights to apply it."""
         kubectl = self.cluster.kubectl(ADMIN)
         with self.clock.step("crds, rights, policies"):
-            bootstrap.check_version(kubectl)
+            require_version(kubectl.get("/version")["gitVersion"])
             bootstrap.install(kubectl)
             borrow_identities(kubectl, self.cluster.layout.kubeconfigs)
 

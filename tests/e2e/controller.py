@@ -22,7 +22,6 @@ import psycopg
 from psycopg.rows import dict_row
 
 from queuer.local.cluster import CONTROLLER_PART, Cluster
-from queuer.local.processes import ProcessState
 from queuer.store.engine import conninfo
 from tests.e2e.support import wait_until
 
@@ -81,7 +80,7 @@ class Controller:
     @property
     def running(self) -> bool:
         """Whether the process is there (a frozen one is)."""
-        return self.cluster.status(self.name).state is ProcessState.RUNNING
+        return self.cluster.pid(self.name) is not None
 
     def wait_gone(self, *, timeout: float = 20.0) -> None:
         """Wait until the process has ended by itself."""

@@ -62,16 +62,18 @@ def test_killed_on_the_way_to_a_release(scene: Scene, point: str) -> None:
     scene.wait_empty()
 
 
-def test_killed_while_it_evicts(scene: Scene) -> None:
+@pytest.mark.parametrize("point", ["committed", "suspended"])
+def test_killed_while_it_evicts(scene: Scene, point: str) -> None:
+    """Between commit and PATCH the job still runs and is charged; after the PATCH the database does not know."""
     scene.database.apply(tree(scene.namespace, **LIMIT))
     process = scene.start()
     scene.job("low", pods=2, gpus=8)
     scene.wait_state("low", "Running")
     process.stop()
-    process.start_without_waiting(QUEUER_FAILPOINTS="suspended=kill")
+    process.start_without_waiting(QUEUER_FAILPOINTS=f"{point}=kill")
     scene.job("high", pods=2, gpus=8, labels={"queuer.dev/priority-class": "queuer-high"})
     process.wait_gone(timeout=30)
-    assert scene.read("low")["spec"]["suspend"] is True
+    assert scene.read("low")["spec"]["suspend"] is (point == "suspended")
     assert scene.state("low") == "Evicting"
     scene.start()
     scene.wait_state("high", "Running")

@@ -33,12 +33,15 @@ def test_a_thousand_one_pod_jobs_at_once(scene: Scene, record_property: Any) -> 
     scene.wait_empty()
     after = scene.writes("jobs")
     ours = {code: after[code] - before.get(code, 0) for code in after}
-    per_job = sum(ours.values()) / JOBS
+    accepted = sum(count for code, count in ours.items() if code.startswith("2"))
     figures = f"{JOBS} jobs created in {created:.1f} s, done in {took:.1f} s ({JOBS / took:.0f}/s); "
-    figures += f"PATCHes by code {ours}, {per_job:.3f} per job"
+    figures += f"PATCHes by code {ours}, {sum(ours.values()) / JOBS:.3f} per job"
     record_property("figures", figures)
     print(figures)  # noqa: T201 (shown with -s; the measurement is part of the test's point)
-    assert per_job <= 2
+    assert accepted == JOBS
+    assert set(ours) <= {"200", "409"}, (
+        "a PATCH that meets a newer version is sent again; nothing else goes wrong"
+    )
 
 
 def _create_all(scene: Scene) -> None:

@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from queuer.domain.errors import InvalidInput
-from queuer.local import binaries, bootstrap, identities, stack
+from queuer.local import binaries, identities, stack
 from queuer.local.fleet import BLOCK, RACK, Fleet
-from queuer.local.kubectl import Kubectl
 from queuer.local.processes import Command, ProcessFailed, ProcessState, ProcessTable
 from queuer.local.progress import Reporter
 
@@ -45,21 +44,6 @@ def test_racks_and_blocks_are_filled_evenly() -> None:
 def test_an_impossible_fleet_is_refused_by_option(sizes: dict[str, int], said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
         Fleet(**sizes)
-
-
-@pytest.mark.parametrize(
-    ("version", "accepted"), [("v1.36.1", False), ("v1.36.2", True), ("v1.37.0-rc.1+k3s1", True)]
-)
-def test_an_old_kubernetes_is_refused(tmp_path: Path, version: str, accepted: bool) -> None:
-    program = tmp_path / "kubectl"
-    program.write_text(f"#!/bin/sh\necho '{json.dumps({'gitVersion': version})}'\n")
-    program.chmod(0o755)
-    kubectl = Kubectl(program=program, kubeconfig=tmp_path / "none")
-    if accepted:
-        assert bootstrap.check_version(kubectl) == version
-        return
-    with pytest.raises(bootstrap.KubernetesTooOld, match=r"v1\.36\.1; Queuer needs 1\.36\.2 or newer"):
-        bootstrap.check_version(kubectl)
 
 
 def test_missing_go_is_one_sentence_with_the_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,6 +111,25 @@ def test_a_late_process_is_told(tmp_path: Path) -> None:
     try:
         with pytest.raises(ProcessFailed, match="part is not ready after 0 s"):
             table.wait_ready(command, timeout=0.1)
+    finally:
+        table.stop("part")
+
+
+def test_a_frozen_process_is_not_said_to_run_nor_started_again(tmp_path: Path) -> None:
+    table = ProcessTable(tmp_path)
+    command = Command(name="part", arguments=FOREVER)
+    table.start(command)
+    pid = table.pid("part")
+    assert pid is not None
+    try:
+        os.kill(pid, signal.SIGSTOP)
+        os.waitpid(pid, os.WUNTRACED)
+        assert table.state("part") is ProcessState.FROZEN
+        table.start(command)
+        assert table.pid("part") == pid
+        os.kill(pid, signal.SIGCONT)
+        os.waitpid(pid, os.WCONTINUED)
+        assert table.state("part") is ProcessState.RUNNING
     finally:
         table.stop("part")
 
