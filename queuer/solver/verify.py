@@ -8,7 +8,7 @@ plan may be a poor one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 
 from queuer.domain.nodes import DEFAULT_FLAVOR
 from queuer.domain.queue import Order, QueueState
@@ -48,30 +48,30 @@ def verify(snapshot: Snapshot, plan: Plan, *, now: float) -> tuple[Violation, ..
 
 def check_references(case: Case) -> Iterator[Violation]:
     """Every name stands for something, once."""
-    waiting, running = set(case.pending), {a.workload.uid for a in case.snapshot.admitted}
-    groups: tuple[tuple[str, Sequence[str], set[str]], ...] = (
+    waiting, running = case.pending.keys(), case.running.keys()
+    groups: tuple[tuple[str, Collection[str], Set[str]], ...] = (
         ("admissions", [a.uid for a in case.plan.admissions], waiting),
         ("evictions", [e.uid for e in case.plan.evictions], running),
-        ("bonds", [b.uid for b in case.plan.bonds], waiting | running),
+        ("bonds", [b.uid for b in case.plan.bonds], waiting | running if case.plan.bonds else waiting),
         ("reservations", [r.uid for r in case.plan.reservations], waiting),
         ("order", case.plan.order, waiting),
-        ("explanations", list(case.plan.explanations), waiting),
+        ("explanations", case.plan.explanations, waiting),
     )
     for what, uids, known in groups:
-        for uid, times in Counter(uids).items():
-            if uid not in known:
-                yield Violation(
-                    rule=Rule.REFERENCE, uid=uid, text=f"{what} names a workload that cannot be there"
-                )
-            if times > 1:
-                yield Violation(rule=Rule.REFERENCE, uid=uid, text=f"{what} names it {times} times")
+        for uid in () if all(map(known.__contains__, uids)) else sorted(set(uids) - known):
+            text = f"{what} names a workload that cannot be there"
+            yield Violation(rule=Rule.REFERENCE, uid=uid, text=text)
+        if not isinstance(uids, Mapping) and len(set(uids)) < len(uids):
+            for uid, times in Counter(uids).items():
+                if times > 1:
+                    yield Violation(rule=Rule.REFERENCE, uid=uid, text=f"{what} names it {times} times")
     for uid, rows in (*case.started.items(), *case.bound.items()):
         sets = {p.name for p in case.workload(uid).pod_sets} if uid in case.pending else set()
         for row in rows:
             if row.pod_set not in sets:
                 yield Violation(rule=Rule.REFERENCE, uid=uid, text=f"there is no pod set {row.pod_set}")
             for name in (*row.nodes, *(row.hosts or ())):
-                if name not in case.nodes and uid in case.new:
+                if name not in case.states and uid in case.new:
                     yield Violation(rule=Rule.REFERENCE, uid=uid, text=f"there is no node {name}")
 
 
@@ -106,8 +106,8 @@ def _check_flavor(case: Case, workload: Workload, pod_set: PodSet, row: Assignme
             text = f"{workload.queue} does not allow {row.flavor} for {resource}"
             yield Violation(rule=Rule.FLAVOR, uid=workload.uid, text=text)
     for name in row.nodes:
-        if case.flavor_at[name] != row.flavor:
-            text = f"{name} is of flavor {case.flavor_at[name]}, not {row.flavor}"
+        if case.flavor_at(name) != row.flavor:
+            text = f"{name} is of flavor {case.flavor_at(name)}, not {row.flavor}"
             yield Violation(rule=Rule.FLAVOR, uid=workload.uid, text=text)
 
 
@@ -116,14 +116,14 @@ def _check_nodes(
 ) -> Iterator[Violation]:
     terms, pin = case.terms(pod_set, row.flavor), case.pin(pod_set, row)
     for name, count in row.nodes.items():
-        if not case.nodes[name].accepts(terms) or name in avoid:
+        if not case.states[name].node.accepts(terms) or name in avoid:
             yield Violation(rule=Rule.NODE, uid=uid, text=f"{name} takes no pod of {pod_set.name}")
         elif name not in pin:
             yield Violation(rule=Rule.PIN, uid=uid, text=f"{name} is outside the pin of {pod_set.name}")
         if pod_set.exclusive_host and count > 1:
             text = f"{count} pods of {pod_set.name} on {name}, one per host is asked"
             yield Violation(rule=Rule.EXCLUSIVE, uid=uid, text=text)
-    astray = sorted(n for n in pin if case.flavor_at[n] != row.flavor or n in avoid)
+    astray = sorted(n for n in pin if case.flavor_at(n) != row.flavor or n in avoid)
     if astray:
         text = f"the pin of {pod_set.name} lets pods onto {', '.join(astray[:3])}"
         yield Violation(rule=Rule.PIN, uid=uid, text=text)
@@ -145,7 +145,7 @@ def check_levels(case: Case) -> Iterator[Violation]:
             planned = {n for row in together for n in row.nodes}
             pinned = {n for row in together for n in case.pin(sets[row.pod_set], row)}
             for rule, names in ((Rule.LEVEL, planned), (Rule.PIN, pinned)):
-                found = {case.snapshot.topology.domain(case.nodes[n], index) for n in names}
+                found = {case.snapshot.topology.domain(case.states[n].node, index) for n in names}
                 if len(found) > 1 or None in found:
                     yield Violation(
                         rule=rule, uid=uid, text=f"{len(found)} domains of level {level}, one is asked"
@@ -181,7 +181,7 @@ def _limits(
 def check_non_preemptible(case: Case) -> Iterator[Violation]:
     """Work that nobody may evict starts only inside the guarantee of its own queue."""
     uses = case.uses(bonds=[uid for uid in case.bound if uid not in case.new])
-    for uid in case.in_turn():
+    for uid in case.in_turn:
         workload, amounts = case.workload(uid), case.part(uid)[1]
         if not workload.preemptible and not uses.entitled(workload.queue, amounts, at=workload.queue):
             text = f"not entitled at {workload.queue}, and it could not be evicted"
@@ -205,9 +205,12 @@ def check_closed(case: Case) -> Iterator[Violation]:
 def check_strict(case: Case) -> Iterator[Violation]:
     """In a leaf with `order: strict`, nothing passes a refused gang unless their flavors are disjoint."""
     tree = case.snapshot.tree
-    strict = [q for q in tree.leaves if tree.policy(q).order is Order.STRICT]
-    for queue in strict:
-        line = sorted((p for p in case.snapshot.pending if p.workload.queue == queue), key=_turn)
+    lines: dict[str, list[Pending]] = {q: [] for q in tree.leaves if tree.policy(q).order is Order.STRICT}
+    for pending in case.snapshot.pending if lines else ():
+        if pending.workload.queue in lines:
+            lines[pending.workload.queue].append(pending)
+    for queue, unordered in lines.items():
+        line = sorted(unordered, key=_turn)
         refused: list[Pending] = []
         for pending in line:
             uid = pending.workload.uid
@@ -231,7 +234,7 @@ def _meet(case: Case, left: Workload, right: Workload) -> bool:
 def _allowed(case: Case, workload: Workload) -> set[str]:
     found: set[str] = set()
     for pod_set in workload.pod_sets:
-        names = {f.name for f in case.snapshot.flavors} or {DEFAULT_FLAVOR}
+        names: Set[str] = {f.name for f in case.snapshot.flavors} or {DEFAULT_FLAVOR}
         for resource, amount in pod_set.requests.items():
             allowed = case.rows.flavors_for(workload.queue, resource) if amount else None
             names = names if allowed is None else names & allowed
@@ -241,11 +244,13 @@ def _allowed(case: Case, workload: Workload) -> set[str]:
 
 def check_explanations(case: Case) -> Iterator[Violation]:
     """Exactly one explanation for every gang that waits, and bound gangs say so."""
-    waiting = set(case.pending) - set(case.started)
-    for uid in sorted(waiting ^ set(case.plan.explanations)):
-        text = "waits without a reason" if uid in waiting else "starts, yet has a reason to wait"
+    explained, started = case.plan.explanations.keys(), case.started.keys()
+    # All of them are pending (check_references), so the counts tell whether the sets can differ at all.
+    whole = len(explained) + len(started) == len(case.pending) and explained.isdisjoint(started)
+    for uid in () if whole else sorted((case.pending.keys() - started) ^ explained):
+        text = "starts, yet has a reason to wait" if uid in explained else "waits without a reason"
         yield Violation(rule=Rule.EXPLANATION, uid=uid, text=text)
-    for uid in sorted(set(case.bound) & set(case.plan.explanations)):
+    for uid in sorted(case.bound.keys() & explained):
         token = case.plan.explanations[uid].primary.token
         if token is not Token.WAITING_FOR_PREEMPTED_WORKLOADS:
             yield Violation(rule=Rule.EXPLANATION, uid=uid, text=f"bound, yet its reason is {token}")

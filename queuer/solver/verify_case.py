@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
-from queuer.domain.nodes import DEFAULT_FLAVOR, Flavor, Node, SchedulingTerms, flavor_of
+from queuer.domain.nodes import DEFAULT_FLAVOR, Flavor, SchedulingTerms, flavor_of
 from queuer.domain.workload import PodSet, Workload
-from queuer.solver.problem import Assignment, Pending, Plan, Snapshot
+from queuer.solver.problem import Admitted, Assignment, NodeState, Pending, Plan, Snapshot
 from queuer.solver.verify_quota import Amounts, Rows, Uses, amounts_at, amounts_of
 
 
@@ -56,19 +56,42 @@ class Case:
     now: float
 
     @cached_property
-    def nodes(self) -> Mapping[str, Node]:
-        """Nodes by name."""
-        return {state.node.name: state.node for state in self.snapshot.nodes}
+    def states(self) -> Mapping[str, NodeState]:
+        """Nodes with what their pods take, by name."""
+        return {state.node.name: state for state in self.snapshot.nodes}
 
     @cached_property
-    def flavor_at(self) -> Mapping[str, str | None]:
-        """Flavor by node name."""
-        return {name: flavor_of(node, self.snapshot.flavors) for name, node in self.nodes.items()}
+    def _labelled(self) -> dict[str, Mapping[str, Sequence[str]]]:
+        return {}
+
+    def labelled(self, key: str, value: str) -> Sequence[str]:
+        """Names of the nodes with a label, in the snapshot's order."""
+        if key not in self._labelled:
+            found: dict[str, list[str]] = {}
+            for name, state in self.states.items():
+                if key in state.node.labels:
+                    found.setdefault(state.node.labels[key], []).append(name)
+            self._labelled[key] = found
+        return self._labelled[key].get(value, ())
+
+    def flavor_at(self, name: str) -> str | None:
+        """The flavor of a node."""
+        return flavor_of(self.states[name].node, self.snapshot.flavors)
 
     @cached_property
     def pending(self) -> Mapping[str, Pending]:
         """Waiting workloads by uid."""
         return {p.workload.uid: p for p in self.snapshot.pending}
+
+    @cached_property
+    def running(self) -> Mapping[str, Admitted]:
+        """Admitted workloads by uid."""
+        return {a.workload.uid: a for a in self.snapshot.admitted}
+
+    @cached_property
+    def releasing(self) -> frozenset[str]:
+        """Admitted workloads that are leaving already."""
+        return frozenset(a.workload.uid for a in self.snapshot.admitted if a.releasing)
 
     @cached_property
     def started(self) -> Mapping[str, tuple[Assignment, ...]]:
@@ -93,8 +116,7 @@ class Case:
     @cached_property
     def leaving(self) -> frozenset[str]:
         """Victims of the plan's bonds that are on their way out; one that has come back is not."""
-        going = {a.workload.uid for a in self.snapshot.admitted if a.releasing}
-        going |= {e.uid for e in self.plan.evictions}
+        going = self.releasing | {e.uid for e in self.plan.evictions}
         return frozenset(uid for bond in self.plan.bonds for uid in bond.victims if uid in going)
 
     @cached_property
@@ -128,16 +150,26 @@ class Case:
             pinned = SchedulingTerms(
                 node_selector=selector, tolerations=terms.tolerations, affinity=terms.affinity
             )
-            names = self.nodes if row.hosts is None else row.hosts
-            self._pins[key] = frozenset(n for n in names if n in self.nodes and self.nodes[n].accepts(pinned))
+            names: Collection[str] = self.states if row.hosts is None else row.hosts
+            if row.hosts is None and selector:
+                names = min((self.labelled(*label) for label in selector.items()), key=len)
+            self._pins[key] = frozenset(
+                n for n in names if n in self.states and self.states[n].node.accepts(pinned)
+            )
         return self._pins[key]
 
+    @cached_property
+    def used(self) -> Uses:
+        """Use of all that hold quota at the start of the cycle; not to be counted on."""
+        return Uses.of(self.rows, self.snapshot.admitted)
+
     def uses(self, *, without: frozenset[str] = frozenset(), bonds: Iterable[str] = ()) -> Uses:
-        """Use of all that hold quota at the start of the cycle, `bonds` of then counted in."""
-        found = Uses(self.rows)
-        for a in self.snapshot.admitted:
-            if a.workload.uid not in without:
-                found.count(a.workload.queue, amounts_of(a.workload, a.counts, a.flavors))
+        """`used` less some admitted workloads, `bonds` of then counted in."""
+        found = self.used.copy()
+        for uid in without:
+            if gone := self.running.get(uid):
+                amounts = amounts_of(gone.workload, gone.counts, gone.flavors)
+                found.count(gone.workload.queue, amounts, times=-1)
         for bond in self.snapshot.bonds:
             if bond.uid in bonds and bond.uid in self.pending:
                 found.count(
@@ -145,12 +177,19 @@ class Case:
                 )
         return found
 
+    @cached_property
+    def _parts(self) -> dict[str, tuple[str, Amounts]]:
+        return {}
+
     def part(self, uid: str) -> tuple[str, Amounts]:
         """Queue and amounts of a gang that the plan starts or holds."""
-        places = self.started.get(uid) or self.bound[uid]
-        return self.workload(uid).queue, amounts_at(self.workload(uid), places)
+        if uid not in self._parts:
+            places = self.started.get(uid) or self.bound[uid]
+            self._parts[uid] = (self.workload(uid).queue, amounts_at(self.workload(uid), places))
+        return self._parts[uid]
 
-    def in_turn(self) -> list[str]:
+    @cached_property
+    def in_turn(self) -> Sequence[str]:
         """Uids of what is decided anew, in tournament order."""
-        turn = {uid: n for n, uid in enumerate(self.plan.order)}
-        return sorted(self.new, key=lambda uid: (turn.get(uid, len(turn)), uid))
+        listed = dict.fromkeys(filter(self.new.__contains__, self.plan.order))
+        return [*listed, *sorted(self.new.keys() - listed.keys())]

@@ -8,7 +8,7 @@ from queuer.domain.queue import Preempt, QueueState
 from queuer.domain.workload import Workload
 from queuer.solver.problem import Admitted, Assignment, Bond, Eviction, EvictionRule
 from queuer.solver.verify_case import Case, Rule, Violation
-from queuer.solver.verify_places import free_after, planned
+from queuer.solver.verify_places import free_at, planned
 from queuer.solver.verify_quota import Amounts, Key, Uses, amounts_at, amounts_of, broken_limits
 
 
@@ -16,7 +16,6 @@ def check_bonds(case: Case) -> Iterator[Violation]:
     """Bonds and evictions belong together, and a bond once given is kept."""
     bonds = {b.uid: b for b in case.plan.bonds}
     evicted = {e.uid for e in case.plan.evictions}
-    running = {a.workload.uid: a for a in case.snapshot.admitted}
     for eviction in case.plan.evictions:
         bond = bonds.get(eviction.beneficiary)
         if bond is None or eviction.uid not in bond.victims or eviction.beneficiary not in case.bound:
@@ -26,10 +25,14 @@ def check_bonds(case: Case) -> Iterator[Violation]:
         bond = bonds[uid]
         if bond.deadline <= case.now:
             yield Violation(rule=Rule.BOND, uid=uid, text="its bond has passed its deadline")
-        staying = [v for v in bond.victims if v in running and not running[v].releasing and v not in evicted]
+        staying = [
+            v
+            for v in bond.victims
+            if v in case.running and not case.running[v].releasing and v not in evicted
+        ]
         if staying and uid in case.new:
             yield Violation(rule=Rule.BOND, uid=uid, text=f"{staying[0]} is its victim and is not evicted")
-        if uid in case.new and not any(v in running for v in case.leaving):
+        if uid in case.new and not any(v in case.running for v in case.leaving):
             yield Violation(rule=Rule.BOND, uid=uid, text="bound, though nobody leaves")
     for bond in case.snapshot.bonds:
         if bond.uid in case.pending and bond.deadline > case.now:
@@ -64,14 +67,14 @@ def _stands(case: Case, bond: Bond) -> bool:
         if row.pod_set not in sets:
             return False
         terms = case.terms(sets[row.pod_set], row.flavor)
-        if not all(name in case.nodes and case.nodes[name].accepts(terms) for name in row.nodes):
+        if not all(name in case.states and case.states[name].node.accepts(terms) for name in row.nodes):
             return False
         if case.pending[bond.uid].avoid & set(row.nodes):
             return False
-    going = {a.workload.uid for a in case.snapshot.admitted if a.releasing}
-    gone = frozenset(uid for b in case.snapshot.bonds for uid in b.victims if uid in going)
-    free = free_after(case, gone)
-    for name, amounts in planned(case, {bond.uid: bond.assignments}).items():
+    gone = frozenset(uid for b in case.snapshot.bonds for uid in b.victims if uid in case.releasing)
+    asked = planned(case, {bond.uid: bond.assignments})
+    free = free_at(case, asked, gone)
+    for name, amounts in asked.items():
         if any(free[name].get(resource, 0) < amount for resource, amount in amounts.items() if amount):
             return False
     before = case.uses(without=gone)
@@ -82,13 +85,12 @@ def _stands(case: Case, bond: Bond) -> bool:
 
 def check_victims(case: Case) -> Iterator[Violation]:
     """Each victim may be evicted at all, and by the rule that is named for its beneficiary."""
-    running = {a.workload.uid: a for a in case.snapshot.admitted}
     entitled = _entitled_at_turn(case)
     judged: list[Eviction] = []
     for eviction in case.plan.evictions:
         if eviction.beneficiary not in case.bound:
             continue  # check_bonds says so
-        victim = running[eviction.uid]
+        victim = case.running[eviction.uid]
         broken = _untouchable(case, victim, eviction) or _not_permitted(
             case, victim.workload, eviction, entitled
         )
@@ -96,7 +98,7 @@ def check_victims(case: Case) -> Iterator[Violation]:
             yield Violation(rule=Rule.VICTIM, uid=eviction.uid, text=broken)
         else:
             judged.append(eviction)
-    yield from _check_borrowers(case, running, judged)
+    yield from _check_borrowers(case, judged)
 
 
 def _untouchable(case: Case, victim: Admitted, eviction: Eviction) -> str:
@@ -157,11 +159,11 @@ def _entitled_at_turn(case: Case) -> Mapping[str, frozenset[str]]:
     for uid in named & set(standing):
         queue, asks = case.part(uid)
         uses = case.uses(bonds=[b for b in standing if b != uid])
-        for earlier in case.in_turn():
+        for earlier in case.in_turn:
             uses.count(*case.part(earlier))
         found[uid] = _entitled(uses, queue, asks)
     uses = case.uses(bonds=standing)
-    for uid in case.in_turn():
+    for uid in case.in_turn:
         queue, asks = case.part(uid)
         if uid in named:
             found[uid] = _entitled(uses, queue, asks)
@@ -173,31 +175,33 @@ def _entitled(uses: Uses, queue: str, asks: Amounts) -> frozenset[str]:
     return frozenset(at for at in uses.rows.path(queue) if uses.entitled(queue, asks, at=at))
 
 
-def _check_borrowers(
-    case: Case, running: Mapping[str, Admitted], evictions: list[Eviction]
-) -> Iterator[Violation]:
+def _check_borrowers(case: Case, evictions: list[Eviction]) -> Iterator[Violation]:
     """Every queue that loses a workload to another is above its guarantee at that moment.
 
     There must be an order in which the victims can go, those of the gang's own queue last of all. Who may
     go last, with all others gone, may go last in any such order (fewer gone before the others helps them),
     so the order is found from its end.
     """
+    if not evictions:
+        return
     new = {e.uid for e in case.plan.evictions}
     uses = case.uses(without=case.leaving - new)
     for uid in case.started:
         uses.count(*case.part(uid))
-    across = [e for e in evictions if running[e.uid].workload.queue != case.workload(e.beneficiary).queue]
+    across = [
+        e for e in evictions if case.running[e.uid].workload.queue != case.workload(e.beneficiary).queue
+    ]
     for eviction in across:
-        uses.count(*_charged(running[eviction.uid]), times=-1)
+        uses.count(*_charged(case.running[eviction.uid]), times=-1)
     while across:
-        last = next((e for e in across if _borrows(case, running[e.uid], e, uses)), None)
+        last = next((e for e in across if _borrows(case, case.running[e.uid], e, uses)), None)
         if last is None:
             for eviction in across:
-                text = f"{running[eviction.uid].workload.queue} would not be above its guarantee when it goes"
+                text = f"{case.running[eviction.uid].workload.queue} would not be above its guarantee when it goes"
                 yield Violation(rule=Rule.VICTIM, uid=eviction.uid, text=text)
             return
         across.remove(last)
-        uses.count(*_charged(running[last.uid]))
+        uses.count(*_charged(case.running[last.uid]))
 
 
 def _charged(victim: Admitted) -> tuple[str, Amounts]:

@@ -11,23 +11,19 @@ from queuer.solver.verify_case import Case, Rule, Violation
 from queuer.solver.verify_landing import Group, certain_slots
 
 
-def free_now(case: Case) -> dict[str, dict[str, int]]:
-    """What no pod takes, by node; negative where foreign pods overfill a node."""
-    return {
-        s.node.name: {r: n - s.used.get(r, 0) for r, n in s.node.allocatable.items()}
-        for s in case.snapshot.nodes
-    }
-
-
-def free_after(case: Case, gone: Iterable[str]) -> dict[str, dict[str, int]]:
-    """`free_now` with all pods of the admitted workloads `gone` away."""
-    free, away = free_now(case), set(gone)
-    for admitted in case.snapshot.admitted:
-        if admitted.workload.uid in away:
-            for name, amounts in admitted.bound.items():
-                if name in free:
-                    for resource, amount in amounts.items():
-                        free[name][resource] = free[name].get(resource, 0) + amount
+def free_at(case: Case, names: Iterable[str], gone: Iterable[str] = ()) -> dict[str, dict[str, int]]:
+    """What no pod takes of these nodes once the admitted workloads `gone` have left, by name; names of no node
+    are left out. Negative where foreign pods overfill a node.
+    """
+    free: dict[str, dict[str, int]] = {}
+    for name in names:
+        if state := case.states.get(name):
+            free[name] = {r: n - state.used.get(r, 0) for r, n in state.node.allocatable.items()}
+    for uid in gone:
+        for name, amounts in case.running[uid].bound.items() if uid in case.running else ():
+            if name in free:
+                for resource, amount in amounts.items():
+                    free[name][resource] = free[name].get(resource, 0) + amount
     return free
 
 
@@ -47,10 +43,10 @@ def planned(case: Case, places: Mapping[str, Sequence[Assignment]]) -> dict[str,
 def check_capacity(case: Case) -> Iterator[Violation]:
     """Node by node: what starts fits beside every pod; what is held fits once the victims are gone."""
     starts = planned(case, case.started)
-    yield from _short(starts, starts, free_now(case), when="now")
+    yield from _short(starts, starts, free_at(case, starts), when="now")
     touched = planned(case, case.new)
     both = planned(case, {**case.bound, **case.started})
-    yield from _short(touched, both, free_after(case, case.leaving), when="with the victims gone")
+    yield from _short(touched, both, free_at(case, touched, case.leaving), when="with the victims gone")
 
 
 def _short(
@@ -70,38 +66,53 @@ def _short(
 
 def check_landing(case: Case) -> Iterator[Violation]:
     """Every group of pods finds its slots after the worst choice of those that may come before it."""
-    free = free_now(case)
     waves = {a.uid: a.wave for a in case.plan.admissions}
     landing = _alike(_unbound(case))
     starting = _alike(_groups(case, case.started, waves))
+    there = _ByHost([*landing, *starting])
+    free = free_at(case, there.hosts)
     for group in starting:
-        rivals = [*landing, *(g for g in starting if g.wave <= group.wave)]
+        rivals = [g for g in there.near(group) if g.wave <= group.wave]
         yield from _judge(group, certain_slots(group, rivals, free))
-    first = [g for g in starting if g.wave == 0]
     for group in landing:
-        if any(not group.hosts.isdisjoint(g.hosts) for g in first):
-            alone = certain_slots(group, landing, free)
-            if alone >= group.count:
-                yield from _judge(group, certain_slots(group, [*landing, *first], free))
-    yield from _held(case, [*landing, *starting], landing)
+        near = there.near(group)
+        before = [g for g in near if g.wave < 0]
+        first = [g for g in near if g.wave == 0]
+        if first and certain_slots(group, before, free) >= group.count:
+            yield from _judge(group, certain_slots(group, [*before, *first], free))
+    yield from _held(case, there)
 
 
-def _held(case: Case, coming: Sequence[Group], landing: Sequence[Group]) -> Iterator[Violation]:
+class _ByHost:
+    """Groups of pods by the hosts on which they may land."""
+
+    def __init__(self, groups: Iterable[Group]) -> None:
+        self._at: dict[str, list[Group]] = {}
+        for group in groups:
+            for host in group.hosts:
+                self._at.setdefault(host, []).append(group)
+        self.hosts = self._at.keys()
+
+    def near(self, group: Group) -> list[Group]:
+        """Those that may land on a host of the group, itself included."""
+        return list({id(g): g for host in sorted(group.hosts) for g in self._at.get(host, ())}.values())
+
+
+def _held(case: Case, coming: _ByHost) -> Iterator[Violation]:
     """Nothing that lands meanwhile takes the place that a bond holds."""
-    left = free_after(case, case.leaving)
-    for name, amounts in planned(case, case.bound).items():
-        if name in left:
-            left[name] = _plus(left[name], amounts, times=-1)
+    held = planned(case, case.bound)
     for uid, rows in case.bound.items():
-        free: dict[str, Resources] = dict(left)
-        for name, amounts in planned(case, {uid: rows}).items():
-            if name in free:
-                free[name] = _plus(free[name], amounts)
         own = list(_groups(case, {uid: rows}, {uid: inf}))
+        mine = planned(case, {uid: rows})
+        free: dict[str, Resources] = {}
+        for name, left in free_at(case, {h for g in own for h in g.hosts}, case.leaving).items():
+            free[name] = _plus(_plus(left, held.get(name, {}), times=-1), mine.get(name, {}))
         for group in own:
             siblings = [g for g in own if g is not group]
-            if uid in case.new or certain_slots(group, [*landing, *siblings], free) >= group.count:
-                yield from _judge(group, certain_slots(group, [*coming, *siblings], free))
+            near = coming.near(group)
+            before = [g for g in near if g.wave < 0]
+            if uid in case.new or certain_slots(group, [*before, *siblings], free) >= group.count:
+                yield from _judge(group, certain_slots(group, [*near, *siblings], free))
 
 
 def _plus(left: Resources, right: Resources, *, times: int = 1) -> dict[str, int]:
@@ -174,17 +185,20 @@ def check_reservations(case: Case) -> Iterator[Violation]:
     for reservation in case.plan.reservations:
         if reservation.uid in case.started:
             continue
+        kept = planned(case, {reservation.uid: reservation.assignments})
+        staying = {u: rows for u, rows in case.started.items() if _ends(case, u) > reservation.start}
+        shared = {n: amounts for n, amounts in planned(case, staying).items() if n in kept}
+        if not shared:
+            continue
         ended = {
             a.workload.uid
             for a in case.snapshot.admitted
             if a.releasing or (a.expected_end is not None and a.expected_end <= reservation.start)
         }
-        free = free_after(case, ended | case.leaving)
-        kept = planned(case, {reservation.uid: reservation.assignments})
-        staying = {u: rows for u, rows in case.started.items() if _ends(case, u) > reservation.start}
-        for name, amounts in planned(case, staying).items():
+        free = free_at(case, shared, ended | case.leaving)
+        for name, amounts in shared.items():
             for resource, amount in amounts.items():
-                need, have = kept.get(name, {}).get(resource, 0), free[name].get(resource, 0)
+                need, have = kept[name].get(resource, 0), free[name].get(resource, 0)
                 if amount and need and need <= have < need + amount:
                     text = f"{name} keeps {need} {resource} for it, of {have}; {amount} start there now"
                     yield Violation(rule=Rule.RESERVATION, uid=reservation.uid, text=text)

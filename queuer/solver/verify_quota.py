@@ -1,7 +1,7 @@
-"""The verifier's own quota arithmetic (DESIGN 3.1, 3.3), recursive and slow on purpose.
+"""The verifier's own quota arithmetic (DESIGN 3.1, 3.3), written as the sentences are.
 
 It shares nothing with `queuer.domain.quota`, so that one mistake cannot hide in both. An `Uses` is a sum over
-workloads, never a counter that is kept up.
+workloads, taken anew for each plan, never a counter that is kept up.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import cache
 from queuer.domain.nodes import flavor_of
 from queuer.domain.queue import ROOT, QueueTree, QuotaRow
 from queuer.domain.workload import Workload
-from queuer.solver.problem import Assignment, Snapshot
+from queuer.solver.problem import Admitted, Assignment, Snapshot
 
 Key = tuple[str | None, str]
 """(flavor, resource); None = all flavors together."""
@@ -26,7 +26,7 @@ def amounts_of(workload: Workload, counts: Mapping[str, int], flavors: Mapping[s
         count = counts.get(pod_set.name, 0)
         for resource, amount in pod_set.requests.items():
             if count and amount:
-                for flavor in (flavors.get(pod_set.name), None):
+                for flavor in {flavors.get(pod_set.name), None}:
                     total[flavor, resource] = total.get((flavor, resource), 0) + amount * count
     return total
 
@@ -50,15 +50,20 @@ class Rows:
             flavor = flavor_of(state.node, snapshot.flavors)
             if flavor is not None:
                 for resource, amount in state.node.allocatable.items():
-                    for key in ((flavor, resource), (None, resource)):
-                        self._live[key] = self._live.get(key, 0) + amount
+                    self._live[flavor, resource] = self._live.get((flavor, resource), 0) + amount
+        for (_, resource), amount in tuple(self._live.items()):
+            self._live[None, resource] = self._live.get((None, resource), 0) + amount
+        self.lends_less = frozenset(key for (_, key), row in self._rows.items() if row.lend is not None)
+        self.path = cache(self._path)
         self.guaranteed = cache(self._guaranteed)
+        self.claimed = cache(self._claimed)
+        self.flavors_for = cache(self._flavors_for)
 
-    def path(self, queue: str) -> list[str]:
+    def _path(self, queue: str) -> tuple[str, ...]:
         """The queue and its ancestors, those that still exist; never empty."""
         parts = queue.split(".")
-        found = [".".join(parts[:n]) for n in range(len(parts), 0, -1)]
-        return [p for p in found if p in self.tree] or [ROOT]
+        found = (".".join(parts[:n]) for n in range(len(parts), 0, -1))
+        return tuple(p for p in found if p in self.tree) or (ROOT,)
 
     def limit(self, queue: str, key: Key) -> int | None:
         """None = nothing but the ancestors binds."""
@@ -81,19 +86,23 @@ class Rows:
         children = sum(self.guaranteed(child, key) for child in self.tree.children[queue])
         if children or key[0] is not None:
             return children
-        own = (row for (path, (f, r)), row in self._rows.items() if path == queue and f and r == key[1])
-        return sum(row.guaranteed or 0 for row in own)
+        return sum(
+            row.guaranteed or 0 for row in self.tree[queue].quota if row.flavor and row.resource == key[1]
+        )
 
     def claims(self, queue: str, asks: Amounts) -> list[Key]:
         """The accounts asked in that some row below root on the path guarantees."""
-        below = [p for p in self.path(queue) if p != ROOT]
-        return [k for k in asks if any((r := self._rows.get((p, k))) and r.guaranteed for p in below)]
+        return [key for key in asks if key in self.claimed(queue)]
 
-    def flavors_for(self, queue: str, resource: str) -> set[str] | None:
+    def _claimed(self, queue: str) -> frozenset[Key]:
+        rows = (row for path in self.path(queue) if path != ROOT for row in self.tree[path].quota)
+        return frozenset((row.flavor, row.resource) for row in rows if row.guaranteed)
+
+    def _flavors_for(self, queue: str, resource: str) -> frozenset[str] | None:
         """Flavors that the nearest queue naming any for the resource allows; None = every flavor."""
         for path in self.path(queue):
-            named = {f for (p, (f, r)) in self._rows if p == path and r == resource and f is not None}
-            if named:
+            rows = (row for row in self.tree[path].quota if row.resource == resource)
+            if named := frozenset(row.flavor for row in rows if row.flavor is not None):
                 return named
         return None
 
@@ -101,27 +110,50 @@ class Rows:
 class Uses:
     """Who uses what at one moment: amounts by queue, ancestors included."""
 
-    def __init__(self, rows: Rows, parts: Iterable[tuple[str, Amounts]] = ()) -> None:
+    def __init__(self, rows: Rows) -> None:
         self.rows = rows
-        self._used: dict[tuple[str, Key], int] = {}
-        for queue, amounts in parts:
-            self.count(queue, amounts)
+        self._used: dict[str, dict[Key, int]] = {}
+
+    @classmethod
+    def of(cls, rows: Rows, admitted: Iterable[Admitted]) -> Uses:
+        """The sum over all that hold quota."""
+        own: dict[tuple[str, str | None], dict[str, int]] = {}
+        for one in admitted:
+            counts, flavors, queue = one.counts, one.flavors, one.workload.queue
+            for pod_set in one.workload.pod_sets:
+                if count := counts.get(pod_set.name, 0):
+                    there = own.setdefault((queue, flavors.get(pod_set.name)), {})
+                    for resource, amount in pod_set.requests.items():
+                        there[resource] = there.get(resource, 0) + amount * count
+        found = cls(rows)
+        for (queue, flavor), amounts in own.items():
+            found.count(queue, {(f, r): n for f in {flavor, None} for r, n in amounts.items()})
+        return found
+
+    def copy(self) -> Uses:
+        """The same amounts, to count further."""
+        twin = Uses(self.rows)
+        twin._used = {queue: dict(amounts) for queue, amounts in self._used.items()}
+        return twin
 
     def count(self, queue: str, amounts: Amounts, *, times: int = 1) -> None:
         """Add a workload of `queue`, or with `times=-1` take it away."""
         for path in self.rows.path(queue):
+            there = self._used.setdefault(path, {})
             for key, amount in amounts.items():
-                self._used[path, key] = self._used.get((path, key), 0) + amount * times
+                there[key] = there.get(key, 0) + amount * times
 
     def used(self, queue: str, key: Key) -> int:
         """What the subtree of `queue` uses."""
-        return self._used.get((queue, key), 0)
+        return self._used.get(queue, {}).get(key, 0)
 
     def seen(self, queue: str, key: Key) -> int:
-        """What the parent counts: use, or what is not lent where that is more."""
-        children = self.rows.tree.children[queue]
-        below = sum(self.seen(child, key) for child in children) if children else self.used(queue, key)
-        return max(below, self.rows.unlent(queue, key))
+        """What the parent counts: use, or what is not lent where that is more, at every level below."""
+        used = self.used(queue, key)
+        if key not in self.rows.lends_less:
+            return used
+        more = sum(self.seen(child, key) - self.used(child, key) for child in self.rows.tree.children[queue])
+        return max(used + more, self.rows.unlent(queue, key))
 
     def entitled(self, queue: str, asks: Amounts, *, at: str) -> bool:
         """Whether `asks` of `queue`, counted in, stays inside the guarantee of `at` in each of its claims."""

@@ -1,0 +1,67 @@
+"""The verifier finds each gang that another one could rob of its place while both land."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from queuer.solver.problem import (
+    Assignment,
+    Unbound,
+)
+from queuer.solver.verify import Rule
+from queuer.solver.verify_landing import Group, certain_slots
+from tests.solver.make import GPU, gang, node, pod_set, queue, running, snapshot
+from tests.solver.plans import at, plan, rules
+
+
+def test_gangs_on_shared_hosts_need_a_later_wave() -> None:
+    """Free 5 and 4: a pod of 1 may land where the two pods of 4 need both hosts."""
+    nodes = [node("n1", gpu=5), node("n2", gpu=4)]
+    jobs = [gang("big", pod_set(2, 4)), gang("tiny", pod_set(1, 1), submitted=1.0)]
+    snap = snapshot(nodes, [queue("root.a")], pending=jobs)
+    both = ("n1", "n2")
+    big = Assignment(pod_set="main", flavor="default", nodes={"n1": 1, "n2": 1}, hosts=both)
+    tiny = Assignment(pod_set="main", flavor="default", nodes={"n1": 1}, hosts=both)
+    starts = {"big": (big,), "tiny": (tiny,)}
+    assert rules(snap, plan(snap, starts)) == {Rule.LANDING}
+    assert rules(snap, plan(snap, starts, waves={"tiny": 1})) == set()
+    assert rules(snap, plan(snap, starts, waves={"big": 1})) == {Rule.LANDING}
+    assert rules(snap, plan(snap, {"big": (big,), "tiny": (replace(tiny, hosts=("n1",)),)})) == set()
+
+
+def test_pods_still_landing_are_not_robbed() -> None:
+    nodes = [node("n1", gpu=8), node("n2", gpu=8)]
+    loose = Unbound(pod_set="main", count=1, hosts=("n1", "n2"))
+    landing = replace(running(gang("l", pod_set(1, 8)), {"n1": 1}), bound={}, unbound=(loose,))
+    snap = snapshot(nodes, [queue("root.a")], admitted=[landing], pending=[gang("g", pod_set(1, 8))])
+    assert rules(snap, plan(snap, {"g": (at({"n1": 1}),)})) == {Rule.LANDING}
+    pinned = replace(landing, unbound=(replace(loose, hosts=("n2",)),))
+    snap = replace(snap, admitted=(pinned,))
+    assert rules(snap, plan(snap, {"g": (at({"n1": 1}),)})) == set()
+
+
+def group(uid: str, count: int, gpu: int, hosts: str, **more: bool) -> Group:
+    return Group(
+        uid=uid, pod_set="main", count=count, requests={GPU: gpu}, hosts=frozenset(hosts.split()), **more
+    )
+
+
+@pytest.mark.parametrize(
+    ("own", "rivals", "free", "left"),
+    [
+        (group("g", 2, 8, "a b c"), [], [8, 8, 7], 2),
+        (group("g", 9, 1, "a b c"), [], [8, 8, 7], 23),
+        (group("g", 2, 4, "a b"), [group("r", 1, 1, "a b")], [5, 4], 1),
+        (group("g", 1, 4, "a b"), [group("r", 2, 4, "a b")], [8, 4], 1),
+        (group("g", 3, 4, "a b c"), [group("r", 1, 8, "a b c")], [8, 8, 8], 4),
+        (group("g", 3, 8, "a b c"), [group("r", 2, 1, "a")], [10, 8, 8], 3),
+        (group("g", 3, 8, "a b c"), [group("r", 2, 1, "a"), group("s", 1, 1, "a b")], [10, 8, 8], 2),
+        (group("g", 2, 2, "a b c", exclusive=True), [group("r", 1, 8, "a b c")], [8, 8, 8], 2),
+    ],
+)
+def test_worst_choice_of_rivals(own: Group, rivals: list[Group], free: list[int], left: int) -> None:
+    by_host = {name: {GPU: n} for name, n in zip("abc", free, strict=False)}
+    got = certain_slots(own, rivals, by_host)
+    assert min(got, own.count) == min(left, own.count)
