@@ -1,4 +1,4 @@
-"""The verifier's sums: one pass over all that is admitted counts as each workload alone, and what is not lent counts."""
+"""The verifier's sums: one pass over all that is admitted counts as each workload alone; what is not lent counts."""
 
 from __future__ import annotations
 
