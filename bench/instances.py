@@ -80,12 +80,12 @@ def instance(*, nodes: int, pending: int, queues: int, mix: Mix, fill: float, se
         for i, (run, priority) in enumerate(zip(cluster.running, priorities, strict=True))
     ]
     return Snapshot(
-        nodes=tuple(_node(i, used=PER_NODE - free) for i, free in enumerate(cluster.free)),
+        nodes=tuple(node_at(i, used=PER_NODE - free) for i, free in enumerate(cluster.free)),
         tree=_tree(guarantees),
         topology=Topology(keys=KEYS),
         admitted=tuple(running),
         pending=tuple(
-            _pending(rng, i, queue, priority, _form(rng, mix))
+            _pending(rng, i, queue, priority, draw_form(rng, mix))
             for i, (queue, priority) in enumerate(zip(owners, waiting, strict=True))
         ),
     )
@@ -99,12 +99,12 @@ def crowded(*, nodes: int, gangs: int, mix: Mix, seed: int) -> Snapshot:
     forms: list[Form] = []
     left = capacity * 3 // 4
     while len(forms) < gangs:
-        form = _form(rng, Mix.LARGE)
+        form = draw_form(rng, Mix.LARGE)
         if BLOCKED <= form.total <= left - BLOCKED * (gangs - len(forms) - 1):
             forms.append(form)
             left -= form.total
     return Snapshot(
-        nodes=tuple(_node(i, used=PER_NODE - free) for i, free in enumerate(cluster.free)),
+        nodes=tuple(node_at(i, used=PER_NODE - free) for i, free in enumerate(cluster.free)),
         tree=QueueTree.of(
             [
                 Queue(path="root"),
@@ -118,7 +118,8 @@ def crowded(*, nodes: int, gangs: int, mix: Mix, seed: int) -> Snapshot:
     )
 
 
-def _form(rng: Random, mix: Mix) -> Form:
+def draw_form(rng: Random, mix: Mix) -> Form:
+    """The size of a gang."""
     if mix is Mix.MIXED and rng.random() < 0.7:
         return Form(1, rng.choices((1, 2, 4, 8), weights=(4, 2, 2, 2))[0])
     most = 64 if mix is Mix.MIXED else 32
@@ -154,7 +155,7 @@ def _filled(rng: Random, nodes: int, mix: Mix, guarantees: dict[str, int]) -> _C
     used = dict.fromkeys(guarantees, 0)
     names, missed = sorted(guarantees), 0
     while missed < 40:
-        form = _form(rng, mix)
+        form = draw_form(rng, mix)
         spread, leader = _place(rng, cluster.free, form)
         if spread is None:
             missed += 1
@@ -223,9 +224,17 @@ def _pod_sets(form: Form) -> tuple[PodSet, ...]:
     return (PodSet(name="leader", count=1, requests=requests(1)), workers) if form.leader else (workers,)
 
 
-def _workload(
-    uid: str, queue: str, form: Form, *, priority: int, submitted: float, lasts: float | None
+def workload_of(
+    uid: str,
+    queue: str,
+    form: Form,
+    *,
+    submitted: float,
+    lasts: float | None,
+    priority: int = 0,
+    user: str = "",
 ) -> Workload:
+    """A gang of this size. `lasts`: its estimate, seconds."""
     return Workload(
         uid=uid,
         kind="Job",
@@ -235,6 +244,7 @@ def _workload(
         pod_sets=_pod_sets(form),
         submitted=submitted,
         priority=priority,
+        user=user,
         required=form.required,
         estimate=lasts,
     )
@@ -262,7 +272,7 @@ def _admitted(
             there[resource] = there.get(resource, 0) + amount
     since = NOW - age
     return Admitted(
-        workload=_workload(
+        workload=workload_of(
             f"r{number:05}", queue, form, priority=priority, submitted=since - 600, lasts=lasts
         ),
         counts={p.name: p.count for p in sets},
@@ -279,7 +289,7 @@ def _led(leader: int | None, sets: tuple[PodSet, ...]) -> list[tuple[int, dict[s
 
 def _pending(rng: Random, number: int, queue: str, priority: int, form: Form) -> Pending:
     submitted = NOW - round(rng.uniform(0, 86_400))
-    workload = _workload(
+    workload = workload_of(
         f"w{number:06}", queue, form, priority=priority, submitted=submitted, lasts=_lasts(rng)
     )
     return Pending(workload=workload)
@@ -289,7 +299,8 @@ def _name(index: int) -> str:
     return f"n{index:05}"
 
 
-def _node(index: int, *, used: int) -> NodeState:
+def node_at(index: int, *, used: int) -> NodeState:
+    """A node of the cluster by number. `used`: GPUs, with CPU and memory in proportion."""
     rack = index // PER_RACK
     block = rack // PER_BLOCK
     labels = {

@@ -105,7 +105,9 @@ class Simulation:
         budget: Budget | None = None,
         rearranger: Rearranger | None = None,
         record: Record | None = None,
+        decide: Callable[..., Plan] = decide,
     ) -> None:
+        """`decide`: who decides, to be watched or timed."""
         self.scenario = scenario
         self.jobs: dict[str, Job] = {
             s.workload.uid: _job(s, scenario, number=i) for i, s in enumerate(scenario.stories)
@@ -119,6 +121,7 @@ class Simulation:
         self._budget = budget or Budget()
         self._rearranger = rearranger
         self._record = record
+        self._decide = decide
         self._nodes: dict[str, Node] = {n.name: n for n in scenario.nodes}
         self._queues = {path: dict(body) for path, body in scenario.queues.items()}
         self._tree = self._build_tree()
@@ -256,7 +259,7 @@ class Simulation:
             self._check()
             return False
         snapshot = self.snapshot()
-        plan = decide(
+        plan = self._decide(
             snapshot, now=self.time, seed=self._seed, budget=self._budget, rearranger=self._rearranger
         )
         if self._record is not None:
