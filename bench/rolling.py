@@ -87,7 +87,9 @@ def stories(*, nodes: int, load: float, jobs: int, mix: Mix, seed: int) -> tuple
     times = sorted(round(rng.uniform(0, length)) for _ in drawn)
     return tuple(
         Story(
-            workload=workload_of(f"w{i:06}", QUEUE, form, submitted=float(at), lasts=declared, user=f"u{user:02}"),
+            workload=workload_of(
+                f"w{i:06}", QUEUE, form, submitted=float(at), lasts=declared, user=f"u{user:02}"
+            ),
             runtime=runtime,
         )
         for i, (at, (form, user, runtime, declared)) in enumerate(zip(times, drawn, strict=True))
@@ -129,16 +131,14 @@ def run(told: tuple[Story, ...], *, nodes: int, rule: Rule, budget: Budget, time
     for _ in simulation.advance(()):
         if len(simulation.admissions) == len(told):
             break
-    return measured(told, dict((uid, at) for at, uid in simulation.admissions), gpus=nodes * PER_NODE)
+    return measured(told, {uid: at for at, uid in simulation.admissions}, gpus=nodes * PER_NODE)
 
 
 def measured(told: Sequence[Story], started: dict[str, float], *, gpus: int) -> Figures:
     """What came of the jobs after the warm-up."""
     jobs = [(s.workload.demand[GPU], started[s.workload.uid], s) for s in told]
     begin, end = told[round(WARM * len(told))].workload.submitted, told[-1].workload.submitted
-    busy = sum(
-        size * max(0.0, min(at + (s.runtime or 0.0), end) - max(at, begin)) for size, at, s in jobs
-    )
+    busy = sum(size * max(0.0, min(at + (s.runtime or 0.0), end) - max(at, begin)) for size, at, s in jobs)
     waits = [(n, at - s.workload.submitted) for n, at, s in jobs if s.workload.submitted >= begin]
     large = Spread.of([wait for n, wait in waits if n >= LARGE])
     return Figures(
@@ -199,9 +199,10 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m bench.rolling", description=__doc__)
     made.add_argument("--nodes", type=int, default=64, help="nodes with 8 GPUs each")
     made.add_argument("--load", type=float, default=0.95, help="GPU time asked for over GPU time there is")
-    made.add_argument("--jobs", type=int, default=2000, help="gangs that come in one run")
+    made.add_argument("--jobs", type=int, default=4000, help="gangs that come in one run")
     made.add_argument("--mix", type=Mix, choices=list(Mix), default=Mix.MIXED)
-    made.add_argument("--seeds", type=int, default=10, help="workloads, with seeds 1 to this number")
+    made.add_argument("--seeds", type=int, default=10, help="how many workloads")
+    made.add_argument("--first", type=int, default=1, help="seed of the first; 101 and more to work with")
     made.add_argument(
         "--budget", type=float, default=2.0, help="deterministic time of the exact solver; 0 = greedy only"
     )
@@ -214,7 +215,7 @@ def main() -> None:
     given = parser().parse_args()
     found: dict[Rule, list[Figures]] = {rule: [] for rule in Rule}
     timed = {rule: Timed() for rule in Rule}
-    for seed in range(1, given.seeds + 1):
+    for seed in range(given.first, given.first + given.seeds):
         told = stories(nodes=given.nodes, load=given.load, jobs=given.jobs, mix=given.mix, seed=seed)
         for rule in Rule:
             budget = Budget(deterministic=given.budget)
