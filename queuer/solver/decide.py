@@ -24,6 +24,7 @@ from queuer.solver.explain import Explainer, behind, simple
 from queuer.solver.greedy import Greedy
 from queuer.solver.order import Gang, Shape, Tournament
 from queuer.solver.outcome import Block, Chosen, Refusal, assignments
+from queuer.solver.packed import Packer
 from queuer.solver.pins import Pinner
 from queuer.solver.problem import (
     Bond,
@@ -176,6 +177,7 @@ class _Decision:
         self._board = Board(snapshot, now=now)
         work = WORK if budget.deterministic > 0 else WORK // 10  # greedy alone has to answer at once
         self._greedy = Greedy(self._board, crowded=crowded, work=work)
+        self._packer = Packer(self._greedy, None, seed=seed, budget=budget.deterministic / 2)
         self._reserver = Reserver(self._greedy)
         self._explainer = Explainer(self._board, self._greedy)
         self._shapes: dict[object, Shape] = {}
@@ -212,8 +214,12 @@ class _Decision:
     def _play(self, tournament: Tournament) -> dict[str, tuple[Gang, Refusal]]:
         refused: dict[str, tuple[Gang, Refusal]] = {}
         while (gang := tournament.next()) is not None:
+            subtree = self._packer.due(gang)
+            if subtree is not None:
+                tournament.prefer(subtree, self._packer.select(subtree, tournament.waiting(subtree)))
+                continue
             self._order.append(gang.uid)
-            answer = self._greedy.turn(gang)
+            answer = self._packer.turn(gang)
             if isinstance(answer, Refusal):
                 refused[gang.uid] = (gang, answer)
                 if _by_capacity(answer):

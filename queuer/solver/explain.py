@@ -42,6 +42,8 @@ class Explainer:
         if never is not None:
             return Explanation(primary=never, detail=_needs(gang))
         reasons = self._reasons(gang, refusal)
+        if refusal.packed is not None:
+            reasons.insert(0, _outdone(gang, refusal.packed))
         advice = self._advise(gang) if refusal.block in (Block.PLACE, Block.DEFERRED) else ()
         return Explanation(
             primary=reasons[0], others=tuple(reasons[1:]), would_admit=advice, detail=_needs(gang)
@@ -323,6 +325,14 @@ def _landing() -> Reason:
 def behind(uid: str, why: str) -> Reason:
     """Another gang goes first."""
     return Reason(token=Token.BEHIND_IN_QUEUE, text=f"Workload {uid} {why}.", params={"owner": uid})
+
+
+def _outdone(gang: Gang, root: str) -> Reason:
+    """Others of its priority ask for more together."""
+    priority = gang.pending.workload.priority
+    text = f"{root} is packed: among jobs of priority {priority} those start that ask for most together, "
+    text += "and beside them no room for this one was found."
+    return Reason(token=Token.BEHIND_IN_QUEUE, text=text, params={"queue": root, "priority": priority})
 
 
 def simple(token: Token, text: str, params: Mapping[str, Any] | None = None) -> Explanation:

@@ -32,8 +32,11 @@ class Greedy(Cycle):
         self._evict = Evict(self, work=work)
         self._refused: dict[object, tuple[object, Refusal]] = {}
 
-    def turn(self, gang: Gang) -> Chosen | Refusal:
-        """Settle one gang, or say what blocks it. Nothing on the board changes when it is refused."""
+    def turn(self, gang: Gang, *, promised: bool = True) -> Chosen | Refusal:
+        """Settle one gang, or say what blocks it. Nothing on the board changes when it is refused.
+
+        `promised`: what greedy cannot place is contested; without it a refusal needs no proof.
+        """
         key = self._likeness(gang)
         if gang.uid in self._crowded:
             return self._start_apart(gang)
@@ -42,7 +45,8 @@ class Greedy(Cycle):
             return known[1]
         answer = self._start(gang)
         if isinstance(answer, Refusal) and answer.block is Block.PLACE:
-            answer = self._rearrange.another(gang) or self._rearrange.settle(gang, answer)
+            asked = self._rearrange.settle if promised else _let_be
+            answer = self._rearrange.another(gang) or asked(gang, answer)
         if isinstance(answer, Refusal) and answer.block is not Block.FLAVOR:
             answer = self._evict.bind(gang, answer)
         if isinstance(answer, Refusal):
@@ -79,7 +83,7 @@ class Greedy(Cycle):
     def _start(self, gang: Gang) -> Chosen | Refusal:
         best = Refusal(block=Block.FLAVOR)
         for variant, charge in zip(gang.shape.variants, gang.shape.charges, strict=True):
-            answer = self._sized(gang, variant, charge, self._try_now)
+            answer = self.sized(gang, variant, charge, self._try_now)
             if isinstance(answer, Chosen):
                 self.take(answer)
                 return answer
@@ -87,7 +91,7 @@ class Greedy(Cycle):
                 best = answer
         return best
 
-    def _sized(
+    def sized(
         self,
         gang: Gang,
         variant: Variant,
@@ -155,6 +159,11 @@ class Greedy(Cycle):
         if not owners or self.on(self.without(()), gang, variant).spreads is None:
             return None
         return owners[0]
+
+
+def _let_be(gang: Gang, refusal: Refusal) -> Refusal:
+    """Nothing was promised, so nothing is left to prove."""
+    return replace(refusal, proven=True)
 
 
 def _depth(refusal: Refusal) -> int:

@@ -6,10 +6,10 @@ are computed again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
+from typing import Any, Protocol
 
 from queuer.domain.queue import ROOT, Order, QueueTree, Sharing
 from queuer.domain.quota import Charge, Usage
@@ -58,13 +58,12 @@ class Gang:
 
 
 class Moment(Protocol):
-    """What the order depends on: what is used, plus what is held for bound gangs; shares of past use by queue."""
+    """What the order depends on: what is used, plus what is held for bound gangs."""
 
     claimed: Usage
-    past: Mapping[str, float]
 
 
-Key = tuple[bool, float, tuple[int, float, int, str]]
+Key = tuple[bool, float, tuple[Any, ...]]
 
 
 class Tournament:
@@ -81,6 +80,7 @@ class Tournament:
         self._keys: dict[str, dict[str, Key]] = {}
         self._version = dict.fromkeys(tree.queues, 0)
         self._cache: dict[tuple[str, int], tuple[int, bool, float]] = {}
+        self._preferred: frozenset[str] = frozenset()
         self.passed_over: dict[str, str] = {}
         for queue in sorted(tree, key=lambda q: -q.path.count(".")):
             self._choose(queue.path, tree.children[queue.path])
@@ -88,6 +88,26 @@ class Tournament:
     def next(self) -> Gang | None:
         """The gang whose turn it is; None = all have been considered."""
         return self._best[ROOT]
+
+    def waiting(self, root: str) -> list[Gang]:
+        """Gangs of a subtree that have not had their turn."""
+        return [g for path, line in self._lines.items() if root in self._tree.lineage(path) for g in line]
+
+    def prefer(self, root: str, uids: Iterable[str]) -> None:
+        """Offer these before others of their priority in a packed subtree, instead of those preferred before."""
+        mine = {g.uid for g in self.waiting(root)}
+        self._preferred = (self._preferred - mine) | frozenset(uids)
+        inside = [path for path in self._tree.queues if root in self._tree.lineage(path)]
+        for path in sorted(inside, key=lambda p: -p.count(".")):
+            self._lines.get(path, []).sort(key=lambda g: (not g.pending.first, self._rank(g)), reverse=True)
+            self._choose(path, self._tree.children[path])
+        for below, path in pairwise(self._tree.lineage(root)):
+            self._choose(path, (below,))
+
+    def _rank(self, gang: Gang) -> tuple[int, bool, float, int, str]:
+        """Seniority in a packed subtree."""
+        priority, submitted, choices, uid = gang.seniority
+        return (priority, uid not in self._preferred, submitted, choices, uid)
 
     def done(self, gang: Gang, *, settled: bool) -> None:
         """The gang's turn is over. A refused one holds the line of a strict queue."""
@@ -111,13 +131,14 @@ class Tournament:
             self._best[path] = line[-1] if line else None
             return
         keys = self._keys.setdefault(path, {})
-        fair = self._tree.policy(path).sharing is not Sharing.PRIORITY
+        policy = self._tree.policy(path)
+        packed, fair = policy.order is Order.PACKED, policy.sharing is not Sharing.PRIORITY
         for child in changed:
             gang = self._best[child]
             if gang is None:
                 keys.pop(child, None)
             else:
-                keys[child] = self._key(child, gang, fair=fair)
+                keys[child] = (False, 0.0, self._rank(gang)) if packed else self._key(child, gang, fair=fair)
         self._best[path] = self._best[min(keys, key=keys.__getitem__)] if keys else None
 
     def _key(self, child: str, gang: Gang, *, fair: bool) -> Key:
@@ -131,7 +152,6 @@ class Tournament:
             share = 0.0
             if charge is None and fair and gang.shape.charges:
                 share = self._moment.claimed.share(child, gang.shape.charges[0])
-                share += self._moment.past.get(child, 0.0)
             cached = (self._version[child], charge is None, share)
             self._cache[at] = cached
         return (cached[1], cached[2], gang.seniority)

@@ -30,7 +30,7 @@ class Block(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
     """Why a gang did not start at its turn. `variant`: the choice that came farthest; `owner`: whose
-    reservation.
+    reservation; `packed`: the subtree whose selection took what it would have had.
     """
 
     block: Block
@@ -40,6 +40,7 @@ class Refusal:
     proven: bool = True
     contested: bool = False
     evictable: bool = False
+    packed: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

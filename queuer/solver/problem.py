@@ -12,7 +12,6 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from queuer.domain.nodes import Flavor, Node, Topology
-from queuer.domain.past import Past
 from queuer.domain.quantity import NOTHING, Resources
 from queuer.domain.queue import QueueTree
 from queuer.domain.reasons import Explanation
@@ -120,7 +119,7 @@ class Reservation:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """Everything a decision depends on, besides now, seed and budget. Every uid occurs once over admitted and
-    pending. `past`: of queues chosen by a policy with `halfLife`.
+    pending.
     """
 
     nodes: tuple[NodeState, ...]
@@ -131,7 +130,6 @@ class Snapshot:
     pending: tuple[Pending, ...] = ()
     bonds: tuple[Bond, ...] = ()
     reservations: tuple[Reservation, ...] = ()
-    past: Past = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

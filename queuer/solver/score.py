@@ -6,13 +6,14 @@ cost, flavor order, narrowness of topology, fragmentation. All integers, compare
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from queuer.domain.nodes import Flavor, Topology, flavor_of
 from queuer.domain.quantity import Resources
-from queuer.domain.queue import QueueTree
+from queuer.domain.queue import QueueState, QueueTree
 from queuer.domain.workload import PodSet, Workload, demand_of
+from queuer.solver.packed_worth import Worth, packed_subtree
 from queuer.solver.problem import Admitted, Assignment, EvictionRule, NodeState, Plan, Snapshot
 
 SHARE = 10**9
@@ -23,7 +24,8 @@ SHARE = 10**9
 class Score:
     """Larger is better, field by field. Costs are negative.
 
-    `flags`: in tournament order. `eviction`: (gangs preempted for priority, lost work, gangs, sum of
+    `flags`: in tournament order; a priority of a packed subtree has one, its sum of worth times flags, where its first
+    gang comes. `eviction`: (gangs preempted for priority, lost work, gangs, sum of
     priorities), so that borrowers go before one's own lower work. `flavor`: ranks in the allowed order,
     summed over pod sets. `width`: levels wider than asked, times pods. `whole`: hosts and domains that hold
     no workload. `fullness`: squares of the hosts' fullness in thousandths.
@@ -43,7 +45,7 @@ def score(snapshot: Snapshot, plan: Plan, *, now: float) -> Score:
     started = frozenset(places)
     places.update({b.uid: b.assignments for b in plan.bonds})
     workloads = {p.workload.uid: p.workload for p in snapshot.pending}
-    flags = tuple(2 if uid in started else 1 if uid in places else 0 for uid in plan.order)
+    flags = tuple(_flags(snapshot, plan, workloads, started, places, now=now))
     admitted = {a.workload.uid: a for a in snapshot.admitted}
     gone = frozenset(e.uid for e in plan.evictions)
     capacity = live_capacity(snapshot.nodes, snapshot.flavors)
@@ -59,6 +61,44 @@ def score(snapshot: Snapshot, plan: Plan, *, now: float) -> Score:
         -sum(width(workloads[uid], rows, snapshot=snapshot) for uid, rows in new.items()),
         *_left_whole(snapshot, new, workloads, gone),
     )
+
+
+def _flags(
+    snapshot: Snapshot,
+    plan: Plan,
+    workloads: Mapping[str, Workload],
+    started: Container[str],
+    places: Mapping[str, Sequence[Assignment]],
+    *,
+    now: float,
+) -> Iterator[int]:
+    """Started 2, bound 1, waiting 0, a packed subtree's gangs of one priority together."""
+    tree, bound_before = snapshot.tree, {b.uid for b in snapshot.bonds}
+    open_ = {q.path for q in tree if tree.effective_state(q.path) is QueueState.OPEN}
+    group = {
+        uid: (root, workloads[uid].priority)
+        for uid in plan.order
+        if workloads[uid].queue in open_ and not workloads[uid].hold and uid not in bound_before
+        if (root := packed_subtree(tree, workloads[uid].queue)) is not None
+    }
+    worth = {
+        root: Worth(
+            (workloads[uid] for uid in group if group[uid][0] == root),
+            capacity=live_capacity(snapshot.nodes, snapshot.flavors),
+            now=now,
+        )
+        for root in {root for root, _ in group.values()}
+    }
+    sums = dict.fromkeys(group.values(), 0)
+    for uid, rows in places.items():
+        if uid in group:
+            counts = {p.name: 0 for p in workloads[uid].pod_sets} | {r.pod_set: r.count for r in rows}
+            sums[group[uid]] += (2 if uid in started else 1) * worth[group[uid][0]].of(workloads[uid], counts)
+    for uid in plan.order:
+        if uid not in group:
+            yield 2 if uid in started else 1 if uid in places else 0
+        elif group[uid] in sums:
+            yield sums.pop(group[uid])
 
 
 def live_capacity(nodes: Iterable[NodeState], flavors: Sequence[Flavor]) -> dict[str, int]:

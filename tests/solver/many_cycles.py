@@ -87,6 +87,8 @@ def rounds(first: int, tally: Tally) -> Iterator[Cycle]:
             yield Cycle(name=f"life {seed}, cycle {number}", snapshot=snap, now=at, plan=plan)
         for number, size in enumerate(SIZES):
             snap = worlds.world(seed * len(SIZES) + number, nodes=size, pending=size, running=size)
+            if number % 4 == 3:
+                snap = worlds.packed(snap, seed)
             plan = decide(snap, now=worlds.NOW, seed=0, budget=EXACT)
             name = f"world {seed * len(SIZES) + number} of size {size}"
             yield Cycle(name=name, snapshot=snap, now=worlds.NOW, plan=plan)

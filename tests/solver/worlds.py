@@ -7,6 +7,8 @@ several pod sets, bonds and landing gangs. A world is drawn from one seed.
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from random import Random
 
 from queuer.domain.nodes import HOSTNAME, Flavor, Node, SchedulingTerms, Topology
 from queuer.domain.quantity import add
@@ -44,6 +46,18 @@ def world(seed: int, *, nodes: int = 8, pending: int = 10, running: int = 8) -> 
         admitted=tuple(admitted),
         pending=tuple(_pending(rng, i, tree, made) for i in range(rng.randint(1, pending))),
     )
+
+
+def packed(snapshot: Snapshot, seed: int) -> Snapshot:
+    """The same world with a packed subtree: everything, or all below one child of root."""
+    root = Random(seed).choice(("root", *snapshot.tree.children["root"]))
+    queues = [
+        replace(q, policy=replace(q.policy, order=Order.PACKED))
+        if root in snapshot.tree.lineage(q.path)
+        else q
+        for q in snapshot.tree
+    ]
+    return replace(snapshot, tree=QueueTree.of(queues))
 
 
 def _flavors(rng: random.Random) -> tuple[Flavor, ...]:

@@ -1,0 +1,173 @@
+"""`order: packed`: a subtree chooses, inside one priority, the gangs that ask for most together (DESIGN 3.4).
+
+At the turn of a subtree's first gang a selection is made for all that waits there, strictly by priority: the same
+gangs are tried in several orders, and the exact solver, where there is one, looks for more. Those selected are offered
+before others of their priority and start at their places; the rest have their turns after them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from queuer.solver.greedy import Greedy
+from queuer.solver.order import Gang
+from queuer.solver.outcome import Chosen, Refusal
+from queuer.solver.packed_room import Room
+from queuer.solver.packed_worth import Worth, packed_subtree
+
+SELECTIONS = 4
+"""Selections that a subtree makes in one cycle: others may start between its turns and take what it meant to use."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Selection:
+    """Gangs with their places, and the sum of their worth by priority, highest first."""
+
+    picks: Mapping[str, Chosen]
+    sums: tuple[int, ...]
+    spent: float = 0.0
+
+
+class Packs(Protocol):
+    """Who looks for larger sums, see `queuer.solver.cpsat.packed_model`."""
+
+    def __call__(
+        self,
+        room: Room,
+        tiers: Sequence[Sequence[Gang]],
+        worth: Worth,
+        best: Selection,
+        *,
+        seed: int,
+        budget: float,
+    ) -> Selection:
+        """A selection not worse than `best`. Pure: the same arguments give the same answer."""
+
+
+@dataclass(slots=True, eq=False)
+class _Subtree:
+    """What a packed subtree has selected in this cycle. `before`: the room as it was then."""
+
+    worth: Worth
+    before: Room
+    picks: Mapping[str, Chosen] = field(default_factory=dict)
+    selections: int = 0
+
+
+class Packer:
+    """The selections of one cycle."""
+
+    def __init__(self, greedy: Greedy, packs: Packs | None, *, seed: int, budget: float) -> None:
+        """`budget`: deterministic time for all selections together."""
+        self._greedy = greedy
+        self._packs = packs
+        self._seed = seed
+        self._left = budget
+        self._subtrees: dict[str, _Subtree] = {}
+
+    def due(self, gang: Gang) -> str | None:
+        """The subtree that has to select before this gang has its turn: it has not yet, or the gang's place is lost."""
+        root = packed_subtree(self._greedy.board.book.tree, gang.queue)
+        if root is None:
+            return None
+        known = self._subtrees.get(root)
+        if known is None:
+            return root
+        pick = known.picks.get(gang.uid)
+        lost = pick is not None and not Room(self._greedy).bears(pick)
+        return root if lost and known.selections < SELECTIONS else None
+
+    def select(self, root: str, waiting: Iterable[Gang]) -> frozenset[str]:
+        """Select among all gangs of the subtree that wait for their turn; the uids of those selected."""
+        board, room = self._greedy.board, Room(self._greedy)
+        tree = board.book.tree
+        if root not in self._subtrees:
+            all_of_it = [
+                p.workload
+                for p in board.snapshot.pending
+                if p.workload.queue in tree and packed_subtree(tree, p.workload.queue) == root
+            ]
+            worth = Worth(all_of_it, capacity=board.capacity, now=board.time)
+            self._subtrees[root] = _Subtree(worth=worth, before=room.copy())
+        known = self._subtrees[root]
+        known.selections += 1
+        tiers = in_tiers(g for g in waiting if not self._greedy.waits_apart(g.uid))
+        best = tried_in_orders(room, tiers, known.worth)
+        if self._packs is not None and self._left > 0:
+            best = self._packs(room, tiers, known.worth, best, seed=self._seed, budget=self._left)
+            self._left -= best.spent
+        known.picks = best.picks
+        return frozenset(best.picks)
+
+    def turn(self, gang: Gang) -> Chosen | Refusal:
+        """A gang's turn: at the place that was selected for it, else like any other, without the promise if its subtree
+        is packed.
+        """
+        root = packed_subtree(self._greedy.board.book.tree, gang.queue)
+        if root is None:
+            return self._greedy.turn(gang)
+        known = self._subtrees[root]
+        pick = known.picks.get(gang.uid)
+        if pick is not None and Room(self._greedy).bears(pick):
+            self._greedy.take(pick)
+            return pick
+        answer = self._greedy.turn(gang, promised=False)
+        if isinstance(answer, Refusal) and known.before.find(gang) is not None:
+            return replace(answer, packed=root)  # it would have started, had nobody been selected
+        return answer
+
+
+def in_tiers(gangs: Iterable[Gang]) -> list[list[Gang]]:
+    """Gangs by priority, highest first, the oldest first in each."""
+    tiers: dict[int, list[Gang]] = {}
+    for gang in sorted(gangs, key=lambda g: g.seniority):
+        tiers.setdefault(gang.pending.workload.priority, []).append(gang)
+    return list(tiers.values())
+
+
+def tried_in_orders(room: Room, tiers: Sequence[Sequence[Gang]], worth: Worth) -> Selection:
+    """The best of several orders inside the priorities; of equal ones the first, by seniority."""
+
+    def full(gang: Gang) -> int:
+        workload = gang.pending.workload
+        return worth.of(workload, {p.name: p.count for p in workload.pod_sets})
+
+    def narrowness(gang: Gang) -> int:
+        find, required = room.greedy.board.snapshot.topology.find, gang.pending.workload.required
+        return -1 if required is None else find(required) or 0
+
+    orders: list[Callable[[Gang], object]] = [
+        lambda g: 0,
+        lambda g: -full(g),
+        full,
+        lambda g: (-narrowness(g), -full(g)),
+        lambda g: (narrowness(g) < 0, narrowness(g), -full(g)),
+    ]
+    tried = (
+        filled(room.copy(), [sorted(tier, key=order) for tier in tiers], worth)  # type: ignore[arg-type]
+        for order in orders
+    )
+    return max(tried, key=lambda s: s.sums)
+
+
+def filled(
+    room: Room, tiers: Sequence[Sequence[Gang]], worth: Worth, *, first: Mapping[str, Chosen] | None = None
+) -> Selection:
+    """One after the other, whoever fits. `first`: places to be tried before any other; changes `room`."""
+    picks: dict[str, Chosen] = {}
+    for chosen in (first or {}).values():
+        if room.bears(chosen):
+            room.take(chosen)
+            picks[chosen.gang.uid] = chosen
+    for gang in (g for tier in tiers for g in tier if g.uid not in picks):
+        found = room.find(gang)
+        if found is not None:
+            room.take(found)
+            picks[gang.uid] = found
+    sums = tuple(
+        sum(worth.of(g.pending.workload, picks[g.uid].variant.counts) for g in tier if g.uid in picks)
+        for tier in tiers
+    )
+    return Selection(picks=picks, sums=sums)

@@ -1,0 +1,110 @@
+"""What is free on nodes and in quota while a packed subtree tries selections: a light copy of the board.
+
+Gangs are only ever added, so what does not fit once need not be tried again.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from queuer.domain.quota import Charge, Usage
+from queuer.solver.board import end_of
+from queuer.solver.capacity import place, take
+from queuer.solver.contested import Variant
+from queuer.solver.frame import Matrix
+from queuer.solver.greedy import Greedy
+from queuer.solver.order import Gang
+from queuer.solver.outcome import Block, Chosen, Refusal
+
+NO = Refusal(block=Block.PLACE)
+
+
+class Room:
+    """Free amounts (N x R), usage by sheet, and what reservations leave."""
+
+    def __init__(self, greedy: Greedy) -> None:
+        """As the board of the decision stands."""
+        board = greedy.board
+        self.greedy = greedy
+        self.free: Matrix = np.minimum(board.now.free, board.later.free)
+        self.usages: list[Usage] = [sheet.usage.copy() for sheet in board.sheets()]
+        self._claimed = self.usages[0] if board.claimed is board.now.usage else board.claimed.copy()
+        self._horizons = {uid: horizon.free.copy() for uid, horizon in board.horizons.items()}
+        self._dead: set[object] = set()
+
+    def copy(self) -> Room:
+        """An independent copy."""
+        twin = Room.__new__(Room)
+        twin.greedy, twin.free = self.greedy, self.free.copy()
+        twin.usages = [usage.copy() for usage in self.usages]
+        twin._claimed = twin.usages[0] if self._claimed is self.usages[0] else self._claimed.copy()
+        twin._horizons = {uid: free.copy() for uid, free in self._horizons.items()}
+        twin._dead = set(self._dead)
+        return twin
+
+    def find(self, gang: Gang) -> Chosen | None:
+        """A place for the gang in its first flavors that have one, at its largest size there."""
+        for variant, charge in zip(gang.shape.variants, gang.shape.charges, strict=True):
+            found = self.greedy.sized(gang, variant, charge, self._attempt)
+            if isinstance(found, Chosen):
+                return found
+        return None
+
+    def _attempt(self, gang: Gang, variant: Variant, charge: Charge) -> Chosen | Refusal:
+        workload = gang.pending.workload
+        bars = self._bars(gang, charge)
+        key = (self.greedy.key(gang, variant), bars)
+        if key in self._dead or not self.allows(gang, charge):
+            return NO
+        free = self.free
+        for uid in bars:
+            free = np.minimum(free, self._horizons[uid])
+        board = self.greedy.board
+        spreads = place(board.frame, free, workload, variant, closed=self.greedy.closed(gang))
+        if spreads is None:
+            self._dead.add(key)
+            return NO
+        return Chosen(gang=gang, variant=variant, charge=charge, spreads=spreads)
+
+    def allows(self, gang: Gang, charge: Charge) -> bool:
+        """Whether quota bears the gang."""
+        workload = gang.pending.workload
+        key = ("quota", gang.shape.number, id(charge), workload.preemptible)
+        if key in self._dead:
+            return False
+        allowed = all(u.shortfall(workload.queue, charge) is None for u in self.usages) and (
+            workload.preemptible or self._claimed.entitled(workload.queue, charge, at=workload.queue)
+        )
+        if not allowed:
+            self._dead.add(key)
+        return allowed
+
+    def bears(self, chosen: Chosen) -> bool:
+        """Whether quota and the very nodes bear the gang where it lies."""
+        if not self.allows(chosen.gang, chosen.charge):
+            return False
+        frees = [self.free, *(self._horizons[uid] for uid in self._bars(chosen.gang, chosen.charge))]
+        rows: dict[int, Matrix] = {}
+        for node, row in self.greedy.board.rows(chosen.gang.pending.workload, chosen.spreads):
+            rows[node] = rows[node] + row if node in rows else row
+        return not any(
+            bool(((free[node] < row) & (row > 0)).any()) for free in frees for node, row in rows.items()
+        )
+
+    def take(self, chosen: Chosen) -> None:
+        """The gang takes its place and quota."""
+        board, workload = self.greedy.board, chosen.gang.pending.workload
+        usages = self.usages if self._claimed is self.usages[0] else [*self.usages, self._claimed]
+        for usage in usages:
+            usage.add(workload.queue, chosen.charge)
+        self.greedy.spend(self.free, chosen)
+        end = end_of(workload, start=board.time)
+        for uid, free in self._horizons.items():
+            if uid != workload.uid and (end is None or end > board.horizons[uid].start):
+                for pod_set in workload.pod_sets:
+                    take(free, board.frame.row(pod_set.requests), chosen.spreads.get(pod_set.name, {}))
+
+    def _bars(self, gang: Gang, charge: Charge) -> tuple[str, ...]:
+        if not self._horizons:
+            return ()
+        return self.greedy.board.bars(gang.pending.workload, rank=self.greedy.rank(gang, charge))

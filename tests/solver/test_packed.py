@@ -1,0 +1,299 @@
+"""`order: packed`: the largest sum inside a priority, against brute force over sets of gangs; order, reasons, fairness
+towards queues that are not packed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations
+from random import Random
+
+import pytest
+
+from queuer.domain.queue import Order, Policy, Preempt, Queue, QueueTree
+from queuer.domain.reasons import Token
+from queuer.domain.workload import Workload
+from queuer.solver.decide import decide
+from queuer.solver.packed_worth import AGEING, Worth, packed_subtree
+from queuer.solver.problem import Budget, NodeState, Pending, Plan, Snapshot
+from queuer.solver.score import score
+from queuer.solver.verify import verify
+from tests.solver import worlds
+from tests.solver.make import GPU, gang, node, pod_set, queue, row, running, snapshot
+
+PACKED = Policy(order=Order.PACKED)
+GREEDY, EXACT = Budget(deterministic=0.0), Budget()
+
+
+def started(plan: Plan) -> set[str]:
+    return {a.uid for a in plan.admissions}
+
+
+def sums(snap: Snapshot, plan: Plan, *, queues: str = "root") -> dict[int, int]:
+    """GPUs started by priority."""
+    found: dict[int, int] = {}
+    for p in snap.pending:
+        if p.workload.uid in started(plan) and p.workload.queue.startswith(queues):
+            priority = p.workload.priority
+            found[priority] = found.get(priority, 0) + p.workload.demand.get(GPU, 0)
+    return found
+
+
+def decided(snap: Snapshot, budget: Budget = GREEDY, *, now: float = 0.0) -> Plan:
+    plan = decide(snap, now=now, seed=1, budget=budget)
+    assert verify(snap, plan, now=now) == ()
+    assert decide(snap, now=now, seed=1, budget=budget) == plan
+    return plan
+
+
+# What counts
+
+
+def test_a_subtree_reaches_up_as_far_as_the_order_is_said() -> None:
+    tree = QueueTree.of(
+        [
+            Queue(path="root.a", policy=PACKED),
+            Queue(path="root.a.b"),
+            Queue(path="root.a.c", policy=Policy(order=Order.STRICT)),
+            Queue(path="root.d"),
+        ]
+    )
+    assert packed_subtree(tree, "root.a.b") == "root.a"
+    assert packed_subtree(tree, "root.a.c") is None
+    assert packed_subtree(tree, "root.d") is None
+
+
+def test_worth_is_the_dominant_resource_in_whole_units_and_doubles_after_two_hours() -> None:
+    old = gang("old", pod_set(1, 2), submitted=-float(AGEING))
+    new = gang("new", pod_set(3, 4), submitted=0.0)
+    worth = Worth([old, new], capacity={GPU: 64, "pods": 1000}, now=0.0)
+    one = worth.of(new, {"main": 1})
+    assert worth.of(new, {"main": 3}) == 3 * one
+    assert worth.of(old, {"main": 1}) == one
+
+
+def test_worth_of_resources_that_differ_is_their_part_of_the_cluster() -> None:
+    gpus = gang("g", pod_set(1, 1))
+    cpus = replace(
+        gang("c", pod_set(1, 0)), pod_sets=(replace(pod_set(1, 0), requests={"cpu": 3, "pods": 1}),)
+    )
+    worth = Worth([gpus, cpus], capacity={GPU: 10, "cpu": 60, "pods": 100}, now=0.0)
+    assert worth.of(gpus, {"main": 1}) == 2 * worth.of(cpus, {"main": 1})
+
+
+# The largest sum
+
+
+def test_one_large_gang_goes_before_an_older_small_one_that_would_bar_it() -> None:
+    snap = snapshot(
+        [node("n1", gpu=8)],
+        [Queue(path="root", policy=PACKED), queue("root.a")],
+        pending=[gang("small", pod_set(1, 1), submitted=0.0), gang("large", pod_set(1, 8), submitted=1.0)],
+    )
+    plan = decided(snap, now=2.0)
+    assert started(plan) == {"large"}
+    assert plan.explanations["small"].primary.token is Token.BEHIND_IN_QUEUE
+    assert plan.explanations["small"].primary.params == {"queue": "root", "priority": 0}
+    assert plan.explanations["small"].others[0].token is Token.WAITING_FOR_QUOTA
+
+
+def test_higher_priority_goes_first_whatever_the_sum() -> None:
+    snap = snapshot(
+        [node("n1", gpu=8)],
+        [Queue(path="root", policy=PACKED), queue("root.a"), queue("root.b")],
+        pending=[
+            gang("high", pod_set(1, 1), priority=1, queue="root.b"),
+            gang("large", pod_set(1, 8)),
+            gang("rest", pod_set(1, 7)),
+        ],
+    )
+    assert started(decided(snap)) == {"high", "rest"}
+
+
+def test_what_has_waited_long_counts_more() -> None:
+    snap = snapshot(
+        [node("n1", gpu=8)],
+        [Queue(path="root", policy=PACKED), queue("root.a")],
+        pending=[
+            gang("old", pod_set(1, 5), submitted=0.0),
+            gang("new", pod_set(1, 8), submitted=AGEING - 1.0),
+        ],
+    )
+    assert started(decided(snap, now=float(AGEING))) == {"old"}
+
+
+def test_a_gang_too_large_for_what_is_free_is_told_that_not_the_selection() -> None:
+    snap = snapshot(
+        [node("n1", gpu=8), node("n2", gpu=4)],
+        [Queue(path="root", policy=PACKED), queue("root.a")],
+        admitted=[running(gang("r", pod_set(1, 4)), {"n1": 1})],
+        pending=[gang("w", pod_set(1, 6))],
+    )
+    assert decided(snap).explanations["w"].primary.token is Token.TOPOLOGY_PLACEMENT_FAILED
+
+
+def test_no_selection_evicts_but_a_gang_left_over_may_preempt_at_its_turn() -> None:
+    tree = [Queue(path="root", policy=replace(PACKED, preempt=Preempt.WITHIN_QUEUE)), queue("root.a")]
+    snap = snapshot(
+        [node("n1", gpu=4), node("n2", gpu=4)],
+        tree,
+        admitted=[running(gang("low", pod_set(1, 4)), {"n1": 1})],
+        pending=[
+            gang("one", pod_set(1, 4), priority=5, submitted=0.0),
+            gang("two", pod_set(1, 4), priority=5, submitted=1.0),
+        ],
+    )
+    plan = decided(snap, now=2.0)
+    assert started(plan) == {"one"}
+    assert [(e.uid, e.beneficiary) for e in plan.evictions] == [("low", "two")]
+
+
+# Beside other queues
+
+
+def test_a_packed_subtree_takes_turns_with_its_neighbours() -> None:
+    snap = snapshot(
+        [node("n1", gpu=8)],
+        [
+            queue("root.p", row(guaranteed=4), policy=PACKED),
+            queue("root.q", row(guaranteed=4)),
+        ],
+        pending=[
+            gang("p1", pod_set(1, 1), queue="root.p", submitted=0.0),
+            gang("p8", pod_set(1, 8), queue="root.p", submitted=1.0),
+            gang("p4", pod_set(1, 4), queue="root.p", submitted=2.0),
+            gang("q2", pod_set(1, 2), queue="root.q", submitted=3.0),
+            gang("q3", pod_set(1, 3), queue="root.q", submitted=4.0),
+        ],
+    )
+    plan = decided(snap, now=5.0)
+    assert {"q2"} <= started(plan), "its guarantee is not spent by the neighbour's larger sum"
+    assert "p8" not in started(plan)
+
+
+def test_neighbours_that_are_not_packed_keep_their_order() -> None:
+    snap = snapshot(
+        [node("n1", gpu=4), node("n2", gpu=4)],
+        [
+            queue("root.p", row(limit=4), policy=PACKED),
+            queue("root.q", row(limit=4)),
+        ],
+        pending=[
+            gang("p1", pod_set(1, 1), queue="root.p", submitted=0.0),
+            gang("p4", pod_set(1, 4), queue="root.p", submitted=1.0),
+            gang("q1", pod_set(1, 1), queue="root.q", submitted=0.0),
+            gang("q4", pod_set(1, 4), queue="root.q", submitted=1.0),
+        ],
+    )
+    assert started(decided(snap, now=5.0)) == {"p4", "q1"}
+
+
+# Against brute force
+
+
+def tiny(seed: int) -> Snapshot:
+    """Two to four nodes in racks of two, up to seven gangs of two priorities, limits here and there."""
+    rng = Random(seed)
+    nodes = [
+        node(f"n{i}", gpu=rng.choice((2, 4, 8)), labels={"block": "b", "rack": f"r{i // 2}"})
+        for i in range(rng.randint(2, 4))
+    ]
+    total = sum(n.allocatable[GPU] for n in nodes)
+    tree = [
+        Queue(path="root", policy=replace(PACKED, preempt=Preempt.NEVER, reservations=0)),
+        queue("root.a", row(limit=rng.choice((None, total // 2)))),
+        queue("root.b"),
+    ]
+    waiting = [
+        gang(
+            f"w{i}",
+            pod_set(rng.choice((1, 1, 2, 3)), rng.choice((1, 2, 4, 8))),
+            queue=rng.choice(("root.a", "root.b")),
+            priority=rng.choice((0, 0, 1)),
+            submitted=float(-i),
+            required=rng.choice((None, None, "rack")),
+        )
+        for i in range(rng.randint(2, 7))
+    ]
+    return snapshot(nodes, tree, pending=waiting)
+
+
+def fits(snap: Snapshot, gangs: Sequence[Workload]) -> bool:
+    """Whether all of these have a place together, by trying every one; limits included."""
+    limit = next((r.limit for r in snap.tree["root.a"].quota), None)
+    if limit is not None and sum(g.demand[GPU] for g in gangs if g.queue == "root.a") > limit:
+        return False
+    racks = {s.node.name: s.node.labels["rack"] for s in snap.nodes}
+
+    def descend(at: int, free: dict[str, int]) -> bool:
+        if at == len(gangs):
+            return True
+        only, level = gangs[at].pod_sets[0], gangs[at].required
+        scopes = [[n for n in free if racks[n] == r] for r in set(racks.values())] if level else [list(free)]
+        return any(spread(at, scope, only.count, only.requests[GPU], free) for scope in scopes)
+
+    def spread(at: int, scope: list[str], left: int, size: int, free: dict[str, int]) -> bool:
+        if left == 0:
+            return descend(at + 1, free)
+        if not scope:
+            return False
+        name, rest = scope[0], scope[1:]
+        return any(
+            spread(at, rest, left - n, size, {**free, name: free[name] - n * size})
+            for n in range(min(left, free[name] // size), -1, -1)
+        )
+
+    return descend(0, {s.node.name: s.node.allocatable[GPU] for s in snap.nodes})
+
+
+def best(snap: Snapshot) -> tuple[int, int]:
+    """The largest sums of priorities 1 and 0, in this order."""
+    gangs = [p.workload for p in snap.pending]
+    return max(
+        (sum(g.demand[GPU] for g in some if g.priority), sum(g.demand[GPU] for g in some if not g.priority))
+        for n in range(len(gangs) + 1)
+        for some in combinations(gangs, n)
+        if fits(snap, some)
+    )
+
+
+def reached(snap: Snapshot, plan: Plan) -> tuple[int, int]:
+    found = sums(snap, plan)
+    return found.get(1, 0), found.get(0, 0)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_sums_are_between_those_of_the_default_order_and_the_largest_there_are(seed: int) -> None:
+    snap = tiny(seed)
+    plan = decided(snap)
+    assert reached(snap, plan) <= best(snap)
+    assert reached(snap, plan) >= reached(snap, decided(with_order(snap, Order.PRIORITY)))
+
+
+def with_order(snap: Snapshot, order: Order) -> Snapshot:
+    """The same with another order on root."""
+    queues = [replace(q, policy=replace(q.policy, order=order)) if q.path == "root" else q for q in snap.tree]
+    return replace(snap, tree=QueueTree.of(queues))
+
+
+@pytest.mark.parametrize("seed", range(900, 930))
+def test_any_world_with_a_packed_subtree_gets_a_sound_plan_not_below_greedy(seed: int) -> None:
+    snap = worlds.packed(worlds.world(seed, nodes=8, pending=16), seed)
+    greedy, exact = (decided(snap, budget, now=worlds.NOW) for budget in (GREEDY, EXACT))
+    assert score(snap, exact, now=worlds.NOW) >= score(snap, greedy, now=worlds.NOW)
+    for plan in (greedy, exact):
+        assert {p.workload.uid for p in snap.pending} - started(plan) == set(plan.explanations)
+
+
+def test_waiting_gangs_of_held_queues_are_not_selected() -> None:
+    snap = tiny(3)
+    held = [Pending(workload=replace(p.workload, hold=True)) for p in snap.pending]
+    plan = decided(replace(snap, pending=tuple(held)))
+    assert plan.admissions == ()
+    assert {e.primary.token for e in plan.explanations.values()} == {Token.ON_HOLD}
+
+
+def test_nodes_that_others_use_are_not_counted_as_free() -> None:
+    snap = tiny(5)
+    used = tuple(NodeState(node=s.node, used={GPU: s.node.allocatable[GPU]}) for s in snap.nodes)
+    assert decided(replace(snap, nodes=used)).admissions == ()
