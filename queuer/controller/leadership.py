@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from queuer.controller import rules
+from queuer.controller import past, rules
 from queuer.controller.auditor import audit, prune
 from queuer.controller.configuration import follow_objects
 from queuer.controller.failpoints import Point
@@ -87,6 +87,7 @@ async def serve_term(
             beside = {
                 "auditor": lambda: audit(engine, state, metrics),
                 "retention": lambda: prune(engine, epoch=epoch),
+                "past use": lambda: past.follow(engine, state),
             }
             if settings.config_crs:
                 beside["configuration"] = lambda: follow_objects(
@@ -132,6 +133,7 @@ async def load(connection: AsyncConnection, state: ClusterState, *, now: float) 
         bonds=tuple(map(bond_of, await cycles.load_bonds(connection))),
         reservations=tuple(map(reservation_of, await cycles.load_reservations(connection))),
     )
+    state.past = await past.load(connection, state.rules.tree, now=now)
     return undone
 
 

@@ -54,6 +54,7 @@ def take(state: ClusterState, *, now: float, barred: Container[str] = ()) -> Sna
         pending=pending,
         bonds=tuple(b for b in state.bonds if b.uid in known),
         reservations=tuple(r for r in state.reservations if r.uid in known),
+        past=state.past,
     )
 
 

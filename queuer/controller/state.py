@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from queuer.controller.live import JobView, Live
 from queuer.controller.pods import PodIndex, PodView
 from queuer.domain.nodes import Flavor, Node, Topology, flavor_of
+from queuer.domain.past import Past
 from queuer.domain.quantity import add
 from queuer.domain.queue import QueueTree
 from queuer.domain.workload import State
@@ -45,6 +46,7 @@ class ClusterState:
         self.rules = Rules()
         self.bonds: tuple[Bond, ...] = ()
         self.reservations: tuple[Reservation, ...] = ()
+        self.past: Past = {}
         self.moving: set[str] = set()
         self.timed: set[str] = set()
         self.touched: set[str] = set()

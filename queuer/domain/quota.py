@@ -140,6 +140,13 @@ class QuotaBook:
         accounts = [(f, resource) for f in self._flavors] if by_flavor else [(None, resource)]
         return sum(max(0, used.get(a, 0) - self.guaranteed(path, a)) for a in accounts)
 
+    def past_share(self, path: str, amounts: Mapping[str, float]) -> float:
+        """Weighted dominant share of what a queue used in the past, by resource (policy `halfLife`)."""
+        if path not in self.tree:
+            return 0.0
+        there = ((amount, self.live.get((None, resource), 0)) for resource, amount in amounts.items())
+        return max((amount / live for amount, live in there if live), default=0.0) / self.tree[path].weight
+
 
 class Usage:
     """What every queue's subtree uses, and what its parent counts of it. `add` with `times=-1` releases.

@@ -17,6 +17,7 @@ from enum import StrEnum
 from queuer.domain.document import parse_queue
 from queuer.domain.errors import QueuerError
 from queuer.domain.nodes import Node, flavor_of
+from queuer.domain.past import HORIZON, Interval, Past, half_lives, past_use
 from queuer.domain.quantity import Resources, add
 from queuer.domain.queue import ROOT, QueueTree
 from queuer.domain.workload import Workload, demand_of
@@ -126,6 +127,7 @@ class Simulation:
         self._queues = {path: dict(body) for path, body in scenario.queues.items()}
         self._tree = self._build_tree()
         self._events = sorted(scenario.events, key=lambda e: e.at)
+        self._past: list[Interval] = []
         self._bonds: tuple[Bond, ...] = ()
         self._reservations: tuple[Reservation, ...] = ()
         self._active = [j for j in self.jobs.values() if j.stage is not Stage.FUTURE]
@@ -177,7 +179,7 @@ class Simulation:
         for job in self._active:
             end = job.end
             if end is not None and end <= self.time:
-                job.stage, job.pods = Stage.ENDED, {}
+                self._leave(job, Stage.ENDED)
         self._depart()
         for event in [e for e in self._events if e.at <= self.time]:
             self._events.remove(event)
@@ -201,9 +203,14 @@ class Simulation:
     def _depart(self) -> None:
         for job in self._active:
             if job.stage is Stage.LEAVING and job.gone <= self.time:
-                job.stage, job.pods = Stage.WAITING, {}
+                self._leave(job, Stage.WAITING)
             elif job.stage is Stage.ENDING and job.gone <= self.time:
-                job.stage, job.pods = Stage.ENDED, {}
+                self._leave(job, Stage.ENDED)
+
+    def _leave(self, job: Job, stage: Stage) -> None:
+        """Its pods are gone."""
+        self._past.append(_interval(job, closed=self.time))
+        job.stage, job.pods = stage, {}
 
     # Events
 
@@ -299,7 +306,17 @@ class Simulation:
             ),
             bonds=self._bonds,
             reservations=self._reservations,
+            past=self._past_use(),
         )
+
+    def _past_use(self) -> Past:
+        longest = max(half_lives(self._tree).values(), default=0.0)
+        if not longest:
+            return {}
+        oldest = self.time - HORIZON * longest
+        open_ones = (_interval(j) for j in self._active if j.present)
+        recent = (i for i in self._past if i.closed is not None and i.closed > oldest)
+        return past_use(self._tree, (*recent, *open_ones), now=self.time)
 
     def _used(self) -> dict[str, dict[str, int]]:
         """What all pods request, by node."""
@@ -364,6 +381,11 @@ def _job(story: Story, scenario: Scenario, *, number: int) -> Job:
             first = next(iter(job.pods[pod_set.name]), None)
             job.flavors[pod_set.name] = (flavor_of(nodes[first], scenario.flavors) if first else None) or ""
     return job
+
+
+def _interval(job: Job, *, closed: float | None = None) -> Interval:
+    amounts = demand_of(job.workload.pod_sets, job.counts())
+    return Interval(queue=job.workload.queue, amounts=amounts, opened=job.since, closed=closed)
 
 
 def _share_out(room: dict[str, int], count: int) -> dict[str, int]:

@@ -109,6 +109,7 @@ class Board:
 
     `claimed`: what is used plus what is held for bound gangs, their victims still counted. Entitlement and
     shares are judged by it, so that what a queue has taken back in this cycle it does not take back twice.
+    `past`: shares of past use by queue.
     """
 
     def __init__(self, snapshot: Snapshot, *, now: float) -> None:
@@ -121,6 +122,9 @@ class Board:
         self.holds = {a.workload.uid: self._hold(a) for a in snapshot.admitted}
         self.later = self.now
         self.claimed = self.now.usage
+        self.past: Mapping[str, float] = {
+            q: self.book.past_share(q, used) for q, used in snapshot.past.items()
+        }
         self.leaving: set[str] = set()
         self.held: dict[str, list[tuple[int, Matrix]]] = {}
         self.avoiding = frozenset(p.workload.uid for p in snapshot.pending if p.avoid)

@@ -58,9 +58,10 @@ class Gang:
 
 
 class Moment(Protocol):
-    """What the order depends on: what is used, plus what is held for bound gangs."""
+    """What the order depends on: what is used, plus what is held for bound gangs; shares of past use by queue."""
 
     claimed: Usage
+    past: Mapping[str, float]
 
 
 Key = tuple[bool, float, tuple[Any, ...]]
@@ -152,6 +153,7 @@ class Tournament:
             share = 0.0
             if charge is None and fair and gang.shape.charges:
                 share = self._moment.claimed.share(child, gang.shape.charges[0])
+                share += self._moment.past.get(child, 0.0)
             cached = (self._version[child], charge is None, share)
             self._cache[at] = cached
         return (cached[1], cached[2], gang.seniority)

@@ -12,6 +12,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from queuer.domain.nodes import Flavor, Node, Topology
+from queuer.domain.past import Past
 from queuer.domain.quantity import NOTHING, Resources
 from queuer.domain.queue import QueueTree
 from queuer.domain.reasons import Explanation
@@ -119,7 +120,7 @@ class Reservation:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """Everything a decision depends on, besides now, seed and budget. Every uid occurs once over admitted and
-    pending.
+    pending. `past`: of queues chosen by a policy with `halfLife`.
     """
 
     nodes: tuple[NodeState, ...]
@@ -130,6 +131,7 @@ class Snapshot:
     pending: tuple[Pending, ...] = ()
     bonds: tuple[Bond, ...] = ()
     reservations: tuple[Reservation, ...] = ()
+    past: Past = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

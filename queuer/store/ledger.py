@@ -5,12 +5,13 @@ Usage is the sum of open rows, never a counter, so no crash can leave it wrong b
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from queuer.domain.past import HORIZON
 from queuer.domain.quantity import Resources
 from queuer.store.codec import instant, rows_json
 from queuer.store.leader import check_epoch
@@ -45,6 +46,20 @@ _USAGE = text("""
     FROM ledger CROSS JOIN LATERAL jsonb_each_text(amounts) AS held
     WHERE closed IS NULL
     GROUP BY queue, flavor, held.key
+""")
+# exp2 has no operator; a power below 2^-1000 would be an error instead of 0.
+_PAST = text("""
+    SELECT h.half_life, held.queue, amount.key AS resource, sum(amount.value::bigint * (
+        power(2.0, greatest(-1000, least(0, extract(epoch FROM held.closed) - :now) / h.half_life))
+        - power(2.0, greatest(-1000, least(0, extract(epoch FROM held.opened) - :now) / h.half_life)))) AS average
+    FROM unnest(CAST(:half_lives AS double precision[])) AS h(half_life)
+    CROSS JOIN LATERAL (
+        SELECT queue, amounts, opened, to_timestamp(:now) AS closed FROM ledger WHERE closed IS NULL
+        UNION ALL
+        SELECT queue, amounts, opened, closed FROM ledger
+        WHERE closed IS NOT NULL AND closed > to_timestamp(greatest(0, :now - :horizon * h.half_life))
+    ) AS held CROSS JOIN LATERAL jsonb_each_text(held.amounts) AS amount
+    GROUP BY h.half_life, held.queue, amount.key
 """)
 _OPEN_ROWS = text("""
     SELECT uid, attempt, queue, pod_set, flavor, count AS pods, amounts, opened
@@ -105,6 +120,21 @@ async def usage(connection: AsyncConnection) -> dict[str, dict[tuple[str, str], 
     found: dict[str, dict[tuple[str, str], int]] = {}
     for row in await connection.execute(_USAGE):
         found.setdefault(row.queue, {})[row.flavor, row.resource] = row.amount
+    return found
+
+
+async def past_use(
+    connection: AsyncConnection, half_lives: Iterable[float], *, now: float
+) -> dict[float, dict[str, dict[str, float]]]:
+    """Decayed average use by half-life, queue and resource, see `queuer.domain.past`; exact at `now`.
+
+    One sum over the rows that were open in the last `HORIZON` half-lives, as far as retention has left them.
+    """
+    found: dict[float, dict[str, dict[str, float]]] = {h: {} for h in half_lives}
+    if found:
+        values = {"half_lives": list(found), "now": now, "horizon": HORIZON}
+        for row in await connection.execute(_PAST, values):
+            found[row.half_life].setdefault(row.queue, {})[row.resource] = float(row.average)
     return found
 
 
