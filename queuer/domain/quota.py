@@ -13,6 +13,7 @@ from functools import cache
 
 from queuer.domain.quantity import Resources
 from queuer.domain.queue import ROOT, QueueTree, QuotaRow
+from queuer.domain.workload import Workload
 
 Account = tuple[str | None, str]
 """(flavor, resource); flavor None = any flavor."""
@@ -28,6 +29,19 @@ def charge_of(parts: Mapping[str, Resources]) -> dict[Account, int]:
                 for account in ((flavor, resource), (None, resource)):
                     total[account] = total.get(account, 0) + amount
     return total
+
+
+def charge_for(
+    workload: Workload, flavors: Mapping[str, str], counts: Mapping[str, int]
+) -> dict[Account, int]:
+    """What a workload asks for at these flavors and sizes, both by pod set name."""
+    parts: dict[str, dict[str, int]] = {}
+    for pod_set in workload.pod_sets:
+        count = counts.get(pod_set.name, 0)
+        total = parts.setdefault(flavors.get(pod_set.name, ""), {})
+        for resource, amount in pod_set.requests.items():
+            total[resource] = total.get(resource, 0) + amount * count
+    return charge_of(parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,85 +12,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from queuer.domain.quota import Account, Charge, QuotaBook, Usage, charge_of
-from queuer.domain.workload import Workload, demand_of
+from queuer.domain.quota import Charge, Usage, charge_for
+from queuer.domain.workload import Workload
+from queuer.solver.arrays import Arrays
 from queuer.solver.capacity import Spread, take
 from queuer.solver.floor import Floor
-from queuer.solver.frame import Frame, Loose, Mask, Matrix
-from queuer.solver.problem import Admitted, Snapshot
+from queuer.solver.frame import Mask, Matrix
+from queuer.solver.sheet import Hold, Sheet
+
+__all__ = ["Board", "Hold", "Horizon", "Sheet", "end_of"]
 
 OVERDUE = 60.0
 """Seconds that work past its expected end is given at least (half its age so far if that is more)."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Hold:
-    """What an admitted workload holds: quota of a queue, and by node its bound pods' amounts and its unbound
-    pods.
-
-    `rows`: both together by node, the unbound ones by the worst choice at the start of the cycle.
-    """
-
-    admitted: Admitted
-    charge: Charge
-    bound: Mapping[int, Matrix]
-    loose: Mapping[int, Sequence[Loose]]
-    rows: Mapping[int, Matrix]
-
-
-class Sheet:
-    """Usage of the queues and free amounts of the nodes (N x R) at one moment.
-
-    Pods that have still to land count on every node of their pin as if all that fit came there: `worst` by
-    node is what `free` is less for them, reckoned again when something there goes.
-    """
-
-    __slots__ = ("_loose", "_worst", "free", "usage")
-
-    def __init__(self, usage: Usage, free: Matrix) -> None:
-        self.usage = usage
-        self.free = free
-        self._loose: dict[int, dict[str, Sequence[Loose]]] = {}
-        self._worst: dict[int, Matrix] = {}
-
-    def copy(self) -> Sheet:
-        """An independent copy."""
-        twin = Sheet(self.usage.copy(), self.free.copy())
-        twin._loose = {node: dict(parts) for node, parts in self._loose.items()}
-        twin._worst = dict(self._worst)
-        return twin
-
-    def land(self, hold: Hold) -> None:
-        """Count the workload's unbound pods."""
-        for node, parts in hold.loose.items():
-            self._loose.setdefault(node, {})[hold.admitted.workload.uid] = parts
-            self._reckon(node)
-
-    def release(self, hold: Hold, *, times: int = 1, only: frozenset[Account] | None = None) -> None:
-        """The workload is gone; `times=-1` puts it back. `only`: usage is kept up in these accounts alone."""
-        uid = hold.admitted.workload.uid
-        self.usage.add(hold.admitted.workload.queue, hold.charge, times=-times, only=only)
-        for node, row in hold.bound.items():
-            self.free[node] += row * times
-        for node, parts in hold.loose.items():
-            if times > 0:
-                del self._loose[node][uid]
-            else:
-                self._loose[node][uid] = parts
-        if self._loose:
-            for node in {*hold.bound, *hold.loose} & set(self._loose):
-                self._reckon(node)
-
-    def _reckon(self, node: int) -> None:
-        if node in self._worst:
-            self.free[node] += self._worst[node]
-        there = self.free[node]
-        worst = there * 0
-        for parts in self._loose[node].values():
-            for loose in parts:
-                worst += loose.worst(there)
-        self._worst[node] = worst
-        self.free[node] = there - worst
 
 
 @dataclass(slots=True, eq=False)
@@ -112,53 +45,31 @@ class Board:
     `past`: shares of past use by queue.
     """
 
-    def __init__(self, snapshot: Snapshot, *, now: float) -> None:
-        self.snapshot = snapshot
+    charge = staticmethod(charge_for)
+
+    def __init__(self, arrays: Arrays, *, now: float) -> None:
+        self.arrays = arrays
+        self.snapshot = arrays.snapshot
         self.time = now
-        self.frame = Frame(snapshot)
-        self.book = QuotaBook(snapshot.tree, self.frame.capacity())
+        self.frame = arrays.frame
+        self.book = arrays.book
         self.capacity = {r: n for (flavor, r), n in self.book.live.items() if flavor is None}
-        self.now = Sheet(Usage(self.book), self.frame.bound_free.copy())
-        self.holds = {a.workload.uid: self._hold(a) for a in snapshot.admitted}
+        self.now = arrays.sheet.copy()
+        self.holds = arrays.holds
         self.later = self.now
         self.claimed = self.now.usage
         self.past: Mapping[str, float] = {
-            q: self.book.past_share(q, used) for q, used in snapshot.past.items()
+            q: self.book.past_share(q, used) for q, used in self.snapshot.past.items()
         }
         self.leaving: set[str] = set()
         self.held: dict[str, list[tuple[int, Matrix]]] = {}
-        self.avoiding = frozenset(p.workload.uid for p in snapshot.pending if p.avoid)
+        self.avoiding = arrays.offers.avoiding
         self.horizons: dict[str, Horizon] = {}
         self.epoch = 0
         self.version = 0
         self._floors: tuple[int, dict[object, Floor]] = (0, {})
         self._line: tuple[int, Usage] | None = None
-        self.idle = Floor(self.frame, self.frame.alloc, idle=True)
-        self._charges: dict[object, dict[tuple[str | None, str], int]] = {}
-
-    def _hold(self, admitted: Admitted) -> Hold:
-        charge = self.charge(admitted.workload, admitted.flavors, admitted.counts)
-        bound, loose = self.frame.bound_rows(admitted), self.frame.loose_ends(admitted)
-        rows = dict(bound)
-        for node, parts in loose.items():
-            for part in parts:
-                worst = part.worst(self.now.free[node])
-                rows[node] = rows[node] + worst if node in rows else worst
-        hold = Hold(admitted, charge, bound, loose, rows)
-        self.now.usage.add(admitted.workload.queue, charge)
-        self.now.land(hold)
-        return hold
-
-    def charge(self, workload: Workload, flavors: Mapping[str, str], counts: Mapping[str, int]) -> Charge:
-        """What a workload asks for at these sizes and flavors, by account."""
-        parts: dict[str, dict[str, int]] = {}
-        for pod_set in workload.pod_sets:
-            total = parts.setdefault(flavors.get(pod_set.name, ""), {})
-            for resource, amount in demand_of(
-                (pod_set,), {pod_set.name: counts.get(pod_set.name, 0)}
-            ).items():
-                total[resource] = total.get(resource, 0) + amount
-        return charge_of(parts)
+        self.idle = arrays.idle
 
     def fork(self) -> None:
         """Let `later` differ from `now`."""

@@ -9,20 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
-from itertools import product
 from typing import Any
 
-from queuer.domain.queue import QueueState
 from queuer.domain.reasons import Explanation, Token
-from queuer.domain.workload import Workload
 from queuer.solver import bonds
+from queuer.solver.arrays import Arrays
 from queuer.solver.board import Board
 from queuer.solver.contest import Contest
-from queuer.solver.contested import Arrangement, Proof, Question, Rearranger, Unknown, Variant
+from queuer.solver.contested import Arrangement, Proof, Question, Rearranger, Unknown
 from queuer.solver.evict import WORK
 from queuer.solver.explain import Explainer, behind, simple
 from queuer.solver.greedy import Greedy
-from queuer.solver.order import Gang, Shape, Tournament
+from queuer.solver.order import Gang, Tournament
 from queuer.solver.outcome import Block, Chosen, Refusal, assignments
 from queuer.solver.packed import Packer
 from queuer.solver.pins import Pinner
@@ -31,37 +29,43 @@ from queuer.solver.problem import (
     Budget,
     CycleStats,
     Eviction,
-    Pending,
     Plan,
     Snapshot,
     SolveStatus,
 )
 from queuer.solver.reserve import Reserver
-from queuer.solver.score import allowed_flavors, score
+from queuer.solver.score import score
 from queuer.solver.verify import Violation, verify
 
 SMALL = 20_000
 """Nodes times waiting gangs above which a layout is tried twice only."""
-VARIANTS = 64
-"""Combinations of flavors over pod sets that are considered for one gang."""
 ATTEMPTS = 5
 """Layouts tried in one cycle: gangs that cannot land beside others are placed apart, then put off."""
 
 
 def decide(
-    snapshot: Snapshot, *, now: float, seed: int, budget: Budget, rearranger: Rearranger | None = None
+    snapshot: Snapshot,
+    *,
+    now: float,
+    seed: int,
+    budget: Budget,
+    rearranger: Rearranger | None = None,
+    arrays: Arrays | None = None,
 ) -> Plan:
     """The plan for this moment. The same arguments give the same plan.
 
     `rearranger`: the exact solver for contested gangs; by default the one of `queuer.solver.cpsat` if there
-    is deterministic budget and ortools is installed. Without one, contested gangs wait as deferred.
+    is deterministic budget and ortools is installed. Without one, contested gangs wait as deferred. `arrays`: those
+    of this very snapshot, where the caller keeps them.
     """
+    arrays = arrays or Arrays.of(snapshot)
+    assert arrays.snapshot is snapshot
     solver = rearranger or (_default_rearranger() if budget.deterministic > 0 else None)
-    plan, retried = _settled(snapshot, now=now, seed=seed, budget=budget, solver=solver)
+    plan, retried = _settled(arrays, now=now, seed=seed, budget=budget, solver=solver)
     if solver is None or not retried:
         return plan
     # Whom a retry keeps off which hosts depends on what was tried before, so the exact plan may have lost by it.
-    greedy, _ = _settled(snapshot, now=now, seed=seed, budget=budget, solver=None)
+    greedy, _ = _settled(arrays, now=now, seed=seed, budget=budget, solver=None)
     better = score(snapshot, greedy, now=now) > score(snapshot, plan, now=now)
     return _instead(greedy, plan) if better else plan
 
@@ -80,16 +84,17 @@ def _instead(greedy: Plan, exact: Plan) -> Plan:
 
 
 def _settled(
-    snapshot: Snapshot, *, now: float, seed: int, budget: Budget, solver: Rearranger | None
+    arrays: Arrays, *, now: float, seed: int, budget: Budget, solver: Rearranger | None
 ) -> tuple[Plan, bool]:
     """The first layout that is sound and lands, and whether others were tried before it."""
+    snapshot = arrays.snapshot
     crowded: dict[str, frozenset[str]] = {}
     everywhere = frozenset(s.node.name for s in snapshot.nodes)
     wrong: Sequence[Violation] = ()
     tries = ATTEMPTS if len(snapshot.nodes) * len(snapshot.pending) <= SMALL else 2
     fewest: tuple[int, Plan] | None = None
     for attempt in range(ATTEMPTS):
-        decision = _Decision(snapshot, now=now, seed=seed, budget=budget, rearranger=solver, crowded=crowded)
+        decision = _Decision(arrays, now=now, seed=seed, budget=budget, rearranger=solver, crowded=crowded)
         plan, late = decision.run()
         if tries < ATTEMPTS:
             if fewest is not None and fewest[0] <= len(late):
@@ -161,7 +166,7 @@ class _Decision:
 
     def __init__(
         self,
-        snapshot: Snapshot,
+        arrays: Arrays,
         *,
         now: float,
         seed: int,
@@ -169,26 +174,25 @@ class _Decision:
         rearranger: Rearranger | None,
         crowded: Mapping[str, frozenset[str]],
     ) -> None:
-        self._snapshot = snapshot
+        self._snapshot = arrays.snapshot
+        self._offers = arrays.offers
         self._now = now
         self._seed = seed
         self._budget = budget
         self._rearranger = rearranger
-        self._board = Board(snapshot, now=now)
+        self._board = Board(arrays, now=now)
         work = WORK if budget.deterministic > 0 else WORK // 10  # greedy alone has to answer at once
         self._greedy = Greedy(self._board, crowded=crowded, work=work)
         self._packer = Packer(self._greedy, None, seed=seed, budget=budget.deterministic / 2)
         self._reserver = Reserver(self._greedy)
         self._explainer = Explainer(self._board, self._greedy)
-        self._shapes: dict[object, Shape] = {}
-        self._forms: dict[object, int] = {}
-        self._explanations: dict[str, Explanation] = {}
-        self._order: list[str] = []
+        self._explanations: dict[str, Explanation] = dict(self._offers.aside)
+        self._order: list[str] = list(self._offers.aside)
         self._proven = False
 
     def run(self) -> tuple[Plan, dict[str, frozenset[str]]]:
         """The plan, and the hosts that gangs which it had to put off should keep off, by uid."""
-        gangs = self._offered()
+        gangs = self._offers.gangs
         standing = bonds.resume(self._greedy, gangs)
         self._reserver.resume({uid: g for uid, g in gangs.items() if uid not in standing})
         contest = Contest(
@@ -198,7 +202,7 @@ class _Decision:
         settled = {*self._greedy.chosen, *standing}
         waiting = [g for uid, g in gangs.items() if uid not in settled]
         self._order += [uid for uid in gangs if uid in settled]
-        tournament = Tournament(self._snapshot.tree, waiting, self._board)
+        tournament = Tournament(self._snapshot.tree, self._offers.lines, self._board, settled=settled)
         refused = self._play(tournament)
         self._reserver.finish(gangs)
         for gang in waiting:
@@ -246,69 +250,6 @@ class _Decision:
         ):
             return replace(plan, stats=better.stats), late
         return (plan, late) if verify(self._snapshot, better, now=self._now) else (better, none_late)
-
-    # Who is offered
-
-    def _offered(self) -> dict[str, Gang]:
-        """Gangs that take part, by uid; the others are explained at once."""
-        gangs: dict[str, Gang] = {}
-        for pending in self._snapshot.pending:
-            workload = pending.workload
-            aside = self._aside(workload)
-            if aside is not None:
-                self._explanations[workload.uid] = aside
-                self._order.append(workload.uid)
-            else:
-                gangs[workload.uid] = Gang(pending, self._shape(pending))
-        return gangs
-
-    def _aside(self, workload: Workload) -> Explanation | None:
-        tree = self._snapshot.tree
-        if workload.queue not in tree or not tree.is_leaf(workload.queue):
-            near = tree.nearest(workload.queue)
-            hint = f"; nearest: {', '.join(near)}" if near else ""
-            text = f"{workload.queue} is not a queue that takes jobs{hint}."
-            return simple(Token.MISCONFIGURED, text, {"queue": workload.queue, "nearest": list(near)})
-        if workload.hold:
-            return simple(Token.ON_HOLD, "The job is on hold.")
-        state = tree.effective_state(workload.queue)
-        if state is not QueueState.OPEN:
-            return simple(Token.SUSPENDED, f"{workload.queue} is {state}.", {"queue": workload.queue})
-        return None
-
-    def _shape(self, pending: Pending) -> Shape:
-        workload = pending.workload
-        key = _shape_key(workload)
-        if key not in self._shapes:
-            self._shapes[key] = self._new_shape(workload)
-        return self._shapes[key]
-
-    def _new_shape(self, workload: Workload) -> Shape:
-        counts = {p.name: p.count for p in workload.pod_sets}
-        choices = []
-        named: set[str] = set()
-        for pod_set in workload.pod_sets:
-            allowed = allowed_flavors(
-                pod_set, queue=workload.queue, tree=self._snapshot.tree, flavors=self._snapshot.flavors
-            )
-            named.update(allowed)
-            choices.append(
-                [f for f in allowed if bool(self._board.frame.open_to(pod_set, f, idle=True).any())]
-            )
-        variants: list[Variant] = []
-        for names in product(*choices):
-            flavors = dict(zip(counts, names, strict=True))
-            variants.append(Variant(flavors=flavors, counts=counts))
-            if len(variants) == VARIANTS:
-                break
-        return Shape(
-            number=len(self._shapes),
-            form=self._forms.setdefault(_form_key(workload), len(self._forms)),
-            variants=tuple(variants),
-            charges=tuple(self._board.charge(workload, v.flavors, v.counts) for v in variants),
-            least={p.name: p.count if p.min_count is None else p.min_count for p in workload.pod_sets},
-            flavors=frozenset(named),
-        )
 
     # The plan
 
@@ -390,29 +331,3 @@ def _by_capacity(refusal: Refusal) -> bool:
     if refusal.block is Block.QUOTA:
         return refusal.shortfall is not None and refusal.shortfall.live
     return refusal.block in (Block.PLACE, Block.DEFERRED, Block.RESERVED)
-
-
-def _shape_key(workload: Workload) -> object:
-    return (workload.queue, _form_key(workload))
-
-
-def _form_key(workload: Workload) -> object:
-    return (
-        workload.required,
-        workload.preferred,
-        tuple(
-            (
-                p.name,
-                p.count,
-                p.min_count,
-                tuple(sorted(p.requests.items())),
-                tuple(sorted(p.terms.node_selector.items())),
-                p.terms.tolerations,
-                p.terms.affinity,
-                p.exclusive_host,
-                p.required,
-                p.preferred,
-            )
-            for p in workload.pod_sets
-        ),
-    )

@@ -39,6 +39,12 @@ class Floor:
         self._known: dict[object, Found] = {}
         self._totals: dict[str, Matrix] = {}
 
+    def on(self, frame: Frame) -> Floor:
+        """The same on a later frame whose nodes take the same pods and are free alike."""
+        twin = Floor(frame, self.free, idle=self._idle)
+        twin._known, twin._totals = self._known, self._totals
+        return twin
+
     def place(self, workload: Workload, variant: Variant, *, form: int, avoid: frozenset[str]) -> Found:
         """`capacity.place`, once for each form. `form`: number of what placement depends on, the required level of
         the workload and the variant aside.

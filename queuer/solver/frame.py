@@ -7,6 +7,7 @@ Shapes: N nodes (in snapshot order), R resources. Amounts are int64 base units.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from queuer.domain.nodes import DEFAULT_FLAVOR, Flavor, Node, SchedulingTerms, flavor_of
 from queuer.domain.quantity import Resources
 from queuer.domain.workload import PodSet
-from queuer.solver.problem import Admitted, Snapshot
+from queuer.solver.problem import Admitted, NodeState, Snapshot
 
 Matrix = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -56,8 +57,10 @@ class Loose:
 
 
 class Frame:
-    """Static arrays of one snapshot. `alloc`, `bound_free`: N x R; `domains[level]`: domain number by node,
+    """Arrays of the nodes of one snapshot. `alloc`, `bound_free`: N x R; `domains[level]`: domain number by node,
     -1 = none.
+
+    Frames of one cluster share what did not change between their snapshots.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -77,16 +80,64 @@ class Frame:
             f: np.array([x == f for x in of], dtype=bool) for f in self.flavors
         }
         self._masks: dict[object, Mask] = {}
+        self._wanted: dict[object, tuple[str, SchedulingTerms, bool]] = {}
         self._needs: dict[object, Need] = {}
         self._closed: dict[frozenset[str], Mask] = {}
 
+    def follow(self, snapshot: Snapshot) -> Frame | None:
+        """The frame of a later snapshot in which nodes are in other use, or cordoned, tainted and ready otherwise. None
+        where more is different: nodes, their labels and sizes, levels, flavors, or the resources used there.
+        """
+        before = self.snapshot
+        if len(snapshot.nodes) != len(before.nodes) or (snapshot.topology, snapshot.flavors) != (
+            before.topology,
+            before.flavors,
+        ):
+            return None
+        changed = [
+            (i, old, new)
+            for i, (old, new) in enumerate(zip(before.nodes, snapshot.nodes, strict=True))
+            if old is not new and old != new
+        ]
+        if not all(_same_place(old.node, new.node) for _, old, new in changed):
+            return None
+        other = [i for i, old, new in changed if old.node is not new.node and old.node != new.node]
+        frame = copy(self)
+        frame.snapshot = snapshot
+        frame._closed = {}
+        if changed:
+            rows = [i for i, _, _ in changed]
+            frame.bound_free = self.bound_free.copy()
+            frame.bound_free[rows] = self.alloc[rows] - self._matrix(new.used for _, _, new in changed)
+        if other:
+            frame._masks = {key: frame._patched(key, mask, other) for key, mask in self._masks.items()}
+        return frame
+
+    def _patched(self, key: object, mask: Mask, nodes: Iterable[int]) -> Mask:
+        """A mask for these nodes as they are now."""
+        patched = mask.copy()
+        for i in nodes:
+            patched[i] = self._accepts(self.snapshot.nodes[i], *self._wanted[key])
+        return patched
+
+    def accepts_as(self, other: Frame) -> bool:
+        """Whether this frame has followed the other without any change of the nodes themselves."""
+        return self._masks is other._masks
+
+    def knows(self, names: Iterable[str]) -> bool:
+        """Whether all these resources have a column."""
+        return all(name in self.column for name in names)
+
     def _matrix(self, rows: Iterable[Resources]) -> Matrix:
-        found = np.zeros((len(self.names), len(self.resources)), dtype=np.int64)
-        for i, amounts in enumerate(rows):
+        column = self.column
+        listed = []
+        for amounts in rows:
+            row = [0] * len(column)
             for name, amount in amounts.items():
-                if name in self.column:
-                    found[i, self.column[name]] = amount
-        return found
+                if name in column:
+                    row[column[name]] = amount
+            listed.append(row)
+        return np.array(listed, dtype=np.int64).reshape(len(listed), len(column))
 
     def capacity(self) -> dict[str, dict[str, int]]:
         """Allocatable amounts by flavor."""
@@ -112,23 +163,30 @@ class Frame:
             )
         return self._needs[key]
 
+    @staticmethod
+    def terms_key(pod_set: PodSet) -> object:
+        """Equal for sets that the same nodes accept."""
+        terms = pod_set.terms
+        return (tuple(sorted(terms.node_selector.items())), terms.tolerations, terms.affinity)
+
     def open_to(self, pod_set: PodSet, flavor: str, *, idle: bool = False) -> Mask:
         """Nodes of the flavor that accept the set's pods, the flavor's tolerations added (N).
 
         `idle`: as if every node were ready and uncordoned.
         """
         terms = pod_set.terms
-        key = (flavor, tuple(sorted(terms.node_selector.items())), terms.tolerations, terms.affinity, idle)
+        key = (flavor, self.terms_key(pod_set), idle)
         if key not in self._masks:
-            wanted: SchedulingTerms = replace(
-                terms, tolerations=(*terms.tolerations, *self.flavors[flavor].tolerations)
-            )
-            accepts = [
-                bool(inside) and (well(state.node) if idle else state.node).accepts(wanted)
-                for inside, state in zip(self.in_flavor[flavor], self.snapshot.nodes, strict=True)
-            ]
+            wanted = replace(terms, tolerations=(*terms.tolerations, *self.flavors[flavor].tolerations))
+            self._wanted[key] = (flavor, wanted, idle)
+            accepts = [self._accepts(state, flavor, wanted, idle) for state in self.snapshot.nodes]
             self._masks[key] = np.array(accepts, dtype=bool)
         return self._masks[key]
+
+    def _accepts(self, state: NodeState, flavor: str, wanted: SchedulingTerms, idle: bool) -> bool:
+        if not self.in_flavor[flavor][self.index[state.node.name]]:
+            return False
+        return (well(state.node) if idle else state.node).accepts(wanted)
 
     def closed(self, avoid: frozenset[str]) -> Mask | None:
         """Node mask of an avoid list; None = nothing to avoid."""
@@ -153,6 +211,11 @@ class Frame:
                 if host in self.index:
                     found.setdefault(self.index[host], []).append(loose)
         return found
+
+
+def _same_place(old: Node, new: Node) -> bool:
+    """Whether two records are of one node with the same labels and sizes."""
+    return old is new or (old.name, old.labels, old.allocatable) == (new.name, new.labels, new.allocatable)
 
 
 def well(node: Node) -> Node:

@@ -37,9 +37,9 @@ class Greedy(Cycle):
 
         `promised`: what greedy cannot place is contested; without it a refusal needs no proof.
         """
-        key = self._likeness(gang)
         if gang.uid in self._crowded:
             return self._start_apart(gang)
+        key = self._likeness(gang)
         known = self._refused.get(key)
         if known is not None and known[0] == self._moment():
             return known[1]
@@ -59,18 +59,12 @@ class Greedy(Cycle):
         """
         return (self.board.epoch, len(self.chosen) if self.board.holds else 0)
 
-    @staticmethod
-    def _likeness(gang: Gang) -> object:
-        workload, pending = gang.pending.workload, gang.pending
-        lasts = (workload.estimate, workload.max_runtime)
-        return (
-            gang.shape.number,
-            workload.priority,
-            workload.preemptible,
-            lasts,
-            pending.avoid,
-            pending.displaced_by,
-        )
+    def _likeness(self, gang: Gang) -> object:
+        """How long a gang runs tells it apart only where there are reservations."""
+        if not self.board.horizons:
+            return gang.likeness
+        workload = gang.pending.workload
+        return (gang.likeness, workload.estimate, workload.max_runtime)
 
     def _start_apart(self, gang: Gang) -> Chosen | Refusal:
         """Start, or be bound, away from others that are landing, or wait until they have landed."""

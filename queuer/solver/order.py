@@ -1,13 +1,14 @@
 """Whose turn it is: the tournament of DESIGN 3.4, from the root down, one gang a turn.
 
-Choices are cached by queue. A turn changes usage on the winner's path to the root only, so only those keys
-are computed again.
+Every inner queue keeps its children in a heap, by the key of what they offer. A turn changes usage on the winner's path
+to the root only, and there the winner's child is the first of each heap: only those keys are computed again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heapreplace
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -16,17 +17,22 @@ from queuer.domain.quota import Charge, Usage
 from queuer.solver.contested import Variant
 from queuer.solver.problem import Pending
 
+Seniority = tuple[int, float, int, str]
+"""Higher priority, earlier submit time, fewer choices of flavor, uid; the least goes first."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shape:
     """What gangs that are alike share. `variants`: flavors at full size, best first; `charges` beside them.
 
     `least`: smallest counts by pod set. `flavors`: all that any variant names. `form`: equal for shapes that placement
-    cannot tell apart, whatever their queues.
+    cannot tell apart, whatever their queues; `kind`: for shapes that entitlement and shares of a queue above both
+    cannot tell apart.
     """
 
     number: int
     form: int
+    kind: int
     variants: tuple[Variant, ...]
     charges: tuple[Charge, ...]
     least: Mapping[str, int]
@@ -35,26 +41,20 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gang:
-    """A waiting gang in the tournament."""
+    """A waiting gang in the tournament. `queue`: its leaf. `likeness`: equal for gangs that no turn can tell apart,
+    seniority and expected run time aside.
+    """
 
     pending: Pending
     shape: Shape
+    uid: str
+    queue: str
+    seniority: Seniority
+    likeness: int
 
-    @property
-    def uid(self) -> str:
-        """The workload's uid."""
-        return self.pending.workload.uid
-
-    @property
-    def queue(self) -> str:
-        """The leaf."""
-        return self.pending.workload.queue
-
-    @property
-    def seniority(self) -> tuple[int, float, int, str]:
-        """Higher priority, earlier submit time, fewer choices of flavor, uid."""
-        workload = self.pending.workload
-        return (-workload.priority, workload.submitted, len(self.shape.variants), workload.uid)
+    def place_in_line(self) -> tuple[bool, Seniority]:
+        """Its place among the gangs of its leaf: those first that were interrupted by a failure not their own."""
+        return (not self.pending.first, self.seniority)
 
 
 class Moment(Protocol):
@@ -70,21 +70,29 @@ Key = tuple[bool, float, tuple[Any, ...]]
 class Tournament:
     """Offers gangs turn by turn. After each `next` exactly one `done` is due."""
 
-    def __init__(self, tree: QueueTree, gangs: Sequence[Gang], moment: Moment) -> None:
+    def __init__(
+        self,
+        tree: QueueTree,
+        lines: Mapping[str, Sequence[Gang]],
+        moment: Moment,
+        *,
+        settled: Container[str] = (),
+    ) -> None:
+        """`lines`: gangs by leaf, in their order. `settled`: uids of those that have no turn any more."""
         self._tree = tree
         self._moment = moment
-        self._lines: dict[str, list[Gang]] = {}
-        for gang in sorted(gangs, key=lambda g: (not g.pending.first, g.seniority), reverse=True):
-            self._lines.setdefault(gang.queue, []).append(gang)
+        self._lines = {
+            leaf: [gang for gang in reversed(line) if gang.uid not in settled] for leaf, line in lines.items()
+        }
         self._blocked: dict[str, set[str]] = {}
         self._best: dict[str, Gang | None] = {}
-        self._keys: dict[str, dict[str, Key]] = {}
+        self._heaps: dict[str, list[tuple[Key, str]]] = {}
         self._version = dict.fromkeys(tree.queues, 0)
         self._cache: dict[tuple[str, int], tuple[int, bool, float]] = {}
+        self._paths: dict[str, tuple[tuple[str, str], ...]] = {}
         self._preferred: frozenset[str] = frozenset()
         self.passed_over: dict[str, str] = {}
-        for queue in sorted(tree, key=lambda q: -q.path.count(".")):
-            self._choose(queue.path, tree.children[queue.path])
+        self._choose(tree.queues)
 
     def next(self) -> Gang | None:
         """The gang whose turn it is; None = all have been considered."""
@@ -99,11 +107,9 @@ class Tournament:
         mine = {g.uid for g in self.waiting(root)}
         self._preferred = (self._preferred - mine) | frozenset(uids)
         inside = [path for path in self._tree.queues if root in self._tree.lineage(path)]
-        for path in sorted(inside, key=lambda p: -p.count(".")):
+        for path in inside:
             self._lines.get(path, []).sort(key=lambda g: (not g.pending.first, self._rank(g)), reverse=True)
-            self._choose(path, self._tree.children[path])
-        for below, path in pairwise(self._tree.lineage(root)):
-            self._choose(path, (below,))
+        self._choose({*inside, *self._tree.lineage(root)})
 
     def _rank(self, gang: Gang) -> tuple[int, bool, float, int, str]:
         """Seniority in a packed subtree."""
@@ -112,48 +118,69 @@ class Tournament:
 
     def done(self, gang: Gang, *, settled: bool) -> None:
         """The gang's turn is over. A refused one holds the line of a strict queue."""
-        self._lines[gang.queue].pop()
-        if not settled and self._tree.policy(gang.queue).order is Order.STRICT:
-            self._blocked.setdefault(gang.queue, set()).update(gang.shape.flavors)
-            self.passed_over.setdefault(gang.queue, gang.uid)
-        lineage = self._tree.lineage(gang.queue)
-        for path in lineage:
-            self._version[path] += 1 if settled else 0
-        self._choose(lineage[0], ())
-        for below, path in pairwise(lineage):
-            self._choose(path, (below,))
-
-    def _choose(self, path: str, changed: Sequence[str]) -> None:
-        if not self._tree.children[path]:
-            line = self._lines.get(path, [])
-            held = self._blocked.get(path)
-            while held and line and line[-1].shape.flavors & held:
-                line.pop()
-            self._best[path] = line[-1] if line else None
-            return
-        keys = self._keys.setdefault(path, {})
-        policy = self._tree.policy(path)
-        packed, fair = policy.order is Order.PACKED, policy.sharing is not Sharing.PRIORITY
-        for child in changed:
-            gang = self._best[child]
-            if gang is None:
-                keys.pop(child, None)
+        leaf = gang.queue
+        self._lines[leaf].pop()
+        if not settled and self._tree.policy(leaf).order is Order.STRICT:
+            self._blocked.setdefault(leaf, set()).update(gang.shape.flavors)
+            self.passed_over.setdefault(leaf, gang.uid)
+        if settled:
+            for path in self._tree.lineage(leaf):
+                self._version[path] += 1
+        best = self._best
+        best[leaf] = self._head(leaf)
+        for below, path in self._path(leaf):
+            heap, offered = self._heaps[path], best[below]
+            if offered is None:
+                heappop(heap)
             else:
-                keys[child] = (False, 0.0, self._rank(gang)) if packed else self._key(child, gang, fair=fair)
-        self._best[path] = self._best[min(keys, key=keys.__getitem__)] if keys else None
+                heapreplace(heap, (self._key(path, below, offered), below))
+            best[path] = best[heap[0][1]] if heap else None
 
-    def _key(self, child: str, gang: Gang, *, fair: bool) -> Key:
-        at = (child, gang.shape.number)
+    def _path(self, leaf: str) -> tuple[tuple[str, str], ...]:
+        """Each queue from the leaf up with its parent."""
+        if leaf not in self._paths:
+            self._paths[leaf] = tuple(pairwise(self._tree.lineage(leaf)))
+        return self._paths[leaf]
+
+    def _head(self, leaf: str) -> Gang | None:
+        """The first of the line that no refused head holds up; those held up leave the line."""
+        line, held = self._lines.get(leaf, []), self._blocked.get(leaf)
+        while held and line and line[-1].shape.flavors & held:
+            line.pop()
+        return line[-1] if line else None
+
+    def _choose(self, paths: Collection[str]) -> None:
+        """Fill the heaps of these queues anew, from the leaves up."""
+        for path in sorted(paths, key=lambda p: -p.count(".")):
+            if self._tree.is_leaf(path):
+                self._best[path] = self._head(path)
+                continue
+            heap = [
+                (self._key(path, child, gang), child)
+                for child in self._tree.children[path]
+                if (gang := self._best[child]) is not None
+            ]
+            heapify(heap)
+            self._heaps[path] = heap
+            self._best[path] = self._best[heap[0][1]] if heap else None
+
+    def _key(self, path: str, child: str, gang: Gang) -> Key:
+        """What a queue compares its child's gang by."""
+        policy = self._tree.policy(path)
+        if policy.order is Order.PACKED:
+            return (False, 0.0, self._rank(gang))
+        at = (child, gang.shape.kind)
         cached = self._cache.get(at)
         if cached is None or cached[0] != self._version[child]:
-            charge = next(
-                (c for c in gang.shape.charges if self._moment.claimed.entitled(gang.queue, c, at=child)),
-                None,
-            )
-            share = 0.0
-            if charge is None and fair and gang.shape.charges:
-                share = self._moment.claimed.share(child, gang.shape.charges[0])
-                share += self._moment.past.get(child, 0.0)
-            cached = (self._version[child], charge is None, share)
-            self._cache[at] = cached
+            fair = policy.sharing is not Sharing.PRIORITY
+            cached = self._cache[at] = (self._version[child], *self._standing(child, gang, fair=fair))
         return (cached[1], cached[2], gang.seniority)
+
+    def _standing(self, child: str, gang: Gang, *, fair: bool) -> tuple[bool, float]:
+        """Whether the gang would borrow at the child, and the child's share with it counted in."""
+        claimed, charges = self._moment.claimed, gang.shape.charges
+        if any(claimed.entitled(gang.queue, charge, at=child) for charge in charges):
+            return False, 0.0
+        if not fair or not charges:
+            return True, 0.0
+        return True, claimed.share(child, charges[0]) + self._moment.past.get(child, 0.0)

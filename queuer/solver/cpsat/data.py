@@ -14,6 +14,7 @@ import numpy as np
 
 from queuer.domain.quota import Charge, Usage
 from queuer.domain.workload import Workload
+from queuer.solver.arrays import Arrays
 from queuer.solver.board import Board
 from queuer.solver.capacity import Part, parts_of
 from queuer.solver.contested import Settled, Standing, Variant
@@ -78,7 +79,7 @@ def gather(
     asked: tuple[Pending, Variant, bool] | None = None,
 ) -> Data:
     """The data of a question. `asked`: the contested gang, its variant, and whether it may be bound."""
-    board = Board(snapshot, now=now)
+    board = Board(Arrays.of(snapshot), now=now)
     old = {b.uid for b in snapshot.bonds}
     for bond in standing:
         if bond.pending.workload.uid in old:

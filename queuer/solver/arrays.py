@@ -1,0 +1,124 @@
+"""What a decision derives from a snapshot alone, whatever the time: nodes as arrays, quota rows, what runs, who waits.
+
+It is kept from cycle to cycle and moved on by what differs between two snapshots; a decision reads it and changes
+copies. Records are compared by identity first, so whoever makes snapshots should keep the records that stay the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from queuer.domain.quota import QuotaBook, Usage, charge_for
+from queuer.solver.floor import Floor
+from queuer.solver.frame import Frame
+from queuer.solver.offers import Offers
+from queuer.solver.problem import Admitted, Snapshot
+from queuer.solver.sheet import Hold, Sheet
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Arrays:
+    """Of one snapshot; nobody changes them. `sheet`: use and free amounts now. `holds`: what runs, by uid.
+
+    `idle`: places on the nodes were they empty and well.
+    """
+
+    snapshot: Snapshot
+    frame: Frame
+    book: QuotaBook
+    sheet: Sheet
+    holds: Mapping[str, Hold]
+    idle: Floor
+    offers: Offers
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Arrays:
+        """From the snapshot alone."""
+        frame = Frame(snapshot)
+        book = QuotaBook(snapshot.tree, frame.capacity())
+        holds, sheet = _running(snapshot, frame, Usage(book), {})
+        return cls(
+            snapshot=snapshot,
+            frame=frame,
+            book=book,
+            sheet=sheet,
+            holds=holds,
+            idle=Floor(frame, frame.alloc, idle=True),
+            offers=Offers.of(snapshot, frame),
+        )
+
+    def follow(self, snapshot: Snapshot) -> Arrays:
+        """The arrays of another snapshot, by what differs; a decision cannot tell them from `Arrays.of`."""
+        if snapshot is self.snapshot:
+            return self
+        frame = self.frame.follow(snapshot)
+        if frame is None or self.offers.crowded or not frame.knows(self._named_anew(snapshot)):
+            return Arrays.of(snapshot)
+        book = self.book if snapshot.tree == self.book.tree else QuotaBook(snapshot.tree, frame.capacity())
+        offers = self.offers.follow(snapshot, frame)
+        stays = offers.kinds is self.offers.kinds and frame.accepts_as(self.frame)
+        if book is self.book:
+            holds, sheet = _running(snapshot, frame, self.sheet.usage.copy(), self.holds)
+        else:
+            holds, sheet = _running(snapshot, frame, Usage(book), {})
+        return Arrays(
+            snapshot=snapshot,
+            frame=frame,
+            book=book,
+            sheet=sheet,
+            holds=holds,
+            idle=self.idle.on(frame) if stays else Floor(frame, frame.alloc, idle=True),
+            offers=offers,
+        )
+
+    def _named_anew(self, snapshot: Snapshot) -> Iterator[str]:
+        """The resources that records name which were not there before."""
+        gangs, holds = self.offers.gangs, self.holds
+        for pending in snapshot.pending:
+            gang = gangs.get(pending.workload.uid)
+            if gang is None or gang.pending is not pending:
+                for pod_set in pending.workload.pod_sets:
+                    yield from pod_set.requests
+        for admitted in snapshot.admitted:
+            hold = holds.get(admitted.workload.uid)
+            if hold is None or hold.admitted is not admitted:
+                for pod_set in admitted.workload.pod_sets:
+                    yield from pod_set.requests
+                for amounts in admitted.bound.values():
+                    yield from amounts
+
+
+def _running(
+    snapshot: Snapshot, frame: Frame, usage: Usage, known: Mapping[str, Hold]
+) -> tuple[dict[str, Hold], Sheet]:
+    """What runs, and the sheet with it. `known`: what `usage` counts already; it is taken over where it is the same."""
+    sheet = Sheet(usage, frame.bound_free.copy())
+    holds: dict[str, Hold] = {}
+    for admitted in snapshot.admitted:
+        uid = admitted.workload.uid
+        hold = known.get(uid)
+        if hold is None or not hold.stands(admitted):
+            hold = _hold(admitted, frame, sheet)
+        holds[uid] = hold
+    for uid, hold in known.items():
+        if holds.get(uid) is not hold:
+            usage.add(hold.admitted.workload.queue, hold.charge, times=-1)
+    return holds, sheet
+
+
+def _hold(admitted: Admitted, frame: Frame, sheet: Sheet) -> Hold:
+    """What one gang holds, counted on the sheet."""
+    charge = charge_for(admitted.workload, admitted.flavors, admitted.counts)
+    bound, loose = frame.bound_rows(admitted), frame.loose_ends(admitted)
+    rows = bound
+    if loose:
+        rows = dict(bound)
+        for node, parts in loose.items():
+            for part in parts:
+                worst = part.worst(sheet.free[node])
+                rows[node] = rows[node] + worst if node in rows else worst
+    hold = Hold(admitted, charge, bound, loose, rows)
+    sheet.usage.add(admitted.workload.queue, charge)
+    sheet.land(hold)
+    return hold

@@ -1,0 +1,86 @@
+"""What admitted workloads hold, and what is used and free at one moment: the parts of which a board is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from queuer.domain.quota import Account, Charge, Usage
+from queuer.solver.frame import Loose, Matrix
+from queuer.solver.problem import Admitted
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hold:
+    """What an admitted workload holds: quota of a queue, and by node its bound pods' amounts and its unbound
+    pods.
+
+    `rows`: both together by node, the unbound ones by the worst choice at the start of the cycle.
+    """
+
+    admitted: Admitted
+    charge: Charge
+    bound: Mapping[int, Matrix]
+    loose: Mapping[int, Sequence[Loose]]
+    rows: Mapping[int, Matrix]
+
+    def stands(self, admitted: Admitted) -> bool:
+        """Whether this is what the workload holds in a later snapshot too. What pods that have still to land take
+        depends on their neighbours.
+        """
+        return not admitted.unbound and (self.admitted is admitted or self.admitted == admitted)
+
+
+class Sheet:
+    """Usage of the queues and free amounts of the nodes (N x R) at one moment.
+
+    Pods that have still to land count on every node of their pin as if all that fit came there: `worst` by
+    node is what `free` is less for them, reckoned again when something there goes.
+    """
+
+    __slots__ = ("_loose", "_worst", "free", "usage")
+
+    def __init__(self, usage: Usage, free: Matrix) -> None:
+        self.usage = usage
+        self.free = free
+        self._loose: dict[int, dict[str, Sequence[Loose]]] = {}
+        self._worst: dict[int, Matrix] = {}
+
+    def copy(self) -> Sheet:
+        """An independent copy."""
+        twin = Sheet(self.usage.copy(), self.free.copy())
+        twin._loose = {node: dict(parts) for node, parts in self._loose.items()}
+        twin._worst = dict(self._worst)
+        return twin
+
+    def land(self, hold: Hold) -> None:
+        """Count the workload's unbound pods."""
+        for node, parts in hold.loose.items():
+            self._loose.setdefault(node, {})[hold.admitted.workload.uid] = parts
+            self._reckon(node)
+
+    def release(self, hold: Hold, *, times: int = 1, only: frozenset[Account] | None = None) -> None:
+        """The workload is gone; `times=-1` puts it back. `only`: usage is kept up in these accounts alone."""
+        uid = hold.admitted.workload.uid
+        self.usage.add(hold.admitted.workload.queue, hold.charge, times=-times, only=only)
+        for node, row in hold.bound.items():
+            self.free[node] += row * times
+        for node, parts in hold.loose.items():
+            if times > 0:
+                del self._loose[node][uid]
+            else:
+                self._loose[node][uid] = parts
+        if self._loose:
+            for node in {*hold.bound, *hold.loose} & set(self._loose):
+                self._reckon(node)
+
+    def _reckon(self, node: int) -> None:
+        if node in self._worst:
+            self.free[node] += self._worst[node]
+        there = self.free[node]
+        worst = there * 0
+        for parts in self._loose[node].values():
+            for loose in parts:
+                worst += loose.worst(there)
+        self._worst[node] = worst
+        self.free[node] = there - worst
