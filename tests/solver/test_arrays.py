@@ -1,0 +1,164 @@
+"""Arrays that follow snapshots through the life of a world are those made from each snapshot alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+from typing import TypeVar
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from queuer.domain.queue import Queue, QueueTree
+from queuer.solver.arrays import Arrays
+from queuer.solver.decide import decide
+from queuer.solver.problem import Budget, Snapshot
+from tests.solver import worlds
+from tests.solver.cases import seeded
+from tests.solver.cycles import Life
+
+Record = TypeVar("Record")
+GREEDY = Budget(deterministic=0.0)
+SLOW = settings(
+    max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+
+
+def amounts(arrays: Arrays, matrix: np.ndarray) -> list[dict[str, int]]:
+    """Rows by resource, zeros left out: who followed may have a column for what nobody names any more."""
+    return [{r: n for r, n in zip(arrays.frame.resources, row, strict=True) if n} for row in matrix.tolist()]
+
+
+def seen(arrays: Arrays) -> object:
+    """All that a decision could tell two arrays apart by, the numbers of shapes aside."""
+    frame, offers = arrays.frame, arrays.offers
+    return (
+        frame.names,
+        amounts(arrays, frame.alloc),
+        amounts(arrays, frame.bound_free),
+        amounts(arrays, arrays.sheet.free),
+        [numbers.tolist() for numbers in frame.domains],
+        frame.domain_names,
+        {f: mask.tolist() for f, mask in frame.in_flavor.items()},
+        {
+            path: {account: n for account, n in used.items() if n}
+            for path, used in arrays.sheet.usage.used.items()
+        },
+        [
+            (uid, hold.charge, {n: row.sum() for n, row in hold.rows.items()})
+            for uid, hold in arrays.holds.items()
+        ],
+        [(uid, g.pending, g.seniority, g.shape.variants, g.shape.charges) for uid, g in offers.gangs.items()],
+        dict(offers.aside),
+        {leaf: [g.uid for g in line] for leaf, line in offers.lines.items()},
+        offers.avoiding,
+    )
+
+
+def kept(before: Snapshot | None, now: Snapshot) -> Snapshot:
+    """The snapshot with the records of the one before where they are equal, as who keeps records would make it."""
+    if before is None:
+        return now
+    ran = {a.workload.uid: a for a in before.admitted}
+    waited = {p.workload.uid: p for p in before.pending}
+    return replace(
+        now,
+        admitted=tuple(same(ran.get(a.workload.uid), a) for a in now.admitted),
+        pending=tuple(same(waited.get(p.workload.uid), p) for p in now.pending),
+    )
+
+
+def same(old: Record | None, new: Record) -> Record:
+    return old if old is not None and old == new else new
+
+
+def life(seed: int, cycles: int) -> Iterator[tuple[Snapshot, float]]:
+    world = Life(Random(seed), seeded(seed))
+    for _ in range(cycles):
+        at = world.now
+        snap, _ = world.cycle(GREEDY)
+        yield snap, at
+
+
+@SLOW
+@given(st.integers(0, 10**6))
+def test_who_follows_a_life_decides_as_who_sees_each_moment_for_the_first_time(seed: int) -> None:
+    arrays: Arrays | None = None
+    for snap, at in life(seed, 8):
+        now = kept(None if arrays is None else arrays.snapshot, snap)
+        alone = Arrays.of(now)
+        arrays = alone if arrays is None else arrays.follow(now)
+        assert seen(arrays) == seen(alone)
+        before = seen(arrays)
+        followed = decide(now, now=at, seed=0, budget=GREEDY, arrays=arrays)
+        assert followed == decide(now, now=at, seed=0, budget=GREEDY)
+        assert seen(arrays) == before, "a decision changed the arrays"
+
+
+def changed(snap: Snapshot, random: Random) -> Snapshot:
+    """The snapshot after changes of all kinds at once."""
+    states = [
+        replace(s, node=replace(s.node, unschedulable=not s.node.unschedulable))
+        if random.random() < 0.3
+        else replace(s, used={})
+        if random.random() < 0.2
+        else s
+        for s in snap.nodes
+    ]
+    if random.random() < 0.2 and len(states) > 1:
+        states.pop(random.randrange(len(states)))
+    pending = [
+        replace(p, workload=replace(p.workload, hold=True)) if random.random() < 0.1 else p
+        for p in snap.pending
+    ]
+    random.shuffle(pending)
+    names = {s.node.name for s in states}
+    admitted = [a for a in snap.admitted if random.random() < 0.8 and set(a.bound) <= names]
+    tree = snap.tree
+    if random.random() < 0.2:
+        tree = QueueTree.of([*tree, Queue(path="root.more")])
+    return replace(
+        snap,
+        nodes=tuple(states),
+        tree=tree,
+        pending=tuple(pending[random.randrange(2) :]),
+        admitted=tuple(admitted),
+    )
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_snapshot_can_follow_any_other(seed: int) -> None:
+    random = Random(seed)
+    snap = worlds.world(seed, nodes=12, pending=16, running=12)
+    arrays = Arrays.of(snap)
+    for step in range(6):
+        snap = changed(snap, random) if step % 3 else worlds.world(100 * seed + step, nodes=12)
+        branch = arrays.follow(snap)
+        assert seen(branch) == seen(Arrays.of(snap))
+        if random.random() < 0.7:  # else the next one follows the same arrays once more
+            arrays = branch
+
+
+def test_records_that_stay_are_shared() -> None:
+    snap = worlds.world(3, nodes=12, pending=16, running=12)
+    arrays = Arrays.of(snap)
+    after = arrays.follow(replace(snap, pending=snap.pending[1:]))
+    assert all(after.offers.gangs[uid] is arrays.offers.gangs[uid] for uid in after.offers.gangs)
+    assert all(
+        after.holds[a.workload.uid] is arrays.holds[a.workload.uid] for a in snap.admitted if not a.unbound
+    )
+    assert after.frame.alloc is arrays.frame.alloc
+    assert after.book is arrays.book
+
+
+def test_what_nobody_waits_with_any_more_is_forgotten() -> None:
+    snap = worlds.world(3, nodes=4)
+    arrays = Arrays.of(snap)
+    one = snap.pending[0]
+    for number in range(2_500):
+        workload = replace(one.workload, uid=f"w{number}", priority=number)
+        arrays = arrays.follow(replace(snap, pending=(replace(one, workload=workload),)))
+    assert len(arrays.offers.kinds) < 1_500
