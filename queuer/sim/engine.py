@@ -171,6 +171,9 @@ class Simulation:
                     else None
                 )
                 times += [t for t in (job.end, job.since + (least or 0.0)) if t is not None]
+            elif job.stage is Stage.WAITING and job.workload.queue in self._tree:
+                most = self._tree.policy(job.workload.queue).max_wait
+                times += [] if most is None else [job.workload.submitted + most]
         times += [b.deadline for b in self._bonds]
         times += [t for r in self._reservations for t in (r.start, r.expires)]
         return min((t for t in times if t > self.time), default=None)

@@ -22,9 +22,6 @@ from queuer.solver.sheet import Hold, Sheet
 
 __all__ = ["Board", "Hold", "Horizon", "Sheet", "end_of"]
 
-OVERDUE = 60.0
-"""Seconds that work past its expected end is given at least (half its age so far if that is more)."""
-
 
 @dataclass(slots=True, eq=False)
 class Horizon:
@@ -205,17 +202,6 @@ class Board:
         """Nodes on which pods of earlier cycles, or of bound gangs, have still to land."""
         held = {node for rows in self.held.values() for node, _ in rows}
         return held | {node for hold in self.holds.values() for node in hold.loose}
-
-    def ends(self) -> list[tuple[float, Hold]]:
-        """Holds with a known end, soonest first; overdue ones are given more time."""
-        found = []
-        for hold in self.holds.values():
-            end = hold.admitted.expected_end
-            if end is not None and hold.admitted.workload.uid not in self.leaving:
-                if end <= self.time:
-                    end = self.time + max(OVERDUE, 0.5 * (self.time - hold.admitted.since))
-                found.append((end, hold))
-        return sorted(found, key=lambda item: (item[0], item[1].admitted.workload.uid))
 
     def closed(self, avoid: frozenset[str]) -> Mask | None:
         """Node mask of an avoid list; None = nothing to avoid."""

@@ -228,8 +228,8 @@ class _Decision:
                 refused[gang.uid] = (gang, answer)
                 if _by_capacity(answer):
                     self._reserver.consider(gang)
-            elif not answer.bound:
-                self._reserver.started(gang.uid)
+            else:
+                self._reserver.settled(gang.uid)
             tournament.done(gang, settled=isinstance(answer, Chosen))
         return refused
 
@@ -276,7 +276,7 @@ class _Decision:
             admissions=tuple(admissions),
             evictions=tuple(evictions),
             bonds=tuple(bound.values()),
-            reservations=tuple(self._reserver.held.values()),
+            reservations=self._reserver.held,
             explanations=explanations,
             order=tuple(self._order),
             stats=self._stats(),

@@ -109,7 +109,10 @@ class Bond:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """Capacity held from `start` for a gang that is blocked by capacity alone."""
+    """Capacity held from `start` for a gang that is blocked by capacity alone.
+
+    A `start` that has come: no end is known, and what the place has or gets is kept for the gang from then on.
+    """
 
     uid: str
     assignments: tuple[Assignment, ...]

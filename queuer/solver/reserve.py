@@ -1,176 +1,245 @@
-"""Reservations: the earliest time at which a gang that is blocked by capacity alone will fit, held for it
-(DESIGN 3.4).
+"""Reservations: the earliest time at which a gang that is blocked by capacity alone will fit, held for it; where no end
+is known and it has waited `maxWait`, a place is held from now on (DESIGN 3.4).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from queuer.domain.nodes import DEFAULT_FLAVOR
-from queuer.solver.board import Board, Horizon, end_of
+from queuer.domain.quota import Charge
+from queuer.solver.board import Horizon
 from queuer.solver.bonds import restored
-from queuer.solver.capacity import place
 from queuer.solver.contested import Variant
+from queuer.solver.cycle import Cycle
+from queuer.solver.floor import Floor
 from queuer.solver.frame import Matrix
-from queuer.solver.greedy import Greedy
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen, assignments
 from queuer.solver.problem import Reservation
+from queuer.solver.timeline import Timeline
 
 LEAST = 300.0
 """Seconds that a reservation outlives its start at least."""
+
+Rows = Sequence[tuple[int, Matrix]]
+"""What a place takes, by node number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A reservation on the board. `rows`: its place. `spare`: what its horizon had left there at first."""
+
+    reservation: Reservation
+    chosen: Chosen
+    rows: Rows
+    spare: Matrix
 
 
 class Reserver:
     """Keeps, renews and grants the reservations of one cycle."""
 
-    def __init__(self, greedy: Greedy) -> None:
-        self._greedy = greedy
-        self._board = greedy.board
-        self._flavors: dict[str, list[str]] = {}
-        self._taken: dict[str, tuple[float, list[tuple[int, Matrix]]]] = {}
-        self.held: dict[str, Reservation] = {}
+    def __init__(self, cycle: Cycle) -> None:
+        self._cycle = cycle
+        self._board = cycle.board
+        self._held: dict[str, Held] = {}
+        self._timeline: tuple[int, Timeline] | None = None
+
+    @property
+    def held(self) -> tuple[Reservation, ...]:
+        """All that hold now."""
+        return tuple(held.reservation for held in self._held.values())
 
     def resume(self, gangs: Mapping[str, Gang]) -> None:
-        """Put standing reservations on the board; one whose time came or whose place is lost is renewed."""
+        """Put standing reservations on the board. One stays where it is unless its place or its time is lost, or an
+        earlier time has come into reach.
+        """
         for old in self._board.snapshot.reservations:
             gang = gangs.get(old.uid)
             if gang is None or old.expires <= self._board.time:
                 continue
             chosen = restored(self._board, gang, old.assignments)
-            if chosen is not None and old.start > self._board.time:
-                free = self._at(old.start)
-                if _fits(free, chosen, self._board):
-                    self._hold(chosen, free, start=old.start, expires=old.expires)
-                    continue
-            self._find(gang, expires=old.expires)
-
-    def started(self, uid: str) -> None:
-        """The gang has its place: its reservation ends."""
-        if self.held.pop(uid, None) is not None:
-            self._board.horizons.pop(uid)
-            self._board.changed()
-            for uids in self._flavors.values():
-                if uid in uids:
-                    uids.remove(uid)
-
-    def finish(self, gangs: Mapping[str, Gang]) -> None:
-        """Renew reservations that were displaced in this cycle."""
-        for uid in list(self.held):
-            if not self._intact(uid):
-                expires = self.held[uid].expires
-                self.started(uid)
-                self._find(gangs[uid], expires=expires)
-
-    def _intact(self, uid: str) -> bool:
-        nodes = [node for node, _ in self._taken[uid][1]]
-        return bool((self._board.horizons[uid].free[nodes] >= 0).all())
+            self._renew(gang, old, None if chosen is None else replace(chosen, bound=False))
 
     def consider(self, gang: Gang) -> None:
         """The gang was refused for capacity: keep what it has, or reserve if its flavors have one left."""
-        if gang.uid in self.held:
-            if self._intact(gang.uid):
-                return
-            expires = self.held[gang.uid].expires
-            self.started(gang.uid)
-            self._find(gang, expires=expires)
+        held = self._held.get(gang.uid)
+        if held is not None:
+            if not self._intact(held):
+                self._again(gang, held)
             return
         most = self._board.book.tree.policy(gang.queue).reservations or 0
-        if all(len(self._flavors.get(f, ())) < most for f in gang.shape.flavors or {DEFAULT_FLAVOR}):
-            self._find(gang, expires=None)
+        taken = [set(h.chosen.variant.flavors.values()) for h in self._held.values()]
+        flavors = gang.shape.flavors or {DEFAULT_FLAVOR}
+        if all(sum(f in used for used in taken) < most for f in flavors):
+            self._grant(gang)
 
-    def _find(self, gang: Gang, *, expires: float | None) -> None:
+    def settled(self, uid: str) -> None:
+        """The gang starts or is bound: its reservation ends."""
+        held = self._held.pop(uid, None)
+        if held is not None:
+            del self._board.horizons[uid]
+            self._on_others(held, times=-1)
+            self._board.changed()
+
+    def finish(self, gangs: Mapping[str, Gang]) -> None:
+        """Renew reservations that were displaced in this cycle."""
+        for uid, held in list(self._held.items()):
+            if not self._intact(held):
+                self._again(gangs[uid], held)
+
+    # One reservation
+
+    def _again(self, gang: Gang, held: Held) -> None:
+        self.settled(gang.uid)
+        self._renew(gang, held.reservation, None)
+
+    def _renew(self, gang: Gang, old: Reservation, place: Chosen | None) -> None:
+        """`place`: where it stood, if that is still usable."""
+        timed = old.start > self._board.time
+        stands = place is not None and (self._fits(place, at=old.start) if timed else self._patient(gang))
+        found = self._earliest(gang)
+        if found is not None and not (timed and stands and old.start <= found[0]):
+            start, chosen = found
+            self._hold(chosen, start=start, expires=max(old.expires, start + LEAST))
+        elif place is not None and stands:
+            self._hold(place, start=old.start, expires=old.expires)
+        else:
+            self._grant(gang)
+
+    def _grant(self, gang: Gang) -> None:
+        now = self._board.time
+        found = self._earliest(gang)
+        if found is not None:
+            start, chosen = found
+            self._hold(chosen, start=start, expires=start + max(LEAST, start - now))
+        elif self._patient(gang):
+            chosen_now = self._sooner(gang)
+            if chosen_now is not None:
+                wait = self._board.book.tree.policy(gang.queue).max_wait or 0.0
+                self._hold(chosen_now, start=now, expires=now + max(LEAST, wait))
+
+    def _patient(self, gang: Gang) -> bool:
+        """Whether it has waited so long that a place is held for it without a known end."""
+        most = self._board.book.tree.policy(gang.queue).max_wait
+        return most is not None and self._board.time - gang.pending.workload.submitted >= most
+
+    def _intact(self, held: Held) -> bool:
+        """Whether nothing has come onto its place that it has no room for."""
+        nodes = [node for node, _ in held.rows]
+        left = self._board.horizons[held.reservation.uid].free[nodes]
+        return bool(((left >= 0) | (left >= held.spare)).all())
+
+    # Where and when
+
+    def _earliest(self, gang: Gang) -> tuple[float, Chosen] | None:
+        """The first time at which enough has ended, and the narrowest place there, over its flavors."""
+        best: tuple[float, Chosen] | None = None
+        for variant, charge in self._allowed(gang):
+            line = self._line()
+            found = self._bisect(gang, variant, low=1, high=len(line.times))
+            if found is not None and (best is None or line.times[found - 1] < best[0]):
+                time = line.times[found - 1]
+                best = time, self._at(line.step_at(time), gang, variant, charge)
+        return best
+
+    def _sooner(self, gang: Gang) -> Chosen | None:
+        """The place that needs the fewest ends if the longest running end first."""
+        known, steps = len(self._line().times), self._line().steps
+        for variant, charge in self._allowed(gang):
+            found = self._bisect(gang, variant, low=known + 1, high=steps)
+            if found is not None:
+                return self._at(found, gang, variant, charge)
+        return None
+
+    def _allowed(self, gang: Gang) -> list[tuple[Variant, Charge]]:
+        """Its flavors at its smallest size, as far as quota permits them; the live capacity is no matter of quota."""
+        found = []
         workload = gang.pending.workload
-        times = sorted({end for end, _ in self._ends()})
-        if not times:
-            return
-        closed = self._board.closed(gang.pending.avoid)
         for full in gang.shape.variants:
-            variant, charge = self._greedy.resized(gang, full, gang.shape.least)
-            if self._board.now.usage.shortfall(gang.queue, charge, live=False) is not None:
-                continue
-            found = self._earliest(gang, variant, times)
-            if found is None:
-                continue
-            start, free = found
-            spreads = place(self._board.frame, free, workload, variant, closed=closed)
-            assert spreads is not None
-            chosen = Chosen(gang=gang, variant=variant, charge=charge, spreads=spreads)
-            until = start + max(LEAST, start - self._board.time)
-            self._hold(
-                chosen, free, start=start, expires=until if expires is None else max(expires, start + LEAST)
-            )
-            return
+            variant, charge = self._cycle.resized(gang, full, gang.shape.least)
+            short = [s.usage.shortfall(gang.queue, charge, live=False) for s in self._board.sheets()]
+            entitled = self._board.claimed.entitled(gang.queue, charge, at=gang.queue)
+            if not any(short) and (workload.preemptible or entitled):
+                found.append((variant, charge))
+        return found
 
-    def _earliest(self, gang: Gang, variant: Variant, times: Sequence[float]) -> tuple[float, Matrix] | None:
-        """By bisection: what is free only grows with time."""
-        closed = self._board.closed(gang.pending.avoid)
-
-        def fits(free: Matrix) -> bool:
-            return place(self._board.frame, free, gang.pending.workload, variant, closed=closed) is not None
-
-        low, high = 0, len(times) - 1
-        if not fits(self._at(times[high])):
+    def _bisect(self, gang: Gang, variant: Variant, *, low: int, high: int) -> int | None:
+        """The first step from `low` to `high` at which it fits: what is free only grows."""
+        if low > high or self._cycle.on(self._floor(high), gang, variant).spreads is None:
             return None
         while low < high:
             middle = (low + high) // 2
-            if fits(self._at(times[middle])):
+            if self._cycle.on(self._floor(middle), gang, variant).spreads is not None:
                 high = middle
             else:
                 low = middle + 1
-        return times[high], self._at(times[high])
+        return high
 
-    def _ends(self) -> list[tuple[float, list[tuple[int, Matrix]]]]:
-        """Who ends when, with what it frees by node; those that started in this cycle included."""
-        board = self._board
-        ends = [(end, list(hold.rows.items())) for end, hold in board.ends()]
-        for chosen in self._greedy.chosen.values():
-            end = end_of(chosen.gang.pending.workload, start=board.time)
-            if end is not None and not chosen.bound:
-                ends.append((end, _rows(board, chosen)))
-        return ends
+    def _at(self, step: int, gang: Gang, variant: Variant, charge: Charge) -> Chosen:
+        spreads = self._cycle.on(self._floor(step), gang, variant).spreads
+        assert spreads is not None
+        return Chosen(gang=gang, variant=variant, charge=charge, spreads=spreads)
 
-    def _at(self, time: float) -> Matrix:
-        """What is free at a time if everything ends as expected and nothing else starts."""
-        free = self._board.later.free.copy()
-        for end, rows in self._ends():
-            if end <= time:
-                for node, row in rows:
-                    free[node] += row
-        for uid, (start, rows) in self._taken.items():
-            if uid in self._board.horizons and start <= time:
-                for node, row in rows:
-                    free[node] -= row
-        return free
+    def _line(self) -> Timeline:
+        if self._timeline is None or self._timeline[0] != self._board.version:
+            self._timeline = (self._board.version, Timeline(self._board, self._cycle.started()))
+        return self._timeline[1]
 
-    def _hold(self, chosen: Chosen, free: Matrix, *, start: float, expires: float) -> None:
-        board = self._board
-        taken = _rows(board, chosen)
-        self._taken[chosen.gang.uid] = (start, taken)
-        for node, row in taken:
-            free[node] -= row
-        board.horizons[chosen.gang.uid] = Horizon(
-            uid=chosen.gang.uid,
+    def _floor(self, step: int) -> Floor:
+        """What is free after so many ends beside all other reservations."""
+
+        def free() -> Matrix:
+            left = self._line().free(step)
+            for held in self._held.values():
+                _spend(left, held.rows)
+            return left
+
+        return self._board.floor(("after", step), free)
+
+    def _fits(self, chosen: Chosen, *, at: float) -> bool:
+        left = self._floor(self._line().step_at(at)).free.copy()
+        rows = self._rows(chosen)
+        _spend(left, rows)
+        return bool((left[[node for node, _ in rows]] >= 0).all())
+
+    def _rows(self, chosen: Chosen) -> Rows:
+        return self._board.rows(chosen.gang.pending.workload, chosen.spreads)
+
+    # On the board
+
+    def _hold(self, chosen: Chosen, *, start: float, expires: float) -> None:
+        board, rows = self._board, self._rows(chosen)
+        free = self._line().free(self._line().step_at(start))
+        _spend(free, rows)
+        for other in self._held.values():
+            if other.reservation.start <= start:
+                _spend(free, other.rows)
+        uid = chosen.gang.uid
+        board.horizons[uid] = Horizon(
+            uid=uid,
             start=start,
             free=free,
-            rank=self._greedy.rank(chosen.gang, chosen.charge),
-            nodes=frozenset(node for node, _ in taken),
+            rank=self._cycle.rank(chosen.gang, chosen.charge),
+            nodes=frozenset(node for node, _ in rows),
         )
+        reservation = Reservation(
+            uid=uid, assignments=assignments(board, chosen), start=start, expires=expires
+        )
+        spare = free[[node for node, _ in rows]]
+        self._held[uid] = Held(reservation=reservation, chosen=chosen, rows=rows, spare=spare)
+        self._on_others(self._held[uid])
         board.changed()
-        self.held[chosen.gang.uid] = Reservation(
-            uid=chosen.gang.uid, assignments=assignments(board, chosen), start=start, expires=expires
-        )
-        for flavor in set(chosen.variant.flavors.values()):
-            self._flavors.setdefault(flavor, []).append(chosen.gang.uid)
+
+    def _on_others(self, held: Held, *, times: int = 1) -> None:
+        """Reservations that start later find this one's gang in place."""
+        uid, start = held.reservation.uid, held.reservation.start
+        for other in self._board.horizons.values():
+            if other.uid != uid and other.start > start:
+                _spend(other.free, held.rows, times=times)
 
 
-def _rows(board: Board, chosen: Chosen) -> list[tuple[int, Matrix]]:
-    return board.rows(chosen.gang.pending.workload, chosen.spreads)
-
-
-def _fits(free: Matrix, chosen: Chosen, board: Board) -> bool:
-    left = free.copy()
-    for node, row in _rows(board, chosen):
-        left[node] -= row
-    touched = sorted({n for spread in chosen.spreads.values() for n in spread})
-    return bool((left[touched] >= 0).all())
+def _spend(free: Matrix, rows: Rows, *, times: int = 1) -> None:
+    for node, row in rows:
+        free[node] -= row * times

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 
 from queuer.domain.quantity import Resources
-from queuer.solver.problem import Assignment
+from queuer.solver.problem import Assignment, Reservation
 from queuer.solver.verify_case import Case, Rule, Violation
 from queuer.solver.verify_landing import Group, certain_slots
 
@@ -185,6 +185,9 @@ def check_reservations(case: Case) -> Iterator[Violation]:
     for reservation in case.plan.reservations:
         if reservation.uid in case.started:
             continue
+        if reservation.start <= case.now:
+            yield from _check_hold(case, reservation)
+            continue
         kept = planned(case, {reservation.uid: reservation.assignments})
         staying = {u: rows for u, rows in case.started.items() if _ends(case, u) > reservation.start}
         shared = {n: amounts for n, amounts in planned(case, staying).items() if n in kept}
@@ -202,6 +205,29 @@ def check_reservations(case: Case) -> Iterator[Violation]:
                 if amount and need and need <= have < need + amount:
                     text = f"{name} keeps {need} {resource} for it, of {have}; {amount} start there now"
                     yield Violation(rule=Rule.RESERVATION, uid=reservation.uid, text=text)
+
+
+def _check_hold(case: Case, hold: Reservation) -> Iterator[Violation]:
+    """Nothing takes what a place that is held from now on has or lacks, except work that displaces its owner."""
+    if hold not in case.snapshot.reservations:
+        return  # made in this cycle, perhaps after what starts there
+    bonds, uses = {b.uid for b in case.snapshot.bonds}, case.uses()
+    owner = case.workload(hold.uid)
+    others: dict[str, Sequence[Assignment]] = {}
+    for uid, rows in case.started.items():
+        workload, amounts = case.workload(uid), case.part(uid)[1]
+        entitled = any(uses.entitled(workload.queue, amounts, at=a) for a in case.rows.path(workload.queue))
+        if not (uid in bonds or entitled or workload.priority > owner.priority):
+            others[uid] = rows
+    kept = planned(case, {hold.uid: hold.assignments})
+    taken = {n: amounts for n, amounts in planned(case, others).items() if n in kept}
+    free = free_at(case, taken, case.leaving)
+    for name, amounts in taken.items():
+        for resource, amount in amounts.items():
+            need, have = kept[name].get(resource, 0), free[name].get(resource, 0)
+            if amount and need and have < need + amount:
+                text = f"{name} is held for it and has {have} of {need} {resource}; {amount} start there now"
+                yield Violation(rule=Rule.RESERVATION, uid=hold.uid, text=text)
 
 
 def _ends(case: Case, uid: str) -> float:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from queuer.domain.quantity import add
+from queuer.domain.queue import QueueTree
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.decide import decide
 from queuer.solver.problem import (
@@ -51,6 +52,7 @@ class Run:
     ends: float
     leaving: frozenset[str] = frozenset()
     releasing: bool = False
+    told: bool = True
 
     @property
     def landed(self) -> bool:
@@ -72,13 +74,18 @@ class Life:
     born: int = 0
 
     def __post_init__(self) -> None:
+        root = self.first.tree.queues["root"]
+        patient = replace(root.policy, max_wait=self.random.choice((None, STEP, 4 * STEP)))
+        others = [queue for path, queue in self.first.tree.queues.items() if path != "root"]
+        self.first = replace(self.first, tree=QueueTree.of([replace(root, policy=patient), *others]))
         self.waiting = {p.workload.uid: p for p in self.first.pending}
         for a in self.first.admitted:
             pods = [Pod(a.workload.pod_sets[0], frozenset({n}), n) for n in a.bound]
             only = a.workload.pod_sets[0].name
             row = Assignment(pod_set=only, flavor=a.flavors[only], nodes=dict.fromkeys(a.bound, 1))
             ends = self.random.choice((90.0, 300.0, 900.0))
-            self.runs[a.workload.uid] = Run(a.workload, (row,), a.since, 0, pods, ends)
+            told = self.random.random() < 0.5
+            self.runs[a.workload.uid] = Run(a.workload, (row,), a.since, 0, pods, ends, told=told)
 
     def snapshot(self) -> Snapshot:
         """What the decision sees."""
@@ -118,7 +125,7 @@ class Life:
                 Unbound(pod_set=name, count=n, hosts=tuple(sorted(pin))) for (name, pin), n in loose.items()
             ),
             releasing=run.releasing,
-            expected_end=run.ends,
+            expected_end=run.ends if run.told else None,
         )
 
     def cycle(self, budget: Budget) -> tuple[Snapshot, Plan]:
@@ -144,7 +151,8 @@ class Life:
             ]
             lasts = workload.estimate or self.random.choice((60.0, 200.0, 600.0))
             ends = self.now + lasts
-            run = Run(workload, admission.assignments, self.now, admission.wave, pods, ends)
+            told = workload.estimate is not None
+            run = Run(workload, admission.assignments, self.now, admission.wave, pods, ends, told=told)
             self.runs[admission.uid] = run
         for eviction in plan.evictions:
             run = self.runs[eviction.uid]

@@ -1,0 +1,73 @@
+"""Who is expected to end when: what will be free after so many ends, if nothing else starts."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from math import inf
+
+import numpy as np
+
+from queuer.solver.board import Board, end_of
+from queuer.solver.frame import Matrix
+from queuer.solver.outcome import Chosen
+from queuer.solver.problem import Admitted
+
+OVERDUE = 60.0
+"""Seconds that work past its expected end is given at least (half its age by then if that is more)."""
+
+
+class Timeline:
+    """The ends of all that holds nodes, in order: known ones by time, then the unknown ones, the longest running first.
+
+    A *step* is a number of ends: at step 3 the first three have come. `times`: when the known ones do.
+    """
+
+    def __init__(self, board: Board, started: Iterable[Chosen]) -> None:
+        """`started`: what starts in this cycle."""
+        self._board = board
+        ends: list[tuple[float, float, str, Mapping[int, Matrix]]] = [
+            (expected_end(h.admitted, now=board.time), h.admitted.since, uid, h.rows)
+            for uid, h in board.holds.items()
+            if uid not in board.leaving
+        ]
+        for one in started:
+            workload = one.gang.pending.workload
+            end = end_of(workload, start=board.time)
+            rows = dict[int, Matrix]()
+            for node, row in board.rows(workload, one.spreads):
+                rows[node] = rows[node] + row if node in rows else row
+            ends.append((inf if end is None else end, board.time, workload.uid, rows))
+        ends.sort(key=lambda end: end[:3])
+        self.times = [time for time, *_ in ends if time < inf]
+        self.steps = len(ends)
+        self._lengths = np.cumsum([0, *(len(rows) for *_, rows in ends)])
+        self._nodes = np.array([node for *_, rows in ends for node in rows], dtype=np.intp)
+        width = board.later.free.shape[1]
+        amounts = [row for *_, rows in ends for row in rows.values()]
+        self._amounts = np.array(amounts, dtype=np.int64).reshape(len(amounts), width)
+
+    def step_at(self, time: float) -> int:
+        """How many have ended by then."""
+        return bisect_right(self.times, time)
+
+    def free(self, step: int) -> Matrix:
+        """What is free at a step (N x R)."""
+        free = self._board.later.free.copy()
+        length = self._lengths[step]
+        np.add.at(free, self._nodes[:length], self._amounts[:length])
+        return free
+
+
+def expected_end(admitted: Admitted, *, now: float) -> float:
+    """When it is expected to end, after `now`; inf = unknown. Whoever outlives an estimate is given another half of its
+    age by then: it is never about to end (research in `docs/measurements.md`).
+    """
+    end = admitted.expected_end
+    if admitted.releasing:
+        return now + OVERDUE
+    if end is None:
+        return inf
+    while end <= now:
+        end += max(OVERDUE, 0.5 * (end - admitted.since))
+    return end

@@ -1,0 +1,227 @@
+"""Reservations and holds: when, where, for how long, and who passes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from queuer.domain.queue import Policy, Preempt
+from queuer.domain.reasons import Token
+from queuer.domain.workload import Workload
+from queuer.solver.decide import decide
+from queuer.solver.problem import Admitted, Assignment, Budget, Plan, Reservation, Snapshot
+from queuer.solver.timeline import OVERDUE, expected_end
+from queuer.solver.verify import verify
+from tests.solver.make import gang, node, pod_set, queue, running, snapshot
+
+NOW = 1000.0
+WAIT = 600.0
+FOUR = [node(f"n{i}", labels={"rack": f"r{i // 2}"}) for i in range(4)]
+
+
+def busy(uid: str, *nodes: str, end: float | None = None, gpus: int = 8, since: float = 0.0) -> Admitted:
+    """A gang with one pod on each of these nodes."""
+    workload = gang(uid, pod_set(len(nodes), gpus))
+    return running(workload, dict.fromkeys(nodes, 1), since=since, expected_end=end)
+
+
+def asks(uid: str, pods: int, gpus: int = 8, *, submitted: float = NOW, **more: object) -> Workload:
+    """A waiting gang of whole nodes, unless said."""
+    return gang(uid, pod_set(pods, gpus), submitted=submitted, **more)  # type: ignore[arg-type]
+
+
+def world(
+    admitted: list[Admitted],
+    pending: list[Workload],
+    *,
+    max_wait: float | None = None,
+    most: int = 1,
+    held: tuple[Reservation, ...] = (),
+) -> Snapshot:
+    """Four nodes of 8 GPUs in two racks, one queue in which nobody can be evicted."""
+    policy = Policy(preempt=Preempt.NEVER, max_wait=max_wait, reservations=most)
+    queues = [queue("root", policy=policy), queue("root.a")]
+    return snapshot(FOUR, queues, admitted=admitted, pending=pending, reservations=held)
+
+
+def plan_of(snap: Snapshot, *, now: float = NOW) -> Plan:
+    """The greedy plan, verified."""
+    plan = decide(snap, now=now, seed=0, budget=Budget(deterministic=0.0))
+    assert verify(snap, plan, now=now) == ()
+    return plan
+
+
+def place(*nodes: str) -> tuple[Assignment, ...]:
+    """One pod on each."""
+    return (Assignment(pod_set="main", flavor="default", nodes=dict.fromkeys(nodes, 1)),)
+
+
+def hosts(reservation: Reservation) -> set[str]:
+    """Where it is."""
+    return {name for row in reservation.assignments for name in row.nodes}
+
+
+ALL_BUSY = [busy("a", "n0", end=1100.0), busy("b", "n1", end=1400.0), busy("c", "n2", "n3", end=1300.0)]
+
+
+def test_earliest_time_first_then_the_narrowest_domain() -> None:
+    """Two nodes are free at 1300; a rack of two then too; both in rack r0 only at 1400."""
+    (found,) = plan_of(world(ALL_BUSY, [asks("g", 2)])).reservations
+    assert (found.uid, found.start) == ("g", 1300.0)
+    (racked,) = plan_of(world(ALL_BUSY, [asks("g", 2, required="rack")])).reservations
+    assert (racked.start, hosts(racked)) == (1300.0, {"n2", "n3"})
+
+
+def test_what_ends_before_passes_and_what_outlives_leaves_it_whole() -> None:
+    """One free node is part of the place for three; a second job has a node that is not."""
+    ends = [busy("a", "n0", end=1100.0), busy("b", "n1", end=1200.0)]
+    short, long = asks("s", 1, estimate=200.0, submitted=2.0), asks("l", 1, estimate=201.0, submitted=1.0)
+    jobs = [asks("g", 4, submitted=0.0), long, short]
+    plan = plan_of(world(ends, jobs))
+    assert {a.uid for a in plan.admissions} == {"s"}
+    behind = plan.explanations["l"].primary
+    assert (behind.token, behind.params["owner"]) == (Token.BEHIND_IN_QUEUE, "g")
+    ends[0] = busy("a", "n0", end=1200.0)
+    beside = plan_of(world(ends, [replace(jobs[0], pod_sets=(pod_set(3, 8),)), long]))
+    assert {a.uid for a in beside.admissions} == {"l"}, "three of four nodes are enough at 1200"
+
+
+def test_a_reservation_stays_where_it_is_until_an_earlier_time_comes_into_reach() -> None:
+    """It would be placed on another node today, and is not moved for that."""
+    ends = [busy("a", "n0", end=1300.0), busy("b", "n1", end=1300.0), busy("c", "n2", "n3")]
+    held = Reservation(uid="g", assignments=place("n1"), start=1300.0, expires=1900.0)
+    assert plan_of(world(ends, [asks("g", 1)])).reservations[0].assignments != held.assignments
+    assert plan_of(world(ends, [asks("g", 1)], held=(held,))).reservations == (held,)
+    sooner = [*ends[:2], busy("c", "n2", "n3", end=1200.0)]
+    (moved,) = plan_of(world(sooner, [asks("g", 1)], held=(held,))).reservations
+    assert (moved.start, moved.expires) == (1200.0, held.expires)
+
+
+def test_a_late_end_moves_a_reservation_to_the_next_estimate() -> None:
+    """The job was to end at 1000 after 1000 s: it is given another 500, not called about to end."""
+    held = Reservation(uid="g", assignments=place("n0"), start=1000.0, expires=2000.0)
+    late = [busy("a", "n0", end=1000.0), busy("c", "n1", "n2", "n3")]
+    (renewed,) = plan_of(world(late, [asks("g", 1)], held=(held,))).reservations
+    assert renewed.start == 1500.0
+
+
+@pytest.mark.parametrize(
+    ("end", "now", "expected"),
+    [
+        (500.0, 100.0, 500.0),
+        (500.0, 500.0, 750.0),
+        (500.0, 749.0, 750.0),
+        (500.0, 750.0, 1125.0),
+        (10.0, 10.0, 10.0 + OVERDUE),
+        (0.0, 0.0, OVERDUE),
+    ],
+)
+def test_an_overdue_gang_is_given_half_its_age_more(end: float, now: float, expected: float) -> None:
+    """And again when that has passed; never less than a minute."""
+    assert expected_end(busy("a", "n0", end=end), now=now) == expected
+
+
+def test_what_leaves_is_about_to_end_and_what_says_nothing_never_does() -> None:
+    """Whatever was declared."""
+    assert expected_end(replace(busy("a", "n0"), releasing=True), now=NOW) == NOW + OVERDUE
+    assert expected_end(busy("a", "n0"), now=NOW) == float("inf")
+
+
+def test_a_second_reservation_leaves_the_first_whole() -> None:
+    """With two allowed: the second gang gets what ends after the first one's place is taken."""
+    plan = plan_of(world(ALL_BUSY, [asks("g", 3, submitted=1.0), asks("h", 1, submitted=2.0)], most=2))
+    first, second = plan.reservations
+    assert (first.uid, first.start, second.uid) == ("g", 1300.0, "h")
+    assert second.start == 1400.0
+    assert not hosts(first) & hosts(second)
+    assert len(plan_of(world(ALL_BUSY, [asks("g", 3), asks("h", 1)])).reservations) == 1
+
+
+def test_nothing_is_reserved_where_quota_is_in_the_way() -> None:
+    """A reservation is for what capacity alone blocks."""
+    snap = world(ALL_BUSY, [asks("g", 2)])
+    zero = Policy(preempt=Preempt.NEVER, reservations=0)
+    none = snapshot(
+        FOUR, [queue("root", policy=zero), queue("root.a")], admitted=ALL_BUSY, pending=[asks("g", 2)]
+    )
+    assert plan_of(snap).reservations
+    assert not plan_of(none).reservations
+
+
+# A hold where no end is known
+
+FOREVER = [busy("a", "n0", since=0.0), busy("b", "n1", since=500.0), busy("c", "n2", since=100.0)]
+OLD = NOW - WAIT
+
+
+def test_a_place_is_held_after_max_wait_where_no_end_is_known() -> None:
+    """Not a second earlier, and never where no `maxWait` is said."""
+    assert not plan_of(world(FOREVER, [asks("g", 2, submitted=OLD)])).reservations
+    assert not plan_of(world(FOREVER, [asks("g", 2, submitted=OLD + 1)], max_wait=WAIT)).reservations
+    (held,) = plan_of(world(FOREVER, [asks("g", 2, submitted=OLD)], max_wait=WAIT)).reservations
+    assert (held.uid, held.start, held.expires) == ("g", NOW, NOW + WAIT)
+    assert hosts(held) == {"n3", "n0"}, "the free node, and the one whose work has run longest"
+
+
+def test_nothing_starts_on_a_held_place_however_short() -> None:
+    """Others are told whose it is; beside the place they start."""
+    jobs = [
+        asks("g", 2, submitted=OLD), asks("s", 1, estimate=1.0), asks("t", 1, gpus=1, estimate=1.0)
+    ]  # fmt: skip
+    plan = plan_of(world(FOREVER, jobs, max_wait=WAIT))
+    assert plan.admissions == ()
+    for uid in ("s", "t"):
+        behind = plan.explanations[uid].primary
+        assert (behind.token, behind.params["owner"]) == (Token.BEHIND_IN_QUEUE, "g")
+    roomy = [busy("a", "n0"), busy("b", "n1", gpus=7), busy("c", "n2", gpus=7)]
+    assert {a.uid for a in plan_of(world(roomy, jobs, max_wait=WAIT)).admissions} == {"t"}
+
+
+def test_a_hold_keeps_what_frees_up_and_ends_when_its_owner_starts() -> None:
+    """Its place stands still; a node that frees elsewhere is everybody's, one that frees inside is kept."""
+    owner, other = asks("g", 2, submitted=OLD), asks("s", 1)
+    (held,) = plan_of(world(FOREVER, [owner], max_wait=WAIT)).reservations
+    later = NOW + 100
+    elsewhere = plan_of(
+        world([FOREVER[0], FOREVER[2]], [owner, other], max_wait=WAIT, held=(held,)), now=later
+    )
+    assert {a.uid for a in elsewhere.admissions} == {"g"}, "two nodes are free: its own turn comes first"
+    full = [*FOREVER[1:], busy("d", "n3")]
+    inside = plan_of(world(full, [owner, other], max_wait=WAIT, held=(held,)), now=later)
+    assert (inside.admissions, inside.reservations) == ((), (held,))
+    done = plan_of(world(FOREVER[1:], [owner, other], max_wait=WAIT, held=(held,)), now=later)
+    assert ({a.uid for a in done.admissions}, done.reservations) == ({"g"}, ())
+
+
+def test_a_known_end_turns_a_hold_into_a_reservation() -> None:
+    """What can be timed is timed: then shorter work may pass."""
+    owner = asks("g", 2, submitted=OLD)
+    held = Reservation(uid="g", assignments=place("n3", "n0"), start=NOW - 50, expires=NOW + 550)
+    known = [busy("a", "n0"), busy("b", "n1", end=1200.0), busy("c", "n2")]
+    plan = plan_of(world(known, [owner, asks("s", 1, estimate=100.0)], max_wait=WAIT, held=(held,)))
+    assert {a.uid for a in plan.admissions} == {"s"}
+    assert plan.reservations[0].start == 1200.0
+
+
+def test_an_expired_hold_is_chosen_anew() -> None:
+    """For another span of `maxWait`, on the place that is best by then."""
+    held = Reservation(uid="g", assignments=place("n1", "n2"), start=0.0, expires=NOW)
+    (renewed,) = plan_of(
+        world(FOREVER, [asks("g", 2, submitted=0.0)], max_wait=WAIT, held=(held,))
+    ).reservations
+    assert (renewed.start, hosts(renewed)) == (NOW, {"n0", "n3"})
+
+
+def test_higher_priority_passes_a_hold_and_the_hold_moves_on() -> None:
+    """It is displaced, not broken in silence: the verifier accepts who passes, and refuses anybody else."""
+    owner = asks("g", 2, submitted=OLD)
+    held = plan_of(world(FOREVER, [owner], max_wait=WAIT)).reservations
+    urgent = world(FOREVER, [owner, asks("u", 1, priority=1)], max_wait=WAIT, held=held)
+    plan = plan_of(urgent)
+    assert {a.uid for a in plan.admissions} == {"u"}
+    assert [r.uid for r in plan.reservations] == ["g"]
+    plain = replace(
+        urgent, pending=tuple(replace(p, workload=replace(p.workload, priority=0)) for p in urgent.pending)
+    )
+    assert verify(plain, replace(plan, reservations=held), now=NOW)
