@@ -215,9 +215,9 @@ def _check_hold(case: Case, hold: Reservation) -> Iterator[Violation]:
     owner = case.workload(hold.uid)
     others: dict[str, Sequence[Assignment]] = {}
     for uid, rows in case.started.items():
-        workload, amounts = case.workload(uid), case.part(uid)[1]
-        entitled = any(uses.entitled(workload.queue, amounts, at=a) for a in case.rows.path(workload.queue))
-        if not (uid in bonds or entitled or workload.priority > owner.priority):
+        queue, asks = case.part(uid)
+        entitled = any(uses.entitled(queue, asks, at=path) for path in case.rows.path(queue))
+        if not (uid in bonds or entitled or case.workload(uid).priority > owner.priority):
             others[uid] = rows
     kept = planned(case, {hold.uid: hold.assignments})
     taken = {n: amounts for n, amounts in planned(case, others).items() if n in kept}
