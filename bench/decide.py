@@ -1,8 +1,9 @@
-"""Seconds from a snapshot to a verified plan with reasons, over seeds: `python -m bench.decide --help`.
+"""Seconds from arrays to a verified plan with reasons, over seeds: `python -m bench.decide --help`.
 
-One JSON object: `p50_s p99_s` of the decisions, `max_rss_mb` of all processes, `settled` (part of the contested
-gangs that were rearranged or proved; null where nothing was contested), `contested`, `deferred`, `started`,
-`evicted`, `worse_than_greedy`, `violations`.
+One JSON object: `p50_s p99_s` of the decisions by the clock, `p50_cpu_s p99_cpu_s` of the processor; `follow_s`: the
+median time in which the arrays of the cycle before follow to this one (100 gangs came, 30 ended, 30 started);
+`max_rss_mb` of all processes; `settled`: part of the contested gangs that were rearranged or proved (null where nothing
+was contested); `contested`, `deferred`, `started`, `evicted`, `worse_than_greedy`, `violations`.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ import resource
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 
 from bench.instances import NOW, Mix, instance
+from queuer.domain.quantity import add
+from queuer.solver.arrays import Arrays
 from queuer.solver.decide import decide
-from queuer.solver.problem import Budget, Plan, Snapshot
+from queuer.solver.problem import Budget, Pending, Plan, Snapshot
 from queuer.solver.score import score
 from queuer.solver.verify import verify
 
@@ -32,21 +35,49 @@ class Run:
     seed: int
     plan: Plan
     seconds: float
+    cpu: float
+    follow: float
     violations: int
     worse: bool
 
 
+CAME, ENDED, STARTED = 100, 30, 30
+"""What typically differs between two snapshots: gangs that came, ended and started."""
+
+
+def before(snapshot: Snapshot) -> Snapshot:
+    """A snapshot of the cycle before: the last that came are not there, the first that run wait to start, others ran
+    beside the next ones that have ended since.
+    """
+    started, stayed = snapshot.admitted[:STARTED], snapshot.admitted[STARTED:]
+    ended = [replace(a, workload=replace(a.workload, uid=f"e{a.workload.uid}")) for a in stayed[:ENDED]]
+    used = {s.node.name: s.used for s in snapshot.nodes}
+    for gangs, times in ((started, -1), (ended, 1)):
+        for name, amounts in ((n, a) for gang in gangs for n, a in gang.bound.items()):
+            used[name] = add(used[name], amounts, times=times)
+    states = [
+        s if used[s.node.name] is s.used else replace(s, used=used[s.node.name]) for s in snapshot.nodes
+    ]
+    waiting = (*snapshot.pending[:-CAME], *(Pending(workload=a.workload) for a in started))
+    return replace(snapshot, nodes=tuple(states), admitted=(*stayed, *ended), pending=waiting)
+
+
 def run(snapshot: Snapshot, *, seed: int, budget: Budget) -> Run:
     """Decide once, timed; then judge, not timed (`decide()` has verified its plan itself)."""
+    old = Arrays.of(before(snapshot))
     gc.collect()
     begin = time.perf_counter()
-    plan = decide(snapshot, now=NOW, seed=seed, budget=budget)
-    seconds = time.perf_counter() - begin
-    greedy = decide(snapshot, now=NOW, seed=seed, budget=Budget(deterministic=0.0))
+    arrays = old.follow(snapshot)
+    followed, spent = time.perf_counter(), time.process_time()
+    plan = decide(snapshot, now=NOW, seed=seed, budget=budget, arrays=arrays)
+    seconds, cpu = time.perf_counter() - followed, time.process_time() - spent
+    greedy = decide(snapshot, now=NOW, seed=seed, budget=Budget(deterministic=0.0), arrays=arrays)
     return Run(
         seed=seed,
         plan=plan,
         seconds=seconds,
+        cpu=cpu,
+        follow=followed - begin,
         violations=len(verify(snapshot, plan, now=NOW)),
         worse=score(snapshot, plan, now=NOW) < score(snapshot, greedy, now=NOW),
     )
@@ -66,6 +97,9 @@ def summary(runs: Sequence[Run]) -> dict[str, float | int | None]:
     return {
         "p50_s": round(quantile([r.seconds for r in runs], 0.5), 4),
         "p99_s": round(quantile([r.seconds for r in runs], 0.99), 4),
+        "p50_cpu_s": round(quantile([r.cpu for r in runs], 0.5), 4),
+        "p99_cpu_s": round(quantile([r.cpu for r in runs], 0.99), 4),
+        "follow_s": round(quantile([r.follow for r in runs], 0.5), 4),
         "max_rss_mb": round(kilobytes / 1024, 1),
         "settled": round(min(settled, contested) / contested, 4) if contested else None,
         "contested": contested,

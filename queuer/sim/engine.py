@@ -22,6 +22,7 @@ from queuer.domain.quantity import Resources, add
 from queuer.domain.queue import ROOT, QueueTree
 from queuer.domain.workload import Workload, demand_of
 from queuer.sim.scenario import Event, Scenario, Story
+from queuer.solver.arrays import Arrays
 from queuer.solver.contested import Rearranger
 from queuer.solver.decide import decide
 from queuer.solver.problem import Admitted, Bond, Budget, NodeState, Pending, Plan, Reservation, Snapshot
@@ -123,6 +124,7 @@ class Simulation:
         self._rearranger = rearranger
         self._record = record
         self._decide = decide
+        self._arrays: Arrays | None = None
         self._nodes: dict[str, Node] = {n.name: n for n in scenario.nodes}
         self._queues = {path: dict(body) for path, body in scenario.queues.items()}
         self._tree = self._build_tree()
@@ -269,8 +271,14 @@ class Simulation:
             self._check()
             return False
         snapshot = self.snapshot()
+        self._arrays = Arrays.of(snapshot) if self._arrays is None else self._arrays.follow(snapshot)
         plan = self._decide(
-            snapshot, now=self.time, seed=self._seed, budget=self._budget, rearranger=self._rearranger
+            snapshot,
+            now=self.time,
+            seed=self._seed,
+            budget=self._budget,
+            rearranger=self._rearranger,
+            arrays=self._arrays,
         )
         if self._record is not None:
             self._record(

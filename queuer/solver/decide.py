@@ -89,7 +89,7 @@ def _settled(
     """The first layout that is sound and lands, and whether others were tried before it."""
     snapshot = arrays.snapshot
     crowded: dict[str, frozenset[str]] = {}
-    everywhere = frozenset(s.node.name for s in snapshot.nodes)
+    everywhere = frozenset(arrays.frame.index)
     wrong: Sequence[Violation] = ()
     tries = ATTEMPTS if len(snapshot.nodes) * len(snapshot.pending) <= SMALL else 2
     fewest: tuple[int, Plan] | None = None
