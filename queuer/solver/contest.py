@@ -153,29 +153,23 @@ class Contest:
                 pending=c.gang.pending,
                 variant=c.variant,
                 assignments=assignments(self._board, c),
+                bound=c.bound,
                 victims=c.evictions,
             )
             for c in self._greedy.chosen.values()
-            if not c.bound or c.evictions
         )
 
     def _standing(self) -> tuple[Standing, ...]:
-        """Bonds of earlier cycles, and gangs that are bound to what victims of others leave."""
+        """Bonds of earlier cycles."""
         workloads = {p.workload.uid: p for p in self._board.snapshot.pending}
-        there = [
+        return tuple(
             Standing(
                 pending=workloads[bond.uid],
                 assignments=bond.assignments,
                 victims=tuple(v for v in bond.victims if v in self._board.holds),
             )
             for bond in self._bonds.values()
-        ]
-        there += [
-            Standing(pending=c.gang.pending, assignments=assignments(self._board, c), victims=())
-            for c in self._greedy.chosen.values()
-            if c.bound and not c.evictions
-        ]
-        return tuple(there)
+        )
 
     def _blocked(self, gangs: Sequence[Gang]) -> dict[str, frozenset[str]]:
         """Nodes that reservations close to gangs which would still run when they start, and crowded ones."""
@@ -195,8 +189,7 @@ class Contest:
     def _adopt(self, answer: Arrangement, *, new: Gang | None, evict: bool = False) -> Chosen | None:
         """Lay everything out anew. An answer that is not sound is dropped and the old layout restored."""
         greedy, before = self._greedy, dict(self._greedy.chosen)
-        kept = [c for c in before.values() if c.bound and not c.evictions]
-        gangs = {uid: c.gang for uid, c in before.items() if c not in kept}
+        gangs = {uid: c.gang for uid, c in before.items()}
         if new is not None:
             gangs[new.uid] = new
         if not set(gangs) <= set(answer.assignments):
@@ -208,7 +201,7 @@ class Contest:
         greedy.lift(before.values())
         greedy.chosen.clear()
         sure = [c for c in moved if c.gang.uid in must or c.evictions]
-        for chosen in (*kept, *sorted(sure, key=lambda c: not c.bound)):
+        for chosen in sorted(sure, key=lambda c: not c.bound):
             greedy.take(chosen)
         for chosen in moved:
             if chosen not in sure:

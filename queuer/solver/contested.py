@@ -29,13 +29,14 @@ class Variant:
 class Settled:
     """A gang that this cycle has settled before the contested one; `variant` is fixed, the place is open.
 
-    `victims` empty: it starts now, and must still start now in every arrangement. Otherwise it is bound: its
-    victims are open too (an arrangement may let it start, or take others).
+    Not `bound`: it starts now, and must still start now in every arrangement. Bound: to what its own `victims`
+    leave, to what others leave, or both.
     """
 
     pending: Pending
     variant: Variant
     assignments: tuple[Assignment, ...]
+    bound: bool = False
     victims: tuple[Eviction, ...] = ()
 
 
@@ -54,11 +55,11 @@ class Standing:
 class Question:
     """Can `gang` start too?
 
-    `settled`: in tournament order. `variants`: allowed, best first. `evict=False`: the gang must start now, without
-    victims of its own (what is bound among `settled` keeps victims that are permitted to it). `evict=True`: it may
-    be bound. Victims that the rules permit to a gang: `queuer.solver.victims.Prey`. `blocked`: nodes by
-    gang uid that reservations or avoid lists close to it, beside what its terms say. `budget`: deterministic
-    time that may be spent.
+    `settled`: in tournament order. `variants`: allowed, best first. `evict=False`: the gang must start now.
+    `evict=True`: it may be bound; if the rules permit it victims that are not leaving already (see
+    `queuer.solver.victims.Prey`), all victims of this cycle are open and a joint set is looked for. Otherwise those
+    of `settled` are as they are, and only places may change. `blocked`: nodes by gang uid that reservations or avoid
+    lists close to it, beside what its terms say. `budget`: deterministic time that may be spent.
     """
 
     snapshot: Snapshot

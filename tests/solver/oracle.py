@@ -10,11 +10,12 @@ from itertools import combinations, permutations, product
 
 from queuer.domain.queue import Preempt, Sharing
 from queuer.domain.workload import Workload
-from queuer.solver.problem import Admitted, EvictionRule, Snapshot
+from queuer.solver.problem import Admitted, Eviction, EvictionRule, Snapshot
 from queuer.solver.score import allowed_flavors, eviction_cost, live_capacity
 from queuer.solver.verify_quota import Amounts, Key, Rows, Uses, amounts_of, broken_limits
 
 STARTED, BOUND, WAITING = 2, 1, 0
+Cost = tuple[int, int, int, int]
 Free = dict[str, dict[str, int]]
 Spot = tuple[str, int]
 """A pod set of a workload, by uid and position."""
@@ -36,13 +37,16 @@ class Turn:
 
 @dataclass(eq=False)
 class Oracle:
-    """The state of the tournament. `order`: uids in turn; `flags`: what became of them."""
+    """The state of the tournament. `order`: uids in turn; `flags`: what became of them. `gone`: whose work is lost, as
+    settled at the turn of who evicts.
+    """
 
     snapshot: Snapshot
     now: float
     order: list[str] = field(default_factory=list)
     flags: dict[str, int] = field(default_factory=dict)
     settled: list[Turn] = field(default_factory=list)
+    gone: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self.rows = Rows(self.snapshot)
@@ -146,24 +150,32 @@ class Oracle:
         for bound in (False, True):
             for flavors in choices:
                 turn = Turn(workload, flavors, bound)
-                if self.possible(turn):
+                gone = self.possible(turn)
+                if gone is not None:
                     self.settled.append(turn)
+                    self.gone = gone
                     return BOUND if bound else STARTED
         return WAITING
 
     # One turn
 
-    def possible(self, turn: Turn) -> bool:
-        """Whether all settled gangs and this one have quota and a place, with some permitted victims."""
+    def possible(self, turn: Turn) -> tuple[str, ...] | None:
+        """The least costly victims with which all settled gangs and this one have quota and a place; None = there are
+        none such.
+
+        A gang that may evict nobody who is not leaving already takes the victims as they are.
+        """
         workload, claimed = turn.workload, self.claimed()
         if not workload.preemptible and not claimed.entitled(workload.queue, turn.asks, at=workload.queue):
-            return False
+            return None
+        everyone = [*self.settled, turn]
         if turn.bound:
             self.permitted[workload.uid] = list(self._victims(turn, claimed))
+            if any(uid not in self.gone for uid, _, _ in self.permitted[workload.uid]):
+                return self.least(everyone)
         elif not self._has_quota(self.use(), turn):
-            return False
-        everyone = [*self.settled, turn]
-        return any(self.arranged(everyone, gone) for gone in self.victim_sets(everyone))
+            return None
+        return self.gone if self.arranged(everyone, self.gone) else None
 
     def _has_quota(self, use: Uses, turn: Turn) -> bool:
         after = self.use()
@@ -191,16 +203,17 @@ class Oracle:
                 yield uid, EvictionRule.PREEMPT, tuple(said) or None
 
     def victim_sets(self, everyone: Sequence[Turn]) -> Iterator[tuple[str, ...]]:
-        """Every set of victims that may go in some order, smaller ones first."""
+        """Every set of victims that may go in some order, the cheapest first."""
         by_uid: dict[str, list[tuple[str, tuple[Key, ...] | None]]] = {}
         for turn in everyone:
             if turn.bound:
                 for uid, _, keys in self.permitted[turn.workload.uid]:
                     by_uid.setdefault(uid, []).append((turn.workload.queue, keys))
-        for size in range(len(by_uid) + 1):
-            for gone in combinations(sorted(by_uid), size):
-                if any(self._may_go(order, by_uid) for order in permutations(gone)):
-                    yield gone
+        sizes = range(len(by_uid) + 1)
+        sets = [gone for size in sizes for gone in combinations(sorted(by_uid), size)]
+        for gone in sorted(sets, key=lambda gone: self.cost(everyone, gone)):
+            if any(self._may_go(order, by_uid) for order in permutations(gone)):
+                yield gone
 
     def _may_go(
         self, order: Sequence[str], by_uid: Mapping[str, list[tuple[str, tuple[Key, ...] | None]]]
@@ -222,28 +235,42 @@ class Oracle:
         own = charged(victim)
         return any(own.get(k) and all(use.over(p, k) for p in path) for k in keys)
 
-    def cheapest(self) -> tuple[int, int, int, int]:
-        """The least eviction cost with which all that is settled can be arranged."""
-        capacity = live_capacity(self.snapshot.nodes, self.snapshot.flavors)
-        costs = [
-            eviction_cost(
-                ((self.admitted[uid], self._mildest(uid)) for uid in gone), capacity=capacity, now=self.now
-            )
-            for gone in self.victim_sets(self.settled)
-            if self.arranged(self.settled, gone)
-        ]
-        return min(costs)
+    def least(self, everyone: Sequence[Turn]) -> tuple[str, ...] | None:
+        """Victims of least cost with which all these can be arranged."""
+        return next((gone for gone in self.victim_sets(everyone) if self.arranged(everyone, gone)), None)
 
-    def _mildest(self, victim: str) -> EvictionRule:
+    def cheapest(self) -> Cost:
+        """The least eviction cost with which all that is settled can be arranged."""
+        gone = self.least(self.settled)
+        assert gone is not None
+        return self.cost(self.settled, gone)
+
+    def cost(self, everyone: Sequence[Turn], gone: Sequence[str]) -> Cost:
+        """What it costs to evict these."""
+        capacity = live_capacity(self.snapshot.nodes, self.snapshot.flavors)
+        evicted = ((self.admitted[uid], self._mildest(everyone, uid)) for uid in gone)
+        return eviction_cost(evicted, capacity=capacity, now=self.now)
+
+    def _mildest(self, everyone: Sequence[Turn], victim: str) -> EvictionRule:
         """Reclaim, where anybody may reclaim from it."""
         rules = {
             rule
-            for turn in self.settled
+            for turn in everyone
             if turn.bound
             for uid, rule, _ in self.permitted[turn.workload.uid]
             if uid == victim
         }
         return EvictionRule.RECLAIM if EvictionRule.RECLAIM in rules else EvictionRule.PREEMPT
+
+    def evictions(self, turn: Turn) -> tuple[Eviction, ...]:
+        """Those of the settled victims that are named for this gang, the first that may evict them."""
+        earlier = self.settled[: self.settled.index(turn)]
+        taken = {uid for one in earlier if one.bound for uid, _, _ in self.permitted[one.workload.uid]}
+        return tuple(
+            Eviction(uid=uid, beneficiary=turn.workload.uid, rule=rule)
+            for uid, rule, _ in (self.permitted[turn.workload.uid] if turn.bound else ())
+            if uid in self.gone and uid not in taken
+        )
 
     # Arrangements
 

@@ -49,7 +49,9 @@ def settled(
 ) -> Settled:
     pending = next(p for p in snap.pending if p.workload.uid == uid)
     gone = tuple(Eviction(uid=v, beneficiary=uid, rule=rule) for v, rule in victims)
-    return Settled(pending=pending, variant=variant(pending.workload), assignments=rows, victims=gone)
+    return Settled(
+        pending=pending, variant=variant(pending.workload), assignments=rows, bound=bool(gone), victims=gone
+    )
 
 
 def question(

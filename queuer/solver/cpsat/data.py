@@ -20,13 +20,13 @@ from queuer.solver.capacity import Part, parts_of
 from queuer.solver.contested import Settled, Standing, Variant
 from queuer.solver.frame import Matrix
 from queuer.solver.problem import Assignment, Eviction, Pending, Snapshot
-from queuer.solver.victims import Candidate, Prey
+from queuer.solver.victims import Candidate, Prey, Reach
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Item:
     """A gang to be placed. `bound`: only once the victims have gone. `known`: its place so far, by part and node
-    number. `room`: slots by part at most, all victims gone (N). `fixed`: the place is not open."""
+    number. `room`: slots by part at most, all victims gone (N)."""
 
     pending: Pending
     variant: Variant
@@ -35,8 +35,8 @@ class Item:
     parts: Sequence[Part]
     known: Mapping[str, Mapping[int, int]]
     room: Sequence[Matrix]
+    reach: Reach | None = None
     candidates: Sequence[Candidate] = ()
-    fixed: bool = False
 
     @property
     def workload(self) -> Workload:
@@ -47,7 +47,8 @@ class Item:
 @dataclass(slots=True, eq=False)
 class Data:
     """Everything the model needs. `now`, `later`: free amounts (N x R) without the items. `line`: use of the
-    queues by which a victim's queue is judged to be above its guarantee. `held`: nodes of standing bonds."""
+    queues by which a victim's queue is judged to be above its guarantee. `held`: nodes of standing bonds. `gone`:
+    evictions that are settled, already off `later` and `line`."""
 
     board: Board
     items: list[Item]
@@ -58,6 +59,7 @@ class Data:
     nodes: list[int] = field(default_factory=list)
     held: set[int] = field(default_factory=set)
     evictions: dict[tuple[str, str], Eviction] = field(default_factory=dict)
+    gone: tuple[Eviction, ...] = ()
 
     @property
     def two_sheets(self) -> bool:
@@ -80,10 +82,8 @@ def gather(
 ) -> Data:
     """The data of a question. `asked`: the contested gang, its variant, and whether it may be bound."""
     board = Board(Arrays.of(snapshot), now=now)
-    old = {b.uid for b in snapshot.bonds}
     for bond in standing:
-        if bond.pending.workload.uid in old:
-            _hold(board, bond)
+        _hold(board, bond)
     board.claimed = board.claimed.copy()
     data = Data(
         board=board,
@@ -95,13 +95,15 @@ def gather(
     )
     for one in settled:
         known = {row.pod_set: _numbers(board, row) for row in one.assignments}
-        _add(data, one.pending, one.variant, bool(one.victims), known, blocked)
+        _add(data, one.pending, one.variant, one.bound, known, blocked)
         data.evictions.update({(e.uid, e.beneficiary): e for e in one.victims})
     if asked is not None:
         _add(data, asked[0], asked[1], asked[2], {}, blocked)
-    for bond in standing:
-        if bond.pending.workload.uid not in old:
-            _fix(data, bond)
+    gone = [e for one in settled for e in one.victims]
+    if asked is None or _may_evict(data, data.items[-1], beside=gone):
+        _open_victims(data)
+    else:
+        _fix_victims(data, gone)
     data.held = {n for bond in standing for row in bond.assignments for n in _numbers(board, row)}
     data.line = board.now.usage.copy()
     for uid, hold in board.holds.items():
@@ -144,7 +146,7 @@ def _add(
         parts=parts_of(board.frame, workload, variant, closed),
         known=known,
         room=(),
-        candidates=data.prey.candidates(data.prey.reach(pending, charge)) if bound else (),
+        reach=data.prey.reach(pending, charge) if bound else None,
     )
     data.items.append(item)
     board.claimed.add(workload.queue, charge)
@@ -154,29 +156,27 @@ def _add(
             board.later.usage.add(workload.queue, charge)
 
 
-def _fix(data: Data, bond: Standing) -> None:
-    """A gang that this cycle has bound to what the victims of others leave: those must leave it in any answer."""
-    rows = bond.assignments
-    variant = Variant(
-        flavors={row.pod_set: row.flavor for row in rows}, counts={row.pod_set: row.count for row in rows}
-    )
-    variant = replace(
-        variant, counts={p.name: variant.counts.get(p.name, 0) for p in bond.pending.workload.pod_sets}
-    )
-    known = {row.pod_set: _numbers(data.board, row) for row in rows}
-    board, workload = data.board, bond.pending.workload
-    data.items.append(
-        Item(
-            pending=bond.pending,
-            variant=variant,
-            charge=board.charge(workload, variant.flavors, variant.counts),
-            bound=True,
-            parts=[part for part in parts_of(board.frame, workload, variant, None) if known.get(part.name)],
-            known=known,
-            room=(),
-            fixed=True,
-        )
-    )
+def _may_evict(data: Data, item: Item, *, beside: Sequence[Eviction]) -> bool:
+    leaving = {e.uid for e in beside}
+    return item.reach is not None and any(c.uid not in leaving for c in data.prey.candidates(item.reach))
+
+
+def _open_victims(data: Data) -> None:
+    data.items = [
+        item if item.reach is None else replace(item, candidates=data.prey.candidates(item.reach))
+        for item in data.items
+    ]
+
+
+def _fix_victims(data: Data, gone: Sequence[Eviction]) -> None:
+    """Whose work is lost stays as it is, for a gang that evicts nobody itself."""
+    board = data.board
+    if gone:
+        board.fork()
+    for eviction in gone:
+        board.leaving.add(eviction.uid)
+        board.later.release(board.holds[eviction.uid])
+    data.gone, data.later = tuple(gone), board.later.free
 
 
 def _measure(data: Data) -> None:
@@ -192,11 +192,6 @@ def _measure(data: Data) -> None:
 
 
 def _room(item: Item, part: Part, least: Matrix, most: Matrix) -> Matrix:
-    if item.fixed:
-        room = np.zeros(len(most), dtype=np.int64)
-        for node, count in item.known[part.name].items():
-            room[node] = count
-        return room
     slots: Matrix = np.where(part.open, part.need.slots(most if item.bound else least), 0)
     return slots
 

@@ -32,7 +32,7 @@ def idle_bonds(model: Model) -> dict[int, int]:
     total: dict[int, int] = {}
     for _, item in model.items():
         own = {model.t[c.uid, item.workload.uid]: 1 for c in item.candidates}
-        if item.bound and not item.fixed and own:
+        if item.bound and own:
             idle = model.rows.boolean()
             model.rows.row({**own, idle: 1}, low=1)
             total[idle] = 1

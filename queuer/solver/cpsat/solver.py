@@ -187,8 +187,6 @@ class _Search:
         model, names = self.need(), self._data.board.frame.names
         found: dict[str, tuple[Assignment, ...]] = {}
         for i, item in model.items():
-            if item.fixed:
-                continue
             rows = []
             for p, part in enumerate(item.parts):
                 pods = {
@@ -199,4 +197,5 @@ class _Search:
                     Assignment(pod_set=part.name, flavor=item.variant.flavors[part.name], nodes=nodes)
                 )
             found[item.workload.uid] = tuple(rows)
-        return Arrangement(assignments=found, evictions=self._evictions, spent=spent, proven=proven)
+        evictions = (*self._data.gone, *self._evictions)
+        return Arrangement(assignments=found, evictions=evictions, spent=spent, proven=proven)
