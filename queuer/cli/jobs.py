@@ -166,6 +166,8 @@ def _facts(job: Mapping[str, Any]) -> list[tuple[str, str]]:
     ahead = found["detail"].get("ahead")
     if ahead:
         facts.append(("ahead", ", ".join(f"{key} {value}" for key, value in ahead.items())))
+    if estimate := found["detail"].get("estimate"):
+        facts.append(("estimate", _estimate(estimate, now=_time(job["asOf"]).timestamp())))
     if found["wouldAdmit"]:
         facts.append(("would admit", "  |  ".join(_change(c) for c in found["wouldAdmit"])))
     if job["attempt"] > 1:
@@ -193,6 +195,14 @@ def _placement(place: Mapping[str, Any]) -> str:
     nodes = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
     where = ", ".join(filter(None, (place["flavor"], domain)))
     return f"{place['count']} x {place['podSet']} on {nodes} ({where})"
+
+
+def _estimate(estimate: Mapping[str, Any], *, now: float) -> str:
+    first, likely, last = (estimate[key] for key in ("from", "likely", "to"))
+    begins = "now" if first <= now else f"in {age(first - now)}"
+    ends = "later than was looked at" if last is None else f"in {age(last - now)}"
+    middle = "" if likely is None else f", likely in {age(likely - now)}"
+    return f"starts between {begins} and {ends}{middle}, if nothing comes before it"
 
 
 def _holder(holder: Any) -> str:

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import msgspec
 
 from queuer.controller import records
+from queuer.controller.foretell import with_estimate
 from queuer.controller.live import JobView, Live, Placement
 from queuer.controller.namespace_quota import Reckoning
 from queuer.controller.settle import evicting
 from queuer.controller.state import ClusterState
 from queuer.domain.reasons import Explanation
 from queuer.domain.workload import State, Workload
+from queuer.solver.forecast import StartRange
 from queuer.solver.problem import Admission, Bond, Eviction, Plan, Reservation, Snapshot
 from queuer.store.cycles import CycleRecord, NewAdmission, NewEviction
 
@@ -73,8 +76,12 @@ def answer(
     epoch: int,
     now: float,
     new_id: Callable[[], str],
+    ranges: Mapping[str, StartRange] = MappingProxyType({}),
 ) -> Answered:
-    """What of the plan is committed. Workloads that changed while it was made are left for the next one."""
+    """What of the plan is committed. Workloads that changed while it was made are left for the next one.
+
+    `ranges`: newest forecast of starts, told with the reasons.
+    """
     seen = {pending.workload.uid: pending.workload for pending in asked.snapshot.pending}
     reckoning, refused = patches.reckoning(), dict[str, Explanation]()
     admissions: list[NewAdmission] = []
@@ -105,7 +112,9 @@ def answer(
         evictions.append(_evicted(eviction, victim, patches=patches))
         displacer = frozenset({eviction.beneficiary})
         after[victim.uid] = replace(evicting(victim), displaced_by=displacer)
-    explanations = _changed({**plan.explanations, **refused, **asked.barred}, state, after)
+    reasons = {**plan.explanations, **refused, **asked.barred}
+    told = {uid: with_estimate(reason, ranges.get(uid), now=now) for uid, reason in reasons.items()}
+    explanations = _changed(told, state, after)
     for uid, explanation in explanations.items():
         after[uid] = replace(state.live[uid], explanation=explanation)
     return Answered(

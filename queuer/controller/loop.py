@@ -21,6 +21,7 @@ from queuer.controller.applier import Applier, Result
 from queuer.controller.batch import Batch
 from queuer.controller.decision import Answered, Asked, answer
 from queuer.controller.failpoints import Point
+from queuer.controller.foretell import Foreteller, compare
 from queuer.controller.gather import settle_touched, take_results
 from queuer.controller.health import Health
 from queuer.controller.intake import take_in
@@ -105,6 +106,7 @@ class Loop:
             self._recorder = Recorder(
                 settings.cycles_dir, kept=settings.cycles_kept, slow=settings.solver_deadline / 2
             )
+        self._foreteller = Foreteller(every=settings.forecast, seed=settings.seed, told=state.reconsider)
         self._applier = Applier(
             jobs,
             confirm_epoch=self._confirm_epoch,
@@ -123,6 +125,8 @@ class Loop:
             group.create_task(self._applier.run(), name="applier")
             if self._recorder is not None:
                 group.create_task(self._recorder.run(), name="recorder")
+            if self.settings.forecast:
+                group.create_task(self._foreteller.run(), name="foreteller")
             while True:
                 await self.round(group)
                 self.health.beat()
@@ -225,11 +229,13 @@ class Loop:
         assert asked is not None
         now = self.clock()
         self._decided = asked.at  # what came due while it was made is still due
+        self._foreteller.offer(asked.snapshot, now=asked.at)
         if plan is None:
             return
         found = answer(
-            asked, plan, self.state, patches=self.jobs, epoch=self.epoch, now=now, new_id=self.new_id
-        )
+            asked, plan, self.state, patches=self.jobs, epoch=self.epoch, now=now, new_id=self.new_id,
+            ranges=self._foreteller.ranges,
+        )  # fmt: skip
         bonds, reservations = found.bonds, found.reservations
         unchanged = (bonds, reservations) == (self.state.bonds, self.state.reservations)
         self.metrics.cycles.labels(plan.stats.status.value).inc()
@@ -294,6 +300,7 @@ class Loop:
             queue = live.workload.queue
             if live.state is State.ADMITTED:
                 self.metrics.admissions.labels(queue).inc()
+                compare(before.explanation, started=found.record.finished_at, metrics=self.metrics)
                 if live.attempt == 1:
                     self.metrics.waited.labels(queue).observe(
                         found.record.finished_at - live.workload.submitted

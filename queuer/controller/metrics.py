@@ -61,6 +61,17 @@ class Metrics:
             "queuer_workload_placing_seconds", "From the PATCH until every pod is bound.",
             buckets=_SHORT, registry=registry,
         )  # fmt: skip
+        self.estimates = Counter(
+            "queuer_estimates", "Gangs that started after they had been told when.", registry=registry
+        )
+        self.estimate_hits = Counter(
+            "queuer_estimate_hits", "Those of them that started inside the range they had last been told.",
+            registry=registry,
+        )  # fmt: skip
+        self.estimate_error = Histogram(
+            "queuer_estimate_error_seconds", "Between the likely start last told and the real one.",
+            buckets=_LONG, registry=registry,
+        )  # fmt: skip
         self.workloads = Gauge(
             "queuer_workloads", "Workloads by queue and state.", ["queue", "state"], registry=registry
         )
