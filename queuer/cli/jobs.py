@@ -200,9 +200,9 @@ def _placement(place: Mapping[str, Any]) -> str:
 def _estimate(estimate: Mapping[str, Any], *, now: float) -> str:
     first, likely, last = (estimate[key] for key in ("from", "likely", "to"))
     begins = "now" if first <= now else f"in {age(first - now)}"
-    ends = "later than was looked at" if last is None else f"in {age(last - now)}"
+    ends = "or later" if last is None else f"to {age(last - now)} from now"
     middle = "" if likely is None else f", likely in {age(likely - now)}"
-    return f"starts between {begins} and {ends}{middle}, if nothing comes before it"
+    return f"starts {begins} {ends}{middle}, if nothing comes before it"
 
 
 def _holder(holder: Any) -> str:

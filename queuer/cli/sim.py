@@ -81,6 +81,9 @@ def replay(
     ] = False,
     seed: Annotated[int, typer.Option(help="Seed of the decision.")] = 0,
     store: StoreOption = None,
+    estimates: Annotated[
+        float, typer.Option(min=0, help="Seconds of the trace between two forecasts of starts; 0 = none.")
+    ] = 0.0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document instead of a table.")] = False,
 ) -> None:
     """Replay a job trace through the decision and say how long its jobs waited."""
@@ -96,7 +99,7 @@ def replay(
         policy=policy,
         borrowing=not no_borrowing,
     )
-    result = _replay(wanted, seed=seed, store=store)
+    result = _replay(wanted, seed=seed, store=store, estimates=estimates)
     if as_json:
         typer.echo(json.dumps(result.as_dict(), indent=2))
     else:
@@ -148,7 +151,7 @@ def _writer(store: Path | None, stem: str) -> Record | None:
     return write
 
 
-def _replay(setup: Setup, *, seed: int, store: Path | None) -> Report:
+def _replay(setup: Setup, *, seed: int, store: Path | None, estimates: float) -> Report:
     """Run it, with a bar on a terminal's stderr."""
     from rich.console import Console
     from rich.progress import Progress
@@ -165,6 +168,7 @@ def _replay(setup: Setup, *, seed: int, store: Path | None) -> Report:
             seed=seed,
             clock=time.perf_counter,
             record=_writer(store, setup.jobs_file.stem),
+            estimates=estimates,
             progress=lambda now: progress.update(task, completed=min(now, end) - begin),
         )
 
@@ -186,3 +190,7 @@ def _print(result: Report) -> None:
         f"{result.utilisation:.1%} of the GPU time used; {result.decisions:,} decisions, "
         f"{result.decisions_per_s:,.0f} a second"
     )
+    if result.estimates is not None:
+        for when, found in (("first", result.estimates.first), ("last", result.estimates.last)):
+            said = f"{found.inside:.0%} started inside the range" if found.inside is not None else "none"
+            typer.echo(f"start ranges, {when} told: {said} ({found.told:,} jobs)")

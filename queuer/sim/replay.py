@@ -17,6 +17,7 @@ from queuer.domain.nodes import HOSTNAME, Flavor, Node, Topology
 from queuer.domain.queue import ROOT
 from queuer.domain.workload import PodSet, Workload
 from queuer.sim.engine import Record, Simulation, SimulationFault, Stage
+from queuer.sim.estimates import Watcher
 from queuer.sim.policy import ReplayPolicy
 from queuer.sim.report import Outcome, Report, Run, report
 from queuer.sim.scenario import Scenario, Story
@@ -90,16 +91,20 @@ def replay(
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
     record: Record | None = None,
+    estimates: float = 0.0,
 ) -> Report:
     """Run the trace to the end of its last job. `clock`: wall seconds; `progress`: told the virtual time; `record`:
-    gets every cycle.
+    gets every cycle; `estimates`: virtual seconds between two forecasts of starts, 0 = none.
 
     Raises InvalidInput naming the rows that can never start; SimulationFault where a job never did.
     """
     budget = Budget() if setup.policy is ReplayPolicy.QUEUER else Budget(deterministic=0.0)
     simulation = Simulation(scenario_of(setup), seed=seed, budget=budget, record=record)
+    watcher = Watcher(every=estimates, seed=seed) if estimates else None
     began = clock()
     for time in simulation.advance(()):
+        if watcher is not None:
+            watcher.look(simulation, now=time)
         if progress is not None:
             progress(time)
     took = clock() - began
@@ -112,7 +117,12 @@ def replay(
         window=setup.window,
         decisions=simulation.cycles,
         took=took,
+        estimates=None if watcher is None else watcher.result(_starts(simulation)),
     )
+
+
+def _starts(simulation: Simulation) -> dict[str, float]:
+    return {uid: job.started for uid, job in simulation.jobs.items() if job.started is not None}
 
 
 def scenario_of(setup: Setup) -> Scenario:

@@ -69,12 +69,34 @@ class QueueReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Accuracy:
+    """Start ranges against real starts. `told`: gangs with a range; `inside`: part of them that started in it,
+    `early`, `late`: how many did not; `open`: ranges without a latest start; `error`: from the likely start."""
+
+    told: int
+    inside: float | None
+    early: int
+    late: int
+    open: int
+    error: Spread | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimates:
+    """What waiting gangs were told first, and last before they started."""
+
+    forecasts: int
+    first: Accuracy
+    last: Accuracy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """What came of a replay; times in seconds.
 
     `wait`: submission to first start. `turnaround`: submission to the end. `utilisation`: GPU time in use over
     GPU time there was, inside the window. `decisions`: calls of `decide()`; `decisions_per_s`: by the clock on
-    the wall, the engine included.
+    the wall, the engine included, forecasts too. `estimates`: None where none were asked for.
     """
 
     jobs: int
@@ -85,6 +107,7 @@ class Report:
     evictions: int
     decisions: int
     decisions_per_s: float
+    estimates: Estimates | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -98,6 +121,7 @@ def report(
     window: tuple[float | None, float | None],
     decisions: int,
     took: float,
+    estimates: Estimates | None = None,
 ) -> Report:
     """The report of one outcome or more. `capacity`: GPUs. `window`: None = first or last submission. `took`:
     wall seconds.
@@ -118,6 +142,7 @@ def report(
         evictions=sum(q.evictions for q in queues.values()),
         decisions=decisions,
         decisions_per_s=decisions / took if took else 0.0,
+        estimates=estimates,
     )
 
 

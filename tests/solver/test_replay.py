@@ -39,10 +39,10 @@ def write(tmp_path: Path) -> Write:
     return writer
 
 
-def run(what: Setup, *, seed: int = 0) -> Report:
+def run(what: Setup, *, seed: int = 0, estimates: float = 0.0) -> Report:
     """The replay, a decision a second on the wall."""
     ticks = iter(range(1_000_000))
-    return replay(what, clock=lambda: float(next(ticks)), seed=seed)
+    return replay(what, clock=lambda: float(next(ticks)), seed=seed, estimates=estimates)
 
 
 def test_data_is_what_it_was() -> None:
@@ -151,6 +151,34 @@ def test_walltime_makes_room_for_backfill(write: Write) -> None:
     jobs = write("a,0,100,q,1,6,100", "big,10,50,q,1,8,50", "long,20,500,q,1,2,500", "short,30,60,q,1,2,60")
     report = run(prepare(jobs, nodes=1, gpus_per_node=8, policy=ReplayPolicy.GREEDY))
     assert (report.wait.mean * 4, report.wait.max) == (90 + 130, 130)  # big, long; short waits for nobody
+
+
+def test_start_ranges_are_held_against_real_starts(write: Write) -> None:
+    """One GPU. Told at 0: b starts when a's 100 s are over, c 50 s later; half or twice as much at the ends."""
+    told = prepare(
+        write("a,0,100,q,1,1,100", "b,0,50,q,1,1,50", "c,0,10,q,1,1,"),
+        nodes=1,
+        gpus_per_node=1,
+        policy=ReplayPolicy.GREEDY,
+    )
+    done = run(told, estimates=60.0).estimates
+    assert done is not None
+    assert (done.first.told, done.first.inside, done.first.early, done.first.late) == (2, 1.0, 0, 0)
+    assert done.first.error is not None
+    assert done.first.error.max == 0.0
+    assert done.forecasts == 2
+    assert run(told).estimates is None
+
+
+def test_a_start_after_its_range_is_late(write: Write) -> None:
+    jobs = write("a,0,500,q,1,1,100", "b,0,50,q,1,1,50")
+    done = run(
+        prepare(jobs, nodes=1, gpus_per_node=1, policy=ReplayPolicy.GREEDY), estimates=1_000.0
+    ).estimates
+    assert done is not None
+    assert (done.first.late, done.first.inside) == (1, 0.0)
+    assert done.first.error is not None
+    assert done.first.error.max == 400.0
 
 
 def test_utilisation_counts_the_window(write: Write) -> None:

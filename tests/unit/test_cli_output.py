@@ -130,6 +130,22 @@ def test_why_says_verdict_reason_others_and_what_would_help() -> None:
     assert lines[-1].startswith("  next ")
 
 
+def test_why_says_when_it_may_start() -> None:
+    """asOf is 10:09, 1795255740 s."""
+    job = workload()
+    start = 1_795_255_740
+    for likely, last, said in (
+        (
+            start + 900,
+            start + 7_200,
+            "starts in 5m to 2h from now, likely in 15m, if nothing comes before it",
+        ),
+        (None, None, "starts in 5m or later, if nothing comes before it"),
+    ):
+        job["explanation"]["detail"] = {"estimate": {"from": start + 300, "likely": likely, "to": last}}
+        assert f"  estimate      {said}" in [str(line) for line in explain(job)]
+
+
 def test_why_of_a_running_job_counts_from_its_landing_and_names_no_reason() -> None:
     nothing: dict[str, Any] = {
         "cycle": None,
