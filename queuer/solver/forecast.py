@@ -18,10 +18,11 @@ import msgspec
 
 from queuer.domain.quantity import Resources, add
 from queuer.domain.workload import Workload
-from queuer.solver.board import OVERDUE, end_of
+from queuer.solver.board import end_of
 from queuer.solver.decide import decide
 from queuer.solver.problem import Admission, Admitted, Budget, NodeState, Pending, Plan, Snapshot
 from queuer.solver.stored import decode
+from queuer.solver.timeline import expected_end
 
 FACTORS = (0.5, 1.0, 2.0)
 """How long work lasts, as a part of what is expected, in the rolls for earliest, likely and latest."""
@@ -140,7 +141,7 @@ class _Roll:
         bound = admitted.workload.max_runtime
         lasts = self._factor * (expected - since)
         end = since + (lasts if bound is None else min(lasts, bound))
-        return end if end > self._time else self._time + max(OVERDUE, 0.5 * (self._time - since))
+        return expected_end(replace(admitted, expected_end=end), now=self._time)
 
     def _landed(self, admitted: Admitted) -> Admitted:
         """With all pods on nodes: those that have still to land take the first hosts of their pin that have room."""

