@@ -240,8 +240,8 @@ def _place_part(frame: Frame, free: Matrix, part: Part, inside: Mask | None) -> 
 
 
 def _fill(frame: Frame, free: Matrix, part: Part, slots: Matrix) -> Spread:
-    """One node if one holds all, else several: fullest first, those with least of what the pods do not ask
-    for before others, then by order. Pods on one node land there whatever comes beside them.
+    """One node if one holds all, else several: those with least of what the pods do not ask for before others,
+    then by `_looseness`, then by order. Pods on one node land there whatever comes beside them.
     """
     whole = np.flatnonzero(slots >= part.count)
     usable = whole if len(whole) else np.flatnonzero(slots)
@@ -249,10 +249,10 @@ def _fill(frame: Frame, free: Matrix, part: Part, slots: Matrix) -> Spread:
     asked[part.need.columns] = True
     rows = free[usable]
     foreign = (rows[:, ~asked] > 0).sum(axis=1)
-    empty = (rows[:, asked] / np.maximum(frame.alloc[usable][:, asked], 1)).sum(axis=1)
+    loose = _looseness(rows[:, asked], part.row[asked], frame.alloc[usable][:, asked])
     left = part.count
     spread: Spread = {}
-    for at in np.lexsort((usable, empty, foreign)):
+    for at in np.lexsort((usable, loose, foreign)):
         node = int(usable[at])
         take_here = min(left, int(slots[node]))
         spread[node] = take_here
@@ -260,6 +260,19 @@ def _fill(frame: Frame, free: Matrix, part: Part, slots: Matrix) -> Spread:
         if not left:
             break
     return spread
+
+
+def _looseness(free: Matrix, row: Matrix, alloc: Matrix) -> NDArray[np.float64]:
+    """How badly a pod of `row` (R) fits each node, from `free` and `alloc` (N x R): the parts of it that stay free,
+    and for each the part that the pod takes of what the node has least of.
+
+    So the fullest node is taken, but rather one where the pod uses up resources evenly than one where it leaves
+    some without the others, GPUs without CPU say, that nobody can use.
+    """
+    before, after = free / np.maximum(alloc, 1), (free - row) / np.maximum(alloc, 1)
+    least = before.min(axis=1, initial=1.0) - after.min(axis=1, initial=1.0)
+    loose: NDArray[np.float64] = after.sum(axis=1) + len(row) * least
+    return loose
 
 
 def take(free: Matrix, row: Matrix, spread: Spread, *, times: int = 1) -> None:

@@ -214,3 +214,15 @@ def test_exclusive_pods_take_one_host_each() -> None:
         "g1": {"main": {"n1": 1, "n2": 1}}
     }
     assert not run([node("n1", gpu=8)], gang("g1", apart)).admissions
+
+
+def test_a_pod_goes_where_it_uses_resources_up_evenly() -> None:
+    """Else 7 GPUs of the node with little CPU would soon be without any."""
+    nodes = [node("n0", gpu=8, cpu=16), node("n1", gpu=8, cpu=96)]
+    assert places(run(nodes, gang("g0", pods("p", 1, gpu=1, cpu=12)))) == {"g0": {"p": {"n1": 1}}}
+    assert places(run(nodes[::-1], gang("g0", pods("p", 1, gpu=1, cpu=1)))) == {"g0": {"p": {"n0": 1}}}
+
+
+def test_of_equal_nodes_the_fullest_is_taken() -> None:
+    nodes = [node("n0", gpu=8, cpu=64, used=1), node("n1", gpu=8, cpu=64, used=5), node("n2", gpu=8, cpu=64)]
+    assert places(run(nodes, gang("g0", pods("p", 1, gpu=2, cpu=8)))) == {"g0": {"p": {"n1": 1}}}
