@@ -80,6 +80,7 @@ bench: control-plane ## Measure, and print the figures of docs/measurements.md
 	@$(PY) -m bench.decide --nodes 160 --pending 1000 --queues 30 --seeds 5 --json
 	@$(PY) -m bench.decide --nodes 640 --pending 1000 --queues 100 --seeds 5 --json
 	@$(PY) -m bench.preempt --sizes 64/1 64/4 160/1 --seeds 5 --json
+	@$(PY) -m bench.openb --list multigpu50 --orders 1 --json
 
 .PHONY: web
 web: ## Build the dashboard (needs Node)

@@ -29,6 +29,7 @@ from bench.packing_rules import Amounts, Rule, best_fit, descent
 from queuer.domain.nodes import HOSTNAME, Node, Requirement, SchedulingTerms
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.workload import PodSet, Workload
+from queuer.solver.arrays import Arrays
 from queuer.solver.decide import decide
 from queuer.solver.problem import Budget, NodeState, Pending, Snapshot
 
@@ -150,11 +151,15 @@ def filled(name: List, *, gpus: int = ASKED, seed: int) -> tuple[float, float]:
     state = cluster()
     nodes = [_node(state, i) for i in range(len(state.names))]
     number = {name: i for i, name in enumerate(state.names)}
+    arrays: Arrays | None = None
     seconds, decisions = 0.0, 0
     for pod in arrivals(name, gpus=gpus, seed=seed):
         snapshot = Snapshot(nodes=tuple(nodes), tree=TREE, pending=(_pending(pod, decisions),))
         begin = time.process_time()
-        plan = decide(snapshot, now=float(decisions), seed=seed, budget=Budget(deterministic=0.0))
+        arrays = Arrays.of(snapshot) if arrays is None else arrays.follow(snapshot)
+        plan = decide(
+            snapshot, now=float(decisions), seed=seed, budget=Budget(deterministic=0.0), arrays=arrays
+        )
         seconds += time.process_time() - begin
         decisions += 1
         for admission in plan.admissions:
