@@ -136,8 +136,12 @@ class Board:
 
     def binds(self, horizon: Horizon, gang: Workload, *, rank: tuple[bool, int]) -> bool:
         """Whether the gang must leave this reservation whole."""
+        return rank <= horizon.rank and self.outlives(horizon, gang)
+
+    def outlives(self, horizon: Horizon, gang: Workload) -> bool:
+        """Whether the gang, started now, would still run when this reservation of another starts."""
         end = end_of(gang, start=self.time)
-        return horizon.uid != gang.uid and rank <= horizon.rank and (end is None or end > horizon.start)
+        return horizon.uid != gang.uid and (end is None or end > horizon.start)
 
     def start(self, gang: Workload, charge: Charge, spreads: Mapping[str, Spread], *, times: int = 1) -> None:
         """The gang takes its place and quota now; `times=-1` takes it back."""
@@ -185,9 +189,8 @@ class Board:
                 take(free, self.frame.row(pod_set.requests), spreads[pod_set.name], times=times)
 
     def _on_horizons(self, gang: Workload, spreads: Mapping[str, Spread], *, times: int = 1) -> None:
-        end = end_of(gang, start=self.time)
         for horizon in self.horizons.values():
-            if horizon.uid != gang.uid and (end is None or end > horizon.start):
+            if self.outlives(horizon, gang):
                 self._take(horizon.free, gang, spreads, times=times)
 
     def rows(self, gang: Workload, spreads: Mapping[str, Spread]) -> list[tuple[int, Matrix]]:

@@ -65,7 +65,6 @@ class Contest:
         unknown.
         """
         greedy = self._greedy
-        greedy.counts.contested += not evict
         if self._rearranger is None or not self._may_ask():
             return None
         self._asked += 1

@@ -4,7 +4,7 @@ nodes it keeps off, what quota says.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,11 +13,15 @@ from queuer.domain.quota import Charge
 from queuer.domain.workload import Workload
 from queuer.solver.board import Board, Sheet
 from queuer.solver.capacity import take
-from queuer.solver.contested import Variant
+from queuer.solver.contested import Proof, Variant
 from queuer.solver.floor import Floor, Found, key_of
 from queuer.solver.frame import Mask, Matrix
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Block, Chosen, Contest, Counts, Refusal
+from queuer.solver.pool import Pool
+
+Freed = Callable[[], Matrix]
+"""What more is free by node (N x R)."""
 
 
 class Cycle:
@@ -31,6 +35,7 @@ class Cycle:
         self.chosen: dict[str, Chosen] = {}
         self.counts = Counts()
         self._sizes: dict[object, tuple[Variant, Charge]] = {}
+        self._pools: tuple[int, dict[object, Pool]] = (-1, {})
 
     def take(self, chosen: Chosen) -> None:
         """Put a settled gang on the board."""
@@ -52,6 +57,12 @@ class Cycle:
                     self.board.stay(eviction.uid)
             else:
                 self.board.start(workload, one.charge, one.spreads, times=-1)
+
+    def ask(self, gang: Gang, variants: Sequence[Variant], *, evict: bool) -> Chosen | Proof | None:
+        """The exact solver's answer about a contested gang, see `Contest`."""
+        answer = None if self.contest is None else self.contest.settle(gang, variants, evict=evict)
+        self.counts.contested += isinstance(answer, Chosen)
+        return answer
 
     def started(self) -> list[Chosen]:
         """Those that start now."""
@@ -110,17 +121,60 @@ class Cycle:
             return Refusal(block=Block.ENTITLEMENT, variant=variant)
         return None
 
-    def without(self, started: Sequence[Chosen], *, held: bool = True) -> Floor:
-        """What is free now without these, none or all that have started; `held`: less what is held for bound gangs."""
+    def present(self) -> Floor:
+        """What is free now, less what is held for bound gangs; reservations aside."""
+        board = self.board
+        return self.board.floor("present", lambda: np.minimum(board.now.free, board.later.free))
 
-        def free() -> Matrix:
-            now, later = self.board.now.free, self.board.later.free
-            left = np.minimum(now, later) if held else now.copy()
-            for chosen in started:
-                self.spend(left, chosen, times=-1)
-            return left
+    def pool(
+        self, gang: Gang, charge: Charge, *, later: bool, reach: object = None, gone: Freed | None = None
+    ) -> Pool:
+        """The nodes that the gang may use with the places of this cycle's gangs open, reservations kept.
 
-        return self.board.floor(("without", bool(started), held), free)
+        `later`: once today's victims have gone; `gone`: with what these leave, too; `reach` is equal for equal ones.
+        """
+        board = self.board
+        rank = self.rank(gang, charge) if board.horizons else (False, 0)
+        bars = board.bars(gang.pending.workload, rank=rank)
+        if self._pools[0] != board.epoch:  # a gang that starts takes no more than what is open in its place
+            self._pools = (board.epoch, {})
+        pools, key = self._pools[1], (later, bars, reach)
+        if key not in pools:
+            pools[key] = Pool(board, self._opened(bars, later=later, gone=gone))
+        if pools[key].version != board.version:
+            pools[key].share(c for c in self.chosen.values() if self._lies_in(c, bars, later=later))
+            pools[key].version = board.version
+        return pools[key]
+
+    def _lies_in(self, one: Chosen, bars: Sequence[str], *, later: bool) -> bool:
+        """Whether a settled gang needs a place in such a pool as long as the new one."""
+        workload, board = one.gang.pending.workload, self.board
+        return (later or not one.bound) and all(board.outlives(board.horizons[uid], workload) for uid in bars)
+
+    def _opened(self, bars: Sequence[str], *, later: bool, gone: Freed | None) -> Matrix:
+        board = self.board
+        free = self._with_places(board.later.free, self.chosen.values())
+        if not later:
+            free = np.minimum(free, self._with_places(board.now.free, self.started()))
+        for horizon in (board.horizons[uid] for uid in bars):
+            there = [
+                c for c in self.chosen.values() if c.bound or board.outlives(horizon, c.gang.pending.workload)
+            ]
+            free = np.minimum(free, self._with_places(horizon.free, there))
+        return free if gone is None else free + gone()
+
+    def _with_places(self, free: Matrix, settled: Iterable[Chosen]) -> Matrix:
+        free = free.copy()
+        for one in settled:
+            self.spend(free, one, times=-1)
+        return free
+
+    def excluded(self, pool: Pool, gang: Gang, variant: Variant) -> bool:
+        """Whether sums, or the gang's own place, show that it has none in any arrangement."""
+        if pool.excludes(self.key(gang, variant), gang.pending.workload, variant):
+            return True
+        alone = self.on(pool.floor, gang, variant)
+        return alone.spreads is None and alone.exact
 
     def spend(self, free: Matrix, chosen: Chosen, *, times: int = 1) -> None:
         """Take a settled gang's pods off `free` (N x R); `times=-1` gives them back."""

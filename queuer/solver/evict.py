@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from queuer.domain.quota import Account, Charge, Usage
 from queuer.domain.workload import Workload
@@ -21,7 +22,6 @@ from queuer.solver.victims import Candidate, Prey, Reach
 
 WORK = 60_000
 """Steps that all searches for victims of one cycle may take (see `Search`)."""
-NOBODY = Reach((), frozenset())
 
 
 class Evict:
@@ -32,67 +32,73 @@ class Evict:
         self._cycle = cycle
         self._board = cycle.board
         self._work = work
-        self._roomy: tuple[frozenset[str], set[object]] = (frozenset(), set())
         self._prey = Prey(cycle.board)
         self._reach: dict[str, Flags] = {}
         self._usages: tuple[int, dict[object, Usage]] = (0, {})
         self._all_gone: tuple[int, dict[Reach, Flags]] = (0, {})
 
-    def bind(self, gang: Gang, refusal: Refusal) -> Chosen | Refusal:
-        """Bind the gang to a place that its victims leave, at its smallest size; else the refusal."""
+    def bind(self, gang: Gang, refusal: Refusal, *, promised: bool = True) -> Chosen | Refusal:
+        """Bind the gang to a place that victims leave, at its smallest size; else the refusal.
+
+        `promised`: see `Rearrange.place`.
+        """
         unsettled: list[Variant] = []
         for full in gang.shape.variants:
             variant, charge = self._cycle.resized(gang, full, gang.shape.least)
-            answer = self._with_victims(gang, variant, charge)
+            answer = self._bound(gang, variant, charge)
             if isinstance(answer, Chosen):
                 self._cycle.take(answer)
                 return answer
             if not answer:
                 unsettled.append(variant)
-        if unsettled:
-            asked = (
-                self._cycle.contest.settle(gang, unsettled, evict=True)
-                if self._cycle.contest is not None
-                else None
-            )
+        if unsettled and promised:
+            asked = self._cycle.ask(gang, unsettled, evict=True)
             if isinstance(asked, Chosen):
                 return asked
-            refusal = replace(refusal, proven=refusal.proven and isinstance(asked, Proof), evictable=True)
-        if not refusal.proven:
-            self._cycle.counts.deferred += 1
-            return replace(refusal, block=Block.DEFERRED)
-        self._cycle.counts.proved += refusal.contested
-        return refusal
+            proven = refusal.proven and isinstance(asked, Proof)
+            refusal = replace(refusal, proven=proven, contested=True)
+        return refusal if refusal.proven else replace(refusal, block=Block.DEFERRED, contested=True)
 
-    def _with_victims(self, gang: Gang, variant: Variant, charge: Charge) -> Chosen | bool:
-        """The gang bound to a place, with the cheapest victims found; else whether it is proven that there is
-        none.
-        """
+    def _bound(self, gang: Gang, variant: Variant, charge: Charge) -> Chosen | bool:
+        """The gang bound to a place; else whether it is proven that there is none."""
         board, workload = self._board, gang.pending.workload
         if not workload.preemptible and not board.claimed.entitled(workload.queue, charge, at=workload.queue):
             return True
         reach = self._prey.reach(gang.pending, charge)
-        anybody = self._prey.any(reach)
+        anybody = self._prey.anybody(reach)
         if not anybody and board.later is board.now:
             return True
+        fits = board.later.usage.shortfall(workload.queue, charge) is None
+        if not anybody and not fits:
+            return True
         rank = self._cycle.rank(gang, charge) if board.horizons else (False, 0)
-        if board.later is not board.now and board.later.usage.shortfall(workload.queue, charge) is None:
+        if fits and board.later is not board.now:
             alone = self._cycle.on(board.floor_later(workload, rank=rank), gang, variant).spreads
             if alone is not None:
                 return Chosen(gang=gang, variant=variant, charge=charge, spreads=alone, bound=True)
-        if not anybody or self._cycle.on(self._emptied(reach, workload, rank), gang, variant).spreads is None:
-            return self._hopeless(gang, variant, charge, reach)
+        if not anybody:
+            return self._cycle.excluded(self._cycle.pool(gang, charge, later=True), gang, variant)
+        found = self._with_victims(gang, variant, charge, reach, rank)
+        return self._hopeless(gang, variant, charge, reach) if found is None else found
+
+    def _with_victims(
+        self, gang: Gang, variant: Variant, charge: Charge, reach: Reach, rank: tuple[bool, int]
+    ) -> Chosen | None:
+        """The gang bound to a place with the cheapest victims found; None = none were found."""
+        board, workload = self._board, gang.pending.workload
+        if self._cycle.on(self._emptied(reach, workload, rank), gang, variant).spreads is None:
+            return None
         if self._cycle.counts.work > self._work:
-            return False
+            return None
         chosen = self._search(gang, variant, charge, self._prey.candidates(reach), rank)
         if chosen is None:
-            return self._hopeless(gang, variant, charge, reach)
+            return None
         sheet = board.later.copy()
         for candidate in chosen:
             sheet.release(candidate.hold)
         spreads = self._placed(sheet.free, gang, variant, rank)
         if spreads is None or sheet.usage.shortfall(workload.queue, charge) is not None:
-            return False
+            return None
         gone = evictions(chosen, beneficiary=gang.uid)
         return Chosen(gang=gang, variant=variant, charge=charge, spreads=spreads, evictions=gone, bound=True)
 
@@ -139,43 +145,22 @@ class Evict:
         return self._board.floor(("emptied", reach, self._board.bars(workload, rank=rank)), free)
 
     def _hopeless(self, gang: Gang, variant: Variant, charge: Charge, reach: Reach) -> bool:
-        """A bound: it would not fit even if everyone who may be evicted for anybody had gone and all that
-        this cycle has settled lay elsewhere.
+        """A bound: it would not fit even if everyone had gone who may be evicted for it or for any gang that evicts in
+        this cycle, and all that this cycle has settled lay elsewhere.
         """
         board, queue = self._board, gang.queue
-
-        def free() -> Matrix:
-            left = board.later.free + self._prey.vacated(self._gone(reach))
-            for one in self._cycle.chosen.values():
-                self._cycle.spend(left, one, times=-1)
-            return left
-
-        if not self._has_room(gang, variant, reach):
-            name = ("hopeless", self._gone(reach).tobytes())
-            found = self._cycle.on(board.floor(name, free), gang, variant)
-            if found.spreads is None:
-                return found.exact
-            self._note_room(gang, variant, reach)
+        gone = partial(self._vacated, reach)
+        pool = self._cycle.pool(gang, charge, later=True, reach=reach, gone=gone)
+        if self._cycle.excluded(pool, gang, variant):
+            return True
         binding = board.claimed.binding(queue, charge)
         if board.later.usage.shortfall(queue, {a: charge[a] for a in binding}) is None:
             return False
         usage = self._usage_without(reach, binding)
         return usage.shortfall(queue, {a: charge[a] for a in binding}) is not None
 
-    def _has_room(self, gang: Gang, variant: Variant, reach: Reach) -> bool:
-        """Whether there was room for such a gang earlier in this cycle. What all could leave only grows while those who
-        may evict stay the same or get more.
-        """
-        evictors = frozenset(uid for uid, one in self._cycle.chosen.items() if one.evictions)
-        if not self._roomy[0] <= evictors:
-            self._roomy = (evictors, set())
-            return False
-        self._roomy = (evictors, self._roomy[1])
-        key, known = self._cycle.key(gang, variant), self._roomy[1]
-        return (key, reach) in known or (key, NOBODY) in known
-
-    def _note_room(self, gang: Gang, variant: Variant, reach: Reach) -> None:
-        self._roomy[1].add((self._cycle.key(gang, variant), reach))
+    def _vacated(self, reach: Reach) -> Matrix:
+        return self._prey.vacated(self._gone(reach))
 
     def _gone(self, reach: Reach) -> Flags:
         """Everyone who could be evicted for this gang or for one that this cycle has bound, and is not yet."""

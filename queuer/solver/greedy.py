@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from queuer.domain.quota import Charge
 from queuer.domain.workload import Workload
 from queuer.solver.board import Board
 from queuer.solver.contested import Variant
 from queuer.solver.cycle import Cycle
 from queuer.solver.evict import WORK, Evict
+from queuer.solver.floor import Found
+from queuer.solver.frame import Matrix
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Block, Chosen, Refusal
 from queuer.solver.rearrange import Rearrange
@@ -37,21 +41,33 @@ class Greedy(Cycle):
 
         `promised`: what greedy cannot place is contested; without it a refusal needs no proof.
         """
-        if gang.uid in self._crowded:
-            return self._start_apart(gang)
         key = self._likeness(gang)
         known = self._refused.get(key)
-        if known is not None and known[0] == self._moment():
-            return known[1]
+        if gang.uid in self._crowded:
+            answer = self._start_apart(gang)
+        elif known is not None and known[0] == self._moment():
+            answer = known[1]
+        else:
+            answer = self._settled(gang, promised=promised)
+            if isinstance(answer, Refusal):
+                self._refused[key] = (self._moment(), answer)
+        if isinstance(answer, Refusal):
+            self._count(answer)
+        return answer
+
+    def _settled(self, gang: Gang, *, promised: bool) -> Chosen | Refusal:
         answer = self._start(gang)
         if isinstance(answer, Refusal) and answer.block is Block.PLACE:
-            asked = self._rearrange.settle if promised else _let_be
-            answer = self._rearrange.another(gang) or asked(gang, answer)
+            answer = self._rearrange.place(gang, answer, promised=promised)
         if isinstance(answer, Refusal) and answer.block is not Block.FLAVOR:
-            answer = self._evict.bind(gang, answer)
-        if isinstance(answer, Refusal):
-            self._refused[key] = (self._moment(), answer)
+            answer = self._evict.bind(gang, answer, promised=promised)
         return answer
+
+    def _count(self, refusal: Refusal) -> None:
+        if refusal.contested:
+            self.counts.contested += 1
+            self.counts.proved += refusal.proven
+            self.counts.deferred += not refusal.proven
 
     def _moment(self) -> object:
         """While this is the same, what is refused stays refused. Each start can put a queue above its
@@ -122,17 +138,34 @@ class Greedy(Cycle):
             return blocked
         board = self.board
         rank = self.rank(gang, charge) if board.horizons else (False, 0)
-        found = self.on(board.floor_now(workload, rank=rank), gang, variant)
+        found = self._backfilled(gang, variant, rank) or self.on(
+            board.floor_now(workload, rank=rank), gang, variant
+        )
         if found.spreads is not None:
             return Chosen(gang=gang, variant=variant, charge=charge, spreads=found.spreads)
         owner = self._reserver(gang, variant, rank)
         block = Block.PLACE if owner is None else Block.RESERVED
         return Refusal(block=block, variant=variant, owner=owner, proven=found.exact)
 
+    def _backfilled(self, gang: Gang, variant: Variant, rank: tuple[bool, int]) -> Found | None:
+        """A place on nodes that a reservation keeps from most others, for a gang that will have ended by then."""
+        board, workload = self.board, gang.pending.workload
+        if not board.horizons or workload.preferred is not None or board.bars(workload, rank=rank):
+            return None
+        found = self.on(board.floor("kept", self._kept), gang, variant)
+        return None if found.spreads is None else found
+
+    def _kept(self) -> Matrix:
+        """What is free on nodes where a reservation begins before others would end; nothing elsewhere."""
+        nodes = sorted(frozenset[int]().union(*(h.nodes for h in self.board.horizons.values())))
+        free = np.zeros_like(self.board.now.free)
+        free[nodes] = self.present().free[nodes]
+        return free
+
     def would_start(self, gang: Gang, workload: Workload, variant: Variant) -> bool:
         """Whether a changed form of a waiting gang would start now, without eviction, and land for certain."""
         form, avoid = gang.shape.form, self._avoid(gang)
-        if self.without(()).place(workload, variant, form=form, avoid=avoid).spreads is None:
+        if self.present().place(workload, variant, form=form, avoid=avoid).spreads is None:
             return False
         charge = self.board.charge(workload, variant.flavors, variant.counts)
         if self.quota_block(workload, variant, charge, self.board.sheets()) is not None:
@@ -150,14 +183,9 @@ class Greedy(Cycle):
     def _reserver(self, gang: Gang, variant: Variant, rank: tuple[bool, int]) -> str | None:
         """The owner of the first reservation without which the gang would fit."""
         owners = self.board.bars(gang.pending.workload, rank=rank)
-        if not owners or self.on(self.without(()), gang, variant).spreads is None:
+        if not owners or self.on(self.present(), gang, variant).spreads is None:
             return None
         return owners[0]
-
-
-def _let_be(gang: Gang, refusal: Refusal) -> Refusal:
-    """Nothing was promised, so nothing is left to prove."""
-    return replace(refusal, proven=True)
 
 
 def _depth(refusal: Refusal) -> int:

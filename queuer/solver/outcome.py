@@ -39,7 +39,6 @@ class Refusal:
     owner: str | None = None
     proven: bool = True
     contested: bool = False
-    evictable: bool = False
     packed: str | None = None
 
 

@@ -5,7 +5,7 @@ Quota, sums over all nodes and the gang's own place exclude most gangs before an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from queuer.solver.capacity import place
@@ -27,13 +27,41 @@ class Rearrange:
         self._cycle = cycle
         self._board = cycle.board
 
-    def another(self, gang: Gang) -> Chosen | None:
-        """The same gangs and sizes in other places, so that this one fits too; None = none was found."""
+    def place(self, gang: Gang, refusal: Refusal, *, promised: bool = True) -> Chosen | Refusal:
+        """The same gangs and sizes in other places, so that this one starts too; else the refusal, proven or not.
+
+        `promised`: else what greedy cannot place needs no proof.
+        """
+        possible = self._possible(gang)
+        if not possible or (not self._cycle.chosen and refusal.proven):
+            return replace(refusal, proven=True)
+        found = self._try(gang, possible)
+        if found is not None:
+            return found
+        if not promised:
+            return replace(refusal, proven=True)
+        answer = self._cycle.ask(gang, [new.variant for new in possible], evict=False)
+        if isinstance(answer, Chosen):
+            return answer
+        return replace(refusal, proven=isinstance(answer, Proof), contested=True)
+
+    def _possible(self, gang: Gang) -> list[Chosen]:
+        """The gang's choices, at its smallest size, that neither quota, nor sums, nor its own place exclude."""
+        cycle, found = self._cycle, []
+        for full in gang.shape.variants:
+            variant, charge = cycle.resized(gang, full, gang.shape.least)
+            blocked = cycle.quota_block(gang.pending.workload, variant, charge, self._board.sheets())
+            if blocked is None and not cycle.excluded(cycle.pool(gang, charge, later=False), gang, variant):
+                found.append(Chosen(gang=gang, variant=variant, charge=charge, spreads={}))
+        return found
+
+    def _try(self, gang: Gang, possible: Sequence[Chosen]) -> Chosen | None:
+        """Some sequences of greedy placement; None = none of them worked."""
         started = self._cycle.started()
         if not started or self._cycle.counts.tried > REARRANGE or self._board.horizons:
             return None
-        base = self._cycle.without(started)
-        for new in self._possible(gang, started, base):
+        base = self._base(started)
+        for new in possible:
             key = self._cycle.key(gang, new.variant)
             if key in base.in_vain:
                 continue
@@ -44,57 +72,16 @@ class Rearrange:
             base.in_vain.add(key)
         return None
 
-    def settle(self, gang: Gang, refusal: Refusal) -> Chosen | Refusal:
-        """Ask for an arrangement or a proof, unless a bound already excludes one."""
-        started = self._cycle.started()
-        movable = len(started) < len(self._cycle.chosen)  # what is bound may be laid elsewhere too
-        base = self._cycle.without(started, held=not movable)
-        possible = self._possible(gang, started, base)
-        if not possible or (not self._cycle.chosen and refusal.proven):
-            return replace(refusal, proven=True)
-        answer = None
-        if self._cycle.contest is not None:
-            answer = self._cycle.contest.settle(gang, [p.variant for p in possible], evict=False)
-        if isinstance(answer, Chosen):
-            return answer
-        return replace(refusal, proven=isinstance(answer, Proof), contested=True)
+    def _base(self, started: Sequence[Chosen]) -> Floor:
+        """What is free without those that have started."""
 
-    def _possible(self, gang: Gang, started: Sequence[Chosen], base: Floor) -> list[Chosen]:
-        """The gang's choices, at its smallest size, that neither quota, nor sums, nor its own place exclude.
+        def free() -> Matrix:
+            left = self._cycle.present().free.copy()
+            for chosen in started:
+                self._cycle.spend(left, chosen, times=-1)
+            return left
 
-        `base`: what is free without all that this cycle has started.
-        """
-        asked = self._asked(started)
-        found = []
-        workload = gang.pending.workload
-        for full in gang.shape.variants:
-            variant, charge = self._cycle.resized(gang, full, gang.shape.least)
-            if self._cycle.quota_block(workload, variant, charge, self._board.sheets()) is not None:
-                continue
-            new = Chosen(gang=gang, variant=variant, charge=charge, spreads={})
-            if self._pooled_out(base, asked, new):
-                continue
-            alone = self._cycle.on(base, gang, variant)
-            if alone.spreads is not None or not alone.exact:
-                found.append(new)
-        return found
-
-    def _asked(self, started: Sequence[Chosen]) -> dict[str, Matrix]:
-        """What these ask for together, by flavor (R)."""
-        asked: dict[str, Matrix] = {}
-        for one in started:
-            for pod_set in one.gang.pending.workload.pod_sets:
-                flavor = one.variant.flavors[pod_set.name]
-                row = self._board.frame.row(pod_set.requests) * one.variant.counts[pod_set.name]
-                asked[flavor] = asked[flavor] + row if flavor in asked else row
-        return asked
-
-    def _pooled_out(self, base: Floor, asked: Mapping[str, Matrix], new: Chosen) -> bool:
-        """Whether the sums over all nodes of a flavor already exclude it."""
-        total = dict(asked)
-        for flavor, row in self._asked([new]).items():
-            total[flavor] = total[flavor] + row if flavor in total else row
-        return any(bool((base.total(flavor) < row).any()) for flavor, row in total.items())
+        return self._board.floor("without started", free)
 
     def _lay_out(self, base: Matrix, order: Sequence[Chosen]) -> list[Chosen] | None:
         free = base.copy()
@@ -118,7 +105,6 @@ class Rearrange:
         for chosen in started:
             self._cycle.take(moved[chosen.gang.uid])
         self._cycle.take(moved[uid])
-        self._cycle.counts.rearranged += 1
         return moved[uid]
 
 

@@ -37,9 +37,7 @@ class Trial:
 
     def permitted(self, candidate: Candidate) -> bool:
         """Whether the rule permits it now that those before it have gone."""
-        if candidate.lines is None:
-            return True
-        return any(all(self._line.above(q, account) for q in queues) for account, queues in candidate.lines)
+        return candidate.permitted(self._line)
 
     def remove(self, candidate: Candidate) -> None:
         """It goes."""

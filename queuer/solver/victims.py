@@ -5,7 +5,7 @@ What a gang may do depends on few grounds, which thousands of gangs share, so th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -25,6 +25,7 @@ Line = tuple[Account, tuple[str, ...]]
 """An account and the queues that must use more in it than they are guaranteed at the moment the victim goes.
 """
 Cost = tuple[int, int, int, int]
+NOBODY = frozenset[str]()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,6 +41,10 @@ class Candidate:
     def uid(self) -> str:
         """The victim's uid."""
         return self.hold.admitted.workload.uid
+
+    def permitted(self, line: Usage) -> bool:
+        """Whether the rule permits it when this is used."""
+        return self.lines is None or any(all(line.above(q, a) for q in queues) for a, queues in self.lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +74,9 @@ class Prey:
 
     def __init__(self, board: Board) -> None:
         self._board = board
-        self._numbers: dict[Ground, int] = {}
-        self._members: list[list[Candidate]] = []
+        self._numbers: dict[object, int] = {}
+        self._parties: list[list[list[Candidate]]] = []
+        self._open: tuple[int, dict[object, bool]] = (-1, {})
         self._masks: dict[int, Flags] = {}
         self._entries: tuple[NDArray[np.intp], NDArray[np.intp], Matrix] | None = None
 
@@ -93,49 +99,57 @@ class Prey:
 
     def reach(self, pending: Pending, charge: Charge) -> Reach:
         """Whom this gang may evict as things are. `charge`: what it asks for, by account."""
-        spared = frozenset(uid for uid in pending.displaced_by if uid in self._board.holds)
-        numbers = [self._number(ground) for ground in self._grounds(pending, charge)]
-        return Reach(tuple([n for n in numbers if self._members[n]]), spared)
+        spared = NOBODY
+        if pending.displaced_by:
+            spared = frozenset(uid for uid in pending.displaced_by if uid in self._board.holds)
+        return Reach(tuple([n for n in self._grounds(pending, charge) if self._parties[n]]), spared)
 
-    def _grounds(self, pending: Pending, charge: Charge) -> Iterator[Ground]:
+    def _grounds(self, pending: Pending, charge: Charge) -> Iterator[int]:
+        """The numbers of its grounds."""
         board, queue = self._board, pending.workload.queue
         tree, priority = board.book.tree, pending.workload.priority
         if not board.holds:
             return
         if tree.policy(queue).preempt is not Preempt.NEVER:
-            yield Ground(EvictionRule.PREEMPT, queue, queue, priority, ())
+            yield self._number(EvictionRule.PREEMPT, queue, queue, priority, ())
+        reclaims = tree.policy(queue).reclaim
         for toward, common in pairwise(board.book.lineage(queue)):
-            if tree.policy(queue).reclaim and board.claimed.entitled(queue, charge, at=toward):
+            if reclaims and board.claimed.entitled(queue, charge, at=toward):
                 claims = board.book.claims(queue)
-                yield Ground(
-                    EvictionRule.RECLAIM, common, toward, None, tuple(a for a in charge if a in claims)
-                )
+                accounts = tuple([a for a in charge if a in claims])
+                yield self._number(EvictionRule.RECLAIM, common, toward, None, accounts)
             elif tree.policy(common).preempt is Preempt.LOWER_PRIORITY:
-                yield Ground(EvictionRule.PREEMPT, common, toward, priority, tuple(charge))
+                yield self._number(EvictionRule.PREEMPT, common, toward, priority, tuple(charge))
 
-    def _number(self, ground: Ground) -> int:
-        if ground not in self._numbers:
-            self._numbers[ground] = len(self._numbers)
-            self._members.append(sorted(self._find(ground), key=_by_cost))
-        return self._numbers[ground]
+    def _number(
+        self, rule: EvictionRule, common: str, toward: str, below: int | None, accounts: tuple[Account, ...]
+    ) -> int:
+        key = (rule, common, toward, below, accounts)
+        if key not in self._numbers:
+            self._numbers[key] = len(self._numbers)
+            ground = Ground(rule, common, toward, below, accounts)
+            self._parties.append([list(party) for party in self._find(ground)])
+        return self._numbers[key]
 
-    def _find(self, ground: Ground) -> Iterator[Candidate]:
+    def _find(self, ground: Ground) -> Iterator[Iterator[Candidate]]:
+        """The candidates of a ground, those of one queue together."""
         book = self._board.book
-        for queue, holds in self._by_queue.items():
-            if ground.common == ground.toward:
-                if queue != ground.common:
-                    continue
-                lines = None
-            else:
-                path = book.lineage(queue)
-                if ground.common not in path[1:] or ground.toward in path:
-                    continue
-                lines = self._lines(ground, queue, path[: path.index(ground.common)])
-            for hold, lost in holds:
-                victim = hold.admitted.workload
-                if ground.below is not None and not victim.priority < ground.below:
-                    continue
-                own = None if lines is None else tuple(line for line in lines if hold.charge.get(line[0]))
+        if ground.common == ground.toward:
+            if ground.common in self._by_queue:
+                yield self._in_queue(ground, ground.common, None)
+            return
+        for queue in self._by_queue:
+            path = book.lineage(queue)
+            if ground.common in path[1:] and ground.toward not in path:
+                yield self._in_queue(
+                    ground, queue, self._lines(ground, queue, path[: path.index(ground.common)])
+                )
+
+    def _in_queue(self, ground: Ground, queue: str, lines: tuple[Line, ...] | None) -> Iterator[Candidate]:
+        for hold, lost in self._by_queue[queue]:
+            victim = hold.admitted.workload
+            if ground.below is None or victim.priority < ground.below:
+                own = None if lines is None else tuple([line for line in lines if hold.charge.get(line[0])])
                 if own != ():
                     cost = (int(ground.rule is EvictionRule.PREEMPT), lost, 1, victim.priority)
                     yield Candidate(hold, ground.rule, own, cost)
@@ -146,20 +160,34 @@ class Prey:
         claims = self._board.book.claims(queue)
         return tuple((a, below) for a in ground.accounts if a in claims) or None
 
-    def _candidates(self, reach: Reach) -> Iterator[Candidate]:
-        leaving = self._board.leaving
+    def anybody(self, reach: Reach) -> bool:
+        """Whether anyone of them may go as things are: not leaving yet, and above the line."""
+        if self._open[0] != self._board.version:
+            self._open = (self._board.version, {})
+        known = self._open[1]
         for number in reach.grounds:
-            for candidate in self._members[number]:
-                if candidate.uid not in leaving and candidate.uid not in reach.spared:
-                    yield candidate
+            key = (number, reach.spared)
+            if key not in known:
+                known[key] = any(self._may_go(party, reach.spared) for party in self._parties[number])
+            if known[key]:
+                return True
+        return False
 
-    def any(self, reach: Reach) -> bool:
-        """Whether there is anybody."""
-        return next(self._candidates(reach), None) is not None
+    def _may_go(self, party: Sequence[Candidate], spared: frozenset[str]) -> bool:
+        """Whether one of these candidates, all of one queue, may go first."""
+        line, leaving, above = self._board.line(), self._board.leaving, dict[tuple[Line, ...] | None, bool]()
+        for one in party:
+            if one.lines not in above:
+                above[one.lines] = one.permitted(line)
+            if above[one.lines] and one.uid not in leaving and one.uid not in spared:
+                return True
+        return False
 
     def candidates(self, reach: Reach) -> list[Candidate]:
-        """All of them, cheapest first."""
-        return sorted(self._candidates(reach), key=_by_cost)
+        """All of them who are not leaving yet, cheapest first."""
+        leaving, spared = self._board.leaving, reach.spared
+        found = [c for n in reach.grounds for party in self._parties[n] for c in party]
+        return sorted((c for c in found if c.uid not in leaving and c.uid not in spared), key=_by_cost)
 
     def flags(self, reach: Reach) -> Flags:
         """All of them as flags by hold, those included who are leaving for somebody else (H)."""
@@ -167,7 +195,7 @@ class Prey:
         for number in reach.grounds:
             if number not in self._masks:
                 mask = np.zeros(len(found), dtype=bool)
-                mask[[self._number_of[c.uid] for c in self._members[number]]] = True
+                mask[[self._number_of[c.uid] for party in self._parties[number] for c in party]] = True
                 self._masks[number] = mask
             found |= self._masks[number]
         found[[self._number_of[uid] for uid in reach.spared]] = False
