@@ -218,6 +218,11 @@ class Usage:
                     base[account] = before + seen
                     seen = max(before + seen, kept) - max(before, kept)
 
+    def held(self, path: str, account: Account, *, surely: bool) -> int:
+        """What counts in a queue: what is used, and `surely` also what its children are guaranteed and do not lend."""
+        used = self.used[path].get(account, 0)
+        return max(used, self._base[path].get(account, 0)) if surely else used
+
     def shortfall(self, path: str, charge: Charge, *, live: bool = True) -> Shortfall | None:
         """The first of `shortfalls`; None = the charge fits."""
         return next(self.shortfalls(path, charge, live=live), None)

@@ -22,7 +22,7 @@ from queuer.solver.explain import Explainer, behind, simple
 from queuer.solver.greedy import Greedy
 from queuer.solver.order import Gang, Tournament
 from queuer.solver.outcome import Block, Chosen, Refusal, assignments
-from queuer.solver.packed import Packer
+from queuer.solver.packed import Packer, Selection
 from queuer.solver.pins import Pinner
 from queuer.solver.problem import (
     Bond,
@@ -161,6 +161,13 @@ def _default_rearranger() -> Rearranger | None:
     return _OnDemand() if find_spec("ortools") is not None else None
 
 
+def _pack(*selection: Any, **bounds: Any) -> Selection:
+    """See `Packs`; loaded at the first selection."""
+    from queuer.solver.cpsat.packed_model import pack
+
+    return pack(*selection, **bounds)
+
+
 class _Decision:
     """One attempt. `crowded`: nodes by gang uid that it must keep off, as others are landing there."""
 
@@ -183,7 +190,9 @@ class _Decision:
         self._board = Board(arrays, now=now)
         work = WORK if budget.deterministic > 0 else WORK // 10  # greedy alone has to answer at once
         self._greedy = Greedy(self._board, crowded=crowded, work=work)
-        self._packer = Packer(self._greedy, None, seed=seed, budget=budget.deterministic / 2)
+        self._packer = Packer(
+            self._greedy, _pack if rearranger else None, seed=seed, budget=budget.deterministic / 2
+        )
         self._reserver = Reserver(self._greedy)
         self._explainer = Explainer(self._board, self._greedy)
         self._explanations: dict[str, Explanation] = dict(self._offers.aside)

@@ -45,12 +45,13 @@ class Room:
     def find(self, gang: Gang) -> Chosen | None:
         """A place for the gang in its first flavors that have one, at its largest size there."""
         for variant, charge in zip(gang.shape.variants, gang.shape.charges, strict=True):
-            found = self.greedy.sized(gang, variant, charge, self._attempt)
+            found = self.greedy.sized(gang, variant, charge, self.attempt)
             if isinstance(found, Chosen):
                 return found
         return None
 
-    def _attempt(self, gang: Gang, variant: Variant, charge: Charge) -> Chosen | Refusal:
+    def attempt(self, gang: Gang, variant: Variant, charge: Charge) -> Chosen | Refusal:
+        """A place at these flavors and sizes."""
         workload = gang.pending.workload
         bars = self._bars(gang, charge)
         key = (self.greedy.key(gang, variant), bars)
@@ -90,6 +91,13 @@ class Room:
         return not any(
             bool(((free[node] < row) & (row > 0)).any()) for free in frees for node, row in rows.items()
         )
+
+    def least(self) -> Matrix:
+        """What is free to gangs that must leave all reservations whole (N x R)."""
+        free = self.free
+        for reserved in self._horizons.values():
+            free = np.minimum(free, reserved)
+        return free.copy()
 
     def take(self, chosen: Chosen) -> None:
         """The gang takes its place and quota."""

@@ -28,7 +28,10 @@ class Status(Enum):
 
 
 class Rows:
-    """A model that grows: variables, rows `low <= Σ coefficient * variable <= high`, one objective at a time."""
+    """A model that grows: variables, rows `low <= Σ coefficient * variable <= high`, one objective at a time.
+
+    `spent`: deterministic time of all solves. `least`: what the last objective cannot be below.
+    """
 
     def __init__(self, *, seed: int) -> None:
         self._model = cp_model.CpModel()
@@ -37,6 +40,7 @@ class Rows:
         self.bounds: list[tuple[int, int]] = []
         self.hint: dict[int, int] = {}
         self.spent = 0.0
+        self.least = 0.0
 
     def variable(self, low: int, high: int) -> int:
         """A new integer variable; its number."""
@@ -71,6 +75,7 @@ class Rows:
         _set_up(solver, seed=self._seed, budget=budget)
         status = solver.solve(self._model)
         self.spent += solver.response_proto.deterministic_time
+        self.least = solver.response_proto.best_objective_bound
         found = {
             cp_model.OPTIMAL: Status.BEST,
             cp_model.FEASIBLE: Status.FOUND,
