@@ -16,7 +16,10 @@ from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen, Refusal
 from queuer.solver.packed_room import Room
 from queuer.solver.packed_worth import Worth, packed_subtree
+from queuer.solver.pins import Pinner
 
+LANDINGS = 3
+"""Times that gangs which could not land beside the others are looked for another place."""
 SELECTIONS = 4
 """Selections that a subtree makes in one cycle: others may start between its turns and take what it meant to use."""
 
@@ -98,8 +101,8 @@ class Packer:
         if self._packs is not None and self._left > 0:
             best = self._packs(room, tiers, known.worth, best, seed=self._seed, budget=self._left)
             self._left -= best.spent
-        known.picks = best.picks
-        return frozenset(best.picks)
+        known.picks = landing(room, tiers, known.worth, best).picks
+        return frozenset(known.picks)
 
     def turn(self, gang: Gang) -> Chosen | Refusal:
         """A gang's turn: at the place that was selected for it, else like any other, without the promise if its subtree
@@ -149,7 +152,19 @@ def tried_in_orders(room: Room, tiers: Sequence[Sequence[Gang]], worth: Worth) -
         filled(room.copy(), [sorted(tier, key=order) for tier in tiers], worth)  # type: ignore[arg-type]
         for order in orders
     )
-    return max(tried, key=lambda s: s.sums)
+    return max((landing(room, tiers, worth, one) for one in tried), key=lambda s: s.sums)
+
+
+def landing(room: Room, tiers: Sequence[Sequence[Gang]], worth: Worth, selection: Selection) -> Selection:
+    """The selection without those that could not land beside the others in this cycle, filled up again."""
+    for _ in range(LANDINGS):
+        late = {c.gang.uid for c in Pinner(room.greedy.board, {}).settle(selection.picks.values())[1]}
+        if not late:
+            return selection
+        sure = {uid: chosen for uid, chosen in selection.picks.items() if uid not in late}
+        selection = filled(room.copy(), tiers, worth, first=sure)
+    late = {c.gang.uid for c in Pinner(room.greedy.board, {}).settle(selection.picks.values())[1]}
+    return only(tiers, worth, {uid: c for uid, c in selection.picks.items() if uid not in late})
 
 
 def filled(
@@ -166,6 +181,11 @@ def filled(
         if found is not None:
             room.take(found)
             picks[gang.uid] = found
+    return only(tiers, worth, picks)
+
+
+def only(tiers: Sequence[Sequence[Gang]], worth: Worth, picks: Mapping[str, Chosen]) -> Selection:
+    """Just these, with their sums."""
     sums = tuple(
         sum(worth.of(g.pending.workload, picks[g.uid].variant.counts) for g in tier if g.uid in picks)
         for tier in tiers

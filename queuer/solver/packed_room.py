@@ -5,11 +5,13 @@ Gangs are only ever added, so what does not fit once need not be tried again.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from queuer.domain.quota import Charge, Usage
 from queuer.solver.board import end_of
-from queuer.solver.capacity import place, take
+from queuer.solver.capacity import Spread, place, take
 from queuer.solver.contested import Variant
 from queuer.solver.frame import Matrix
 from queuer.solver.greedy import Greedy
@@ -31,6 +33,9 @@ class Room:
         self._claimed = self.usages[0] if board.claimed is board.now.usage else board.claimed.copy()
         self._horizons = {uid: horizon.free.copy() for uid, horizon in board.horizons.items()}
         self._dead: set[object] = set()
+        self._shared = np.zeros(len(self.free), dtype=bool)
+        for chosen in greedy.chosen.values():
+            self._note(chosen)
 
     def copy(self) -> Room:
         """An independent copy."""
@@ -40,6 +45,7 @@ class Room:
         twin._claimed = twin.usages[0] if self._claimed is self.usages[0] else self._claimed.copy()
         twin._horizons = {uid: free.copy() for uid, free in self._horizons.items()}
         twin._dead = set(self._dead)
+        twin._shared = self._shared.copy()
         return twin
 
     def find(self, gang: Gang) -> Chosen | None:
@@ -51,8 +57,9 @@ class Room:
         return None
 
     def attempt(self, gang: Gang, variant: Variant, charge: Charge) -> Chosen | Refusal:
-        """A place at these flavors and sizes."""
-        workload = gang.pending.workload
+        """A place at these flavors and sizes; where it spreads over hosts, if possible apart from others that do, so
+        that none can take the place of another while they land.
+        """
         bars = self._bars(gang, charge)
         key = (self.greedy.key(gang, variant), bars)
         if key in self._dead or not self.allows(gang, charge):
@@ -60,11 +67,14 @@ class Room:
         free = self.free
         for uid in bars:
             free = np.minimum(free, self._horizons[uid])
-        board = self.greedy.board
-        spreads = place(board.frame, free, workload, variant, closed=self.greedy.closed(gang))
+        frame, workload, closed = self.greedy.board.frame, gang.pending.workload, self.greedy.closed(gang)
+        spreads = place(frame, free, workload, variant, closed=closed)
         if spreads is None:
             self._dead.add(key)
             return NO
+        if _spreads(spreads) and any(self._shared[node] for spread in spreads.values() for node in spread):
+            apart = self._shared if closed is None else self._shared | closed
+            spreads = place(frame, free, workload, variant, closed=apart) or spreads
         return Chosen(gang=gang, variant=variant, charge=charge, spreads=spreads)
 
     def allows(self, gang: Gang, charge: Charge) -> bool:
@@ -106,13 +116,23 @@ class Room:
         for usage in usages:
             usage.add(workload.queue, chosen.charge)
         self.greedy.spend(self.free, chosen)
+        self._note(chosen)
         end = end_of(workload, start=board.time)
         for uid, free in self._horizons.items():
             if uid != workload.uid and (end is None or end > board.horizons[uid].start):
                 for pod_set in workload.pod_sets:
                     take(free, board.frame.row(pod_set.requests), chosen.spreads.get(pod_set.name, {}))
 
+    def _note(self, chosen: Chosen) -> None:
+        if _spreads(chosen.spreads):
+            self._shared[[node for spread in chosen.spreads.values() for node in spread]] = True
+
     def _bars(self, gang: Gang, charge: Charge) -> tuple[str, ...]:
         if not self._horizons:
             return ()
         return self.greedy.board.bars(gang.pending.workload, rank=self.greedy.rank(gang, charge))
+
+
+def _spreads(spreads: Mapping[str, Spread]) -> bool:
+    """Whether a gang lies on several hosts, so that kube-scheduler chooses among them."""
+    return any(len(spread) > 1 for spread in spreads.values())

@@ -18,7 +18,7 @@ from queuer.solver.cpsat.proto import Rows, Status, Terms, scaled
 from queuer.solver.frame import Matrix
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen
-from queuer.solver.packed import Selection, filled
+from queuer.solver.packed import Selection, filled, landing
 from queuer.solver.packed_layout import laid_out
 from queuer.solver.packed_room import Room
 from queuer.solver.packed_sums import ROOT, Nodes, Part, Sums
@@ -46,7 +46,10 @@ def pack(
             break
         first = {**sums.fixed, **found}
         better = max(
-            (filled(room.copy(), tiers, worth, first=some) for some in (_anew(room, first), first)),
+            (
+                landing(room, tiers, worth, filled(room.copy(), tiers, worth, first=some))
+                for some in (_anew(room, first), first)
+            ),
             key=lambda s: s.sums,
         )
         if better.sums > best.sums:
