@@ -4,12 +4,15 @@ Parent and child exchange length-prefixed pickles over the child's stdin and std
 session, so that an interrupt for the parent's process group does not reach it, and leaves when its stdin
 ends. The parent never imports ortools. Every plan of the child passes the verifier in the parent; in its
 place comes the greedy plan, computed in the parent by the same `decide()` with a budget of 0.
+
+Both keep the arrays of the cycle before; the child is told what differs from the snapshot that it answered for last.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import importlib
 import itertools
 import os
@@ -26,10 +29,11 @@ from typing import Any, BinaryIO, NoReturn, Protocol, Self
 
 from queuer.domain.errors import QueuerError
 from queuer.solver import wire
+from queuer.solver.difference import Difference
 from queuer.solver.problem import Budget, Plan, Snapshot, SolveStatus
 from queuer.solver.verify import Violation, verify
 
-DECIDE = "queuer.solver.decide:decide"
+DECIDE = "queuer.solver.following:Following"
 START_UP = 30.0
 """Seconds after which a child that has not said it is ready is replaced."""
 _READY = "ready"
@@ -98,7 +102,9 @@ class SolverProcess:
     """
 
     def __init__(self, *, target: str = DECIDE, greedy: Decide | None = None, judge: Verify = verify) -> None:
-        """`target`: `module:function` that the child calls. `greedy`: what the parent calls with budget 0."""
+        """`target`: `module:function` that the child calls, or a class of which it makes one to call. `greedy`: what
+        the parent calls with budget 0.
+        """
         self.counts: Counter[Outcome] = Counter()
         self.restarts = 0
         self._target = target
@@ -107,6 +113,7 @@ class SolverProcess:
         self._child: asyncio.subprocess.Process | None = None
         self._ready = False
         self._since = 0.0
+        self._told: Snapshot | None = None  # what the child has
         self._numbers = itertools.count(1)
         self._turn = asyncio.Lock()
 
@@ -145,7 +152,7 @@ class SolverProcess:
         self, snapshot: Snapshot, *, now: float, seed: int, budget: Budget, failure: _Failure | None = None
     ) -> Plan:
         watch = _Watch()
-        greedy = self._greedy or resolve(DECIDE)
+        greedy = self._greedy = self._greedy or resolve(DECIDE)
         nothing = replace(budget, deterministic=0.0)
         plan = await asyncio.to_thread(greedy, snapshot, now=now, seed=seed, budget=nothing)
         watch.lap("greedy")
@@ -162,7 +169,7 @@ class SolverProcess:
     async def _ask(self, snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Plan:
         number = next(self._numbers)
         watch = _Watch()
-        request = await asyncio.to_thread(wire.pack, (number, snapshot, now, seed, budget))
+        request = await asyncio.to_thread(self._request, (number, now, seed, budget), snapshot)
         watch.lap("pack")
         try:
             async with asyncio.timeout(budget.wall):
@@ -176,12 +183,19 @@ class SolverProcess:
         except BaseException:  # cancelled: the child still works on what nobody waits for
             self._strike()
             raise
+        self._told = snapshot
         watch.lap("solve")
         broken = await asyncio.to_thread(self._judge, snapshot, plan, now=now)
         watch.lap("verify")
         if broken:
             raise _Failure(Outcome.UNSOUND, f"{len(broken)} rules broken, first {broken[0]}")
         return replace(plan, stats=replace(plan.stats, phases={**plan.stats.phases, **watch.laps}))
+
+    def _request(self, asked: tuple[int, float, int, Budget], snapshot: Snapshot) -> bytes:
+        """The question as bytes, with the whole snapshot or what differs from the one that the child has."""
+        if self._child is None or self._told is None:
+            return wire.pack((*asked, snapshot))
+        return wire.pack((*asked, Difference.between(self._told, snapshot)))
 
     async def _late(self, budget: Budget) -> NoReturn:
         asked = self._ready
@@ -232,6 +246,7 @@ class SolverProcess:
 
     async def _start(self) -> None:
         self._ready = False
+        self._told = None
         self._since = asyncio.get_running_loop().time()
         self._child = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -261,10 +276,11 @@ class SolverProcess:
 
 
 def resolve(target: str) -> Decide:
-    """The function that `module:name` names."""
+    """The function that `module:name` names, or one of the class that it names."""
     module, _, name = target.partition(":")
-    found: Decide = getattr(importlib.import_module(module), name)
-    return found
+    found: Any = getattr(importlib.import_module(module), name)
+    decide: Decide = found() if isinstance(found, type) else found
+    return decide
 
 
 def serve(target: str, requests: BinaryIO, answers: BinaryIO) -> None:
@@ -279,13 +295,17 @@ def serve(target: str, requests: BinaryIO, answers: BinaryIO) -> None:
 
     threading.Thread(target=listen, daemon=True).start()
     _send(answers, _READY)
+    gc.disable()  # nobody waits for it between two answers
+    snapshot: Any = None
     while True:
-        number, snapshot, now, seed, budget = line.get()
+        number, now, seed, budget, told = line.get()
         try:
+            snapshot = told.after(snapshot) if isinstance(told, Difference) else told
             answer: object = function(snapshot, now=now, seed=seed, budget=budget)
         except Exception as error:  # noqa: BLE001 - told to the parent, which counts it
             answer = f"{type(error).__name__}: {error}"
         _send(answers, (number, answer))
+        gc.collect()
 
 
 def _send(answers: BinaryIO, message: object) -> None:

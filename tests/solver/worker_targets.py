@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from dataclasses import replace
 from typing import Any
 
 from queuer.solver import wire
@@ -79,3 +80,17 @@ def chatty(snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Plan
     """Prints to stdout, as C++ libraries do, before it answers."""
     os.write(1, b"a log line\n")
     return sound(snapshot, now=now, seed=seed, budget=budget)
+
+
+def words(snapshot: Snapshot) -> str:
+    """What a snapshot is about."""
+    waiting = [p.workload.uid for p in snapshot.pending]
+    return f"{[s.node.name for s in snapshot.nodes]} {waiting} {snapshot.tree.leaves}"
+
+
+def echo(snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Plan:
+    """Says what it was told; dies at seed 3."""
+    if seed == 3 and budget.deterministic > 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    plan = sound(snapshot, now=now, seed=seed, budget=budget)
+    return replace(plan, stats=replace(plan.stats, note=words(snapshot)))
