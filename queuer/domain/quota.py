@@ -223,6 +223,18 @@ class Usage:
         used = self.used[path].get(account, 0)
         return max(used, self._base[path].get(account, 0)) if surely else used
 
+    def rooms(self, path: str, account: Account) -> Iterator[tuple[str, int]]:
+        """How much one workload in `path` may ask for at each queue of its path that limits the account, seen from
+        the leaf. What a queue keeps back and does not use costs its ancestors nothing more.
+        """
+        kept_back = 0
+        for queue in self.book.lineage(path):
+            used, base = self.used[queue].get(account, 0), self._base[queue].get(account, 0)
+            limit = self.book.limit(queue, account)
+            if limit is not None:
+                yield queue, max(0, limit - max(used, base - kept_back))
+            kept_back += max(0, self.book.kept(queue, account) - base)
+
     def shortfall(self, path: str, charge: Charge, *, live: bool = True) -> Shortfall | None:
         """The first of `shortfalls`; None = the charge fits."""
         return next(self.shortfalls(path, charge, live=live), None)

@@ -60,6 +60,19 @@ _VERDICTS = {
 }
 
 
+class Exclusion(StrEnum):
+    """Why a node has no room for a pod; the first that applies counts."""
+
+    FLAVOR = "Flavor"  # belongs to another flavor
+    SELECTOR = "Selector"  # node selector or affinity
+    TAINT = "Taint"
+    CORDONED = "Cordoned"
+    NOT_READY = "NotReady"
+    AVOIDED = "Avoided"  # the gang did not land there before
+    FULL = "Full"
+    RESERVED = "Reserved"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
     """One reason: a sentence for people, and its figures for programs.
