@@ -232,7 +232,7 @@ class Usage:
             used, base = self.used[queue].get(account, 0), self._base[queue].get(account, 0)
             limit = self.book.limit(queue, account)
             if limit is not None:
-                yield queue, max(0, limit - max(used, base - kept_back))
+                yield queue, max(0, min(limit - used, max(0, limit - base) + kept_back))
             kept_back += max(0, self.book.kept(queue, account) - base)
 
     def shortfall(self, path: str, charge: Charge, *, live: bool = True) -> Shortfall | None:

@@ -69,7 +69,7 @@ class Explainer:
         self._advisor = Advisor(board, self._place, greedy.would_start)
         self._alike: dict[int, Alike] = {}
         self._kinds: dict[object, Kind] = {}
-        self._at_root: dict[object, tuple[tuple[Reason, ...], Sequence[Mapping[str, Any]]]] = {}
+        self._at_root: dict[object, tuple[tuple[Reason, ...], list[Mapping[str, Any]]]] = {}
         self._around: dict[object, Around] = {}
         self._binding: dict[tuple[int, int], tuple[Horizon, ...]] = {}
 
@@ -177,7 +177,7 @@ class Explainer:
 
     def _rows(
         self, gang: Gang, variant: Variant, *, alone: bool
-    ) -> tuple[tuple[Reason, ...], Sequence[Mapping[str, Any]]]:
+    ) -> tuple[tuple[Reason, ...], list[Mapping[str, Any]]]:
         """The rows in the way, and who holds what the first of them lacks. `alone`: none below root is."""
         if not alone:
             return self._told(gang, self._quota.shortfalls(gang.queue, self._least(gang, variant)[1]))
@@ -189,11 +189,11 @@ class Explainer:
 
     def _told(
         self, gang: Gang, short: Sequence[Shortfall]
-    ) -> tuple[tuple[Reason, ...], Sequence[Mapping[str, Any]]]:
+    ) -> tuple[tuple[Reason, ...], list[Mapping[str, Any]]]:
         if not short:
             return (_GIVEN_BACK,), []
         reasons = tuple(self._quota.reason(gang, row) for row in short)
-        return reasons, self._quota.holders(short[0].queue, short[0].account)
+        return reasons, list(self._quota.holders(short[0].queue, short[0].account))
 
     # Nodes
 

@@ -190,7 +190,7 @@ class QuotaWords:
                 {
                     "flavor": flavor,
                     "free": self._free_on(flavor, resources),
-                    "headroom": self._headroom(queue, flavor, resources),
+                    "headroom": list(self._headroom(queue, flavor, resources)),
                 }
                 for flavor in flavors
             ]

@@ -1,0 +1,264 @@
+"""The parts of an explanation beside its reasons: what is free, which nodes do not count, who holds what it waits for,
+and changes that would let it start. Each figure is one that a reader can check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from queuer.domain.nodes import Flavor, Node, SchedulingTerms, Taint
+from queuer.domain.quantity import add
+from queuer.domain.queue import Policy, QueueTree
+from queuer.domain.quota import QuotaBook, Usage
+from queuer.domain.reasons import Explanation, Token
+from queuer.solver.decide import decide
+from queuer.solver.problem import Admitted, Budget, NodeState, Pending, Plan, Snapshot
+from tests.solver.cases import seeded
+from tests.solver.make import GPU, gang, node, pod_set, queue, row, running, snapshot
+
+NOW = 0.0
+GREEDY = Budget(deterministic=0.0)
+
+
+def told(snap: Snapshot, uid: str = "g") -> Explanation:
+    """Why the gang waits."""
+    return decide(snap, now=NOW, seed=0, budget=GREEDY).explanations[uid]
+
+
+def by(explanation: Explanation) -> dict[str, int]:
+    """Excluded nodes by cause."""
+    return {row["why"]: row["nodes"] for row in explanation.detail["excluded"]["by"]}
+
+
+def in_rack(name: str, rack: str, **more: Any) -> Node:
+    return node(name, labels={"rack": rack, **more.pop("labels", {})}, **more)
+
+
+def test_nodes_that_do_not_count_are_counted_by_cause() -> None:
+    """One node of each cause; two have room, which is too little for three pods."""
+    fast, slow = {"kind": "fast"}, {"kind": "slow"}
+    nodes = [
+        node("other", labels=slow),
+        node("selector", labels=fast),
+        node("taint", labels={**fast, "disk": "ssd"}, taints=(Taint(key="mine"),)),
+        node("cordoned", labels={**fast, "disk": "ssd"}, unschedulable=True),
+        node("unready", labels={**fast, "disk": "ssd"}, ready=False),
+        node("avoided", labels={**fast, "disk": "ssd"}),
+        node("full", labels={**fast, "disk": "ssd"}),
+        *(node(f"free{i}", labels={**fast, "disk": "ssd"}) for i in range(2)),
+    ]
+    terms = SchedulingTerms(node_selector={"disk": "ssd"})
+    wanted = Pending(workload=gang("g", pod_set(3, 8, terms=terms)), avoid=frozenset({"avoided"}))
+    flavors = (Flavor(name="fast", node_labels=fast), Flavor(name="slow", node_labels=slow))
+    snap = snapshot(
+        nodes,
+        [queue("root.a", row(flavor="fast", guaranteed=8))],
+        admitted=[running(gang("r", pod_set(1, 8)), {"full": 1}, flavor="fast")],
+        pending=[wanted],
+        flavors=flavors,
+    )
+    found = told(snap)
+    assert (
+        found.primary.text
+        == "main needs room for 3 pods of 8 example.com/gpu; 2 fit on all nodes together, 1 is missing."
+    )
+    causes = ("Flavor", "Selector", "Taint", "Cordoned", "NotReady", "Avoided", "Full")
+    assert by(found) == dict.fromkeys(causes, 1)
+    assert (found.detail["excluded"]["nodes"], found.detail["excluded"]["of"]) == (7, 9)
+
+
+def test_domains_that_are_too_small_and_who_holds_the_best() -> None:
+    """r1 has one free node of two, r2 none: r1 comes closest, and what runs there is named, the largest first."""
+    nodes = [in_rack("n1", "r1"), in_rack("n2", "r1"), in_rack("n3", "r2"), in_rack("n4", "r2")]
+    jobs = [
+        running(gang("small", pod_set(1, 2)), {"n1": 1}, expected_end=300.0),
+        running(gang("large", pod_set(1, 6)), {"n1": 1}),
+        running(gang("far", pod_set(2, 8)), {"n3": 1, "n4": 1}),
+    ]
+    snap = snapshot(
+        nodes, [queue("root.a")], admitted=jobs, pending=[gang("g", pod_set(2, 8), required="rack")]
+    )
+    found = told(replace(snap, nodes=(*snap.nodes, NodeState(node=in_rack("n5", "r3")))))
+    assert found.primary.token is Token.TOPOLOGY_PLACEMENT_FAILED
+    assert found.detail["excluded"]["domains"] == {"level": "rack", "short": 3, "of": 3}
+    assert [(h["workload"], h["amount"], h.get("ends")) for h in found.detail["holders"]] == [
+        ("large", "6", None),
+        ("small", "2", 300.0),
+    ]
+
+
+def test_nodes_kept_by_a_reservation() -> None:
+    """big holds all from the end of long on; g would outlast it."""
+    busy = running(gang("long", pod_set(1, 8)), {"n1": 1}, expected_end=600.0)
+    waiting = [gang("big", pod_set(2, 8)), gang("g", pod_set(1, 8), submitted=1.0)]
+    found = told(snapshot([node("n1"), node("n2")], [queue("root.a")], admitted=[busy], pending=waiting))
+    assert found.primary.token is Token.BEHIND_IN_QUEUE
+    assert by(found) == {"Full": 1, "Reserved": 1}
+    assert found.detail["holders"][0] == {"reservation": "big", "starts": 600.0}
+
+
+def test_what_is_free_and_the_room_at_each_level() -> None:
+    """16 GPUs, one node cordoned; a may use 3 more of its 5, its parent 1 more of 4, root 13 by live capacity."""
+    queues = [queue("root.p", row(limit=4)), queue("root.p.a", row(limit=5)), queue("root.p.b")]
+    used = [
+        running(gang("r", pod_set(1, 2), queue="root.p.a"), {"n1": 1}),
+        running(gang("s", pod_set(1, 1), queue="root.p.b"), {"n1": 1}),
+    ]
+    nodes = [node("n1"), node("n2", unschedulable=True)]
+    found = told(snapshot(nodes, queues, admitted=used, pending=[gang("g", pod_set(2, 1), queue="root.p.a")]))
+    assert found.detail["available"] == [
+        {
+            "flavor": "default",
+            "free": {GPU: "5"},
+            "headroom": [
+                {"queue": "root.p.a", GPU: "3"},
+                {"queue": "root.p", GPU: "1"},
+                {"queue": "root", GPU: "13"},
+            ],
+        }
+    ]
+
+
+def test_who_uses_the_quota_that_is_missing() -> None:
+    """At a parent its children are named, at a leaf its workloads; the largest first."""
+    used = [
+        running(gang("r1", pod_set(1, 2), queue="root.a"), {"n1": 1}, expected_end=60.0),
+        running(gang("r2", pod_set(1, 3), queue="root.a"), {"n1": 1}),
+        running(gang("r3", pod_set(1, 1), queue="root.b"), {"n2": 1}),
+    ]
+    nodes, job = [node("n1"), node("n2")], gang("g", pod_set(2, 1), queue="root.a")
+    capped = snapshot(nodes, [queue("root.a", row(limit=6)), queue("root.b")], admitted=used, pending=[job])
+    assert [(h["workload"], h["amount"]) for h in told(capped).detail["holders"]] == [
+        ("r2", "3"),
+        ("r1", "2"),
+    ]
+    above = [queue("root", row(limit=7)), queue("root.a"), queue("root.b")]
+    assert told(snapshot(nodes, above, admitted=used, pending=[job])).detail["holders"] == [
+        {"queue": "root.a", "resource": GPU, "amount": "5"},
+        {"queue": "root.b", "resource": GPU, "amount": "1"},
+    ]
+
+
+def test_a_lower_limit_on_root_is_named_before_the_live_capacity() -> None:
+    """Both are exceeded; raising the capacity would not help."""
+    queues = [queue("root", row(limit=10)), queue("root.a")]
+    full = running(gang("r", pod_set(2, 5)), {"n1": 1, "n2": 1})
+    waits = told(
+        snapshot([node("n1"), node("n2")], queues, admitted=[full], pending=[gang("g", pod_set(7, 1))])
+    )
+    assert waits.primary.text == f"root uses 10 of 10 {GPU} (the limit); this job asks 7."
+    never = told(snapshot([node("n1"), node("n2")], queues, pending=[gang("g", pod_set(17, 1))]))
+    assert never.primary.text == f"Asks 17 {GPU}; root may never use more than 10."
+
+
+def test_gangs_that_are_alike_share_one_explanation() -> None:
+    """Ten thousand of them cost as much as one."""
+    jobs = [gang(f"g{i}", pod_set(9, 8), submitted=float(i)) for i in range(5)]
+    snap = snapshot([node("n1")], [queue("root.a")], pending=jobs)
+    plan = decide(snap, now=NOW, seed=0, budget=GREEDY)
+    assert len({id(e) for e in plan.explanations.values()}) == 1
+
+
+# Changes that would let it start
+
+
+def carried_out(snap: Snapshot, plan: Plan) -> Snapshot:
+    """The snapshot once all that the plan starts runs where it was planned, and its victims are on their way out."""
+    workloads = {p.workload.uid: p.workload for p in snap.pending}
+    leaving = {e.uid for e in plan.evictions}
+    admitted = [replace(a, releasing=a.releasing or a.workload.uid in leaving) for a in snap.admitted]
+    used: dict[str, Mapping[str, int]] = {s.node.name: s.used for s in snap.nodes}
+    for one in plan.admissions:
+        sets = {p.name: p for p in workloads[one.uid].pod_sets}
+        bound: dict[str, Mapping[str, int]] = {}
+        for part in one.assignments:
+            for name, count in part.nodes.items():
+                asked = add({}, sets[part.pod_set].requests, times=count)
+                bound[name], used[name] = add(bound.get(name, {}), asked), add(used[name], asked)
+        admitted.append(
+            Admitted(
+                workload=workloads[one.uid],
+                counts={part.pod_set: part.count for part in one.assignments},
+                flavors={part.pod_set: part.flavor for part in one.assignments},
+                since=NOW,
+                bound=bound,
+            )
+        )
+    return replace(
+        snap,
+        nodes=tuple(replace(s, used=used[s.node.name]) for s in snap.nodes),
+        admitted=tuple(admitted),
+        bonds=plan.bonds,
+        reservations=plan.reservations,
+    )
+
+
+def changed(pending: Pending, change: str) -> Pending:
+    """The waiting gang after a change as it is told."""
+    what, _, value = change.partition("<=" if "<=" in change else "=")
+    workload = pending.workload
+    if what == "topology":
+        return replace(pending, workload=replace(workload, required=None if value == "any" else value))
+    name = what.removesuffix(".count")
+    sets = tuple(replace(p, count=int(value)) if p.name == name else p for p in workload.pod_sets)
+    return replace(pending, workload=replace(workload, pod_sets=sets))
+
+
+def test_a_change_that_would_admit_it_does() -> None:
+    tried = 0
+    for seed in range(300):
+        snap = seeded(seed)
+        plan = decide(snap, now=NOW, seed=0, budget=GREEDY)
+        after = carried_out(snap, plan)
+        kept = {b.uid for b in plan.bonds} | {r.uid for r in plan.reservations}
+        for pending in snap.pending:
+            explanation = plan.explanations.get(pending.workload.uid)
+            for change in explanation.would_admit if explanation else ():
+                others = tuple(p for p in snap.pending if p.workload.uid in kept and p is not pending)
+                again = replace(after, pending=(*others, changed(pending, change["change"])))
+                starts = {a.uid for a in decide(again, now=NOW, seed=0, budget=GREEDY).admissions}
+                assert pending.workload.uid in starts, (seed, pending.workload.uid, change)
+                tried += 1
+    assert tried >= 20
+
+
+# Room at each level
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> QueueTree:
+    """root.p.a beside root.p.b, with any guarantees, limits and lending."""
+
+    def rows(least: int) -> tuple[Any, ...]:
+        guaranteed = least + draw(st.integers(0, 3))
+        limit = draw(st.none() | st.integers(guaranteed, 12))
+        return (row(guaranteed=guaranteed, limit=limit, lend=draw(st.none() | st.integers(0, guaranteed))),)
+
+    kids = [rows(0), rows(0)]
+    parent = rows(sum(kid[0].guaranteed for kid in kids))
+    return QueueTree.of(
+        [
+            queue("root", row(limit=draw(st.none() | st.integers(0, 14))), policy=Policy()),
+            queue("root.p", *parent),
+            queue("root.p.a", *kids[0]),
+            queue("root.p.b", *kids[1]),
+        ]
+    )
+
+
+@settings(max_examples=200, deadline=None)
+@given(tree=trees(), used=st.tuples(st.integers(0, 6), st.integers(0, 6)))
+def test_room_is_what_quota_lets_pass(tree: QueueTree, used: tuple[int, int]) -> None:
+    account = (None, GPU)
+    usage = Usage(QuotaBook(tree, {"default": {GPU: 13}}))
+    for path, amount in zip(("root.p.a", "root.p.b"), used, strict=True):
+        usage.add(path, {account: amount})
+    rooms = dict(usage.rooms("root.p.a", account))
+    for asks in range(1, 16):
+        short = {s.queue for s in usage.shortfalls("root.p.a", {account: asks})}
+        assert short == {path for path, room in rooms.items() if asks > room}, (asks, rooms)
