@@ -109,6 +109,8 @@ async def settle_touched(
     for outcome in outcomes:
         if outcome.before.uid not in holding:
             _write_down(batch, outcome, jobs=jobs)
+            if outcome.ran is not None:
+                state.learn(outcome.before.workload, outcome.ran)
             _observe(outcome, batch, metrics)
 
 

@@ -49,7 +49,9 @@ def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: Cluster
         workload, explanation = jobs.bare_workload(job), malformed(error)
     else:
         explanation = check(workload, state.rules, state.nodes.values())
-    if known is not None:
+    if known is None:
+        workload = replace(workload, estimate=state.estimates.of(workload))
+    else:
         workload = replace(workload, submitted=known.workload.submitted, estimate=known.workload.estimate)
     waiting = State.HELD if workload.hold else State.QUEUED
     if explanation is None and workload.hold:

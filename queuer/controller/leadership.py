@@ -37,6 +37,8 @@ from queuer.store.tables import EntryKind, Outcome
 
 log = logger("leadership")
 
+_RUNS = 5_000
+"""Runs that ended, from which run times are learned at start."""
 _AGAIN = 5.0
 """Seconds before a task that failed beside the decisions is started again."""
 
@@ -133,6 +135,9 @@ async def load(connection: AsyncConnection, state: ClusterState, *, now: float) 
         bonds=tuple(map(bond_of, await cycles.load_bonds(connection))),
         reservations=tuple(map(reservation_of, await cycles.load_reservations(connection))),
     )
+    for workload, seconds in await workloads.load_runs(connection, count=_RUNS):
+        state.estimates.learn(workload, seconds)
+    state.estimate()
     state.past = await past.load(connection, state.rules.tree, now=now)
     return undone
 

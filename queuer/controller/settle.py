@@ -32,7 +32,7 @@ class Outcome:
 
     `state`: to be written, with `cause`; None = as it was. `suspend`: the job must be suspended. `release`:
     close the ledger. `recharge`: pod sets whose charge changes. `vanished`: the job object is gone.
-    `confirm`: only if a consistent read finds no pod of it.
+    `confirm`: only if a consistent read finds no pod of it. `ran`: seconds, where a run has ended by itself.
     """
 
     before: Live
@@ -45,6 +45,7 @@ class Outcome:
     vanished: bool = False
     confirm: bool = False
     recharge: tuple[str, ...] = ()
+    ran: float | None = None
 
     @property
     def note(self) -> str:
@@ -64,7 +65,7 @@ def settle(live: Live, job: JobView | None, seen: Tally, *, now: float, limits: 
         after = _after(after, step, now=now, limits=limits)
         if step.move in (Move.REQUEUE, Move.EVICT, Move.LEFT):
             break  # what comes next depends on how this one is received
-    return _sum_up(live, after, tuple(steps)) if steps else None
+    return _sum_up(live, after, tuple(steps), now=now) if steps else None
 
 
 def _after(live: Live, step: Step, *, now: float, limits: Limits) -> Live | None:
@@ -130,7 +131,7 @@ def _avoiding(live: Live, step: Step, *, now: float, limits: Limits) -> Live:
     return replace(live, avoid=avoid, failures=failures, first=first, displaced_by=frozenset())
 
 
-def _sum_up(before: Live, after: Live | None, steps: tuple[Step, ...]) -> Outcome:
+def _sum_up(before: Live, after: Live | None, steps: tuple[Step, ...], *, now: float) -> Outcome:
     moves = {step.move for step in steps}
     vanished = Move.VANISHED in moves
     ended = next((s.outcome for s in steps if s.move is Move.FINISHED), None)
@@ -139,6 +140,9 @@ def _sum_up(before: Live, after: Live | None, steps: tuple[Step, ...]) -> Outcom
         state = after.state
     cause = next((s.cause.value for s in steps if s.cause is not None), DELETED if vanished else "")
     landed = before.landed is not None or Move.LANDED in moves
+    ran = None
+    if ended is not None and before.placement is not None and before.state is not State.EVICTING:
+        ran = now - (before.running or before.placement.at)
     return Outcome(
         before=before,
         live=after,
@@ -149,6 +153,7 @@ def _sum_up(before: Live, after: Live | None, steps: tuple[Step, ...]) -> Outcom
         release=Move.RELEASE in moves,
         recharge=tuple(sorted({name for step in steps for name in step.requests})),
         vanished=vanished,
+        ran=ran,
         confirm=Move.REQUEUE in moves
         or (Move.RELEASE in moves and (before.deleted or vanished or not landed)),
     )

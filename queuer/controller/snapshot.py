@@ -12,6 +12,7 @@ from queuer.domain.nodes import DEFAULT_FLAVOR, Flavor, Node, SchedulingTerms
 from queuer.domain.quantity import Resources, add
 from queuer.domain.reasons import Token
 from queuer.domain.workload import State
+from queuer.solver.board import end_of
 from queuer.solver.problem import Admitted, Assignment, NodeState, Pending, Snapshot, Unbound
 
 NOT_OFFERED = frozenset({Token.MISCONFIGURED})
@@ -76,7 +77,6 @@ def _admitted(live: Live, state: ClusterState) -> Admitted:
     pods = state.pods.of(live.uid)
     releasing = live.state is State.EVICTING or live.state.ended
     since = live.running or placement.at
-    length = live.workload.estimate or live.workload.max_runtime
     return Admitted(
         workload=live.workload,
         counts=placement.counts,
@@ -85,7 +85,7 @@ def _admitted(live: Live, state: ClusterState) -> Admitted:
         bound=_bound(pods),
         unbound=() if releasing else _unbound(live, pods, state),
         releasing=releasing,
-        expected_end=since + length if length is not None else None,
+        expected_end=end_of(live.workload, start=since),
     )
 
 

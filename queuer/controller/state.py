@@ -9,15 +9,16 @@ listing at each start.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from queuer.controller.live import JobView, Live
 from queuer.controller.pods import PodIndex, PodView
+from queuer.domain.estimates import Estimates
 from queuer.domain.nodes import Flavor, Node, Topology, flavor_of
 from queuer.domain.past import Past
 from queuer.domain.quantity import add
 from queuer.domain.queue import QueueTree
-from queuer.domain.workload import State
+from queuer.domain.workload import State, Workload
 from queuer.solver.problem import Bond, Reservation
 
 
@@ -46,6 +47,7 @@ class ClusterState:
         self.rules = Rules()
         self.bonds: tuple[Bond, ...] = ()
         self.reservations: tuple[Reservation, ...] = ()
+        self.estimates = Estimates()
         self.past: Past = {}
         self.moving: set[str] = set()
         self.timed: set[str] = set()
@@ -182,6 +184,19 @@ class ClusterState:
         """A decision may come out differently from now on."""
         self.stale = True
         self._on_change()
+
+    def learn(self, workload: Workload, seconds: float) -> None:
+        """A run has ended by itself. The first of a queue tells those there that had no estimate."""
+        if self.estimates.learn(workload, seconds):
+            self.estimate(queue=workload.queue)
+
+    def estimate(self, *, queue: str | None = None) -> None:
+        """Give an estimate to those that have none, in one queue or in all."""
+        for uid, live in self.live.items():
+            if live.workload.estimate is None and queue in (None, live.workload.queue):
+                found = self.estimates.of(live.workload)
+                if found is not None:
+                    self.live[uid] = replace(live, workload=replace(live.workload, estimate=found))
 
     def take_touched(self) -> tuple[str, ...]:
         """The workloads to look at, and an empty list for those to come. Sorted, so that runs are alike."""

@@ -16,6 +16,7 @@ from enum import StrEnum
 
 from queuer.domain.document import parse_queue
 from queuer.domain.errors import QueuerError
+from queuer.domain.estimates import Estimates
 from queuer.domain.nodes import Node, flavor_of
 from queuer.domain.past import HORIZON, Interval, Past, half_lives, past_use
 from queuer.domain.quantity import Resources, add
@@ -23,6 +24,7 @@ from queuer.domain.queue import ROOT, QueueTree
 from queuer.domain.workload import Workload, demand_of
 from queuer.sim.scenario import Event, Scenario, Story
 from queuer.solver.arrays import Arrays
+from queuer.solver.board import end_of
 from queuer.solver.contested import Rearranger
 from queuer.solver.decide import decide
 from queuer.solver.problem import Admitted, Bond, Budget, NodeState, Pending, Plan, Reservation, Snapshot
@@ -53,7 +55,7 @@ class Stage(StrEnum):
 @dataclass(slots=True, kw_only=True)
 class Job:
     """A workload of the story and what has become of it. `number`: its place in the story. `pods`: by pod set
-    and node. `gone`: when its pods go.
+    and node. `gone`: when its pods go. `guess`: its estimate when it last started.
     """
 
     number: int
@@ -66,6 +68,7 @@ class Job:
     gone: float = 0.0
     first: bool = False
     started: float | None = None
+    guess: float | None = None
     evictions: list[float] = field(default_factory=list)
     displaced_by: frozenset[str] = frozenset()
 
@@ -119,6 +122,7 @@ class Simulation:
         self.cycles = 0
         self.partial: list[str] = []
         self.admissions: list[tuple[float, str]] = []
+        self.estimates = Estimates()
         self._seed = seed
         self._budget = budget or Budget()
         self._rearranger = rearranger
@@ -185,6 +189,7 @@ class Simulation:
             end = job.end
             if end is not None and end <= self.time:
                 self._leave(job, Stage.ENDED)
+                self._learn(job)
         self._depart()
         for event in [e for e in self._events if e.at <= self.time]:
             self._events.remove(event)
@@ -198,11 +203,22 @@ class Simulation:
             self._depart()
         raise SimulationFault(f"{self.scenario.name}: no rest at {self.time:g} s after {CYCLES} cycles")
 
+    def _learn(self, job: Job) -> None:
+        """Remember how long it ran. The first run of a queue tells those who had no estimate."""
+        if self.estimates.learn(job.workload, self.time - job.since):
+            for other in self._active:
+                if other.workload.queue == job.workload.queue and other.stage is not Stage.ENDED:
+                    self._estimate(other)
+
+    def _estimate(self, job: Job) -> None:
+        job.workload = replace(job.workload, estimate=self.estimates.of(job.workload))
+
     def _arrive(self) -> None:
         while self._to_come and self._to_come[0].workload.submitted <= self.time:
             job = self._to_come.popleft()
             if job.stage is Stage.FUTURE:
                 job.stage = Stage.WAITING
+                self._estimate(job)
                 insort(self._active, job, key=lambda j: j.number)
 
     def _depart(self) -> None:
@@ -350,6 +366,7 @@ class Simulation:
             False,
         )
         job.started = self.time if job.started is None else job.started
+        job.guess = job.workload.estimate
         self.admissions.append((self.time, uid))
         counts = job.counts()
         for pod_set in job.workload.pod_sets:
@@ -411,7 +428,6 @@ def _share_out(room: dict[str, int], count: int) -> dict[str, int]:
 
 
 def _admitted(job: Job) -> Admitted:
-    lasts = job.workload.estimate
     bound: Mapping[str, Resources] = job.on_nodes()
     return Admitted(
         workload=job.workload,
@@ -420,5 +436,5 @@ def _admitted(job: Job) -> Admitted:
         since=job.since,
         bound=bound,
         releasing=job.stage is not Stage.RUNNING,
-        expected_end=None if lasts is None else job.since + lasts,
+        expected_end=end_of(job.workload, start=job.since),
     )

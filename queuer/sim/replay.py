@@ -199,7 +199,9 @@ def _cluster(setup: Setup, problems: Problems) -> tuple[tuple[Flavor, ...], tupl
 
 def _queues(setup: Setup) -> dict[str, dict[str, Any]]:
     """Bodies by path, as in a QueueTree document."""
-    root: dict[str, Any] = {"policy": {"order": "strict", "preempt": "never"} if setup.policy.strict else {}}
+    root: dict[str, Any] = {
+        "policy": {"order": "strict", "preempt": "never", "reservations": 0} if setup.policy.strict else {}
+    }
     bodies = {ROOT: root, **{_path(setup, job): {} for job in setup.jobs}}
     for queue in setup.queues or ():
         path, gpus = path_of(queue.name), queue.nodes * setup.gpus_per_node
@@ -249,7 +251,7 @@ def _story(setup: Setup, job: TraceJob) -> Story:
         submitted=job.submitted,
         priority=-round(job.duration) if setup.policy is ReplayPolicy.SJF else 0,
         user=job.user,
-        estimate=None if setup.policy.strict else job.walltime,
+        max_runtime=job.walltime,
     )
     return Story(workload=workload, runtime=job.duration)
 
@@ -263,7 +265,15 @@ def _outcomes(setup: Setup, simulation: Simulation) -> list[Outcome]:
         job = simulation.jobs[_uid(row)]
         ends = [*(gone + GRACE for gone in job.evictions), job.since + row.duration]
         runs = tuple(Run(start=s, end=e) for s, e in zip(starts[_uid(row)], ends, strict=True))
-        found.append(Outcome(queue=row.queue, gpus=row.pods * row.gpus, submitted=row.submitted, runs=runs))
+        found.append(
+            Outcome(
+                queue=row.queue,
+                gpus=row.pods * row.gpus,
+                submitted=row.submitted,
+                runs=runs,
+                estimate=job.guess,
+            )
+        )
     return found
 
 

@@ -18,12 +18,15 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of a job of `gpus` GPUs in all. Every run but the last ended by eviction."""
+    """What became of a job of `gpus` GPUs in all. Every run but the last ended by eviction. `estimate`: of its run
+    time, when it last started.
+    """
 
     queue: str
     gpus: int
     submitted: float
     runs: tuple[Run, ...]
+    estimate: float | None = None
 
     @property
     def wait(self) -> float:
@@ -34,6 +37,11 @@ class Outcome:
     def turnaround(self) -> float:
         """Submission to the end, runs that were lost and waits between them included."""
         return self.runs[-1].end - self.submitted
+
+    @property
+    def length(self) -> float:
+        """Seconds of the run that was not lost."""
+        return self.runs[-1].end - self.runs[-1].start
 
     def gpu_time(self, begin: float, end: float) -> float:
         """GPU seconds held inside a window."""
@@ -91,6 +99,34 @@ class Estimates:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunTimes:
+    """How well run times were known beforehand.
+
+    `known`: part of the jobs that had an estimate. Of these: `under` ran longer, `factor_p50` is the median of how many
+    times too long or too short it was, `within_2` the part where at most twice. Zeros where none had one.
+    """
+
+    known: float
+    under: float
+    factor_p50: float
+    within_2: float
+
+    @classmethod
+    def of(cls, outcomes: Sequence[Outcome]) -> RunTimes:
+        """Over one outcome or more; run times and estimates below a second count as a second."""
+        pairs = [(max(1.0, o.estimate), max(1.0, o.length)) for o in outcomes if o.estimate is not None]
+        if not pairs:
+            return cls(known=0.0, under=0.0, factor_p50=0.0, within_2=0.0)
+        factors = sorted(max(said / took, took / said) for said, took in pairs)
+        return cls(
+            known=len(pairs) / len(outcomes),
+            under=sum(said < took for said, took in pairs) / len(pairs),
+            factor_p50=factors[len(factors) // 2],
+            within_2=sum(factor <= 2 for factor in factors) / len(pairs),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """What came of a replay; times in seconds.
 
@@ -103,6 +139,7 @@ class Report:
     wait: Spread
     turnaround: Spread
     queues: Mapping[str, QueueReport]
+    run_times: RunTimes
     utilisation: float
     evictions: int
     decisions: int
@@ -138,6 +175,7 @@ def report(
         wait=Spread.of([o.wait for o in outcomes]),
         turnaround=Spread.of([o.turnaround for o in outcomes]),
         queues=queues,
+        run_times=RunTimes.of(outcomes),
         utilisation=sum(o.gpu_time(begin, end) for o in outcomes) / (capacity * length) if length else 0.0,
         evictions=sum(q.evictions for q in queues.values()),
         decisions=decisions,

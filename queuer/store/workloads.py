@@ -85,6 +85,13 @@ _LIVE = """(state NOT IN ('Succeeded', 'Failed') AND deleted_at IS NULL
     OR uid IN (SELECT uid FROM ledger WHERE closed IS NULL))"""
 _LOAD = text(f"SELECT * FROM workload WHERE {_LIVE} ORDER BY submitted, uid")
 
+_RUNS = text("""
+    SELECT w.*, extract(epoch FROM w.finished_at - coalesce(w.landed_at, w.admitted_at))::float8 AS seconds
+    FROM workload w JOIN admission a ON a.id = w.admission_id
+    WHERE w.state IN ('Succeeded', 'Failed') AND a.end_cause IN ('succeeded', 'failed')
+    ORDER BY coalesce(w.deleted_at, w.finished_at) DESC LIMIT :count
+""")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intake:
@@ -228,6 +235,12 @@ async def forget(connection: AsyncConnection, epoch: int, uids: Sequence[str], a
 async def load_live(connection: AsyncConnection) -> list[StoredWorkload]:
     """All workloads that wait, run or still hold something, by submit time."""
     return [stored_of(row) for row in await connection.execute(_LOAD)]
+
+
+async def load_runs(connection: AsyncConnection, *, count: int) -> list[tuple[Workload, float]]:
+    """The last runs that ended by themselves, with their seconds, the oldest first."""
+    found = (await connection.execute(_RUNS, {"count": count})).all()
+    return [(workload_of(row), row.seconds) for row in reversed(found)]
 
 
 def stored_of(row: Row[Any]) -> StoredWorkload:

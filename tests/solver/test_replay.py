@@ -181,6 +181,18 @@ def test_a_start_after_its_range_is_late(write: Write) -> None:
     assert done.first.error.max == 400.0
 
 
+def test_run_times_are_learned_from_what_ended(write: Write) -> None:
+    """Nobody declares anything; earlier runs of the same shapes say that the long one would delay the large one."""
+    jobs = write(
+        "a0,0,100,q,1,6,", "long0,0,500,q,1,2,", "a,1000,100,q,1,6,", "big,1010,50,q,1,8,", "long,1020,500,q,1,2,"
+    )  # fmt: skip
+    report = run(prepare(jobs, nodes=1, gpus_per_node=8, policy=ReplayPolicy.GREEDY))
+    assert report.wait.mean * 5 == 90 + 130
+    told = report.run_times  # of a and long just right; of big, the first of its shape, the queue's 500 s
+    assert (told.known, told.under, told.factor_p50) == (3 / 5, 0, 1)
+    assert told.within_2 == pytest.approx(2 / 3)
+
+
 def test_utilisation_counts_the_window(write: Write) -> None:
     """GPU time between first and last submission, or in the window that was asked for."""
     jobs = write("a,0,1000,q,1,4,", "b,100,10,q,1,4,")

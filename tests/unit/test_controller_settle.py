@@ -57,6 +57,16 @@ def test_a_finished_job_without_pods_is_released_in_the_same_write() -> None:
     assert outcome is not None
     assert (outcome.state, outcome.release, outcome.live) == (State.SUCCEEDED, True, None)
     assert not outcome.confirm, "all its pods were seen; they ended before the job did"
+    assert outcome.ran == 4.0
+
+
+def test_only_a_run_that_ends_by_itself_tells_how_long_it_takes() -> None:
+    """Not one that was evicted or deleted; a quick one counts from its admission."""
+    finished = replace(JOB, outcome=State.FAILED)
+    quick = settle(PLACING, finished, tally([]), now=105.0, limits=LIMITS)
+    evicted = settle(replace(RUNNING, state=State.EVICTING), finished, tally([]), now=105.0, limits=LIMITS)
+    deleted = settle(RUNNING, None, tally([]), now=105.0, limits=LIMITS)
+    assert [o and o.ran for o in (quick, evicted, deleted)] == [5.0, None, None]
 
 
 def test_a_job_that_ended_before_its_pods_were_seen_is_released_after_a_consistent_read_only() -> None:

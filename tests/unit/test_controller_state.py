@@ -193,3 +193,21 @@ def test_settings_come_from_the_environment_and_name_what_is_wrong() -> None:
 def test_failpoints_are_parsed_with_their_passage() -> None:
     armed = Failpoints.parse("committed=kill, admitted=stop@3").armed
     assert (armed[Point.COMMITTED].deed, armed[Point.ADMITTED].passages) == (Deed.KILL, 3)
+
+
+def test_the_first_run_of_a_queue_gives_an_estimate_to_who_waits_or_runs_there() -> None:
+    """Those of other queues keep none, and one that has an estimate keeps it."""
+    state = ClusterState()
+    mine, told = Live(workload=WORKLOAD, state=State.QUEUED), replace(WORKLOAD, uid="t", estimate=5.0)
+    state.put(placed(mine))
+    state.put(Live(workload=told, state=State.QUEUED))
+    state.put(Live(workload=replace(WORKLOAD, uid="o", queue="root.b"), state=State.QUEUED))
+    state.learn(WORKLOAD, 300.0)
+    assert {uid: live.workload.estimate for uid, live in state.live.items()} == {
+        "u": 300.0,
+        "t": 5.0,
+        "o": None,
+    }
+    state.configure(RULES)
+    (running,) = take(state, now=100.0).admitted
+    assert running.expected_end == 350.0

@@ -1,0 +1,49 @@
+"""How long a job will run: what it declares, else what was learned from jobs like it, else from all of its queue."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Hashable
+
+from queuer.domain.workload import Workload
+
+RUNS = 20
+"""Last runs that an estimate is the median of: on traces fewer or higher quantiles err more (docs/measurements.md)."""
+KEPT = 10_000
+"""Kinds of jobs that are remembered; the one that ended longest ago is forgotten first."""
+
+
+class Estimates:
+    """Run times of what ended, by queue, user and shape, and by queue. Seconds."""
+
+    def __init__(self) -> None:
+        self._runs: OrderedDict[Hashable, deque[float]] = OrderedDict()
+
+    def learn(self, workload: Workload, seconds: float) -> bool:
+        """A run ended by itself, not by eviction. Whether it is the first of its queue."""
+        new = workload.queue not in self._runs
+        for key in _keys(workload):
+            runs = self._runs.setdefault(key, deque(maxlen=RUNS))
+            runs.append(seconds)
+            self._runs.move_to_end(key)
+        while len(self._runs) > KEPT:
+            self._runs.popitem(last=False)
+        return new
+
+    def of(self, workload: Workload) -> float | None:
+        """What the workload's `estimate` says, else the median of what was learned, never above `max_runtime`; None =
+        nothing is known.
+        """
+        found = workload.estimate
+        if found is None:
+            runs = next((self._runs[key] for key in _keys(workload) if key in self._runs), None)
+            if runs is None:
+                return None
+            found = sorted(runs)[len(runs) // 2]
+        return found if workload.max_runtime is None else min(found, workload.max_runtime)
+
+
+def _keys(workload: Workload) -> tuple[Hashable, ...]:
+    """What a run is remembered by, the nearest first."""
+    shape = tuple((p.count, tuple(sorted(p.requests.items()))) for p in workload.pod_sets)
+    return (workload.queue, workload.user, shape), workload.queue
