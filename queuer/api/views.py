@@ -213,10 +213,18 @@ async def _detail(connection: AsyncConnection, stored: StoredWorkload) -> models
             for p in workload.pod_sets
         ],
         admission=None if present is None else _admission(present),
-        explanation=_explanation(stored, cycle, now=now),
+        explanation=_explanation(stored, cycle, now=now, ahead=await _ahead(connection, stored)),
         timeline=timeline(await reads.timeline(connection, workload.uid)),
         as_of=instant(now),
     )
+
+
+async def _ahead(connection: AsyncConnection, stored: StoredWorkload) -> dict[str, int]:
+    """Its place in the line of its queue, counted now: it moves with every arrival, so no cycle writes it down."""
+    if stored.state is not State.QUEUED or stored.deleted_at is not None:
+        return {}
+    before, waiting = await reads.line(connection, stored.workload.uid)
+    return {"gangs": before, "of": waiting}
 
 
 def _workload(stored: StoredWorkload, domains: Sequence[str]) -> models.Workload:
@@ -254,7 +262,7 @@ def _reason(reason: Reason) -> models.Reason:
 
 
 def _explanation(
-    stored: StoredWorkload, cycle: lookup.NewestCycle | None, *, now: float
+    stored: StoredWorkload, cycle: lookup.NewestCycle | None, *, now: float, ahead: Mapping[str, int]
 ) -> models.Explanation:
     explained = _explained(stored)
     return models.Explanation(
@@ -267,7 +275,7 @@ def _explanation(
         primary=None if explained is None else _reason_detail(explained.primary, since=stored.reason_since),
         others=[_reason_detail(other) for other in (explained.others if explained else ())],
         would_admit=[dict(change) for change in (explained.would_admit if explained else ())],
-        detail=dict(explained.detail) if explained else {},
+        detail={**(explained.detail if explained else {}), **({"ahead": dict(ahead)} if ahead else {})},
     )
 
 

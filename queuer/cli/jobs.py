@@ -162,10 +162,7 @@ def _facts(job: Mapping[str, Any]) -> list[tuple[str, str]]:
     facts.append(("asks", "; ".join(_pod_set(p) for p in job["podSets"]) + _topology(job)))
     if job["admission"]:
         facts += [("placed", _placement(p)) for p in job["admission"]["placements"]]
-    facts += [("holds it", _holder(h)) for h in found["detail"].get("holders", ())]
-    ahead = found["detail"].get("ahead")
-    if ahead:
-        facts.append(("ahead", ", ".join(f"{key} {value}" for key, value in ahead.items())))
+    facts += _numbers(found["detail"], now=_time(job["asOf"]).timestamp())
     if estimate := found["detail"].get("estimate"):
         facts.append(("estimate", _estimate(estimate, now=_time(job["asOf"]).timestamp())))
     if found["wouldAdmit"]:
@@ -205,10 +202,53 @@ def _estimate(estimate: Mapping[str, Any], *, now: float) -> str:
     return f"starts {begins} {ends}{middle}, if nothing comes before it"
 
 
-def _holder(holder: Any) -> str:
-    if not isinstance(holder, Mapping):
-        return str(holder)
-    return ", ".join(f"{key} {value}" for key, value in holder.items())
+def _numbers(detail: Mapping[str, Any], *, now: float) -> list[tuple[str, str]]:
+    """What there is, which nodes do not count, who holds it, who comes before."""
+    facts = [("free", _available(row)) for row in detail.get("available", ())]
+    if excluded := detail.get("excluded"):
+        facts.append(("nodes", _excluded(excluded)))
+    facts += [("holds it", _holder(h, now=now)) for h in detail.get("holders", ())]
+    if ahead := detail.get("ahead"):
+        facts.append(("ahead", f"{ahead['gangs']} of the {ahead['of']} that wait in its queue"))
+    return facts
+
+
+def _available(row: Mapping[str, Any]) -> str:
+    """The devices if there are any: what is free on the flavor's nodes, and the room by quota from the leaf up."""
+    free = asks(row["free"])
+    name = free.partition(" ")[2]
+    rooms = [
+        f"{level['queue']} {amount}"
+        for level in row["headroom"]
+        for resource, amount in level.items()
+        if resource != "queue" and resource.rsplit("/", 1)[-1] == name
+    ]
+    room = f"; room by quota: {', '.join(rooms)}" if rooms else ""
+    return f"{free} on {row['flavor']}{room}"
+
+
+def _excluded(excluded: Mapping[str, Any]) -> str:
+    causes = ", ".join(f"{cause['nodes']} {cause['why']}" for cause in excluded["by"])
+    told = f"{excluded['nodes']} of {excluded['of']} have no room for one pod" + (
+        f": {causes}" if causes else ""
+    )
+    if domains := excluded.get("domains"):
+        told += f"; {domains['short']} of {domains['of']} x {domains['level']} are too small"
+    return told
+
+
+def _holder(holder: Mapping[str, Any], *, now: float) -> str:
+    if "reservation" in holder:
+        starts = holder["starts"] - now
+        return f"reserved for {holder['reservation']}" + (f" in {age(starts)}" if starts > 0 else "")
+    amount = f"{holder['amount']} {holder['resource'].rsplit('/', 1)[-1]}"
+    if "workload" not in holder:
+        return f"{holder['queue']}: {amount}"
+    told = f"{holder['namespace']}/{holder['name']} in {holder['queue']}: {amount}"
+    if holder.get("leaving"):
+        return f"{told}, leaving"
+    ends = holder.get("ends")
+    return told if ends is None else f"{told}, {f'ends in {age(ends - now)}' if ends > now else 'overdue'}"
 
 
 def _change(change: Mapping[str, Any]) -> str:

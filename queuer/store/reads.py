@@ -37,6 +37,13 @@ _BY_REFERENCE = text("""
     WHERE namespace = :namespace AND name = :name AND (CAST(:kind AS text) IS NULL OR lower(kind) = lower(:kind))
     ORDER BY submitted DESC, uid DESC LIMIT 1
 """)
+_LINE = text("""
+    SELECT count(*) FILTER (WHERE (w.first, w.priority) > (me.first, me.priority)
+               OR ((w.first, w.priority) = (me.first, me.priority) AND w.submitted < me.submitted)) AS before,
+           count(*) AS waiting
+    FROM workload me JOIN workload w ON w.queue = me.queue AND w.state = 'Queued' AND w.deleted_at IS NULL
+    WHERE me.uid = :uid
+""")
 _REASONS = text("""
     SELECT uid, at, token, text, params, cycle FROM reason_transition WHERE uid = :uid ORDER BY id
 """)
@@ -122,6 +129,14 @@ async def by_reference(
             hint="does it carry the label queuer.dev/queue, and is the namespace managed?",
         )
     return stored_of(row)
+
+
+async def line(connection: AsyncConnection, uid: str) -> tuple[int, int]:
+    """How many waiting workloads of its queue come before this one (interrupted ones first, then by priority and submit
+    time), and how many wait there at all.
+    """
+    row = (await connection.execute(_LINE, {"uid": uid})).one()
+    return row.before, row.waiting
 
 
 async def timeline(connection: AsyncConnection, uid: str, *, count: int = 1000) -> list[Moment]:

@@ -40,7 +40,7 @@ def waits(
         primary=Reason(token=token, text=text, params={"level": "rack", "best": "r07", "free": "6"}),
         others=(Reason(token=Token.WAITING_FOR_QUOTA, text="48 of 64 are used"),),
         would_admit=({"change": "topology=block", "evictions": 0},),
-        detail={"ahead": {"rank": 1, "of": 1}},
+        detail={"excluded": {"nodes": 2, "of": 8, "by": [{"why": "Full", "nodes": 2}]}},
     )
 
 

@@ -146,6 +146,42 @@ def test_why_says_when_it_may_start() -> None:
         assert f"  estimate      {said}" in [str(line) for line in explain(job)]
 
 
+def test_why_says_what_is_free_what_does_not_count_and_who_holds_it() -> None:
+    """asOf is 10:09, 1795255740 s."""
+    job = workload()
+    holder = {"resource": GPU, "amount": "40", "queue": "root.team-b"}
+    named = {**holder, "workload": "u9", "namespace": "team-b", "name": "bert"}
+    levels = [{"queue": "root.team-a", GPU: "16"}, {"queue": "root", "cpu": "9", GPU: "72"}]
+    job["explanation"]["detail"] = {
+        "available": [{"flavor": "h100", "free": {"cpu": "99", GPU: "72"}, "headroom": levels}],
+        "excluded": {
+            "nodes": 151,
+            "of": 160,
+            "by": [{"why": "Cordoned", "nodes": 1}, {"why": "Full", "nodes": 150}],
+            "domains": {"level": "rack", "short": 20, "of": 20},
+        },
+        "holders": [
+            {"reservation": "u7", "starts": 1_795_255_740 + 3600},
+            holder,
+            {**named, "ends": 1_795_255_740 + 600},
+            {**named, "ends": 1_795_255_740 - 600},
+            {**named, "leaving": True},
+        ],
+        "ahead": {"gangs": 3, "of": 12},
+    }
+    lines = [str(line) for line in explain(job)]
+    assert lines[4:12] == [
+        "  free          72 gpu on h100; room by quota: root.team-a 16, root 72",
+        "  nodes         151 of 160 have no room for one pod: 1 Cordoned, 150 Full; 20 of 20 x rack are too small",
+        "  holds it      reserved for u7 in 1h",
+        "  holds it      root.team-b: 40 gpu",
+        "  holds it      team-b/bert in root.team-b: 40 gpu, ends in 10m",
+        "  holds it      team-b/bert in root.team-b: 40 gpu, overdue",
+        "  holds it      team-b/bert in root.team-b: 40 gpu, leaving",
+        "  ahead         3 of the 12 that wait in its queue",
+    ]
+
+
 def test_why_of_a_running_job_counts_from_its_landing_and_names_no_reason() -> None:
     nothing: dict[str, Any] = {
         "cycle": None,
