@@ -25,10 +25,9 @@ class Score:
     """Larger is better, field by field. Costs are negative.
 
     `flags`: in tournament order; a priority of a packed subtree has one, its sum of worth times flags, where its first
-    gang comes. `eviction`: (gangs preempted for priority, lost work, gangs, sum of
-    priorities), so that borrowers go before one's own lower work. `flavor`: ranks in the allowed order,
-    summed over pod sets. `width`: levels wider than asked, times pods. `whole`: hosts and domains that hold
-    no workload. `fullness`: squares of the hosts' fullness in thousandths.
+    gang comes. `eviction`: see `eviction_cost`, so that borrowers go before one's own lower work. `flavor`: ranks in
+    the allowed order, summed over pod sets. `width`: levels wider than asked, times pods. `whole`: hosts and domains
+    that hold no workload. `fullness`: squares of the hosts' fullness in thousandths.
     """
 
     flags: tuple[int, ...]
@@ -131,14 +130,22 @@ def lost_work(victim: Admitted, *, capacity: Mapping[str, int], now: float) -> i
 def eviction_cost(
     victims: Iterable[tuple[Admitted, EvictionRule]], *, capacity: Mapping[str, int], now: float
 ) -> tuple[int, int, int, int]:
-    """(gangs preempted, lost work, gangs, sum of priorities); smaller is better."""
+    """(lost work of those preempted for priority, lost work, gangs, sum of priorities); smaller is better."""
     preempted = lost = gangs = priority = 0
     for victim, rule in victims:
-        preempted += rule is EvictionRule.PREEMPT
-        lost += lost_work(victim, capacity=capacity, now=now)
+        work = lost_work(victim, capacity=capacity, now=now)
+        preempted += preempted_work(work, rule)
+        lost += work
         gangs += 1
         priority += victim.workload.priority
     return preempted, lost, gangs, priority
+
+
+def preempted_work(work: int, rule: EvictionRule) -> int:
+    """What the eviction of a gang with this lost work adds to the first level of the cost: nothing where it is
+    reclaimed, else more than nothing even if it has just started.
+    """
+    return work + 1 if rule is EvictionRule.PREEMPT else 0
 
 
 def allowed_flavors(

@@ -165,7 +165,7 @@ def _orders(board: Board, found: Sequence[Candidate]) -> Iterable[list[Candidate
     """Cheapest first; least loss for what they free; those in the same place together."""
     yield list(found)
     if len(found) > 1:
-        yield sorted(found, key=lambda c: (c.cost[0], c.cost[1] / max(1, _size(board, c)), c.uid))
+        yield sorted(found, key=lambda c: (c.cost[0] > 0, c.cost[1] / max(1, _size(board, c)), c.uid))
         host: dict[int, int] = {}
         for candidate in found:
             for node in candidate.hold.rows:
@@ -173,7 +173,7 @@ def _orders(board: Board, found: Sequence[Candidate]) -> Iterable[list[Candidate
         yield sorted(
             found,
             key=lambda c: (
-                c.cost[0],
+                c.cost[0] > 0,
                 min((host[n], n) for n in c.hold.rows) if c.hold.rows else (0, 0),
                 c.uid,
             ),

@@ -19,7 +19,7 @@ from queuer.solver.board import Board, Hold
 from queuer.solver.frame import Mask as Flags
 from queuer.solver.frame import Matrix
 from queuer.solver.problem import EvictionRule, Pending
-from queuer.solver.score import lost_work
+from queuer.solver.score import lost_work, preempted_work
 
 Line = tuple[Account, tuple[str, ...]]
 """An account and the queues that must use more in it than they are guaranteed at the moment the victim goes.
@@ -151,7 +151,7 @@ class Prey:
             if ground.below is None or victim.priority < ground.below:
                 own = None if lines is None else tuple([line for line in lines if hold.charge.get(line[0])])
                 if own != ():
-                    cost = (int(ground.rule is EvictionRule.PREEMPT), lost, 1, victim.priority)
+                    cost = (preempted_work(lost, ground.rule), lost, 1, victim.priority)
                     yield Candidate(hold, ground.rule, own, cost)
 
     def _lines(self, ground: Ground, queue: str, below: tuple[str, ...]) -> tuple[Line, ...] | None:

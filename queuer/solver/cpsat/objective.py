@@ -14,7 +14,7 @@ from queuer.solver.score import lost_work
 
 
 def eviction_levels(model: Model) -> Iterator[dict[int, int]]:
-    """Preempted before reclaimed, then lost work, number of gangs, sum of priorities."""
+    """Lost work of those preempted, lost work, number of gangs, sum of priorities."""
     board = model.data.board
     levels: list[dict[int, int]] = [{}, {}, {}, {}]
     for item in model.data.items:
