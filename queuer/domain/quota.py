@@ -77,7 +77,7 @@ class QuotaBook:
         self.guaranteed = cache(self._find_guaranteed)
         self.claims = cache(self._find_claims)
         self.lends_all = cache(self._find_lends_all)
-        self.bars = cache(self._find_bars)
+        self.bound = cache(self._find_bound)
         self.initial = self._unlent()
 
     def lineage(self, path: str) -> tuple[str, ...]:
@@ -109,10 +109,13 @@ class QuotaBook:
         """Whether no queue of the path keeps anything back, so that each parent counts just what is used."""
         return not any(self.kept(queue, account) for queue in self.lineage(path))
 
-    def _find_bars(self, path: str, account: Account, live: bool) -> tuple[tuple[str, int], ...]:
-        """The queues of the path that bound the account, with their limits, seen from the leaf."""
+    def _find_bound(
+        self, path: str, account: Account, live: bool
+    ) -> tuple[bool, tuple[tuple[str, int], ...]]:
+        """Whether all is lent on the path, and its queues that bound the account, with their limits, from the leaf."""
         limits = ((queue, self.limit(queue, account, live=live)) for queue in self.lineage(path))
-        return tuple((queue, limit) for queue, limit in limits if limit is not None)
+        bars = tuple((queue, limit) for queue, limit in limits if limit is not None)
+        return self.lends_all(path, account), bars
 
     def _find_guaranteed(self, path: str, account: Account) -> int:
         flavor, resource = account
@@ -237,17 +240,26 @@ class Usage:
 
     def shortfall(self, path: str, charge: Charge, *, live: bool = True) -> Shortfall | None:
         """The first of `shortfalls`; None = the charge fits."""
-        return next(self.shortfalls(path, charge, live=live), None)
+        for account, asks in charge.items():
+            plain, bars = self.book.bound(path, account, live)
+            for queue, limit in bars if plain else ():
+                most = limit - asks
+                if self.used[queue].get(account, 0) > most or self._base[queue].get(account, 0) > most:
+                    return next(self.shortfalls(path, charge, live=live))
+            if not plain and any(self._where_not_all_is_lent(path, account, asks, live=live)):
+                return next(self.shortfalls(path, charge, live=live))
+        return None
 
     def shortfalls(self, path: str, charge: Charge, *, live: bool = True) -> Iterator[Shortfall]:
         """Rows on the path that this charge would break, seen from the leaf. `live=False`: the live capacity
         aside.
         """
         for account, asks in charge.items():
-            if not self.book.lends_all(path, account):
+            plain, bars = self.book.bound(path, account, live)
+            if not plain:
                 yield from self._where_not_all_is_lent(path, account, asks, live=live)
                 continue
-            for queue, limit in self.book.bars(path, account, live):
+            for queue, limit in bars:
                 used, base = self.used[queue].get(account, 0), self._base[queue].get(account, 0)
                 if max(used, base) + asks > limit:
                     yield self._short(queue, account, asks, limit=limit, held=max(used, base))
@@ -293,11 +305,13 @@ class Usage:
         """
         if at == ROOT:
             return False
-        claims = [account for account in charge if account in self.book.claims(path)]
-        used = self.used[at]
-        return bool(claims) and all(
-            used.get(account, 0) + charge[account] <= self.book.guaranteed(at, account) for account in claims
-        )
+        used, some = self.used[at], False
+        for account in self.book.claims(path):
+            if account in charge:
+                some = True
+                if used.get(account, 0) + charge[account] > self.book.guaranteed(at, account):
+                    return False
+        return some
 
     def above(self, path: str, account: Account) -> bool:
         """Whether the queue uses more in this account than it is guaranteed."""

@@ -82,6 +82,12 @@ class Frame:
         self._masks: dict[object, Mask] = {}
         self._wanted: dict[object, tuple[str, SchedulingTerms, bool]] = {}
         self._needs: dict[object, Need] = {}
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drop what is known by identity, of records that may be gone; kept with it, no other gets their number."""
+        self._rows: dict[int, tuple[Resources, Matrix]] = {}
+        self._sets: dict[int, tuple[PodSet, Need, object]] = {}
         self._closed: dict[frozenset[str], Mask] = {}
 
     def follow(self, snapshot: Snapshot) -> Frame | None:
@@ -104,7 +110,7 @@ class Frame:
         other = [i for i, old, new in changed if old.node is not new.node and old.node != new.node]
         frame = copy(self)
         frame.snapshot = snapshot
-        frame._closed = {}
+        frame._forget()
         if changed:
             rows = [i for i, _, _ in changed]
             frame.bound_free = self.bound_free.copy()
@@ -145,7 +151,13 @@ class Frame:
         return {f: dict(zip(self.resources, row, strict=True)) for f, row in totals.items()}
 
     def row(self, amounts: Resources) -> Matrix:
-        """An amount by resource as a vector (R)."""
+        """An amount by resource as a vector (R), not to be changed."""
+        known = self._rows.get(id(amounts))
+        if known is None:
+            known = self._rows[id(amounts)] = (amounts, self._new_row(amounts))
+        return known[1]
+
+    def _new_row(self, amounts: Resources) -> Matrix:
         found = np.zeros(len(self.resources), dtype=np.int64)
         for name, amount in amounts.items():
             found[self.column[name]] = amount
@@ -153,6 +165,21 @@ class Frame:
 
     def need(self, pod_set: PodSet) -> Need:
         """The requests of one pod of the set."""
+        return self._known(pod_set)[1]
+
+    def terms(self, pod_set: PodSet) -> object:
+        """Equal for sets that the same nodes accept."""
+        return self._known(pod_set)[2]
+
+    def _known(self, pod_set: PodSet) -> tuple[PodSet, Need, object]:
+        known = self._sets.get(id(pod_set))
+        if known is None:
+            terms = pod_set.terms
+            key = (tuple(sorted(terms.node_selector.items())), terms.tolerations, terms.affinity)
+            known = self._sets[id(pod_set)] = (pod_set, self._need(pod_set), key)
+        return known
+
+    def _need(self, pod_set: PodSet) -> Need:
         key = (tuple(sorted(pod_set.requests.items())), pod_set.exclusive_host)
         if key not in self._needs:
             asked = [(self.column[r], n) for r, n in key[0] if n]
@@ -163,20 +190,14 @@ class Frame:
             )
         return self._needs[key]
 
-    @staticmethod
-    def terms_key(pod_set: PodSet) -> object:
-        """Equal for sets that the same nodes accept."""
-        terms = pod_set.terms
-        return (tuple(sorted(terms.node_selector.items())), terms.tolerations, terms.affinity)
-
     def open_to(self, pod_set: PodSet, flavor: str, *, idle: bool = False) -> Mask:
         """Nodes of the flavor that accept the set's pods, the flavor's tolerations added (N).
 
         `idle`: as if every node were ready and uncordoned.
         """
-        terms = pod_set.terms
-        key = (flavor, self.terms_key(pod_set), idle)
+        key = (flavor, self.terms(pod_set), idle)
         if key not in self._masks:
+            terms = pod_set.terms
             wanted = replace(terms, tolerations=(*terms.tolerations, *self.flavors[flavor].tolerations))
             self._wanted[key] = (flavor, wanted, idle)
             accepts = [self._accepts(state, flavor, wanted, idle) for state in self.snapshot.nodes]
@@ -198,7 +219,7 @@ class Frame:
 
     def bound_rows(self, admitted: Admitted) -> dict[int, Matrix]:
         """What a gang's bound pods hold, by node number; vectors (R)."""
-        return {self.index[n]: self.row(a) for n, a in admitted.bound.items() if n in self.index}
+        return {self.index[n]: self._new_row(a) for n, a in admitted.bound.items() if n in self.index}
 
     def loose_ends(self, admitted: Admitted) -> dict[int, list[Loose]]:
         """A gang's unbound pods, by each node that they may land on."""

@@ -76,11 +76,13 @@ class Greedy(Cycle):
         return (self.board.epoch, len(self.chosen) if self.board.holds else 0)
 
     def _likeness(self, gang: Gang) -> object:
-        """How long a gang runs tells it apart only where there are reservations."""
-        if not self.board.horizons:
+        """Equal for gangs that get the same answer while nothing changes. Of how long a gang runs, it matters only which
+        reservations would still find it there.
+        """
+        board, workload = self.board, gang.pending.workload
+        if not board.horizons:
             return gang.likeness
-        workload = gang.pending.workload
-        return (gang.likeness, workload.estimate, workload.max_runtime)
+        return (gang.likeness, *[board.outlives(h, workload) for h in board.horizons.values()])
 
     def _start_apart(self, gang: Gang) -> Chosen | Refusal:
         """Start, or be bound, away from others that are landing, or wait until they have landed."""

@@ -99,7 +99,7 @@ class Kinds:
         )
 
     def _is_usable(self, frame: Frame, pod_set: PodSet, flavor: str) -> bool:
-        key = (flavor, frame.terms_key(pod_set))
+        key = (flavor, frame.terms(pod_set))
         if key not in self._usable:
             self._usable[key] = (pod_set, flavor, _usable(frame, pod_set, flavor))
         return self._usable[key][2]
