@@ -76,8 +76,8 @@ class Greedy(Cycle):
         return (self.board.epoch, len(self.chosen) if self.board.holds else 0)
 
     def _likeness(self, gang: Gang) -> object:
-        """Equal for gangs that get the same answer while nothing changes. Of how long a gang runs, it matters only which
-        reservations would still find it there.
+        """Equal for gangs that get the same answer while nothing changes. Of how long they run, it matters only which
+        reservations would still find them there.
         """
         board, workload = self.board, gang.pending.workload
         if not board.horizons:
