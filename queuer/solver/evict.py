@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
 from queuer.domain.quota import Account, Charge, Usage
 from queuer.domain.workload import Workload
-from queuer.solver.board import Sheet
 from queuer.solver.capacity import Spread, place
 from queuer.solver.contested import Proof, Variant
 from queuer.solver.cycle import Cycle
@@ -18,7 +16,8 @@ from queuer.solver.frame import Matrix
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Block, Chosen, Refusal
 from queuer.solver.search import Search, evictions
-from queuer.solver.victims import Candidate, Prey, Reach
+from queuer.solver.trial import Asker
+from queuer.solver.victims import Prey, Reach
 
 WORK = 60_000
 """Steps that all searches for victims of one cycle may take (see `Search`)."""
@@ -90,7 +89,13 @@ class Evict:
             return None
         if self._cycle.counts.work > self._work:
             return None
-        chosen = self._search(gang, variant, charge, self._prey.candidates(reach), rank)
+        bars = board.bars(workload, rank=rank)
+        closed = self._cycle.closed(gang)
+        asker = Asker(workload=workload, variant=variant, charge=charge, closed=closed, bars=bars)
+        left = self._work - self._cycle.counts.work
+        search = Search(board, self._prey, asker, self._prey.permitted(reach), work=left)
+        chosen = search.cheapest()
+        self._cycle.counts.work += search.work
         if chosen is None:
             return None
         sheet = board.later.copy()
@@ -101,32 +106,6 @@ class Evict:
             return None
         gone = evictions(chosen, beneficiary=gang.uid)
         return Chosen(gang=gang, variant=variant, charge=charge, spreads=spreads, evictions=gone, bound=True)
-
-    def _search(
-        self,
-        gang: Gang,
-        variant: Variant,
-        charge: Charge,
-        found: Sequence[Candidate],
-        rank: tuple[bool, int],
-    ) -> list[Candidate] | None:
-        """The cheapest sufficient victims that are found."""
-        board, queue = self._board, gang.queue
-        binding = {a: charge[a] for a in board.claimed.binding(queue, charge)}
-        claims = {a: charge[a] for a in charge if a in board.book.claims(queue)}
-
-        def fits(sheet: Sheet) -> bool:
-            return (
-                sheet.usage.shortfall(queue, binding) is None
-                and self._placed(sheet.free, gang, variant, rank) is not None
-            )
-
-        search = Search(
-            board, found, _lines(found) | binding | claims, fits, work=self._work - self._cycle.counts.work
-        )
-        chosen = search.cheapest()
-        self._cycle.counts.work += search.work
-        return chosen
 
     def _placed(
         self, free: Matrix, gang: Gang, variant: Variant, rank: tuple[bool, int]
@@ -193,8 +172,3 @@ class Evict:
             reach = self._prey.reach(one.gang.pending, one.charge)
             self._reach[one.gang.uid] = self._prey.flags(reach)
         return self._reach[one.gang.uid]
-
-
-def _lines(found: Sequence[Candidate]) -> dict[Account, int]:
-    """The accounts that the permission of any of these depends on."""
-    return {account: 0 for c in found for account, _ in c.lines or ()}

@@ -53,6 +53,11 @@ class Sheet:
         twin._worst = dict(self._worst)
         return twin
 
+    @property
+    def awaiting(self) -> frozenset[int]:
+        """Nodes on which pods have still to land."""
+        return frozenset(self._loose)
+
     def land(self, hold: Hold) -> None:
         """Count the workload's unbound pods."""
         for node, parts in hold.loose.items():

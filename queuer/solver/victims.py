@@ -5,7 +5,7 @@ What a gang may do depends on few grounds, which thousands of gangs share, so th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -78,7 +78,6 @@ class Prey:
         self._parties: list[list[list[Candidate]]] = []
         self._open: tuple[int, dict[object, bool]] = (-1, {})
         self._masks: dict[int, Flags] = {}
-        self._entries: tuple[NDArray[np.intp], NDArray[np.intp], Matrix] | None = None
 
     @cached_property
     def _by_queue(self) -> dict[str, list[tuple[Hold, int]]]:
@@ -94,8 +93,24 @@ class Prey:
         return found
 
     @cached_property
-    def _number_of(self) -> dict[str, int]:
+    def number_of(self) -> Mapping[str, int]:
+        """Numbers of the holds by uid."""
         return {uid: n for n, uid in enumerate(self._board.holds)}
+
+    @cached_property
+    def entries(self) -> tuple[NDArray[np.intp], NDArray[np.intp], Matrix]:
+        """What holds leave free: hold number (E), node (E), amounts (E x R)."""
+        rows = [
+            (h, node, row)
+            for h, hold in enumerate(self._board.holds.values())
+            for node, row in hold.rows.items()
+        ]
+        width = len(self._board.frame.resources)
+        return (
+            np.array([h for h, _, _ in rows], dtype=np.intp),
+            np.array([n for _, n, _ in rows], dtype=np.intp),
+            np.array([r for _, _, r in rows], dtype=np.int64).reshape(len(rows), width),
+        )
 
     def reach(self, pending: Pending, charge: Charge) -> Reach:
         """Whom this gang may evict as things are. `charge`: what it asks for, by account."""
@@ -149,7 +164,9 @@ class Prey:
         for hold, lost in self._by_queue[queue]:
             victim = hold.admitted.workload
             if ground.below is None or victim.priority < ground.below:
-                own = None if lines is None else tuple([line for line in lines if hold.charge.get(line[0])])
+                own = lines
+                if lines is not None and not all(hold.charge.get(account) for account, _ in lines):
+                    own = tuple([line for line in lines if hold.charge.get(line[0])])
                 if own != ():
                     cost = (preempted_work(lost, ground.rule), lost, 1, victim.priority)
                     yield Candidate(hold, ground.rule, own, cost)
@@ -175,13 +192,23 @@ class Prey:
 
     def _may_go(self, party: Sequence[Candidate], spared: frozenset[str]) -> bool:
         """Whether one of these candidates, all of one queue, may go first."""
-        line, leaving, above = self._board.line(), self._board.leaving, dict[tuple[Line, ...] | None, bool]()
+        return next(self._first(party, spared), None) is not None
+
+    def _first(self, party: Sequence[Candidate], spared: frozenset[str]) -> Iterator[Candidate]:
+        """Those of one queue who may go as things are."""
+        line, leaving, above = self._board.line(), self._board.leaving, dict[int, bool]()
         for one in party:
-            if one.lines not in above:
-                above[one.lines] = one.permitted(line)
-            if above[one.lines] and one.uid not in leaving and one.uid not in spared:
-                return True
-        return False
+            if id(one.lines) not in above:
+                above[id(one.lines)] = one.permitted(line)
+            if above[id(one.lines)] and one.uid not in leaving and one.uid not in spared:
+                yield one
+
+    def permitted(self, reach: Reach) -> list[Candidate]:
+        """Those of them who may go as things are, cheapest first; the others may not go after any of these either."""
+        found = (
+            c for n in reach.grounds for party in self._parties[n] for c in self._first(party, reach.spared)
+        )
+        return sorted(found, key=_by_cost)
 
     def candidates(self, reach: Reach) -> list[Candidate]:
         """All of them who are not leaving yet, cheapest first."""
@@ -195,33 +222,21 @@ class Prey:
         for number in reach.grounds:
             if number not in self._masks:
                 mask = np.zeros(len(found), dtype=bool)
-                mask[[self._number_of[c.uid] for party in self._parties[number] for c in party]] = True
+                mask[[self.number_of[c.uid] for party in self._parties[number] for c in party]] = True
                 self._masks[number] = mask
             found |= self._masks[number]
-        found[[self._number_of[uid] for uid in reach.spared]] = False
+        found[[self.number_of[uid] for uid in reach.spared]] = False
         return found
 
     def staying(self, flags: Flags) -> Flags:
         """The flagged who are not leaving yet (H)."""
         found = flags.copy()
-        found[[self._number_of[uid] for uid in self._board.leaving]] = False
+        found[[self.number_of[uid] for uid in self._board.leaving]] = False
         return found
 
     def vacated(self, flags: Flags) -> Matrix:
         """What the flagged leave free (N x R); what they could still have landed on counts as free."""
-        if self._entries is None:
-            rows = [
-                (h, node, row)
-                for h, hold in enumerate(self._board.holds.values())
-                for node, row in hold.rows.items()
-            ]
-            width = len(self._board.frame.resources)
-            self._entries = (
-                np.array([h for h, _, _ in rows], dtype=np.intp),
-                np.array([n for _, n, _ in rows], dtype=np.intp),
-                np.array([r for _, _, r in rows], dtype=np.int64).reshape(len(rows), width),
-            )
-        holds, nodes, amounts = self._entries
+        holds, nodes, amounts = self.entries
         free = np.zeros_like(self._board.frame.alloc)
         chosen = flags[holds]
         np.add.at(free, nodes[chosen], amounts[chosen])

@@ -1,0 +1,101 @@
+"""Where victims could make room for one gang: hosts, domains or all nodes, each with a bound on what it costs there.
+
+The bound is that of a divisible good: the candidates that free most for the least loss go first, the last one in part.
+It is worked out for all places at once, so that a search looks into the few that can be the cheapest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from queuer.solver.board import Board
+from queuer.solver.trial import Asker
+from queuer.solver.victims import Candidate, Cost, Prey
+
+PREEMPTED = 1e18
+"""What a gang that is preempted, not reclaimed, weighs: more than all work that can be lost."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scope:
+    """A place to look in. `bound`: least weight of what must go; `members`: who has pods there, cheapest first."""
+
+    bound: float
+    members: list[Candidate]
+
+
+def weight(cost: Cost) -> float:
+    """A cost as one number, up to ties."""
+    return cost[0] * PREEMPTED + cost[1]
+
+
+def scopes(board: Board, prey: Prey, asker: Asker, found: Sequence[Candidate]) -> list[Scope]:
+    """Places where enough could be freed, by bound. `found`: the candidates, cheapest first."""
+    frame, parts = board.frame, asker.parts(board)
+    asked = np.sum([p.row * p.count for p in parts], axis=0)
+    column = int(np.argmax(asked / np.maximum(frame.alloc.sum(axis=0), 1)))
+    usable = np.any([p.open for p in parts], axis=0)
+    level = asker.level(board)
+    if len(parts) == 1 and parts[0].count == 1:
+        place = np.arange(len(frame.names), dtype=np.intp)
+    else:
+        place = np.zeros(len(frame.names), dtype=np.intp) if level is None else frame.domains[level]
+    if level is not None:
+        usable &= frame.domains[level] >= 0
+    free = np.maximum(asker.behind(board, board.later.free)[:, column], 0)
+    count = int(place.max(initial=0)) + 1
+    there = np.bincount(place[usable], weights=free[usable], minlength=count)
+    at, where, amount = _freed(prey, found, np.where(usable, place, -1), column)
+    bounds = _bounds(asked[column] - there, np.array([weight(c.cost) for c in found]), at, where, amount)
+    order = np.argsort(where, kind="stable")
+    starts = np.searchsorted(where[order], np.arange(count + 1))
+    return [
+        Scope(float(bounds[n]), [found[i] for i in np.unique(at[order[starts[n] : starts[n + 1]]])])
+        for n in np.argsort(bounds, kind="stable")
+        if np.isfinite(bounds[n]) and starts[n] < starts[n + 1]
+    ]
+
+
+Numbers = NDArray[np.intp]
+
+
+def _freed(
+    prey: Prey, found: Sequence[Candidate], place: Numbers, column: int
+) -> tuple[Numbers, Numbers, NDArray[np.float64]]:
+    """Who frees how much where: position in `found`, place, amount; those on no place are left out."""
+    holds, nodes, amounts = prey.entries
+    position = np.full(len(prey.number_of), -1, dtype=np.intp)
+    position[[prey.number_of[c.uid] for c in found]] = np.arange(len(found))
+    mine = (position[holds] >= 0) & (place[nodes] >= 0)
+    return position[holds[mine]], place[nodes[mine]], amounts[mine, column].astype(np.float64)
+
+
+def _bounds(
+    lacking: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    at: Numbers,
+    where: Numbers,
+    amount: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Least weight for each place to free what it lacks; infinite where all together free too little."""
+    count = len(lacking)
+    total = np.bincount(where, weights=amount, minlength=count)
+    key = at * count + where
+    each, inverse = np.unique(key, return_inverse=True)
+    sums = np.bincount(inverse, weights=amount)
+    owner, spot = each // count, each % count
+    some = sums > 0
+    owner, spot, sums = owner[some], spot[some], sums[some]
+    order = np.lexsort((weights[owner] / sums, spot))
+    owner, spot, sums = owner[order], spot[order], sums[order]
+    before = np.cumsum(sums) - sums
+    first = np.searchsorted(spot, np.arange(count))
+    base = np.append(before, 0.0)[np.minimum(first, len(before))]
+    part = np.clip((lacking[spot] - (before - base[spot])) / sums, 0.0, 1.0)
+    bounds = np.bincount(spot, weights=part * weights[owner], minlength=count).astype(np.float64) * (1 - 1e-9)
+    bounds[total < lacking] = np.inf
+    return bounds

@@ -1,0 +1,172 @@
+"""A set of victims being tried for one gang: what they leave free, and the lines that they must not have crossed.
+
+Victims come and go thousands of times in one search, so slots, domains and usage are kept up step by step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from queuer.domain.quota import Account, Charge
+from queuer.domain.workload import Workload
+from queuer.solver.board import Board
+from queuer.solver.capacity import Part, parts_of, place
+from queuer.solver.contested import Variant
+from queuer.solver.frame import Mask, Matrix
+from queuer.solver.sheet import Hold
+from queuer.solver.victims import Candidate
+
+NONE = frozenset[Account]()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Asker:
+    """The gang for which victims are looked for. `closed`: nodes that it keeps off; `bars`: owners of the reservations
+    that it must leave whole.
+    """
+
+    workload: Workload
+    variant: Variant
+    charge: Charge
+    closed: Mask | None
+    bars: Sequence[str]
+
+    def level(self, board: Board) -> int | None:
+        """The level of which one domain must hold it."""
+        required = self.workload.required
+        return None if required is None else board.frame.snapshot.topology.find(required)
+
+    def parts(self, board: Board) -> list[Part]:
+        """Its pod sets."""
+        return parts_of(board.frame, self.workload, self.variant, self.closed)
+
+    def behind(self, board: Board, free: Matrix) -> Matrix:
+        """`free` less what its bars hold (N x R)."""
+        for uid in self.bars:
+            free = np.minimum(free, board.horizons[uid].free)
+        return free
+
+
+class Trial:
+    """The state once some candidates have gone; at first nobody has. `short`: quota is in the way, too."""
+
+    def __init__(self, board: Board, asker: Asker, found: Sequence[Candidate]) -> None:
+        queue, charge = asker.workload.queue, asker.charge
+        binding = {a: charge[a] for a in board.claimed.binding(queue, charge)}
+        self.short = board.later.usage.shortfall(queue, binding) is not None
+        accounts = {account for c in found for account, _ in c.lines or ()}
+        self._queue, self._asked = queue, binding
+        self._usage = board.later.usage.copy() if self.short else None
+        self._line = board.line().copy() if accounts else None
+        self._accounts = frozenset(accounts | set(binding))
+        self._place = Slots(board, asker) if _slots_decide(asker, board) else Placing(board, asker)
+
+    def permitted(self, candidate: Candidate) -> bool:
+        """Whether the rule permits it now that those before it have gone."""
+        return self._line is None or candidate.permitted(self._line)
+
+    def remove(self, candidate: Candidate) -> None:
+        """It goes."""
+        self._move(candidate.hold, 1)
+
+    def put_back(self, candidate: Candidate) -> None:
+        """It stays after all."""
+        self._move(candidate.hold, -1)
+
+    def _move(self, hold: Hold, times: int) -> None:
+        self._place.move(hold, times)
+        for usage in (self._usage, self._line):
+            if usage is not None:
+                usage.add(hold.admitted.workload.queue, hold.charge, times=-times, only=self._accounts)
+
+    def fits(self) -> bool:
+        """Whether the gang has quota and a place."""
+        has_quota = self._usage is None or self._usage.shortfall(self._queue, self._asked) is None
+        return has_quota and self._place.fits()
+
+
+def _slots_decide(asker: Asker, board: Board) -> bool:
+    """Whether the gang is one pod set with no level of its own."""
+    parts = asker.parts(board)
+    return len(parts) == 1 and parts[0].required is None and parts[0].preferred is None
+
+
+class Placing:
+    """Nodes for a gang of several pod sets, which have to be placed to see whether they fit."""
+
+    def __init__(self, board: Board, asker: Asker) -> None:
+        self._board, self._asker = board, asker
+        self._sheet = board.later.copy()
+
+    def move(self, hold: Hold, times: int) -> None:
+        """The hold goes, or comes back with `times=-1`."""
+        self._sheet.release(hold, times=times, only=NONE)
+
+    def fits(self) -> bool:
+        """Whether there is a place."""
+        board, asker = self._board, self._asker
+        free = asker.behind(board, self._sheet.free)
+        return place(board.frame, free, asker.workload, asker.variant, closed=asker.closed) is not None
+
+
+class Slots:
+    """Slots of nodes and domains for the pods of a gang that are all alike."""
+
+    def __init__(self, board: Board, asker: Asker) -> None:
+        (part,) = asker.parts(board)
+        columns, level = part.need.columns, asker.level(board)
+        self._count = part.count
+        self._most = 1 if part.need.exclusive else part.count
+        self._columns: list[int] = columns.tolist()
+        self._amounts: list[int] = part.need.amounts.tolist()
+        self._loose = board.later.awaiting
+        self._sheet = board.later.copy() if self._loose else board.later
+        self._free: list[list[int]] = self._sheet.free[:, columns].tolist()
+        least = asker.behind(board, np.full_like(self._sheet.free, np.iinfo(np.int64).max))
+        self._kept: list[list[int]] | None = least[:, columns].tolist() if asker.bars else None
+        domain = np.zeros(len(part.open), dtype=np.intp) if level is None else board.frame.domains[level]
+        usable = part.open & (domain >= 0)
+        slots = part.need.slots(asker.behind(board, self._sheet.free))
+        slots = np.where(usable, np.minimum(slots, self._most), 0)
+        there = np.zeros(int(domain.max(initial=0)) + 1, dtype=np.int64)
+        np.add.at(there, domain[usable], slots[usable])
+        self._usable: list[bool] = usable.tolist()
+        self._domain: list[int] = domain.tolist()
+        self._slots: list[int] = slots.tolist()
+        self._there: list[int] = there.tolist()
+        self._enough = int((there >= self._count).sum())
+
+    def move(self, hold: Hold, times: int) -> None:
+        """The hold goes, or comes back with `times=-1`."""
+        anew = self._loose.intersection(hold.rows)
+        if anew:
+            self._sheet.release(hold, times=times, only=NONE)
+        for node, row in hold.rows.items():
+            if node in anew:
+                self._free[node] = self._sheet.free[node, self._columns].tolist()
+            else:
+                free = self._free[node]
+                for at, column in enumerate(self._columns):
+                    free[at] += times * row.item(column)
+            if self._usable[node]:
+                self._recount(node)
+
+    def _recount(self, node: int) -> None:
+        free = self._free[node]
+        if self._kept is not None:
+            free = list(map(min, free, self._kept[node]))
+        slots = max(0, min(self._most, *(f // a for f, a in zip(free, self._amounts, strict=True))))
+        more = slots - self._slots[node]
+        if more:
+            domain = self._domain[node]
+            before = self._there[domain]
+            self._slots[node] = slots
+            self._there[domain] = before + more
+            self._enough += (before + more >= self._count) - (before >= self._count)
+
+    def fits(self) -> bool:
+        """Whether one domain has slots enough."""
+        return self._enough > 0
