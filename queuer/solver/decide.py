@@ -213,6 +213,7 @@ class _Decision:
         self._order += [uid for uid in gangs if uid in settled]
         tournament = Tournament(self._snapshot.tree, self._offers.lines, self._board, settled=settled)
         refused = self._play(tournament)
+        self._greedy.revise()
         self._reserver.finish(gangs)
         for gang in waiting:
             if gang.uid not in self._greedy.chosen and gang.uid not in refused:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import partial
 
 from queuer.domain.quota import Account, Charge, Usage
@@ -23,6 +24,16 @@ WORK = 60_000
 """Steps that all searches for victims of one cycle may take (see `Search`)."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Turn:
+    """What a gang asked for at its turn, and what it might do."""
+
+    variant: Variant
+    charge: Charge
+    reach: Reach
+    rank: tuple[bool, int]
+
+
 class Evict:
     """Looks for victims for the gangs of a cycle."""
 
@@ -32,6 +43,7 @@ class Evict:
         self._board = cycle.board
         self._work = work
         self._prey = Prey(cycle.board)
+        self._turns: dict[str, Turn] = {}
         self._reach: dict[str, Flags] = {}
         self._usages: tuple[int, dict[object, Usage]] = (0, {})
         self._all_gone: tuple[int, dict[Reach, Flags]] = (0, {})
@@ -67,32 +79,42 @@ class Evict:
         anybody = self._prey.anybody(reach)
         if not anybody and board.later is board.now:
             return True
-        fits = board.later.usage.shortfall(workload.queue, charge) is None
-        if not anybody and not fits:
+        if not anybody and board.later.usage.shortfall(workload.queue, charge) is not None:
             return True
         rank = self._cycle.rank(gang, charge) if board.horizons else (False, 0)
-        if fits and board.later is not board.now:
-            alone = self._cycle.on(board.floor_later(workload, rank=rank), gang, variant).spreads
+        self._turns[gang.uid] = Turn(variant, charge, reach, rank)
+        found = self.again(gang)
+        if found is not None:
+            return found
+        if anybody:
+            return self._hopeless(gang, variant, charge, reach)
+        return self._cycle.excluded(self._cycle.pool(gang, charge, later=True), gang, variant)
+
+    def again(self, gang: Gang) -> Chosen | None:
+        """A place for a gang that may evict whom it might at its turn: what others leave, else the cheapest victims.
+
+        None = there is none, or the gang had no such turn.
+        """
+        turn, board, workload = self._turns.get(gang.uid), self._board, gang.pending.workload
+        if turn is None:
+            return None
+        variant, charge = turn.variant, turn.charge
+        if board.later is not board.now and board.later.usage.shortfall(workload.queue, charge) is None:
+            alone = self._cycle.on(board.floor_later(workload, rank=turn.rank), gang, variant).spreads
             if alone is not None:
                 return Chosen(gang=gang, variant=variant, charge=charge, spreads=alone, bound=True)
-        if not anybody:
-            return self._cycle.excluded(self._cycle.pool(gang, charge, later=True), gang, variant)
-        found = self._with_victims(gang, variant, charge, reach, rank)
-        return self._hopeless(gang, variant, charge, reach) if found is None else found
+        return self._with_victims(gang, turn) if self._prey.anybody(turn.reach) else None
 
-    def _with_victims(
-        self, gang: Gang, variant: Variant, charge: Charge, reach: Reach, rank: tuple[bool, int]
-    ) -> Chosen | None:
-        """The gang bound to a place with the cheapest victims found; None = none were found."""
+    def _with_victims(self, gang: Gang, turn: Turn) -> Chosen | None:
         board, workload = self._board, gang.pending.workload
+        variant, charge, reach, rank = turn.variant, turn.charge, turn.reach, turn.rank
         if self._cycle.on(self._emptied(reach, workload, rank), gang, variant).spreads is None:
             return None
-        if self._cycle.counts.work > self._work:
-            return None
-        bars = board.bars(workload, rank=rank)
-        closed = self._cycle.closed(gang)
-        asker = Asker(workload=workload, variant=variant, charge=charge, closed=closed, bars=bars)
         left = self._work - self._cycle.counts.work
+        if left < 0:
+            return None
+        bars, closed = board.bars(workload, rank=rank), self._cycle.closed(gang)
+        asker = Asker(workload=workload, variant=variant, charge=charge, closed=closed, bars=bars)
         search = Search(board, self._prey, asker, self._prey.permitted(reach), work=left)
         chosen = search.cheapest()
         self._cycle.counts.work += search.work
@@ -106,6 +128,21 @@ class Evict:
             return None
         gone = evictions(chosen, beneficiary=gang.uid)
         return Chosen(gang=gang, variant=variant, charge=charge, spreads=spreads, evictions=gone, bound=True)
+
+    def in_order(self, settled: Iterable[Chosen]) -> bool:
+        """Whether the victims of these, none of them on the board, may go one after the other as they are listed."""
+        line = self._board.line().copy()
+        for one in settled:
+            if not one.evictions:
+                continue
+            reach = self._turns[one.gang.uid].reach
+            by_uid = {c.uid: c for c in self._prey.candidates(reach)}
+            for eviction in one.evictions:
+                candidate = by_uid.get(eviction.uid)
+                if candidate is None or not candidate.permitted(line):
+                    return False
+                line.add(candidate.hold.admitted.workload.queue, candidate.hold.charge, times=-1)
+        return True
 
     def _placed(
         self, free: Matrix, gang: Gang, variant: Variant, rank: tuple[bool, int]

@@ -22,6 +22,7 @@ from queuer.solver.frame import Matrix
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Block, Chosen, Refusal
 from queuer.solver.rearrange import Rearrange
+from queuer.solver.revise import revise
 
 
 class Greedy(Cycle):
@@ -62,6 +63,10 @@ class Greedy(Cycle):
         if isinstance(answer, Refusal) and answer.block is not Block.FLAVOR:
             answer = self._evict.bind(gang, answer, promised=promised)
         return answer
+
+    def revise(self) -> None:
+        """All have had their turn: look for cheaper victims."""
+        revise(self, self._evict)
 
     def _count(self, refusal: Refusal) -> None:
         if refusal.contested:

@@ -1,0 +1,81 @@
+"""A second look at the victims of one cycle: taken turn by turn they cost more than a joint set would.
+
+All gangs that are bound are laid out anew in other orders, as a large one leaves room that smaller ones can use. What
+each of them may do is what it might do at its turn. The cheapest layout counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from queuer.solver.cycle import Cycle
+from queuer.solver.evict import Evict
+from queuer.solver.outcome import Chosen
+from queuer.solver.score import eviction_cost
+from queuer.solver.victims import Cost
+
+MOST = 32
+"""Bound gangs up to which they are laid out anew."""
+ORDERS = 12
+"""Layouts tried."""
+
+
+def revise(cycle: Cycle, evict: Evict) -> None:
+    """Replace the victims of this cycle by cheaper ones, if a layout with such is found."""
+    bound = [c for c in cycle.chosen.values() if c.bound]
+    if sum(bool(c.evictions) for c in bound) < 2 or len(bound) > MOST:
+        return
+    turn = {c.gang.uid: n for n, c in enumerate(bound)}
+    best, least = bound, _cost(cycle, bound)
+    cycle.lift(bound)
+    tried = set[tuple[str, ...]]()
+    for _ in range(ORDERS):
+        order = next((o for o in _orders(best, cycle) if tuple(c.gang.uid for c in o) not in tried), None)
+        if order is None:
+            break
+        tried.add(tuple(c.gang.uid for c in order))
+        laid = _laid(cycle, evict, order, least)
+        cycle.lift(laid)
+        laid.sort(key=lambda c: turn[c.gang.uid])
+        if len(laid) == len(bound) and _cost(cycle, laid) < least and evict.in_order(laid):
+            best, least = laid, _cost(cycle, laid)
+    for chosen in best:
+        cycle.take(chosen)
+
+
+def _laid(cycle: Cycle, evict: Evict, order: Sequence[Chosen], least: Cost) -> list[Chosen]:
+    """The gangs that found a place again, on the board, up to the first that did not or that makes it too dear."""
+    laid: list[Chosen] = []
+    for one in order:
+        found = evict.again(one.gang)
+        if found is None:
+            break
+        cycle.take(found)
+        laid.append(found)
+        if found.evictions and _cost(cycle, laid) >= least:
+            break
+    return laid
+
+
+def _orders(settled: Sequence[Chosen], cycle: Cycle) -> Iterator[list[Chosen]]:
+    """Orders worth trying: large first, as many pods first, dear first, each of the dear ones before all others."""
+
+    def size(one: Chosen) -> int:
+        return sum(n for (flavor, _), n in one.charge.items() if flavor is None)
+
+    def dear(one: Chosen) -> Cost:
+        return _cost(cycle, [one])
+
+    yield sorted(settled, key=size, reverse=True)
+    yield sorted(settled, key=lambda c: (c.gang.pending.workload.required is None, size(c)), reverse=True)
+    yield sorted(settled, key=dear, reverse=True)
+    large = sorted(settled, key=size, reverse=True)
+    for first in sorted((c for c in settled if c.evictions), key=dear, reverse=True):
+        yield [first, *(c for c in large if c is not first)]
+    yield list(reversed(settled))
+
+
+def _cost(cycle: Cycle, settled: Sequence[Chosen]) -> Cost:
+    board = cycle.board
+    gone = ((board.holds[e.uid].admitted, e.rule) for c in settled for e in c.evictions)
+    return eviction_cost(gone, capacity=board.capacity, now=board.time)
