@@ -20,7 +20,7 @@ from queuer.solver.search import Search, evictions
 from queuer.solver.trial import Asker
 from queuer.solver.victims import Prey, Reach
 
-WORK = 60_000
+WORK = 150_000
 """Steps that all searches for victims of one cycle may take (see `Search`)."""
 
 
@@ -90,9 +90,10 @@ class Evict:
             return self._hopeless(gang, variant, charge, reach)
         return self._cycle.excluded(self._cycle.pool(gang, charge, later=True), gang, variant)
 
-    def again(self, gang: Gang) -> Chosen | None:
+    def again(self, gang: Gang, *, plain: bool = False) -> Chosen | None:
         """A place for a gang that may evict whom it might at its turn: what others leave, else the cheapest victims.
 
+        `plain`: else those of a plain rule (see `Search.newest`).
         None = there is none, or the gang had no such turn.
         """
         turn, board, workload = self._turns.get(gang.uid), self._board, gang.pending.workload
@@ -103,9 +104,9 @@ class Evict:
             alone = self._cycle.on(board.floor_later(workload, rank=turn.rank), gang, variant).spreads
             if alone is not None:
                 return Chosen(gang=gang, variant=variant, charge=charge, spreads=alone, bound=True)
-        return self._with_victims(gang, turn) if self._prey.anybody(turn.reach) else None
+        return self._with_victims(gang, turn, plain=plain) if self._prey.anybody(turn.reach) else None
 
-    def _with_victims(self, gang: Gang, turn: Turn) -> Chosen | None:
+    def _with_victims(self, gang: Gang, turn: Turn, *, plain: bool) -> Chosen | None:
         board, workload = self._board, gang.pending.workload
         variant, charge, reach, rank = turn.variant, turn.charge, turn.reach, turn.rank
         if self._cycle.on(self._emptied(reach, workload, rank), gang, variant).spreads is None:
@@ -116,7 +117,7 @@ class Evict:
         bars, closed = board.bars(workload, rank=rank), self._cycle.closed(gang)
         asker = Asker(workload=workload, variant=variant, charge=charge, closed=closed, bars=bars)
         search = Search(board, self._prey, asker, self._prey.permitted(reach), work=left)
-        chosen = search.cheapest()
+        chosen = search.newest() if plain else search.cheapest()
         self._cycle.counts.work += search.work
         if chosen is None:
             return None

@@ -29,12 +29,15 @@ def revise(cycle: Cycle, evict: Evict) -> None:
     best, least = bound, _cost(cycle, bound)
     cycle.lift(bound)
     tried = set[tuple[str, ...]]()
-    for _ in range(ORDERS):
-        order = next((o for o in _orders(best, cycle) if tuple(c.gang.uid for c in o) not in tried), None)
+    for attempt in range(ORDERS):
+        plain = attempt == 0  # so that no plan is dearer than that rule's
+        orders = [bound] if plain else _orders(best, cycle)
+        order = next((o for o in orders if tuple(c.gang.uid for c in o) not in tried), None)
         if order is None:
             break
-        tried.add(tuple(c.gang.uid for c in order))
-        laid = _laid(cycle, evict, order, least)
+        if not plain:
+            tried.add(tuple(c.gang.uid for c in order))
+        laid = _laid(cycle, evict, order, least, plain=plain)
         cycle.lift(laid)
         laid.sort(key=lambda c: turn[c.gang.uid])
         if len(laid) == len(bound) and _cost(cycle, laid) < least and evict.in_order(laid):
@@ -43,11 +46,11 @@ def revise(cycle: Cycle, evict: Evict) -> None:
         cycle.take(chosen)
 
 
-def _laid(cycle: Cycle, evict: Evict, order: Sequence[Chosen], least: Cost) -> list[Chosen]:
+def _laid(cycle: Cycle, evict: Evict, order: Sequence[Chosen], least: Cost, *, plain: bool) -> list[Chosen]:
     """The gangs that found a place again, on the board, up to the first that did not or that makes it too dear."""
     laid: list[Chosen] = []
     for one in order:
-        found = evict.again(one.gang)
+        found = evict.again(one.gang, plain=plain)
         if found is None:
             break
         cycle.take(found)

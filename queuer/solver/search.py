@@ -40,6 +40,23 @@ class Search:
         self._most = work
         self.work = 0
 
+    def newest(self) -> list[Candidate] | None:
+        """The set of a plain rule, as others use it: the newest of the lowest priority, wherever they are, until the gang
+        fits; then those come back who went in vain, the last first.
+        """
+        trial, gone = self._trial, list[Candidate]()
+        for candidate in sorted(self._found, key=_by_age):
+            if trial.permitted(candidate):
+                trial.remove(candidate)
+                gone.append(candidate)
+                if trial.fits():
+                    break
+        self.work += 2 * len(gone)
+        kept = self._thinned(gone, list(reversed(gone[:-1]))) if gone and trial.fits() else None
+        for candidate in gone if kept is None else kept:
+            trial.put_back(candidate)
+        return kept
+
     def cheapest(self) -> list[Candidate] | None:
         """The best set found, in an order in which each is permitted; None = none was found."""
         best: list[Candidate] | None = None
@@ -72,11 +89,7 @@ class Search:
         if len(members) < 2:
             return
         yield sorted(members, key=lambda c: (weight(c.cost) / self._size(c), c.uid)) + rest
-        lost: dict[int, float] = {}
-        for candidate in members:
-            for node in candidate.hold.rows:
-                lost[node] = lost.get(node, 0.0) + weight(candidate.cost)
-        yield sorted(members, key=lambda c: (min((lost[n], n) for n in c.hold.rows), c.uid)) + rest
+        yield _host_by_host(members) + rest
 
     def _size(self, candidate: Candidate) -> float:
         charge, capacity = candidate.hold.charge, self._board.capacity
@@ -93,16 +106,16 @@ class Search:
                 enough = trial.fits()
                 if enough:
                     break
-        kept = self._thinned(gone) if enough else None
+        kept = self._thinned(gone, sorted(gone, key=_by_cost, reverse=True)) if enough else None
         for candidate in gone if kept is None else kept:
             trial.put_back(candidate)
         self.work += 2 * len(gone)
         return kept
 
-    def _thinned(self, gone: Sequence[Candidate]) -> list[Candidate]:
-        """Without those that turn out not to be needed; nobody is permitted less when others stay."""
+    def _thinned(self, gone: Sequence[Candidate], order: Sequence[Candidate]) -> list[Candidate]:
+        """Without those that turn out, in this order, not to be needed; nobody is permitted less when others stay."""
         kept = list(gone)
-        for candidate in sorted(gone, key=_by_cost, reverse=True):
+        for candidate in order:
             self._trial.put_back(candidate)
             if len(kept) > 1 and self._trial.fits():
                 kept.remove(candidate)
@@ -142,6 +155,35 @@ class Search:
                 for following in ((*picks, last + 1), (*picks[:-1], last + 1)):
                     heapq.heappush(queue, (_cost(found[i] for i in following), following))
         return best
+
+
+def _host_by_host(members: Sequence[Candidate]) -> list[Candidate]:
+    """Host after host, the one first that costs least for the pods on it; who has gone with another costs no more."""
+    there: dict[int, list[Candidate]] = {}
+    for candidate in members:
+        for node in candidate.hold.rows:
+            there.setdefault(node, []).append(candidate)
+    lost = {node: sum(weight(c.cost) for c in on) for node, on in there.items()}
+    queue = [(cost, node) for node, cost in lost.items()]
+    heapq.heapify(queue)
+    order: dict[str, Candidate] = {}
+    while queue:
+        cost, node = heapq.heappop(queue)
+        if cost != lost[node]:
+            continue
+        for candidate in there[node]:
+            if candidate.uid not in order:
+                order[candidate.uid] = candidate
+                for other in candidate.hold.rows:
+                    if other != node:
+                        lost[other] -= weight(candidate.cost)
+                        heapq.heappush(queue, (lost[other], other))
+    return list(order.values())
+
+
+def _by_age(candidate: Candidate) -> tuple[int, float, str]:
+    admitted = candidate.hold.admitted
+    return (admitted.workload.priority, -admitted.since, candidate.uid)
 
 
 def _by_cost(candidate: Candidate) -> tuple[Cost, str]:
