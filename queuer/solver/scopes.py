@@ -17,7 +17,7 @@ from queuer.solver.trial import Asker
 from queuer.solver.victims import Candidate, Cost, Prey
 
 PREEMPTED = 1e18
-"""What a gang that is preempted, not reclaimed, weighs: more than all work that can be lost."""
+"""How much more the lost work of a gang weighs that is preempted, not reclaimed: more than all work there is."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -41,8 +41,8 @@ class Search:
         self.work = 0
 
     def newest(self) -> list[Candidate] | None:
-        """The set of a plain rule, as others use it: the newest of the lowest priority, wherever they are, until the gang
-        fits; then those come back who went in vain, the last first.
+        """The set of a plain rule, as others use it: the newest of the lowest priority, wherever they are, until the
+        gang fits; then those come back who went in vain, the last first.
         """
         trial, gone = self._trial, list[Candidate]()
         for candidate in sorted(self._found, key=_by_age):
