@@ -36,6 +36,13 @@ WARM = 0.1
 """Part of the jobs that come before anything is measured."""
 
 
+class Told(StrEnum):
+    """What is known of run times beforehand."""
+
+    DECLARED = "declared"
+    LEARNED = "learned"
+
+
 class Rule(StrEnum):
     """What is compared."""
 
@@ -70,7 +77,7 @@ class Timed:
         return plan
 
 
-def stories(*, nodes: int, load: float, jobs: int, mix: Mix, seed: int) -> tuple[Story, ...]:
+def stories(*, nodes: int, load: float, jobs: int, mix: Mix, seed: int, told: Told) -> tuple[Story, ...]:
     """The jobs of one seed: as many as asked, over the time in which they are `load` of the cluster's GPU time."""
     rng = Random(seed)
     habits = [MEDIAN * rng.lognormvariate(0, BETWEEN) for _ in range(USERS)]
@@ -81,7 +88,8 @@ def stories(*, nodes: int, load: float, jobs: int, mix: Mix, seed: int) -> tuple
             form = draw_form(rng, mix)
         user = rng.randrange(USERS)
         runtime = _minutes(habits[user] * rng.lognormvariate(0, WITHIN))
-        drawn.append((form, user, runtime, _minutes(runtime * rng.lognormvariate(0, NOISE))))
+        declared = _minutes(runtime * rng.lognormvariate(0, NOISE))
+        drawn.append((form, user, runtime, declared if told is Told.DECLARED else None))
     work = sum(form.total * runtime for form, _, runtime, _ in drawn)
     length = work / (load * nodes * PER_NODE)
     times = sorted(round(rng.uniform(0, length)) for _ in drawn)
@@ -199,8 +207,9 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m bench.rolling", description=__doc__)
     made.add_argument("--nodes", type=int, default=64, help="nodes with 8 GPUs each")
     made.add_argument("--load", type=float, default=0.95, help="GPU time asked for over GPU time there is")
-    made.add_argument("--jobs", type=int, default=4000, help="gangs that come in one run")
+    made.add_argument("--jobs", type=int, default=2500, help="gangs that come in one run")
     made.add_argument("--mix", type=Mix, choices=list(Mix), default=Mix.MIXED)
+    made.add_argument("--estimates", type=Told, choices=list(Told), default=Told.DECLARED)
     made.add_argument("--seeds", type=int, default=10, help="how many workloads")
     made.add_argument("--first", type=int, default=1, help="seed of the first; 101 and more to work with")
     made.add_argument(
@@ -216,7 +225,14 @@ def main() -> None:
     found: dict[Rule, list[Figures]] = {rule: [] for rule in Rule}
     timed = {rule: Timed() for rule in Rule}
     for seed in range(given.first, given.first + given.seeds):
-        told = stories(nodes=given.nodes, load=given.load, jobs=given.jobs, mix=given.mix, seed=seed)
+        told = stories(
+            nodes=given.nodes,
+            load=given.load,
+            jobs=given.jobs,
+            mix=given.mix,
+            seed=seed,
+            told=given.estimates,
+        )
         for rule in Rule:
             budget = Budget(deterministic=given.budget)
             figures = run(told, nodes=given.nodes, rule=rule, budget=budget, timed=timed[rule])
