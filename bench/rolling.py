@@ -160,15 +160,20 @@ def measured(told: Sequence[Story], started: dict[str, float], *, gpus: int) -> 
     )
 
 
-def compared(found: dict[Rule, list[Figures]]) -> dict[str, dict[str, float]]:
+def compared(found: dict[Rule, list[Figures]]) -> dict[str, dict[str, float | None]]:
     """By figure the ratio of sums over the seeds (utilisation: the mean difference in points) and its error."""
     ours, theirs = (list(map(asdict, found[rule])) for rule in (Rule.RESERVATIONS, Rule.BEST_EFFORT))
     table = {}
     for name in ours[0]:
         pairs = [(a[name], b[name]) for a, b in zip(ours, theirs, strict=True)]
         value = _points if name == "utilisation" else _ratio
-        table[name] = {"value": round(value(pairs), 4), "error": round(_error(pairs, value), 4)}
+        table[name] = {"value": _rounded(value(pairs)), "error": _rounded(_error(pairs, value))}
     return table
+
+
+def _rounded(value: float) -> float | None:
+    """None where there is no such figure: JSON has no word for it."""
+    return round(value, 4) if math.isfinite(value) else None
 
 
 def _ratio(pairs: Sequence[tuple[float, float]]) -> float:
@@ -207,7 +212,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m bench.rolling", description=__doc__)
     made.add_argument("--nodes", type=int, default=64, help="nodes with 8 GPUs each")
     made.add_argument("--load", type=float, default=0.95, help="GPU time asked for over GPU time there is")
-    made.add_argument("--jobs", type=int, default=2500, help="gangs that come in one run")
+    made.add_argument("--jobs", type=int, default=1500, help="gangs that come in one run")
     made.add_argument("--mix", type=Mix, choices=list(Mix), default=Mix.MIXED)
     made.add_argument("--estimates", type=Told, choices=list(Told), default=Told.DECLARED)
     made.add_argument("--seeds", type=int, default=10, help="how many workloads")

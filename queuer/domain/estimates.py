@@ -8,7 +8,7 @@ from collections.abc import Hashable
 from queuer.domain.workload import Workload
 
 RUNS = 20
-"""Last runs that an estimate is the median of: on traces fewer or higher quantiles err more (docs/measurements.md)."""
+"""Last runs that an estimate is the median of: on traces it errs less than fewer runs or other quantiles do."""
 KEPT = 10_000
 """Kinds of jobs that are remembered; the one that ended longest ago is forgotten first."""
 
@@ -16,14 +16,16 @@ KEPT = 10_000
 class Estimates:
     """Run times of what ended, by queue, user and shape, and by queue. Seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, runs: int = RUNS, quantile: float = 0.5) -> None:
+        """`runs`: how many of the last ones count; `quantile`: which of these is the estimate, from 0 to below 1."""
+        self._most, self._quantile = runs, quantile
         self._runs: OrderedDict[Hashable, deque[float]] = OrderedDict()
 
     def learn(self, workload: Workload, seconds: float) -> bool:
         """A run ended by itself, not by eviction. Whether it is the first of its queue."""
         new = workload.queue not in self._runs
         for key in _keys(workload):
-            runs = self._runs.setdefault(key, deque(maxlen=RUNS))
+            runs = self._runs.setdefault(key, deque(maxlen=self._most))
             runs.append(seconds)
             self._runs.move_to_end(key)
         while len(self._runs) > KEPT:
@@ -39,7 +41,7 @@ class Estimates:
             runs = next((self._runs[key] for key in _keys(workload) if key in self._runs), None)
             if runs is None:
                 return None
-            found = sorted(runs)[len(runs) // 2]
+            found = sorted(runs)[int(len(runs) * self._quantile)]
         return found if workload.max_runtime is None else min(found, workload.max_runtime)
 
 
