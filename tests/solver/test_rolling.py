@@ -63,7 +63,8 @@ def test_the_same_seed_gives_the_same_figures() -> None:
     told = stories(nodes=16, load=1.5, jobs=60, mix=Mix.LARGE, seed=1, told=Told.DECLARED)
     budget = Budget(deterministic=0.0)
     found = {
-        rule: [run(told, nodes=16, rule=rule, budget=budget, timed=Timed()) for _ in range(2)] for rule in Rule
+        rule: [run(told, nodes=16, rule=rule, budget=budget, timed=Timed()) for _ in range(2)]
+        for rule in Rule
     }
     assert all(first == second for first, second in found.values())
     assert found[Rule.BEST_EFFORT] != found[Rule.RESERVATIONS]
