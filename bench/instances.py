@@ -14,7 +14,7 @@ from random import Random
 from queuer.domain.nodes import HOSTNAME, Node, Topology
 from queuer.domain.queue import Queue, QueueTree, QuotaRow
 from queuer.domain.workload import PodSet, Workload
-from queuer.solver.problem import Admitted, NodeState, Pending, Snapshot
+from queuer.solver.problem import Admitted, EvictionRule, NodeState, Pending, Snapshot
 
 GPU = "nvidia.com/gpu"
 NOW = 1_000_000.0
@@ -91,11 +91,12 @@ def instance(*, nodes: int, pending: int, queues: int, mix: Mix, fill: float, se
     )
 
 
-def crowded(*, nodes: int, gangs: int, mix: Mix, seed: int) -> Snapshot:
-    """A full cluster at time NOW; `gangs` of 16 to 257 GPUs are blocked, and may evict all that runs."""
+def crowded(*, nodes: int, gangs: int, mix: Mix, rule: EvictionRule, seed: int) -> Snapshot:
+    """A full cluster at time NOW; `gangs` of 16 to 257 GPUs are blocked, and may evict all that runs by this rule."""
     rng = Random(seed)
     capacity = nodes * PER_NODE
-    cluster = _filled(rng, nodes, mix, {"root.busy": capacity})
+    busy = "root.busy" if rule is EvictionRule.RECLAIM else "root.first"
+    cluster = _filled(rng, nodes, mix, {busy: capacity})
     forms: list[Form] = []
     left = capacity * 3 // 4
     while len(forms) < gangs:
