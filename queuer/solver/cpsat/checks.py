@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from queuer.solver.cpsat.data import Item
 from queuer.solver.cpsat.model import Model
 from queuer.solver.problem import Eviction
 from queuer.solver.victims import Candidate
@@ -20,25 +19,26 @@ Chosen = list[tuple[Candidate, str]]
 def chosen(model: Model, values: Sequence[int]) -> Chosen:
     """The evictions of a solution, each in the name of the first gang that goes where the victim was, if the
     same rule permits that gang to evict it."""
+    taken: dict[int, set[int]] = {}
+    for (i, _, node), variable in model.x.items():
+        if values[variable]:
+            taken.setdefault(i, set()).add(node)
+    guests = [
+        (item.workload.uid, taken.get(i, set()), {_permit(c) for c in item.candidates})
+        for i, item in model.items()
+    ]
     found: Chosen = []
     for item in model.data.items:
         for candidate in item.candidates:
             if values[model.t[candidate.uid, item.workload.uid]]:
-                found.append((candidate, _beneficiary(model, values, candidate, item)))
+                nodes, permit = {*candidate.hold.bound, *candidate.hold.loose}, _permit(candidate)
+                there = (uid for uid, own, permits in guests if permit in permits and own & nodes)
+                found.append((candidate, next(there, item.workload.uid)))
     return found
 
 
-def _beneficiary(model: Model, values: Sequence[int], candidate: Candidate, named: Item) -> str:
-    nodes = {*candidate.hold.bound, *candidate.hold.loose}
-    for i, item in model.items():
-        alike = any(
-            c.uid == candidate.uid and c.rule is candidate.rule and c.lines == candidate.lines
-            for c in item.candidates
-        )
-        taken = {n for (j, _, n), variable in model.x.items() if j == i and values[variable]}
-        if alike and taken & nodes:
-            return item.workload.uid
-    return named.workload.uid
+def _permit(candidate: Candidate) -> object:
+    return candidate.uid, candidate.rule, candidate.lines
 
 
 def in_order(model: Model, evicted: Chosen) -> tuple[Eviction, ...] | None:
