@@ -8,20 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
+from queuer.domain.quota import Charge
 from queuer.domain.workload import PodSet, Workload
-from queuer.solver.board import Board
+from queuer.solver.capacity import Spread
 from queuer.solver.contested import Variant
+from queuer.solver.cycle import Cycle
 from queuer.solver.explain_place import PlaceWords
+from queuer.solver.explain_quota import QuotaWords
 from queuer.solver.order import Gang
 
-Tries = Callable[[Gang, Workload, Variant], bool]
-"""Whether a changed form of the gang would start now at these flavors and sizes."""
-NOBODY_BEFORE = (True, 2**31)
-"""The rank of a gang that no reservation binds."""
-LOOKUPS, TRIES = 1_000, 4_000
-"""How many places of several pod sets may be looked for, and how many changes tried in full, in one cycle."""
+TRIES = 4_000
+"""How many changes may be tried in full in one cycle."""
+LOOKUPS = 64_000
+"""How many places of several pod sets may be looked for in one cycle, times nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +35,18 @@ class _Options:
 
 
 class Advisor:
-    """Tries changes on one board."""
+    """Tries changes on the board of one cycle."""
 
-    def __init__(self, board: Board, place: PlaceWords, starts: Tries) -> None:
-        self._board = board
+    def __init__(self, cycle: Cycle, quota: QuotaWords, place: PlaceWords) -> None:
+        self._cycle = cycle
+        self._board = cycle.board
+        self._quota = quota
         self._place = place
-        self._starts = starts
-        self._levels = board.snapshot.topology.levels
+        self._levels = self._board.snapshot.topology.levels
         self._options: dict[object, _Options] = {}
-        self._lookups = LOOKUPS
+        self._charges: dict[object, Charge] = {}
+        self._landing: dict[object, bool] = {}
+        self._lookups = LOOKUPS // max(1, len(self._board.frame.names))
         self._tries = TRIES
 
     def would_admit(self, gang: Gang) -> tuple[Mapping[str, Any], ...]:
@@ -55,30 +60,60 @@ class Advisor:
         return bool(options.wider or options.fewer)
 
     def _changes(self, gang: Gang, options: _Options) -> Iterator[str]:
-        workload = gang.pending.workload
+        shape, required = gang.shape, gang.pending.workload.required
         for level in options.wider:
-            wider = replace(workload, required=level)
-            if any(self._tried(gang, wider, _least(gang, v)) for v in gang.shape.variants):
+            if any(self._starts(gang, v, shape.least, required=level) for v in shape.variants):
                 yield f"topology={level or 'any'}"
                 break
         for variant, name, most in options.fewer:
-            count = self._most(gang, variant, name, most)
+
+            def starts(count: int, variant: Variant = variant, name: str = name) -> bool:
+                return self._starts(gang, variant, {**shape.least, name: count}, required=required)
+
+            count = most if starts(most) else _bisect(most - 1, starts)
             if count:
                 yield f"{name}.count<={count}"
                 return
 
-    def _most(self, gang: Gang, variant: Variant, name: str, most: int) -> int:
-        """The most pods of the set, up to `most`, with which the gang would start; 0 = none."""
-
-        def starts(count: int) -> bool:
-            counts = {**gang.shape.least, name: count}
-            return self._tried(gang, gang.pending.workload, replace(variant, counts=counts))
-
-        return most if starts(most) else _bisect(most - 1, starts)
-
-    def _tried(self, gang: Gang, workload: Workload, variant: Variant) -> bool:
+    def _starts(
+        self, gang: Gang, variant: Variant, counts: Mapping[str, int], *, required: str | None
+    ) -> bool:
+        """Whether it would start now at these flavors, sizes and level, without eviction, and land for certain."""
         self._tries -= 1
-        return self._tries >= 0 and self._starts(gang, workload, variant)
+        if self._tries < 0:
+            return False
+        workload = gang.pending.workload
+        kind = (gang.shape.form, tuple(variant.flavors.values()), tuple(counts.values()))
+        if kind not in self._charges:
+            self._charges[kind] = self._board.charge(workload, variant.flavors, counts)
+        charge = self._charges[kind]
+        if not self._quota.fits(gang.queue, charge, kind=kind):
+            return False
+        if not workload.preemptible and not self._board.claimed.entitled(gang.queue, charge, at=gang.queue):
+            return False
+        rank = (False, 0)
+        if self._board.horizons:
+            rank = (self._quota.entitled(gang.queue, charge), workload.priority)
+        avoid = gang.pending.avoid | self._cycle.keeps_off(gang.uid)
+        key = (kind, required, avoid, self._board.bars(workload, rank=rank))
+        if key not in self._landing:
+            changed = replace(workload, required=required)
+            floor = self._board.floor_now(changed, rank=rank)
+            sized = replace(variant, counts=counts)
+            spreads = floor.place(changed, sized, form=gang.shape.form, avoid=avoid).spreads
+            self._landing[key] = spreads is not None and self._lands(spreads)
+        return self._landing[key]
+
+    def _lands(self, spreads: Mapping[str, Spread]) -> bool:
+        return all(len(spread) == 1 for spread in spreads.values()) or all(
+            self._awaited.isdisjoint(spread) for spread in spreads.values()
+        )
+
+    @cached_property
+    def _awaited(self) -> set[int]:
+        """Nodes on which pods of earlier cycles, or of bound gangs, have still to land."""
+        held = {node for rows in self._board.held.values() for node, _ in rows}
+        return held | {node for hold in self._board.holds.values() for node in hold.loose}
 
     # As far as nodes go
 
@@ -120,16 +155,11 @@ class Advisor:
         return _bisect(most, fits)
 
     def _fits(self, gang: Gang, workload: Workload, variant: Variant) -> bool:
-        """Whether there is a place for it, reservations aside. Identical pods fit where there are slots enough."""
-        avoid = gang.pending.avoid
-        if len(workload.pod_sets) == 1:
-            closest = self._place.closest(workload, variant, avoid)
-            return closest is not None and closest.most >= closest.part.count
-        self._lookups -= 1
-        if self._lookups < 0:
-            return False
-        floor = self._board.floor_now(workload, rank=NOBODY_BEFORE)
-        return floor.place(workload, variant, form=gang.shape.form, avoid=avoid).spreads is not None
+        if len(workload.pod_sets) > 1:
+            self._lookups -= 1
+        return self._lookups >= 0 and self._place.fits(
+            workload, variant, gang.pending.avoid, form=gang.shape.form
+        )
 
 
 def _least(gang: Gang, variant: Variant) -> Variant:

@@ -201,11 +201,6 @@ class Board:
             for node, count in spreads.get(pod_set.name, Spread()).items()
         ]
 
-    def awaited(self) -> set[int]:
-        """Nodes on which pods of earlier cycles, or of bound gangs, have still to land."""
-        held = {node for rows in self.held.values() for node, _ in rows}
-        return held | {node for hold in self.holds.values() for node in hold.loose}
-
     def closed(self, avoid: frozenset[str]) -> Mask | None:
         """Node mask of an avoid list; None = nothing to avoid."""
         return self.frame.closed(avoid)

@@ -66,7 +66,7 @@ class Explainer:
         self._greedy = greedy
         self._quota = QuotaWords(board)
         self._place = PlaceWords(board)
-        self._advisor = Advisor(board, self._place, greedy.would_start)
+        self._advisor = Advisor(greedy, self._quota, self._place)
         self._alike: dict[int, Alike] = {}
         self._kinds: dict[object, Kind] = {}
         self._at_root: dict[object, tuple[tuple[Reason, ...], list[Mapping[str, Any]]]] = {}
@@ -254,8 +254,7 @@ class Explainer:
         for variant in shape.variants:
             least, charge = self._least(gang, variant)
             over = self._quota.over(queue, charge)
-            idle = self._board.idle.place(workload, least, form=shape.form, avoid=frozenset())
-            if over is None and idle.spreads is not None:
+            if over is None and self._place.fits(workload, least, frozenset(), form=shape.form, idle=True):
                 return None
             reason = over or self._too_large(workload, least)
         return reason

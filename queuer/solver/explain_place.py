@@ -24,6 +24,8 @@ from queuer.solver.contested import Variant
 from queuer.solver.explain_quota import most, workload
 from queuer.solver.frame import Mask, Matrix, well
 
+NOBODY_BEFORE = (True, 2**31)
+"""The rank of a gang that no reservation binds."""
 ANYTHING = (Toleration(operator="Exists"),)
 
 
@@ -73,12 +75,23 @@ class PlaceWords:
         level = board.snapshot.topology.find(job.required) if job.required else None
         best: Closest | None = None
         for part in parts_of(board.frame, job, variant, closed, idle=idle):
-            at = part.required if part.required is not None else level
+            at = max((n for n in (part.required, level) if n is not None), default=None)  # the narrower
             domain, slots = self._largest(part, at, free, known=None if closed is not None else idle)
             if best is None or slots / part.count < best.most / best.part.count:
                 pod_set = next(p for p in job.pod_sets if p.name == part.name)
                 best = Closest(part=part, pod_set=pod_set, at=at, domain=domain, most=slots)
         return best
+
+    def fits(
+        self, job: Workload, variant: Variant, avoid: frozenset[str], *, form: int, idle: bool = False
+    ) -> bool:
+        """Whether there is a place, reservations aside. Identical pods fit where there are slots enough."""
+        if len(job.pod_sets) == 1:
+            closest = self.closest(job, variant, avoid, idle=idle)
+            return closest is None or closest.most >= closest.part.count
+        board = self._board
+        floor = board.idle if idle else board.floor_now(job, rank=NOBODY_BEFORE)
+        return floor.place(job, variant, form=form, avoid=avoid).spreads is not None
 
     def _largest(self, part: Part, at: int | None, free: Matrix, *, known: bool | None) -> tuple[int, int]:
         """The domain with most slots, and how many. `known`: under which the answer may be kept; None = not at all."""

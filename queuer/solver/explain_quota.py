@@ -26,6 +26,7 @@ class QuotaWords:
     def __init__(self, board: Board) -> None:
         self._board = board
         self._told: dict[tuple[Shortfall, Token], Reason] = {}
+        self._fits_root: dict[object, bool] = {}
         self._there: dict[object, list[dict[str, Any]]] = {}
         self._free: dict[object, dict[str, str]] = {}
         self._rooms: dict[object, tuple[Mapping[str, str], ...]] = {}
@@ -50,6 +51,14 @@ class QuotaWords:
         resource.
         """
         return self._ranked(queue, self._found(queue, charge))
+
+    def fits(self, queue: str, charge: Charge, *, kind: object) -> bool:
+        """Whether no row is in the way. `kind`: equal for equal charges, whatever their queues."""
+        if not self.only_root(queue, charge):
+            return not self._found(queue, charge)
+        if kind not in self._fits_root:
+            self._fits_root[kind] = not self._found(ROOT, charge)
+        return self._fits_root[kind]
 
     def _find_below_root(self, queue: str) -> tuple[bool, tuple[tuple[Account, int], ...]]:
         """Whether all queues of the path lend all that they do not use, so that root counts just what is asked; and

@@ -12,7 +12,6 @@ from dataclasses import replace
 import numpy as np
 
 from queuer.domain.quota import Charge
-from queuer.domain.workload import Workload
 from queuer.solver.board import Board
 from queuer.solver.contested import Variant
 from queuer.solver.cycle import Cycle
@@ -168,24 +167,6 @@ class Greedy(Cycle):
         free = np.zeros_like(self.board.now.free)
         free[nodes] = self.present().free[nodes]
         return free
-
-    def would_start(self, gang: Gang, workload: Workload, variant: Variant) -> bool:
-        """Whether a changed form of a waiting gang would start now, without eviction, and land for certain."""
-        form, avoid = gang.shape.form, self._avoid(gang)
-        if self.present().place(workload, variant, form=form, avoid=avoid).spreads is None:
-            return False
-        charge = self.board.charge(workload, variant.flavors, variant.counts)
-        if self.quota_block(workload, variant, charge, self.board.sheets()) is not None:
-            return False
-        rank = self.rank(gang, charge) if self.board.horizons else (False, 0)
-        floor = self.board.floor_now(workload, rank=rank)
-        spreads = floor.place(workload, variant, form=form, avoid=avoid).spreads
-        if spreads is None:
-            return False
-        crowded = self.board.awaited()
-        return all(len(s) == 1 for s in spreads.values()) or all(
-            crowded.isdisjoint(s) for s in spreads.values()
-        )
 
     def _reserver(self, gang: Gang, variant: Variant, rank: tuple[bool, int]) -> str | None:
         """The owner of the first reservation without which the gang would fit."""
