@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
-from bench.instances import NOW, Mix, instance
+from bench.instances import NOW, PER_NODE, PER_RACK, Form, Mix, instance, workload_of
 from queuer.domain.queue import ROOT, Order, Policy, Preempt, QueueTree
 from queuer.solver.problem import Pending, Snapshot
 
@@ -15,6 +15,8 @@ NODES, PENDING, QUEUES = (64, 128, 256, 640), (50, 200, 1000), (10, 30, 100)
 FILL = (0.0, 0.5, 0.7, 0.85, 0.95)
 BURST = 300
 """Seconds within which all that waits was submitted."""
+SINGLE, PODS = 0.7, (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+"""Part of *mixed* that is single pods; pods of all other gangs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +52,26 @@ def burst(seed: int, *, order: Order) -> Snapshot:
     policy = Policy(order=order, preempt=Preempt.NEVER, reclaim=False, reservations=0)
     queues = [replace(q, policy=policy) if q.path == ROOT else q for q in drawn.tree]
     return replace(
-        drawn, tree=QueueTree.of(queues), pending=tuple(_just_submitted(p, rng) for p in drawn.pending)
+        drawn, tree=QueueTree.of(queues), pending=tuple(_redrawn(p, rng, of.mix) for p in drawn.pending)
     )
 
 
-def _just_submitted(pending: Pending, rng: Random) -> Pending:
-    submitted = NOW - rng.randrange(BURST)
-    return replace(pending, workload=replace(pending.workload, submitted=submitted))
+def _redrawn(pending: Pending, rng: Random, mix: Mix) -> Pending:
+    """The same with another size, just submitted."""
+    old = pending.workload
+    form, submitted = _form(rng, mix), NOW - rng.randrange(BURST)
+    new = workload_of(
+        old.uid, old.queue, form, priority=old.priority, submitted=submitted, lasts=old.estimate
+    )
+    return replace(pending, workload=new)
+
+
+def _form(rng: Random, mix: Mix) -> Form:
+    if mix is Mix.MIXED and rng.random() < SINGLE:
+        return Form(1, rng.choices((1, 2, 4, 8), weights=(4, 2, 2, 2))[0])
+    pods = rng.choice([n for n in PODS if n <= (64 if mix is Mix.MIXED else 32)])
+    gpus = 8 if rng.random() < 0.8 else 4
+    required = None
+    if rng.random() < 0.7:
+        required = "rack" if pods * gpus <= PER_RACK * PER_NODE and rng.random() < 0.7 else "block"
+    return Form(pods, gpus, leader=rng.random() < 0.1, required=required)

@@ -3,7 +3,8 @@
 One JSON object. `--order default`: the decision with the exact solver against greedy alone: `worse` and `earlier` (an
 earlier gang in the order of turns admitted) count instances. `--order packed`: GPUs that start against first in, first
 out with best-fit domains (`bench/fifo.py`); `worse` counts instances in which the GPUs by priority, highest first, are
-lexicographically less. `violations`: broken rules, by the verifier.
+lexicographically less; `gain`, `top_gain`: GPUs and top-priority GPUs in per cent; `gap`: to a bound for which domains
+are pooled (`bench/pooled.py`), given what higher priorities started. `violations`: broken rules, by the verifier.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from bench.bursts import burst, scale
+from bench.bursts import NODES, burst, scale
 from bench.fifo import fifo
 from bench.instances import GPU, NOW, PRIORITIES
+from bench.pooled import pooled
 from queuer.domain.queue import Order
 from queuer.solver.decide import decide
 from queuer.solver.problem import Budget, Plan, Snapshot
@@ -53,14 +55,17 @@ def packed(seed: int, *, budget: Budget) -> Row:
     """GPUs by priority against first in, first out."""
     snapshot = burst(seed, order=Order.PACKED)
     plan, seconds = _timed(snapshot, seed=seed, budget=budget)
-    ours, theirs = (_ranked(found) for found in (_gpus(snapshot, plan), fifo(snapshot)))
+    started = _gpus(snapshot, plan)
+    ours, theirs = _ranked(started), _ranked(fifo(snapshot))
     return {
         "seed": seed,
+        "nodes": len(snapshot.nodes),
         "seconds": seconds,
         "worse": ours < theirs,
         "better": ours > theirs,
         "gpus": ours,
         "fifo": theirs,
+        "bound": _ranked(pooled(snapshot, started)),
         "violations": len(verify(snapshot, plan, now=NOW)),
     }
 
@@ -85,16 +90,29 @@ def _ranked(gpus: dict[int, int]) -> list[int]:
 
 
 def summary(rows: Sequence[Row]) -> Row:
-    """Sums over all seeds; gains in per cent."""
-    found: Row = {key: sum(r[key] for r in rows) for key in rows[0] if key not in ("seed", "gpus", "fifo")}
-    found = {"instances": len(rows), **found, "max_s": max(r["seconds"] for r in rows)}
-    found["seconds"] = round(found["seconds"], 1)
+    """Sums over all seeds; gains and gaps in per cent."""
+    kept = [
+        key for key, value in rows[0].items() if key not in ("seed", "nodes") and not isinstance(value, list)
+    ]
+    found: Row = {"instances": len(rows), **{key: sum(r[key] for r in rows) for key in kept}}
+    found["seconds"], found["max_s"] = round(found["seconds"], 1), max(r["seconds"] for r in rows)
     if "gpus" in rows[0]:
-        for name, part in (("gain", slice(None)), ("top_gain", slice(1))):
-            ours, theirs = (sum(sum(r[who][part]) for r in rows) for who in ("gpus", "fifo"))
-            found[name] = round(100 * (ours / theirs - 1), 2)
-        found["gpus"], found["fifo_gpus"] = (sum(sum(r[who]) for r in rows) for who in ("gpus", "fifo"))
+        found["gpus"], found["fifo_gpus"] = _total(rows, "gpus"), _total(rows, "fifo")
+        found["gain"] = _more(found["gpus"], found["fifo_gpus"])
+        found["top_gain"] = _more(_total(rows, "gpus", top=True), _total(rows, "fifo", top=True))
+        large = [r for r in rows if r["nodes"] == max(NODES)]
+        found["gap"] = _more(_total(rows, "bound"), found["gpus"])
+        found[f"gap_{max(NODES)}"] = _more(_total(large, "bound"), _total(large, "gpus"))
     return found
+
+
+def _total(rows: Sequence[Row], who: str, *, top: bool = False) -> int:
+    return sum(r[who][0] if top else sum(r[who]) for r in rows)
+
+
+def _more(left: int, right: int) -> float | None:
+    """By how much the left is more than the right, in per cent."""
+    return round(100 * (left / right - 1), 2) if right else None
 
 
 def parser() -> argparse.ArgumentParser:

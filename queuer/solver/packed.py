@@ -15,7 +15,7 @@ from queuer.solver.greedy import Greedy
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen, Refusal
 from queuer.solver.packed_room import Room
-from queuer.solver.packed_worth import Worth, packed_subtree
+from queuer.solver.packed_worth import Worth, packed_subtrees
 from queuer.solver.pins import Pinner
 
 LANDINGS = 3
@@ -68,11 +68,12 @@ class Packer:
         self._packs = packs
         self._seed = seed
         self._left = budget
+        self._roots = packed_subtrees(greedy.board.book.tree)
         self._subtrees: dict[str, _Subtree] = {}
 
     def due(self, gang: Gang) -> str | None:
         """The subtree that has to select before this gang has its turn: it has not yet, or the gang's place is lost."""
-        root = packed_subtree(self._greedy.board.book.tree, gang.queue)
+        root = self._roots.get(gang.queue)
         if root is None:
             return None
         known = self._subtrees.get(root)
@@ -85,14 +86,11 @@ class Packer:
     def select(self, root: str, waiting: Iterable[Gang]) -> frozenset[str]:
         """Select among all gangs of the subtree that wait for their turn; the uids of those selected."""
         board, room = self._greedy.board, Room(self._greedy)
-        tree = board.book.tree
         if root not in self._subtrees:
-            all_of_it = [
-                p.workload
-                for p in board.snapshot.pending
-                if p.workload.queue in tree and packed_subtree(tree, p.workload.queue) == root
-            ]
-            worth = Worth(all_of_it, capacity=board.capacity, now=board.time)
+            everyone = (
+                p.workload for p in board.snapshot.pending if self._roots.get(p.workload.queue) == root
+            )
+            worth = Worth(everyone, capacity=board.capacity, now=board.time)
             self._subtrees[root] = _Subtree(worth=worth, before=room.copy())
         known = self._subtrees[root]
         known.selections += 1
@@ -108,7 +106,7 @@ class Packer:
         """A gang's turn: at the place that was selected for it, else like any other, without the promise if its subtree
         is packed.
         """
-        root = packed_subtree(self._greedy.board.book.tree, gang.queue)
+        root = self._roots.get(gang.queue)
         if root is None:
             return self._greedy.turn(gang)
         known = self._subtrees[root]

@@ -15,6 +15,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from queuer.domain.queue import ROOT as ROOT_QUEUE
 from queuer.domain.quota import Account, Charge
 from queuer.solver.capacity import parts_of
 from queuer.solver.contested import Variant
@@ -25,8 +26,6 @@ from queuer.solver.packed_room import Room
 from queuer.solver.packed_worth import Worth
 
 ROOT = 0
-WINDOW = 2.0
-"""Gangs are considered until they ask for this many times what is free."""
 VARIANTS = 4
 """Choices of flavors of one gang that are considered."""
 Nodes = NDArray[np.intp]
@@ -82,10 +81,18 @@ class Sums:
     """The gangs and nodes of one selection. `free`: N x R, `fixed`: picks that no option describes, taken off it."""
 
     def __init__(
-        self, room: Room, tiers: Sequence[Sequence[Gang]], worth: Worth, best: Mapping[str, Chosen]
+        self,
+        room: Room,
+        tiers: Sequence[Sequence[Gang]],
+        worth: Worth,
+        best: Mapping[str, Chosen],
+        *,
+        window: float,
     ) -> None:
+        """`window`: of each priority gangs are considered until they ask for this many times what is free."""
         self._room = room.copy()
         self._worth = worth
+        self._window = window
         self._frame = room.greedy.board.frame
         self.fixed = {uid: c for uid, c in best.items() if not _known(c.gang)}
         for chosen in self.fixed.values():
@@ -119,13 +126,16 @@ class Sums:
 
     def _enter(self, tier: int, gangs: Sequence[Gang], best: Mapping[str, Chosen]) -> None:
         """Gangs that could start, until they ask for enough, and all that are picked."""
-        free = self.free.clip(min=0).sum(axis=0) * WINDOW
+        free = self.free.clip(min=0).sum(axis=0) * self._window
         asked = free * 0
+        by_limit: dict[tuple[str, Account], int] = {}
         families: dict[object, int] = {}
         for gang in gangs:
             picked = best.get(gang.uid)
-            if not _known(gang) or (
-                picked is None and ((asked > free).any() or self._room.find(gang) is None)
+            if not _known(gang):
+                continue
+            if picked is None and (
+                (asked > free).any() or self._enough(gang, by_limit) or self._room.find(gang) is None
             ):
                 continue
             full = self._worth.of(gang.pending.workload, gang.shape.variants[0].counts)
@@ -139,8 +149,26 @@ class Sums:
                 self._offer(tier, number, gang, picked.variant, picked.charge)
             self.families[number].append(gang)
             self.members[gang.uid] = number
+            for limit in self._limited(gang):
+                by_limit[limit] = by_limit.get(limit, 0) + gang.shape.charges[0][limit[1]]
             for pod_set in gang.pending.workload.pod_sets:
                 asked = asked + self._frame.row(pod_set.requests) * pod_set.count
+
+    def _limited(self, gang: Gang) -> Iterator[tuple[str, Account]]:
+        """Limits that the gang counts against, root's aside: it is the nodes."""
+        book = self._room.greedy.board.book
+        for account in gang.shape.charges[0]:
+            for queue in book.lineage(gang.queue):
+                if queue != ROOT_QUEUE and book.limit(queue, account) is not None:
+                    yield queue, account
+
+    def _enough(self, gang: Gang, asked: Mapping[tuple[str, Account], int]) -> bool:
+        """Whether those before it ask for all that a limit leaves."""
+        book, usage = self._room.greedy.board.book, self._room.usages[0]
+        return any(
+            asked.get(key, 0) >= (book.limit(*key) or 0) - usage.held(*key, surely=True)
+            for key in self._limited(gang)
+        )
 
     def _variants(self, gang: Gang) -> Iterator[tuple[Variant, Charge]]:
         """Flavors at full size, then at the smallest where that is less."""

@@ -7,6 +7,7 @@ amount is whole, so that sums are exact: one GPU, where only GPUs dominate.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import takewhile
 from math import gcd, lcm
 
 from queuer.domain.queue import Order, QueueTree
@@ -16,13 +17,15 @@ AGEING, STEP = 7200, 300
 """Seconds of waiting that count as much as the gang itself; seconds by which age is counted."""
 
 
-def packed_subtree(tree: QueueTree, queue: str) -> str | None:
-    """The topmost queue of the packed subtree to which a queue belongs; None = its order is another."""
-    found = None
-    for path in tree.lineage(queue):
-        if tree.policy(path).order is not Order.PACKED:
-            break
-        found = path
+def packed_subtrees(tree: QueueTree) -> dict[str, str]:
+    """By leaf whose order is packed, the topmost queue of the packed subtree to which it belongs."""
+    if not any(queue.policy.order is Order.PACKED for queue in tree):
+        return {}
+    found = {}
+    for leaf in tree.leaves:
+        inside = list(takewhile(lambda path: tree.policy(path).order is Order.PACKED, tree.lineage(leaf)))
+        if inside:
+            found[leaf] = inside[-1]
     return found
 
 

@@ -13,7 +13,7 @@ from queuer.domain.nodes import Flavor, Topology, flavor_of
 from queuer.domain.quantity import Resources
 from queuer.domain.queue import QueueState, QueueTree
 from queuer.domain.workload import PodSet, Workload, demand_of
-from queuer.solver.packed_worth import Worth, packed_subtree
+from queuer.solver.packed_worth import Worth, packed_subtrees
 from queuer.solver.problem import Admitted, Assignment, EvictionRule, NodeState, Plan, Snapshot
 
 SHARE = 10**9
@@ -44,7 +44,9 @@ def score(snapshot: Snapshot, plan: Plan, *, now: float) -> Score:
     started = frozenset(places)
     places.update({b.uid: b.assignments for b in plan.bonds})
     workloads = {p.workload.uid: p.workload for p in snapshot.pending}
-    flags = tuple(_flags(snapshot, plan, workloads, started, places, now=now))
+    flags = tuple(
+        _flags(plan, started, places, packed=_packed(snapshot, plan, workloads, started, places, now=now))
+    )
     admitted = {a.workload.uid: a for a in snapshot.admitted}
     gone = frozenset(e.uid for e in plan.evictions)
     capacity = live_capacity(snapshot.nodes, snapshot.flavors)
@@ -63,6 +65,19 @@ def score(snapshot: Snapshot, plan: Plan, *, now: float) -> Score:
 
 
 def _flags(
+    plan: Plan, started: Container[str], places: Container[str], *, packed: Mapping[str, tuple[object, int]]
+) -> Iterator[int]:
+    """Started 2, bound 1, waiting 0; of those `packed` together one sum where the first comes."""
+    told = set()
+    for uid in plan.order:
+        if uid not in packed:
+            yield 2 if uid in started else 1 if uid in places else 0
+        elif packed[uid][0] not in told:
+            told.add(packed[uid][0])
+            yield sum(worth for group, worth in packed.values() if group == packed[uid][0])
+
+
+def _packed(
     snapshot: Snapshot,
     plan: Plan,
     workloads: Mapping[str, Workload],
@@ -70,34 +85,32 @@ def _flags(
     places: Mapping[str, Sequence[Assignment]],
     *,
     now: float,
-) -> Iterator[int]:
-    """Started 2, bound 1, waiting 0, a packed subtree's gangs of one priority together."""
-    tree, bound_before = snapshot.tree, {b.uid for b in snapshot.bonds}
-    open_ = {q.path for q in tree if tree.effective_state(q.path) is QueueState.OPEN}
-    group = {
-        uid: (root, workloads[uid].priority)
-        for uid in plan.order
-        if workloads[uid].queue in open_ and not workloads[uid].hold and uid not in bound_before
-        if (root := packed_subtree(tree, workloads[uid].queue)) is not None
+) -> dict[str, tuple[object, int]]:
+    """Gangs that had a turn in a packed subtree: it and their priority, and their worth times their flag."""
+    tree, before = snapshot.tree, {b.uid for b in snapshot.bonds}
+    roots = {
+        leaf: root
+        for leaf, root in packed_subtrees(tree).items()
+        if tree.effective_state(leaf) is QueueState.OPEN
     }
+    mine = [
+        w
+        for w in map(workloads.__getitem__, plan.order)
+        if w.queue in roots and not w.hold and w.uid not in before
+    ]
+    capacity = live_capacity(snapshot.nodes, snapshot.flavors) if mine else {}
     worth = {
-        root: Worth(
-            (workloads[uid] for uid in group if group[uid][0] == root),
-            capacity=live_capacity(snapshot.nodes, snapshot.flavors),
-            now=now,
-        )
-        for root in {root for root, _ in group.values()}
+        root: Worth((w for w in mine if roots[w.queue] == root), capacity=capacity, now=now)
+        for root in {roots[w.queue] for w in mine}
     }
-    sums = dict.fromkeys(group.values(), 0)
-    for uid, rows in places.items():
-        if uid in group:
-            counts = {p.name: 0 for p in workloads[uid].pod_sets} | {r.pod_set: r.count for r in rows}
-            sums[group[uid]] += (2 if uid in started else 1) * worth[group[uid][0]].of(workloads[uid], counts)
-    for uid in plan.order:
-        if uid not in group:
-            yield 2 if uid in started else 1 if uid in places else 0
-        elif group[uid] in sums:
-            yield sums.pop(group[uid])
+    found: dict[str, tuple[object, int]] = {}
+    for workload in mine:
+        root = roots[workload.queue]
+        counts = dict.fromkeys((p.name for p in workload.pod_sets), 0)
+        counts |= {row.pod_set: row.count for row in places.get(workload.uid, ())}
+        flag = 2 if workload.uid in started else 1
+        found[workload.uid] = ((root, workload.priority), flag * worth[root].of(workload, counts))
+    return found
 
 
 def live_capacity(nodes: Iterable[NodeState], flavors: Sequence[Flavor]) -> dict[str, int]:

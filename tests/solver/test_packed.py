@@ -14,7 +14,7 @@ from queuer.domain.queue import Order, Policy, Preempt, Queue, QueueTree
 from queuer.domain.reasons import Token
 from queuer.domain.workload import Workload
 from queuer.solver.decide import decide
-from queuer.solver.packed_worth import AGEING, Worth, packed_subtree
+from queuer.solver.packed_worth import AGEING, Worth, packed_subtrees
 from queuer.solver.problem import Budget, NodeState, Pending, Plan, Snapshot
 from queuer.solver.score import score
 from queuer.solver.verify import verify
@@ -58,9 +58,7 @@ def test_a_subtree_reaches_up_as_far_as_the_order_is_said() -> None:
             Queue(path="root.d"),
         ]
     )
-    assert packed_subtree(tree, "root.a.b") == "root.a"
-    assert packed_subtree(tree, "root.a.c") is None
-    assert packed_subtree(tree, "root.d") is None
+    assert packed_subtrees(tree) == {"root.a.b": "root.a"}
 
 
 def test_worth_is_the_dominant_resource_in_whole_units_and_doubles_after_two_hours() -> None:
@@ -274,6 +272,17 @@ def test_the_exact_solver_reaches_the_largest_sums_and_greedy_is_between_them_an
     assert (
         best(snap) >= reached(snap, decided(snap)) >= reached(snap, decided(with_order(snap, Order.PRIORITY)))
     )
+
+
+def test_where_cpu_runs_out_first_each_node_is_counted_by_itself() -> None:
+    """Sums over both nodes would let a, b and c in: 12 CPUs are free, 6 on each."""
+    nodes = [replace(node(name), allocatable={GPU: 8, "cpu": 6, "pods": 20}) for name in ("n1", "n2")]
+    waiting = [
+        gang(uid, replace(pod_set(1, 1), requests={GPU: 1, "cpu": cpu, "pods": 1}))
+        for uid, cpu in (("a", 5), ("b", 5), ("c", 2), ("d", 4))
+    ]
+    snap = snapshot(nodes, [Queue(path="root", policy=PACKED), queue("root.a")], pending=waiting)
+    assert started(decided(snap, EXACT)) == {"a", "c", "d"}
 
 
 def with_order(snap: Snapshot, order: Order) -> Snapshot:

@@ -24,8 +24,8 @@ from queuer.solver.packed_room import Room
 from queuer.solver.packed_sums import ROOT, Nodes, Part, Sums
 from queuer.solver.packed_worth import Worth
 
-COLUMNS = (2, 12)
-"""Domains that are open to an option, beside those in use: few at first, more while time is left."""
+ROUNDS = ((2, 2.0), (12, 10.0))
+"""Domains that are open to an option, beside those in use, and the window: first small, then larger if time is left."""
 BOUNDING = 0.2
 """Part of the time that bounds may take."""
 
@@ -35,15 +35,17 @@ def pack(
 ) -> Selection:
     """A selection at least as good as `best`: see `queuer.solver.packed.Packs`."""
     spent = 0.0
-    for columns in COLUMNS:
-        sums = Sums(room, tiers, worth, best.picks)
+    for columns, window in ROUNDS:
+        sums = Sums(room, tiers, worth, best.picks, window=window)
         if not sums.options or spent >= budget:
             break
         search = _Search(sums, len(tiers), best, columns=columns, seed=seed, budget=budget - spent)
         found = search.run()
         spent += search.spent
-        if found is None:
+        if search.closed:
             break
+        if found is None:
+            continue
         first = {**sums.fixed, **found}
         better = max(
             (
@@ -141,7 +143,7 @@ class Relaxed:
 
 
 class _Search:
-    """The model with its passes."""
+    """The model with its passes. `closed`: no priority was below its bound."""
 
     def __init__(
         self, sums: Sums, tiers: int, best: Selection, *, columns: int, seed: int, budget: float
@@ -154,6 +156,7 @@ class _Search:
         self._rows = Rows(seed=seed)
         self._y: dict[tuple[int, int], int] = {}
         self._f: dict[tuple[int, int], int] = {}
+        self.closed = True
         self._known = self._places()
         self._open(columns)
         self._flows()
@@ -173,6 +176,7 @@ class _Search:
             terms = _sum(self._sums, tier, ((o, v) for (o, _), v in self._y.items()))
             if self._open_above(tier, _value(terms, values)):
                 exact, _ = scaled({v: -c for v, c in terms.items()}, self._rows)
+                self.closed = False
                 status, found = self._rows.solve(budget=self._budget - self.spent, minimise=exact)
                 if status in (Status.BEST, Status.FOUND) and _value(terms, found) > _value(terms, values):
                     values = found
