@@ -91,9 +91,14 @@ def instance(*, nodes: int, pending: int, queues: int, mix: Mix, fill: float, se
     )
 
 
-def crowded(*, nodes: int, gangs: int, mix: Mix, rule: EvictionRule, seed: int) -> Snapshot:
-    """A full cluster at time NOW; `gangs` of 16 to 257 GPUs are blocked, and may evict all that runs by this rule."""
-    rng = Random(seed)
+def crowded(
+    *, nodes: int, gangs: int, mix: Mix, rule: EvictionRule, equal: bool = False, seed: int
+) -> Snapshot:
+    """A full cluster at time NOW; `gangs` of 16 to 257 GPUs are blocked, and may evict all that runs by this rule.
+
+    `equal`: all that runs has the same priority.
+    """
+    rng, ranks = Random(seed), Random(seed)
     capacity = nodes * PER_NODE
     busy = "root.busy" if rule is EvictionRule.RECLAIM else "root.first"
     cluster = _filled(rng, nodes, mix, {busy: capacity})
@@ -114,8 +119,11 @@ def crowded(*, nodes: int, gangs: int, mix: Mix, rule: EvictionRule, seed: int) 
             ]
         ),
         topology=Topology(keys=KEYS),
-        admitted=tuple(_admitted(rng, i, run, 0) for i, run in enumerate(cluster.running)),
-        pending=tuple(_pending(rng, i, "root.first", 100, form) for i, form in enumerate(forms)),
+        admitted=tuple(
+            _admitted(rng, i, run, 0 if equal else ranks.choices(PRIORITIES, CHANCES)[0])
+            for i, run in enumerate(cluster.running)
+        ),
+        pending=tuple(_pending(rng, i, "root.first", 1_000, form) for i, form in enumerate(forms)),
     )
 
 

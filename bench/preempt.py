@@ -49,7 +49,7 @@ class Run:
         return self.ours[0] / self.rule[0] if self.rule[0] else 1.0 + (self.ours[0] > 0)
 
 
-def run(size: tuple[int, int], seed: int, budget: Budget) -> Run:
+def run(size: tuple[int, int], seed: int, budget: Budget, *, equal: bool) -> Run:
     """Decide one instance, timed, and apply the rule to it."""
     nodes, gangs = size
     snapshot = crowded(
@@ -57,6 +57,7 @@ def run(size: tuple[int, int], seed: int, budget: Budget) -> Run:
         gangs=gangs,
         mix=Mix.MIXED if seed % 2 else Mix.LARGE,
         rule=EvictionRule.RECLAIM if seed % 4 in (1, 2) else EvictionRule.PREEMPT,
+        equal=equal,
         seed=seed,
     )
     arrays = Arrays.of(snapshot)
@@ -116,6 +117,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--sizes", type=_size, nargs="+", default=SIZES, help="nodes/gangs, default: all nine")
     made.add_argument("--budget", type=float, default=2.0, help="deterministic time of the exact solver")
+    made.add_argument("--equal", action="store_true", help="all that runs has one priority")
     made.add_argument("--json", action="store_true", help="the figures alone, without a line per instance")
     return made
 
@@ -127,7 +129,7 @@ def main() -> None:
     runs = []
     for size in given.sizes:
         for seed in range(1, given.seeds + 1):
-            done = run(size, seed, Budget(deterministic=given.budget))
+            done = run(size, seed, Budget(deterministic=given.budget), equal=given.equal)
             runs.append(done)
             if not given.json:
                 print(
