@@ -15,6 +15,7 @@ from queuer.solver.board import Board, Horizon
 from queuer.solver.capacity import Spread
 from queuer.solver.contested import (
     Arrangement,
+    Places,
     Proof,
     Question,
     Rearranger,
@@ -25,17 +26,21 @@ from queuer.solver.contested import (
 )
 from queuer.solver.frame import Matrix
 from queuer.solver.greedy import Greedy
+from queuer.solver.layouts import Layouts
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen, assignments
 from queuer.solver.problem import Bond, Budget
 from queuer.solver.score import width
+from queuer.solver.victims import Prey
 
 MOST = 64
 """Gangs settled in one cycle up to which the exact solver is asked at all."""
 BUILD = 1.2e-4
 """Deterministic time that building a model is taken to cost for each node and gang."""
 QUESTIONS = 12
-"""Questions asked in one cycle."""
+"""Questions asked in one cycle, those about places alone aside."""
+SMALL = 2_000
+"""Nodes times gangs up to which the model of single nodes is asked, which looks at how gangs land, too."""
 
 
 class Contest:
@@ -49,7 +54,9 @@ class Contest:
         seed: int,
         budget: Budget,
         bonds: Mapping[str, Bond],
+        gangs: Sequence[Gang] = (),
     ) -> None:
+        """`gangs`: all that take part in the cycle."""
         self._greedy = greedy
         self._board: Board = greedy.board
         self._rearranger = rearranger
@@ -58,6 +65,10 @@ class Contest:
         self._share = budget.deterministic / 4
         self._bonds = bonds
         self._asked = 0
+        self._prey = Prey(greedy.board)
+        self._layouts = None
+        if rearranger is not None:
+            self._layouts = Layouts(greedy, rearranger, gangs=gangs, seed=seed, share=self._share)
         self.at_best = False
 
     def settle(self, gang: Gang, variants: Sequence[Variant], *, evict: bool) -> Chosen | Proof | None:
@@ -65,7 +76,12 @@ class Contest:
         unknown.
         """
         greedy = self._greedy
-        if self._rearranger is None or not self._may_ask():
+        if self._rearranger is None:
+            return None
+        joint = evict and self._may_evict(gang, variants)
+        if not joint and not (self._small() and self._may_ask()):
+            return self._in_place(gang, variants, evict=evict)
+        if not self._may_ask():
             return None
         self._asked += 1
         question = Question(
@@ -85,6 +101,30 @@ class Contest:
         if isinstance(answer, Arrangement):
             return self._adopt(answer, new=gang, evict=evict)
         return answer if isinstance(answer, Proof) else None
+
+    def _may_evict(self, gang: Gang, variants: Sequence[Variant]) -> bool:
+        charges = [self._board.charge(gang.pending.workload, v.flavors, v.counts) for v in variants]
+        return any(self._prey.anybody(self._prey.reach(gang.pending, charge)) for charge in charges)
+
+    def _small(self) -> bool:
+        return len(self._board.frame.names) * (len(self._greedy.chosen) + 1) <= SMALL
+
+    def _in_place(self, gang: Gang, variants: Sequence[Variant], *, evict: bool) -> Chosen | Proof | None:
+        """The same, with the victims as they are, for clusters of any size."""
+        greedy = self._greedy
+        if self._layouts is None or self._left <= 0:
+            return None
+        answer, variant = self._layouts.settle(gang, variants, evict=evict, budget=self._left)
+        self._left -= answer.spent
+        if variant is None or not isinstance(answer, Places):
+            return answer if isinstance(answer, Proof) else None
+        charge = self._board.charge(gang.pending.workload, variant.flavors, variant.counts)
+        moved = [replace(c, spreads=_spreads(answer, c.gang)) for c in greedy.chosen.values()]
+        new = Chosen(gang=gang, variant=variant, charge=charge, spreads=_spreads(answer, gang), bound=evict)
+        if not self._put([*moved, new], must=frozenset(greedy.chosen) | {gang.uid}):
+            return None
+        greedy.counts.rearranged += 1
+        return greedy.chosen[gang.uid]
 
     def improve(self) -> Arrangement | Unknown:
         """A better arrangement of all that is settled, not adopted yet."""
@@ -197,6 +237,19 @@ class Contest:
         if new is not None and not evict:
             must.add(new.uid)
         moved = [self._moved(gang, answer) for gang in gangs.values()]
+        if any(c.bound and c.gang.uid in must for c in moved):
+            return None
+        if not self._put(moved, must=frozenset(must)) or new is None:
+            return None
+        greedy.counts.rearranged += 1
+        return greedy.chosen[new.uid]
+
+    def _put(self, moved: Sequence[Chosen], *, must: frozenset[str]) -> bool:
+        """Lay everything out anew; what is not sound is taken back. `must`: who is to be as it says, the others start
+        if they can.
+        """
+        greedy, before = self._greedy, dict(self._greedy.chosen)
+        intact = self._intact()
         greedy.lift(before.values())
         greedy.chosen.clear()
         sure = [c for c in moved if c.gang.uid in must or c.evictions]
@@ -205,8 +258,10 @@ class Contest:
         for chosen in moved:
             if chosen not in sure:
                 greedy.take(chosen if self._startable(chosen) else replace(chosen, bound=True))
-        laid = [greedy.chosen[uid] for uid in dict.fromkeys((*before, *gangs))]
-        sound = not any(c.bound and c.gang.uid in must for c in laid) and self._holds(laid)
+        laid = [greedy.chosen[uid] for uid in dict.fromkeys((*before, *(c.gang.uid for c in moved)))]
+        as_said = {c.gang.uid: c.bound for c in moved if c.gang.uid in must}
+        sound = all(greedy.chosen[uid].bound == bound for uid, bound in as_said.items())
+        sound = sound and self._holds(laid) and self._intact() >= intact
         greedy.chosen = {c.gang.uid: c for c in laid}
         self._board.changed()
         if not sound:
@@ -214,11 +269,12 @@ class Contest:
             greedy.chosen.clear()
             for chosen in before.values():
                 greedy.take(chosen)
-            return None
-        if new is None:
-            return None
-        greedy.counts.rearranged += 1
-        return greedy.chosen[new.uid]
+        return sound
+
+    def _intact(self) -> frozenset[str]:
+        """Owners of the reservations whose place is whole."""
+        horizons = self._board.horizons
+        return frozenset(u for u, h in horizons.items() if bool((h.free[sorted(h.nodes)] >= 0).all()))
 
     def _moved(self, gang: Gang, answer: Arrangement) -> Chosen:
         index, rows = self._board.frame.index, answer.assignments[gang.uid]
@@ -264,6 +320,10 @@ class Contest:
                 if short is not None or _overdrawn(sheet.free, rows):
                     return False
         return True
+
+
+def _spreads(answer: Places, gang: Gang) -> dict[str, Spread]:
+    return {name: dict(spread) for name, spread in answer.spreads[gang.uid].items()}
 
 
 def _overdrawn(free: Matrix, rows: Sequence[tuple[int, Matrix]]) -> bool:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
 
+from queuer.domain.workload import Workload
+from queuer.solver.frame import Frame, Mask, Matrix
 from queuer.solver.problem import Assignment, Eviction, Pending, Snapshot
 
 
@@ -104,8 +106,59 @@ class Unknown:
     note: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Laid:
+    """A gang on the nodes: its place by pod set and node number (none yet if it is asked for), the nodes closed to it
+    (N), and whether it starts now or is bound.
+    """
+
+    workload: Workload
+    variant: Variant
+    closed: Mask | None
+    starts: bool
+    spreads: Mapping[str, Mapping[int, int]] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def uid(self) -> str:
+        """The workload's uid."""
+        return self.workload.uid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Layout:
+    """Is there a place for all that is settled and any one of `asked`? Victims are as they are, quota is left aside.
+
+    `now`, `later`: what is free at once and with the victims gone (N x R), the places of `settled` open. What starts
+    needs both, what is bound the latter. `found`: whether places are wanted, not only to know whether it is proven that
+    there are none. `budget`: deterministic time.
+    """
+
+    frame: Frame
+    now: Matrix
+    later: Matrix
+    settled: tuple[Laid, ...]
+    asked: tuple[Laid, ...]
+    found: bool
+    seed: int
+    budget: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Places by uid, pod set and node number, that of number `asked` of the alternatives among them; none where only a
+    proof was wanted, and there is probably none.
+    """
+
+    spreads: Mapping[str, Mapping[str, Mapping[int, int]]]
+    asked: int
+    spent: float = 0.0
+
+
 class Rearranger(Protocol):
     """An exact solver behind `decide()`. Pure: the same question gives the same answer."""
+
+    def lay(self, question: Layout) -> Places | Proof | Unknown:
+        """Places for all that is settled and one more, or a proof that there is none for any of those asked for."""
 
     def settle(self, question: Question) -> Arrangement | Proof | Unknown:
         """Answer for the contested gang. An arrangement lets all settled gangs start that started before."""

@@ -16,7 +16,7 @@ from queuer.solver import bonds
 from queuer.solver.arrays import Arrays
 from queuer.solver.board import Board
 from queuer.solver.contest import Contest
-from queuer.solver.contested import Arrangement, Proof, Question, Rearranger, Unknown
+from queuer.solver.contested import Arrangement, Layout, Places, Proof, Question, Rearranger, Unknown
 from queuer.solver.evict import WORK
 from queuer.solver.explain import Explainer, behind, simple
 from queuer.solver.greedy import Greedy
@@ -145,6 +145,10 @@ class _OnDemand:
         """See `Rearranger`."""
         return self._load().settle(question)
 
+    def lay(self, question: Layout) -> Places | Proof | Unknown:
+        """See `Rearranger`."""
+        return self._load().lay(question)
+
     def improve(self, **settled: Any) -> Arrangement | Unknown:
         """See `Rearranger`."""
         return self._load().improve(**settled)
@@ -205,7 +209,12 @@ class _Decision:
         standing = bonds.resume(self._greedy, gangs)
         self._reserver.resume({uid: g for uid, g in gangs.items() if uid not in standing})
         contest = Contest(
-            self._greedy, self._rearranger, seed=self._seed, budget=self._budget, bonds=standing
+            self._greedy,
+            self._rearranger,
+            seed=self._seed,
+            budget=self._budget,
+            bonds=standing,
+            gangs=tuple(gangs.values()),
         )
         self._greedy.contest = contest
         settled = {*self._greedy.chosen, *standing}

@@ -8,9 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from queuer.solver.contested import Arrangement, Proof, Question, Settled, Standing, Unknown
+from queuer.solver.contested import (
+    Arrangement,
+    Layout,
+    Places,
+    Proof,
+    Question,
+    Settled,
+    Standing,
+    Unknown,
+)
 from queuer.solver.cpsat.checks import chosen, in_order, places_hold, within_quota
 from queuer.solver.cpsat.data import Data, gather
+from queuer.solver.cpsat.layout import lay
 from queuer.solver.cpsat.model import Model, TooLarge
 from queuer.solver.cpsat.objective import broken_up, eviction_levels, idle_bonds, looseness, shared, width
 from queuer.solver.cpsat.proto import Status, Terms, scaled
@@ -56,6 +66,10 @@ class CpSat:
         return Proof(
             argument="no arrangement with any permitted victims: the full model is infeasible", spent=spent
         )
+
+    def lay(self, question: Layout) -> Places | Proof | Unknown:
+        """See `queuer.solver.cpsat.layout`."""
+        return lay(question)
 
     def improve(
         self,

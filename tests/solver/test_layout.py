@@ -1,0 +1,119 @@
+"""The model of many gangs against brute force: a proof is one, and places are places."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from queuer.solver.arrays import Arrays
+from queuer.solver.board import Board
+from queuer.solver.contested import Laid, Layout, Places, Proof, Variant
+from queuer.solver.cpsat import CpSat
+from queuer.solver.frame import Frame, Matrix
+from tests.solver.cases import NOW, seeded
+from tests.solver.oracle import Oracle, Turn
+
+
+def laid(turn: Turn) -> Laid:
+    counts = {p.name: p.count for p in turn.workload.pod_sets}
+    variant = Variant(flavors=turn.flavors, counts=counts)
+    return Laid(workload=turn.workload, variant=variant, closed=None, starts=not turn.bound)
+
+
+def asked(oracle: Oracle, *turns: Turn) -> Layout:
+    board = Board(Arrays.of(oracle.snapshot), now=NOW)
+    now = board.now.free.copy()
+    board.fork()
+    for uid in oracle.gone:
+        board.later.release(board.holds[uid])
+    return Layout(
+        frame=board.frame,
+        now=now,
+        later=board.later.free,
+        settled=tuple(laid(one) for one in oracle.settled),
+        asked=tuple(laid(turn) for turn in turns),
+        found=True,
+        seed=0,
+        budget=10.0,
+    )
+
+
+class Watched(Oracle):
+    """The tournament by brute force, each turn also asked of the model, with the victims as they are."""
+
+    proofs = places = 0
+
+    def possible(self, turn: Turn) -> tuple[str, ...] | None:
+        fits = self.arranged_nodes([*self.settled, turn])
+        question = asked(self, turn)
+        answer = CpSat().lay(question)
+        if isinstance(answer, Proof):
+            assert not fits, turn.workload.uid
+            self.proofs += 1
+        elif isinstance(answer, Places):
+            assert fits, turn.workload.uid
+            check(question, answer)
+            self.places += 1
+        return super().possible(turn)
+
+    def arranged_nodes(self, everyone: list[Turn]) -> bool:
+        """Whether all pods have a node, quota aside."""
+        return self._place(everyone, 0, self._free(()), self._free(self.gone))
+
+
+def check(question: Layout, answer: Places) -> None:
+    """Every pod of everyone has a node that is open to it and bears it, inside one domain of its level."""
+    chosen = [*question.settled, question.asked[answer.asked]]
+    now, later = question.now.copy(), question.later.copy()
+    touched: dict[int, Matrix] = {}
+    assert set(answer.spreads) == {one.uid for one in chosen}
+    for one in chosen:
+        spreads = answer.spreads[one.uid]
+        nodes = {n for spread in spreads.values() for n in spread}
+        for pod_set in one.workload.pod_sets:
+            spread = spreads[pod_set.name]
+            row = question.frame.row(pod_set.requests)
+            assert sum(spread.values()) == pod_set.count
+            assert all(count == 1 for count in spread.values()) or not pod_set.exclusive_host
+            for node, count in spread.items():
+                assert question.frame.open_to(pod_set, one.variant.flavors[pod_set.name])[node]
+                later[node] -= row * count
+                now[node] -= row * count * one.starts
+                touched[node] = touched.get(node, row * 0) + row
+        assert one_domain(question.frame, one.workload.required, nodes)
+    for node, row in touched.items():
+        asked_for = row > 0
+        assert (later[node][asked_for] >= 0).all()
+        assert (now[node][asked_for] >= np.minimum(question.now[node][asked_for], 0)).all()
+
+
+def one_domain(frame: Frame, level: str | None, nodes: set[int]) -> bool:
+    if level is None:
+        return True
+    at = frame.snapshot.topology.find(level)
+    domains = {int(frame.domains[at][n]) for n in nodes} if at is not None else set()
+    return len(domains) == 1 and -1 not in domains
+
+
+@pytest.mark.parametrize("first", range(0, 120, 20))
+def test_model_agrees_with_brute_force(first: int) -> None:
+    places = proofs = 0
+    for seed in range(first, first + 20):
+        oracle = Watched(seeded(seed), NOW)
+        oracle.run()
+        places, proofs = places + oracle.places, proofs + oracle.proofs
+    assert places > 5
+    assert proofs > 5
+
+
+@pytest.mark.parametrize("first", range(0, 40, 20))
+def test_alternatives_are_refused_together_only_if_each_is(first: int) -> None:
+    for seed in range(first, first + 20):
+        oracle = Watched(seeded(seed), NOW)
+        oracle.run()
+        waiting = [p.workload for p in oracle.snapshot.pending if oracle.flags[p.workload.uid] == 0]
+        turns = [Turn(w, c, False) for w in waiting for c in oracle.flavor_choices(w)]
+        if not turns:
+            continue
+        each = [isinstance(CpSat().lay(asked(oracle, turn)), Proof) for turn in turns]
+        assert isinstance(CpSat().lay(asked(oracle, *turns)), Proof) is all(each)
