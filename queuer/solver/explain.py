@@ -6,7 +6,7 @@ of one queue and shape that were refused alike share one explanation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -105,7 +105,7 @@ class Explainer:
         if refusal.variant is not None and _is_quota(refusal):
             reasons, detail["holders"] = self._rows(gang, refusal.variant, alone=alone)
         elif refusal.variant is not None and refusal.block in _PLACES:
-            around = self._nodes(gang, refusal.variant, bars)
+            around = self._nodes(gang, refusal.variant, bars, owner=refusal.owner)
             reasons = (around.lack,)
             detail |= around.detail
         else:
@@ -213,9 +213,9 @@ class Explainer:
             gang.pending.workload.priority,
         )
 
-    def _nodes(self, gang: Gang, variant: Variant, bars: tuple[str, ...]) -> Around:
+    def _nodes(self, gang: Gang, variant: Variant, bars: tuple[str, ...], *, owner: str | None) -> Around:
         avoid = gang.pending.avoid
-        key = (gang.shape.form, *variant.flavors.values(), avoid, bars)
+        key = (gang.shape.form, *variant.flavors.values(), avoid, bars, owner)
         if key not in self._around:
             job, least = gang.pending.workload, replace(variant, counts=gang.shape.least)
             closest = self._place.closest(job, least, avoid)
@@ -225,17 +225,17 @@ class Explainer:
             behind_them = self._board.floor_now(job, rank=self._rank(gang)).free if bars else None
             flavor = variant.flavors[closest.part.name]
             excluded = self._place.excluded(closest, flavor, avoid, behind_them)
-            holders = self._holders(closest, excluded, bars)
+            kept = any(cause["why"] == Exclusion.RESERVED for cause in excluded["by"])
+            holders = self._holders(closest, bars if kept else (owner,) if owner else ())
             self._around[key] = Around(lack=lack, detail={"excluded": excluded, "holders": holders})
         return self._around[key]
 
-    def _holders(
-        self, closest: Closest, excluded: Mapping[str, Any], bars: tuple[str, ...]
-    ) -> list[Mapping[str, Any]]:
-        """The reservations that keep nodes from it, and who holds most of what is scarce where it comes closest."""
-        found: list[Mapping[str, Any]] = []
-        if any(cause["why"] == Exclusion.RESERVED for cause in excluded["by"]):
-            found += [{"reservation": uid, "starts": self._board.horizons[uid].start} for uid in bars]
+    def _holders(self, closest: Closest, reservations: Iterable[str]) -> list[Mapping[str, Any]]:
+        """Reservations that keep nodes from it, and who holds most of what is scarce where it comes closest."""
+        horizons = self._board.horizons
+        found: list[Mapping[str, Any]] = [
+            {"reservation": uid, "starts": horizons[uid].start} for uid in reservations if uid in horizons
+        ]
         scarce = self._place.scarce(closest)
         if scarce is not None and closest.at is None:
             found += self._quota.holders(ROOT, (None, scarce))
