@@ -8,7 +8,7 @@ from queuer.sim.engine import Simulation
 from queuer.sim.report import Accuracy, Estimates, Spread
 from queuer.solver.forecast import Effort, StartRange, forecast
 
-EFFORT = Effort(decisions=30, gangs=200)
+EFFORT = Effort(decisions=30, gangs=100)
 """Less than a controller may spend: a replay makes many forecasts."""
 
 

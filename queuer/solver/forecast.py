@@ -1,9 +1,9 @@
 """When waiting gangs will start: the decision itself, rolled forward over the ends that are expected.
 
-Three times: work lasts half as long as expected, as long, and twice as long (never beyond a declared bound). Greedy
-decides, nobody new arrives, work without an expected end does not end. Ends that come close to each other are
-one step, so that a roll of few decisions reaches far. `python -m queuer.solver.forecast` answers one request on stdin,
-in a process of its own, so that nobody waits for it.
+Several times, with run times drawn around what is expected: a gang that needs any of many ends starts earlier, one that
+needs all of them later than the expected ends themselves would say. Greedy decides, nobody new arrives, work
+without an expected end does not end. Ends that come close to each other are one step, so that a roll of few
+decisions reaches far. `python -m queuer.solver.forecast` answers one request on stdin, in a process of its own.
 """
 
 from __future__ import annotations
@@ -12,20 +12,22 @@ import os
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from math import inf
+from math import exp, inf, log
+from random import Random
+from statistics import NormalDist
 
 import msgspec
 
 from queuer.domain.quantity import Resources, add
 from queuer.domain.workload import Workload
+from queuer.solver.arrays import Arrays
 from queuer.solver.board import end_of
 from queuer.solver.decide import decide
-from queuer.solver.problem import Admission, Admitted, Budget, NodeState, Pending, Plan, Snapshot
+from queuer.solver.problem import Admission, Admitted, Budget, Pending, Plan, Snapshot
 from queuer.solver.stored import decode
 from queuer.solver.timeline import expected_end
 
-FACTORS = (0.5, 1.0, 2.0)
-"""How long work lasts, as a part of what is expected, in the rolls for earliest, likely and latest."""
+_NORMAL = NormalDist()
 STEP, SLACK = 30.0, 0.1
 """What ends within so many seconds, or within this part of the time rolled so far, is one step."""
 GRACE = 30.0
@@ -35,7 +37,9 @@ GREEDY = Budget(deterministic=0.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRange:
-    """When a gang starts, seconds since the epoch. None = not within what was rolled."""
+    """When a gang starts, seconds since the epoch: the first of all rolls, the median, the last. None = later than
+    was rolled.
+    """
 
     earliest: float
     likely: float | None
@@ -44,12 +48,18 @@ class StartRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """Bounds of one forecast: seconds ahead, decisions a roll, gangs looked at in each queue and in all."""
+    """Bounds of one forecast: seconds ahead, rolls, decisions in each, gangs looked at in each queue and in all.
+
+    `spread`: standard deviation of the logarithm of a run time; 0 = as expected. If run times are so, a start falls
+    between the first and the last of n rolls with a chance of (n - 1) in (n + 1).
+    """
 
     horizon: float = 7 * 86_400.0
-    decisions: int = 60
-    per_queue: int = 20
-    gangs: int = 1_000
+    rolls: int = 8
+    decisions: int = 40
+    per_queue: int = 10
+    gangs: int = 500
+    spread: float = 0.7
 
 
 def forecast(
@@ -59,16 +69,20 @@ def forecast(
     give the same answer."""
     effort = effort or Effort()
     first = replace(snapshot, pending=tuple(_first(snapshot, effort)))
-    rolls = [_Roll(first, now=now, seed=seed, factor=factor).run(effort) for factor in FACTORS]
-    _, likely, _ = rolls
+    arrays = Arrays.of(first)
+    rolls = [_Roll(arrays, effort, now=now, seed=seed, number=i).run() for i in range(effort.rolls)]
     found = {}
     for pending in first.pending:
         uid = pending.workload.uid
-        starts = [roll[uid] for roll in rolls if uid in roll]
-        if starts:
-            latest = max(starts) if len(starts) == len(rolls) else None
-            found[uid] = StartRange(earliest=min(starts), likely=likely.get(uid), latest=latest)
+        starts = sorted(roll.get(uid, inf) for roll in rolls)
+        earliest, likely, latest = starts[0], starts[len(starts) // 2], starts[-1]
+        if earliest < inf:
+            found[uid] = StartRange(earliest=earliest, likely=_known(likely), latest=_known(latest))
     return found
+
+
+def _known(time: float) -> float | None:
+    return None if time == inf else time
 
 
 def _first(snapshot: Snapshot, effort: Effort) -> Iterable[Pending]:
@@ -94,11 +108,18 @@ def _seniority(pending: Pending) -> tuple[bool, int, float, str]:
 class _Roll:
     """One way in which the future may go."""
 
-    def __init__(self, snapshot: Snapshot, *, now: float, seed: int, factor: float) -> None:
-        self._snapshot, self._began, self._seed, self._factor = snapshot, now, seed, factor
+    def __init__(self, arrays: Arrays, effort: Effort, *, now: float, seed: int, number: int) -> None:
+        snapshot = arrays.snapshot
+        self._arrays, self._snapshot, self._effort, self._began, self._seed = (
+            arrays,
+            snapshot,
+            effort,
+            now,
+            seed,
+        )
+        self._number = number
         self._time = now
-        self._nodes = {s.node.name: s.node for s in snapshot.nodes}
-        self._used: dict[str, Resources] = {s.node.name: s.used for s in snapshot.nodes}
+        self._nodes = {s.node.name: s for s in snapshot.nodes}
         self._waiting = {p.workload.uid: p for p in snapshot.pending}
         self._bonds, self._reservations = snapshot.bonds, snapshot.reservations
         self._here: dict[str, Admitted] = {}
@@ -109,16 +130,18 @@ class _Roll:
             self._here[landed.workload.uid] = landed
             self._ends[landed.workload.uid] = now + GRACE if landed.releasing else self._end(landed)
 
-    def run(self, effort: Effort) -> dict[str, float]:
+    def run(self) -> dict[str, float]:
         """First starts by uid."""
         starts: dict[str, float] = {}
-        for _ in range(effort.decisions):
-            plan = decide(self._now(), now=self._time, seed=self._seed, budget=GREEDY)
+        for _ in range(self._effort.decisions):
+            self._arrays = self._arrays.follow(self._now())
+            snapshot = self._arrays.snapshot
+            plan = decide(snapshot, now=self._time, seed=self._seed, budget=GREEDY, arrays=self._arrays)
             for admission in plan.admissions:
                 starts.setdefault(admission.uid, self._time)
             self._carry_out(plan)
             at = self._next()
-            if at is None or at > self._began + effort.horizon or not self._waiting:
+            if at is None or at > self._began + self._effort.horizon or not self._waiting:
                 break
             self._pass_to(at)
         return starts
@@ -126,7 +149,7 @@ class _Roll:
     def _now(self) -> Snapshot:
         return replace(
             self._snapshot,
-            nodes=tuple(NodeState(node=node, used=self._used[name]) for name, node in self._nodes.items()),
+            nodes=tuple(self._nodes.values()),
             admitted=tuple(self._here.values()),
             pending=tuple(self._waiting.values()),
             bonds=self._bonds,
@@ -134,12 +157,13 @@ class _Roll:
         )
 
     def _end(self, admitted: Admitted) -> float:
-        """When it really ends in this roll; what should have ended by now is given more time."""
+        """When it really ends in this roll."""
         expected, since = admitted.expected_end, admitted.since
         if expected is None:
             return inf
+        luck = Random(f"{self._seed} {self._number} {admitted.workload.uid}").random()
+        lasts = _drawn(expected - since, age=self._time - since, luck=luck, spread=self._effort.spread)
         bound = admitted.workload.max_runtime
-        lasts = self._factor * (expected - since)
         end = since + (lasts if bound is None else min(lasts, bound))
         return expected_end(replace(admitted, expected_end=end), now=self._time)
 
@@ -161,12 +185,13 @@ class _Roll:
     def _fits(self, host: str, requests: Resources) -> bool:
         if host not in self._nodes:
             return False
-        there, used = self._nodes[host].allocatable, self._used[host]
+        there, used = self._nodes[host].node.allocatable, self._nodes[host].used
         return all(used.get(r, 0) + n <= there.get(r, 0) for r, n in requests.items() if n)
 
     def _take(self, host: str, amounts: Resources, *, times: int = 1) -> None:
-        if host in self._used:
-            self._used[host] = add(self._used[host], amounts, times=times)
+        if host in self._nodes:
+            state = self._nodes[host]
+            self._nodes[host] = replace(state, used=add(state.used, amounts, times=times))
 
     def _carry_out(self, plan: Plan) -> None:
         for admission in plan.admissions:
@@ -220,6 +245,15 @@ class _Roll:
                 self._take(host, amounts, times=-1)
             if uid in self._back:
                 self._waiting[uid] = self._back.pop(uid)
+
+
+def _drawn(expected: float, *, age: float, luck: float, spread: float) -> float:
+    """A run time around what was expected, given that it is more than the age. `luck`: 0 to 1."""
+    if spread <= 0 or expected <= 0:
+        return expected
+    passed = _NORMAL.cdf(log(age / expected) / spread) if age > 0 else 0.0
+    part = min(max(passed + (1 - passed) * luck, 1e-9), 1 - 1e-9)
+    return expected * exp(spread * _NORMAL.inv_cdf(part))
 
 
 def main() -> None:

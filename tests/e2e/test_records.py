@@ -1,0 +1,44 @@
+"""What the controller tells of the future and keeps of the past: start ranges, stored cycles, decayed use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from queuer.solver.stored import again, decode, difference
+from tests.e2e.controller import GPU, tree
+from tests.e2e.scene import TEAM_A, Scene
+from tests.e2e.support import wait_until
+
+
+def estimate(scene: Scene, name: str) -> dict[str, Any] | None:
+    explanation = scene.database.workload(name, scene.namespace).get("explanation") or {}
+    found: dict[str, Any] | None = explanation.get("detail", {}).get("estimate")
+    return found
+
+
+def test_a_start_is_foretold_and_decisions_can_be_made_again(scene: Scene, tmp_path: Path) -> None:
+    kept = tmp_path / "cycles"
+    root = {"policy": {"halfLife": "1h"}}
+    scene.database.apply(tree(scene.namespace, root=root, team_a={"quota": [{"resource": GPU, "limit": 16}]}))
+    controller = scene.start(QUEUER_FORECAST="1", QUEUER_CYCLES_DIR=str(kept))
+    scene.job("first", pods=2, gpus=8, annotations={"queuer.dev/max-runtime": "1h"})
+    scene.wait_state("first", "Running")
+    scene.job("second", pods=1, gpus=8)
+    scene.wait_reason("second", "WaitingForQuota")
+    wait_until(lambda: estimate(scene, "second"), timeout=60, describe=lambda: scene.story("second"))
+    told = estimate(scene, "second")
+    assert told is not None
+    submitted = scene.database.workload("first", scene.namespace)["submitted"].timestamp()
+    assert submitted - 60 <= told["from"] <= told["likely"] <= told["to"] <= submitted + 3_700
+    scene.delete("first")
+    scene.wait_state("second", "Running")
+    assert controller.metric("queuer_estimates_total") == 1
+    files = sorted(kept.glob("*.cycle"))
+    assert files
+    for file in files:
+        cycle = decode(file.read_bytes(), name=file.name)
+        assert cycle.plan is not None
+        assert difference(cycle.plan, again(cycle)) == ""
+    last = decode(files[-1].read_bytes())
+    assert last.snapshot.tree.policy(TEAM_A).half_life == 3600.0
