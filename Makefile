@@ -75,12 +75,15 @@ test-containers: setup ## Run the tests of the store on PostgreSQL in a containe
 	@$(PY) -m pytest tests/store --database=testcontainers
 
 .PHONY: bench
-bench: control-plane ## Measure, and print the figures of docs/measurements.md
+bench: control-plane ## Measure in short: docs/measurements.md has the commands in full
 	@$(PY) -m bench.startup
 	@$(PY) -m bench.decide --nodes 160 --pending 1000 --queues 30 --seeds 5 --json
 	@$(PY) -m bench.decide --nodes 640 --pending 1000 --queues 100 --seeds 5 --json
 	@$(PY) -m bench.preempt --sizes 64/1 64/4 160/1 --seeds 5 --json
 	@$(PY) -m bench.openb --list multigpu50 --orders 1 --json
+	@$(PY) -m bench.quality --seeds 1-10 --nodes 128 --json
+	@$(PY) -m bench.quality --seeds 1-10 --nodes 128 --order packed --json
+	@$(PY) -m bench.rolling --seeds 2 --jobs 300 --json
 
 .PHONY: web
 web: ## Build the dashboard (needs Node)
