@@ -9,7 +9,7 @@ from functools import cached_property
 
 from queuer.domain.nodes import DEFAULT_FLAVOR, Flavor, SchedulingTerms, flavor_of
 from queuer.domain.workload import PodSet, Workload
-from queuer.solver.problem import Admitted, Assignment, NodeState, Pending, Plan, Snapshot
+from queuer.solver.problem import Admitted, Assignment, Bond, NodeState, Pending, Plan, Snapshot
 from queuer.solver.verify_quota import Amounts, Rows, Uses, amounts_at, amounts_of
 
 
@@ -108,6 +108,14 @@ class Case:
         }
 
     @cached_property
+    def bonds_of(self) -> Mapping[str, Sequence[Bond]]:
+        """Bonds of the snapshot and of the plan, by uid."""
+        found: dict[str, list[Bond]] = {}
+        for bond in (*self.snapshot.bonds, *self.plan.bonds):
+            found.setdefault(bond.uid, []).append(bond)
+        return found
+
+    @cached_property
     def new(self) -> Mapping[str, tuple[Assignment, ...]]:
         """What this plan decides anew: admissions, and bonds that were not there before just so."""
         old = {b.uid: b.assignments for b in self.snapshot.bonds}
@@ -170,8 +178,9 @@ class Case:
             if gone := self.running.get(uid):
                 amounts = amounts_of(gone.workload, gone.counts, gone.flavors)
                 found.count(gone.workload.queue, amounts, times=-1)
+        counted = frozenset(bonds)
         for bond in self.snapshot.bonds:
-            if bond.uid in bonds and bond.uid in self.pending:
+            if bond.uid in counted and bond.uid in self.pending:
                 found.count(
                     self.workload(bond.uid).queue, amounts_at(self.workload(bond.uid), bond.assignments)
                 )

@@ -109,9 +109,10 @@ def _untouchable(case: Case, victim: Admitted, eviction: Eviction) -> str:
         return "is leaving already"
     if case.now - victim.since < rest:
         return f"has run {case.now - victim.since:.0f} s of its queue's minRuntime {rest:.0f} s"
-    bonds = (*case.snapshot.bonds, *case.plan.bonds)
-    displaced = any(b.uid == eviction.uid and eviction.beneficiary in b.victims for b in bonds)
-    if displaced or eviction.uid in case.pending[eviction.beneficiary].displaced_by:
+    bonds = case.bonds_of.get(eviction.uid, ())
+    if any(eviction.beneficiary in b.victims for b in bonds) or (
+        eviction.uid in case.pending[eviction.beneficiary].displaced_by
+    ):
         return f"displaced {eviction.beneficiary} itself"
     return ""
 

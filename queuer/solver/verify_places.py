@@ -100,13 +100,17 @@ class _ByHost:
 
 def _held(case: Case, coming: _ByHost) -> Iterator[Violation]:
     """Nothing that lands meanwhile takes the place that a bond holds."""
+    groups = {uid: list(_groups(case, {uid: rows}, {uid: inf})) for uid, rows in case.bound.items()}
+    hosts = {host for own in groups.values() for group in own for host in group.hosts}
     held = planned(case, case.bound)
-    for uid, rows in case.bound.items():
-        own = list(_groups(case, {uid: rows}, {uid: inf}))
-        mine = planned(case, {uid: rows})
-        free: dict[str, Resources] = {}
-        for name, left in free_at(case, {h for g in own for h in g.hosts}, case.leaving).items():
-            free[name] = _plus(_plus(left, held.get(name, {}), times=-1), mine.get(name, {}))
+    left: dict[str, Resources] = {
+        name: _plus(free, held.get(name, {}), times=-1)
+        for name, free in free_at(case, hosts, case.leaving).items()
+    }
+    for uid, own in groups.items():
+        mine = planned(case, {uid: case.bound[uid]})
+        reach = {host for group in own for host in group.hosts if host in left}
+        free = {host: _plus(left[host], mine[host]) if host in mine else left[host] for host in reach}
         for group in own:
             siblings = [g for g in own if g is not group]
             near = coming.near(group)
