@@ -39,7 +39,8 @@ class Board:
 
     `claimed`: what is used plus what is held for bound gangs, their victims still counted. Entitlement and
     shares are judged by it, so that what a queue has taken back in this cycle it does not take back twice.
-    `past`: shares of past use by queue.
+    `past`: shares of past use by queue. `epoch`, `version`, `ground` move when what was refused may be permitted, when
+    anything changes, and when more than the places of settled gangs does.
     """
 
     charge = staticmethod(charge_for)
@@ -64,8 +65,9 @@ class Board:
         self.horizons: dict[str, Horizon] = {}
         self.epoch = 0
         self.version = 0
+        self.ground = 0
         self._floors: tuple[int, dict[object, Floor]] = (0, {})
-        self._line: tuple[int, Usage] | None = None
+        self._line: Usage | None = None
         self.idle = arrays.idle
 
     def fork(self) -> None:
@@ -73,12 +75,15 @@ class Board:
         if self.later is self.now:
             self.later = self.now.copy()
             self.claimed = self.now.usage.copy()
-        self.changed()
+            self.ground += 1
+        self.epoch += 1
+        self.version += 1
 
     def changed(self) -> None:
         """What was refused may be permitted now."""
         self.epoch += 1
         self.version += 1
+        self.ground += 1
 
     def floor(self, key: object, free: Callable[[], Matrix]) -> Floor:
         """The floor of this name, made once while nothing on the board changes."""
@@ -108,13 +113,20 @@ class Board:
         """What is used once all that is on its way out has gone: by it a victim's queue is judged to be above its
         guarantee. Not to be changed.
         """
-        if self._line is None or self._line[0] != self.version:
-            usage = self.now.usage.copy()
+        if self._line is None:
+            self._line = self.now.usage.copy()
             for uid, hold in self.holds.items():
                 if hold.admitted.releasing or uid in self.leaving:
-                    usage.add(hold.admitted.workload.queue, hold.charge, times=-1)
-            self._line = (self.version, usage)
-        return self._line[1]
+                    self._line.add(hold.admitted.workload.queue, hold.charge, times=-1)
+        return self._line
+
+    def _leave(self, uid: str, *, times: int = 1) -> None:
+        """A victim is on its way out; `times=-1`: it stays after all."""
+        hold = self.holds[uid]
+        self.ground += 1
+        self.later.release(hold, times=times)
+        if self._line is not None and not hold.admitted.releasing:
+            self._line.add(hold.admitted.workload.queue, hold.charge, times=-times)
 
     def sheets(self) -> tuple[Sheet, ...]:
         """The distinct sheets that a gang which starts now must fit."""
@@ -149,8 +161,9 @@ class Board:
         for sheet in self.sheets():
             sheet.usage.add(gang.queue, charge, times=times)
             self._take(sheet.free, gang, spreads, times=times)
-        if self.claimed is not self.now.usage:
-            self.claimed.add(gang.queue, charge, times=times)
+        for usage in (self.claimed, self._line):
+            if usage is not None and usage is not self.now.usage:
+                usage.add(gang.queue, charge, times=times)
         self._on_horizons(gang, spreads, times=times)
 
     def bind(
@@ -161,7 +174,7 @@ class Board:
         for uid in victims:
             if uid in self.holds and uid not in self.leaving:
                 self.leaving.add(uid)
-                self.later.release(self.holds[uid])
+                self._leave(uid)
         self.later.usage.add(gang.queue, charge)
         self.claimed.add(gang.queue, charge)
         self.held[gang.uid] = self.rows(gang, spreads)
@@ -181,7 +194,7 @@ class Board:
         """A victim is not evicted after all."""
         self.version += 1
         self.leaving.discard(uid)
-        self.later.release(self.holds[uid], times=-1)
+        self._leave(uid, times=-1)
 
     def _take(self, free: Matrix, gang: Workload, spreads: Mapping[str, Spread], *, times: int = 1) -> None:
         for pod_set in gang.pod_sets:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 
@@ -24,6 +25,9 @@ Freed = Callable[[], Matrix]
 """What more is free by node (N x R)."""
 
 
+NOWHERE = Found(None, exact=True)
+
+
 class Cycle:
     """The board of a cycle and the gangs it has settled on it."""
 
@@ -36,6 +40,8 @@ class Cycle:
         self.counts = Counts()
         self._sizes: dict[object, tuple[Variant, Charge]] = {}
         self._pools: tuple[int, dict[object, Pool]] = (-1, {})
+        self._vain: tuple[int, set[object]] = (-1, set())
+        self._places = {bound: np.zeros_like(board.frame.alloc) for bound in (False, True)}
 
     def take(self, chosen: Chosen) -> None:
         """Put a settled gang on the board."""
@@ -46,6 +52,7 @@ class Cycle:
             self.board.bind(workload, chosen.charge, chosen.spreads, victims=uids)
         else:
             self.board.start(workload, chosen.charge, chosen.spreads)
+        self.spend(self._places[chosen.bound], chosen, times=-1)
 
     def lift(self, chosen: Iterable[Chosen]) -> None:
         """Take settled gangs off the board again; their victims stay."""
@@ -57,6 +64,7 @@ class Cycle:
                     self.board.stay(eviction.uid)
             else:
                 self.board.start(workload, one.charge, one.spreads, times=-1)
+            self.spend(self._places[one.bound], one)
 
     def ask(self, gang: Gang, variants: Sequence[Variant], *, evict: bool) -> Chosen | Proof | None:
         """The exact solver's answer about a contested gang, see `Contest`."""
@@ -67,6 +75,11 @@ class Cycle:
     def started(self) -> list[Chosen]:
         """Those that start now."""
         return [c for c in self.chosen.values() if not c.bound]
+
+    @property
+    def started_places(self) -> Matrix:
+        """What those that start now take (N x R); not to be changed."""
+        return self._places[False]
 
     def rank(self, gang: Gang, charge: Charge) -> tuple[bool, int]:
         """What displaces a reservation: entitled somewhere on the path, then priority."""
@@ -93,6 +106,18 @@ class Cycle:
     def on(self, floor: Floor, gang: Gang, variant: Variant) -> Found:
         """A place for the gang on a floor."""
         return floor.place(gang.pending.workload, variant, form=gang.shape.form, avoid=self._avoid(gang))
+
+    def first_on(self, name: str, floor: Floor, bars: Sequence[str], gang: Gang, variant: Variant) -> Found:
+        """As `on`, for a floor of this name, on which there can only be less while the board's ground stays."""
+        if self._vain[0] != self.board.ground:
+            self._vain = (self.board.ground, set())
+        key = (name, bars, self.key(gang, variant))
+        if key in self._vain[1]:
+            return NOWHERE
+        found = self.on(floor, gang, variant)
+        if found.spreads is None and found.exact:
+            self._vain[1].add(key)
+        return found
 
     def key(self, gang: Gang, variant: Variant) -> object:
         """Equal for gangs that placement cannot tell apart."""
@@ -136,14 +161,18 @@ class Cycle:
         board = self.board
         rank = self.rank(gang, charge) if board.horizons else (False, 0)
         bars = board.bars(gang.pending.workload, rank=rank)
-        if self._pools[0] != board.epoch:  # a gang that starts takes no more than what is open in its place
-            self._pools = (board.epoch, {})
+        if (
+            self._pools[0] != board.ground
+        ):  # a gang that is settled takes no more than what is open in its place
+            self._pools = (board.ground, {})
         pools, key = self._pools[1], (later, bars, reach)
         if key not in pools:
             pools[key] = Pool(board, self._opened(bars, later=later, gone=gone))
-        if pools[key].version != board.version:
-            pools[key].share(c for c in self.chosen.values() if self._lies_in(c, bars, later=later))
-            pools[key].version = board.version
+        new = islice(
+            self.chosen.values(), pools[key].seen, None
+        )  # while the ground stays gangs are only added
+        pools[key].seen = len(self.chosen)
+        pools[key].share(c for c in new if self._lies_in(c, bars, later=later))
         return pools[key]
 
     def _lies_in(self, one: Chosen, bars: Sequence[str], *, later: bool) -> bool:
@@ -152,22 +181,18 @@ class Cycle:
         return (later or not one.bound) and all(board.outlives(board.horizons[uid], workload) for uid in bars)
 
     def _opened(self, bars: Sequence[str], *, later: bool, gone: Freed | None) -> Matrix:
-        board = self.board
-        free = self._with_places(board.later.free, self.chosen.values())
+        board, started = self.board, self._places[False]
+        everyone = started + self._places[True]
+        free = board.later.free + everyone
         if not later:
-            free = np.minimum(free, self._with_places(board.now.free, self.started()))
+            free = np.minimum(free, board.now.free + started)
         for horizon in (board.horizons[uid] for uid in bars):
-            there = [
-                c for c in self.chosen.values() if c.bound or board.outlives(horizon, c.gang.pending.workload)
-            ]
-            free = np.minimum(free, self._with_places(horizon.free, there))
+            there = horizon.free + everyone
+            for one in self.started():
+                if not board.outlives(horizon, one.gang.pending.workload):
+                    self.spend(there, one)
+            free = np.minimum(free, there)
         return free if gone is None else free + gone()
-
-    def _with_places(self, free: Matrix, settled: Iterable[Chosen]) -> Matrix:
-        free = free.copy()
-        for one in settled:
-            self.spend(free, one, times=-1)
-        return free
 
     def excluded(self, pool: Pool, gang: Gang, variant: Variant) -> bool:
         """Whether sums, or the gang's own place, show that it has none in any arrangement."""

@@ -101,7 +101,8 @@ class Evict:
             return None
         variant, charge = turn.variant, turn.charge
         if board.later is not board.now and board.later.usage.shortfall(workload.queue, charge) is None:
-            alone = self._cycle.on(board.floor_later(workload, rank=turn.rank), gang, variant).spreads
+            bars, floor = board.bars(workload, rank=turn.rank), board.floor_later(workload, rank=turn.rank)
+            alone = self._cycle.first_on("later", floor, bars, gang, variant).spreads
             if alone is not None:
                 return Chosen(gang=gang, variant=variant, charge=charge, spreads=alone, bound=True)
         return self._with_victims(gang, turn, plain=plain) if self._prey.anybody(turn.reach) else None

@@ -6,7 +6,7 @@ The answer of a turn is a `Chosen` or a `Refusal`; a refusal keeps what the expl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -144,8 +144,9 @@ class Greedy(Cycle):
             return blocked
         board = self.board
         rank = self.rank(gang, charge) if board.horizons else (False, 0)
-        found = self._backfilled(gang, variant, rank) or self.on(
-            board.floor_now(workload, rank=rank), gang, variant
+        bars = board.bars(workload, rank=rank)
+        found = self._backfilled(gang, variant, bars) or self.first_on(
+            "now", board.floor_now(workload, rank=rank), bars, gang, variant
         )
         if found.spreads is not None:
             return Chosen(gang=gang, variant=variant, charge=charge, spreads=found.spreads)
@@ -153,10 +154,10 @@ class Greedy(Cycle):
         block = Block.PLACE if owner is None else Block.RESERVED
         return Refusal(block=block, variant=variant, owner=owner, proven=found.exact)
 
-    def _backfilled(self, gang: Gang, variant: Variant, rank: tuple[bool, int]) -> Found | None:
+    def _backfilled(self, gang: Gang, variant: Variant, bars: Sequence[str]) -> Found | None:
         """A place on nodes that a reservation keeps from most others, for a gang that will have ended by then."""
         board, workload = self.board, gang.pending.workload
-        if not board.horizons or workload.preferred is not None or board.bars(workload, rank=rank):
+        if not board.horizons or workload.preferred is not None or bars:
             return None
         found = self.on(board.floor("kept", self._kept), gang, variant)
         return None if found.spreads is None else found

@@ -7,7 +7,7 @@ most floor(s / k) gangs that need k slots in one domain.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,35 +36,35 @@ class Pods:
 class Pool:
     """Nodes with the places of some settled gangs open. These gangs may only become more.
 
-    `version`: that of the board for which they are all here.
+    `seen`: how many of the cycle's gangs were looked at.
     """
 
     def __init__(self, board: Board, free: Matrix) -> None:
         """`free`: N x R, the open places included."""
         self.floor = Floor(board.frame, free)
-        self.version = -1
+        self.seen = 0
         self._frame = board.frame
-        self._gangs: dict[str, int] = {}
-        self._settled: list[tuple[int, Pods]] = []
+        self._gangs = 0
+        self._settled = Settled(width=free.shape[1])
         self._slots: dict[tuple[int, int], Matrix] = {}
         self._excluded: dict[object, tuple[int, bool]] = {}
 
     def share(self, settled: Iterable[Chosen]) -> None:
-        """These lie in it: those that did before, and more."""
+        """These lie in it, too."""
         for one in settled:
-            if one.gang.uid not in self._gangs:
-                number = self._gangs[one.gang.uid] = len(self._gangs)
-                self._settled += [(number, p) for p in self._pods(one.gang.pending.workload, one.variant)]
+            for pods in self._pods(one.gang.pending.workload, one.variant):
+                self._settled.add(self._gangs, pods)
+            self._gangs += 1
 
     def excludes(self, key: object, workload: Workload, variant: Variant) -> bool:
         """Whether all these and one more such gang have no place together. `key`: equal for gangs that placement cannot
         tell apart.
         """
         known = self._excluded.get(key)
-        if known is None or (not known[1] and known[0] < len(self._gangs)):
+        if known is None or (not known[1] and known[0] < self._gangs):
             mine = list(self._pods(workload, variant))
             short = any(self._short(pods, mine) for pods in mine)
-            known = self._excluded[key] = (len(self._gangs), short)
+            known = self._excluded[key] = (self._gangs, short)
         return known[1]
 
     def _pods(self, workload: Workload, variant: Variant) -> Iterator[Pods]:
@@ -81,16 +81,18 @@ class Pool:
     def _short(self, pods: Pods, mine: list[Pods]) -> bool:
         """Whether the slots for these pods cannot suffice, beside the gang's other pods and all that is settled."""
         slots = self._slots_of(pods)
-        taken = _taken(pods, [other for _, other in self._settled])
-        beside = _taken(pods, [other for other in mine if other is not pods])
-        if np.any(slots.sum(axis=0) - taken.sum(axis=0) - beside.sum(axis=0) < pods.count):
+        taken = self._settled.taken(pods)
+        left = slots.sum(axis=0) - taken.sum(axis=0)
+        for other in mine:
+            if other is not pods and _inside(other.open, pods.open):
+                left -= other.row[pods.need.columns] // pods.need.amounts * other.count
+        if np.any(left < pods.count):
             return True
         if pods.level < 0:
             return False
-        by_gang = np.zeros((len(self._gangs), slots.shape[1]), dtype=np.int64)
-        for (number, other), asked in zip(self._settled, taken, strict=True):
-            if other.level >= pods.level:
-                by_gang[number] += asked
+        by_gang = np.zeros((self._gangs, slots.shape[1]), dtype=np.int64)
+        inside = self._settled.levels >= pods.level
+        np.add.at(by_gang, self._settled.gangs[inside], taken[inside])
         domain = self._frame.domains[pods.level]
         there = np.zeros((len(self._frame.domain_names[pods.level]), slots.shape[1]), dtype=np.int64)
         np.add.at(there, domain[domain >= 0], slots[domain >= 0])
@@ -106,10 +108,47 @@ class Pool:
         return self._slots[key]
 
 
-def _taken(pods: Pods, others: Sequence[Pods]) -> Matrix:
-    """How many of the slots for these pods each of the others takes at least (others x the resources asked for)."""
-    taken = np.zeros((len(others), len(pods.need.columns)), dtype=np.int64)
-    for at, other in enumerate(others):
-        if other.open is pods.open or not np.any(other.open & ~pods.open):
-            taken[at] = other.row[pods.need.columns] // pods.need.amounts * other.count
-    return taken
+class Settled:
+    """Pods of settled gangs as arrays (S) that grow: number of the gang, level, and what one pod needs (S x R)."""
+
+    def __init__(self, *, width: int) -> None:
+        self._count = 0
+        self._numbers = np.zeros((16, 4), dtype=np.int64)
+        self._rows = np.zeros((16, width), dtype=np.int64)
+        self._masks: list[Mask] = []
+
+    @property
+    def gangs(self) -> Matrix:
+        """Number of the gang (S)."""
+        return self._numbers[: self._count, 0]
+
+    @property
+    def levels(self) -> Matrix:
+        """Level of which one domain holds the gang, -1 = none (S)."""
+        return self._numbers[: self._count, 1]
+
+    def add(self, gang: int, pods: Pods) -> None:
+        """One more pod set."""
+        if self._count == len(self._rows):
+            self._numbers, self._rows = (
+                np.concatenate([a, np.zeros_like(a)]) for a in (self._numbers, self._rows)
+            )
+        mask = next((n for n, m in enumerate(self._masks) if m is pods.open), len(self._masks))
+        if mask == len(self._masks):
+            self._masks.append(pods.open)
+        self._numbers[self._count] = (gang, pods.level, pods.count, mask)
+        self._rows[self._count] = pods.row
+        self._count += 1
+
+    def taken(self, pods: Pods) -> Matrix:
+        """How many of the slots for these pods each set takes at least, by resource asked for."""
+        counts = self._numbers[: self._count, 2, None]
+        taken: Matrix = self._rows[: self._count, pods.need.columns] // pods.need.amounts * counts
+        for number, mask in enumerate(self._masks):
+            if not _inside(mask, pods.open):
+                taken[self._numbers[: self._count, 3] == number] = 0
+        return taken
+
+
+def _inside(inner: Mask, outer: Mask) -> bool:
+    return inner is outer or not np.any(inner & ~outer)

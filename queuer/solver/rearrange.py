@@ -60,7 +60,7 @@ class Rearrange:
         started = self._cycle.started()
         if not started or self._cycle.counts.tried > REARRANGE or self._board.horizons:
             return None
-        base = self._base(started)
+        base = self._base()
         for new in possible:
             key = self._cycle.key(gang, new.variant)
             if key in base.in_vain:
@@ -72,16 +72,11 @@ class Rearrange:
             base.in_vain.add(key)
         return None
 
-    def _base(self, started: Sequence[Chosen]) -> Floor:
+    def _base(self) -> Floor:
         """What is free without those that have started."""
-
-        def free() -> Matrix:
-            left = self._cycle.present().free.copy()
-            for chosen in started:
-                self._cycle.spend(left, chosen, times=-1)
-            return left
-
-        return self._board.floor("without started", free)
+        return self._board.floor(
+            "without started", lambda: self._cycle.present().free + self._cycle.started_places
+        )
 
     def _lay_out(self, base: Matrix, order: Sequence[Chosen]) -> list[Chosen] | None:
         free = base.copy()
@@ -94,12 +89,12 @@ class Rearrange:
             if spreads is None:
                 return None
             placed.append(replace(chosen, spreads=spreads))
-            self._cycle.spend(free, placed[-1])
+            for node, row in self._board.rows(workload, spreads):
+                free[node] -= row
         return placed
 
     def _adopt(self, started: Sequence[Chosen], placed: Sequence[Chosen], uid: str) -> Chosen:
-        for chosen in started:
-            self._board.start(chosen.gang.pending.workload, chosen.charge, chosen.spreads, times=-1)
+        self._cycle.lift(started)
         self._board.changed()
         moved = {c.gang.uid: c for c in placed}
         for chosen in started:
