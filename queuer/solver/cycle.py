@@ -19,7 +19,7 @@ from queuer.solver.floor import Floor, Found, key_of
 from queuer.solver.frame import Mask, Matrix
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Block, Chosen, Contest, Counts, Refusal
-from queuer.solver.pool import Pool
+from queuer.solver.pool import Pool, Settled
 
 Freed = Callable[[], Matrix]
 """What more is free by node (N x R)."""
@@ -40,6 +40,7 @@ class Cycle:
         self.counts = Counts()
         self._sizes: dict[object, tuple[Variant, Charge]] = {}
         self._pools: tuple[int, dict[object, Pool]] = (-1, {})
+        self._pods: dict[object, Settled] = {}
         self._vain: tuple[int, set[object]] = (-1, set())
         self._places = {bound: np.zeros_like(board.frame.alloc) for bound in (False, True)}
 
@@ -56,6 +57,7 @@ class Cycle:
 
     def lift(self, chosen: Iterable[Chosen]) -> None:
         """Take settled gangs off the board again; their victims stay."""
+        self._pods.clear()
         for one in chosen:
             workload = one.gang.pending.workload
             if one.bound:
@@ -167,16 +169,26 @@ class Cycle:
             self._pools = (board.ground, {})
         pools, key = self._pools[1], (later, bars, reach)
         if key not in pools:
-            pools[key] = Pool(board, self._opened(bars, later=later, gone=gone))
-        new = islice(
-            self.chosen.values(), pools[key].seen, None
-        )  # while the ground stays gangs are only added
-        pools[key].seen = len(self.chosen)
-        pools[key].share(c for c in new if self._lies_in(c, bars, later=later))
+            free = self._opened(bars, later=later, gone=gone)
+            pools[key] = Pool(board, free, self._settled_pods(bars, later=later))
+        else:
+            self._settled_pods(bars, later=later)
         return pools[key]
 
+    def _settled_pods(self, bars: Sequence[str], *, later: bool) -> Settled:
+        """The pods of all settled gangs that need a place as long as the new one; they are only added to."""
+        key = (later, *[(uid, self.board.horizons[uid].start) for uid in bars])
+        if key not in self._pods:
+            self._pods[key] = Settled(self.board.frame)
+        pods = self._pods[key]
+        for one in islice(self.chosen.values(), pods.seen, None):
+            if self._lies_in(one, bars, later=later):
+                pods.add(one.gang.pending.workload, one.variant)
+        pods.seen = len(self.chosen)
+        return pods
+
     def _lies_in(self, one: Chosen, bars: Sequence[str], *, later: bool) -> bool:
-        """Whether a settled gang needs a place in such a pool as long as the new one."""
+        """Whether a settled gang needs a place in such a pool."""
         workload, board = one.gang.pending.workload, self.board
         return (later or not one.bound) and all(board.outlives(board.horizons[uid], workload) for uid in bars)
 

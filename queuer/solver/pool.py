@@ -7,7 +7,7 @@ most floor(s / k) gangs that need k slots in one domain.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,8 +16,7 @@ from queuer.domain.workload import Workload
 from queuer.solver.board import Board
 from queuer.solver.contested import Variant
 from queuer.solver.floor import Floor
-from queuer.solver.frame import Mask, Matrix, Need
-from queuer.solver.outcome import Chosen
+from queuer.solver.frame import Frame, Mask, Matrix, Need
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,92 +32,20 @@ class Pods:
     level: int
 
 
-class Pool:
-    """Nodes with the places of some settled gangs open. These gangs may only become more.
-
-    `seen`: how many of the cycle's gangs were looked at.
-    """
-
-    def __init__(self, board: Board, free: Matrix) -> None:
-        """`free`: N x R, the open places included."""
-        self.floor = Floor(board.frame, free)
-        self.seen = 0
-        self._frame = board.frame
-        self._gangs = 0
-        self._settled = Settled(width=free.shape[1])
-        self._slots: dict[tuple[int, int], Matrix] = {}
-        self._excluded: dict[object, tuple[int, bool]] = {}
-
-    def share(self, settled: Iterable[Chosen]) -> None:
-        """These lie in it, too."""
-        for one in settled:
-            for pods in self._pods(one.gang.pending.workload, one.variant):
-                self._settled.add(self._gangs, pods)
-            self._gangs += 1
-
-    def excludes(self, key: object, workload: Workload, variant: Variant) -> bool:
-        """Whether all these and one more such gang have no place together. `key`: equal for gangs that placement cannot
-        tell apart.
-        """
-        known = self._excluded.get(key)
-        if known is None or (not known[1] and known[0] < self._gangs):
-            mine = list(self._pods(workload, variant))
-            short = any(self._short(pods, mine) for pods in mine)
-            known = self._excluded[key] = (self._gangs, short)
-        return known[1]
-
-    def _pods(self, workload: Workload, variant: Variant) -> Iterator[Pods]:
-        frame, level = self._frame, -1
-        if workload.required is not None:
-            found = frame.snapshot.topology.find(workload.required)
-            level = -1 if found is None else found
-        for pod_set in workload.pod_sets:
-            count = variant.counts[pod_set.name]
-            if count:
-                need, row = frame.need(pod_set), frame.row(pod_set.requests)
-                yield Pods(need, row, count, frame.open_to(pod_set, variant.flavors[pod_set.name]), level)
-
-    def _short(self, pods: Pods, mine: list[Pods]) -> bool:
-        """Whether the slots for these pods cannot suffice, beside the gang's other pods and all that is settled."""
-        slots = self._slots_of(pods)
-        taken = self._settled.taken(pods)
-        left = slots.sum(axis=0) - taken.sum(axis=0)
-        for other in mine:
-            if other is not pods and _inside(other.open, pods.open):
-                left -= other.row[pods.need.columns] // pods.need.amounts * other.count
-        if np.any(left < pods.count):
-            return True
-        if pods.level < 0:
-            return False
-        by_gang = np.zeros((self._gangs, slots.shape[1]), dtype=np.int64)
-        inside = self._settled.levels >= pods.level
-        np.add.at(by_gang, self._settled.gangs[inside], taken[inside])
-        domain = self._frame.domains[pods.level]
-        there = np.zeros((len(self._frame.domain_names[pods.level]), slots.shape[1]), dtype=np.int64)
-        np.add.at(there, domain[domain >= 0], slots[domain >= 0])
-        whole: Matrix = (there // pods.count).sum(axis=0) - (by_gang // pods.count).sum(axis=0)
-        return bool(np.any(whole < 1))
-
-    def _slots_of(self, pods: Pods) -> Matrix:
-        """Slots by node, judged by each resource alone (N x the resources asked for)."""
-        key = (id(pods.need), id(pods.open))
-        if key not in self._slots:
-            free = np.maximum(self.floor.free[:, pods.need.columns], 0)
-            self._slots[key] = free // pods.need.amounts * pods.open[:, None]
-        return self._slots[key]
-
-
 class Settled:
-    """Pods of settled gangs as arrays (S) that grow: number of the gang, level, and what one pod needs (S x R)."""
+    """Pods of settled gangs as arrays (S) that grow. `gangs`: how many there are; `seen`: how many were looked at."""
 
-    def __init__(self, *, width: int) -> None:
+    def __init__(self, frame: Frame) -> None:
+        self.gangs = 0
+        self.seen = 0
+        self._frame = frame
         self._count = 0
         self._numbers = np.zeros((16, 4), dtype=np.int64)
-        self._rows = np.zeros((16, width), dtype=np.int64)
+        self._rows = np.zeros((16, len(frame.resources)), dtype=np.int64)
         self._masks: list[Mask] = []
 
     @property
-    def gangs(self) -> Matrix:
+    def of(self) -> Matrix:
         """Number of the gang (S)."""
         return self._numbers[: self._count, 0]
 
@@ -127,27 +54,90 @@ class Settled:
         """Level of which one domain holds the gang, -1 = none (S)."""
         return self._numbers[: self._count, 1]
 
-    def add(self, gang: int, pods: Pods) -> None:
-        """One more pod set."""
-        if self._count == len(self._rows):
-            self._numbers, self._rows = (
-                np.concatenate([a, np.zeros_like(a)]) for a in (self._numbers, self._rows)
-            )
-        mask = next((n for n, m in enumerate(self._masks) if m is pods.open), len(self._masks))
-        if mask == len(self._masks):
-            self._masks.append(pods.open)
-        self._numbers[self._count] = (gang, pods.level, pods.count, mask)
-        self._rows[self._count] = pods.row
-        self._count += 1
+    def add(self, workload: Workload, variant: Variant) -> None:
+        """One more gang."""
+        for pods in pods_of(self._frame, workload, variant):
+            if self._count == len(self._rows):
+                grown = [np.concatenate([a, np.zeros_like(a)]) for a in (self._numbers, self._rows)]
+                self._numbers, self._rows = grown
+            mask = next((n for n, m in enumerate(self._masks) if m is pods.open), len(self._masks))
+            if mask == len(self._masks):
+                self._masks.append(pods.open)
+            self._numbers[self._count] = (self.gangs, pods.level, pods.count, mask)
+            self._rows[self._count] = pods.row
+            self._count += 1
+        self.gangs += 1
 
     def taken(self, pods: Pods) -> Matrix:
-        """How many of the slots for these pods each set takes at least, by resource asked for."""
+        """How many of the slots for these pods each set takes at least, by resource asked for (S x C)."""
         counts = self._numbers[: self._count, 2, None]
         taken: Matrix = self._rows[: self._count, pods.need.columns] // pods.need.amounts * counts
         for number, mask in enumerate(self._masks):
             if not _inside(mask, pods.open):
                 taken[self._numbers[: self._count, 3] == number] = 0
         return taken
+
+
+class Pool:
+    """Nodes with the places of some settled gangs open. These gangs may only become more."""
+
+    def __init__(self, board: Board, free: Matrix, settled: Settled) -> None:
+        """`free`: N x R, the open places included."""
+        self.floor = Floor(board.frame, free)
+        self._frame = board.frame
+        self._settled = settled
+        self._slots: dict[tuple[int, int], Matrix] = {}
+        self._excluded: dict[object, tuple[int, bool]] = {}
+
+    def excludes(self, key: object, workload: Workload, variant: Variant) -> bool:
+        """Whether all these and one more such gang have no place together. `key`: equal for gangs that placement cannot
+        tell apart.
+        """
+        known = self._excluded.get(key)
+        if known is None or (not known[1] and known[0] < self._settled.gangs):
+            mine = list(pods_of(self._frame, workload, variant))
+            short = any(self._short(pods, mine) for pods in mine)
+            known = self._excluded[key] = (self._settled.gangs, short)
+        return known[1]
+
+    def _short(self, pods: Pods, mine: list[Pods]) -> bool:
+        """Whether the slots for these pods cannot suffice, beside the gang's other pods and all that is settled."""
+        slots, taken = self._slots_of(pods), self._settled.taken(pods)
+        left = slots.sum(axis=0) - taken.sum(axis=0)
+        for other in mine:
+            if other is not pods and _inside(other.open, pods.open):
+                left -= other.row[pods.need.columns] // pods.need.amounts * other.count
+        if np.any(left < pods.count):
+            return True
+        if pods.level < 0:
+            return False
+        by_gang = np.zeros((self._settled.gangs, slots.shape[1]), dtype=np.int64)
+        inside = self._settled.levels >= pods.level
+        np.add.at(by_gang, self._settled.of[inside], taken[inside])
+        domain = self._frame.domains[pods.level]
+        there = np.zeros((len(self._frame.domain_names[pods.level]), slots.shape[1]), dtype=np.int64)
+        np.add.at(there, domain[domain >= 0], slots[domain >= 0])
+        whole: Matrix = (there // pods.count).sum(axis=0) - (by_gang // pods.count).sum(axis=0)
+        return bool(np.any(whole < 1))
+
+    def _slots_of(self, pods: Pods) -> Matrix:
+        """Slots by node, judged by each resource alone (N x C, the resources asked for)."""
+        key = (id(pods.need), id(pods.open))
+        if key not in self._slots:
+            free = np.maximum(self.floor.free[:, pods.need.columns], 0)
+            self._slots[key] = free // pods.need.amounts * pods.open[:, None]
+        return self._slots[key]
+
+
+def pods_of(frame: Frame, workload: Workload, variant: Variant) -> Iterator[Pods]:
+    """The pods of a gang, by set."""
+    found = None if workload.required is None else frame.snapshot.topology.find(workload.required)
+    level = -1 if found is None else found
+    for pod_set in workload.pod_sets:
+        count = variant.counts[pod_set.name]
+        if count:
+            need, row = frame.need(pod_set), frame.row(pod_set.requests)
+            yield Pods(need, row, count, frame.open_to(pod_set, variant.flavors[pod_set.name]), level)
 
 
 def _inside(inner: Mask, outer: Mask) -> bool:

@@ -6,7 +6,7 @@ It is worked out for all places at once, so that a search looks into the few tha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,7 +33,7 @@ def weight(cost: Cost) -> float:
     return cost[0] * PREEMPTED + cost[1]
 
 
-def scopes(board: Board, prey: Prey, asker: Asker, found: Sequence[Candidate]) -> list[Scope]:
+def scopes(board: Board, prey: Prey, asker: Asker, found: Sequence[Candidate]) -> Iterator[Scope]:
     """Places where enough could be freed, by bound. `found`: the candidates, cheapest first."""
     frame, parts = board.frame, asker.parts(board)
     asked = np.sum([p.row * p.count for p in parts], axis=0)
@@ -53,11 +53,10 @@ def scopes(board: Board, prey: Prey, asker: Asker, found: Sequence[Candidate]) -
     bounds = _bounds(asked[column] - there, np.array([weight(c.cost) for c in found]), at, where, amount)
     order = np.argsort(where, kind="stable")
     starts = np.searchsorted(where[order], np.arange(count + 1))
-    return [
-        Scope(float(bounds[n]), [found[i] for i in np.unique(at[order[starts[n] : starts[n + 1]]])])
-        for n in np.argsort(bounds, kind="stable")
-        if np.isfinite(bounds[n]) and starts[n] < starts[n + 1]
-    ]
+    for n in np.argsort(bounds, kind="stable"):
+        if np.isfinite(bounds[n]) and starts[n] < starts[n + 1]:
+            members = np.unique(at[order[starts[n] : starts[n + 1]]])
+            yield Scope(float(bounds[n]), [found[i] for i in members])
 
 
 Numbers = NDArray[np.intp]

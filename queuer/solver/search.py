@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 from queuer.solver.board import Board
 from queuer.solver.problem import Eviction
@@ -60,10 +61,14 @@ class Search:
     def cheapest(self) -> list[Candidate] | None:
         """The best set found, in an order in which each is permitted; None = none was found."""
         best: list[Candidate] | None = None
-        for place in self._places[:PLACES]:
+        known = set[tuple[int, ...]]()
+        for place in islice(self._places, PLACES):
             if self.work > self._most or (best is not None and place.bound > weight(_cost(best))):
                 break
-            best = self._better(best, place.members)
+            members = tuple([id(c) for c in place.members])
+            if members not in known:
+                known.add(members)
+                best = self._better(best, place.members)
         if best is not None and len(self._found) <= FEW and self.work <= self._most:
             best = self._by_cost(self._found, best)
         return best
