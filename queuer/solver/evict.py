@@ -11,6 +11,7 @@ from queuer.domain.workload import Workload
 from queuer.solver.capacity import Spread, place
 from queuer.solver.contested import Proof, Variant
 from queuer.solver.cycle import Cycle
+from queuer.solver.displace import Displace
 from queuer.solver.floor import Floor
 from queuer.solver.frame import Mask as Flags
 from queuer.solver.frame import Matrix
@@ -37,11 +38,12 @@ class Turn:
 class Evict:
     """Looks for victims for the gangs of a cycle."""
 
-    def __init__(self, cycle: Cycle, *, work: int = WORK) -> None:
+    def __init__(self, cycle: Cycle, displace: Displace, *, work: int = WORK) -> None:
         """`work`: steps after which no victims are looked for any more in this cycle."""
         self._cycle = cycle
         self._board = cycle.board
         self._work = work
+        self._displace = displace
         self._prey = Prey(cycle.board)
         self._turns: dict[str, Turn] = {}
         self._reach: dict[str, Flags] = {}
@@ -61,6 +63,9 @@ class Evict:
                 self._cycle.take(answer)
                 return answer
             if not answer:
+                moved = self._displaced(gang, variant, charge)
+                if moved is not None:
+                    return moved
                 unsettled.append(variant)
         if unsettled and promised:
             asked = self._cycle.ask(gang, unsettled, evict=True)
@@ -89,6 +94,13 @@ class Evict:
         if anybody:
             return self._hopeless(gang, variant, charge, reach)
         return self._cycle.excluded(self._cycle.pool(gang, charge, later=True), gang, variant)
+
+    def _displaced(self, gang: Gang, variant: Variant, charge: Charge) -> Chosen | None:
+        """The gang bound to what others leave, if that is enough once gangs bound before it lie elsewhere."""
+        board = self._board
+        if board.later is board.now or board.later.usage.shortfall(gang.queue, charge) is not None:
+            return None
+        return self._displace.place(gang, variant, charge, bound=True)
 
     def again(self, gang: Gang, *, plain: bool = False) -> Chosen | None:
         """A place for a gang that may evict whom it might at its turn: what others leave, else the cheapest victims.

@@ -15,6 +15,7 @@ from queuer.domain.quota import Charge
 from queuer.solver.board import Board
 from queuer.solver.contested import Variant
 from queuer.solver.cycle import Cycle
+from queuer.solver.displace import Displace
 from queuer.solver.evict import WORK, Evict
 from queuer.solver.floor import Found
 from queuer.solver.frame import Matrix
@@ -32,8 +33,9 @@ class Greedy(Cycle):
     ) -> None:
         """`crowded`: see `Cycle`; `work`: see `Evict`."""
         super().__init__(board, crowded=crowded)
-        self._rearrange = Rearrange(self)
-        self._evict = Evict(self, work=work)
+        displace = Displace(self)
+        self._rearrange = Rearrange(self, displace)
+        self._evict = Evict(self, displace, work=work)
         self._refused: dict[object, tuple[object, Refusal]] = {}
 
     def turn(self, gang: Gang, *, promised: bool = True) -> Chosen | Refusal:

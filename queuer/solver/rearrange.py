@@ -11,6 +11,7 @@ from dataclasses import replace
 from queuer.solver.capacity import place
 from queuer.solver.contested import Proof
 from queuer.solver.cycle import Cycle
+from queuer.solver.displace import Displace
 from queuer.solver.floor import Floor
 from queuer.solver.frame import Matrix
 from queuer.solver.order import Gang
@@ -23,9 +24,10 @@ REARRANGE = 4_000
 class Rearrange:
     """Looks for other places for the gangs of a cycle."""
 
-    def __init__(self, cycle: Cycle) -> None:
+    def __init__(self, cycle: Cycle, displace: Displace) -> None:
         self._cycle = cycle
         self._board = cycle.board
+        self._displace = displace
 
     def place(self, gang: Gang, refusal: Refusal, *, promised: bool = True) -> Chosen | Refusal:
         """The same gangs and sizes in other places, so that this one starts too; else the refusal, proven or not.
@@ -35,7 +37,7 @@ class Rearrange:
         possible = self._possible(gang)
         if not possible or (not self._cycle.chosen and refusal.proven):
             return replace(refusal, proven=True)
-        found = self._try(gang, possible)
+        found = self._try(gang, possible) or self._made_room(gang, possible)
         if found is not None:
             return found
         if not promised:
@@ -70,6 +72,13 @@ class Rearrange:
                 if placed is not None:
                     return self._adopt(started, placed, gang.uid)
             base.in_vain.add(key)
+        return None
+
+    def _made_room(self, gang: Gang, possible: Sequence[Chosen]) -> Chosen | None:
+        for new in possible:
+            found = self._displace.place(gang, new.variant, new.charge, bound=False)
+            if found is not None:
+                return found
         return None
 
     def _base(self) -> Floor:

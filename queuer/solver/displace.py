@@ -1,0 +1,146 @@
+"""Room for one gang on a few hosts, made by moving gangs of this cycle that lie there to other places.
+
+Sizes and flavors stay, and so do victims: only gangs that evict nobody move. The domains in which least moves are tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from queuer.domain.quota import Charge
+from queuer.solver.capacity import Part, parts_of, place
+from queuer.solver.contested import Variant
+from queuer.solver.cycle import Cycle
+from queuer.solver.frame import Mask, Matrix
+from queuer.solver.order import Gang
+from queuer.solver.outcome import Chosen
+
+DOMAINS = 6
+"""Domains tried for one gang."""
+PLACEMENTS = 1_500
+"""Placements tried in one cycle."""
+
+
+class Displace:
+    """Moves gangs of a cycle out of the way."""
+
+    def __init__(self, cycle: Cycle) -> None:
+        self._cycle = cycle
+        self._board = cycle.board
+        self._vain: tuple[int, set[object]] = (-1, set())
+        self._left = PLACEMENTS
+
+    def place(self, gang: Gang, variant: Variant, charge: Charge, *, bound: bool) -> Chosen | None:
+        """The gang settled in a place that others have left for it; `bound`: once victims of others have gone. None =
+        no such place was found, and nothing has moved.
+        """
+        if self._vain[0] != self._board.ground:
+            self._vain = (self._board.ground, set())
+        key = (self._cycle.key(gang, variant), bound)
+        parts = parts_of(self._board.frame, gang.pending.workload, variant, self._cycle.closed(gang))
+        if key in self._vain[1] or len(parts) != 1 or self._left < 0:
+            return None
+        new = Chosen(gang=gang, variant=variant, charge=charge, spreads={}, bound=bound)
+        movable = [c for c in self._cycle.chosen.values() if c.bound == bound and not c.evictions]
+        for hosts in self._targets(new, parts[0], movable):
+            layout = self._moved(new, hosts, [c for c in movable if _lies_on(c, hosts)])
+            if layout is not None:
+                return self._adopt(layout)
+        self._vain[1].add(key)
+        return None
+
+    def _targets(self, new: Chosen, part: Part, movable: Sequence[Chosen]) -> Iterator[Mask]:
+        """Hosts that have slots enough for the gang if the movable leave, the fewest resources to be moved first."""
+        frame = self._board.frame
+        free = _Nodes(self._cycle).free(new)
+        opened = free.copy()
+        for one in movable:
+            for node, row in self._board.rows(one.gang.pending.workload, one.spreads):
+                opened[node] += row
+        required = new.gang.pending.workload.required
+        level = None if required is None else frame.snapshot.topology.find(required)
+        domain = np.zeros(len(free), dtype=np.intp) if level is None else frame.domains[level]
+        usable = part.open & (domain >= 0)
+        now, then = (np.where(usable, part.need.slots(matrix), 0) for matrix in (free, opened))
+        scale = np.maximum(frame.alloc.max(axis=0, initial=1), 1)
+        moves = ((opened - free) / scale).max(axis=1)
+        each = np.where(then > now, moves / np.maximum(then - now, 1), np.where(now > 0, 0.0, np.inf))
+        found: list[tuple[float, int, Mask]] = []
+        for number in np.unique(domain[usable & (then > 0)]):
+            inside = np.flatnonzero(usable & (domain == number) & (then > 0))
+            inside = inside[np.lexsort((inside, each[inside]))]
+            enough = int(np.searchsorted(np.cumsum(then[inside]), part.count)) + 1
+            if enough <= len(inside):
+                hosts = np.zeros(len(free), dtype=bool)
+                hosts[inside[:enough]] = True
+                found.append((float(moves[hosts].sum()), int(number), hosts))
+        if part.count == 1:  # every host is a place of its own
+            inside = np.flatnonzero(then > 0)
+            found = [(float(moves[n]), int(n), np.arange(len(free)) == n) for n in inside]
+        for _, _, hosts in sorted(found, key=lambda item: item[:2])[:DOMAINS]:
+            yield hosts
+
+    def _moved(self, new: Chosen, hosts: Mask, displaced: Sequence[Chosen]) -> list[Chosen] | None:
+        """The gang on these hosts and the displaced elsewhere, large ones first; the board is left as it is."""
+        nodes = _Nodes(self._cycle)
+        for one in displaced:
+            nodes.spend(one, times=-1)
+        layout: list[Chosen] = []
+        for one in (new, *sorted(displaced, key=_size, reverse=True)):
+            self._left -= 1
+            closed = self._cycle.closed(one.gang)
+            if one is new:
+                closed = ~hosts if closed is None else closed | ~hosts
+            workload, free = one.gang.pending.workload, nodes.free(one)
+            spreads = place(self._board.frame, free, workload, one.variant, closed=closed)
+            if spreads is None:
+                return None
+            layout.append(replace(one, spreads=spreads))
+            nodes.spend(layout[-1])
+        return layout
+
+    def _adopt(self, layout: Sequence[Chosen]) -> Chosen:
+        new, *moved = layout
+        self._cycle.lift(self._cycle.chosen[c.gang.uid] for c in moved)
+        self._board.changed()
+        for chosen in (*moved, new):
+            self._cycle.take(chosen)
+        return new
+
+
+class _Nodes:
+    """Free amounts of both sheets and all reservations, to try things on."""
+
+    def __init__(self, cycle: Cycle) -> None:
+        self._cycle = cycle
+        self._board = board = cycle.board
+        self._now, self._later = board.now.free.copy(), board.later.free.copy()
+        self._horizons = {uid: horizon.free.copy() for uid, horizon in board.horizons.items()}
+
+    def spend(self, one: Chosen, *, times: int = 1) -> None:
+        """The gang takes its place; `times=-1` gives it back."""
+        workload, board = one.gang.pending.workload, self._board
+        kept = [free for uid, free in self._horizons.items() if board.outlives(board.horizons[uid], workload)]
+        for free in (self._later, *kept) if one.bound else (self._now, self._later, *kept):
+            for node, row in board.rows(workload, one.spreads):
+                free[node] -= row * times
+
+    def free(self, one: Chosen) -> Matrix:
+        """What this gang may take (N x R)."""
+        board, workload = self._board, one.gang.pending.workload
+        rank = self._cycle.rank(one.gang, one.charge) if board.horizons else (False, 0)
+        free = self._later if one.bound else np.minimum(self._now, self._later)
+        for uid in board.bars(workload, rank=rank):
+            free = np.minimum(free, self._horizons[uid])
+        return free
+
+
+def _lies_on(one: Chosen, hosts: Mask) -> bool:
+    return any(hosts[node] for spread in one.spreads.values() for node in spread)
+
+
+def _size(one: Chosen) -> tuple[int, str]:
+    return (sum(n for (flavor, _), n in one.charge.items() if flavor is None), one.gang.uid)
