@@ -23,6 +23,7 @@ from queuer.solver.greedy import Greedy
 from queuer.solver.order import Gang, Tournament
 from queuer.solver.outcome import Block, Chosen, Refusal, assignments
 from queuer.solver.packed import Packer, Selection
+from queuer.solver.packed_worth import packed_subtrees
 from queuer.solver.pins import Pinner
 from queuer.solver.problem import (
     Bond,
@@ -189,14 +190,13 @@ class _Decision:
         self._offers = arrays.offers
         self._now = now
         self._seed = seed
-        self._budget = budget
         self._rearranger = rearranger
         self._board = Board(arrays, now=now)
         work = WORK if budget.deterministic > 0 else WORK // 10  # greedy alone has to answer at once
         self._greedy = Greedy(self._board, crowded=crowded, work=work)
-        self._packer = Packer(
-            self._greedy, _pack if rearranger else None, seed=seed, budget=budget.deterministic / 2
-        )
+        packing = budget.deterministic / 2 if packed_subtrees(self._board.book.tree) else 0.0
+        self._budget = replace(budget, deterministic=budget.deterministic - packing)
+        self._packer = Packer(self._greedy, _pack if rearranger else None, seed=seed, budget=packing)
         self._reserver = Reserver(self._greedy)
         self._explainer = Explainer(self._board, self._greedy)
         self._explanations: dict[str, Explanation] = dict(self._offers.aside)

@@ -51,10 +51,13 @@ class Packs(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _Subtree:
-    """What a packed subtree has selected in this cycle. `before`: the room as it was then."""
+    """What a packed subtree has selected in this cycle. `before`: the room as it was then; `fits`: whether it had room
+    for gangs that are alike.
+    """
 
     worth: Worth
     before: Room
+    fits: dict[object, bool] = field(default_factory=dict)
     picks: Mapping[str, Chosen] = field(default_factory=dict)
     selections: int = 0
 
@@ -115,9 +118,19 @@ class Packer:
             self._greedy.take(pick)
             return pick
         answer = self._greedy.turn(gang, promised=False)
-        if isinstance(answer, Refusal) and known.before.find(gang) is not None:
-            return replace(answer, packed=root)  # it would have started, had nobody been selected
+        if isinstance(answer, Refusal) and _had_room(known, gang):
+            return replace(answer, packed=root)
         return answer
+
+
+def _had_room(subtree: _Subtree, gang: Gang) -> bool:
+    """Whether the gang would have started, had nobody been selected."""
+    workload = gang.pending.workload
+    lasts = (workload.estimate, workload.max_runtime)
+    key = (gang.shape.number, workload.priority, workload.preemptible, lasts, gang.pending.avoid)
+    if key not in subtree.fits:
+        subtree.fits[key] = subtree.before.find(gang) is not None
+    return subtree.fits[key]
 
 
 def in_tiers(gangs: Iterable[Gang]) -> list[list[Gang]]:

@@ -131,15 +131,17 @@ class Sums:
         by_limit: dict[tuple[str, Account], int] = {}
         families: dict[object, int] = {}
         for gang in gangs:
-            picked = best.get(gang.uid)
             if not _known(gang):
                 continue
-            if picked is None and (
-                (asked > free).any() or self._enough(gang, by_limit) or self._room.find(gang) is None
-            ):
-                continue
+            picked = best.get(gang.uid)
             full = self._worth.of(gang.pending.workload, gang.shape.variants[0].counts)
             key = (gang.shape.number, gang.pending.avoid, full)
+            if picked is None and (
+                (asked > free).any()
+                or self._enough(gang, by_limit)
+                or (key not in families and self._room.find(gang) is None)
+            ):
+                continue
             number = families.setdefault(key, len(self.families))
             if number == len(self.families):
                 self.families.append([])
