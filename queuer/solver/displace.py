@@ -1,6 +1,7 @@
 """Room for one gang on a few hosts, made by moving gangs of this cycle that lie there to other places.
 
-Sizes and flavors stay, and so do victims: only gangs that evict nobody move. The domains in which least moves are tried.
+Sizes and flavors stay, and so do victims: only gangs that evict nobody move. Those domains are tried in which least
+moves.
 """
 
 from __future__ import annotations

@@ -1,0 +1,145 @@
+"""Whom greedy evicts: never more than is needed, jointly for several gangs, and nobody where a bound excludes the gang.
+
+No exact solver helps here.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from random import Random
+
+import pytest
+
+from bench.instances import GPU as BENCH_GPU
+from bench.instances import NOW, Mix, crowded
+from bench.kueue_like import evictions
+from queuer.domain.queue import Policy, Preempt
+from queuer.domain.reasons import Token
+from queuer.domain.workload import Workload
+from queuer.solver.arrays import Arrays
+from queuer.solver.board import Board
+from queuer.solver.decide import decide
+from queuer.solver.displace import Displace
+from queuer.solver.greedy import Greedy
+from queuer.solver.order import Gang
+from queuer.solver.outcome import Chosen
+from queuer.solver.problem import Admitted, Budget, EvictionRule, Plan, Snapshot
+from queuer.solver.score import live_capacity, lost_work
+from queuer.solver.verify import verify
+from tests.solver.make import gang, node, pod_set, queue, running, snapshot
+
+ALONE = Budget(deterministic=0)
+
+
+def world(nodes: str, admitted: list[Admitted], waiting: list[Workload]) -> Snapshot:
+    """Nodes of 8 GPUs named by one letter; higher priority displaces lower inside the only queue."""
+    queues = [queue("root"), queue("root.a", policy=Policy(preempt=Preempt.LOWER_PRIORITY))]
+    return snapshot([node(n) for n in nodes], queues, admitted=admitted, pending=waiting)
+
+
+def job(uid: str, gpus: int, on: str, *, age: float) -> Admitted:
+    """One pod of `gpus` on each of the nodes, running for `age` seconds."""
+    return running(gang(uid, pod_set(len(on), gpus)), dict.fromkeys(on, 1), since=-age)
+
+
+def sound(snap: Snapshot) -> Plan:
+    plan = decide(snap, now=0.0, seed=0, budget=ALONE)
+    assert verify(snap, plan, now=0.0) == ()
+    return plan
+
+
+def lost(snap: Snapshot, victims: set[str], *, now: float) -> int:
+    capacity = live_capacity(snap.nodes, snap.flavors)
+    return sum(lost_work(a, capacity=capacity, now=now) for a in snap.admitted if a.workload.uid in victims)
+
+
+def test_room_that_a_larger_gang_leaves_is_used_instead_of_further_victims() -> None:
+    """`small` comes first and would evict `young`; what `wide` leaves for `large` holds it, too."""
+    admitted = [
+        job("young", 4, "a", age=100),
+        job("old", 4, "a", age=9000),
+        job("wide", 8, "bc", age=300),
+    ]
+    waiting = [
+        gang("small", pod_set(1, 4), priority=1, submitted=1),
+        gang("large", pod_set(1, 8), priority=1, submitted=2),
+    ]
+    plan = sound(world("abc", admitted, waiting))
+    assert {e.uid for e in plan.evictions} == {"wide"}
+    assert {b.uid for b in plan.bonds} == {"small", "large"}
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_victims_of_a_single_pod_are_the_cheapest_of_all(seed: int) -> None:
+    rng = Random(seed)
+    admitted: list[Admitted] = []
+    for name in "abcd":
+        left = 8
+        while left:
+            gpus = min(left, rng.choice((1, 2, 3, 4)))
+            admitted.append(job(f"{name}{left}", gpus, name, age=rng.randrange(60, 6000)))
+            left -= gpus
+    asks = rng.choice((3, 5, 8))
+    snap = world("abcd", admitted, [gang("new", pod_set(1, asks), priority=1)])
+    least = min(
+        lost(snap, {a.workload.uid for a in some}, now=0.0)
+        for name in "abcd"
+        for there in [[a for a in admitted if name in a.bound]]
+        for size in range(1, len(there) + 1)
+        for some in combinations(there, size)
+        if sum(a.workload.pod_sets[0].requests["example.com/gpu"] for a in some) >= asks
+    )
+    assert lost(snap, {e.uid for e in sound(snap).evictions}, now=0.0) == least
+
+
+@pytest.mark.parametrize("rule", EvictionRule)
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_victims_cost_no_more_than_the_newest_first(seed: int, rule: EvictionRule) -> None:
+    snap = crowded(nodes=24, gangs=4, mix=Mix.MIXED if seed % 2 else Mix.LARGE, seed=seed, rule=rule)
+    plan = decide(snap, now=NOW, seed=0, budget=ALONE)
+    plain = evictions(snap, resource=BENCH_GPU)
+    assert {b.uid for b in plan.bonds} | {a.uid for a in plan.admissions} == plain.placed
+    assert lost(snap, {e.uid for e in plan.evictions}, now=NOW) <= lost(snap, set(plain.victims), now=NOW)
+
+
+def test_slots_exclude_a_gang_that_sums_and_its_own_place_do_not() -> None:
+    """15 of 16 GPUs are asked for, but a node holds one pod of 5 only; that is a proof, not a question."""
+    waiting = [gang("two", pod_set(2, 5), submitted=1), gang("third", pod_set(1, 5), submitted=2)]
+    plan = sound(world("ab", [], waiting))
+    assert {a.uid for a in plan.admissions} == {"two"}
+    assert plan.explanations["third"].primary.token is not Token.SOLVER_DEFERRED
+    assert (plan.stats.contested, plan.stats.deferred) == (0, 0)
+
+
+def test_domains_exclude_a_gang_that_slots_do_not() -> None:
+    """Two racks of three hosts have six slots, but each holds only one gang of two."""
+    nodes = [node(f"{rack}{n}", labels={"rack": rack, "block": "x"}) for rack in "rs" for n in range(3)]
+    waiting = [gang(f"g{n}", pod_set(2, 8), required="rack", submitted=n) for n in range(3)]
+    plan = sound(snapshot(nodes, [queue("root"), queue("root.a")], pending=waiting))
+    assert {a.uid for a in plan.admissions} == {"g0", "g1"}
+    assert plan.explanations["g2"].primary.token is not Token.SOLVER_DEFERRED
+    assert (plan.stats.contested, plan.stats.deferred) == (0, 0)
+
+
+def test_gangs_of_this_cycle_make_room_on_a_host() -> None:
+    """`loose` lies on a host that `whole` needs; it moves beside `tied`, and the board counts it once."""
+    waiting = [
+        gang("loose", pod_set(1, 4), submitted=1),
+        gang("tied", pod_set(1, 4), submitted=2),
+        gang("whole", pod_set(1, 8), submitted=3),
+    ]
+    snap = world("ab", [], waiting)
+    greedy = Greedy(Board(Arrays.of(snap), now=0.0))
+    gangs = greedy.board.arrays.offers.gangs
+    for uid, at in (("loose", 0), ("tied", 1)):
+        greedy.take(chosen(greedy, gangs[uid], at))
+    whole = gangs["whole"]
+    found = Displace(greedy).place(whole, whole.shape.variants[0], whole.shape.charges[0], bound=False)
+    assert found is not None
+    assert sorted(next(iter(c.spreads["main"])) for c in greedy.chosen.values()) in ([0, 0, 1], [0, 1, 1])
+    assert greedy.board.now.free[:, greedy.board.frame.column["example.com/gpu"]].tolist() == [0, 0]
+
+
+def chosen(greedy: Greedy, one: Gang, at: int) -> Chosen:
+    variant, charge = one.shape.variants[0], one.shape.charges[0]
+    return Chosen(gang=one, variant=variant, charge=charge, spreads={"main": {at: 1}})
