@@ -240,7 +240,8 @@ def _excluded(excluded: Mapping[str, Any]) -> str:
 def _holder(holder: Mapping[str, Any], *, now: float) -> str:
     if "reservation" in holder:
         starts = holder["starts"] - now
-        return f"reserved for {holder['reservation']}" + (f" in {age(starts)}" if starts > 0 else "")
+        told = f"reserved for {holder['namespace']}/{holder['name']}"
+        return told + (f" in {age(starts)}" if starts > 0 else "")
     amount = f"{holder['amount']} {holder['resource'].rsplit('/', 1)[-1]}"
     if "workload" not in holder:
         return f"{holder['queue']}: {amount}"

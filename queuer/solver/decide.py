@@ -228,7 +228,10 @@ class _Decision:
             if gang.uid not in self._greedy.chosen and gang.uid not in refused:
                 self._order.append(gang.uid)
                 head = tournament.passed_over[gang.queue]
-                reason = behind(head, f"is first in {gang.queue}, whose order is strict, and waits")
+                reason = behind(
+                    gangs[head].pending.workload,
+                    f"is first in {gang.queue}, whose order is strict, and waits",
+                )
                 self._explanations[gang.uid] = Explanation(primary=reason)
         for uid, (gang, refusal) in refused.items():
             self._explanations[uid] = self._explainer.refused(gang, refusal)

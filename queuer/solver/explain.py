@@ -127,7 +127,7 @@ class Explainer:
             case Block.LANDING:
                 return _LANDING
             case Block.RESERVED if refusal.owner is not None:
-                return behind(refusal.owner, "holds a reservation that this job would break")
+                return behind(self._waiting(refusal.owner), "holds a reservation that this job would break")
             case Block.ENTITLEMENT if refusal.variant is not None:
                 return self._quota.entitlement(gang, self._least(gang, refusal.variant)[1])
         return None
@@ -232,16 +232,22 @@ class Explainer:
 
     def _holders(self, closest: Closest, reservations: Iterable[str]) -> list[Mapping[str, Any]]:
         """Reservations that keep nodes from it, and who holds most of what is scarce where it comes closest."""
-        horizons = self._board.horizons
-        found: list[Mapping[str, Any]] = [
-            {"reservation": uid, "starts": horizons[uid].start} for uid in reservations if uid in horizons
-        ]
+        found: list[Mapping[str, Any]] = []
+        for uid in reservations:
+            if uid in self._board.horizons:  # it may have ended since the gang's turn
+                owner, starts = self._waiting(uid), self._board.horizons[uid].start
+                name = {"name": owner.name, "namespace": owner.namespace}
+                found.append({"reservation": uid, **name, "starts": starts})
         scarce = self._place.scarce(closest)
         if scarce is not None and closest.at is None:
             found += self._quota.holders(ROOT, (None, scarce))
         elif scarce is not None:
             found += self._place.holders(closest, scarce)
         return found
+
+    def _waiting(self, uid: str) -> Workload:
+        """The owner of a reservation."""
+        return self._board.arrays.offers.gangs[uid].pending.workload
 
     # Never
 
@@ -300,9 +306,10 @@ class Explainer:
         return simple(Token.WAITING_FOR_PREEMPTED_WORKLOADS, text, params)
 
 
-def behind(uid: str, why: str) -> Reason:
+def behind(owner: Workload, why: str) -> Reason:
     """Another gang goes first."""
-    return Reason(token=Token.BEHIND_IN_QUEUE, text=f"Workload {uid} {why}.", params={"owner": uid})
+    params = {"owner": owner.uid, "name": owner.name, "namespace": owner.namespace}
+    return Reason(token=Token.BEHIND_IN_QUEUE, text=f"{owner.namespace}/{owner.name} {why}.", params=params)
 
 
 def _outdone(gang: Gang, root: str) -> Reason:

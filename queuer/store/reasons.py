@@ -43,17 +43,20 @@ async def record(
     """
     if not explanations:
         return frozenset()
-    rows = [_row(uid, explanation) for uid, explanation in explanations.items()]
+    columns: dict[int, dict[str, object]] = {}  # gangs that are alike share one explanation
+    for explanation in explanations.values():
+        if id(explanation) not in columns:
+            columns[id(explanation)] = _columns(explanation)
+    rows = [{"uid": uid, **columns[id(explanation)]} for uid, explanation in explanations.items()]
     changed = await connection.execute(_RECORD, {"rows": rows_json(rows), "at": at, "cycle": cycle})
     return frozenset(changed.scalars())
 
 
-def _row(uid: str, explanation: Explanation | None) -> dict[str, object]:
+def _columns(explanation: Explanation | None) -> dict[str, object]:
     if explanation is None:
-        return {"uid": uid}
+        return {}
     primary = explanation.primary
     return {
-        "uid": uid,
         "token": primary.token,
         "text": primary.text,
         "params": primary.params,

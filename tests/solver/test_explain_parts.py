@@ -99,7 +99,8 @@ def test_nodes_kept_by_a_reservation() -> None:
     found = told(snapshot([node("n1"), node("n2")], [queue("root.a")], admitted=[busy], pending=waiting))
     assert found.primary.token is Token.BEHIND_IN_QUEUE
     assert by(found) == {"Full": 1, "Reserved": 1}
-    assert found.detail["holders"][0] == {"reservation": "big", "starts": 600.0}
+    big = {"reservation": "big", "name": "big", "namespace": "test", "starts": 600.0}
+    assert found.detail["holders"][0] == big
 
 
 def test_what_is_free_and_the_room_at_each_level() -> None:

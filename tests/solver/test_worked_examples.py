@@ -169,5 +169,5 @@ def test_nobody_is_starved_by_small_jobs() -> None:
     assert plan.explanations["long"].primary.token is Token.BEHIND_IN_QUEUE
     assert printed(plan.explanations["long"].primary.text), plan.explanations["long"].primary.text
     holders = plan.explanations["long"].detail["holders"]
-    assert holders[0] == {"reservation": "large", "starts": 10 * MINUTE}
+    assert (holders[0]["reservation"], holders[0]["starts"]) == ("large", 10 * MINUTE)
     assert [(r.uid, r.start) for r in plan.reservations] == [("large", 10 * MINUTE)]

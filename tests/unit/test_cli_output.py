@@ -161,7 +161,7 @@ def test_why_says_what_is_free_what_does_not_count_and_who_holds_it() -> None:
             "domains": {"level": "rack", "short": 20, "of": 20},
         },
         "holders": [
-            {"reservation": "u7", "starts": 1_795_255_740 + 3600},
+            {"reservation": "u7", "name": "big", "namespace": "team-c", "starts": 1_795_255_740 + 3600},
             holder,
             {**named, "ends": 1_795_255_740 + 600},
             {**named, "ends": 1_795_255_740 - 600},
@@ -173,7 +173,7 @@ def test_why_says_what_is_free_what_does_not_count_and_who_holds_it() -> None:
     assert lines[4:12] == [
         "  free          72 gpu on h100; room by quota: root.team-a 16, root 72",
         "  nodes         151 of 160 have no room for one pod: 1 Cordoned, 150 Full; 20 of 20 x rack are too small",
-        "  holds it      reserved for u7 in 1h",
+        "  holds it      reserved for team-c/big in 1h",
         "  holds it      root.team-b: 40 gpu",
         "  holds it      team-b/bert in root.team-b: 40 gpu, ends in 10m",
         "  holds it      team-b/bert in root.team-b: 40 gpu, overdue",
