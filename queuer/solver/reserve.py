@@ -45,6 +45,8 @@ class Reserver:
         self._board = cycle.board
         self._held: dict[str, Held] = {}
         self._timeline: tuple[int, Timeline] | None = None
+        self._counts: dict[frozenset[str], int] = {}
+        self._vain: tuple[int, set[object]] = (-1, set())  # what got none while the board was like this
 
     @property
     def held(self) -> tuple[Reservation, ...]:
@@ -69,16 +71,30 @@ class Reserver:
             if not self._intact(held):
                 self._again(gang, held)
             return
-        most = self._board.book.tree.policy(gang.queue).reservations or 0
-        taken = [set(h.chosen.variant.flavors.values()) for h in self._held.values()]
-        flavors = gang.shape.flavors or {DEFAULT_FLAVOR}
-        if all(sum(f in used for used in taken) < most for f in flavors):
+        if self._taken(gang.shape.flavors) >= (self._board.book.tree.policy(gang.queue).reservations or 0):
+            return
+        if self._vain[0] != self._board.version:
+            self._vain = (self._board.version, set())
+        key = (gang.shape.number, gang.pending.avoid, self._patient(gang))
+        if key not in self._vain[1]:
             self._grant(gang)
+            if gang.uid not in self._held:
+                self._vain[1].add(key)
+
+    def _taken(self, flavors: frozenset[str]) -> int:
+        """How many reservations there are of the flavor, of these, that has most."""
+        if flavors not in self._counts:
+            used = [set(held.chosen.variant.flavors.values()) for held in self._held.values()]
+            self._counts[flavors] = max(
+                sum(flavor in one for one in used) for flavor in flavors or {DEFAULT_FLAVOR}
+            )
+        return self._counts[flavors]
 
     def settled(self, uid: str) -> None:
         """The gang starts or is bound: its reservation ends."""
         held = self._held.pop(uid, None)
         if held is not None:
+            self._counts.clear()
             del self._board.horizons[uid]
             self._on_others(held, times=-1)
             self._board.changed()
@@ -211,6 +227,7 @@ class Reserver:
 
     def _hold(self, chosen: Chosen, *, start: float, expires: float) -> None:
         board, rows = self._board, self._rows(chosen)
+        self._counts.clear()
         free = self._line().free(self._line().step_at(start))
         _spend(free, rows)
         for other in self._held.values():
