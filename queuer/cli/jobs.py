@@ -163,6 +163,8 @@ def _facts(job: Mapping[str, Any]) -> list[tuple[str, str]]:
     if job["admission"]:
         facts += [("placed", _placement(p)) for p in job["admission"]["placements"]]
     facts += _numbers(found["detail"], now=_time(job["asOf"]).timestamp())
+    if reservation := found["detail"].get("reservation"):
+        facts.append(("reserved", _reservation(reservation, now=_time(job["asOf"]).timestamp())))
     if estimate := found["detail"].get("estimate"):
         facts.append(("estimate", _estimate(estimate, now=_time(job["asOf"]).timestamp())))
     if found["wouldAdmit"]:
@@ -188,10 +190,20 @@ def _topology(job: Mapping[str, Any]) -> str:
 
 def _placement(place: Mapping[str, Any]) -> str:
     domain = ", ".join(f"{key.rsplit('/', 1)[-1]} {value}" for key, value in place["selector"].items())
-    names = sorted(place["nodes"])
-    nodes = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
     where = ", ".join(filter(None, (place["flavor"], domain)))
-    return f"{place['count']} x {place['podSet']} on {nodes} ({where})"
+    return f"{place['count']} x {place['podSet']} on {_some(sorted(place['nodes']))} ({where})"
+
+
+def _reservation(held: Mapping[str, Any], *, now: float) -> str:
+    begins = (
+        f"from {age(held['start'] - now)} from now" if held["start"] > now else "what frees up is kept for it"
+    )
+    return f"{_some(held['hosts'])}, {begins}; for {age(held['expires'] - now)} at most"
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first four."""
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def _estimate(estimate: Mapping[str, Any], *, now: float) -> str:

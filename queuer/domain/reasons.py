@@ -97,7 +97,7 @@ class Explanation:
 
     `would_admit`: checked changes that would let it start now, JSON objects such as
     `{"change": "topology=block", "evictions": 0}`; `detail`: further parts of the explanation object
-    (`need`, `available`, `excluded`, `ahead`, `holders`, `estimate`), JSON values.
+    (`need`, `available`, `excluded`, `ahead`, `holders`, `reservation`, `estimate`), JSON values.
     """
 
     primary: Reason

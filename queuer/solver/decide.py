@@ -34,7 +34,7 @@ from queuer.solver.problem import (
     Snapshot,
     SolveStatus,
 )
-from queuer.solver.reserve import Reserver
+from queuer.solver.reserve import Reserver, with_reservation
 from queuer.solver.score import score
 from queuer.solver.verify import Violation, verify
 
@@ -294,6 +294,9 @@ class _Decision:
         explanations = {uid: self._explanations[uid] for uid in self._order if uid in self._explanations}
         explanations.update({uid: self._explainer.put_off() for uid in put_off})
         explanations.update({uid: self._explainer.bound(bond) for uid, bond in bound.items()})
+        for held in self._reserver.held:
+            if held.uid in explanations:
+                explanations[held.uid] = with_reservation(explanations[held.uid], held)
         plan = Plan(
             admissions=tuple(admissions),
             evictions=tuple(evictions),

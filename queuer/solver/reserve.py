@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from queuer.domain.nodes import DEFAULT_FLAVOR
 from queuer.domain.quota import Charge
+from queuer.domain.reasons import Explanation
 from queuer.solver.board import Horizon
 from queuer.solver.bonds import restored
 from queuer.solver.contested import Variant
@@ -255,6 +256,13 @@ class Reserver:
         for other in self._board.horizons.values():
             if other.uid != uid and other.start > start:
                 _spend(other.free, held.rows, times=times)
+
+
+def with_reservation(explanation: Explanation, held: Reservation) -> Explanation:
+    """The owner's explanation with `detail.reservation`: `start`, `expires`, seconds since the epoch, and `hosts`."""
+    hosts = sorted({name for row in held.assignments for name in row.nodes})
+    told = {"start": held.start, "expires": held.expires, "hosts": hosts}
+    return replace(explanation, detail={**explanation.detail, "reservation": told})
 
 
 def _spend(free: Matrix, rows: Rows, *, times: int = 1) -> None:

@@ -75,7 +75,11 @@ class Life:
 
     def __post_init__(self) -> None:
         root = self.first.tree.queues["root"]
-        patient = replace(root.policy, max_wait=self.random.choice((None, STEP, 4 * STEP)))
+        patient = replace(
+            root.policy,
+            max_wait=self.random.choice((None, STEP, 4 * STEP)),
+            reservations=self.random.choice((0, 1, 1, 2, 3)),
+        )
         others = [queue for path, queue in self.first.tree.queues.items() if path != "root"]
         self.first = replace(self.first, tree=QueueTree.of([replace(root, policy=patient), *others]))
         self.waiting = {p.workload.uid: p for p in self.first.pending}

@@ -69,6 +69,8 @@ def test_earliest_time_first_then_the_narrowest_domain() -> None:
     """Two nodes are free at 1300; a rack of two then too; both in rack r0 only at 1400."""
     (found,) = plan_of(world(ALL_BUSY, [asks("g", 2)])).reservations
     assert (found.uid, found.start) == ("g", 1300.0)
+    told = plan_of(world(ALL_BUSY, [asks("g", 2)])).explanations["g"].detail["reservation"]
+    assert told == {"start": 1300.0, "expires": 1600.0, "hosts": sorted(hosts(found))}
     (racked,) = plan_of(world(ALL_BUSY, [asks("g", 2, required="rack")])).reservations
     assert (racked.start, hosts(racked)) == (1300.0, {"n2", "n3"})
 

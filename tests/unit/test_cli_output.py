@@ -146,6 +146,19 @@ def test_why_says_when_it_may_start() -> None:
         assert f"  estimate      {said}" in [str(line) for line in explain(job)]
 
 
+def test_why_says_what_is_reserved_for_it() -> None:
+    """asOf is 10:09, 1795255740 s. A start that has passed is a hold."""
+    job, now = workload(), 1_795_255_740
+    for start, hosts, said in (
+        (now + 900, ["n1", "n2"], "n1, n2, from 15m from now; for 30m at most"),
+        (now - 60, list("abcdef"), "a, b, c, d and 2 more, what frees up is kept for it; for 30m at most"),
+    ):
+        job["explanation"]["detail"] = {
+            "reservation": {"start": start, "expires": now + 1_800, "hosts": hosts}
+        }
+        assert f"  reserved      {said}" in [str(line) for line in explain(job)]
+
+
 def test_why_says_what_is_free_what_does_not_count_and_who_holds_it() -> None:
     """asOf is 10:09, 1795255740 s."""
     job = workload()
