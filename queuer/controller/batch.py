@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.controller.live import Live
 from queuer.domain.reasons import Explanation
+from queuer.domain.workload import Workload
 from queuer.store import cycles, ledger, outbox, workloads
 from queuer.store.cycles import NewEviction
 from queuer.store.ledger import LedgerRow
@@ -18,7 +19,9 @@ from queuer.store.workloads import Intake, StateChange
 
 @dataclass(slots=True)
 class Batch:
-    """Writes of one round, and what memory holds once they are done: `after`, where None = forgotten."""
+    """Writes of one round, and what memory holds once they are done: `after`, where None = forgotten. `ran`: runs that
+    ended by themselves, with their seconds.
+    """
 
     now: float
     intakes: list[Intake] = field(default_factory=list)
@@ -31,6 +34,7 @@ class Batch:
     forget: list[str] = field(default_factory=list)
     explanations: dict[str, Explanation | None] = field(default_factory=dict)
     after: dict[str, Live | None] = field(default_factory=dict)
+    ran: list[tuple[Workload, float]] = field(default_factory=list)
 
     def view(self, uid: str, lives: Mapping[str, Live]) -> Live | None:
         """The workload as it is after what was gathered so far."""

@@ -110,7 +110,7 @@ async def settle_touched(
         if outcome.before.uid not in holding:
             _write_down(batch, outcome, jobs=jobs)
             if outcome.ran is not None:
-                state.learn(outcome.before.workload, outcome.ran)
+                batch.ran.append((outcome.before.workload, outcome.ran))
             _observe(outcome, batch, metrics)
 
 

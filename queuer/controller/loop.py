@@ -171,6 +171,8 @@ class Loop:
                 self.state.drop(uid)
             else:
                 self.state.put(live)
+        for workload, seconds in batch.ran:
+            self.state.learn(workload, seconds)
         if freed:
             self.state.reconsider()
         self._tell(batch.after)
