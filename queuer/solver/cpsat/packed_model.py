@@ -10,7 +10,7 @@ and compared with what there was, in whole numbers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -26,6 +26,10 @@ from queuer.solver.packed_worth import Worth
 
 ROUNDS = ((2, 2.0), (12, 10.0))
 """Domains that are open to an option, beside those in use, and the window: first small, then larger if time is left."""
+LARGE = 2_500
+"""Variables beyond which a larger model is not worth its time."""
+ROUNDING = 1e-6
+"""CP-SAT reports bounds as doubles."""
 BOUNDING = 0.2
 """Part of the time that bounds may take."""
 
@@ -39,33 +43,25 @@ def pack(
         sums = Sums(room, tiers, worth, best.picks, window=window)
         if not sums.options or spent >= budget:
             break
-        search = _Search(sums, len(tiers), best, columns=columns, seed=seed, budget=budget - spent)
+        try:
+            search = _Search(sums, len(tiers), best, columns=columns, seed=seed, budget=budget - spent)
+        except OverflowError:
+            break
         found = search.run()
         spent += search.spent
-        if search.closed:
+        if found is not None:
+            best = max(best, *_completed(room, tiers, worth, {**sums.fixed, **found}), key=lambda s: s.sums)
+        if search.closed or search.size > LARGE:
             break
-        if found is None:
-            continue
-        first = {**sums.fixed, **found}
-        better = max(
-            (
-                landing(room, tiers, worth, filled(room.copy(), tiers, worth, first=some))
-                for some in (_anew(room, first), first)
-            ),
-            key=lambda s: s.sums,
-        )
-        if better.sums > best.sums:
-            best = better
     return Selection(picks=best.picks, sums=best.sums, spent=spent)
 
 
-def bounds(sums: Sums, reached: Sequence[int], *, seed: int, budget: float) -> list[int]:
-    """For each priority the most that it could have reached, given what higher ones have reached."""
-    relaxed, found = Relaxed(sums, seed=seed), []
-    for tier, value in enumerate(reached):
-        found.append(relaxed.bound(tier, budget=budget))
-        relaxed.hold(tier, value)
-    return found
+def _completed(
+    room: Room, tiers: Sequence[Sequence[Gang]], worth: Worth, first: Mapping[str, Chosen]
+) -> Iterator[Selection]:
+    """These, laid out anew or as they are, with whoever else fits and without whom could not land."""
+    for some in (_anew(room, first), first):
+        yield landing(room, tiers, worth, filled(room.copy(), tiers, worth, first=some))
 
 
 def _anew(room: Room, first: Mapping[str, Chosen]) -> dict[str, Chosen]:
@@ -133,7 +129,7 @@ class Relaxed:
         status, values = self.rows.solve(budget=budget, minimise=exact)
         if status is Status.BEST and not shift:
             return _value(terms, values) + self._sums.worth_fixed(tier)
-        return self._sums.worth_fixed(tier) + (int(-self.rows.least // 1) << shift)
+        return self._sums.worth_fixed(tier) + (int(-self.rows.least + ROUNDING) << shift)
 
     def hold(self, tier: int, reached: int) -> None:
         """From now on this priority has at least so much."""
@@ -162,6 +158,11 @@ class _Search:
         self._flows()
         for amounts, left in sums.limits(surely=True):
             self._rows.row({v: amounts[o] for (o, _), v in self._y.items() if o in amounts}, high=left)
+
+    @property
+    def size(self) -> int:
+        """Variables."""
+        return len(self._rows.bounds)
 
     @property
     def spent(self) -> float:
