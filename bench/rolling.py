@@ -212,7 +212,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m bench.rolling", description=__doc__)
     made.add_argument("--nodes", type=int, default=64, help="nodes with 8 GPUs each")
     made.add_argument("--load", type=float, default=0.95, help="GPU time asked for over GPU time there is")
-    made.add_argument("--jobs", type=int, default=1500, help="gangs that come in one run")
+    made.add_argument("--jobs", type=int, default=4000, help="gangs that come in one run")
     made.add_argument("--mix", type=Mix, choices=list(Mix), default=Mix.MIXED)
     made.add_argument("--estimates", type=Told, choices=list(Told), default=Told.DECLARED)
     made.add_argument("--seeds", type=int, default=10, help="how many workloads")
