@@ -4,6 +4,7 @@ and changes that would let it start. Each figure is one that a reader can check.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -263,3 +264,18 @@ def test_room_is_what_quota_lets_pass(tree: QueueTree, used: tuple[int, int]) ->
     for asks in range(1, 16):
         short = {s.queue for s in usage.shortfalls("root.p.a", {account: asks})}
         assert short == {path for path, room in rooms.items() if asks > room}, (asks, rooms)
+
+
+def test_parts_are_json_and_their_sums_are_right() -> None:
+    """What is stored and read again equals what was told, or a restart would write all of it once more."""
+    told_on_nodes = 0
+    for seed in range(150):
+        plan = decide(seeded(seed), now=NOW, seed=0, budget=GREEDY)
+        for explanation in plan.explanations.values():
+            detail = dict(explanation.detail)
+            assert json.loads(json.dumps(detail)) == detail
+            assert len([h for h in detail.get("holders", ()) if "reservation" not in h]) <= 3
+            if excluded := detail.get("excluded"):
+                told_on_nodes += 1
+                assert sum(cause["nodes"] for cause in excluded["by"]) == excluded["nodes"] <= excluded["of"]
+    assert told_on_nodes >= 10
