@@ -134,16 +134,19 @@ class Contest:
         self.at_best = self._at_best()
         if self.at_best:
             return Unknown(note="no level can be improved")
+        budget = min(self._left, self._share) - self._building()
+        if budget <= 0:
+            return Unknown(note="building the model would take too long")
         answer = self._rearranger.improve(
             snapshot=self._board.snapshot,
             now=self._board.time,
             seed=self._seed,
             settled=self._settled(),
             standing=self._standing(),
-            budget=self._left,
+            budget=budget,
             blocked=self._blocked([c.gang for c in self._greedy.chosen.values()]),
         )
-        self._left -= answer.spent
+        self._left -= answer.spent + self._building()
         return answer
 
     def _at_best(self) -> bool:

@@ -6,25 +6,20 @@ is linear: pods go where the most is used already. The caller compares by the sc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from queuer.solver.cpsat.data import taken_nodes
 from queuer.solver.cpsat.model import Model
-from queuer.solver.score import lost_work
+
+EVICTION_LEVELS = 4
+"""Figures in the cost of a victim."""
 
 
-def eviction_levels(model: Model) -> Iterator[dict[int, int]]:
-    """Lost work of those preempted, lost work, number of gangs, sum of priorities."""
-    board = model.data.board
-    levels: list[dict[int, int]] = [{}, {}, {}, {}]
-    for item in model.data.items:
-        for candidate in item.candidates:
-            variable = model.t[candidate.uid, item.workload.uid]
-            lost = lost_work(candidate.hold.admitted, capacity=board.capacity, now=board.time)
-            cost = (candidate.cost[0], lost, 1, candidate.hold.admitted.workload.priority)
-            for level, amount in zip(levels, cost, strict=True):
-                level[variable] = amount
-    yield from levels
+def eviction_level(model: Model, level: int) -> dict[int, int]:
+    """A level of the victims' cost: see `queuer.solver.score.eviction_cost`."""
+    return {
+        model.t[candidate.uid, item.workload.uid]: candidate.cost[level]
+        for item in model.data.items
+        for candidate in item.candidates
+    }
 
 
 def idle_bonds(model: Model) -> dict[int, int]:

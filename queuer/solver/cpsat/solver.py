@@ -22,7 +22,15 @@ from queuer.solver.cpsat.checks import chosen, in_order, places_hold, within_quo
 from queuer.solver.cpsat.data import Data, gather
 from queuer.solver.cpsat.layout import lay
 from queuer.solver.cpsat.model import Model, TooLarge
-from queuer.solver.cpsat.objective import broken_up, eviction_levels, idle_bonds, looseness, shared, width
+from queuer.solver.cpsat.objective import (
+    EVICTION_LEVELS,
+    broken_up,
+    eviction_level,
+    idle_bonds,
+    looseness,
+    shared,
+    width,
+)
 from queuer.solver.cpsat.proto import Status, Terms, scaled
 from queuer.solver.problem import Assignment, Eviction, Snapshot
 
@@ -107,9 +115,9 @@ def _no_quota(data: Data) -> bool:
 
 def _evictions(search: _Search) -> list[Level]:
     def level(n: int) -> Level:
-        return lambda: list(eviction_levels(search.need()))[n]
+        return lambda: eviction_level(search.need(), n)
 
-    return [*(level(n) for n in range(4)), _level(search, idle_bonds)]
+    return [*(level(n) for n in range(EVICTION_LEVELS)), _level(search, idle_bonds)]
 
 
 def _level(search: _Search, make: Callable[[Model], Terms]) -> Level:
