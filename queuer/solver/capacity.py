@@ -17,6 +17,7 @@ from queuer.domain.workload import Workload
 from queuer.solver.contested import Variant
 from queuer.solver.frame import Frame, Mask, Matrix, Need
 from queuer.solver.landing import Group, lands
+from queuer.solver.slots import Slots
 
 STEPS = 20_000
 """Bound of the exhaustive search for one gang in one domain."""
@@ -79,12 +80,15 @@ def place(
     closed: Mask | None = None,
     limits: Limits | None = None,
     idle: bool = False,
+    slots: Slots | None = None,
 ) -> dict[str, Spread] | None:
     """A place for the whole gang in `free` (N x R, not changed), or None.
 
-    A required level that does not exist fits nowhere. `idle`: cordons and unreadiness are disregarded.
+    A required level that does not exist fits nowhere. `idle`: cordons and unreadiness are disregarded. `slots`: of
+    `free`, where the caller keeps them.
     """
     limits = limits or Limits()
+    slots = slots or Slots(frame, free)
     parts = parts_of(frame, workload, variant, closed, idle=idle)
     find = frame.snapshot.topology.find
     required = find(workload.required) if workload.required else None
@@ -93,15 +97,17 @@ def place(
         return None
     if any(p.required and find(p.required) is None for p in workload.pod_sets):
         return None
-    for inside in _scopes(frame, free, parts, required=required, preferred=preferred):
-        found = _pack(frame, free, parts, inside, limits)
+    if any(int(slots.by_node(p.need, p.open).sum()) < p.count for p in parts):
+        return None
+    for inside in _scopes(frame, slots, parts, required=required, preferred=preferred):
+        found = _pack(frame, slots, parts, inside, limits)
         if found is not None:
             return found
     return None
 
 
 def _scopes(
-    frame: Frame, free: Matrix, parts: Sequence[Part], *, required: int | None, preferred: int | None
+    frame: Frame, slots: Slots, parts: Sequence[Part], *, required: int | None, preferred: int | None
 ) -> Iterator[Mask | None]:
     """Node masks to try, best first, of domains whose slots suffice for each part alone; None = no
     restriction.
@@ -114,40 +120,32 @@ def _scopes(
     else:
         yield None
         return
-    within = frame.domains[required] >= 0 if required is not None else np.ones(len(frame.names), dtype=bool)
-    slots = [np.where(p.open & within, p.need.slots(free), 0) for p in parts]
-    usable = np.any([p.open for p in parts], axis=0) & within if len(parts) > 1 else None
-    emptiness = _emptiness(frame, free, parts)
+    inside = host if required is None else required  # every node is a host
+    within = frame.domains[inside] >= 0
     for level in levels:
-        numbers = frame.domains[level]
-        count = len(frame.domain_names[level])
-        enough = None if usable is None else _enough(numbers, count, parts, free, usable)
-        for domain in _ranked(numbers, count, parts, slots, emptiness, enough):
-            yield (numbers == domain) & within
+        for domain in _ranked(frame, slots, parts, level=level, inside=inside):
+            yield (frame.domains[level] == domain) & within
     if required is None:
         yield None
 
 
-def _ranked(
-    numbers: NDArray[np.intp],
-    count: int,
-    parts: Sequence[Part],
-    slots: Sequence[Matrix],
-    emptiness: NDArray[np.float64],
-    enough: Mask | None,
-) -> list[int]:
-    """Domains with enough slots for each part alone, of those with `enough` for all: fewest slots left over first,
-    then fullest, then by name.
+def _ranked(frame: Frame, slots: Slots, parts: Sequence[Part], *, level: int, inside: int) -> list[int]:
+    """Domains with enough slots for each part alone and, by sums, for all together: fewest slots left over first, then
+    fullest, then by name.
     """
+    totals = [slots.by_domain(part.need, part.open, level, inside) for part in parts]
+    fits: Mask = np.all([total >= part.count for part, total in zip(parts, totals, strict=True)], axis=0)
+    if not fits.any():
+        return []
+    within = frame.domains[inside] >= 0
+    numbers, count = frame.domains[level], len(frame.domain_names[level])
+    if len(parts) > 1:
+        usable = np.any([p.open for p in parts], axis=0) & within
+        fits &= _enough(numbers, count, parts, slots.free, usable)
+    spare = np.sum([total - part.count for part, total in zip(parts, totals, strict=True)], axis=0)
+    columns = tuple(sorted({int(c) for part in parts for c in part.need.columns}))
     known = numbers >= 0
-    ids = numbers[known]
-    fits = np.ones(count, dtype=bool) if enough is None else enough.copy()
-    spare = np.zeros(count)
-    for part, room in zip(parts, slots, strict=True):
-        total = np.bincount(ids, weights=room[known], minlength=count)
-        fits &= total >= part.count
-        spare += total - part.count
-    empty = np.bincount(ids, weights=emptiness[known], minlength=count)
+    empty = np.bincount(numbers[known], weights=slots.emptiness(columns)[known], minlength=count)
     chosen = np.flatnonzero(fits)
     order = np.lexsort((chosen, empty[chosen], spare[chosen]))
     return [int(d) for d in chosen[order]]
@@ -165,22 +163,13 @@ def _enough(numbers: NDArray[np.intp], count: int, parts: Sequence[Part], free: 
     return fits
 
 
-def _emptiness(frame: Frame, free: Matrix, parts: Sequence[Part]) -> NDArray[np.float64]:
-    """Free part of each node in the resources that the parts ask for, summed (N)."""
-    columns = (
-        np.unique(np.concatenate([p.need.columns for p in parts])) if parts else np.array([], dtype=np.intp)
-    )
-    alloc = frame.alloc[:, columns]
-    share: NDArray[np.float64] = (np.maximum(free[:, columns], 0) / np.maximum(alloc, 1)).sum(axis=1)
-    return share
-
-
 def _pack(
-    frame: Frame, free: Matrix, parts: Sequence[Part], inside: Mask | None, limits: Limits
+    frame: Frame, slots: Slots, parts: Sequence[Part], inside: Mask | None, limits: Limits
 ) -> dict[str, Spread] | None:
     """All parts into the nodes of one scope."""
+    free = slots.free
     if len(parts) == 1:
-        spread = _place_part(frame, free, parts[0], inside)
+        spread = _place_part(frame, slots, parts[0], inside)
         return None if spread is None else {parts[0].name: spread}
     for apart in (False, True):
         for order in _orders(frame, parts):
@@ -216,7 +205,7 @@ def _one_after_the_other(
     left = free.copy()
     found: dict[str, Spread] = {}
     for part in parts:
-        spread = _place_part(frame, left, part, inside)
+        spread = _place_part(frame, Slots(frame, left), part, inside)
         if spread is None:
             return None
         take(left, part.row, spread)
@@ -226,16 +215,17 @@ def _one_after_the_other(
     return found
 
 
-def _place_part(frame: Frame, free: Matrix, part: Part, inside: Mask | None) -> Spread | None:
+def _place_part(frame: Frame, slots: Slots, part: Part, inside: Mask | None) -> Spread | None:
     """One pod set inside a scope, at its own level if it has one."""
-    open_ = part.open if inside is None else part.open & inside
-    slots = np.where(open_, part.need.slots(free), 0)
+    there = slots.by_node(part.need, part.open)
+    if inside is not None:
+        there = np.where(inside, there, 0)
     if part.required is None and part.preferred is None:
-        return _fill(frame, free, part, slots) if int(slots.sum()) >= part.count else None
-    for scope in _scopes(frame, free, [part], required=part.required, preferred=part.preferred):
-        within = slots if scope is None else np.where(scope, slots, 0)
+        return _fill(frame, slots.free, part, there) if int(there.sum()) >= part.count else None
+    for scope in _scopes(frame, slots, [part], required=part.required, preferred=part.preferred):
+        within = there if scope is None else np.where(scope, there, 0)
         if int(within.sum()) >= part.count:
-            return _fill(frame, free, part, within)
+            return _fill(frame, slots.free, part, within)
     return None
 
 

@@ -14,6 +14,7 @@ from queuer.domain.workload import Workload
 from queuer.solver.capacity import Limits, Spread, place
 from queuer.solver.contested import Variant
 from queuer.solver.frame import Frame, Matrix
+from queuer.solver.slots import Slots
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,7 +30,7 @@ class Floor:
     disregarded.
     """
 
-    __slots__ = ("_frame", "_idle", "_known", "_totals", "free", "in_vain")
+    __slots__ = ("_frame", "_idle", "_known", "_slots", "_totals", "free", "in_vain")
 
     def __init__(self, frame: Frame, free: Matrix, *, idle: bool = False) -> None:
         self.free = free
@@ -38,6 +39,7 @@ class Floor:
         self._frame = frame
         self._known: dict[object, Found] = {}
         self._totals: dict[str, Matrix] = {}
+        self._slots = Slots(frame, free)
 
     def on(self, frame: Frame) -> Floor:
         """The same on a later frame whose nodes take the same pods and are free alike."""
@@ -55,7 +57,14 @@ class Floor:
             limits = Limits()
             closed = self._frame.closed(avoid)
             spreads = place(
-                self._frame, self.free, workload, variant, closed=closed, limits=limits, idle=self._idle
+                self._frame,
+                self.free,
+                workload,
+                variant,
+                closed=closed,
+                limits=limits,
+                idle=self._idle,
+                slots=self._slots,
             )
             known = self._known[key] = Found(spreads, limits.exact)
         return known
