@@ -61,7 +61,7 @@ def decide(
     """
     arrays = arrays or Arrays.of(snapshot)
     assert arrays.snapshot is snapshot
-    solver = rearranger or (_default_rearranger() if budget.deterministic > 0 else None)
+    solver = rearranger or (_default_rearranger(arrays) if budget.deterministic > 0 else None)
     plan, retried = _settled(arrays, now=now, seed=seed, budget=budget, solver=solver)
     if solver is None or not retried:
         return plan
@@ -139,7 +139,8 @@ def _nothing(snapshot: Snapshot, *, note: str) -> Plan:
 class _OnDemand:
     """The exact solver, loaded at the first question: most cycles have none."""
 
-    def __init__(self) -> None:
+    def __init__(self, arrays: Arrays) -> None:
+        self._arrays = arrays
         self._solver: Rearranger | None = None
 
     def settle(self, question: Question) -> Arrangement | Proof | Unknown:
@@ -158,12 +159,12 @@ class _OnDemand:
         if self._solver is None:
             from queuer.solver.cpsat import CpSat
 
-            self._solver = CpSat()
+            self._solver = CpSat(self._arrays)
         return self._solver
 
 
-def _default_rearranger() -> Rearranger | None:
-    return _OnDemand() if find_spec("ortools") is not None else None
+def _default_rearranger(arrays: Arrays) -> Rearranger | None:
+    return _OnDemand(arrays) if find_spec("ortools") is not None else None
 
 
 def _pack(*selection: Any, **bounds: Any) -> Selection:

@@ -19,7 +19,7 @@ from queuer.solver.board import Board
 from queuer.solver.capacity import Part, parts_of
 from queuer.solver.contested import Settled, Standing, Variant
 from queuer.solver.frame import Matrix
-from queuer.solver.problem import Assignment, Eviction, Pending, Snapshot
+from queuer.solver.problem import Assignment, Eviction, Pending
 from queuer.solver.victims import Candidate, Prey, Reach
 
 
@@ -73,7 +73,7 @@ class Data:
 
 def gather(
     *,
-    snapshot: Snapshot,
+    arrays: Arrays,
     now: float,
     settled: Sequence[Settled],
     standing: Sequence[Standing],
@@ -81,7 +81,7 @@ def gather(
     asked: tuple[Pending, Variant, bool] | None = None,
 ) -> Data:
     """The data of a question. `asked`: the contested gang, its variant, and whether it may be bound."""
-    board = Board(Arrays.of(snapshot), now=now)
+    board = Board(arrays, now=now)
     for bond in standing:
         _hold(board, bond)
     board.claimed = board.claimed.copy()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from queuer.solver.arrays import Arrays
 from queuer.solver.contested import (
     Arrangement,
     Layout,
@@ -42,6 +43,15 @@ Level = Callable[[], Terms]
 class CpSat:
     """A `Rearranger` (see `queuer.solver.contested`)."""
 
+    def __init__(self, arrays: Arrays | None = None) -> None:
+        """`arrays`: of the snapshot that most questions will be about."""
+        self._arrays = arrays
+
+    def _of(self, snapshot: Snapshot) -> Arrays:
+        if self._arrays is None or self._arrays.snapshot is not snapshot:
+            self._arrays = Arrays.of(snapshot)
+        return self._arrays
+
     def settle(self, question: Question) -> Arrangement | Proof | Unknown:
         """The first variant for which there is an arrangement; a proof needs one for every variant."""
         spent, open_ = 0.0, ""
@@ -51,7 +61,7 @@ class CpSat:
                 open_ = "the time was used up"
                 break
             data = gather(
-                snapshot=question.snapshot,
+                arrays=self._of(question.snapshot),
                 now=question.now,
                 settled=question.settled,
                 standing=question.standing,
@@ -93,7 +103,7 @@ class CpSat:
         """The settled gangs at their sizes and flavors, arranged as well as time allows."""
         if not settled:
             return Unknown(note="nothing to arrange")
-        data = gather(snapshot=snapshot, now=now, settled=settled, standing=standing, blocked=blocked)
+        data = gather(arrays=self._of(snapshot), now=now, settled=settled, standing=standing, blocked=blocked)
         search = _Search(data, seed=seed, budget=budget)
         levels: list[Level] = [
             *_evictions(search),
