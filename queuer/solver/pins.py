@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.board import Board
@@ -29,7 +30,7 @@ class Pinner:
         self._on_host: dict[int, set[str]] = {}
         self._landing = tuple(self._unbound())
         self._held = {uid: tuple(self._hosts(w, b.assignments)) for uid, (w, b) in bonds.items()}
-        self._before_held = self._free_for_held()
+        self._before_held: dict[str, Matrix] = {}
 
     def settle(self, chosen: Iterable[Chosen]) -> tuple[list[Admission], list[Chosen]]:
         """Admissions with pins and waves, and the gangs that must wait until others have landed."""
@@ -120,29 +121,30 @@ class Pinner:
 
     def _lands_held(self, uid: str, part: Sequence[Group], coming: Sequence[Group]) -> bool:
         rivals = [g for other in self._near(part) for g in self._groups[other]]
-        return all(lands(g, [*self._landing, *rivals, *coming, *part], self._before_held[uid]) for g in part)
+        free = self._free_for_held(uid)
+        return all(lands(g, [*self._landing, *rivals, *coming, *part], free) for g in part)
 
-    def _free_for_held(self) -> dict[str, Matrix]:
-        """For each bound gang: the nodes once all victims have gone, with the other bound gangs in place."""
-        if not self._held:
-            return {}
+    def _free_for_held(self, uid: str) -> Matrix:
+        """For one bound gang: the nodes once all victims have gone, with the other bound gangs in place."""
+        if uid not in self._before_held:
+            free = self._vacated.copy()
+            for node, row in self._board.held.get(uid, ()):
+                free[node] += row
+            self._before_held[uid] = free
+        return self._before_held[uid]
+
+    @cached_property
+    def _vacated(self) -> Matrix:
+        """The nodes once all victims have gone, with all bound gangs in place."""
         board = self._board
         free = self._free.copy()
         for uid in board.leaving:
-            hold = board.holds[uid]
-            for name, amounts in hold.admitted.bound.items():
-                if name in board.frame.index:
-                    free[board.frame.index[name]] += board.frame.row(amounts)
-        return {uid: free - self._taken_by_others(uid) for uid in self._held}
-
-    def _taken_by_others(self, uid: str) -> Matrix:
-        board = self._board
-        taken: Matrix = board.frame.alloc * 0
-        for other, place in board.held.items():
-            if other != uid:
-                for node, row in place:
-                    taken[node] += row
-        return taken
+            for node, row in board.holds[uid].bound.items():
+                free[node] += row
+        for place in board.held.values():
+            for node, row in place:
+                free[node] -= row
+        return free
 
     # Pins
 
