@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
-from queuer.domain.nodes import DEFAULT_FLAVOR, Flavor, SchedulingTerms, flavor_of
+from queuer.domain.nodes import SchedulingTerms, flavor_of
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.problem import Admitted, Assignment, Bond, NodeState, Pending, Plan, Snapshot
 from queuer.solver.verify_quota import Amounts, Rows, Uses, amounts_at, amounts_of
@@ -142,7 +142,9 @@ class Case:
 
     def terms(self, pod_set: PodSet, flavor: str) -> SchedulingTerms:
         """The terms of a pod sent to a flavor: its own, the flavor's labels and tolerations."""
-        found = next((f for f in self.snapshot.flavors if f.name == flavor), Flavor(name=DEFAULT_FLAVOR))
+        found = next((f for f in self.snapshot.flavors if f.name == flavor), None)
+        if found is None:
+            return pod_set.terms
         return SchedulingTerms(
             node_selector={**pod_set.terms.node_selector, **found.node_labels},
             tolerations=(*pod_set.terms.tolerations, *found.tolerations),

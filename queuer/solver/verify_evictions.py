@@ -192,10 +192,11 @@ def _check_borrowers(case: Case, evictions: list[Eviction]) -> Iterator[Violatio
     across = [
         e for e in evictions if case.running[e.uid].workload.queue != case.workload(e.beneficiary).queue
     ]
+    lines = {e.uid: _lines(case, case.running[e.uid], e) for e in across}
     for eviction in across:
         uses.count(*_charged(case.running[eviction.uid]), times=-1)
     while across:
-        last = next((e for e in across if _borrows(case, case.running[e.uid], e, uses)), None)
+        last = next((e for e in across if _borrows(lines[e.uid], uses)), None)
         if last is None:
             for eviction in across:
                 text = f"{case.running[eviction.uid].workload.queue} would not be above its guarantee when it goes"
@@ -209,18 +210,24 @@ def _charged(victim: Admitted) -> tuple[str, Amounts]:
     return victim.workload.queue, amounts_of(victim.workload, victim.counts, victim.flavors)
 
 
-def _borrows(case: Case, victim: Admitted, eviction: Eviction, rest: Uses) -> bool:
-    """Whether the victim's queues are above their guarantee with it counted beside `rest`."""
+def _lines(case: Case, victim: Admitted, eviction: Eviction) -> list[list[tuple[str, Key, int]]]:
+    """For each account that may permit it: what every queue must use beside the victim so that it is above its
+    guarantee with it.
+    """
     gang = case.workload(eviction.beneficiary)
     queue = victim.workload.queue
-    common = _common(case, gang.queue, queue)
     path = case.rows.path(queue)
-    below = path[: path.index(common)]
+    below = path[: path.index(_common(case, gang.queue, queue))]
     asks = case.part(gang.uid)[1]
-    own = amounts_of(victim.workload, victim.counts, victim.flavors)
+    own = _charged(victim)[1]
     keys: list[Key]
     if eviction.rule is EvictionRule.RECLAIM:
         keys = case.rows.claims(gang.queue, asks)
     else:
         keys = case.rows.claims(queue, asks) or list(asks)
-    return any(all(rest.used(p, k) + own.get(k, 0) > case.rows.guaranteed(p, k) for p in below) for k in keys)
+    return [[(p, k, case.rows.guaranteed(p, k) - own.get(k, 0)) for p in below] for k in keys]
+
+
+def _borrows(lines: list[list[tuple[str, Key, int]]], rest: Uses) -> bool:
+    """Whether the victim's queues are above their guarantee with it counted beside `rest`."""
+    return any(all(rest.used(path, key) > least for path, key, least in line) for line in lines)
