@@ -60,7 +60,7 @@ class Reserver:
         """
         for old in self._board.snapshot.reservations:
             gang = gangs.get(old.uid)
-            if gang is None or old.expires <= self._board.time:
+            if gang is None or old.expires <= self._board.time or not self._most(gang):
                 continue
             chosen = restored(self._board, gang, old.assignments)
             self._renew(gang, old, None if chosen is None else replace(chosen, bound=False))
@@ -72,7 +72,7 @@ class Reserver:
             if not self._intact(held):
                 self._again(gang, held)
             return
-        if self._taken(gang.shape.flavors) >= (self._board.book.tree.policy(gang.queue).reservations or 0):
+        if self._taken(gang.shape.flavors) >= self._most(gang):
             return
         if self._vain[0] != self._board.version:
             self._vain = (self._board.version, set())
@@ -81,6 +81,9 @@ class Reserver:
             self._grant(gang)
             if gang.uid not in self._held:
                 self._vain[1].add(key)
+
+    def _most(self, gang: Gang) -> int:
+        return self._board.book.tree.policy(gang.queue).reservations or 0
 
     def _taken(self, flavors: frozenset[str]) -> int:
         """How many reservations there are of the flavor, of these, that has most."""

@@ -61,7 +61,7 @@ class Timeline:
 
 def expected_end(admitted: Admitted, *, now: float) -> float:
     """When it is expected to end, after `now`; inf = unknown. Whoever outlives an estimate is given another half of its
-    age by then: it is never about to end (research in `docs/measurements.md`).
+    age by then, again and again: for the decision it is never about to end.
     """
     end = admitted.expected_end
     if admitted.releasing:

@@ -13,7 +13,7 @@ from queuer.solver.decide import decide
 from queuer.solver.problem import Admitted, Assignment, Budget, Plan, Reservation, Snapshot
 from queuer.solver.timeline import OVERDUE, expected_end
 from queuer.solver.verify import verify
-from tests.solver.make import gang, node, pod_set, queue, running, snapshot
+from tests.solver.make import gang, node, pod_set, queue, row, running, snapshot
 
 NOW = 1000.0
 WAIT = 600.0
@@ -141,14 +141,20 @@ def test_a_second_reservation_leaves_the_first_whole() -> None:
 
 
 def test_nothing_is_reserved_where_quota_is_in_the_way() -> None:
-    """A reservation is for what capacity alone blocks."""
-    snap = world(ALL_BUSY, [asks("g", 2)])
-    zero = Policy(preempt=Preempt.NEVER, reservations=0)
-    none = snapshot(
-        FOUR, [queue("root", policy=zero), queue("root.a")], admitted=ALL_BUSY, pending=[asks("g", 2)]
-    )
-    assert plan_of(snap).reservations
-    assert not plan_of(none).reservations
+    """A reservation is for what capacity alone blocks. One that stands lasts, unless the policy allows none any more."""
+    held = plan_of(world(ALL_BUSY, [asks("g", 2)])).reservations
+
+    def left(*, limit: int, most: int = 1) -> list[int]:
+        root = queue("root", policy=Policy(preempt=Preempt.NEVER, reservations=most))
+        before = snapshot(
+            FOUR, [root, queue("root.a", row(limit=limit))], admitted=ALL_BUSY, pending=[asks("g", 2)]
+        )
+        after = replace(before, reservations=held)
+        return [len(plan_of(snap).reservations) for snap in (before, after)]
+
+    assert left(limit=48) == [1, 1]
+    assert left(limit=47) == [0, 1]
+    assert left(limit=48, most=0) == [0, 0]
 
 
 # A hold where no end is known
