@@ -141,7 +141,7 @@ def test_a_second_reservation_leaves_the_first_whole() -> None:
 
 
 def test_nothing_is_reserved_where_quota_is_in_the_way() -> None:
-    """A reservation is for what capacity alone blocks. One that stands lasts, unless the policy allows none any more."""
+    """A reservation is for what capacity alone blocks. One that stands lasts, unless none is allowed any more."""
     held = plan_of(world(ALL_BUSY, [asks("g", 2)])).reservations
 
     def left(*, limit: int, most: int = 1) -> list[int]:
