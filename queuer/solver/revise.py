@@ -16,7 +16,7 @@ from queuer.solver.victims import Cost
 
 MOST = 32
 """Bound gangs up to which they are laid out anew."""
-ORDERS = 12
+ORDERS = 6
 """Layouts tried."""
 
 

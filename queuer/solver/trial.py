@@ -62,7 +62,8 @@ class Trial:
         self._usage = board.later.usage.copy() if self.short else None
         self._line = board.line().copy() if accounts else None
         self._accounts = frozenset(accounts | set(binding))
-        self._place = Slots(board, asker) if _slots_decide(asker, board) else Placing(board, asker)
+        parts = asker.parts(board)
+        self._place = Slots(board, asker, parts[0]) if _slots_decide(parts) else Placing(board, asker, parts)
 
     def permitted(self, candidate: Candidate) -> bool:
         """Whether the rule permits it now that those before it have gone."""
@@ -88,35 +89,37 @@ class Trial:
         return has_quota and self._place.fits()
 
 
-def _slots_decide(asker: Asker, board: Board) -> bool:
+def _slots_decide(parts: Sequence[Part]) -> bool:
     """Whether the gang is one pod set with no level of its own."""
-    parts = asker.parts(board)
     return len(parts) == 1 and parts[0].required is None and parts[0].preferred is None
 
 
 class Placing:
-    """Nodes for a gang of several pod sets, which have to be placed to see whether they fit."""
+    """Nodes for a gang of several pod sets, which is placed to see whether it fits, once its most pods have slots."""
 
-    def __init__(self, board: Board, asker: Asker) -> None:
+    def __init__(self, board: Board, asker: Asker, parts: Sequence[Part]) -> None:
         self._board, self._asker = board, asker
         self._sheet = board.later.copy()
+        self._most = Slots(board, asker, max(parts, key=lambda part: part.count))
 
     def move(self, hold: Hold, times: int) -> None:
         """The hold goes, or comes back with `times=-1`."""
         self._sheet.release(hold, times=times, only=NONE)
+        self._most.move(hold, times)
 
     def fits(self) -> bool:
         """Whether there is a place."""
+        if not self._most.fits():
+            return False
         board, asker = self._board, self._asker
         free = asker.behind(board, self._sheet.free)
         return place(board.frame, free, asker.workload, asker.variant, closed=asker.closed) is not None
 
 
 class Slots:
-    """Slots of nodes and domains for the pods of a gang that are all alike."""
+    """Slots of nodes and domains for the pods of one set."""
 
-    def __init__(self, board: Board, asker: Asker) -> None:
-        (part,) = asker.parts(board)
+    def __init__(self, board: Board, asker: Asker, part: Part) -> None:
         columns, level = part.need.columns, asker.level(board)
         self._count = part.count
         self._most = 1 if part.need.exclusive else part.count
