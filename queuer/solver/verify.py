@@ -18,7 +18,7 @@ from queuer.solver.problem import Assignment, Pending, Plan, Snapshot
 from queuer.solver.verify_case import Case, Rule, Violation
 from queuer.solver.verify_evictions import check_bonds, check_victims
 from queuer.solver.verify_places import check_capacity, check_landing, check_reservations
-from queuer.solver.verify_quota import Amounts, Uses, broken_limits
+from queuer.solver.verify_quota import Amounts, Key, Uses, broken_limits
 
 __all__ = ["Rule", "Violation", "verify"]
 
@@ -157,29 +157,30 @@ def check_quota(case: Case) -> Iterator[Violation]:
     standing = [uid for uid in case.bound if uid not in case.new]
     moved = {b.uid for b in case.snapshot.bonds if b.uid in case.started}
     now_parts = [case.part(uid) for uid in case.started]
-    yield from _limits(case, case.uses(), case.uses(), now_parts, when="now")
+    yield from _limits(case.used, now_parts, when="now")
     held = [*standing, *moved]
-    before, after = (case.uses(without=case.leaving, bonds=held) for _ in range(2))
+    before = case.uses(without=case.leaving, bonds=held)
     later = [case.part(uid) for uid in case.new if uid not in moved]
-    yield from _limits(case, before, after, later, when="with the victims gone")
+    yield from _limits(before, later, when="with the victims gone")
 
 
-def _limits(
-    case: Case,
-    before: Uses,
-    after: Uses,
-    parts: Sequence[tuple[str, Amounts]],
-    *,
-    when: str,
-) -> Iterator[Violation]:
+def _limits(before: Uses, parts: Sequence[tuple[str, Amounts]], *, when: str) -> Iterator[Violation]:
+    """`parts`: queues and amounts that come on top."""
+    after, asked = before.copy(), dict[str, dict[Key, int]]()
     for queue, amounts in parts:
-        after.count(queue, amounts)
-    for text in broken_limits(before, after, parts):
+        total = asked.setdefault(queue, {})
+        for key, amount in amounts.items():
+            total[key] = total.get(key, 0) + amount
+    for queue, total in asked.items():
+        after.count(queue, total)
+    for text in broken_limits(before, after, asked.items()):
         yield Violation(rule=Rule.QUOTA, uid="", text=f"{text} {when}")
 
 
 def check_non_preemptible(case: Case) -> Iterator[Violation]:
     """Work that nobody may evict starts only inside the guarantee of its own queue."""
+    if all(case.workload(uid).preemptible for uid in case.in_turn):
+        return
     uses = case.uses(bonds=[uid for uid in case.bound if uid not in case.new])
     for uid in case.in_turn:
         workload, amounts = case.workload(uid), case.part(uid)[1]
