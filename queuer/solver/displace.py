@@ -70,7 +70,7 @@ class Displace:
         moves = ((opened - free) / scale).max(axis=1)
         each = np.where(then > now, moves / np.maximum(then - now, 1), np.where(now > 0, 0.0, np.inf))
         found: list[tuple[float, int, Mask]] = []
-        for number in np.unique(domain[usable & (then > 0)]):
+        for number in sorted(set(domain[usable & (then > 0)].tolist())):
             inside = np.flatnonzero(usable & (domain == number) & (then > 0))
             inside = inside[np.lexsort((inside, each[inside]))]
             enough = int(np.searchsorted(np.cumsum(then[inside]), part.count)) + 1

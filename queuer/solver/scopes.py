@@ -55,8 +55,8 @@ def scopes(board: Board, prey: Prey, asker: Asker, found: Sequence[Candidate]) -
     starts = np.searchsorted(where[order], np.arange(count + 1))
     for n in np.argsort(bounds, kind="stable"):
         if np.isfinite(bounds[n]) and starts[n] < starts[n + 1]:
-            members = np.unique(at[order[starts[n] : starts[n + 1]]])
-            yield Scope(float(bounds[n]), [found[i] for i in members])
+            members = set(at[order[starts[n] : starts[n + 1]]].tolist())
+            yield Scope(float(bounds[n]), [found[i] for i in sorted(members)])
 
 
 Numbers = NDArray[np.intp]
@@ -84,9 +84,11 @@ def _bounds(
     count = len(lacking)
     total = np.bincount(where, weights=amount, minlength=count)
     key = at * count + where
-    each, inverse = np.unique(key, return_inverse=True)
-    sums = np.bincount(inverse, weights=amount)
-    owner, spot = each // count, each % count
+    in_order = np.argsort(key, kind="stable")
+    key = key[in_order]
+    first_of = np.flatnonzero(np.diff(key, prepend=-1))
+    sums = np.add.reduceat(amount[in_order], first_of) if len(first_of) else amount
+    owner, spot = key[first_of] // count, key[first_of] % count
     some = sums > 0
     owner, spot, sums = owner[some], spot[some], sums[some]
     order = np.lexsort((weights[owner] / sums, spot))
