@@ -50,8 +50,9 @@ class StartRange:
 class Effort:
     """Bounds of one forecast: seconds ahead, rolls, decisions in each, gangs looked at in each queue and in all.
 
-    `spread`: standard deviation of the logarithm of a run time; 0 = as expected. If run times are so, a start falls
-    between the first and the last of n rolls with a chance of (n - 1) in (n + 1).
+    `spread`: standard deviation of the logarithm of a run time; 0 = as expected. 1 is about what run times learned
+    on traces are off by (`docs/measurements.md`). If run times are so, a start falls between the first and the last
+    of n rolls with a chance of (n - 1) in (n + 1).
     """
 
     horizon: float = 7 * 86_400.0
@@ -59,7 +60,7 @@ class Effort:
     decisions: int = 40
     per_queue: int = 10
     gangs: int = 500
-    spread: float = 0.7
+    spread: float = 1.0
 
 
 def forecast(
@@ -74,8 +75,10 @@ def forecast(
     found = {}
     for pending in first.pending:
         uid = pending.workload.uid
-        starts = sorted(roll.get(uid, inf) for roll in rolls)
-        earliest, likely, latest = starts[0], starts[len(starts) // 2], starts[-1]
+        steps = [roll.get(uid, (inf, inf)) for roll in rolls]
+        earliest = min(begin for begin, _ in steps)
+        ends = sorted(end for _, end in steps)
+        likely, latest = ends[len(ends) // 2], ends[-1]
         if earliest < inf:
             found[uid] = StartRange(earliest=earliest, likely=_known(likely), latest=_known(latest))
     return found
@@ -130,20 +133,21 @@ class _Roll:
             self._here[landed.workload.uid] = landed
             self._ends[landed.workload.uid] = now + GRACE if landed.releasing else self._end(landed)
 
-    def run(self) -> dict[str, float]:
-        """First starts by uid."""
-        starts: dict[str, float] = {}
+    def run(self) -> dict[str, tuple[float, float]]:
+        """In which step each gang first starts: its begin and its end, by uid."""
+        starts: dict[str, tuple[float, float]] = {}
+        begin = self._time
         for _ in range(self._effort.decisions):
             self._arrays = self._arrays.follow(self._now())
             snapshot = self._arrays.snapshot
             plan = decide(snapshot, now=self._time, seed=self._seed, budget=GREEDY, arrays=self._arrays)
             for admission in plan.admissions:
-                starts.setdefault(admission.uid, self._time)
+                starts.setdefault(admission.uid, (begin, self._time))
             self._carry_out(plan)
-            at = self._next()
-            if at is None or at > self._began + self._effort.horizon or not self._waiting:
+            begin, end = self._next()
+            if end > self._began + self._effort.horizon or not self._waiting:
                 break
-            self._pass_to(at)
+            self._pass_to(end)
         return starts
 
     def _now(self) -> Snapshot:
@@ -223,8 +227,8 @@ class _Roll:
         self._here[workload.uid] = admitted
         self._ends[workload.uid] = self._end(admitted)
 
-    def _next(self) -> float | None:
-        """The time of the next step: the last of the ends that are close together; None = nothing comes."""
+    def _next(self) -> tuple[float, float]:
+        """The next step: the first and the last of the ends that are close together; inf = nothing comes."""
         ends = [end for end in self._ends.values() if end > self._time]
         times = [*ends, *(b.deadline for b in self._bonds), *(r.start for r in self._reservations)]
         for admitted in self._here.values():
@@ -232,10 +236,8 @@ class _Roll:
                 least = self._snapshot.tree.policy(admitted.workload.queue).min_runtime
                 times.append(admitted.since + (least or 0.0))
         first = min((t for t in times if t > self._time), default=inf)
-        if first == inf:
-            return None
         until = first + max(STEP, SLACK * (first - self._began))
-        return max((end for end in ends if end <= until), default=first)
+        return first, max((end for end in ends if end <= until), default=first)
 
     def _pass_to(self, at: float) -> None:
         self._time = at

@@ -58,7 +58,7 @@ def test_one_behind_another_starts_when_that_ends() -> None:
 def test_run_times_are_drawn_around_what_is_expected() -> None:
     """The median near the expected end, the first and the last apart; a later look at the same job moves with it."""
     made = one_node(asks("g"), admitted=holder("h", 10_000.0))
-    many = Effort(rolls=101)
+    many = Effort(rolls=101, spread=0.7)
     found = forecast(made, now=0.0, seed=0, effort=many)["g"]
     assert found.likely == pytest.approx(10_000.0, rel=0.2)
     assert found.latest is not None
@@ -82,7 +82,7 @@ def test_any_of_many_ends_comes_early_and_all_of_them_late() -> None:
             admitted=jobs,
             pending=[gang("g", pod_set(count, 8))],
         )
-        likely = forecast(made, now=0.0, seed=0, effort=Effort(rolls=15))["g"].likely
+        likely = forecast(made, now=0.0, seed=0, effort=Effort(rolls=15, spread=0.7))["g"].likely
         assert likely is not None
         assert (likely - 10_000.0) * side > 3_000.0
 

@@ -47,6 +47,8 @@ async def test_plan_comes_from_the_child() -> None:
         plan = await ask(solver)
         pid = solver.pid
         assert plan.stats.note == f"child {pid}"
+        assert plan.stats.fallback == ""
+        assert set(plan.stats.phases) == {"pack", "solve", "verify"}
         assert (await ask(solver)).stats.note == f"child {pid}"  # the same child serves on
         assert solver.counts == {Outcome.SOLVED: 2}
     assert pid is not None
@@ -75,6 +77,8 @@ async def test_wrong_answer_gives_the_greedy_plan(target: str, outcome: Outcome)
             plan = await ask(solver)
             assert plan.stats.status is SolveStatus.FAILED
             assert plan.stats.note.startswith(outcome)
+            assert plan.stats.fallback == outcome
+            assert set(plan.stats.phases) == {"greedy", "verify"}
             assert solver.counts == {outcome: times}
 
 
