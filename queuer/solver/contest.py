@@ -54,9 +54,7 @@ class Contest:
         seed: int,
         budget: Budget,
         bonds: Mapping[str, Bond],
-        gangs: Sequence[Gang] = (),
     ) -> None:
-        """`gangs`: all that take part in the cycle."""
         self._greedy = greedy
         self._board: Board = greedy.board
         self._rearranger = rearranger
@@ -68,7 +66,7 @@ class Contest:
         self._prey = Prey(greedy.board)
         self._layouts = None
         if rearranger is not None:
-            self._layouts = Layouts(greedy, rearranger, gangs=gangs, seed=seed, share=self._share)
+            self._layouts = Layouts(greedy, rearranger, seed=seed, share=self._share)
         self.at_best = False
 
     def settle(self, gang: Gang, variants: Sequence[Variant], *, evict: bool) -> Chosen | Proof | None:

@@ -109,9 +109,10 @@ class Unknown:
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Laid:
     """A gang on the nodes: its place by pod set and node number (none yet if it is asked for), the nodes closed to it
-    (N), and whether it starts now or is bound.
+    (N), and whether it starts now or is bound. `form`: equal for gangs that placement cannot tell apart.
     """
 
+    form: object
     workload: Workload
     variant: Variant
     closed: Mask | None

@@ -215,7 +215,6 @@ class _Decision:
             seed=self._seed,
             budget=self._budget,
             bonds=standing,
-            gangs=tuple(gangs.values()),
         )
         self._greedy.contest = contest
         settled = {*self._greedy.chosen, *standing}

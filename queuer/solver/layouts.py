@@ -8,12 +8,14 @@ easiest forms that had no place are asked about again, all in one question.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from queuer.domain.quota import Charge
+import numpy as np
+
 from queuer.solver.contested import Laid, Layout, Places, Proof, Rearranger, Unknown, Variant
 from queuer.solver.cycle import Cycle
 from queuer.solver.floor import key_of
+from queuer.solver.frame import Mask
 from queuer.solver.order import Gang
 
 RETRIES = 2
@@ -22,55 +24,48 @@ RETRIES = 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Form:
-    """Gangs that placement cannot tell apart, by one of them. `level`: of the domain, wider first, -1 = anywhere.
-    `pods`: how many, by who is open to them and the amounts that one asks for.
+    """Gangs that placement cannot tell apart, by one of them. `levels`: that of its domain first (-1 = anywhere), then
+    the wider ones inside a domain of which any of its domains lies. `pods`: how many, by who is open to them, what
+    keeps them apart, and the amounts that one asks for.
     """
 
     gang: Gang
     variant: Variant
-    charge: Charge
-    level: int
-    pods: Mapping[tuple[object, tuple[int, ...]], int]
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Smaller is easier, if they can be compared at all."""
-        return (sum(sum(amounts) * n for (_, amounts), n in self.pods.items()), self.level)
+    levels: tuple[int, ...]
+    pods: Mapping[tuple[int, object, tuple[int, ...]], int]
 
     def within(self, other: Form) -> bool:
         """Whether wherever the other has a place, this one would have one instead of it."""
-        if self.level > other.level:
+        if self.levels[0] not in other.levels:
             return False
         if len(self.pods) > 1:
             return all(other.pods.get(pod, 0) >= n for pod, n in self.pods.items())
-        ((open_, amounts), count) = next(iter(self.pods.items()))
-        there = sum(
-            n * min(b // a for a, b in zip(amounts, big, strict=True) if a)
-            for (o, big), n in other.pods.items()
-            if o == open_
-        )
+        ((open_, apart, amounts), count) = next(iter(self.pods.items()))
+        there = 0
+        for (where, how, larger), n in other.pods.items():
+            if (where, how) == (open_, apart):
+                times = min((b // a for a, b in zip(amounts, larger, strict=True) if a), default=1)
+                there += n * (times if apart is None else min(times, 1))
         return there >= count
 
 
 class Layouts:
     """The exact solver's answers about places in one cycle, and what they prove for other gangs."""
 
-    def __init__(
-        self, cycle: Cycle, solver: Rearranger, *, gangs: Sequence[Gang], seed: int, share: float
-    ) -> None:
-        """`gangs`: all that take part; `share`: deterministic time for one question at most."""
+    def __init__(self, cycle: Cycle, solver: Rearranger, *, seed: int, share: float) -> None:
+        """`share`: deterministic time for one question at most."""
         self._cycle = cycle
         self._board = cycle.board
         self._solver = solver
-        self._gangs = gangs
         self._seed = seed
         self._share = share
         self._forms: dict[object, Form] = {}
         self._nowhere: list[Form] = []
-        self._not_now: set[object] = set()
-        self._placed: set[object] = set()
+        self._not_now: list[Form] = []
+        self._not_beside_started: list[Form] = []
         self._leaving: frozenset[str] = frozenset()
         self._settled: frozenset[str] = frozenset()
+        self._question: tuple[int, Layout] | None = None
         self._left = 0.0
 
     def settle(
@@ -80,11 +75,8 @@ class Layouts:
         self._left, proven = budget, True
         self._follow()
         for variant in variants:
-            form = self._form(gang, variant)
-            if self._has_none(form) or (not evict and _key(gang, variant) in self._not_now):
-                continue
-            easier = self._easiest(form)
-            if easier is not form and isinstance(self._ask([easier]), Proof):
+            form = self.form(gang, variant)
+            if _covered(form, self._nowhere) or (not evict and self._cannot_start(form)):
                 continue
             answer = self._ask([form], gang=gang, starts=not evict)
             if isinstance(answer, Places):
@@ -100,12 +92,14 @@ class Layouts:
     def _follow(self) -> None:
         """Proofs hold while nobody else leaves and nothing that is settled is taken back."""
         leaving, settled = frozenset(self._board.leaving), frozenset(self._cycle.chosen)
-        same = leaving <= self._leaving and self._settled <= settled
+        taken_back = not self._settled <= settled
+        same = leaving <= self._leaving and not taken_back
         self._leaving, self._settled = leaving, settled
         if same:
             return
         self._not_now.clear()
-        self._placed.clear()
+        if taken_back:
+            self._not_beside_started.clear()
         before, self._nowhere = self._nowhere, []
         for _ in range(RETRIES):
             if not before:
@@ -115,52 +109,57 @@ class Layouts:
                 break
             del before[answer.asked]
 
-    def _has_none(self, form: Form) -> bool:
-        return any(known.within(form) for known in self._nowhere)
-
-    def _easiest(self, form: Form) -> Form:
-        """The easiest contested form whose proof would be one for this, too; itself if there is none."""
-        easier = [
-            other
-            for key, other in self._waiting().items()
-            if key not in self._placed and other.within(form) and self._contested(other)
-        ]
-        return min(easier, key=lambda other: other.size, default=form)
-
-    def _contested(self, form: Form) -> bool:
-        """Whether greedy finds no place for a form though no bound excludes one."""
-        cycle, board, gang = self._cycle, self._board, form.gang
-        rank = cycle.rank(gang, form.charge) if board.horizons else (False, 0)
-        floor = board.floor_later(gang.pending.workload, rank=rank)
-        if cycle.on(floor, gang, form.variant).spreads is not None:
+    def _cannot_start(self, form: Form) -> bool:
+        """Whether it is proven that it cannot start now. What is free now does not depend on who leaves, so a proof
+        that looks at nothing but what has started holds for the rest of the cycle.
+        """
+        if _covered(form, self._not_now) or _covered(form, self._not_beside_started):
+            return True
+        if self._left <= 0:
             return False
-        return not cycle.excluded(cycle.pool(gang, form.charge, later=True), gang, form.variant)
+        question = self._settled_so_far()
+        started = tuple(one for one in question.settled if one.starts)
+        question = replace(
+            question,
+            later=question.now,
+            settled=started,
+            asked=(self._laid(form, starts=True),),
+            budget=min(self._left, self._share),
+        )
+        answer = self._solver.lay(question)
+        self._left -= answer.spent
+        if isinstance(answer, Proof):
+            self._not_beside_started.append(form)
+        return isinstance(answer, Proof)
 
     # Forms
 
-    def _waiting(self) -> Mapping[object, Form]:
-        if not self._forms:
-            for gang in {gang.shape.form: gang for gang in self._gangs}.values():
-                for full in gang.shape.variants:
-                    variant, _ = self._cycle.resized(gang, full, gang.shape.least)
-                    self._form(gang, variant)
-        return self._forms
-
-    def _form(self, gang: Gang, variant: Variant) -> Form:
+    def form(self, gang: Gang, variant: Variant) -> Form:
+        """The form of a gang."""
         key = _key(gang, variant)
         if key not in self._forms:
             frame, workload = self._board.frame, gang.pending.workload
-            level = None if workload.required is None else frame.snapshot.topology.find(workload.required)
-            pods: dict[tuple[object, tuple[int, ...]], int] = {}
+            pods: dict[tuple[int, object, tuple[int, ...]], int] = {}
             for pod_set in workload.pod_sets:
                 if variant.counts[pod_set.name]:
-                    alone = pod_set.name if pod_set.exclusive_host or pod_set.required else None
-                    terms = (id(frame.open_to(pod_set, variant.flavors[pod_set.name])), alone)
-                    pod = (terms, tuple(frame.row(pod_set.requests).tolist()))
+                    alone = pod_set.exclusive_host or pod_set.required is not None
+                    apart = (pod_set.name, pod_set.required) if alone else None
+                    where = id(frame.open_to(pod_set, variant.flavors[pod_set.name]))
+                    pod = (where, apart, tuple(frame.row(pod_set.requests).tolist()))
                     pods[pod] = pods.get(pod, 0) + variant.counts[pod_set.name]
-            charge = self._board.charge(workload, variant.flavors, variant.counts)
-            self._forms[key] = Form(gang, variant, charge, -1 if level is None else level, pods)
+            self._forms[key] = Form(gang, variant, self._levels(workload.required), pods)
         return self._forms[key]
+
+    def _levels(self, required: str | None) -> tuple[int, ...]:
+        frame = self._board.frame
+        if required is None:
+            return (-1,)
+        level = frame.snapshot.topology.find(required)
+        if level is None:  # fits nowhere, and tells nothing about others
+            return (len(frame.domains),)
+        has = frame.domains[level] >= 0
+        wider = [w for w in range(level) if bool(np.all(frame.domains[w][has] >= 0))]
+        return (level, *wider, -1)
 
     # Questions
 
@@ -173,54 +172,65 @@ class Layouts:
         if self._left <= 0:
             return Unknown(note="the time was used up")
         closed = None if gang is None else self._cycle.closed(gang)
-        asked = tuple(
-            Laid(
-                workload=(gang or form.gang).pending.workload,
-                variant=form.variant,
-                closed=closed,
-                starts=starts,
-            )
-            for form in forms
+        asked = tuple(self._laid(form, gang=gang, closed=closed, starts=starts) for form in forms)
+        question = replace(
+            self._settled_so_far(), asked=asked, found=gang is not None, budget=min(self._left, self._share)
         )
-        answer = self._solver.lay(self._question(asked, found=gang is not None))
+        answer = self._solver.lay(question)
         self._left -= answer.spent
-        keys = [_key(form.gang, form.variant) for form in forms]
-        if isinstance(answer, Places):
-            self._placed.add(keys[answer.asked])
-        elif isinstance(answer, Proof) and starts and closed is None:
-            self._not_now.update(keys)
+        if isinstance(answer, Proof) and starts and closed is None:
+            self._not_now += forms
         elif isinstance(answer, Proof) and closed is None:
             rest = [known for known in self._nowhere if not any(form.within(known) for form in forms)]
             self._nowhere = [*rest, *forms]
         return answer
 
-    def _question(self, asked: tuple[Laid, ...], *, found: bool) -> Layout:
-        board, chosen = self._board, list(self._cycle.chosen.values())
+    @staticmethod
+    def _laid(form: Form, *, starts: bool, gang: Gang | None = None, closed: Mask | None = None) -> Laid:
+        return Laid(
+            form=(_key(form.gang, form.variant), closed is None),
+            workload=(gang or form.gang).pending.workload,
+            variant=form.variant,
+            closed=closed,
+            starts=starts,
+        )
+
+    def _settled_so_far(self) -> Layout:
+        """The question but for what is asked, made once while nothing changes."""
+        cycle, board = self._cycle, self._board
+        if self._question is not None and self._question[0] == board.version:
+            return self._question[1]
         now, later = board.now.free.copy(), board.later.free.copy()
-        for one in chosen:
-            self._cycle.spend(later, one, times=-1)
+        settled = []
+        for one in cycle.chosen.values():
+            cycle.spend(later, one, times=-1)
             if not one.bound:
-                self._cycle.spend(now, one, times=-1)
-        settled = tuple(
-            Laid(
+                cycle.spend(now, one, times=-1)
+            laid = Laid(
+                form=cycle.key(one.gang, one.variant),
                 workload=one.gang.pending.workload,
                 variant=one.variant,
-                closed=self._cycle.closed(one.gang),
+                closed=cycle.closed(one.gang),
                 starts=not one.bound,
                 spreads=one.spreads,
             )
-            for one in chosen
-        )
-        return Layout(
+            settled.append(laid)
+        question = Layout(
             frame=board.frame,
             now=now,
             later=later,
-            settled=settled,
-            asked=asked,
-            found=found,
+            settled=tuple(settled),
+            asked=(),
+            found=False,
             seed=self._seed,
-            budget=min(self._left, self._share),
+            budget=0.0,
         )
+        self._question = (board.version, question)
+        return question
+
+
+def _covered(form: Form, proven: Sequence[Form]) -> bool:
+    return any(known.within(form) for known in proven)
 
 
 def _key(gang: Gang, variant: Variant) -> object:

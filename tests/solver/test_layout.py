@@ -17,7 +17,9 @@ from tests.solver.oracle import Oracle, Turn
 def laid(turn: Turn) -> Laid:
     counts = {p.name: p.count for p in turn.workload.pod_sets}
     variant = Variant(flavors=turn.flavors, counts=counts)
-    return Laid(workload=turn.workload, variant=variant, closed=None, starts=not turn.bound)
+    return Laid(
+        form=turn.workload.uid, workload=turn.workload, variant=variant, closed=None, starts=not turn.bound
+    )
 
 
 def asked(oracle: Oracle, *turns: Turn) -> Layout:

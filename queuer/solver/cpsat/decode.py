@@ -202,7 +202,7 @@ def _named(tree: Tree, one: Class, member: Laid, taken: Pods) -> dict[str, Sprea
         return {p.name: {node: member.variant.counts[p.name]} for p in sets}
     found: dict[str, Spread] = {}
     for pod_set in sets:
-        spread = taken[tree.kind_of(member, pod_set.name)]
+        spread = taken[tree.kinds_of(one, member)[pod_set.name]]
         count, found[pod_set.name] = member.variant.counts[pod_set.name], {}
         for node in sorted(spread):
             here = min(count, spread[node])

@@ -44,7 +44,7 @@ def lay(question: Layout) -> Places | Proof | Unknown:
             tree = Tree(question, apart=apart)
         except OverflowError as error:
             return Unknown(spent=spent, note=str(error))
-        status, values = tree.rows.solve(budget=question.budget - spent)
+        status, values = tree.rows.solve(budget=question.budget - spent, presolve=False)
         spent += tree.rows.spent + BUILD * len(tree.rows.bounds)
         if status is Status.NONE:
             argument = "no arrangement with today's victims: the model of all domains is infeasible"

@@ -38,6 +38,7 @@ class Rows:
         self._proto = self._model.proto
         self._seed = seed
         self.bounds: list[tuple[int, int]] = []
+        self._largest: list[int] = []
         self.hint: dict[int, int] = {}
         self.spent = 0.0
         self.least = 0.0
@@ -46,6 +47,7 @@ class Rows:
         """A new integer variable; its number."""
         self._proto.variables.add().domain.extend([low, high])
         self.bounds.append((low, high))
+        self._largest.append(max(abs(low), abs(high)))
         return len(self.bounds) - 1
 
     def boolean(self) -> int:
@@ -55,15 +57,19 @@ class Rows:
     def row(self, terms: Terms, *, low: int = -HIGHEST, high: int = HIGHEST) -> None:
         """A row. Raises OverflowError where its sum could leave int64."""
         kept = {v: c for v, c in terms.items() if c}
-        if sum(abs(c) * max(map(abs, self.bounds[v])) for v, c in kept.items()) >= HIGHEST:
+        if sum([abs(c) * self._largest[v] for v, c in kept.items()]) >= HIGHEST:
             raise OverflowError("a row of the model exceeds int64")
         linear = self._proto.constraints.add().linear
         linear.vars.extend(list(kept))
         linear.coeffs.extend(list(kept.values()))
         linear.domain.extend([low, high])
 
-    def solve(self, *, budget: float, minimise: Terms | None = None) -> tuple[Status, Sequence[int]]:
-        """The status and, where something was found, a value for every variable."""
+    def solve(
+        self, *, budget: float, minimise: Terms | None = None, presolve: bool = True
+    ) -> tuple[Status, Sequence[int]]:
+        """The status and, where something was found, a value for every variable. `presolve`: worth its time where the
+        search would be long without it.
+        """
         self._proto.clear_objective()
         if minimise:
             self._proto.objective.vars.extend(list(minimise))
@@ -73,6 +79,7 @@ class Rows:
         self._proto.solution_hint.values.extend(list(self.hint.values()))
         solver = cp_model.CpSolver()
         _set_up(solver, seed=self._seed, budget=budget)
+        solver.parameters.cp_model_presolve = presolve
         status = solver.solve(self._model)
         self.spent += solver.response_proto.deterministic_time
         self.least = solver.response_proto.best_objective_bound

@@ -65,6 +65,7 @@ class Tree:
         self.kinds: list[Kind] = []
         self.classes: list[Class] = []
         self._numbers: dict[object, int] = {}
+        self._known: dict[object, tuple[int, Mapping[str, int]]] = {}
         self._levels = question.frame.domains[:-1]
         self.relaxed = False
         for one in question.settled:
@@ -84,6 +85,13 @@ class Tree:
     # Kinds and classes
 
     def _class_of(self, one: Laid, *, asked: int | None) -> Class:
+        known = (one.form, one.starts, asked)
+        if known not in self._known:
+            self._known[known] = self._classified(one, asked)
+        return self.classes[self._known[known][0]]
+
+    def _classified(self, one: Laid, asked: int | None) -> tuple[int, Mapping[str, int]]:
+        """Its class, and its kinds by pod set."""
         find = self.question.frame.snapshot.topology.find
         workload = one.workload
         level = -1 if workload.required is None else find(workload.required)
@@ -91,20 +99,20 @@ class Tree:
         self.relaxed |= any(p.required is not None for p in sets)
         whole = level == len(self._levels)
         pods: dict[int, int] = defaultdict(int)
+        kinds: dict[str, int] = {}
         if whole:
             pods[self._whole(one)], level = 1, -1
         else:
             for pod_set in sets:
                 need = self.question.frame.need(pod_set)
                 row = self.question.frame.row(pod_set.requests)
-                pods[self._kind(one, need, row, self._open(one, pod_set.name))] += one.variant.counts[
-                    pod_set.name
-                ]
+                kind = kinds[pod_set.name] = self._kind(one, need, row, self._open(one, pod_set.name))
+                pods[kind] += one.variant.counts[pod_set.name]
         key = (tuple(sorted(pods.items())), level, asked, whole)
         if key not in self._numbers:
             self._numbers[key] = len(self.classes)
             self.classes.append(Class(dict(pods), -2 if level is None else level, asked, whole))
-        return self.classes[self._numbers[key]]
+        return self._numbers[key], kinds
 
     def _open(self, one: Laid, name: str) -> Mask:
         pod_set = next(p for p in one.workload.pod_sets if p.name == name)
@@ -200,12 +208,14 @@ class Tree:
 
     def _confined(self) -> None:
         """What is confined to a domain lies there, and all pods lie somewhere."""
-        for level in sorted({one.level for one in self.classes if one.level >= 0}):
+        levels = sorted({one.level for one in self.classes if one.level >= 0})
+        around = {(inner, level): self._around(inner, level) for level in levels for inner in levels}
+        for level in levels:
             inside = self._leaves_in(level)
             asked: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
             for (c, domain), variable in self.y.items():
                 one = self.classes[c]
-                outer = domain if one.level == level else self._around(one.level, domain, level)
+                outer = around[one.level, level][domain]
                 if one.level >= level and outer >= 0:
                     for kind, count in one.pods.items():
                         asked[kind, outer][variable] = -count
@@ -215,8 +225,10 @@ class Tree:
             for kind, domain in sorted(own):
                 terms = {self.z[kind, leaf]: 1 for leaf in inside.get(domain, ()) if (kind, leaf) in self.z}
                 self.rows.row({**terms, **asked[kind, domain]}, low=0)
-        for k in range(len(self.kinds)):
-            terms = {v: 1 for (kind, _), v in self.z.items() if kind == k}
+        everywhere: list[dict[int, int]] = [{} for _ in self.kinds]
+        for (k, _), variable in self.z.items():
+            everywhere[k][variable] = 1
+        for k, terms in enumerate(everywhere):
             fixed = 0
             for one in self.classes:
                 if one.asked is not None:
@@ -232,9 +244,11 @@ class Tree:
             found[int(self._levels[level][nodes[0]])].append(leaf)
         return found
 
-    def _around(self, level: int, domain: int, wider: int) -> int:
-        """The domain of a wider level that holds this one."""
-        return int(self._levels[wider][np.argmax(self._levels[level] == domain)])
+    def _around(self, level: int, wider: int) -> list[int]:
+        """The domain of a wider level that holds each one."""
+        numbers, first = np.unique(self._levels[level], return_index=True)
+        found: list[int] = self._levels[wider][first[numbers >= 0]].tolist()
+        return found
 
     # Slots
 
@@ -308,13 +322,11 @@ class Tree:
             return [
                 (kind, n, 1) for kind in one.pods for n in {n for s in member.spreads.values() for n in s}
             ]
-        found = []
-        for name, spread in member.spreads.items():
-            found += [(self.kind_of(member, name), n, count) for n, count in spread.items()]
-        return found
+        kinds = self.kinds_of(one, member)
+        return [
+            (kinds[name], n, count) for name, spread in member.spreads.items() for n, count in spread.items()
+        ]
 
-    def kind_of(self, member: Laid, name: str) -> int:
-        """The kind of a pod set's pods."""
-        pod_set = next(p for p in member.workload.pod_sets if p.name == name)
-        frame = self.question.frame
-        return self._kind(member, frame.need(pod_set), frame.row(pod_set.requests), self._open(member, name))
+    def kinds_of(self, one: Class, member: Laid) -> Mapping[str, int]:
+        """The kinds of a gang's pods by pod set, if it is not one whole."""
+        return self._known[member.form, member.starts, one.asked][1]
