@@ -130,7 +130,8 @@ class Room:
     def _bars(self, gang: Gang, charge: Charge) -> tuple[str, ...]:
         if not self._horizons:
             return ()
-        return self.greedy.board.bars(gang.pending.workload, rank=self.greedy.rank(gang, charge))
+        bars = self.greedy.board.bars(gang.pending.workload, rank=self.greedy.rank(gang, charge))
+        return tuple(uid for uid in bars if uid in self._horizons)  # not those that came since
 
 
 def _spreads(spreads: Mapping[str, Spread]) -> bool:
