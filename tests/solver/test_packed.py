@@ -146,23 +146,10 @@ def test_no_selection_evicts_but_a_gang_left_over_may_preempt_at_its_turn() -> N
     assert [(e.uid, e.beneficiary) for e in plan.evictions] == [("low", "two")]
 
 
-def test_a_reservation_made_for_a_gang_left_over_does_not_hide_that_another_was_outdone() -> None:
-    """What it asks whether there was room for is the state before the selection, without that reservation."""
-    busy = [
-        running(gang(f"r{n}", pod_set(1, 4)), {f"n{n}": 1}, expected_end=end)
-        for n, end in ((1, 100.0), (2, 200.0))
-    ]
-    waiting = [
-        gang("wide", pod_set(2, 8), priority=2, submitted=0.0),
-        gang("more", pod_set(1, 4), priority=1, estimate=50.0),
-        gang("same", pod_set(1, 4), priority=1, estimate=50.0, submitted=1.0),
-        gang("less", pod_set(1, 3), priority=1, submitted=2.0),
-    ]
-    tree = [Queue(path="root", policy=replace(PACKED, preempt=Preempt.NEVER)), queue("root.a")]
-    plan = decided(snapshot([node("n1"), node("n2")], tree, admitted=busy, pending=waiting), now=3.0)
-    assert [r.uid for r in plan.reservations] == ["wide"]
-    assert started(plan) == {"more", "same"}
-    assert plan.explanations["less"].primary.token is Token.BEHIND_IN_QUEUE
+def test_reservations_made_since_a_selection_do_not_count_in_the_room_before_it() -> None:
+    """A world in which a gang that was left over is bound by one."""
+    snap = worlds.packed(worlds.world(403_351, nodes=64, pending=64, running=64), 50_418)
+    assert decided(snap, now=worlds.NOW).reservations
 
 
 # Beside other queues
