@@ -14,7 +14,7 @@ from queuer.solver.floor import Floor
 from queuer.solver.frame import Frame
 from queuer.solver.offers import Offers
 from queuer.solver.problem import Admitted, Snapshot
-from queuer.solver.sheet import Hold, Sheet
+from queuer.solver.sheet import Hold, Sheet, leaves
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -111,14 +111,7 @@ def _hold(admitted: Admitted, frame: Frame, sheet: Sheet) -> Hold:
     """What one gang holds, counted on the sheet."""
     charge = charge_for(admitted.workload, admitted.flavors, admitted.counts)
     bound, loose = frame.bound_rows(admitted), frame.loose_ends(admitted)
-    rows = bound
-    if loose:
-        rows = dict(bound)
-        for node, parts in loose.items():
-            for part in parts:
-                worst = part.worst(sheet.free[node])
-                rows[node] = rows[node] + worst if node in rows else worst
-    hold = Hold(admitted, charge, bound, loose, rows)
+    hold = Hold(admitted, charge, bound, loose, leaves(bound, loose, frame.alloc))
     sheet.usage.add(admitted.workload.queue, charge)
     sheet.land(hold)
     return hold

@@ -59,7 +59,10 @@ class Search:
         return kept
 
     def cheapest(self) -> list[Candidate] | None:
-        """The best set found, in an order in which each is permitted; None = none was found."""
+        """The best set found, in an order in which each is permitted; None = none was found.
+
+        Those who hold the quota need not be where the gang has a place: where it is short, all of them are tried last.
+        """
         best: list[Candidate] | None = None
         known = set[tuple[int, ...]]()
         for place in islice(self._places, PLACES):
@@ -69,6 +72,8 @@ class Search:
             if members not in known:
                 known.add(members)
                 best = self._better(best, place.members)
+        if self._trial.short and self.work <= self._most:
+            best = self._better(best, list(self._found))
         if best is not None and len(self._found) <= FEW and self.work <= self._most:
             best = self._by_cost(self._found, best)
         return best

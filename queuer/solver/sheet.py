@@ -15,7 +15,7 @@ class Hold:
     """What an admitted workload holds: quota of a queue, and by node its bound pods' amounts and its unbound
     pods.
 
-    `rows`: both together by node, the unbound ones by the worst choice at the start of the cycle.
+    `rows`: the most that it can leave free by node, whoever else goes or stays (see `leaves`).
     """
 
     admitted: Admitted
@@ -25,10 +25,26 @@ class Hold:
     rows: Mapping[int, Matrix]
 
     def stands(self, admitted: Admitted) -> bool:
-        """Whether this is what the workload holds in a later snapshot too. What pods that have still to land take
-        depends on their neighbours.
+        """Whether this is what the workload holds in a later snapshot too. Pods that have still to land are counted
+        anew on every sheet.
         """
         return not admitted.unbound and (self.admitted is admitted or self.admitted == admitted)
+
+
+def leaves(
+    bound: Mapping[int, Matrix], loose: Mapping[int, Sequence[Loose]], free: Matrix
+) -> Mapping[int, Matrix]:
+    """Amounts by node of bound pods, and of unbound ones by their worst choice with this much free before any of them
+    has landed (N x R). With nodes that are empty it is the most that can ever become free.
+    """
+    if not loose:
+        return bound
+    found = dict(bound)
+    for node, parts in loose.items():
+        for part in parts:
+            worst = part.worst(free[node])
+            found[node] = found[node] + worst if node in found else worst
+    return found
 
 
 class Sheet:
@@ -57,6 +73,13 @@ class Sheet:
     def awaiting(self) -> frozenset[int]:
         """Nodes on which pods have still to land."""
         return frozenset(self._loose)
+
+    def before_landing(self) -> Matrix:
+        """What is free without the pods that have still to land (N x R), a copy."""
+        free = self.free.copy()
+        for node, worst in self._worst.items():
+            free[node] += worst
+        return free
 
     def land(self, hold: Hold) -> None:
         """Count the workload's unbound pods."""

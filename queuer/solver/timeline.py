@@ -12,6 +12,7 @@ from queuer.solver.board import Board, end_of
 from queuer.solver.frame import Matrix
 from queuer.solver.outcome import Chosen
 from queuer.solver.problem import Admitted
+from queuer.solver.sheet import leaves
 
 OVERDUE = 60.0
 """Seconds that work past its expected end is given at least (half its age by then if that is more)."""
@@ -26,8 +27,14 @@ class Timeline:
     def __init__(self, board: Board, started: Iterable[Chosen]) -> None:
         """`started`: what starts in this cycle."""
         self._board = board
+        before = board.later.before_landing()
         ends: list[tuple[float, float, str, Mapping[int, Matrix]]] = [
-            (expected_end(h.admitted, now=board.time), h.admitted.since, uid, h.rows)
+            (
+                expected_end(h.admitted, now=board.time),
+                h.admitted.since,
+                uid,
+                leaves(h.bound, h.loose, before),
+            )
             for uid, h in board.holds.items()
             if uid not in board.leaving
         ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import combinations, permutations
 from random import Random
 from typing import TypeVar
 
@@ -14,11 +15,15 @@ from hypothesis import strategies as st
 
 from queuer.domain.queue import Queue, QueueTree
 from queuer.solver.arrays import Arrays
+from queuer.solver.board import Board
 from queuer.solver.decide import decide
-from queuer.solver.problem import Budget, Snapshot
+from queuer.solver.problem import Admitted, Budget, Snapshot, Unbound
+from queuer.solver.timeline import Timeline
+from queuer.solver.victims import Prey
 from tests.solver import worlds
 from tests.solver.cases import seeded
 from tests.solver.cycles import Life
+from tests.solver.make import gang, node, pod_set, queue, running, snapshot
 
 Record = TypeVar("Record")
 GREEDY = Budget(deterministic=0.0)
@@ -162,3 +167,56 @@ def test_what_nobody_waits_with_any_more_is_forgotten() -> None:
         workload = replace(one.workload, uid=f"w{number}", priority=number)
         arrays = arrays.follow(replace(snap, pending=(replace(one, workload=workload),)))
     assert len(arrays.offers.kinds) < 1_500
+
+
+def landing(uid: str, gpus: int, *hosts: str) -> Admitted:
+    """A gang of eight pods that have still to land on these hosts."""
+    return Admitted(
+        workload=gang(uid, pod_set(8, gpus)),
+        counts={"main": 8},
+        flavors={"main": "default"},
+        since=0.0,
+        bound={},
+        unbound=(Unbound(pod_set="main", count=8, hosts=hosts),),
+    )
+
+
+LANDING = (
+    landing("one", 1, "a", "b"),
+    landing("two", 2, "b"),
+    running(gang("sits", pod_set(1, 4)), {"b": 1}),
+    landing("late", 1, "b"),
+)
+
+
+def landed(admitted: tuple[Admitted, ...]) -> Board:
+    nodes = [node(name, pods=40) for name in "ab"]
+    return Board(Arrays.of(snapshot(nodes, [queue("root"), queue("root.a")], admitted=admitted)), now=0.0)
+
+
+@pytest.mark.parametrize("gone", [set(some) for n in range(5) for some in combinations(range(4), n)])
+def test_whoever_goes_leaves_no_more_than_the_bound_says(gone: set[int]) -> None:
+    """Gangs that land on the same node are in the way of each other only as long as they are all there."""
+    board = landed(LANDING)
+    flags = np.array([n in gone for n in range(4)])
+    left = board.later.copy()
+    for n in gone:
+        left.release(board.holds[LANDING[n].workload.uid])
+    assert (left.free <= board.later.free + Prey(board).vacated(flags)).all()
+
+
+def test_what_gangs_leave_does_not_depend_on_the_order_in_which_they_are_told() -> None:
+    def told(admitted: tuple[Admitted, ...]) -> dict[str, dict[int, list[int]]]:
+        holds = landed(admitted).holds
+        return {u: {n: r.tolist() for n, r in holds[u].rows.items()} for u in sorted(holds)}
+
+    assert all(told(order) == told(LANDING) for order in permutations(LANDING))
+
+
+@pytest.mark.parametrize("order", list(permutations(LANDING)))
+def test_ends_free_no_more_than_there_is(order: tuple[Admitted, ...]) -> None:
+    """Once all have ended the nodes are empty, and never freer than that before."""
+    board = landed(order)
+    line = Timeline(board, ())
+    assert line.free(line.steps).tolist() == board.frame.alloc.tolist()
+    assert all((line.free(step) <= board.frame.alloc).all() for step in range(line.steps))

@@ -26,7 +26,7 @@ from queuer.solver.outcome import Chosen
 from queuer.solver.problem import Admitted, Budget, EvictionRule, Plan, Snapshot
 from queuer.solver.score import live_capacity, lost_work
 from queuer.solver.verify import verify
-from tests.solver.make import gang, node, pod_set, queue, running, snapshot
+from tests.solver.make import SchedulingTerms, gang, node, pod_set, queue, row, running, snapshot
 
 ALONE = Budget(deterministic=0)
 
@@ -143,3 +143,14 @@ def test_gangs_of_this_cycle_make_room_on_a_host() -> None:
 def chosen(greedy: Greedy, one: Gang, at: int) -> Chosen:
     variant, charge = one.shape.variants[0], one.shape.charges[0]
     return Chosen(gang=one, variant=variant, charge=charge, spreads={"main": {at: 1}})
+
+
+def test_who_holds_the_quota_goes_from_a_node_that_the_gang_cannot_use() -> None:
+    """The gang fits on its own node, but the limit is used up on the other one."""
+    nodes = [node(n, labels={"rack": f"r{n}"}) for n in "ab"]
+    queues = [queue("root"), queue("root.a", row(limit=8), policy=Policy(preempt=Preempt.LOWER_PRIORITY))]
+    here = SchedulingTerms(node_selector={"rack": "ra"})
+    waiting = [gang("new", pod_set(1, 8, terms=here), priority=1)]
+    plan = sound(snapshot(nodes, queues, admitted=[job("old", 8, "b", age=100)], pending=waiting))
+    assert [(e.uid, e.beneficiary) for e in plan.evictions] == [("old", "new")]
+    assert [set(r.nodes) for b in plan.bonds for r in b.assignments] == [{"a"}]

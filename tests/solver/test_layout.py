@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from queuer.domain.workload import Workload
 from queuer.solver.arrays import Arrays
 from queuer.solver.board import Board
 from queuer.solver.contested import Laid, Layout, Places, Proof, Variant
 from queuer.solver.cpsat import CpSat
 from queuer.solver.frame import Frame, Matrix
+from tests.solver import make
 from tests.solver.cases import NOW, seeded
 from tests.solver.oracle import Oracle, Turn
 
@@ -119,3 +121,32 @@ def test_alternatives_are_refused_together_only_if_each_is(first: int) -> None:
             continue
         each = [isinstance(CpSat().lay(asked(oracle, turn)), Proof) for turn in turns]
         assert isinstance(CpSat().lay(asked(oracle, *turns)), Proof) is all(each)
+
+
+def test_gangs_that_are_alike_share_hosts_even_if_each_wants_its_own_pods_apart() -> None:
+    """Two hosts bear a pod of each of the twins, and of the one that is asked for."""
+    twins = [make.gang(uid, make.pod_set(2, 1, exclusive_host=True)) for uid in ("x", "y", "z")]
+    snap = make.snapshot(
+        [make.node(n) for n in "ab"], [make.queue("root"), make.queue("root.a")], pending=twins
+    )
+    board = Board(Arrays.of(snap), now=NOW)
+    variant = Variant(flavors={"main": "default"}, counts={"main": 2})
+
+    def alike(workload: Workload) -> Laid:
+        spreads = {} if workload.uid == "z" else {"main": {0: 1, 1: 1}}
+        return Laid(form="one", workload=workload, variant=variant, closed=None, starts=True, spreads=spreads)
+
+    *settled, last = map(alike, twins)
+    question = Layout(
+        frame=board.frame,
+        now=board.now.free,
+        later=board.later.free,
+        settled=tuple(settled),
+        asked=(last,),
+        found=True,
+        seed=0,
+        budget=10.0,
+    )
+    answer = CpSat().lay(question)
+    assert isinstance(answer, Places)
+    check(question, answer)

@@ -183,7 +183,7 @@ def _measure(data: Data) -> None:
     """Slots at most: for a gang that starts now on what is free in both states, else with every victim gone."""
     most = data.later.copy()
     for candidate in data.victims().values():
-        for node, row in freed(data, candidate).items():
+        for node, row in candidate.hold.rows.items():
             most[node] += row
     least = np.minimum(data.now, most)
     data.items = [
@@ -196,17 +196,6 @@ def _room(item: Item, part: Part, least: Matrix, most: Matrix) -> Matrix:
     return slots
 
 
-def freed(data: Data, candidate: Candidate) -> dict[int, Matrix]:
-    """The most that an eviction can free by node: its bound pods, and its unbound ones by their worst choice with
-    nobody else to come. `checks` looks again at what it frees in the end."""
-    found = {node: row.copy() for node, row in candidate.hold.bound.items()}
-    for node, parts in candidate.hold.loose.items():
-        for loose in parts:
-            worst = loose.worst(data.board.frame.alloc[node])
-            found[node] = found[node] + worst if node in found else worst
-    return found
-
-
 def _distinct(data: Data) -> list[int]:
     """Numbers of the nodes that matter, alike ones at most as often as they can be used."""
     parts = [part for item in data.items for part in item.parts]
@@ -214,7 +203,7 @@ def _distinct(data: Data) -> list[int]:
     if not parts:
         return []
     columns = np.unique(np.concatenate([p.need.columns for p in parts]))
-    special = {n for c in data.victims().values() for n in freed(data, c)}
+    special = {n for c in data.victims().values() for n in c.hold.rows}
     known = {n for item in data.items for spread in item.known.values() for n in spread}
     taken = taken_nodes(data)
     levels = data.board.frame.domains[:-1]

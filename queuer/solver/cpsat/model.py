@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from queuer.domain.quota import Account
 from queuer.solver.capacity import Part
-from queuer.solver.cpsat.data import Data, Item, freed
+from queuer.solver.cpsat.data import Data, Item
 from queuer.solver.cpsat.proto import Rows
 from queuer.solver.frame import Matrix
 
@@ -163,7 +163,7 @@ class Model:
     def _frees(self) -> Mapping[tuple[int, int], list[tuple[str, int]]]:
         found: dict[tuple[int, int], list[tuple[str, int]]] = defaultdict(list)
         for uid, candidate in self.data.victims().items():
-            for node, row in freed(self.data, candidate).items():
+            for node, row in candidate.hold.rows.items():  # at most; see `checks`
                 for column, amount in enumerate(row.tolist()):
                     if amount:
                         found[node, column].append((uid, amount))

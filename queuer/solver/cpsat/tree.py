@@ -85,10 +85,18 @@ class Tree:
     # Kinds and classes
 
     def _class_of(self, one: Laid, *, asked: int | None) -> Class:
-        known = (one.form, one.starts, asked)
+        known = self._likeness(one, asked)
         if known not in self._known:
             self._known[known] = self._classified(one, asked)
         return self.classes[self._known[known][0]]
+
+    @staticmethod
+    def _likeness(one: Laid, asked: int | None) -> object:
+        """Equal for gangs of one class and the same kinds. Pods of two gangs that keep apart from their own only may
+        share a node.
+        """
+        own = one.uid if any(p.exclusive_host for p in one.workload.pod_sets) else None
+        return (one.form, one.starts, asked, own)
 
     def _classified(self, one: Laid, asked: int | None) -> tuple[int, Mapping[str, int]]:
         """Its class, and its kinds by pod set."""
@@ -329,4 +337,4 @@ class Tree:
 
     def kinds_of(self, one: Class, member: Laid) -> Mapping[str, int]:
         """The kinds of a gang's pods by pod set, if it is not one whole."""
-        return self._known[member.form, member.starts, one.asked][1]
+        return self._known[self._likeness(member, one.asked)][1]
