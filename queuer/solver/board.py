@@ -184,6 +184,7 @@ class Board:
     def unbind(self, gang: Workload, charge: Charge, spreads: Mapping[str, Spread]) -> None:
         """End the holding; the victims stay on their way out."""
         self.fork()
+        self.ground += 1
         self.later.usage.add(gang.queue, charge, times=-1)
         self.claimed.add(gang.queue, charge, times=-1)
         del self.held[gang.uid]

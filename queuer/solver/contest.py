@@ -98,7 +98,24 @@ class Contest:
         self._left -= answer.spent + self._building()
         if isinstance(answer, Arrangement):
             return self._adopt(answer, new=gang, evict=evict)
-        return answer if isinstance(answer, Proof) else None
+        return self._proof(answer, question)
+
+    def _proof(self, answer: Proof | Unknown, question: Question) -> Proof | None:
+        """The proof, if it is one: nodes of reservations were closed whole, though a part of them is free to others, so
+        only with these nodes open.
+        """
+        if not isinstance(answer, Proof) or self._rearranger is None:
+            return None
+        if not self._board.horizons:
+            return answer
+        open_ = {uid: off for uid in question.blocked if (off := self._greedy.keeps_off(uid))}
+        if open_ == question.blocked:
+            return answer
+        if self._left <= self._building():
+            return None
+        again = self._rearranger.settle(replace(question, blocked=open_, budget=min(self._left, self._share)))
+        self._left -= again.spent + self._building()
+        return again if isinstance(again, Proof) else None
 
     def _may_evict(self, gang: Gang, variants: Sequence[Variant]) -> bool:
         charges = [self._board.charge(gang.pending.workload, v.flavors, v.counts) for v in variants]

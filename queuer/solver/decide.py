@@ -202,6 +202,7 @@ class _Decision:
         self._explainer = Explainer(self._board, self._greedy)
         self._explanations: dict[str, Explanation] = dict(self._offers.aside)
         self._order: list[str] = list(self._offers.aside)
+        self._improved = False
         self._proven = False
 
     def run(self) -> tuple[Plan, dict[str, frozenset[str]]]:
@@ -265,7 +266,7 @@ class _Decision:
         if late or not isinstance(answer, Arrangement):
             return plan, late
         contest.adopt(answer)
-        self._proven = answer.proven
+        self._improved, self._proven = True, answer.proven
         better, none_late = self._plan(standing)
         if none_late or score(self._snapshot, better, now=self._now) <= score(
             self._snapshot, plan, now=self._now
@@ -337,10 +338,11 @@ class _Decision:
 
     def _stats(self) -> CycleStats:
         counts = self._greedy.counts
-        if self._rearranger is None or not (counts.contested or self._proven):
+        if self._rearranger is None or not (counts.contested or self._proven or self._improved):
             status = SolveStatus.GREEDY
         else:
-            status = SolveStatus.FEASIBLE if counts.deferred else SolveStatus.OPTIMAL
+            best = self._proven and not counts.deferred
+            status = SolveStatus.OPTIMAL if best else SolveStatus.FEASIBLE
         return CycleStats(
             status=status,
             considered=len(self._order),

@@ -40,7 +40,10 @@ class Displace:
         """
         if self._vain[0] != self._board.ground:
             self._vain = (self._board.ground, set())
-        key = (self._cycle.key(gang, variant), bound)
+        bars: tuple[str, ...] = ()
+        if self._board.horizons:
+            bars = self._board.bars(gang.pending.workload, rank=self._cycle.rank(gang, charge))
+        key = (self._cycle.key(gang, variant), bars, bound)
         parts = parts_of(self._board.frame, gang.pending.workload, variant, self._cycle.closed(gang))
         if key in self._vain[1] or len(parts) != 1 or self._left < 0:
             return None

@@ -19,8 +19,9 @@ from queuer.solver.order import Gang
 from queuer.solver.outcome import Block, Chosen, Refusal
 from queuer.solver.search import Search, evictions
 from queuer.solver.trial import Asker
-from queuer.solver.victims import Prey, Reach
+from queuer.solver.victims import NOBODY, Prey, Reach
 
+NO_REACH = Reach((), NOBODY)
 WORK = 150_000
 """Steps that all searches for victims of one cycle may take (see `Search`)."""
 
@@ -45,7 +46,7 @@ class Evict:
         self._work = work
         self._displace = displace
         self._prey = Prey(cycle.board)
-        self._turns: dict[str, Turn] = {}
+        self._turns: dict[str, dict[object, Turn]] = {}
         self._reach: dict[str, Flags] = {}
         self._usages: tuple[int, dict[object, Usage]] = (0, {})
         self._all_gone: tuple[int, dict[Reach, Flags]] = (0, {})
@@ -87,8 +88,8 @@ class Evict:
         if not anybody and board.later.usage.shortfall(workload.queue, charge) is not None:
             return True
         rank = self._cycle.rank(gang, charge) if board.horizons else (False, 0)
-        self._turns[gang.uid] = Turn(variant, charge, reach, rank)
-        found = self.again(gang)
+        self._turns.setdefault(gang.uid, {})[_choice(variant)] = Turn(variant, charge, reach, rank)
+        found = self.again(gang, variant)
         if found is not None:
             return found
         if anybody:
@@ -102,16 +103,17 @@ class Evict:
             return None
         return self._displace.place(gang, variant, charge, bound=True)
 
-    def again(self, gang: Gang, *, plain: bool = False) -> Chosen | None:
+    def again(self, gang: Gang, variant: Variant, *, plain: bool = False) -> Chosen | None:
         """A place for a gang that may evict whom it might at its turn: what others leave, else the cheapest victims.
 
         `plain`: else those of a plain rule (see `Search.newest`).
         None = there is none, or the gang had no such turn.
         """
-        turn, board, workload = self._turns.get(gang.uid), self._board, gang.pending.workload
+        turn = self._turns.get(gang.uid, {}).get(_choice(variant))
+        board, workload = self._board, gang.pending.workload
         if turn is None:
             return None
-        variant, charge = turn.variant, turn.charge
+        charge = turn.charge
         if board.later is not board.now and board.later.usage.shortfall(workload.queue, charge) is None:
             bars, floor = board.bars(workload, rank=turn.rank), board.floor_later(workload, rank=turn.rank)
             alone = self._cycle.first_on("later", floor, bars, gang, variant).spreads
@@ -149,7 +151,7 @@ class Evict:
         for one in settled:
             if not one.evictions:
                 continue
-            reach = self._turns[one.gang.uid].reach
+            reach = self._turns[one.gang.uid][_choice(one.variant)].reach
             by_uid = {c.uid: c for c in self._prey.candidates(reach)}
             for eviction in one.evictions:
                 candidate = by_uid.get(eviction.uid)
@@ -200,7 +202,7 @@ class Evict:
         if reach not in known:
             flags = self._prey.flags(reach)
             for one in self._cycle.chosen.values():
-                if one.evictions:
+                if one.bound:
                     flags |= self._reach_of(one)
             known[reach] = self._prey.staying(flags)
         return known[reach]
@@ -218,8 +220,15 @@ class Evict:
         return known[key]
 
     def _reach_of(self, one: Chosen) -> Flags:
-        """Everyone whom a bound gang could evict, those it does included."""
-        if one.gang.uid not in self._reach:
-            reach = self._prey.reach(one.gang.pending, one.charge)
-            self._reach[one.gang.uid] = self._prey.flags(reach)
-        return self._reach[one.gang.uid]
+        """Everyone whom a bound gang could evict at its turn, whichever choice it then got."""
+        uid = one.gang.uid
+        if uid not in self._reach:
+            flags = self._prey.flags(NO_REACH)
+            for turn in self._turns.get(uid, {}).values():
+                flags = flags | self._prey.flags(turn.reach)
+            self._reach[uid] = flags
+        return self._reach[uid]
+
+
+def _choice(variant: Variant) -> object:
+    return (tuple(variant.flavors.items()), tuple(variant.counts.items()))

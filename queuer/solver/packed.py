@@ -97,7 +97,10 @@ class Packer:
             self._subtrees[root] = _Subtree(worth=worth, before=room.copy())
         known = self._subtrees[root]
         known.selections += 1
-        tiers = in_tiers(g for g in waiting if not self._greedy.waits_apart(g.uid))
+        mine = (
+            g for g in waiting if self._roots.get(g.queue) == root
+        )  # a queue below may have another order
+        tiers = in_tiers(g for g in mine if not self._greedy.waits_apart(g.uid))
         best = tried_in_orders(room, tiers, known.worth)
         if self._packs is not None and self._left > 0:
             best = self._packs(room, tiers, known.worth, best, seed=self._seed, budget=self._left)

@@ -185,7 +185,7 @@ class SolveStatus(StrEnum):
 
     GREEDY = "GREEDY"  # nothing was contested, or budget 0
     OPTIMAL = "OPTIMAL"  # every contested gang settled and every pass proven
-    FEASIBLE = "FEASIBLE"  # settled in part; the rest is SolverDeferred
+    FEASIBLE = "FEASIBLE"  # something is open: gangs are SolverDeferred, or a pass is not proven
     FAILED = "FAILED"  # killed, crashed, or its plan was refused: the greedy plan stands
 
 

@@ -50,7 +50,7 @@ def _laid(cycle: Cycle, evict: Evict, order: Sequence[Chosen], least: Cost, *, p
     """The gangs that found a place again, on the board, up to the first that did not or that makes it too dear."""
     laid: list[Chosen] = []
     for one in order:
-        found = evict.again(one.gang, plain=plain)
+        found = evict.again(one.gang, one.variant, plain=plain)
         if found is None:
             break
         cycle.take(found)

@@ -318,3 +318,13 @@ def test_nodes_that_others_use_are_not_counted_as_free() -> None:
     snap = tiny(5)
     used = tuple(NodeState(node=s.node, used={GPU: s.node.allocatable[GPU]}) for s in snap.nodes)
     assert decided(replace(snap, nodes=used)).admissions == ()
+
+
+def test_a_queue_below_with_another_order_takes_no_part_in_the_selection() -> None:
+    """Such a tree once ended every decision."""
+    strict = queue("root.b", policy=Policy(order=Order.STRICT))
+    tree = [queue("root", policy=PACKED), queue("root.a"), strict]
+    waiting = [gang("x", pod_set(1, 8), queue="root.a"), gang("y", pod_set(1, 8), queue="root.b")]
+    snap = snapshot([node("m"), node("n")], tree, pending=waiting)
+    for budget in (GREEDY, EXACT):
+        assert started(decided(snap, budget)) == {"x", "y"}
