@@ -51,7 +51,7 @@ class Foreteller:
             self._offered.set()
 
     async def run(self) -> None:
-        """Forecast until cancelled."""
+        """Forecast until cancelled. Raises what keeps the program from being asked, as an OSError."""
         while True:
             await self._offered.wait()
             self._offered.clear()

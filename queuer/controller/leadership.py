@@ -91,6 +91,10 @@ async def serve_term(
                 "retention": lambda: prune(engine, epoch=epoch),
                 "past use": lambda: past.follow(engine, state),
             }
+            if loop.recorder is not None:
+                beside["recorder"] = loop.recorder.run
+            if settings.forecast:
+                beside["foreteller"] = loop.foreteller.run
             if settings.config_crs:
                 beside["configuration"] = lambda: follow_objects(
                     parts.client, parts.access, engine, actor=settings.identity

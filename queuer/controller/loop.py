@@ -68,7 +68,9 @@ class Decider(Protocol):
 
 
 class Loop:
-    """One leadership, from the first round to its end. Not reusable."""
+    """One leadership, from the first round to its end. Not reusable. `recorder`, `foreteller`: told of the decisions,
+    run by who runs the loop: their failure must not end it.
+    """
 
     def __init__(
         self,
@@ -101,12 +103,12 @@ class Loop:
         self._decision: asyncio.Task[Plan | None] | None = None
         self._decided = self._looked = self._swept = 0.0
         self._effort = 0.0
-        self._recorder: Recorder | None = None
+        self.recorder: Recorder | None = None
         if settings.cycles_dir is not None:
-            self._recorder = Recorder(
+            self.recorder = Recorder(
                 settings.cycles_dir, kept=settings.cycles_kept, slow=settings.solver_deadline / 2
             )
-        self._foreteller = Foreteller(every=settings.forecast, seed=settings.seed, told=state.reconsider)
+        self.foreteller = Foreteller(every=settings.forecast, seed=settings.seed, told=state.reconsider)
         self._applier = Applier(
             jobs,
             confirm_epoch=self._confirm_epoch,
@@ -123,10 +125,6 @@ class Loop:
             self._waves.add(entry)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._applier.run(), name="applier")
-            if self._recorder is not None:
-                group.create_task(self._recorder.run(), name="recorder")
-            if self.settings.forecast:
-                group.create_task(self._foreteller.run(), name="foreteller")
             while True:
                 await self.round(group)
                 self.health.beat()
@@ -220,9 +218,9 @@ class Loop:
             self.wake.set()
         for phase, seconds in plan.stats.phases.items() if plan is not None else ():
             self.metrics.cycle_seconds.labels(phase).observe(seconds)
-        if self._recorder is not None:
+        if self.recorder is not None:
             cycle = StoredCycle(snapshot=asked.snapshot, now=asked.at, seed=seed, budget=budget, plan=plan)
-            self._recorder.offer(cycle, number=asked.cycle, took=self._effort)
+            self.recorder.offer(cycle, number=asked.cycle, took=self._effort)
         return plan
 
     async def _conclude(self, plan: Plan | None) -> None:
@@ -231,12 +229,12 @@ class Loop:
         assert asked is not None
         now = self.clock()
         self._decided = asked.at  # what came due while it was made is still due
-        self._foreteller.offer(asked.snapshot, now=asked.at)
+        self.foreteller.offer(asked.snapshot, now=asked.at)
         if plan is None:
             return
         found = answer(
             asked, plan, self.state, patches=self.jobs, epoch=self.epoch, now=now, new_id=self.new_id,
-            ranges=self._foreteller.ranges,
+            ranges=self.foreteller.ranges,
         )  # fmt: skip
         bonds, reservations = found.bonds, found.reservations
         unchanged = (bonds, reservations) == (self.state.bonds, self.state.reservations)
