@@ -133,7 +133,8 @@ class Simulation:
         self._queues = {path: dict(body) for path, body in scenario.queues.items()}
         self._tree = self._build_tree()
         self._events = sorted(scenario.events, key=lambda e: e.at)
-        self._past: list[Interval] = []
+        self._memory = HORIZON * _longest_half_life(scenario)
+        self._past: deque[Interval] = deque()
         self._bonds: tuple[Bond, ...] = ()
         self._reservations: tuple[Reservation, ...] = ()
         self._active = [j for j in self.jobs.values() if j.stage is not Stage.FUTURE]
@@ -230,7 +231,8 @@ class Simulation:
 
     def _leave(self, job: Job, stage: Stage) -> None:
         """Its pods are gone."""
-        self._past.append(_interval(job, closed=self.time))
+        if self._memory:
+            self._past.append(_interval(job, closed=self.time))
         job.stage, job.pods = stage, {}
 
     # Events
@@ -337,13 +339,12 @@ class Simulation:
         )
 
     def _past_use(self) -> Past:
-        longest = max(half_lives(self._tree).values(), default=0.0)
-        if not longest:
+        while self._past and (self._past[0].closed or 0.0) <= self.time - self._memory:
+            self._past.popleft()
+        if not half_lives(self._tree):
             return {}
-        oldest = self.time - HORIZON * longest
         open_ones = (_interval(j) for j in self._active if j.present)
-        recent = (i for i in self._past if i.closed is not None and i.closed > oldest)
-        return past_use(self._tree, (*recent, *open_ones), now=self.time)
+        return past_use(self._tree, (*self._past, *open_ones), now=self.time)
 
     def _used(self) -> dict[str, dict[str, int]]:
         """What all pods request, by node."""
@@ -391,6 +392,13 @@ class Simulation:
 def matches(uid: str, pattern: str) -> bool:
     """A trailing `*` matches copies."""
     return uid.startswith(pattern[:-1]) if pattern.endswith("*") else uid == pattern
+
+
+def _longest_half_life(scenario: Scenario) -> float:
+    """Seconds; of all that the scenario's queues have or will be given, 0 = none."""
+    later = (dict(e.body) for e in scenario.events if e.kind == "queue")
+    bodies = [*scenario.queues.items(), *((str(body.pop("path")), body) for body in later)]
+    return max((parse_queue(path, body).policy.half_life or 0.0 for path, body in bodies), default=0.0)
 
 
 def _put(used: dict[str, dict[str, int]], name: str, amounts: Resources) -> None:
