@@ -293,15 +293,17 @@ class Explainer:
 
     @staticmethod
     def bound(bond: Bond) -> Explanation:
-        """Its place is held while victims leave."""
+        """Its place is held while victims leave: its own, or those of others that make room enough for it too."""
         hosts = sorted({name for row in bond.assignments for name in row.nodes})
         nodes = "1 node is" if len(hosts) == 1 else f"{len(hosts)} nodes are"
-        gone = (
-            "1 evicted workload has"
-            if len(bond.victims) == 1
-            else f"{len(bond.victims)} evicted workloads have"
-        )
-        text = f"{nodes} held for it; it starts when {gone} left."
+        match len(bond.victims):
+            case 0:
+                starts = "in room that workloads evicted for other jobs leave"
+            case 1:
+                starts = "when 1 evicted workload has left"
+            case several:
+                starts = f"when {several} evicted workloads have left"
+        text = f"{nodes} held for it; it starts {starts}."
         params = {"victims": list(bond.victims), "hosts": hosts, "deadline": bond.deadline}
         return simple(Token.WAITING_FOR_PREEMPTED_WORKLOADS, text, params)
 

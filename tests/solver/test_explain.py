@@ -12,7 +12,8 @@ from queuer.domain.queue import Order, Policy, Queue, QueueState, QueueTree, Quo
 from queuer.domain.reasons import Token, Verdict
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.decide import decide
-from queuer.solver.problem import Admitted, Budget, NodeState, Pending, Plan, Snapshot
+from queuer.solver.explain import Explainer
+from queuer.solver.problem import Admitted, Assignment, Bond, Budget, NodeState, Pending, Plan, Snapshot
 
 NOW = 1_000.0
 
@@ -195,6 +196,22 @@ def test_bound_gangs_wait_for_their_victims() -> None:
     assert reason.token is Token.WAITING_FOR_PREEMPTED_WORKLOADS
     assert [(e.beneficiary, str(e.rule)) for e in plan.evictions] == [("w9", "reclaim")]
     assert reason.params["victims"] == [plan.evictions[0].uid]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "victims", "text"),
+    [
+        (1, 0, "1 node is held for it; it starts in room that workloads evicted for other jobs leave."),
+        (2, 1, "2 nodes are held for it; it starts when 1 evicted workload has left."),
+        (1, 3, "1 node is held for it; it starts when 3 evicted workloads have left."),
+    ],
+)
+def test_bound_gangs_say_whose_room_they_wait_for(hosts: int, victims: int, text: str) -> None:
+    """Without victims of its own a gang waits for those of others."""
+    place = Assignment(pod_set="main", flavor="default", nodes={f"n{i}": 1 for i in range(hosts)})
+    gone = tuple(f"w{i}" for i in range(victims))
+    bond = Bond(uid="w9", assignments=(place,), victims=gone, deadline=NOW)
+    assert Explainer.bound(bond).primary.text == text
 
 
 def test_not_preemptible_work_outside_its_guarantee() -> None:
