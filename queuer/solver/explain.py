@@ -20,6 +20,7 @@ from queuer.solver.board import Board, Horizon
 from queuer.solver.contested import Variant
 from queuer.solver.explain_place import Closest, PlaceWords
 from queuer.solver.explain_quota import QuotaWords
+from queuer.solver.explain_reclaim import ReclaimWords
 from queuer.solver.greedy import Greedy
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Block, Refusal
@@ -51,6 +52,14 @@ class Around:
     detail: Mapping[str, Any]
 
 
+class Rows(NamedTuple):
+    """Rows of quota in a gang's way, who holds what the first of them lacks, and that row."""
+
+    reasons: tuple[Reason, ...]
+    holders: list[Mapping[str, Any]]
+    first: Shortfall | None
+
+
 class Alike(NamedTuple):
     """Gangs of one queue and shape: their kind, and explanations so far by all that may still differ."""
 
@@ -66,10 +75,11 @@ class Explainer:
         self._greedy = greedy
         self._quota = QuotaWords(board)
         self._place = PlaceWords(board)
+        self._reclaim = ReclaimWords(board, self._quota, self._place)
         self._advisor = Advisor(greedy, self._quota, self._place)
         self._alike: dict[int, Alike] = {}
         self._kinds: dict[object, Kind] = {}
-        self._at_root: dict[object, tuple[tuple[Reason, ...], list[Mapping[str, Any]]]] = {}
+        self._at_root: dict[object, Rows] = {}
         self._around: dict[object, Around] = {}
         self._binding: dict[tuple[int, int], tuple[Horizon, ...]] = {}
 
@@ -102,14 +112,17 @@ class Explainer:
         if refusal.block is not Block.LANDING:
             detail["available"] = self._quota.available(gang.queue, kind.flavors, kind.resources)
         reasons: tuple[Reason, ...]
+        short: Shortfall | None = None
         if refusal.variant is not None and _is_quota(refusal):
-            reasons, detail["holders"] = self._rows(gang, refusal.variant, alone=alone)
+            rows = self._rows(gang, refusal.variant, alone=alone)
+            reasons, detail["holders"], short = rows.reasons, rows.holders, rows.first
         elif refusal.variant is not None and refusal.block in _PLACES:
             around = self._nodes(gang, refusal.variant, bars, owner=refusal.owner)
             reasons = (around.lack,)
             detail |= around.detail
         else:
             reasons = (_no_flavor(gang.queue),)
+        reasons = (*self._guaranteed(gang, refusal, reasons[0], short), *reasons)
         advice: tuple[Mapping[str, Any], ...] = ()
         if kind.has_options and refusal.block in (Block.PLACE, Block.DEFERRED):
             advice = self._advisor.would_admit(gang)
@@ -175,10 +188,8 @@ class Explainer:
                 return False
         return bool(gang.shape.variants)
 
-    def _rows(
-        self, gang: Gang, variant: Variant, *, alone: bool
-    ) -> tuple[tuple[Reason, ...], list[Mapping[str, Any]]]:
-        """The rows in the way, and who holds what the first of them lacks. `alone`: none below root is."""
+    def _rows(self, gang: Gang, variant: Variant, *, alone: bool) -> Rows:
+        """The rows in the way. `alone`: none below root is."""
         if not alone:
             return self._told(gang, self._quota.shortfalls(gang.queue, self._least(gang, variant)[1]))
         kind = (gang.shape.form, *variant.flavors.values())
@@ -187,13 +198,24 @@ class Explainer:
             self._at_root[kind] = self._told(gang, short)
         return self._at_root[kind]
 
-    def _told(
-        self, gang: Gang, short: Sequence[Shortfall]
-    ) -> tuple[tuple[Reason, ...], list[Mapping[str, Any]]]:
+    def _told(self, gang: Gang, short: Sequence[Shortfall]) -> Rows:
         if not short:
-            return (_GIVEN_BACK,), []
+            return Rows((_GIVEN_BACK,), [], None)
         reasons = tuple(self._quota.reason(gang, row) for row in short)
-        return reasons, list(self._quota.holders(short[0].queue, short[0].account))
+        return Rows(reasons, list(self._quota.holders(short[0].queue, short[0].account)), short[0])
+
+    def _guaranteed(
+        self, gang: Gang, refusal: Refusal, told: Reason, short: Shortfall | None
+    ) -> tuple[Reason, ...]:
+        """What comes first for a gang inside its guarantee. `told`: what it is told without this."""
+        quota, place = refusal.block is Block.QUOTA, refusal.block is Block.PLACE
+        if refusal.variant is None or not (
+            (quota and short is not None) or (place and told.token is Token.TOPOLOGY_PLACEMENT_FAILED)
+        ):
+            return ()
+        least, charge = self._least(gang, refusal.variant)
+        found = self._reclaim.reason(gang, least, charge, token=told.token, short=short)
+        return () if found is None else (found,)
 
     # Nodes
 

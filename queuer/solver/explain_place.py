@@ -66,17 +66,25 @@ class PlaceWords:
         return found
 
     def closest(
-        self, job: Workload, variant: Variant, avoid: frozenset[str], *, idle: bool = False
+        self,
+        job: Workload,
+        variant: Variant,
+        avoid: frozenset[str],
+        *,
+        idle: bool = False,
+        free: Matrix | None = None,
     ) -> Closest | None:
-        """None: there is nothing to place. `idle`: were every node empty and well."""
+        """None: there is nothing to place. `idle`: were every node empty and well; `free`: were this free (N x R)."""
         board = self._board
-        free = board.frame.alloc if idle else self._free
+        kept = free is None
+        if free is None:
+            free = board.frame.alloc if idle else self._free
         closed = None if idle else board.closed(avoid)
         level = board.snapshot.topology.find(job.required) if job.required else None
         best: Closest | None = None
         for part in parts_of(board.frame, job, variant, closed, idle=idle):
             at = max((n for n in (part.required, level) if n is not None), default=None)  # the narrower
-            domain, slots = self._largest(part, at, free, known=None if closed is not None else idle)
+            domain, slots = self._largest(part, at, free, known=idle if kept and closed is None else None)
             if best is None or slots / part.count < best.most / best.part.count:
                 pod_set = next(p for p in job.pod_sets if p.name == part.name)
                 best = Closest(part=part, pod_set=pod_set, at=at, domain=domain, most=slots)

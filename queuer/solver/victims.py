@@ -18,7 +18,7 @@ from queuer.domain.quota import Account, Charge, Usage
 from queuer.solver.board import Board, Hold
 from queuer.solver.frame import Mask as Flags
 from queuer.solver.frame import Matrix
-from queuer.solver.problem import EvictionRule, Pending
+from queuer.solver.problem import Admitted, EvictionRule, Pending
 from queuer.solver.score import lost_work, preempted_work
 
 Line = tuple[Account, tuple[str, ...]]
@@ -69,6 +69,14 @@ class Reach:
     spared: frozenset[str]
 
 
+def evictable(board: Board, admitted: Admitted) -> bool:
+    """Whether anybody may evict it: preemptible, past its queue's `minRuntime`, not releasing."""
+    if admitted.releasing or not admitted.workload.preemptible:
+        return False
+    policy = board.book.tree.policy(board.book.lineage(admitted.workload.queue)[0])
+    return board.time - admitted.since >= (policy.min_runtime or 0.0)
+
+
 class Prey:
     """Everyone who may be evicted at all in this cycle, found once for each ground instead of for each gang."""
 
@@ -84,12 +92,9 @@ class Prey:
         """Holds by queue, with the work that an eviction loses."""
         board, found = self._board, dict[str, list[tuple[Hold, int]]]()
         for hold in board.holds.values():
-            admitted, victim = hold.admitted, hold.admitted.workload
-            policy = board.book.tree.policy(board.book.lineage(victim.queue)[0])
-            rests = board.time - admitted.since < (policy.min_runtime or 0.0)
-            if victim.preemptible and not admitted.releasing and not rests:
-                lost = lost_work(admitted, capacity=board.capacity, now=board.time)
-                found.setdefault(victim.queue, []).append((hold, lost))
+            if evictable(board, hold.admitted):
+                lost = lost_work(hold.admitted, capacity=board.capacity, now=board.time)
+                found.setdefault(hold.admitted.workload.queue, []).append((hold, lost))
         return found
 
     @cached_property

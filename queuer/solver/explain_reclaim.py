@@ -1,0 +1,224 @@
+"""What a gang inside its guarantee is told when too little can be taken back for it: what its guarantee leaves, how
+much may be reclaimed and from whom, what is missing.
+
+What a queue can be made to give back is found once for all gangs that ask it for the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import islice, pairwise
+from typing import Any
+
+import numpy as np
+
+from queuer.domain.quantity import format_quantity
+from queuer.domain.queue import Preempt
+from queuer.domain.quota import Account, Charge, Shortfall
+from queuer.domain.reasons import Reason, Token
+from queuer.solver.board import Board, Hold
+from queuer.solver.contested import Variant
+from queuer.solver.explain_place import PlaceWords
+from queuer.solver.explain_quota import HOLDERS, QuotaWords, amounts
+from queuer.solver.frame import Matrix
+from queuer.solver.order import Gang
+from queuer.solver.victims import evictable
+
+LOOKS = 200_000
+"""How many nodes may be looked at in one cycle for what is lacking when all who may go have gone."""
+
+Claims = tuple[Account, ...]
+Level = tuple[str, str]
+"""A queue at which a gang is entitled, and its parent, whose other children may have to give back."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Given:
+    """What the children of a queue can be made to give back: amounts, largest first, and their sum (base units)."""
+
+    amounts: Mapping[str, int]
+    victims: Mapping[str, Sequence[Hold]]
+    total: int
+
+
+class ReclaimWords:
+    """What may be taken back, on one board, in words."""
+
+    def __init__(self, board: Board, quota: QuotaWords, place: PlaceWords) -> None:
+        self._board = board
+        self._quota = quota
+        self._place = place
+        self._looks = LOOKS // max(1, len(board.frame.names))
+        self._back = cache(self._find_back)
+        self._given = cache(self._find_given)
+        self._lower = cache(self._find_lower)
+        self._freed = cache(self._find_freed)
+
+    def reason(
+        self, gang: Gang, variant: Variant, charge: Charge, *, token: Token, short: Shortfall | None
+    ) -> Reason | None:
+        """The primary reason of an entitled gang at its smallest size. `short`: the row in its way, None = capacity
+        alone is; `token`: what it is told without this. None: it may not reclaim, or nobody has what it lacks.
+        """
+        levels = self._levels(gang, charge, short) if self._quota.entitled(gang.queue, charge) else ()
+        if not levels:
+            return None
+        claims = tuple(a for a in charge if a in self._board.book.claims(gang.queue))
+        claim = next((a for a in claims if short is not None and a[1] == short.account[1]), claims[0])
+        of = claim if short is None else short.account
+        given = {toward: self._given(common, claims, of) for toward, common in levels}
+        back = sum(found.total - found.amounts.get(toward, 0) for toward, found in given.items())
+        if short is None and not back:
+            return None
+        lower = self._lower(gang.queue, gang.pending.workload.priority)
+        figures = {"asks": charge[of], "reclaimable": back, "lower": sum(h.charge.get(of, 0) for h in lower)}
+        if short is not None:
+            figures["free"] = self._room(gang.queue, short)
+            figures["missing"] = max(0, charge[of] - back - figures["lower"] - figures["free"])
+        text, params = self._claimed(levels[0][0], claim)
+        params |= amounts(levels[0][0], of, **figures)
+        params["from"] = [
+            {"queue": queue, "amount": format_quantity(n, resource=of[1])} for queue, n in _most(given)
+        ]
+        unit = "" if of[1] == claim[1] else f" {self._quota.name(of)}"
+        text += f" This job asks {params['asks']}{unit}: {_sums(params)}."
+        if not figures.get("missing"):
+            text += f" {self._still(gang, variant, given, lower)}"
+        return Reason(token=token, text=text, params=params)
+
+    def _levels(self, gang: Gang, charge: Charge, short: Shortfall | None) -> tuple[Level, ...]:
+        """Where it may reclaim what helps with the row. None where it could take more by priority, or was itself
+        displaced by somebody who runs: those are judged one by one.
+        """
+        board, found = self._board, []
+        tree = board.book.tree
+        if not tree.policy(gang.queue).reclaim or any(u in board.holds for u in gang.pending.displaced_by):
+            return ()
+        for toward, common in pairwise(board.book.lineage(gang.queue)):
+            if board.claimed.entitled(gang.queue, charge, at=toward):
+                if short is None or short.queue in board.book.lineage(common):
+                    found.append((toward, common))
+            elif tree.policy(common).preempt is Preempt.LOWER_PRIORITY:
+                return ()
+        return tuple(found)
+
+    def _claimed(self, queue: str, claim: Account) -> tuple[str, dict[str, Any]]:
+        """What its guarantee leaves a queue."""
+        used, guaranteed = (
+            self._board.claimed.used[queue].get(claim, 0),
+            self._board.book.guaranteed(queue, claim),
+        )
+        params = amounts(queue, claim, used=used, guaranteed=guaranteed, left=guaranteed - used)
+        text = (
+            f"{queue} uses {params['used']} of its guaranteed {params['guaranteed']} {self._quota.name(claim)} "
+            f"and may claim {params['left']} more."
+        )
+        return text, params
+
+    def _room(self, queue: str, short: Shortfall) -> int:
+        """What the row leaves once those who are leaving have left."""
+        rooms = dict(self._board.later.usage.rooms(queue, short.account))
+        return rooms.get(short.queue, 0)
+
+    # Who has to give back
+
+    @cached_property
+    def _evictable(self) -> Mapping[str, Sequence[Hold]]:
+        """What could be evicted by somebody and is not leaving yet, by leaf."""
+        board, found = self._board, dict[str, list[Hold]]()
+        for uid, hold in board.holds.items():
+            if uid not in board.leaving and evictable(board, hold.admitted):
+                queue = board.book.lineage(hold.admitted.workload.queue)[0]
+                found.setdefault(queue, []).append(hold)
+        return found
+
+    def _find_back(self, queue: str, account: Account) -> tuple[Hold, ...]:
+        """Who may go one after the other, smallest first, while every queue from theirs up to this one uses more than
+        it is guaranteed.
+        """
+        kids = self._board.book.tree.children[queue]
+        there = [hold for kid in kids for hold in self._back(kid, account)]
+        there += [hold for hold in self._evictable.get(queue, ()) if hold.charge.get(account)]
+        over = self._board.line().used[queue].get(account, 0) - self._board.book.guaranteed(queue, account)
+        found = []
+        for hold in sorted(there, key=lambda h: h.charge[account]):
+            if over <= 0:
+                break
+            found.append(hold)
+            over -= hold.charge[account]
+        return tuple(found)
+
+    def _find_given(self, common: str, claims: Claims, of: Account) -> Given:
+        """What the children of a queue can be made to give back in account `of`."""
+        victims, sums = {}, {}
+        for queue in self._board.book.tree.children[common]:
+            there = {id(hold): hold for claim in claims for hold in self._back(queue, claim)}
+            if amount := sum(hold.charge.get(of, 0) for hold in there.values()):
+                victims[queue], sums[queue] = list(there.values()), amount
+        ranked = dict(sorted(sums.items(), key=lambda item: (-item[1], item[0])))
+        return Given(ranked, victims, sum(sums.values()))
+
+    def _find_lower(self, queue: str, priority: int) -> tuple[Hold, ...]:
+        """Work of its own queue that a gang of this priority may preempt."""
+        if self._board.book.tree.policy(queue).preempt is Preempt.NEVER:
+            return ()
+        there = self._evictable.get(self._board.book.lineage(queue)[0], ())
+        return tuple(hold for hold in there if hold.admitted.workload.priority < priority)
+
+    # What is lacking even so
+
+    def _still(self, gang: Gang, variant: Variant, given: Mapping[str, Given], lower: Sequence[Hold]) -> str:
+        """What the nodes lack when all who may go have gone."""
+        self._looks -= 1
+        if self._looks >= 0:
+            free = self._board.later.free.copy()
+            for toward, found in given.items():
+                free += self._freed(found)
+                _release(free, found.victims.get(toward, ()), times=-1)
+            _release(free, lower)
+            closest = self._place.closest(gang.pending.workload, variant, gang.pending.avoid, free=free)
+            if closest is not None and closest.most < closest.part.count:
+                return f"With all of these gone, {self._place.lack(closest).text}"
+        return "No set of these leaves a place for it."
+
+    def _find_freed(self, given: Given) -> Matrix:
+        """What all of these leave free (N x R)."""
+        free: Matrix = np.zeros_like(self._board.later.free)
+        for victims in given.victims.values():
+            _release(free, victims)
+        return free
+
+
+def _release(free: Matrix, holds: Iterable[Hold], *, times: int = 1) -> None:
+    for hold in holds:
+        for node, row in hold.rows.items():
+            free[node] += row * times
+
+
+def _most(given: Mapping[str, Given]) -> list[tuple[str, int]]:
+    """Who can be made to give back most."""
+    found = [
+        (queue, amount)
+        for toward, one in given.items()
+        for queue, amount in islice(one.amounts.items(), HOLDERS + 1)
+        if queue != toward
+    ]
+    return sorted(found, key=lambda row: (-row[1], row[0]))[:HOLDERS]
+
+
+def _sums(params: Mapping[str, Any]) -> str:
+    """What there is of what it asks for."""
+    told = [_is(params["free"], "free")] if "free" in params else []
+    whose = ", ".join(f"{one['amount']} from {one['queue']}" for one in params["from"])
+    told.append(f"{params['reclaimable']} may be reclaimed" + (f" ({whose})" if whose else ""))
+    if params["lower"] != "0":
+        told.append(f"{params['lower']} of lower priority may be preempted")
+    if params.get("missing", "0") != "0":
+        told.append(_is(params["missing"], "missing"))
+    return ", ".join(told)
+
+
+def _is(amount: str, what: str) -> str:
+    return f"{amount} {'is' if amount == '1' else 'are'} {what}"

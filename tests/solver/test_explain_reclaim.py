@@ -1,0 +1,133 @@
+"""A gang inside its guarantee that cannot get enough back is told what its guarantee leaves it, what may be reclaimed
+from whom, and what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from queuer.domain.queue import Policy, Preempt, Queue
+from queuer.domain.reasons import Explanation, Token
+from queuer.domain.workload import Workload
+from queuer.solver.decide import decide
+from queuer.solver.problem import Budget
+from tests.solver.make import gang, node, pod_set, queue, row, running, snapshot
+
+NOW = 0.0
+ENTITLED = (queue("root.a", row(guaranteed=32)), queue("root.b"))
+
+
+def crowded(
+    waiting: Workload, loose: Mapping[int, int], *queues: Queue, nodes: int = 8, owner: str = "root.b"
+) -> Explanation:
+    """Nodes of 8 full of one-GPU jobs of another queue, of which some may be evicted: how many by node."""
+    admitted = [
+        running(
+            gang(f"j{n}-{i}", pod_set(1, 1), queue=owner, preemptible=i < loose.get(n, 0)),
+            {f"n{n}": 1},
+            since=-100.0 - n - i,
+        )
+        for n in range(nodes)
+        for i in range(8)
+    ]
+    snap = snapshot([node(f"n{n}") for n in range(nodes)], queues, admitted=admitted, pending=[waiting])
+    return decide(snap, now=NOW, seed=0, budget=Budget(deterministic=2.0)).explanations[waiting.uid]
+
+
+def asks(count: int, gpu: int = 8, **more: Any) -> Workload:
+    """A gang of queue a."""
+    return gang("g", pod_set(count, gpu), queue="root.a", **more)
+
+
+def test_what_can_be_reclaimed_is_too_little() -> None:
+    """31 of 32: one GPU is missing, and that is said instead of how full the cluster is."""
+    told = crowded(asks(4), {0: 8, 1: 8, 2: 8, 3: 7}, *ENTITLED)
+    assert told.primary.token is Token.WAITING_FOR_QUOTA
+    assert told.primary.text == (
+        "root.a uses 0 of its guaranteed 32 example.com/gpu and may claim 32 more. "
+        "This job asks 32: 0 are free, 31 may be reclaimed (31 from root.b), 1 is missing."
+    )
+    params = told.primary.params
+    assert (params["left"], params["reclaimable"], params["missing"]) == ("32", "31", "1")
+    assert params["from"] == [{"queue": "root.b", "amount": "31"}]
+    assert [r.params["queue"] for r in told.others] == ["root"]
+
+
+def test_sums_suffice_but_too_few_nodes_can_be_emptied() -> None:
+    told = crowded(asks(4), {0: 8, 1: 8, 2: 8, 3: 7, 4: 7, 5: 7}, *ENTITLED)
+    assert told.primary.text.endswith(
+        "0 are free, 45 may be reclaimed (45 from root.b). With all of these gone, main needs room for "
+        "4 pods of 8 example.com/gpu; 3 fit on all nodes together, 1 is missing."
+    )
+
+
+def test_nobody_gives_back_of_its_own_guarantee() -> None:
+    """b is guaranteed 40 of the 64 it uses, so 24 may go; the last victim may not cross the line further."""
+    queues = (queue("root.a", row(guaranteed=32)), queue("root.b", row(guaranteed=40)))
+    told = crowded(asks(4), dict.fromkeys(range(8), 8), *queues)
+    assert told.primary.params["reclaimable"] == "24"
+    assert told.primary.params["missing"] == "8"
+
+
+def test_guarantees_of_inner_queues_count_too() -> None:
+    """root.p is guaranteed 50 for root.p.b, which itself is guaranteed nothing."""
+    queues = (queue("root.a", row(guaranteed=14)), queue("root.p", row(guaranteed=50)), queue("root.p.b"))
+    told = crowded(asks(2, 7), dict.fromkeys(range(8), 6), *queues, owner="root.p.b")
+    assert told.primary.params["from"] == [{"queue": "root.p", "amount": "14"}]
+
+
+@pytest.mark.parametrize(
+    "queues",
+    [
+        pytest.param((queue("root.a", row(guaranteed=16)), queue("root.b")), id="outside its guarantee"),
+        pytest.param(
+            (queue("root.a", row(guaranteed=32), policy=Policy(reclaim=False)), queue("root.b")),
+            id="reclaim is off",
+        ),
+        pytest.param(
+            (queue("root", policy=Policy(preempt=Preempt.LOWER_PRIORITY)), queue("root.a"), queue("root.b")),
+            id="by priority",
+        ),
+    ],
+)
+def test_others_are_told_the_row(queues: tuple[Queue, ...]) -> None:
+    told = crowded(asks(4), {0: 8, 1: 8, 2: 8, 3: 7}, *queues)
+    assert told.primary.text == "root uses 64 of 64 example.com/gpu (the live capacity); this job asks 32."
+
+
+def test_a_place_that_reclaim_cannot_make() -> None:
+    """Quota is free, but no node is; what would be left with all borrowers gone is told."""
+    nodes = [node(f"n{n}") for n in range(4)]
+    fixed = [
+        running(gang(f"f{n}", pod_set(1, 5), queue="root.b", preemptible=False), {f"n{n}": 1})
+        for n in range(3)
+    ]
+    loose = running(gang("v", pod_set(1, 2), queue="root.b"), {"n3": 1})
+    snap = snapshot(
+        nodes,
+        (queue("root.a", row(guaranteed=16)), queue("root.b")),
+        admitted=[*fixed, loose],
+        pending=[asks(2, 6)],
+    )
+    told = decide(snap, now=NOW, seed=0, budget=Budget(deterministic=2.0)).explanations["g"]
+    assert told.primary.token is Token.TOPOLOGY_PLACEMENT_FAILED
+    assert told.primary.text == (
+        "root.a uses 0 of its guaranteed 16 example.com/gpu and may claim 16 more. "
+        "This job asks 12: 2 may be reclaimed (2 from root.b). With all of these gone, main needs room for "
+        "2 pods of 6 example.com/gpu; 1 fits on all nodes together, 1 is missing."
+    )
+
+
+def test_own_lower_work_is_counted_beside() -> None:
+    nodes = [node(f"n{n}") for n in range(2)]
+    own = running(gang("own", pod_set(1, 8), queue="root.a", priority=-1), {"n0": 1})
+    other = running(gang("b", pod_set(1, 8), queue="root.b", preemptible=False), {"n1": 1})
+    queues = (queue("root.a", row(guaranteed=32)), queue("root.b"))
+    snap = snapshot(nodes, queues, admitted=[own, other], pending=[asks(2)])
+    told = decide(snap, now=NOW, seed=0, budget=Budget(deterministic=2.0)).explanations["g"]
+    assert told.primary.text.endswith(
+        "This job asks 16: 0 are free, 0 may be reclaimed, 8 of lower priority may be preempted, 8 are missing."
+    )
