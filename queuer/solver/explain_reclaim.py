@@ -62,7 +62,7 @@ class ReclaimWords:
         """The primary reason of an entitled gang at its smallest size. `short`: the row in its way, None = capacity
         alone is; `token`: what it is told without this. None: it may not reclaim, or nobody has what it lacks.
         """
-        levels = self._levels(gang, charge, short) if self._quota.entitled(gang.queue, charge) else ()
+        levels = self._levels(gang, charge, short)
         if not levels:
             return None
         claims = tuple(a for a in charge if a in self._board.book.claims(gang.queue))
@@ -70,13 +70,14 @@ class ReclaimWords:
         of = claim if short is None else short.account
         given = {toward: self._given(common, claims, of) for toward, common in levels}
         back = sum(found.total - found.amounts.get(toward, 0) for toward, found in given.items())
-        if short is None and not back:
+        free = None if short is None else self._room(gang.queue, short)
+        if not back and (free is None or free >= charge[of]):
             return None
         lower = self._lower(gang.queue, gang.pending.workload.priority)
         figures = {"asks": charge[of], "reclaimable": back, "lower": sum(h.charge.get(of, 0) for h in lower)}
-        if short is not None:
-            figures["free"] = self._room(gang.queue, short)
-            figures["missing"] = max(0, charge[of] - back - figures["lower"] - figures["free"])
+        if free is not None:
+            figures["free"] = free
+            figures["missing"] = max(0, charge[of] - back - figures["lower"] - free)
         text, params = self._claimed(levels[0][0], claim)
         params |= amounts(levels[0][0], of, **figures)
         params["from"] = [
@@ -92,24 +93,21 @@ class ReclaimWords:
         """Where it may reclaim what helps with the row. None where it could take more by priority, or was itself
         displaced by somebody who runs: those are judged one by one.
         """
-        board, found = self._board, []
+        board, found = self._board, list[Level]()
         tree = board.book.tree
-        if not tree.policy(gang.queue).reclaim or any(u in board.holds for u in gang.pending.displaced_by):
-            return ()
         for toward, common in pairwise(board.book.lineage(gang.queue)):
             if board.claimed.entitled(gang.queue, charge, at=toward):
                 if short is None or short.queue in board.book.lineage(common):
                     found.append((toward, common))
             elif tree.policy(common).preempt is Preempt.LOWER_PRIORITY:
                 return ()
-        return tuple(found)
+        displaced = any(uid in board.holds for uid in gang.pending.displaced_by)
+        return () if displaced or not tree.policy(gang.queue).reclaim else tuple(found)
 
     def _claimed(self, queue: str, claim: Account) -> tuple[str, dict[str, Any]]:
         """What its guarantee leaves a queue."""
-        used, guaranteed = (
-            self._board.claimed.used[queue].get(claim, 0),
-            self._board.book.guaranteed(queue, claim),
-        )
+        board = self._board
+        used, guaranteed = board.claimed.used[queue].get(claim, 0), board.book.guaranteed(queue, claim)
         params = amounts(queue, claim, used=used, guaranteed=guaranteed, left=guaranteed - used)
         text = (
             f"{queue} uses {params['used']} of its guaranteed {params['guaranteed']} {self._quota.name(claim)} "
