@@ -66,11 +66,13 @@ def run(snapshot: Snapshot, *, seed: int, budget: Budget) -> Run:
     """Decide once, timed; then judge, not timed (`decide()` has verified its plan itself)."""
     old = Arrays.of(before(snapshot))
     gc.collect()
+    gc.disable()  # as in the solver process
     begin = time.perf_counter()
     arrays = old.follow(snapshot)
     followed, spent = time.perf_counter(), time.process_time()
     plan = decide(snapshot, now=NOW, seed=seed, budget=budget, arrays=arrays)
     seconds, cpu = time.perf_counter() - followed, time.process_time() - spent
+    gc.enable()
     greedy = decide(snapshot, now=NOW, seed=seed, budget=Budget(deterministic=0.0), arrays=arrays)
     return Run(
         seed=seed,

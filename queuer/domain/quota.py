@@ -1,15 +1,16 @@
-"""Quota arithmetic over the queue tree: who uses what, what still fits, who is entitled (DESIGN 3.1, 3.3).
+"""The rows of the queue tree, compiled once for all that asks about them (DESIGN 3.1, 3.3). The state of one moment is
+a `queuer.domain.usage.Usage`.
 
-A `QuotaBook` is compiled from a tree and the live capacity; a `Usage` is the mutable state of one moment.
 What a workload asks for is a `Charge`: amounts by account, each (flavor, resource) amount counted in (any,
 resource) too. All amounts are base units.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 from queuer.domain.quantity import Resources
 from queuer.domain.queue import ROOT, QueueTree, QuotaRow
@@ -62,6 +63,31 @@ class Shortfall:
     live: bool = False
 
 
+class Spot(NamedTuple):
+    """Where amounts of a queue and account are kept: what is used, and what the parent counts of it before the queue's
+    own guarantee; one spot where nobody in the tree keeps anything of the account back, as both are equal then.
+    """
+
+    used: int
+    base: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where charges of one leaf with the same accounts, in this order, are counted.
+
+    `counts`: by account the spots that it is added to; None where the path keeps something back (`uneven`). `bars`:
+    account number, spot, limit; `stated`: those without the live capacity. `binding`: accounts in which something else
+    than the live capacity can bind.
+    """
+
+    counts: tuple[tuple[int, ...] | None, ...]
+    bars: tuple[tuple[int, int, int], ...]
+    stated: tuple[tuple[int, int, int], ...]
+    uneven: tuple[Account, ...]
+    binding: frozenset[Account]
+
+
 class QuotaBook:
     """The rows of a tree by queue and account, with `root` bounded by the live capacity."""
 
@@ -73,18 +99,24 @@ class QuotaBook:
             queue.path: {(row.flavor, row.resource): row for row in queue.quota} for queue in tree
         }
         self._flavors = tuple(capacity)
-        self._lineage = cache(self._find_lineage)
+        self.lineage = cache(self._find_lineage)
         self.guaranteed = cache(self._find_guaranteed)
         self.claims = cache(self._find_claims)
         self.lends_all = cache(self._find_lends_all)
         self.bound = cache(self._find_bound)
         self.initial = self._unlent()
-
-    def lineage(self, path: str) -> tuple[str, ...]:
-        """The queue and its ancestors; for a queue that is gone, those of its nearest ancestor left."""
-        return self._lineage(path)
+        self._kept_back = frozenset(
+            account for rows in self._rows.values() for account, row in rows.items() if row.lend is not None
+        )
+        self.idle: list[int] = []
+        self.spot = cache(self._new_spot)
+        self.layout = cache(self._find_layout)
+        self.claim_spots = cache(self._find_claim_spots)
+        self.excess_spots = cache(self._find_excess_spots)
+        self.guarantee_spot = cache(self._find_guarantee_spot)
 
     def _find_lineage(self, path: str) -> tuple[str, ...]:
+        """The queue and its ancestors; for a queue that is gone, those of its nearest ancestor left."""
         return tuple(p for p in self.tree.lineage(path) if p in self.tree) or (ROOT,)
 
     def limit(self, path: str, account: Account, *, live: bool = True) -> int | None:
@@ -151,11 +183,56 @@ class QuotaBook:
                     above[account] = above.get(account, 0) + seen
         return base
 
-    def excess(self, path: str, used: Mapping[Account, int], resource: str) -> int:
-        """(used - guaranteed)+ of a resource, summed over flavors where its guarantee is by flavor."""
-        by_flavor = [(f, resource) for f in self._flavors if self.guaranteed(path, (f, resource))]
-        accounts = [(f, resource) for f in self._flavors] if by_flavor else [(None, resource)]
-        return sum(max(0, used.get(a, 0) - self.guaranteed(path, a)) for a in accounts)
+    def _new_spot(self, path: str, account: Account) -> Spot:
+        self.idle.append(0)
+        used = len(self.idle) - 1
+        if account not in self._kept_back:
+            return Spot(used, used)
+        self.idle.append(self.initial[path].get(account, 0))
+        return Spot(used, used + 1)
+
+    def _find_layout(self, path: str, accounts: tuple[Account, ...]) -> Layout:
+        lineage, unlent = self.lineage(path), self.initial[ROOT]
+        spots = [[self.spot(queue, account) for queue in lineage] for account in accounts]
+        bars: dict[bool, list[tuple[int, int, int]]] = {True: [], False: []}
+        for live, found in bars.items():
+            for at, account in enumerate(accounts):
+                for queue, limit in self.bound(path, account, live)[1]:
+                    found += [(at, n, limit) for n in dict.fromkeys(self.spot(queue, account))]
+        alike = [self.lends_all(path, account) for account in accounts]
+        stated = [
+            any(self.limit(q, account, live=False) is not None for q in lineage) for account in accounts
+        ]
+        return Layout(
+            counts=tuple(
+                tuple(dict.fromkeys(n for spot in row for n in spot)) if plain else None
+                for row, plain in zip(spots, alike, strict=True)
+            ),
+            bars=tuple(bar for bar in bars[True] if alike[bar[0]]),
+            stated=tuple(bar for bar in bars[False] if alike[bar[0]]),
+            uneven=tuple(account for account, plain in zip(accounts, alike, strict=True) if not plain),
+            binding=frozenset(a for a, some in zip(accounts, stated, strict=True) if some or a in unlent),
+        )
+
+    def _find_claim_spots(self, path: str, at: str) -> tuple[tuple[Account, int, int], ...]:
+        """Claims of a workload in `path`, each with where its use in `at` is, and what that is guaranteed."""
+        return tuple((a, self.spot(at, a).used, self.guaranteed(at, a)) for a in self.claims(path))
+
+    def _find_excess_spots(self, path: str) -> tuple[tuple[int, tuple[tuple[Account, int, int], ...]], ...]:
+        """By resource the live capacity, and accounts of which it counts what is used above the guarantee: by flavor
+        where the guarantee is.
+        """
+        found = []
+        for (flavor, resource), live in self.live.items():
+            if flavor is None and live:
+                by_flavor = any(self.guaranteed(path, (f, resource)) for f in self._flavors)
+                accounts = [(f, resource) for f in self._flavors] if by_flavor else [(None, resource)]
+                parts = tuple((a, self.spot(path, a).used, self.guaranteed(path, a)) for a in accounts)
+                found.append((live, parts))
+        return tuple(found)
+
+    def _find_guarantee_spot(self, path: str, account: Account) -> tuple[int, int]:
+        return self.spot(path, account).used, self.guaranteed(path, account)
 
     def past_share(self, path: str, amounts: Mapping[str, float]) -> float:
         """Weighted dominant share of what a queue used in the past, by resource (policy `halfLife`)."""
@@ -163,173 +240,3 @@ class QuotaBook:
             return 0.0
         there = ((amount, self.live.get((None, resource), 0)) for resource, amount in amounts.items())
         return max((amount / live for amount, live in there if live), default=0.0) / self.tree[path].weight
-
-
-class Usage:
-    """What every queue's subtree uses, and what its parent counts of it. `add` with `times=-1` releases.
-
-    Copies share the amounts of a queue until one of them changes these.
-    """
-
-    __slots__ = ("_base", "_own", "book", "used")
-
-    def __init__(self, book: QuotaBook) -> None:
-        self.book = book
-        self.used: dict[str, dict[Account, int]] = {path: {} for path in book.initial}
-        self._base = {path: dict(amounts) for path, amounts in book.initial.items()}
-        self._own = set(self.used)
-
-    def copy(self) -> Usage:
-        """An independent copy."""
-        twin = Usage.__new__(Usage)
-        twin.book = self.book
-        twin.used = dict(self.used)
-        twin._base = dict(self._base)
-        twin._own = set()
-        self._own.clear()
-        return twin
-
-    def _claim(self, queue: str) -> None:
-        """Let no copy share what is about to change."""
-        self.used[queue] = dict(self.used[queue])
-        self._base[queue] = dict(self._base[queue])
-        self._own.add(queue)
-
-    def add(
-        self, path: str, charge: Charge, *, times: int = 1, only: frozenset[Account] | None = None
-    ) -> None:
-        """Count a charge in the queue and all its ancestors; `only`: no other accounts than these."""
-        lineage = self.book.lineage(path)
-        for queue in lineage:
-            if queue not in self._own:
-                self._claim(queue)
-        for account, amount in charge.items():
-            if only is not None and account not in only:
-                continue
-            delta = amount * times
-            seen = delta
-            plain = self.book.lends_all(path, account)
-            for queue in lineage:
-                used = self.used[queue]
-                used[account] = used.get(account, 0) + delta
-                if plain:
-                    base = self._base[queue]
-                    base[account] = base.get(account, 0) + delta
-                elif seen:
-                    base, kept = self._base[queue], self.book.kept(queue, account)
-                    before = base.get(account, 0)
-                    base[account] = before + seen
-                    seen = max(before + seen, kept) - max(before, kept)
-
-    def held(self, path: str, account: Account, *, surely: bool) -> int:
-        """What counts in a queue: what is used, and `surely` also what its children are guaranteed and do not lend."""
-        used = self.used[path].get(account, 0)
-        return max(used, self._base[path].get(account, 0)) if surely else used
-
-    def rooms(self, path: str, account: Account) -> Iterator[tuple[str, int]]:
-        """How much one workload in `path` may ask for at each queue of its path that limits the account, seen from
-        the leaf. What a queue keeps back and does not use costs its ancestors nothing more.
-        """
-        kept_back = 0
-        for queue in self.book.lineage(path):
-            used, base = self.used[queue].get(account, 0), self._base[queue].get(account, 0)
-            limit = self.book.limit(queue, account)
-            if limit is not None:
-                yield queue, max(0, min(limit - used, max(0, limit - base) + kept_back))
-            kept_back += max(0, self.book.kept(queue, account) - base)
-
-    def shortfall(self, path: str, charge: Charge, *, live: bool = True) -> Shortfall | None:
-        """The first of `shortfalls`; None = the charge fits."""
-        for account, asks in charge.items():
-            plain, bars = self.book.bound(path, account, live)
-            for queue, limit in bars if plain else ():
-                most = limit - asks
-                if self.used[queue].get(account, 0) > most or self._base[queue].get(account, 0) > most:
-                    return next(self.shortfalls(path, charge, live=live))
-            if not plain and any(self._where_not_all_is_lent(path, account, asks, live=live)):
-                return next(self.shortfalls(path, charge, live=live))
-        return None
-
-    def shortfalls(self, path: str, charge: Charge, *, live: bool = True) -> Iterator[Shortfall]:
-        """Rows on the path that this charge would break, seen from the leaf. `live=False`: the live capacity
-        aside.
-        """
-        for account, asks in charge.items():
-            plain, bars = self.book.bound(path, account, live)
-            if not plain:
-                yield from self._where_not_all_is_lent(path, account, asks, live=live)
-                continue
-            for queue, limit in bars:
-                used, base = self.used[queue].get(account, 0), self._base[queue].get(account, 0)
-                if max(used, base) + asks > limit:
-                    yield self._short(queue, account, asks, limit=limit, held=max(used, base))
-
-    def _where_not_all_is_lent(
-        self, path: str, account: Account, asks: int, *, live: bool
-    ) -> Iterator[Shortfall]:
-        seen = asks
-        for queue in self.book.lineage(path):
-            limit = self.book.limit(queue, account, live=live)
-            base, kept = self._base[queue].get(account, 0), self.book.kept(queue, account)
-            after = max(base + seen, kept)
-            seen = after - max(base, kept)
-            if limit is None:
-                continue
-            used = self.used[queue].get(account, 0)
-            if used + asks > limit or (seen > 0 and after > limit):
-                yield self._short(queue, account, asks, limit=limit, held=max(used, after - seen))
-
-    def _short(self, queue: str, account: Account, asks: int, *, limit: int, held: int) -> Shortfall:
-        return Shortfall(
-            queue=queue,
-            account=account,
-            limit=limit,
-            used=self.used[queue].get(account, 0),
-            held=held,
-            asks=asks,
-            live=queue == ROOT and limit == self.book.live.get(account, 0),
-        )
-
-    def binding(self, path: str, charge: Charge) -> frozenset[Account]:
-        """Accounts of the charge in which something else than the live capacity can bind on this path."""
-        lineage, unlent = self.book.lineage(path), self.book.initial[ROOT]
-        return frozenset(
-            a
-            for a in charge
-            if a in unlent or any(self.book.limit(q, a, live=False) is not None for q in lineage)
-        )
-
-    def entitled(self, path: str, charge: Charge, *, at: str) -> bool:
-        """Whether a workload in `path` with this charge, counted in, stays inside what `at` is guaranteed
-        (3.3).
-        """
-        if at == ROOT:
-            return False
-        used, some = self.used[at], False
-        for account in self.book.claims(path):
-            if account in charge:
-                some = True
-                if used.get(account, 0) + charge[account] > self.book.guaranteed(at, account):
-                    return False
-        return some
-
-    def above(self, path: str, account: Account) -> bool:
-        """Whether the queue uses more in this account than it is guaranteed."""
-        return self.used[path].get(account, 0) > self.book.guaranteed(path, account)
-
-    def share(self, path: str, charge: Charge) -> float:
-        """Weighted dominant share of what the queue borrows, with the charge counted in (3.4)."""
-        used = self.used[path]
-        with_it = {**used, **{account: used.get(account, 0) + amount for account, amount in charge.items()}}
-        weight = self.book.tree[path].weight
-        return (
-            max(
-                (
-                    self.book.excess(path, with_it, account[1]) / live
-                    for account in with_it
-                    if account[0] is None and (live := self.book.live.get(account, 0))
-                ),
-                default=0.0,
-            )
-            / weight
-        )

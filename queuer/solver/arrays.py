@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from queuer.domain.quota import QuotaBook, Usage, charge_for
+from queuer.domain.quota import QuotaBook, charge_for
+from queuer.domain.usage import Usage
 from queuer.solver.floor import Floor
 from queuer.solver.frame import Frame
 from queuer.solver.offers import Offers

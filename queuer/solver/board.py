@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from queuer.domain.quota import Charge, Usage, charge_for
+from queuer.domain.quota import Charge, charge_for
+from queuer.domain.usage import Usage
 from queuer.domain.workload import Workload
 from queuer.solver.arrays import Arrays
 from queuer.solver.capacity import Spread, take

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from queuer.domain.quota import Account, Charge, Usage
+from queuer.domain.quota import Account, Charge
+from queuer.domain.usage import Usage
 from queuer.domain.workload import Workload
 from queuer.solver.capacity import Spread, place
 from queuer.solver.contested import Proof, Variant

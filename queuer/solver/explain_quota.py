@@ -119,9 +119,9 @@ class QuotaWords:
 
     def _find_unused(self, queue: str) -> tuple[Mapping[Account, int], ...]:
         """By queue of the path below root, the part of its guarantee that is not used, in each account claimed."""
-        book, used = self._board.book, self._board.claimed.used
+        book, claimed = self._board.book, self._board.claimed
         return tuple(
-            {a: book.guaranteed(path, a) - used[path].get(a, 0) for a in book.claims(queue)}
+            {a: book.guaranteed(path, a) - claimed.used(path, a) for a in book.claims(queue)}
             for path in book.lineage(queue)
             if path != ROOT
         )
@@ -174,10 +174,10 @@ class QuotaWords:
         if not claims:
             text = f"Work that is not preemptible starts only inside a guarantee; {queue} has none for this."
             return Reason(token=Token.EXCEEDS_MAX_QUOTA, text=text, params={"queue": queue})
-        used = board.claimed.used[queue]
-        worst = max(claims, key=lambda a: used.get(a, 0) + charge[a] - board.book.guaranteed(queue, a))
+        used = {a: board.claimed.used(queue, a) for a in claims}
+        worst = max(claims, key=lambda a: used[a] + charge[a] - board.book.guaranteed(queue, a))
         guaranteed = board.book.guaranteed(queue, worst)
-        params = amounts(queue, worst, asks=charge[worst], used=used.get(worst, 0), guaranteed=guaranteed)
+        params = amounts(queue, worst, asks=charge[worst], used=used[worst], guaranteed=guaranteed)
         text = (
             f"Work that is not preemptible does not borrow: {queue} uses {params['used']} of its guaranteed "
             f"{params['guaranteed']} {self.name(worst)}; this job asks {params['asks']}."
@@ -254,7 +254,7 @@ class QuotaWords:
         """Who uses most of an account in a queue: its children, or the workloads of a leaf."""
         kids = self._board.book.tree.children[queue]
         if kids:
-            used = {kid: self._board.now.usage.used[kid].get(account, 0) for kid in kids}
+            used = {kid: self._board.now.usage.used(kid, account) for kid in kids}
             return tuple({"queue": kid, **held(account[1], n)} for kid, n in most(used))
         uses = {uid: self._board.holds[uid].charge.get(account, 0) for uid in self._running.get(queue, ())}
         return tuple(workload(self._board, uid, account[1], n) for uid, n in most(uses))

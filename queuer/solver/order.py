@@ -13,7 +13,8 @@ from itertools import pairwise
 from typing import Any, Protocol
 
 from queuer.domain.queue import ROOT, Order, QueueTree, Sharing
-from queuer.domain.quota import Charge, Usage
+from queuer.domain.quota import Charge
+from queuer.domain.usage import Usage
 from queuer.solver.contested import Variant
 from queuer.solver.problem import Pending
 

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from queuer.domain.quota import Charge, Usage
+from queuer.domain.quota import Charge
+from queuer.domain.usage import Usage
 from queuer.solver.board import end_of
 from queuer.solver.capacity import Spread, place, take
 from queuer.solver.contested import Variant

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from queuer.domain.quota import Account, Charge, Usage
+from queuer.domain.quota import Account, Charge
+from queuer.domain.usage import Usage
 from queuer.solver.frame import Loose, Matrix
 from queuer.solver.problem import Admitted
 

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from queuer.domain.queue import Preempt
-from queuer.domain.quota import Account, Charge, Usage
+from queuer.domain.quota import Account, Charge
+from queuer.domain.usage import Usage
 from queuer.solver.board import Board, Hold
 from queuer.solver.frame import Mask as Flags
 from queuer.solver.frame import Matrix

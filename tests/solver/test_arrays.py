@@ -48,10 +48,7 @@ def seen(arrays: Arrays) -> object:
         [numbers.tolist() for numbers in frame.domains],
         frame.domain_names,
         {f: mask.tolist() for f, mask in frame.in_flavor.items()},
-        {
-            path: {account: n for account, n in used.items() if n}
-            for path, used in arrays.sheet.usage.used.items()
-        },
+        {(q.path, a): arrays.sheet.usage.used(q.path, a) for q in arrays.book.tree for a in arrays.book.live},
         [
             (uid, hold.charge, {n: row.sum() for n, row in hold.rows.items()})
             for uid, hold in arrays.holds.items()

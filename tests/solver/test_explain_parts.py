@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from queuer.domain.nodes import Flavor, Node, SchedulingTerms, Taint
 from queuer.domain.quantity import add
 from queuer.domain.queue import Policy, QueueTree
-from queuer.domain.quota import QuotaBook, Usage
+from queuer.domain.quota import QuotaBook
 from queuer.domain.reasons import Explanation, Token
+from queuer.domain.usage import Usage
 from queuer.solver.decide import decide
 from queuer.solver.problem import Admitted, Budget, NodeState, Pending, Plan, Snapshot
 from tests.solver.cases import seeded

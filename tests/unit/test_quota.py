@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from queuer.domain.queue import Queue, QueueTree, QuotaRow
-from queuer.domain.quota import QuotaBook, Usage, charge_of
+from queuer.domain.quota import QuotaBook, charge_of
+from queuer.domain.usage import Usage
 
 ANY = (None, "gpu")
 
@@ -115,7 +116,7 @@ def test_work_of_a_queue_that_is_gone_counts_at_its_ancestor() -> None:
     """Deleting a queue does not make its running work free."""
     tree = usage(queue("root.p", limit=4))
     tree.add("root.p.gone", gpus(3))
-    assert tree.used["root.p"][ANY] == 3
+    assert tree.used("root.p", ANY) == 3
 
 
 @settings(max_examples=200, deadline=None)

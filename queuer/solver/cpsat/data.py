@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from queuer.domain.quota import Charge, Usage
+from queuer.domain.quota import Charge
+from queuer.domain.usage import Usage
 from queuer.domain.workload import Workload
 from queuer.solver.arrays import Arrays
 from queuer.solver.board import Board

@@ -187,7 +187,7 @@ class Model:
                     if limit is None or (queue, account) in done:
                         continue
                     done.add((queue, account))
-                    over = usage.used[queue].get(account, 0) - limit
+                    over = usage.used(queue, account) - limit
                     if over > 0:
                         terms: dict[int, int] = {}
                         for uid, victim in self.data.victims().items():
@@ -208,9 +208,8 @@ class Model:
                         amount = candidate.hold.charge[account]
                         lines[queue, account][self.t[candidate.uid, item.workload.uid]] = amount
         for (queue, account), terms in lines.items():
-            above = self.data.line.used[queue].get(account, 0) - self.data.board.book.guaranteed(
-                queue, account
-            )
+            guaranteed = self.data.board.book.guaranteed(queue, account)
+            above = self.data.line.used(queue, account) - guaranteed
             if above <= 0:
                 self.rows.row(dict.fromkeys(terms, 1), high=0)
             else:
