@@ -107,7 +107,7 @@ class ReclaimWords:
     def _claimed(self, queue: str, claim: Account) -> tuple[str, dict[str, Any]]:
         """What its guarantee leaves a queue."""
         board = self._board
-        used, guaranteed = board.claimed.used[queue].get(claim, 0), board.book.guaranteed(queue, claim)
+        used, guaranteed = board.claimed.used(queue, claim), board.book.guaranteed(queue, claim)
         params = amounts(queue, claim, used=used, guaranteed=guaranteed, left=guaranteed - used)
         text = (
             f"{queue} uses {params['used']} of its guaranteed {params['guaranteed']} {self._quota.name(claim)} "
@@ -139,7 +139,7 @@ class ReclaimWords:
         kids = self._board.book.tree.children[queue]
         there = [hold for kid in kids for hold in self._back(kid, account)]
         there += [hold for hold in self._evictable.get(queue, ()) if hold.charge.get(account)]
-        over = self._board.line().used[queue].get(account, 0) - self._board.book.guaranteed(queue, account)
+        over = self._board.line().used(queue, account) - self._board.book.guaranteed(queue, account)
         found = []
         for hold in sorted(there, key=lambda h: h.charge[account]):
             if over <= 0:
