@@ -1,15 +1,19 @@
 """What is written into the pods so that they land where the plan wants them (DESIGN 3.5).
 
 Pods pinned to one host are always safe: the plan counts them there. A gang that spreads over hosts goes in a
-later wave where it could take the slots of others, and is put off to the next cycle where others could take
-its own. At the end a gang that is alone in its domain is pinned to the domain instead of the hosts.
+later wave where it could take the slots of others. Where others could take its own, their hosts are opened to it,
+too, so that it finds what they leave; where that is not enough, it is put off to the next cycle. At the end a gang that
+is alone in its domain is pinned to the domain instead of the hosts.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+
+import numpy as np
 
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.board import Board
@@ -17,6 +21,10 @@ from queuer.solver.frame import Matrix
 from queuer.solver.landing import Group, lands
 from queuer.solver.outcome import Chosen, assignments
 from queuer.solver.problem import Admission, Assignment, Bond
+
+ORDERS = 4
+"""Times that gangs which find no wave are tried before the others."""
+Rows = tuple[Assignment, ...]
 
 
 class Pinner:
@@ -26,35 +34,54 @@ class Pinner:
         self._board = board
         self._free: Matrix = board.frame.bound_free
         self._groups: dict[str, tuple[Group, ...]] = {}
-        self._waves: dict[str, int] = {}
+        self._rows: dict[str, tuple[Workload, Rows]] = {}
         self._on_host: dict[int, set[str]] = {}
         self._landing = tuple(self._unbound())
         self._held = {uid: tuple(self._hosts(w, b.assignments)) for uid, (w, b) in bonds.items()}
         self._before_held: dict[str, Matrix] = {}
 
     def settle(self, chosen: Iterable[Chosen]) -> tuple[list[Admission], list[Chosen]]:
-        """Admissions with pins and waves, and the gangs that must wait until others have landed."""
-        rows: dict[str, tuple[Workload, tuple[Assignment, ...]]] = {}
-        late: list[Chosen] = []
-        for one in sorted(chosen, key=lambda c: max(len(s) for s in c.spreads.values()) > 1):
-            workload, uid = one.gang.pending.workload, one.gang.uid
-            plain = assignments(self._board, one)
-            groups = tuple(self._hosts(workload, plain))
-            wave = self._wave(groups)
-            if wave is None:
-                late.append(one)
-                continue
-            self._groups[uid], self._waves[uid] = groups, wave
-            for host in {h for g in groups for h in g.hosts}:
-                self._on_host.setdefault(host, set()).add(uid)
-            rows[uid] = (workload, plain)
+        """Admissions with pins and waves, and the gangs that must wait until others have landed.
+
+        Those that find no wave are tried before the others that spread over hosts, as they might go first.
+        """
+        order = sorted(chosen, key=_spreads)
+        least, late = order, self._put(order)
+        for _ in range(ORDERS):
+            if not late:
+                break
+            order = _ahead(order, late)
+            missed = self._put(order)
+            if len(missed) < len(late):
+                least, late = order, missed
+        if late:
+            self._put(least)
         admissions = [
-            Admission(uid=uid, assignments=self._pin(workload, plain), wave=self._waves[uid])
-            for uid, (workload, plain) in rows.items()
+            Admission(uid=uid, assignments=self._pin(uid), wave=groups[0].wave)
+            for uid, groups in self._groups.items()
         ]
         return admissions, late
 
-    def to_hosts(self, workload: Workload, rows: Sequence[Assignment]) -> tuple[Assignment, ...]:
+    def _put(self, order: Iterable[Chosen]) -> list[Chosen]:
+        """One after the other into the earliest wave in which it lands; those that found none."""
+        self._groups, self._rows, self._on_host = {}, {}, {}
+        late: list[Chosen] = []
+        for one in order:
+            workload, uid = one.gang.pending.workload, one.gang.uid
+            rows = assignments(self._board, one)
+            groups = tuple(self._hosts(workload, rows))
+            settled = self._in_a_wave(groups)
+            for least in (2, 1):
+                settled = settled or self._in_a_wave(self._widened(workload, rows, groups, least=least))
+            if settled is None:
+                late.append(one)
+                continue
+            self._groups[uid], self._rows[uid] = settled, (workload, rows)
+            for host in {h for g in settled for h in g.hosts}:
+                self._on_host.setdefault(host, set()).add(uid)
+        return late
+
+    def to_hosts(self, workload: Workload, rows: Sequence[Assignment]) -> Rows:
         """The rows pinned to their hosts."""
         return tuple(
             replace(row, selector=self._selector(workload, row), hosts=tuple(sorted(row.nodes)))
@@ -86,38 +113,53 @@ class Pinner:
             hosts=frozenset(hosts),
         )
 
+    def _widened(
+        self, workload: Workload, rows: Rows, groups: tuple[Group, ...], *, least: int
+    ) -> tuple[Group, ...]:
+        """Pods that have this many hosts at `least`, with the hosts of those with whom they share some, too."""
+        frame, sets = self._board.frame, [_set(workload, row.pod_set) for row in rows]
+        if self._bound_to_nodes(workload) or any(p.required for p in sets):
+            return groups
+        level, inside = self._level(workload, rows), None
+        if level is not None:
+            numbers = frame.domains[level]
+            inside = numbers == numbers[frame.index[next(iter(rows[0].nodes))]]
+        found = []
+        for group, pod_set, row in zip(groups, sets, rows, strict=True):
+            near = [g for uid in self._near([group]) for g in self._groups[uid] if len(g.hosts) > 1]
+            theirs = frozenset().union(*(g.hosts for g in near if _touch(g, [group])))
+            open_ = frame.open_to(pod_set, row.flavor)
+            usable = {h for h in theirs if open_[h] and (inside is None or inside[h])}
+            found.append(replace(group, hosts=group.hosts | usable) if len(group.hosts) >= least else group)
+        return tuple(found)
+
     # Waves
 
-    def _wave(self, groups: tuple[Group, ...]) -> int | None:
-        """The earliest wave in which a gang lands and lets all others land; None = not in this cycle."""
-        near = self._near(groups)
-        others = [g for uid in near for g in self._groups[uid]]
+    def _in_a_wave(self, groups: Sequence[Group]) -> tuple[Group, ...] | None:
+        """The gang in the earliest wave in which it lands and lets all others land; None = not in this cycle."""
+        near = [self._groups[uid] for uid in self._near(groups)]
         landing = [g for g in self._landing if _touch(g, groups)]
         held = {uid: part for uid, part in self._held.items() if any(_touch(g, groups) for g in part)}
-        if not held and all(len(g.hosts) == 1 for g in (*groups, *others, *landing)):
-            return 0
-        if not all(lands(g, [*landing, *others, *groups], self._free) for g in groups):
-            return None
+        if not held and all(len(g.hosts) == 1 for g in itertools.chain(groups, landing, *near)):
+            return tuple(groups)
         if not all(self._lands_held(uid, part, groups) for uid, part in held.items()):
             return None
-        harmed = [-1]
-        if not all(lands(g, [*self._landing, *groups], self._free) for g in landing):
-            harmed.append(0)
-        harmed += [self._waves[uid] for uid in near if not self._still_lands(uid, groups)]
-        return 1 + max(harmed)
+        last = max((own[0].wave for own in near), default=0 if landing else -1)
+        for wave in range(last + 2):
+            coming = tuple(replace(g, wave=wave) for g in groups)
+            others = (own for own in (landing, *near) if own and own[0].wave >= wave)
+            if self._land(coming, coming) and all(self._land(own, coming) for own in others):
+                return coming
+        return None
 
     def _near(self, groups: Sequence[Group]) -> list[str]:
         return sorted({uid for g in groups for h in g.hosts for uid in self._on_host.get(h, ())})
 
-    def _still_lands(self, uid: str, coming: Sequence[Group]) -> bool:
-        own = self._groups[uid]
-        rivals = [
-            g
-            for other in self._near(own)
-            if self._waves[other] <= self._waves[uid]
-            for g in self._groups[other]
-        ]
-        return all(lands(g, [*self._landing, *rivals, *coming], self._free) for g in own)
+    def _land(self, own: Sequence[Group], coming: Sequence[Group]) -> bool:
+        """Whether these, of one wave, land beside all others up to it."""
+        known = (*self._landing, *(g for uid in self._near(own) for g in self._groups[uid]))
+        rivals = [g for g in (*known, *coming) if g.wave <= own[0].wave]
+        return all(lands(g, rivals, self._free) for g in own)
 
     def _lands_held(self, uid: str, part: Sequence[Group], coming: Sequence[Group]) -> bool:
         rivals = [g for other in self._near(part) for g in self._groups[other]]
@@ -148,51 +190,64 @@ class Pinner:
 
     # Pins
 
-    def _pin(self, workload: Workload, rows: Sequence[Assignment]) -> tuple[Assignment, ...]:
+    def _pin(self, uid: str) -> Rows:
         """To the domain where that is safe, else to the hosts."""
+        (workload, rows), names = self._rows[uid], self._board.frame.names
         wide = self._domain(workload, rows)
-        if wide is None:
-            return self.to_hosts(workload, rows)
-        return tuple(replace(row, selector={**self._selector(workload, row), **wide}) for row in rows)
+        if wide is not None:
+            return tuple(replace(row, selector={**self._selector(workload, row), **wide}) for row in rows)
+        return tuple(
+            replace(
+                row,
+                selector=self._selector(workload, row),
+                hosts=tuple(sorted(names[h] for h in group.hosts)),
+            )
+            for row, group in zip(rows, self._groups[uid], strict=True)
+        )
 
-    def _domain(self, workload: Workload, rows: Sequence[Assignment]) -> Mapping[str, str] | None:
+    def _level(self, workload: Workload, rows: Rows) -> int | None:
+        """The narrowest level of which one domain holds the gang, if it asks for one and not for more than that."""
+        frame, topology = self._board.frame, self._board.snapshot.topology
+        asked = topology.find(workload.required or workload.preferred or "")
+        nodes = [frame.index[name] for row in rows for name in row.nodes]
+        if asked is None:
+            return None
+        for level in range(len(frame.domains) - 1, asked - 1, -1):
+            numbers = frame.domains[level][nodes]
+            if numbers[0] >= 0 and (numbers == numbers[0]).all():
+                return level
+        return None
+
+    def _domain(self, workload: Workload, rows: Rows) -> Mapping[str, str] | None:
         """Labels of the narrowest domain that holds the gang, if nobody else is landing there and it lands
         for certain anywhere in it. None for a gang that asks for no level, or that lies on one host.
         """
         frame, topology = self._board.frame, self._board.snapshot.topology
-        asked = topology.find(workload.required or workload.preferred or "")
-        nodes = [frame.index[name] for row in rows for name in row.nodes]
-        if asked is None or any(_set(workload, r.pod_set).required for r in rows):
+        level = self._level(workload, rows)
+        if level in (None, len(frame.domains) - 1) or any(_set(workload, r.pod_set).required for r in rows):
             return None
-        for level in range(len(frame.domains) - 1, asked - 1, -1):
-            numbers = frame.domains[level]
-            if numbers[nodes[0]] < 0 or any(numbers[n] != numbers[nodes[0]] for n in nodes):
-                continue
-            labels = self._board.snapshot.nodes[nodes[0]].node.labels
-            keys = topology.keys[: level + 1]
-            if level == len(frame.domains) - 1 or any(key not in labels for key in keys):
-                return None
-            inside = numbers == numbers[nodes[0]]
-            groups = [
-                self._group(
-                    workload,
-                    pod_set,
-                    row.count,
-                    map(int, (inside & frame.open_to(pod_set, row.flavor)).nonzero()[0]),
-                )
-                for row in rows
-                for pod_set in (_set(workload, row.pod_set),)
-            ]
-            return {key: labels[key] for key in keys} if self._alone(workload.uid, groups) else None
-        return None
+        node = frame.index[next(iter(rows[0].nodes))]
+        labels, keys = self._board.snapshot.nodes[node].node.labels, topology.keys[: level + 1]
+        if any(key not in labels for key in keys):
+            return None
+        inside = frame.domains[level] == frame.domains[level][node]
+        groups = [
+            self._group(workload, pod_set, row.count, np.flatnonzero(open_).tolist())
+            for row in rows
+            for pod_set in (_set(workload, row.pod_set),)
+            for open_ in (inside & frame.open_to(pod_set, row.flavor),)
+        ]
+        return {key: labels[key] for key in keys} if self._alone(workload, groups) else None
 
-    def _alone(self, uid: str, groups: Sequence[Group]) -> bool:
+    def _alone(self, workload: Workload, groups: Sequence[Group]) -> bool:
         others = [*self._landing, *(g for part in self._held.values() for g in part)]
-        if self._near(groups) != [uid] or any(_touch(g, groups) for g in others):
+        if self._near(groups) != [workload.uid] or any(_touch(g, groups) for g in others):
             return False
-        if uid in self._board.avoiding or self._board.horizons:
-            return False
-        return all(lands(g, groups, self._free) for g in groups)
+        return not self._bound_to_nodes(workload) and all(lands(g, groups, self._free) for g in groups)
+
+    def _bound_to_nodes(self, workload: Workload) -> bool:
+        """Whether other nodes than those of its place may be closed to it."""
+        return workload.uid in self._board.avoiding or bool(self._board.horizons)
 
     def _selector(self, workload: Workload, row: Assignment) -> dict[str, str]:
         """Labels of the flavor and of the required levels."""
@@ -204,6 +259,16 @@ class Pinner:
             if at is not None and (key := topology.keys[at]) in labels:
                 selector[key] = labels[key]
         return selector
+
+
+def _ahead(order: Iterable[Chosen], late: Sequence[Chosen]) -> list[Chosen]:
+    """The late before all others that spread over hosts."""
+    first = {c.gang.uid for c in late}
+    return sorted(order, key=lambda c: (_spreads(c), c.gang.uid not in first))
+
+
+def _spreads(chosen: Chosen) -> bool:
+    return max(len(s) for s in chosen.spreads.values()) > 1
 
 
 def _set(workload: Workload, name: str) -> PodSet:
