@@ -16,6 +16,7 @@ from typing import Protocol
 
 from queuer.domain.workload import Workload
 from queuer.solver.frame import Frame, Mask, Matrix
+from queuer.solver.prices import Prices
 from queuer.solver.problem import Assignment, Eviction, Pending, Snapshot
 
 
@@ -92,10 +93,13 @@ class Arrangement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """There is no such arrangement: `argument` names the bound or says that the full model is infeasible."""
+    """There is no such arrangement: `argument` names the bound or says that the full model is infeasible. `prices`:
+    those that prove it, if any do.
+    """
 
     argument: str
     spent: float = 0.0
+    prices: Prices | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +131,7 @@ class Laid:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Layout:
-    """Is there a place for all that is settled and any one of `asked`? Victims are as they are, quota is left aside.
+    """Is there a place for all that is settled and for `asked`? Victims are as they are, quota is left aside.
 
     `now`, `later`: what is free at once and with the victims gone (N x R), the places of `settled` open. What starts
     needs both, what is bound the latter. `found`: whether places are wanted, not only to know whether it is proven that
@@ -138,7 +142,7 @@ class Layout:
     now: Matrix
     later: Matrix
     settled: tuple[Laid, ...]
-    asked: tuple[Laid, ...]
+    asked: Laid
     found: bool
     seed: int
     budget: float
@@ -146,12 +150,9 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """Places by uid, pod set and node number, that of number `asked` of the alternatives among them; none where only a
-    proof was wanted, and there is probably none.
-    """
+    """Places by uid, pod set and node number; none where only a proof was wanted, and there is probably none."""
 
     spreads: Mapping[str, Mapping[str, Mapping[int, int]]]
-    asked: int
     spent: float = 0.0
 
 
@@ -159,7 +160,7 @@ class Rearranger(Protocol):
     """An exact solver behind `decide()`. Pure: the same question gives the same answer."""
 
     def lay(self, question: Layout) -> Places | Proof | Unknown:
-        """Places for all that is settled and one more, or a proof that there is none for any of those asked for."""
+        """Places for all that is settled and one more, or a proof that there are none."""
 
     def settle(self, question: Question) -> Arrangement | Proof | Unknown:
         """Answer for the contested gang. An arrangement lets all settled gangs start that started before."""

@@ -192,6 +192,11 @@ class Cycle:
         workload, board = one.gang.pending.workload, self.board
         return (later or not one.bound) and all(board.outlives(board.horizons[uid], workload) for uid in bars)
 
+    def opened(self) -> tuple[Matrix, Matrix]:
+        """What is free now, and once today's victims have gone (N x R each), without what this cycle has settled."""
+        started = self._places[False]
+        return self.board.now.free + started, self.board.later.free + started + self._places[True]
+
     def _opened(self, bars: Sequence[str], *, later: bool, gone: Freed | None) -> Matrix:
         board, started = self.board, self._places[False]
         everyone = started + self._places[True]

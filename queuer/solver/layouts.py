@@ -1,25 +1,30 @@
-"""Contested gangs that may evict nobody: places for them, or proofs that serve all harder ones too.
+"""Contested gangs that may evict nobody: places for them, or proofs that serve other gangs too.
 
 What has no place once today's victims have gone cannot start now either. While nobody else leaves, such a proof holds
-for the rest of the cycle, and for every gang that asks for as much or more in a domain no wider. When more leave, the
-easiest forms that had no place are asked about again, all in one question.
+for the rest of the cycle, and for every gang that asks for as much or more in a domain no wider. Prices that proved it
+are tried first when more leave, and for other gangs.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from queuer.solver.board import Board
 from queuer.solver.contested import Laid, Layout, Places, Proof, Rearranger, Unknown, Variant
 from queuer.solver.cycle import Cycle
 from queuer.solver.floor import key_of
-from queuer.solver.frame import Mask
+from queuer.solver.frame import Mask, Matrix
+from queuer.solver.market import Market
 from queuer.solver.order import Gang
+from queuer.solver.outcome import Chosen
+from queuer.solver.prices import Prices
 
-RETRIES = 2
-"""Forms that may have got a place before all proofs are given up when more leave."""
+KEPT = 4
+"""Prices tried, the last that proved something first."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,7 +70,8 @@ class Layouts:
         self._not_beside_started: list[Form] = []
         self._leaving: frozenset[str] = frozenset()
         self._settled: frozenset[str] = frozenset()
-        self._question: tuple[int, Layout] | None = None
+        self._laid_out = LaidOut(cycle)
+        self._prices: deque[Prices] = deque(maxlen=KEPT)
         self._left = 0.0
 
     def settle(
@@ -76,11 +82,11 @@ class Layouts:
         self._follow()
         for variant in variants:
             form = self.form(gang, variant)
-            if _covered(form, self._nowhere) or (not evict and self._cannot_start(form)):
+            if self._has_none(form) or (not evict and self._cannot_start(form)):
                 continue
-            answer = self._ask([form], gang=gang, starts=not evict)
+            answer = self._ask(form, gang, starts=not evict)
             if isinstance(answer, Places):
-                return Places(spreads=answer.spreads, asked=0, spent=budget - self._left), variant
+                return replace(answer, spent=budget - self._left), variant
             proven &= isinstance(answer, Proof)
         spent = budget - self._left
         if not proven:
@@ -93,21 +99,21 @@ class Layouts:
         """Proofs hold while nobody else leaves and nothing that is settled is taken back."""
         leaving, settled = frozenset(self._board.leaving), frozenset(self._cycle.chosen)
         taken_back = not self._settled <= settled
-        same = leaving <= self._leaving and not taken_back
-        self._leaving, self._settled = leaving, settled
-        if same:
-            return
-        self._not_now.clear()
+        if taken_back or not leaving <= self._leaving:
+            self._nowhere.clear()
+            self._not_now.clear()
         if taken_back:
             self._not_beside_started.clear()
-        before, self._nowhere = self._nowhere, []
-        for _ in range(RETRIES):
-            if not before:
-                break
-            answer = self._ask(before)
-            if not isinstance(answer, Places):
-                break
-            del before[answer.asked]
+        self._leaving, self._settled = leaving, settled
+
+    def _has_none(self, form: Form) -> bool:
+        """Whether it is proven that it has no place once today's victims have gone."""
+        if _covered(form, self._nowhere):
+            return True
+        if not self._too_dear(form, starts=False, started_only=False):
+            return False
+        self._nowhere.append(form)
+        return True
 
     def _cannot_start(self, form: Form) -> bool:
         """Whether it is proven that it cannot start now. What is free now does not depend on who leaves, so a proof
@@ -115,22 +121,29 @@ class Layouts:
         """
         if _covered(form, self._not_now) or _covered(form, self._not_beside_started):
             return True
-        if self._left <= 0:
-            return False
-        question = self._settled_so_far()
-        started = tuple(one for one in question.settled if one.starts)
-        question = replace(
-            question,
-            later=question.now,
-            settled=started,
-            asked=(self._laid(form, starts=True),),
-            budget=min(self._left, self._share),
-        )
-        answer = self._solver.lay(question)
-        self._left -= answer.spent
-        if isinstance(answer, Proof):
-            self._not_beside_started.append(form)
-        return isinstance(answer, Proof)
+        if not self._too_dear(form, starts=True, started_only=True):
+            if self._left <= 0:
+                return False
+            question = self._question(self._laid(form), started_only=True, found=False)
+            if not isinstance(self._answer(question), Proof):
+                return False
+        self._not_beside_started.append(form)
+        return True
+
+    def _too_dear(self, form: Form, *, starts: bool, started_only: bool) -> bool:
+        """Whether prices that are known prove that there is no place."""
+        asked = self._laid(form, starts=starts)
+        for prices in self._prices:
+            if self._laid_out.excludes(prices, asked, started_only=started_only):
+                self._used(prices)
+                return True
+        return False
+
+    def _used(self, prices: Prices) -> None:
+        """The last that proved something comes first."""
+        if prices in self._prices:
+            self._prices.remove(prices)
+        self._prices.appendleft(prices)
 
     # Forms
 
@@ -140,17 +153,21 @@ class Layouts:
         if key not in self._forms:
             frame, workload = self._board.frame, gang.pending.workload
             pods: dict[tuple[int, object, tuple[int, ...]], int] = {}
+            usable = np.zeros(len(frame.names), dtype=bool)
             for pod_set in workload.pod_sets:
                 if variant.counts[pod_set.name]:
                     alone = pod_set.exclusive_host or pod_set.required is not None
                     apart = (pod_set.name, pod_set.required) if alone else None
-                    where = id(frame.open_to(pod_set, variant.flavors[pod_set.name]))
-                    pod = (where, apart, tuple(frame.row(pod_set.requests).tolist()))
+                    open_ = frame.open_to(pod_set, variant.flavors[pod_set.name])
+                    usable |= open_
+                    pod = (id(open_), apart, tuple(frame.row(pod_set.requests).tolist()))
                     pods[pod] = pods.get(pod, 0) + variant.counts[pod_set.name]
-            self._forms[key] = Form(gang, variant, self._levels(workload.required), pods)
+            single = sum(variant.counts.values()) == 1
+            levels = self._levels(workload.required, usable, single=single)
+            self._forms[key] = Form(gang, variant, levels, pods)
         return self._forms[key]
 
-    def _levels(self, required: str | None) -> tuple[int, ...]:
+    def _levels(self, required: str | None, usable: Mask, *, single: bool) -> tuple[int, ...]:
         frame = self._board.frame
         if required is None:
             return (-1,)
@@ -158,75 +175,114 @@ class Layouts:
         if level is None:  # fits nowhere, and tells nothing about others
             return (len(frame.domains),)
         has = frame.domains[level] >= 0
+        if single and not np.any(usable & ~has):  # one pod is in one domain wherever it is
+            return (-1,)
         wider = [w for w in range(level) if bool(np.all(frame.domains[w][has] >= 0))]
         return (level, *wider, -1)
 
     # Questions
 
-    def _ask(
-        self, forms: Sequence[Form], *, gang: Gang | None = None, starts: bool = False
-    ) -> Places | Proof | Unknown:
-        """About these forms, none of them started and no node closed to them; or about this gang, as it is. A proof is
-        kept.
-        """
+    def _ask(self, form: Form, gang: Gang, *, starts: bool) -> Places | Proof | Unknown:
+        """About this gang as it is. A proof is kept where no node is closed to it."""
         if self._left <= 0:
             return Unknown(note="the time was used up")
-        closed = None if gang is None else self._cycle.closed(gang)
-        asked = tuple(self._laid(form, gang=gang, closed=closed, starts=starts) for form in forms)
-        question = replace(
-            self._settled_so_far(), asked=asked, found=gang is not None, budget=min(self._left, self._share)
-        )
-        answer = self._solver.lay(question)
-        self._left -= answer.spent
-        if isinstance(answer, Proof) and starts and closed is None:
-            self._not_now += forms
-        elif isinstance(answer, Proof) and closed is None:
-            rest = [known for known in self._nowhere if not any(form.within(known) for form in forms)]
-            self._nowhere = [*rest, *forms]
-        return answer
-
-    @staticmethod
-    def _laid(form: Form, *, starts: bool, gang: Gang | None = None, closed: Mask | None = None) -> Laid:
-        return Laid(
-            form=(_key(form.gang, form.variant), closed is None),
-            workload=(gang or form.gang).pending.workload,
+        closed = self._cycle.closed(gang)
+        asked = Laid(
+            form=self._cycle.key(gang, form.variant),
+            workload=gang.pending.workload,
             variant=form.variant,
             closed=closed,
             starts=starts,
         )
+        answer = self._answer(self._question(asked, started_only=False, found=True))
+        if isinstance(answer, Proof) and closed is None:
+            proven = self._not_now if starts else self._nowhere
+            proven[:] = [*(known for known in proven if not form.within(known)), form]
+        return answer
 
-    def _settled_so_far(self) -> Layout:
-        """The question but for what is asked, made once while nothing changes."""
-        cycle, board = self._cycle, self._board
-        if self._question is not None and self._question[0] == board.version:
-            return self._question[1]
-        now, later = board.now.free.copy(), board.later.free.copy()
-        settled = []
-        for one in cycle.chosen.values():
-            cycle.spend(later, one, times=-1)
-            if not one.bound:
-                cycle.spend(now, one, times=-1)
+    def _answer(self, question: Layout) -> Places | Proof | Unknown:
+        answer = self._solver.lay(question)
+        self._left -= answer.spent
+        if isinstance(answer, Proof) and answer.prices is not None:
+            self._used(answer.prices)
+        return answer
+
+    def _question(self, asked: Laid, *, started_only: bool, found: bool) -> Layout:
+        now, later = self._laid_out.free(started_only=started_only)
+        return Layout(
+            frame=self._board.frame,
+            now=now,
+            later=later,
+            settled=tuple(self._laid_out.settled(started_only=started_only)),
+            asked=asked,
+            found=found,
+            seed=self._seed,
+            budget=min(self._left, self._share),
+        )
+
+    @staticmethod
+    def _laid(form: Form, *, starts: bool = True) -> Laid:
+        """Any gang of the form, no node closed to it."""
+        workload = form.gang.pending.workload
+        key = _key(form.gang, form.variant)
+        return Laid(form=key, workload=workload, variant=form.variant, closed=None, starts=starts)
+
+
+class LaidOut:
+    """What a cycle has settled, as parts of questions, and the nodes with these places open."""
+
+    def __init__(self, cycle: Cycle) -> None:
+        self._cycle = cycle
+        self._board: Board = cycle.board
+        self._known: dict[str, tuple[Chosen, Laid]] = {}
+        self._listed: tuple[int, dict[bool, list[Laid]]] = (-1, {})
+        self._opened: tuple[int, dict[bool, tuple[Matrix, Matrix]]] = (-1, {})
+        self._markets: tuple[int, dict[bool, Market]] = (-1, {})
+
+    def settled(self, *, started_only: bool) -> list[Laid]:
+        """All settled gangs, or those that start."""
+        if self._listed[0] != self._board.version:
+            everyone = [self._laid(one) for one in self._cycle.chosen.values()]
+            self._listed = (
+                self._board.version,
+                {False: everyone, True: [one for one in everyone if one.starts]},
+            )
+        return self._listed[1][started_only]
+
+    def _laid(self, one: Chosen) -> Laid:
+        known = self._known.get(one.gang.uid)
+        if known is None or known[0] is not one:
             laid = Laid(
-                form=cycle.key(one.gang, one.variant),
+                form=self._cycle.key(one.gang, one.variant),
                 workload=one.gang.pending.workload,
                 variant=one.variant,
-                closed=cycle.closed(one.gang),
+                closed=self._cycle.closed(one.gang),
                 starts=not one.bound,
                 spreads=one.spreads,
             )
-            settled.append(laid)
-        question = Layout(
-            frame=board.frame,
-            now=now,
-            later=later,
-            settled=tuple(settled),
-            asked=(),
-            found=False,
-            seed=self._seed,
-            budget=0.0,
-        )
-        self._question = (board.version, question)
-        return question
+            known = self._known[one.gang.uid] = (one, laid)
+        return known[1]
+
+    def free(self, *, started_only: bool) -> tuple[Matrix, Matrix]:
+        """What is free now, and once today's victims have gone (N x R each); `started_only`: now, twice."""
+        if self._opened[0] != self._board.ground:
+            self._opened = (self._board.ground, {})
+        opened = self._opened[1]
+        if started_only not in opened:
+            now, later = self._cycle.opened()
+            opened[started_only] = (now, now) if started_only else (now, later)
+        return opened[started_only]
+
+    def excludes(self, prices: Prices, asked: Laid, *, started_only: bool) -> bool:
+        """See `Market.excludes`."""
+        if (
+            self._markets[0] != self._board.ground
+        ):  # settled gangs take no more than what is open in their places
+            self._markets = (self._board.ground, {})
+        markets = self._markets[1]
+        if started_only not in markets:
+            markets[started_only] = Market(self._board.frame, *self.free(started_only=started_only))
+        return markets[started_only].excludes(prices, self.settled(started_only=started_only), asked)
 
 
 def _covered(form: Form, proven: Sequence[Form]) -> bool:

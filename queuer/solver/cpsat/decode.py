@@ -46,7 +46,7 @@ def on_nodes(tree: Tree, values: Sequence[int]) -> tuple[Pods, list[int]]:
 def _as_they_lie(tree: Tree) -> Pods:
     found: Pods = {k: {} for k in range(len(tree.kinds))}
     for one in tree.classes:
-        for member in one.members if one.asked is None else ():
+        for member in () if one.asked else one.members:
             for kind, node, count in tree.pods_of(one, member):
                 found[kind][node] = found[kind].get(node, 0) + count
     return found
@@ -103,9 +103,7 @@ def _spend(tree: Tree, kind: int, now: Matrix, later: Matrix, at: int, count: in
 
 
 def by_gang(tree: Tree, values: Sequence[int], pods: Pods) -> dict[str, dict[str, Spread]] | None:
-    """Places by uid and pod set; the alternative that was chosen is among them. None = domains overlap in a way that is
-    not nested.
-    """
+    """Places by uid and pod set. None = domains overlap in a way that is not nested."""
     homes = _homes(tree, values)
     members = [
         (one, member)
@@ -125,8 +123,6 @@ def _homes(tree: Tree, values: Sequence[int]) -> Homes:
     """A domain for each gang: the one that it has if a copy stays there."""
     found: Homes = {}
     for c, one in enumerate(tree.classes):
-        if one.asked is not None and not values[tree.u[one.asked]]:
-            continue
         if one.level < 0:
             found.update((member.uid, None) for member in one.members)
             continue

@@ -11,7 +11,9 @@ import numpy as np
 from queuer.solver.contested import Layout, Places, Proof, Unknown
 from queuer.solver.cpsat.decode import by_gang, on_nodes
 from queuer.solver.cpsat.proto import Status
+from queuer.solver.cpsat.relaxed import prices_for
 from queuer.solver.cpsat.tree import Tree
+from queuer.solver.market import Market
 
 SPLITS = 4
 """How often leaves are split before a layout is given up."""
@@ -19,6 +21,7 @@ MOVES = 0.05
 """Deterministic time for leaving gangs where they are."""
 BUILD = 1e-5
 """Deterministic time that building a model is taken to cost for each variable."""
+ARGUMENT = "no arrangement with today's victims: the model of all domains is infeasible"
 
 
 def _fewest_moves(tree: Tree, values: Sequence[int], *, budget: float) -> Sequence[int]:
@@ -34,26 +37,30 @@ def _fewest_moves(tree: Tree, values: Sequence[int], *, budget: float) -> Sequen
 
 
 def lay(question: Layout) -> Places | Proof | Unknown:
-    """Places for all that is settled and one of those asked for; a proof covers all of these."""
+    """Places for all that is settled and for the gang asked for, or a proof that there are none."""
     apart = np.zeros(len(question.frame.names), dtype=bool)
     spent = 0.0
-    for _ in range(SPLITS):
+    for split in range(SPLITS):
         if spent >= question.budget:
             break
         try:
             tree = Tree(question, apart=apart)
         except OverflowError as error:
             return Unknown(spent=spent, note=str(error))
+        spent += BUILD * len(tree.rows.bounds)
+        if not split:
+            prices = prices_for(tree)
+            market = Market(question.frame, question.now, question.later)
+            if prices is not None and market.excludes(prices, question.settled, question.asked):
+                return Proof(argument=ARGUMENT, spent=spent, prices=prices)
         status, values = tree.rows.solve(budget=question.budget - spent, presolve=False)
-        spent += tree.rows.spent + BUILD * len(tree.rows.bounds)
+        spent += tree.rows.spent
         if status is Status.NONE:
-            argument = "no arrangement with today's victims: the model of all domains is infeasible"
-            return Proof(argument=argument, spent=spent)
+            return Proof(argument=ARGUMENT, spent=spent)
         if status is Status.UNKNOWN:
             break
-        number = next(n for n, u in enumerate(tree.u) if values[u])
         if not question.found:
-            return Places(spreads={}, asked=number, spent=spent)
+            return Places(spreads={}, spent=spent)
         begin = tree.rows.spent
         values = _fewest_moves(tree, values, budget=min(MOVES, question.budget - spent))
         spent += tree.rows.spent - begin
@@ -62,6 +69,6 @@ def lay(question: Layout) -> Places | Proof | Unknown:
             found = None if tree.relaxed else by_gang(tree, values, pods)
             if found is None:
                 return Unknown(spent=spent, note="levels of single pod sets are not in this model")
-            return Places(spreads=found, asked=number, spent=spent)
+            return Places(spreads=found, spent=spent)
         apart[stuck] = True
     return Unknown(spent=spent, note="the solver did not come to an end")

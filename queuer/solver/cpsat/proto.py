@@ -30,7 +30,8 @@ class Status(Enum):
 class Rows:
     """A model that grows: variables, rows `low <= Σ coefficient * variable <= high`, one objective at a time.
 
-    `spent`: deterministic time of all solves. `least`: what the last objective cannot be below.
+    `listed`: the rows as variables, coefficients, low and high; written to the proto at the next solve. `spent`:
+    deterministic time of all solves. `least`: what the last objective cannot be below.
     """
 
     def __init__(self, *, seed: int) -> None:
@@ -38,6 +39,8 @@ class Rows:
         self._proto = self._model.proto
         self._seed = seed
         self.bounds: list[tuple[int, int]] = []
+        self.listed: list[tuple[list[int], list[int], int, int]] = []
+        self._written = (0, 0)
         self._largest: list[int] = []
         self.hint: dict[int, int] = {}
         self.spent = 0.0
@@ -45,7 +48,6 @@ class Rows:
 
     def variable(self, low: int, high: int) -> int:
         """A new integer variable; its number."""
-        self._proto.variables.add().domain.extend([low, high])
         self.bounds.append((low, high))
         self._largest.append(max(abs(low), abs(high)))
         return len(self.bounds) - 1
@@ -59,10 +61,18 @@ class Rows:
         kept = {v: c for v, c in terms.items() if c}
         if sum([abs(c) * self._largest[v] for v, c in kept.items()]) >= HIGHEST:
             raise OverflowError("a row of the model exceeds int64")
-        linear = self._proto.constraints.add().linear
-        linear.vars.extend(list(kept))
-        linear.coeffs.extend(list(kept.values()))
-        linear.domain.extend([low, high])
+        self.listed.append((list(kept), list(kept.values()), low, high))
+
+    def _write(self) -> None:
+        variables, rows = self._written
+        for bounds in self.bounds[variables:]:
+            self._proto.variables.add().domain.extend(bounds)
+        for numbers, coefficients, low, high in self.listed[rows:]:
+            linear = self._proto.constraints.add().linear
+            linear.vars.extend(numbers)
+            linear.coeffs.extend(coefficients)
+            linear.domain.extend([low, high])
+        self._written = (len(self.bounds), len(self.listed))
 
     def solve(
         self, *, budget: float, minimise: Terms | None = None, presolve: bool = True
@@ -70,6 +80,7 @@ class Rows:
         """The status and, where something was found, a value for every variable. `presolve`: worth its time where the
         search would be long without it.
         """
+        self._write()
         self._proto.clear_objective()
         if minimise:
             self._proto.objective.vars.extend(list(minimise))

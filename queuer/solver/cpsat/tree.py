@@ -14,7 +14,7 @@ INFEASIBLE is a proof. They are exact where sizes divide each other and one reso
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import gcd
 
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from queuer.solver.contested import Laid, Layout
 from queuer.solver.cpsat.proto import Rows
 from queuer.solver.frame import Mask, Matrix, Need
+from queuer.solver.prices import Measure
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,20 +43,28 @@ class Kind:
 @dataclass(slots=True, eq=False)
 class Class:
     """Gangs that are alike: `pods` by kind, all in one domain of `level` (-1 = anywhere, -2 = there is no such level).
-    `asked`: its number among the alternatives, of which one is to be placed; None = settled. `whole`: all its pods
-    are one, as they need one host.
+    `asked`: not settled, but asked for. `whole`: all its pods are one, as they need one host.
     """
 
     pods: Mapping[int, int]
     level: int
-    asked: int | None
+    asked: bool
     whole: bool
     members: list[Laid] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Stock:
+    """A measure with what a pod of each kind takes of its slots, and these by leaf."""
+
+    measure: Measure
+    taken: Mapping[int, int]
+    slots: list[int]
+
+
 class Tree:
     """The rows with the meaning of their variables. `leaves`: node numbers. `y`: by (class, domain); `z`: by (kind,
-    leaf); `u`: the alternatives.
+    leaf); `u`: whether the gang asked for is placed. `plain`: how many rows come before those of the stocks.
     """
 
     def __init__(self, question: Layout, *, apart: Mask) -> None:
@@ -67,38 +76,38 @@ class Tree:
         self._numbers: dict[object, int] = {}
         self._known: dict[object, tuple[int, Mapping[str, int]]] = {}
         self._levels = question.frame.domains[:-1]
+        self._by_domain: dict[tuple[int, int], Matrix] = {}
         self.relaxed = False
         for one in question.settled:
-            self._class_of(one, asked=None).members.append(one)
-        for number, one in enumerate(question.asked):
-            self._class_of(one, asked=number).members.append(one)
+            self._class_of(one, asked=False).members.append(one)
+        self._class_of(question.asked, asked=True).members.append(question.asked)
         self.leaves, self._leaf_of = self._grouped(apart)
         self.z = self._pods_on_leaves()
-        self.u = [self.rows.boolean() for _ in question.asked]
-        self.rows.row(dict.fromkeys(self.u, 1), low=1, high=1)
+        self.u = self.rows.variable(1, 1)
         self.y = self._copies_in_domains()
         self._confined()
-        self._fit(starts_only=True)
-        self._fit(starts_only=False)
+        self.plain = len(self.rows.listed)
+        self.stocks = [*self._stocks(at_once=True), *self._stocks(at_once=False)]
+        self._fit()
         self._hint()
 
     # Kinds and classes
 
-    def _class_of(self, one: Laid, *, asked: int | None) -> Class:
+    def _class_of(self, one: Laid, *, asked: bool) -> Class:
         known = self._likeness(one, asked)
         if known not in self._known:
             self._known[known] = self._classified(one, asked)
         return self.classes[self._known[known][0]]
 
     @staticmethod
-    def _likeness(one: Laid, asked: int | None) -> object:
+    def _likeness(one: Laid, asked: bool) -> object:
         """Equal for gangs of one class and the same kinds. Pods of two gangs that keep apart from their own only may
         share a node.
         """
         own = one.uid if any(p.exclusive_host for p in one.workload.pod_sets) else None
         return (one.form, one.starts, asked, own)
 
-    def _classified(self, one: Laid, asked: int | None) -> tuple[int, Mapping[str, int]]:
+    def _classified(self, one: Laid, asked: bool) -> tuple[int, Mapping[str, int]]:
         """Its class, and its kinds by pod set."""
         find = self.question.frame.snapshot.topology.find
         workload = one.workload
@@ -111,10 +120,15 @@ class Tree:
         if whole:
             pods[self._whole(one)], level = 1, -1
         else:
+            inside = None  # the one domain of a single pod is wherever it lies
+            if level is not None and level >= 0 and sum(one.variant.counts[p.name] for p in sets) == 1:
+                inside, level = self._levels[level] >= 0, -1
             for pod_set in sets:
                 need = self.question.frame.need(pod_set)
                 row = self.question.frame.row(pod_set.requests)
-                kind = kinds[pod_set.name] = self._kind(one, need, row, self._open(one, pod_set.name))
+                open_ = self._open(one, pod_set.name)
+                open_ = open_ if inside is None else open_ & inside
+                kind = kinds[pod_set.name] = self._kind(one, need, row, open_)
                 pods[kind] += one.variant.counts[pod_set.name]
         key = (tuple(sorted(pods.items())), level, asked, whole)
         if key not in self._numbers:
@@ -174,7 +188,7 @@ class Tree:
         there = [0] * len(self.kinds)
         for one in self.classes:
             for number, count in one.pods.items():
-                there[number] += count * (1 if one.asked is not None else len(one.members))
+                there[number] += count * len(one.members)
         found = {}
         for k, kind in enumerate(self.kinds):
             for leaf, most in enumerate(self._summed(np.minimum(kind.slots, there[k]))):
@@ -189,13 +203,13 @@ class Tree:
         for c, one in enumerate(self.classes):
             if one.level == -1:
                 continue  # anywhere
-            copies = 1 if one.asked is not None else len(one.members)
+            copies = len(one.members)
             terms: dict[int, int] = {}
             for domain, most in self._room(one).items():
                 found[c, domain] = self.rows.variable(0, min(most, copies))
                 terms[found[c, domain]] = 1
-            if one.asked is not None:
-                self.rows.row({**terms, self.u[one.asked]: -1}, low=0, high=0)
+            if one.asked:
+                self.rows.row({**terms, self.u: -1}, low=0, high=0)
             else:
                 self.rows.row(terms, low=copies, high=copies)
         return found
@@ -204,15 +218,18 @@ class Tree:
         """Domains of its level, with how many copies of the class they could hold alone."""
         if one.level < 0:
             return {}
-        domain = self._levels[one.level]
-        inside = domain >= 0
-        count = len(self.question.frame.domain_names[one.level])
-        most = np.full(count, np.iinfo(np.int64).max)
-        for kind, pods in one.pods.items():
-            slots = np.zeros(count, dtype=np.int64)
-            np.add.at(slots, domain[inside], np.minimum(self.kinds[kind].slots[inside], 2**31))
-            most = np.minimum(most, slots // pods)
-        return {int(d): int(most[d]) for d in np.flatnonzero(most > 0)}
+        most = np.min([self._slots_in(kind, one.level) // pods for kind, pods in one.pods.items()], axis=0)
+        return dict(zip(np.flatnonzero(most > 0).tolist(), most[most > 0].tolist(), strict=True))
+
+    def _slots_in(self, kind: int, level: int) -> Matrix:
+        """By domain of the level."""
+        if (kind, level) not in self._by_domain:
+            slots, domain = self.kinds[kind].slots, self._levels[level]
+            there = np.zeros(len(self.question.frame.domain_names[level]), dtype=np.int64)
+            nodes = np.flatnonzero((slots > 0) & (domain >= 0))
+            np.add.at(there, domain[nodes], np.minimum(slots[nodes], 2**31))
+            self._by_domain[kind, level] = there
+        return self._by_domain[kind, level]
 
     def _confined(self) -> None:
         """What is confined to a domain lies there, and all pods lie somewhere."""
@@ -239,9 +256,9 @@ class Tree:
         for k, terms in enumerate(everywhere):
             fixed = 0
             for one in self.classes:
-                if one.asked is not None:
+                if one.asked:
                     if k in one.pods:
-                        terms[self.u[one.asked]] = -one.pods[k]
+                        terms[self.u] = -one.pods[k]
                 else:
                     fixed += one.pods.get(k, 0) * len(one.members)
             self.rows.row(terms, low=fixed, high=fixed)
@@ -260,34 +277,35 @@ class Tree:
 
     # Slots
 
-    def _fit(self, *, starts_only: bool) -> None:
-        """Slots of the leaves: now for what starts, with the victims gone for all."""
+    def _stocks(self, *, at_once: bool) -> list[Stock]:
+        """For every amount of a resource that occurs: now for what starts, with the victims gone for all."""
         question = self.question
-        kinds = [k for k, kind in enumerate(self.kinds) if kind.starts or not starts_only]
-        if not kinds or (starts_only and bool(np.all(question.now >= question.later))):
-            return
-        free = np.maximum(question.now if starts_only else question.later, 0)
-        for coefficients, slots in self._measures(kinds, free):
-            for leaf, room in enumerate(self._summed(slots)):
-                terms = {
-                    self.z[k, leaf]: n
-                    for k, n in zip(kinds, coefficients, strict=True)
-                    if n and (k, leaf) in self.z
-                }
+        kinds = [k for k, kind in enumerate(self.kinds) if kind.starts or not at_once]
+        if not kinds or (at_once and bool(np.all(question.now >= question.later))):
+            return []
+        free = question.now if at_once else question.later
+        amounts: dict[tuple[int, ...], set[tuple[int, int]]] = defaultdict(set)
+        for column in np.flatnonzero(np.any([self.kinds[k].row > 0 for k in kinds], axis=0)).tolist():
+            asked = [int(self.kinds[k].row[column]) for k in kinds]
+            occur = {a for a in asked if a}
+            for amount in sorted(occur | {gcd(*occur)}):
+                amounts[tuple(a // amount for a in asked)].add((column, amount))
+        measures = {taken: Measure(at_once, frozenset(pairs)) for taken, pairs in amounts.items()}
+        return [
+            Stock(measure, dict(zip(kinds, taken, strict=True)), self._summed(measure.slots(free)))
+            for taken, measure in measures.items()
+        ]
+
+    def taking(self, stock: Stock, leaf: int) -> dict[int, int]:
+        """What the pods on a leaf take of its slots, as terms."""
+        return {self.z[k, leaf]: n for k, n in stock.taken.items() if n and (k, leaf) in self.z}
+
+    def _fit(self) -> None:
+        for stock in self.stocks:
+            for leaf, room in enumerate(stock.slots):
+                terms = self.taking(stock, leaf)
                 if sum(n * self.rows.bounds[v][1] for v, n in terms.items()) > room:
                     self.rows.row(terms, high=room)
-
-    def _measures(self, kinds: Sequence[int], free: Matrix) -> list[tuple[tuple[int, ...], Matrix]]:
-        """For every amount of a resource that occurs: what a pod of each kind takes of its slots, and these by node."""
-        found: dict[tuple[int, ...], Matrix] = {}
-        for column in np.flatnonzero(np.any([self.kinds[k].row > 0 for k in kinds], axis=0)).tolist():
-            amounts = [int(self.kinds[k].row[column]) for k in kinds]
-            asked = {a for a in amounts if a}
-            for amount in sorted(asked | {gcd(*asked)}):
-                key = tuple(a // amount for a in amounts)
-                slots = free[:, column] // amount
-                found[key] = np.minimum(found[key], slots) if key in found else slots
-        return list(found.items())
 
     # Hint
 
@@ -296,7 +314,7 @@ class Tree:
         hint = self.rows.hint
         hint.update(dict.fromkeys([*self.z.values(), *self.y.values()], 0))
         for c, one in enumerate(self.classes):
-            for member in one.members if one.asked is None else ():
+            for member in () if one.asked else one.members:
                 nodes = [n for spread in member.spreads.values() for n in spread]
                 if one.level >= 0 and nodes:
                     at = (c, int(self._levels[one.level][nodes[0]]))
