@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from queuer.solver.board import Board, Horizon
+from queuer.solver.board import Board, Horizon, Sheet
 from queuer.solver.capacity import Spread
 from queuer.solver.contested import (
     Arrangement,
@@ -263,31 +263,38 @@ class Contest:
         return greedy.chosen[new.uid]
 
     def _put(self, moved: Sequence[Chosen], *, must: frozenset[str]) -> bool:
-        """Lay everything out anew; what is not sound is taken back. `must`: who is to be as it says, the others start
-        if they can.
+        """Lay out anew who lies elsewhere; what is not sound is taken back. `must`: who is to be as it says, the others
+        start if they can.
         """
         greedy, before = self._greedy, dict(self._greedy.chosen)
         intact = self._intact()
-        greedy.lift(before.values())
-        greedy.chosen.clear()
-        sure = [c for c in moved if c.gang.uid in must or c.evictions]
+        new = [c for c in moved if c.gang.uid not in must or not _same(before.get(c.gang.uid), c)]
+        lifted = [before[c.gang.uid] for c in new if c.gang.uid in before]
+        self._lift(lifted)
+        sure = [c for c in new if c.gang.uid in must or c.evictions]
         for chosen in sorted(sure, key=lambda c: not c.bound):
             greedy.take(chosen)
-        for chosen in moved:
+        for chosen in new:
             if chosen not in sure:
                 greedy.take(chosen if self._startable(chosen) else replace(chosen, bound=True))
-        laid = [greedy.chosen[uid] for uid in dict.fromkeys((*before, *(c.gang.uid for c in moved)))]
         as_said = {c.gang.uid: c.bound for c in moved if c.gang.uid in must}
         sound = all(greedy.chosen[uid].bound == bound for uid, bound in as_said.items())
-        sound = sound and self._holds(laid) and self._intact() >= intact
-        greedy.chosen = {c.gang.uid: c for c in laid}
+        laid = [greedy.chosen[c.gang.uid] for c in new]
+        sound = sound and self._holds(lifted, laid) and self._intact() >= intact
+        order = dict.fromkeys((*before, *(c.gang.uid for c in new)))
+        greedy.chosen = {uid: greedy.chosen[uid] for uid in order}
         self._board.changed()
         if not sound:
-            greedy.lift(laid)
-            greedy.chosen.clear()
-            for chosen in before.values():
+            self._lift(laid)
+            for chosen in lifted:
                 greedy.take(chosen)
+            greedy.chosen = before
         return sound
+
+    def _lift(self, settled: Sequence[Chosen]) -> None:
+        self._greedy.lift(settled)
+        for chosen in settled:
+            del self._greedy.chosen[chosen.gang.uid]
 
     def _intact(self) -> frozenset[str]:
         """Owners of the reservations whose place is whole."""
@@ -319,30 +326,55 @@ class Contest:
             is not None
         ):
             return False
-        free = [sheet.free.copy() for sheet in self._board.sheets()]
-        rows = self._board.rows(workload, chosen.spreads)
-        for sheet in free:
-            for node, row in rows:
-                sheet[node] -= row
-        return not any(_overdrawn(sheet, rows) for sheet in free)
+        wanted: dict[int, Matrix] = {}
+        for node, row in self._board.rows(workload, chosen.spreads):
+            wanted[node] = wanted[node] + row if node in wanted else row
+        sheets = self._board.sheets()
+        return not any(
+            _short(sheet.free[node] - row, row) for sheet in sheets for node, row in wanted.items()
+        )
 
-    def _holds(self, laid: Sequence[Chosen]) -> bool:
-        """Whether nodes and quota bear the layout."""
-        for chosen in laid:
+    def _holds(self, lifted: Sequence[Chosen], laid: Sequence[Chosen]) -> bool:
+        """Whether nodes and quota bear the layout, in which these lie elsewhere or are new."""
+        board = self._board
+        touched = {node for c in laid for spread in c.spreads.values() for node in spread}
+        gone, going = ({e.uid for c in side for e in c.evictions} for side in (lifted, laid))
+        touched |= {node for uid in gone - going for node in board.holds[uid].rows}  # they stay after all
+        new = {c.gang.uid for c in laid}
+        for chosen in self._greedy.chosen.values():
             workload = chosen.gang.pending.workload
-            rows = self._board.rows(workload, chosen.spreads)
-            for sheet in self._board.sheets()[-1:] if chosen.bound else self._board.sheets():
-                sheet.usage.add(workload.queue, chosen.charge, times=-1)
-                short = sheet.usage.shortfall(workload.queue, chosen.charge)
-                sheet.usage.add(workload.queue, chosen.charge)
-                if short is not None or _overdrawn(sheet.free, rows):
+            rows = [(n, row) for n, row in board.rows(workload, chosen.spreads) if n in touched]
+            quota = chosen.gang.uid in new or not gone <= going
+            for sheet in board.sheets()[-1:] if chosen.bound else board.sheets():
+                if any(_short(sheet.free[node], row) for node, row in rows):
+                    return False
+                if quota and self._over(sheet, chosen):
                     return False
         return True
+
+    @staticmethod
+    def _over(sheet: Sheet, chosen: Chosen) -> bool:
+        queue = chosen.gang.queue
+        sheet.usage.add(queue, chosen.charge, times=-1)
+        short = sheet.usage.shortfall(queue, chosen.charge)
+        sheet.usage.add(queue, chosen.charge)
+        return short is not None
 
 
 def _spreads(answer: Places, gang: Gang) -> dict[str, Spread]:
     return {name: dict(spread) for name, spread in answer.spreads[gang.uid].items()}
 
 
-def _overdrawn(free: Matrix, rows: Sequence[tuple[int, Matrix]]) -> bool:
-    return any(bool(((free[node] < 0) & (row > 0)).any()) for node, row in rows)
+def _same(old: Chosen | None, new: Chosen) -> bool:
+    """Whether nothing moves."""
+    return old is not None and (old.variant, old.spreads, old.evictions, old.bound) == (
+        new.variant,
+        new.spreads,
+        new.evictions,
+        new.bound,
+    )
+
+
+def _short(free: Matrix, row: Matrix) -> bool:
+    """Whether a node lacks what is asked for there (R each)."""
+    return bool(np.any((free < 0) & (row > 0)))
