@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import time
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,14 @@ if TYPE_CHECKING:
     from queuer.sim.engine import Record
     from queuer.sim.replay import Setup
     from queuer.sim.report import QueueReport, Report
+
+
+def _finite(value: float | None) -> float | None:
+    """A number of seconds: neither nan nor infinite."""
+    if value is not None and not isfinite(value):
+        raise typer.BadParameter(f"{value} is no number of seconds")
+    return value
+
 
 StoreOption = Annotated[
     Path | None, typer.Option(help="Keep every cycle in this directory, for `queuer sim cycle`.")
@@ -39,6 +48,7 @@ def scenario(
     from queuer.sim.judge import run
     from queuer.sim.scenario import load
 
+    _make(store)
     report = []
     for path in files:
         try:
@@ -65,8 +75,8 @@ def scenario(
 @app.command()
 def replay(
     jobs: Annotated[Path, typer.Option(help="Job trace (CSV, plain or gzip).")],
-    nodes: Annotated[int, typer.Option(min=1, help="Nodes of the cluster.")],
-    gpus_per_node: Annotated[int, typer.Option(min=1, help="GPUs of each node.")],
+    nodes: Annotated[int, typer.Option(min=1, max=100_000, help="Nodes of the cluster.")],
+    gpus_per_node: Annotated[int, typer.Option(min=1, max=1_000_000, help="GPUs of each node.")],
     policy: Annotated[ReplayPolicy, typer.Option(help="What orders the jobs.")] = ReplayPolicy.QUEUER,
     queue: Annotated[
         list[str] | None, typer.Option(help="Only this queue of the trace; may be given several times.")
@@ -74,21 +84,29 @@ def replay(
     queues: Annotated[
         Path | None, typer.Option(help="Nodes guaranteed to each queue (CSV: queue, nodes, gpus_per_node).")
     ] = None,
-    start: Annotated[float | None, typer.Option("--from", help="Earliest submission, trace seconds.")] = None,
-    end: Annotated[float | None, typer.Option("--to", help="Latest submission, trace seconds.")] = None,
+    start: Annotated[
+        float | None, typer.Option("--from", callback=_finite, help="Earliest submission, trace seconds.")
+    ] = None,
+    end: Annotated[
+        float | None, typer.Option("--to", callback=_finite, help="Latest submission, trace seconds.")
+    ] = None,
     no_borrowing: Annotated[
         bool, typer.Option("--no-borrowing", help="Each queue alone on nodes of its own.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Seed of the decision.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of the decision.")] = 0,
     store: StoreOption = None,
     estimates: Annotated[
-        float, typer.Option(min=0, help="Seconds of the trace between two forecasts of starts; 0 = none.")
+        float,
+        typer.Option(
+            min=0, callback=_finite, help="Seconds of the trace between two forecasts of starts; 0 = none."
+        ),
     ] = 0.0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document instead of a table.")] = False,
 ) -> None:
     """Replay a job trace through the decision and say how long its jobs waited."""
     from queuer.sim.replay import prepare
 
+    _make(store)
     wanted = prepare(
         jobs,
         queues_file=queues,
@@ -114,14 +132,10 @@ def cycle(
     """Decide a stored cycle again; exit 1 where the plan is not the stored one."""
     import msgspec
 
+    from queuer.sim.files import read_bytes
     from queuer.solver import stored
 
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        problem = FieldProblem(field=str(file), message=f"cannot be read: {error.strerror}")
-        raise InvalidInput(problem) from error
-    found = stored.decode(data, name=str(file))
+    found = stored.decode(read_bytes(file), name=str(file))
     plan = stored.again(found)
     other = "none, a plan" if found.plan is None else stored.difference(found.plan, plan)
     counts = (len(plan.admissions), len(plan.evictions), len(plan.explanations))
@@ -136,17 +150,34 @@ def cycle(
         raise typer.Exit(1)
 
 
+def _make(store: Path | None) -> None:
+    """The directory of --store, where it is not there yet."""
+    try:
+        if store is not None:
+            store.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _no_store(store, error) from error
+
+
+def _no_store(path: Path | None, error: OSError) -> InvalidInput:
+    hint = "name a directory that can be written"
+    return InvalidInput(FieldProblem(field="--store", message=f"{path}: {error.strerror}", hint=hint))
+
+
 def _writer(store: Path | None, stem: str) -> Record | None:
     """What keeps the cycles of a run: `STEM-1.cycle` and on."""
     if store is None:
         return None
     from queuer.solver.stored import StoredCycle, encode
 
-    store.mkdir(parents=True, exist_ok=True)
     numbers = itertools.count(1)
 
     def write(cycle: StoredCycle) -> None:
-        (store / f"{stem}-{next(numbers)}.cycle").write_bytes(encode(cycle))
+        path = store / f"{stem}-{next(numbers)}.cycle"
+        try:
+            path.write_bytes(encode(cycle))
+        except OSError as error:
+            raise _no_store(path, error) from error
 
     return write
 

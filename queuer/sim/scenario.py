@@ -8,39 +8,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from queuer.domain.document import parse_flavor, parse_topology
+from queuer.domain.document import parse_flavor, parse_queue, parse_topology
 from queuer.domain.errors import FieldProblem, InvalidInput
-from queuer.domain.fields import Problems, Reader
-from queuer.domain.nodes import (
-    HOSTNAME,
-    Flavor,
-    Node,
-    SchedulingTerms,
-    Taint,
-    TaintEffect,
-    Toleration,
-    Topology,
-)
+from queuer.domain.fields import Problems
+from queuer.domain.nodes import HOSTNAME, Flavor, Node, SchedulingTerms, Taint, Toleration, Topology
 from queuer.domain.quantity import Resources, parse_resources
 from queuer.domain.workload import PodSet, Workload
-from queuer.sim.shape import check_names, shape_of
+from queuer.sim.consistent import check_names, check_running, check_sums
+from queuer.sim.files import read_yaml
+from queuer.sim.shape import MOST, EventRow, PodSetRow, RunningRow, Shape, WorkloadRow, shape_of
 
 HOUR = 3600.0
-_TOP = (
-    "name", "source", "why", "exact", "grace", "until", "topology", "flavors", "nodes", "foreign", "queues",
-    "workloads", "events", "expect",
-)  # fmt: skip
-_WORKLOAD = (
-    "name", "copies", "every", "queue", "priority", "submit", "runtime", "estimate", "preemptible", "hold",
-    "required", "preferred", "podSets", "running",
-)  # fmt: skip
-_POD_SET = ("name", "count", "minCount", "requests", "nodeSelector", "tolerations", "required", "preferred")
-_EVENT = ("at", "cordon", "uncordon", "fail", "delete", "hold", "release", "queue")
 _RANGE = re.compile(r"^(.*?)(\d+)\.\.(.*?)(\d+)$")
 
 
@@ -86,167 +68,186 @@ class Scenario:
 
 def load(path: Path) -> Scenario:
     """The scenario in a file. Raises InvalidInput naming every wrong field."""
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        message = f"cannot be read: {getattr(error, 'strerror', None) or error}"
-        raise InvalidInput(FieldProblem(field=str(path), message=message)) from error
-    return parse(document)
+    return parse(read_yaml(path))
 
 
 def parse(document: object) -> Scenario:
-    """The scenario in plain data."""
-    problems = Problems()
-    reader = Reader(document, at="", known=_TOP, problems=problems)
-    for key in ("name", "nodes", "queues", "workloads", "expect"):
-        reader.need(key)
-    problems.settle()
-    shape = shape_of(reader.values)
-    events = tuple(_events(reader, problems))
-    expect = tuple(reader.items("expect"))
-    stories = tuple(_stories(reader, problems))
+    """The scenario in plain data; null counts as absent. Raises InvalidInput naming every wrong field."""
+    plain = _without_nulls(document)
+    shape, problems = shape_of(plain), Problems()
+    _check_size(shape)
+    nodes = tuple(_nodes(shape, problems))
+    stories = tuple(_stories(shape, frozenset(node.name for node in nodes), problems))
+    events = tuple(_event(row, body) for row, body in zip(shape.events, plain.get("events", ()), strict=True))
+    queues = {str(q["path"]): _without_path(q) for q in plain["queues"]}
+    changes = ((str(e.body["path"]), _without_path(e.body)) for e in events if e.kind == "queue")
+    for path, body in (*queues.items(), *changes):
+        problems.attempt(partial(parse_queue, path, body))
     scenario = Scenario(
-        name=reader.text("name") or "",
-        why=reader.text("why") or "",
-        grace=float(reader.whole("grace") or 0),
-        until=_until(reader, events, expect, stories),
-        topology=parse_topology({"levels": list(reader.texts("topology"))}, problems=problems),
-        flavors=tuple(parse_flavor(f, problems=problems) for f in reader.items("flavors")),
-        nodes=tuple(_nodes(reader, problems)),
+        name=shape.name,
+        why=shape.why or "",
+        grace=float(shape.grace),
+        until=_until(shape, events, stories),
+        topology=parse_topology({"levels": shape.topology}, problems=problems),
+        flavors=tuple(parse_flavor(f, problems=problems) for f in plain.get("flavors", ())),
+        nodes=nodes,
         foreign=tuple(
-            (str(f["node"]), parse_resources(f["requests"], field="foreign.requests"))
-            for f in reader.items("foreign")
+            (row.node, _amounts(row.requests, f"foreign[{i}].requests", problems))
+            for i, row in enumerate(shape.foreign)
         ),
-        queues={str(q["path"]): {k: v for k, v in q.items() if k != "path"} for q in reader.items("queues")},
+        queues=queues,
         stories=stories,
         events=events,
-        expect=expect,
+        expect=tuple(plain["expect"]),
     )
-    check_names(
-        shape,
-        nodes=(node.name for node in scenario.nodes),
-        workloads=(story.workload.uid for story in stories),
-        problems=problems,
-    )
+    names, workloads = [node.name for node in nodes], [story.workload for story in stories]
+    check_names(shape, nodes=names, workloads=[w.uid for w in workloads], problems=problems)
+    check_sums(nodes, (amounts for _, amounts in scenario.foreign), workloads, problems)
     problems.settle()
     return scenario
 
 
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def _check_size(shape: Shape) -> None:
+    """Raise InvalidInput where nodes or workloads, written out, are more than can be run."""
+    ranges = {"nodes": [row.names for row in shape.nodes]}
+    for i, row in enumerate(shape.workloads):
+        if row.running is not None:
+            ranges[f"workloads[{i}].running"] = [
+                *(row.running.nodes or ()),
+                *filter(None, [row.running.spread]),
+            ]
+    counts = {at: sum(_size(text) for text in texts) for at, texts in ranges.items()}
+    counts["workloads"] = sum(row.copies or 1 for row in shape.workloads)
+    for at, count in counts.items():
+        if count > MOST:
+            raise InvalidInput(FieldProblem(field=at, message=f"{count} are more than {MOST}"))
+
+
 def names_of(text: str) -> list[str]:
     """`n1..n4` → n1, n2, n3, n4; any other text is one name."""
-    match = _RANGE.match(text)
-    if match is None:
+    if ".." not in text:
         return [text]
-    prefix, low, again, high = match.groups()
+    prefix, low, high = _ends(text)
+    return [f"{prefix}{n}" for n in range(low, high + 1)]
+
+
+def _size(text: str) -> int:
+    """How many names there are in a text."""
+    if ".." not in text:
+        return 1
+    _, low, high = _ends(text)
+    return high - low + 1
+
+
+def _ends(text: str) -> tuple[str, int, int]:
+    """Prefix, first and last number of a range of names."""
+    match = _RANGE.match(text)
+    prefix, low, again, high = match.groups() if match else ("", "1", "", "0")
     if prefix != again or int(low) > int(high):
         raise InvalidInput(
             FieldProblem(field="names", message=f"{text!r} is not a range", hint="write e.g. n1..n4")
         )
-    return [f"{prefix}{n}" for n in range(int(low), int(high) + 1)]
+    return prefix, int(low), int(high)
 
 
-def _until(
-    reader: Reader, events: tuple[Event, ...], expect: tuple[Any, ...], stories: tuple[Story, ...]
-) -> float:
-    stated = reader.whole("until")
-    if stated is not None:
-        return float(stated)
+def _until(shape: Shape, events: tuple[Event, ...], stories: tuple[Story, ...]) -> float:
+    if shape.until is not None:
+        return float(shape.until)
     times = [e.at for e in events] + [s.workload.submitted for s in stories] + [0.0]
-    for row in expect:
-        times.append(float(row.get("at", 0)))
-        for window in row.get("started", {}).values():
-            times += [float(t) for t in window.values()]
+    for row in shape.expect:
+        windows = (row.started or {}).values()
+        times += [float(t) for t in (row.at, *(t for w in windows for t in (w.by, w.after))) if t is not None]
     return max(times) + HOUR
 
 
-def _events(reader: Reader, problems: Problems) -> Iterator[Event]:
-    for i, item in enumerate(reader.items("events")):
-        row = Reader(item, at=f"events[{i}]", known=_EVENT, problems=problems)
-        at = row.whole("at") or 0
-        for kind in _EVENT[1:]:
-            if row.said(kind):
-                yield Event(at=float(at), kind=kind, body=row.values[kind])
+def _event(row: EventRow, body: Mapping[str, Any]) -> Event:
+    kind = next(key for key in body if key != "at")
+    return Event(at=float(row.at), kind=kind, body=body[kind])
 
 
-def _nodes(reader: Reader, problems: Problems) -> Iterator[Node]:
-    for i, item in enumerate(reader.items("nodes")):
-        known = ("names", "labels", "allocatable", "taints", "unschedulable")
-        row = Reader(item, at=f"nodes[{i}]", known=known, problems=problems)
-        taints = tuple(
-            Taint(key=t["key"], value=t.get("value", ""), effect=TaintEffect(t["effect"]))
-            for t in row.items("taints")
-        )
-        for name in names_of(row.text("names") or ""):
+def _without_path(body: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in body.items() if key != "path"}
+
+
+def _amounts(values: Mapping[str, Any], at: str, problems: Problems) -> dict[str, int]:
+    return problems.attempt(lambda: parse_resources(values, field=at)) or {}
+
+
+def _nodes(shape: Shape, problems: Problems) -> Iterator[Node]:
+    for i, row in enumerate(shape.nodes):
+        allocatable = _amounts(row.allocatable, f"nodes[{i}].allocatable", problems)
+        for name in names_of(row.names):
             yield Node(
                 name=name,
-                labels={**row.labels("labels"), HOSTNAME: name},
-                allocatable=parse_resources(row.values.get("allocatable", {}), field=row.path("allocatable")),
-                taints=taints,
-                unschedulable=bool(row.flag("unschedulable")),
+                labels={**row.labels, HOSTNAME: name},
+                allocatable=allocatable,
+                taints=tuple(Taint(key=t.key, value=t.value, effect=t.effect) for t in row.taints),
+                unschedulable=row.unschedulable,
             )
 
 
-def _stories(reader: Reader, problems: Problems) -> Iterator[Story]:
-    for i, item in enumerate(reader.items("workloads")):
-        row = Reader(item, at=f"workloads[{i}]", known=_WORKLOAD, problems=problems)
-        name, copies = row.text("name") or "", row.whole("copies", least=1)
-        running = row.values.get("running")
-        start = float(running["since"] if running else row.values.get("submit", 0))
-        runtime = row.whole("runtime")
-        for copy in range(copies or 1):
+def _stories(shape: Shape, nodes: frozenset[str], problems: Problems) -> Iterator[Story]:
+    for i, row in enumerate(shape.workloads):
+        at = f"workloads[{i}]"
+        pod_sets = tuple(_pod_set(p, f"{at}.podSets[{n}]", problems) for n, p in enumerate(row.pod_sets))
+        start = row.running.since if row.running is not None else row.submit or 0
+        places = _places(row.running, sum(p.count for p in pod_sets))
+        for copy in range(row.copies or 1):
+            workload = _workload(row, pod_sets, copy=copy, submitted=float(start + copy * (row.every or 0)))
+            there = places[copy % len(places)]
+            if there:
+                check_running(f"{at}.running", workload, there, nodes, problems)
             yield Story(
-                workload=_workload(
-                    row,
-                    problems,
-                    name=name if copies is None else f"{name}-{copy + 1}",
-                    submitted=start + copy * float(row.whole("every") or 0),
-                ),
-                runtime=None if runtime is None else float(runtime),
-                nodes=_running(running, row, copy=copy) if running else {},
+                workload=workload,
+                runtime=None if row.runtime is None else float(row.runtime),
+                nodes=there,
             )
 
 
-def _running(running: Mapping[str, Any], row: Reader, *, copy: int) -> dict[str, int]:
-    if "spread" in running:
-        names = names_of(running["spread"])
-        return {names[copy % len(names)]: sum(int(p["count"]) for p in row.items("podSets"))}
-    return {name: int(count) for text, count in running["nodes"].items() for name in names_of(text)}
+def _places(running: RunningRow | None, pods: int) -> list[dict[str, int]]:
+    """Where copies run, in turn: pods by node."""
+    if running is None:
+        return [{}]
+    if running.spread is not None:
+        return [{name: pods} for name in names_of(running.spread)]
+    return [{name: count for text, count in (running.nodes or {}).items() for name in names_of(text)}]
 
 
-def _workload(row: Reader, problems: Problems, *, name: str, submitted: float) -> Workload:
-    estimate = row.whole("estimate")
-    preemptible = row.flag("preemptible")
+def _workload(row: WorkloadRow, pod_sets: tuple[PodSet, ...], *, copy: int, submitted: float) -> Workload:
+    name = row.name if row.copies is None else f"{row.name}-{copy + 1}"
     return Workload(
         uid=name,
         kind="Job",
         namespace="scenario",
         name=name,
-        queue=row.text("queue") or "",
-        pod_sets=tuple(
-            _pod_set(p, row.path(f"podSets[{i}]"), problems) for i, p in enumerate(row.items("podSets"))
-        ),
+        queue=row.queue,
+        pod_sets=pod_sets,
         submitted=submitted,
-        priority=int(row.values.get("priority", 0)),
-        preemptible=True if preemptible is None else preemptible,
-        required=row.text("required"),
-        preferred=row.text("preferred"),
-        estimate=None if estimate is None else float(estimate),
-        hold=bool(row.flag("hold")),
+        priority=row.priority,
+        preemptible=row.preemptible,
+        required=row.required,
+        preferred=row.preferred,
+        estimate=None if row.estimate is None else float(row.estimate),
+        hold=row.hold,
     )
 
 
-def _pod_set(item: object, at: str, problems: Problems) -> PodSet:
-    row = Reader(item, at=at, known=_POD_SET, problems=problems)
-    requests = parse_resources(row.values.get("requests", {}), field=row.path("requests"))
+def _pod_set(row: PodSetRow, at: str, problems: Problems) -> PodSet:
+    tolerations = (
+        Toleration(key=t.key, operator=t.operator, value=t.value, effect=t.effect) for t in row.tolerations
+    )
     return PodSet(
-        name=row.text("name") or "",
-        count=row.whole("count", least=1) or 1,
-        min_count=row.whole("minCount", least=1),
-        requests={"pods": 1, **requests},
-        terms=SchedulingTerms(
-            node_selector=row.labels("nodeSelector"),
-            tolerations=tuple(Toleration(**t) for t in row.items("tolerations")),
-        ),
-        required=row.text("required"),
-        preferred=row.text("preferred"),
+        name=row.name,
+        count=row.count,
+        min_count=row.min_count,
+        requests={"pods": 1, **_amounts(row.requests, f"{at}.requests", problems)},
+        terms=SchedulingTerms(node_selector=row.node_selector, tolerations=tuple(tolerations)),
+        required=row.required,
+        preferred=row.preferred,
     )

@@ -1,170 +1,281 @@
 """The shape of a scenario file, checked before it is read: what is not as `tests/scenarios/schema.json` says is named
-by its place. Values of single fields (paths, quantities, words) are checked where they are read.
+by its place, and so is what would be too much to run. Quotas and policies are checked where they are read.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any
+from collections.abc import Iterator
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
 from queuer.domain.errors import FieldProblem, InvalidInput
-from queuer.domain.fields import Problems, nearest
 from queuer.domain.nodes import TaintEffect
+from queuer.domain.reasons import Token
 
+MOST = 100_000
+"""Nodes, workloads with their copies, and other rows of one story."""
+_WORD = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _PLACE = re.compile(r"^(.*) - at `(?:key in )?\$\.?(.*)`$")
-Amount = str | int | float
-Seconds = Annotated[int, msgspec.Meta(ge=0)]
-Names = Annotated[str, msgspec.Meta(min_length=1)]
+Amount = str | int
+Seconds = Annotated[int, msgspec.Meta(ge=0, le=10**11)]
+Moment = Annotated[int, msgspec.Meta(ge=-(10**11), le=10**11)]
+Number = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
+Count = Annotated[int, msgspec.Meta(ge=1, le=10**6)]
+Text = Annotated[str, msgspec.Meta(min_length=1)]
+Name = Annotated[str, msgspec.Meta(pattern=f"^{_WORD}$", max_length=63)]
+Names = Annotated[str, msgspec.Meta(pattern=rf"^{_WORD}(\.\.{_WORD})?$", max_length=128)]
+Match = Annotated[str, msgspec.Meta(pattern=rf"^{_WORD}(-\*)?$", max_length=65)]
+Path = Annotated[str, msgspec.Meta(pattern=rf"^root(\.{_WORD})*$", max_length=63)]
+Amounts = dict[Text, Amount]
 
 
 class _Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """Base of all: camelCase in the file, nothing that is not known."""
+    """Base of all: camelCase in the file, nothing that is not known, no text twice in a list."""
+
+    def __post_init__(self) -> None:
+        for field in self.__struct_fields__:
+            value = getattr(self, field)
+            if isinstance(value, list) and all(isinstance(item, str) for item in value):
+                for item in value:
+                    if value.count(item) > 1:
+                        raise ValueError(f"{item!r} is there twice")
+
+    def said(self, *fields: str) -> int:
+        """How many of these fields are there."""
+        return sum(getattr(self, field) is not None for field in fields)
 
 
-class _Taint(_Struct, frozen=True):
+class _Taint(_Struct, frozen=True, kw_only=True):
     key: str
     effect: TaintEffect
     value: str = ""
 
 
-class _Nodes(_Struct, frozen=True):
+class NodeRow(_Struct, frozen=True, kw_only=True):
+    """Nodes that are alike."""
+
     names: Names
-    allocatable: dict[str, Amount]
+    allocatable: Amounts
     labels: dict[str, str] = {}
     taints: list[_Taint] = []
     unschedulable: bool = False
 
 
-class _Foreign(_Struct, frozen=True):
-    node: Names
-    requests: dict[str, Amount]
+class _Foreign(_Struct, frozen=True, kw_only=True):
+    node: Name
+    requests: Amounts
 
 
-class _Toleration(_Struct, frozen=True):
+class _Toleration(_Struct, frozen=True, kw_only=True):
     key: str = ""
-    operator: str = "Equal"
+    operator: Literal["Equal", "Exists"] = "Equal"
     value: str = ""
-    effect: str = ""
+    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
 
 
-class _PodSet(_Struct, frozen=True):
-    name: Names
-    count: Annotated[int, msgspec.Meta(ge=1)]
-    requests: dict[str, Amount]
-    min_count: int | None = None
-    node_selector: dict[str, str] = {}
+class _Flavor(_Struct, frozen=True, kw_only=True):
+    name: Name
+    node_labels: dict[str, str]
     tolerations: list[_Toleration] = []
-    required: str | None = None
-    preferred: str | None = None
 
 
-class _Running(_Struct, frozen=True):
-    since: int
-    nodes: dict[str, int] | None = None
-    spread: str | None = None
+class _Leveled(_Struct, frozen=True, kw_only=True):
+    required: Text | None = None
+    preferred: Text | None = None
 
     def __post_init__(self) -> None:
-        if (self.nodes is None) == (self.spread is None):
+        if self.said("required", "preferred") > 1:
+            raise ValueError("required and preferred exclude each other")
+
+
+class PodSetRow(_Leveled, frozen=True, kw_only=True):
+    """Pods of one role."""
+
+    name: Name
+    count: Count
+    requests: Amounts
+    min_count: Count | None = None
+    node_selector: dict[str, str] = {}
+    tolerations: list[_Toleration] = []
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.min_count is not None and self.min_count > self.count:
+            raise ValueError(f"minCount {self.min_count} is above count {self.count}")
+
+
+class RunningRow(_Struct, frozen=True, kw_only=True):
+    """Where a workload runs at time 0."""
+
+    since: Annotated[int, msgspec.Meta(ge=-(10**11), le=0)]
+    nodes: Annotated[dict[Names, Count], msgspec.Meta(min_length=1)] | None = None
+    spread: Names | None = None
+
+    def __post_init__(self) -> None:
+        if self.said("nodes", "spread") != 1:
             raise ValueError("either nodes or spread says where it runs")
 
 
-class _Workload(_Struct, frozen=True):
-    name: Names
-    queue: str
-    pod_sets: Annotated[list[_PodSet], msgspec.Meta(min_length=1)]
-    copies: int | None = None
-    every: int | None = None
-    priority: int = 0
-    submit: int | None = None
-    runtime: int | None = None
-    estimate: int | None = None
+class WorkloadRow(_Leveled, frozen=True, kw_only=True):
+    """A workload and its copies."""
+
+    name: Name
+    queue: Path
+    pod_sets: Annotated[list[PodSetRow], msgspec.Meta(min_length=1)]
+    copies: Annotated[int, msgspec.Meta(ge=1, le=MOST)] | None = None
+    every: Annotated[int, msgspec.Meta(ge=1, le=10**6)] | None = None
+    priority: Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)] = 0
+    submit: Moment | None = None
+    runtime: Seconds | None = None
+    estimate: Seconds | None = None
     preemptible: bool = True
     hold: bool = False
-    required: str | None = None
-    preferred: str | None = None
-    running: _Running | None = None
+    running: RunningRow | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.said("submit", "running"):
+            raise ValueError("submit or running says when it comes")
+        if self.every is not None and self.copies is None:
+            raise ValueError("every is between copies")
+        names = [p.name for p in self.pod_sets]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two pod sets are named {name!r}")
 
 
 class _Queue(msgspec.Struct, frozen=True):  # the rest is read as in a QueueTree document
-    path: Names
+    path: Path
 
 
-class _Event(_Struct, frozen=True):
+class EventRow(_Struct, frozen=True, kw_only=True):
+    """Something that happens."""
+
     at: Seconds
-    cordon: list[str] | None = None
-    uncordon: list[str] | None = None
-    fail: list[str] | None = None
-    delete: list[str] | None = None
-    hold: list[str] | None = None
-    release: list[str] | None = None
+    cordon: list[Name] | None = None
+    uncordon: list[Name] | None = None
+    fail: list[Name] | None = None
+    delete: list[Match] | None = None
+    hold: list[Match] | None = None
+    release: list[Match] | None = None
     queue: _Queue | None = None
 
-
-class _Count(_Struct, frozen=True):
-    of: list[str]
-    admitted: int | None = None
-    equals: int | None = None
-    min: int | None = None
-    max: int | None = None
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        kinds = ("cordon", "uncordon", "fail", "delete", "hold", "release", "queue")
+        if self.said(*kinds) != 1:
+            raise ValueError(f"one thing happens in an event: {', '.join(kinds)}")
 
 
-class _Domains(_Struct, frozen=True, rename={"within": "in"}):
-    level: str
-    count: int | None = None
-    within: list[str] | None = None
-    pods: dict[str, int] | None = None
+class _Bounds(_Struct, frozen=True, kw_only=True):
+    of: list[Match]
+    min: Number | None = None
+    max: Number | None = None
+    exact: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.said(self.exact, "min", "max"):
+            raise ValueError(f"{self.exact}, min or max says how many")
 
 
-class _Window(_Struct, frozen=True):
+class _Count(_Bounds, frozen=True, kw_only=True):
+    admitted: Number | None = None
+    exact: ClassVar[str] = "admitted"
+
+
+class _EvictedCount(_Bounds, frozen=True, kw_only=True):
+    equals: Number | None = None
+    exact: ClassVar[str] = "equals"
+
+
+class _Domains(_Struct, frozen=True, kw_only=True, rename={"within": "in"}):
+    level: Text
+    count: Count | None = None
+    within: Annotated[list[str], msgspec.Meta(min_length=1)] | None = None
+    pods: Annotated[dict[str, Count], msgspec.Meta(min_length=1)] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.said("count", "within", "pods"):
+            raise ValueError("count, in or pods says which domains")
+
+
+class _Window(_Struct, frozen=True, kw_only=True):
     by: Seconds | None = None
     after: Seconds | None = None
 
+    def __post_init__(self) -> None:
+        if not self.said("by", "after"):
+            raise ValueError("by or after says when")
 
-class _Always(_Struct, frozen=True):
-    evictions: int | None = None
-    never_admitted: list[str] | None = None
+
+class _Always(_Struct, frozen=True, kw_only=True):
+    evictions: Number | None = None
+    never_admitted: list[Match] | None = None
     whole_gangs: bool | None = None
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.said("evictions", "never_admitted", "whole_gangs"):
+            raise ValueError("evictions, neverAdmitted or wholeGangs says what always holds")
+        if self.whole_gangs is False:
+            raise ValueError("wholeGangs can only be true")
 
-class _Expectation(_Struct, frozen=True):
+
+class _Expectation(_Struct, frozen=True, kw_only=True):
     at: Seconds | None = None
-    admitted: list[str] = []
-    waiting: dict[str, list[str]] = {}
-    evicted: list[str] = []
+    admitted: list[Match] | None = None
+    waiting: dict[Match, list[Token]] | None = None
+    evicted: list[Match] | None = None
     count: _Count | None = None
-    evicted_count: _Count | None = None
-    domains: dict[str, _Domains] = {}
-    used: dict[str, dict[str, Amount]] = {}
+    evicted_count: _EvictedCount | None = None
+    domains: Annotated[dict[Name, _Domains], msgspec.Meta(min_length=1)] | None = None
+    used: Annotated[dict[Path, Amounts], msgspec.Meta(min_length=1)] | None = None
     always: _Always | None = None
-    started: dict[str, _Window] = {}
+    started: Annotated[dict[Name, _Window], msgspec.Meta(min_length=1)] | None = None
 
     def __post_init__(self) -> None:
-        if (self.at is not None) + (self.always is not None) + bool(self.started) != 1:
+        super().__post_init__()
+        if self.said("at", "always", "started") != 1:
             raise ValueError("one of at, always and started says when it must hold")
+        if bool(self.said(*_AT)) != (self.at is not None):
+            raise ValueError(f"with at, and only with it, goes one of {', '.join(_AT)}")
 
     def patterns(self) -> Iterator[str]:
         """All names of workloads, `x-*` among them."""
-        yield from (*self.admitted, *self.waiting, *self.evicted, *self.domains, *self.started)
+        for names in (self.admitted, self.waiting, self.evicted, self.domains, self.started):
+            yield from names or ()
         for count in (self.count, self.evicted_count):
             yield from count.of if count else ()
         yield from (self.always.never_admitted or ()) if self.always else ()
 
 
-class Shape(msgspec.Struct, frozen=True, kw_only=True):
+_AT = ("admitted", "waiting", "evicted", "count", "evicted_count", "domains", "used")
+
+
+class Shape(_Struct, frozen=True, kw_only=True):
     """A whole file."""
 
-    nodes: Annotated[list[_Nodes], msgspec.Meta(min_length=1)]
-    queues: Annotated[list[_Queue], msgspec.Meta(min_length=1)]
-    workloads: Annotated[list[_Workload], msgspec.Meta(min_length=1)]
-    expect: Annotated[list[_Expectation], msgspec.Meta(min_length=1)]
+    name: Name
+    nodes: Annotated[list[NodeRow], msgspec.Meta(min_length=1, max_length=MOST)]
+    queues: Annotated[list[_Queue], msgspec.Meta(min_length=1, max_length=MOST)]
+    workloads: Annotated[list[WorkloadRow], msgspec.Meta(min_length=1, max_length=MOST)]
+    expect: Annotated[list[_Expectation], msgspec.Meta(min_length=1, max_length=MOST)]
+    source: Text | None = None
+    why: Text | None = None
+    exact: bool = True
+    grace: Seconds = 0
+    until: Seconds | None = None
+    topology: list[Text] = []
+    flavors: Annotated[list[_Flavor], msgspec.Meta(min_length=1)] | None = None
     foreign: list[_Foreign] = []
-    events: list[_Event] = []
+    events: list[EventRow] = []
 
 
-def shape_of(document: Mapping[str, Any]) -> Shape:
+def shape_of(document: object) -> Shape:
     """The document in its shape. Raises InvalidInput naming the first field that has another."""
     try:
         return msgspec.convert(document, Shape)
@@ -173,26 +284,3 @@ def shape_of(document: Mapping[str, Any]) -> Shape:
         message, field = found.groups() if found else (str(error), "document")
         hint = "tests/scenarios/README.md has the grammar"
         raise InvalidInput(FieldProblem(field=field or "document", message=message, hint=hint)) from error
-
-
-def check_names(shape: Shape, *, nodes: Iterable[str], workloads: Iterable[str], problems: Problems) -> None:
-    """Note the names of nodes and workloads that the file itself does not have."""
-    there, jobs = frozenset(nodes), tuple(workloads)
-    for name in {name for name in jobs if jobs.count(name) > 1}:
-        problems.note("workloads", f"{name!r} is there twice")
-    for i, foreign in enumerate(shape.foreign):
-        _known([foreign.node], there, f"foreign[{i}].node", problems)
-    for i, event in enumerate(shape.events):
-        for kind in ("cordon", "uncordon", "fail"):
-            _known(getattr(event, kind) or (), there, f"events[{i}].{kind}", problems)
-    for i, row in enumerate(shape.expect):
-        for pattern in row.patterns():
-            prefix = pattern.removesuffix("*")
-            if not any(job.startswith(prefix) if pattern.endswith("*") else job == pattern for job in jobs):
-                problems.note(f"expect[{i}]", f"{pattern!r} names no workload", nearest(pattern, jobs))
-
-
-def _known(names: Iterable[str], there: frozenset[str], at: str, problems: Problems) -> None:
-    for name in names:
-        if name not in there:
-            problems.note(at, f"{name!r} is no node", nearest(name, there))

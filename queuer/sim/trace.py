@@ -7,10 +7,9 @@ Nothing in them is taken on trust: every wrong field is named by file, row (its 
 from __future__ import annotations
 
 import csv
-import gzip
 import io
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -18,14 +17,17 @@ from pathlib import Path
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.fields import Problems, nearest
 from queuer.domain.queue import ROOT, check_path
+from queuer.sim.files import read_text
 
 OTHER = "other"
 """The queue of rows that name none."""
 LEAST = 1.0
 """Seconds that a job runs whose duration is 0."""
+LONGEST, LARGEST = 10**11, 10**6
+"""Seconds, and numbers of nodes, pods and GPUs, beyond which a field is taken for a mistake."""
 SHOWN = 5
 """Problems told at once; more of them are counted."""
-_GZIP = b"\x1f\x8b"
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _JOBS = ("job_id", "submit_s", "duration_s", "queue", "pods", "gpus_per_pod")
 _QUEUES = ("queue", "nodes", "gpus_per_node")
 
@@ -127,7 +129,7 @@ def read_queues(path: Path) -> tuple[TraceQueue, ...]:
 
 def field_of(path: Path, row: int, column: str) -> str:
     """How a field of a trace is named in errors."""
-    return f"{path.name} row {row} {column}"
+    return f"{path.name} row {row} {column}".rstrip()
 
 
 class _Fields:
@@ -152,14 +154,16 @@ class _Fields:
 
     def number(self, column: str) -> float | None:
         """A number of seconds from 0; None = noted."""
-        return self._read(column, float, "a number of seconds", least=0)
+        return self._read(column, _number, "a number of seconds", least=0, most=LONGEST)
 
     def whole(self, column: str, *, least: int) -> int | None:
         """A whole number; None = noted."""
-        got = self._read(column, _whole, "a whole number", least=least)
+        got = self._read(column, _whole, "a whole number", least=least, most=LARGEST)
         return None if got is None else int(got)
 
-    def _read(self, column: str, parse: Callable[[str], float], kind: str, *, least: int) -> float | None:
+    def _read(
+        self, column: str, parse: Callable[[str], float], kind: str, *, least: int, most: int
+    ) -> float | None:
         text = self.text(column)
         try:
             value = parse(text)
@@ -173,11 +177,20 @@ class _Fields:
         if value < least:
             self.note(column, f"{text} is less than {least}", f"write {least} or more")
             return None
+        if value > most:
+            self.note(column, f"{text} is more than {most}")
+            return None
         return value
 
 
+def _number(text: str) -> float:
+    if not _NUMBER.fullmatch(text):
+        raise ValueError(text)
+    return float(text)
+
+
 def _whole(text: str) -> int:
-    value = float(text)
+    value = _number(text)
     if not value.is_integer():
         raise ValueError(text)
     return int(value)
@@ -215,30 +228,29 @@ def _gang(fields: _Fields, gpus_per_node: int) -> tuple[int, int] | None:
 
 
 def _rows(path: Path, *, needed: tuple[str, ...], problems: Problems) -> Iterator[_Fields]:
-    reader = csv.DictReader(io.StringIO(_text(path), newline=""))
-    columns = reader.fieldnames or ()
+    text = read_text(path, hint="give a CSV file, plain or gzip")
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    try:
+        _check_columns(reader.fieldnames or (), path, needed, problems)
+        for values in reader:
+            row = _Fields(path, reader.line_num, values, problems)
+            if None in values:
+                row.note("", "has more fields than the header", "put what holds a comma in quotes")
+            yield row
+    except csv.Error as error:
+        problems.note(f"{path.name} after row {reader.line_num}", f"is no CSV: {error}")
+
+
+def _check_columns(columns: Sequence[str], path: Path, needed: Iterable[str], problems: Problems) -> None:
+    """Raise InvalidInput where one is missing, or there twice."""
+    hint = f"columns: {', '.join(columns)}"
     for column in needed:
         if column not in columns:
-            problems.note(
-                field_of(path, 1, column), "the column is missing", f"columns: {', '.join(columns)}"
-            )
+            problems.note(field_of(path, 1, column), "the column is missing", hint)
+    for column in dict.fromkeys(columns):
+        if columns.count(column) > 1:
+            problems.note(field_of(path, 1, column), "the column is there twice", hint)
     settle(problems)
-    try:
-        for values in reader:
-            yield _Fields(path, reader.line_num, values, problems)
-    except csv.Error as error:
-        problems.note(f"{path.name} row {reader.line_num}", f"is no CSV: {error}")
-
-
-def _text(path: Path) -> str:
-    try:
-        data = path.read_bytes()
-        return (gzip.decompress(data) if data.startswith(_GZIP) else data).decode("utf-8-sig")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        message = f"cannot be read: {getattr(error, 'strerror', None) or error}"
-        raise InvalidInput(
-            FieldProblem(field=str(path), message=message, hint="give a CSV file, plain or gzip")
-        ) from error
 
 
 def _unique(jobs: Iterable[TraceJob], path: Path) -> None:

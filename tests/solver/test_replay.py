@@ -244,6 +244,14 @@ def test_gzip_is_read_as_it_lies(write: Write, tmp_path: Path) -> None:
         (",1,1,q,1,1,", "jobs.csv row 3 job_id: is empty"),
         ("ok,1,1,q,1,1,", "jobs.csv row 3 job_id: 'ok' was named in row 2 already"),
         ("x,1,1,q!,1,1,", "jobs.csv row 3 queue: 'root.q!' is not a queue path"),
+        ("x,1e30,1,q,1,1,", "jobs.csv row 3 submit_s: 1e30 is more than 100000000000"),
+        ("x,1,1_0,q,1,1,", "jobs.csv row 3 duration_s: a number of seconds is needed, got '1_0'"),
+        (
+            "x,1,1,q,,99999999999999999999,",
+            "jobs.csv row 3 gpus_per_pod: 99999999999999999999 is more than 1000000",
+        ),
+        ("x,1,1,q,1,1,,surplus", "jobs.csv row 3: has more fields than the header"),
+        ('x,1,1,"q,1,1,', "jobs.csv after row 2: is no CSV: unexpected end of data"),
         ("x,1,1,q,1,16,", "jobs.csv row 3 gpus_per_pod: a pod of 16 GPUs fits no node of 8"),
         ("x,1,1,q,3,8,", "jobs.csv row 3 pods: a gang of 3 x 8 GPUs does not fit the 2 x 8 of the cluster"),
         ("x,1,1,q,3,5,", "jobs.csv row 3 pods: a gang of 3 x 5 GPUs does not fit the 2 x 8 of the cluster"),
@@ -266,6 +274,10 @@ def test_wrong_files(write: Write, tmp_path: Path) -> None:
         ),
         (tmp_path / "none.csv", "No such file"),
         (write(header="", name="empty.csv"), "empty.csv row 1 job_id: the column is missing"),
+        (
+            write(header=f"{HEADER},queue", name="twice.csv"),
+            "twice.csv row 1 queue: the column is there twice",
+        ),
     ]
     noise = tmp_path / "noise.csv"
     noise.write_bytes(b"\x1f\x8b\x08 not gzip")
@@ -273,6 +285,35 @@ def test_wrong_files(write: Write, tmp_path: Path) -> None:
         with pytest.raises(InvalidInput) as error:
             read_jobs(path, gpus_per_node=8)
         assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ["--gpus-per-node", "99999999999"],
+        ["--nodes", "99999999999"],
+        ["--from", "nan"],
+        ["--to", "inf"],
+        ["--estimates", "nan"],
+        ["--seed", "99999999999999999999"],
+    ],
+)
+def test_wrong_options(write: Write, option: list[str]) -> None:
+    """Each is named, with the exit code of wrong usage."""
+    jobs = ["--jobs", str(write("a,0,1,q,1,1,")), "--nodes", "1", "--gpus-per-node", "1"]
+    result = CliRunner().invoke(app, ["replay", *jobs, *option])
+    assert result.exit_code == 2
+    assert option[0] in result.output
+
+
+def test_a_trace_that_unfolds_without_end(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("queuer.sim.files.read_text.__kwdefaults__", {"most": 1000, "hint": ""})
+    path = tmp_path / "jobs.csv.gz"
+    path.write_bytes(gzip.compress(b"\n" * 1001))
+    with pytest.raises(InvalidInput, match="has more than 1000 bytes"):
+        read_jobs(path, gpus_per_node=8)
 
 
 def test_wrong_queues(write: Write) -> None:

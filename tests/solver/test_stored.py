@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -89,6 +90,7 @@ def test_the_first_difference_is_named() -> None:
         (lambda data: b"PK\x03\x04 something else\n", "c.cycle: is not a stored cycle"),
         (lambda data: data.replace(b" 1\n", b" 2\n", 1), "c.cycle: has version 2 .*reads version 1"),
         (lambda data: data[:-20], "c.cycle: is cut off after"),
+        (lambda data: data + b"more", "c.cycle: has 4 bytes after its end"),
         (lambda data: data[:100] + b"\x00\x01\x02" + data[103:], "c.cycle: is damaged"),
     ],
 )
@@ -107,6 +109,67 @@ def test_a_wrong_field_is_named() -> None:
     ) as error:
         decode(wrong, name="c.cycle")
     assert error.value.problems[0].field == "c.cycle: snapshot.nodes[0].node.name"
+
+
+def changed(cycle: StoredCycle, *path: str | int, to: object) -> bytes:
+    """The file with one value put in another's place."""
+    head, _, body = encode(cycle).partition(b"\n")
+    plain = msgspec.msgpack.decode(zlib.decompress(body))
+    place = plain
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = to
+    return head + b"\n" + zlib.compress(msgspec.msgpack.encode(plain))
+
+
+FIRST = ("snapshot", "pending", 0, "workload", "pod_sets")
+
+
+@pytest.mark.parametrize(
+    ("path", "to", "said"),
+    [
+        (("now",), float("nan"), "c.cycle: now: nan is no number"),
+        (("now",), float("inf"), "c.cycle: now: inf is no number"),
+        (("budget", "deterministic"), float("nan"), "c.cycle: budget.deterministic: nan"),
+        (FIRST, [], r"c.cycle: snapshot.pending\[0\].workload.pod_sets: is empty"),
+        ((*FIRST, 0, "count"), 0, r"pod_sets\[0\].count: 0 is less than 1"),
+        ((*FIRST, 0, "count"), 2**61, r"pod_sets\[0\].requests.*beyond 2\^62"),
+        ((*FIRST, 0, "min_count"), 999, r"pod_sets\[0\].min_count: 999 is not between"),
+        (("snapshot", "nodes", 0, "node", "allocatable", "pods"), 2**63, "allocatable.pods: 9.* is no number"),
+        (("snapshot", "nodes", 0, "node", "allocatable", "pods"), -1, "allocatable.pods: -1 is less than 0"),
+        (("snapshot", "nodes", 0, "node", "name"), "n1", "snapshot.nodes: name: 'n1' is there 2 times"),
+        (("snapshot", "tree", "queues", "root", "path"), "x", "snapshot.tree.queues.root.path: 'x' is not root"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_decided_on_is_named(path: tuple[str | int, ...], to: object, said: str) -> None:
+    cycle = next(c for c in map(stored, range(50)) if c.snapshot.pending and len(c.snapshot.nodes) > 1)
+    with pytest.raises(InvalidInput, match=said):
+        decode(changed(cycle, *path, to=to), name="c.cycle")
+
+
+def test_a_file_that_unfolds_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("queuer.solver.stored.MOST_BYTES", 1000)
+    with pytest.raises(InvalidInput, match="unpacks to more than 1000 bytes"):
+        decode(encode(stored(1)), name="c.cycle")
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_no_change_of_a_file_ends_in_anything_but_an_error_or_a_plan(data: st.DataObject) -> None:
+    """One value anywhere in the snapshot is replaced."""
+    cycle = stored(data.draw(st.integers(0, 40)))
+    plain = msgspec.msgpack.decode(msgspec.msgpack.encode(cycle.snapshot, enc_hook=dict))
+    path: list[str | int] = ["snapshot"]
+    place = plain
+    while isinstance(place, dict | list) and place and (len(path) < 3 or data.draw(st.integers(0, 5))):
+        key = data.draw(st.sampled_from(list(place) if isinstance(place, dict) else range(len(place))))
+        path.append(key)
+        place = place[key]
+    other: st.SearchStrategy[object] = st.sampled_from(
+        [None, "", "x", "root", 0, -1, 2**63, 1e300, float("nan"), [], {}, True]
+    )
+    with suppress(InvalidInput):
+        again(decode(changed(cycle, *path, to=data.draw(other))))
 
 
 def test_the_verb_decides_again_and_names_a_difference(tmp_path: Path) -> None:

@@ -1,0 +1,110 @@
+"""Whether what a file gives can be decided on at all: a decision trusts its arguments, so what no program of ours
+writes is refused before, by field.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+
+from queuer.domain.errors import FieldProblem
+from queuer.domain.queue import ROOT, QueueTree
+from queuer.domain.workload import PodSet, Workload
+from queuer.solver.problem import Admitted, Budget, Snapshot
+
+LARGEST = 2**62
+"""Beyond which neither an amount nor a time can be: sums must stay within 64 bits."""
+
+
+def problems_of(snapshot: Snapshot, *, now: float, budget: Budget) -> Iterator[FieldProblem]:
+    """What is wrong, numbers first."""
+    yield from _numbers(now, at="now")
+    yield from _numbers(budget, at="budget")
+    yield from _numbers(snapshot, at="snapshot")
+    yield from _tree(snapshot.tree)
+    uids = [*(p.workload.uid for p in snapshot.pending), *(a.workload.uid for a in snapshot.admitted)]
+    yield from _twice(uids, at="snapshot: uid")
+    yield from _twice((n.node.name for n in snapshot.nodes), at="snapshot.nodes: name")
+    yield from _twice((f.name for f in snapshot.flavors), at="snapshot.flavors: name")
+    yield from _twice(snapshot.topology.keys, at="snapshot.topology.keys")
+    yield from _twice((b.uid for b in snapshot.bonds), at="snapshot.bonds: uid")
+    yield from _twice((r.uid for r in snapshot.reservations), at="snapshot.reservations: uid")
+    for i, one in enumerate(snapshot.pending):
+        yield from _workload(one.workload, at=f"snapshot.pending[{i}].workload")
+    for i, held in enumerate(snapshot.admitted):
+        yield from _admitted(held, at=f"snapshot.admitted[{i}]")
+
+
+def _numbers(value: object, *, at: str) -> Iterator[FieldProblem]:
+    """Numbers that no arithmetic can use, and amounts below 0."""
+    if isinstance(value, int | float):
+        if not abs(value) <= LARGEST:  # neither is nan
+            yield _wrong(at, f"{value} is no number between -2^62 and 2^62")
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            if isinstance(item, int) and item < 0:
+                yield _wrong(f"{at}.{key}", f"{item} is less than 0")
+            yield from _numbers(item, at=f"{at}.{key}")
+    elif isinstance(value, tuple):
+        for i, item in enumerate(value):
+            yield from _numbers(item, at=f"{at}[{i}]")
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from _numbers(getattr(value, field.name), at=f"{at}.{field.name}")
+
+
+def _tree(tree: QueueTree) -> Iterator[FieldProblem]:
+    if ROOT not in tree:
+        yield _wrong("snapshot.tree", "root is missing")
+        return
+    for path, queue in tree.queues.items():
+        if queue.path != path:
+            yield _wrong(f"snapshot.tree.queues.{path}.path", f"{queue.path!r} is not {path}")
+            return
+        if queue.parent is not None and queue.parent not in tree:
+            yield _wrong(f"snapshot.tree.queues.{path}", "the queue above it is missing")
+            return
+    yield from tree.problems()
+
+
+def _workload(workload: Workload, *, at: str) -> Iterator[FieldProblem]:
+    if not workload.pod_sets:
+        yield _wrong(f"{at}.pod_sets", "is empty")
+    yield from _twice((p.name for p in workload.pod_sets), at=f"{at}.pod_sets: name")
+    for i, pod_set in enumerate(workload.pod_sets):
+        yield from _pod_set(pod_set, at=f"{at}.pod_sets[{i}]")
+
+
+def _pod_set(pod_set: PodSet, *, at: str) -> Iterator[FieldProblem]:
+    if pod_set.count < 1:
+        yield _wrong(f"{at}.count", f"{pod_set.count} is less than 1")
+    if pod_set.min_count is not None and not 1 <= pod_set.min_count <= pod_set.count:
+        yield _wrong(f"{at}.min_count", f"{pod_set.min_count} is not between 1 and {pod_set.count}")
+    for resource, amount in pod_set.requests.items():
+        if amount * pod_set.count > LARGEST:
+            yield _wrong(f"{at}.requests.{resource}", f"{pod_set.count} times {amount} is beyond 2^62")
+
+
+def _admitted(held: Admitted, *, at: str) -> Iterator[FieldProblem]:
+    yield from _workload(held.workload, at=f"{at}.workload")
+    names = {p.name for p in held.workload.pod_sets}
+    for name in sorted(names):
+        for field, there in (("counts", held.counts), ("flavors", held.flavors)):
+            if name not in there:
+                yield _wrong(f"{at}.{field}", f"pod set {name!r} is missing")
+    for i, loose in enumerate(held.unbound):
+        if loose.pod_set not in names:
+            yield _wrong(f"{at}.unbound[{i}].pod_set", f"{loose.pod_set!r} is none of its pod sets")
+        if loose.count < 0:
+            yield _wrong(f"{at}.unbound[{i}].count", f"{loose.count} is less than 0")
+
+
+def _twice(names: Iterable[str], *, at: str) -> Iterator[FieldProblem]:
+    for name, times in Counter(names).items():
+        if times > 1:
+            yield _wrong(at, f"{name!r} is there {times} times")
+
+
+def _wrong(field: str, message: str) -> FieldProblem:
+    return FieldProblem(field=field, message=message, hint="no program of this version writes that")
