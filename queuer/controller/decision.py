@@ -18,6 +18,7 @@ from queuer.controller.live import JobView, Live, Placement
 from queuer.controller.namespace_quota import Reckoning
 from queuer.controller.settle import evicting
 from queuer.controller.state import ClusterState
+from queuer.controller.telling import to_write
 from queuer.domain.reasons import Explanation
 from queuer.domain.workload import State, Workload
 from queuer.solver.forecast import StartRange
@@ -76,11 +77,12 @@ def answer(
     epoch: int,
     now: float,
     new_id: Callable[[], str],
+    retell: float,
     ranges: Mapping[str, StartRange] = MappingProxyType({}),
 ) -> Answered:
     """What of the plan is committed. Workloads that changed while it was made are left for the next one.
 
-    `ranges`: newest forecast of starts, told with the reasons.
+    `retell`: see `Settings`; `ranges`: newest forecast of starts, told with the reasons.
     """
     seen = {pending.workload.uid: pending.workload for pending in asked.snapshot.pending}
     reckoning, refused = patches.reckoning(), dict[str, Explanation]()
@@ -114,9 +116,9 @@ def answer(
         after[victim.uid] = replace(evicting(victim), displaced_by=displacer)
     reasons = {**plan.explanations, **refused, **asked.barred}
     told = {uid: with_estimate(reason, ranges.get(uid), now=now) for uid, reason in reasons.items()}
-    explanations = _changed(told, state, after)
+    explanations = to_write(told, state, after, now=now, every=retell)
     for uid, explanation in explanations.items():
-        after[uid] = replace(state.live[uid], explanation=explanation)
+        after[uid] = replace(state.live[uid], explanation=explanation, told=now)
     return Answered(
         record=_record(asked, plan, state, now=now),
         admissions=tuple(admissions),
@@ -171,20 +173,6 @@ def _evicted(eviction: Eviction, live: Live, *, patches: Patches) -> NewEviction
         patch=patches.evict(live),
         beneficiary=eviction.beneficiary,
     )
-
-
-def _changed(
-    explanations: Mapping[str, Explanation], state: ClusterState, after: Mapping[str, Live]
-) -> dict[str, Explanation]:
-    """Reasons that differ from what is stored, of those that still wait."""
-    return {
-        uid: explanation
-        for uid, explanation in explanations.items()
-        if uid not in after
-        and (live := state.live.get(uid)) is not None
-        and live.state.waiting
-        and live.explanation != explanation
-    }
 
 
 def _record(asked: Asked, plan: Plan, state: ClusterState, *, now: float) -> CycleRecord:

@@ -47,8 +47,8 @@ class Placement:
 class Live:
     """A workload that waits, runs, or has ended with something left to release.
 
-    `template`: the user's own scheduling terms, to which every eviction returns. `landed`: when the last pod
-    was bound.
+    `template`: the user's own scheduling terms, to which every eviction returns. `told`: when a decision last wrote
+    down its explanation. `landed`: when the last pod was bound.
     `unplaced`: since when a gang that had landed misses pods. `avoid`: nodes it failed to land on, until
     when.
     `failures`: landings that failed in a row. `first`: interrupted by a failure not its own.
@@ -61,6 +61,7 @@ class Live:
     template: Mapping[str, Any] = field(default_factory=dict)
     placement: Placement | None = None
     explanation: Explanation | None = None
+    told: float = 0.0
     landed: float | None = None
     running: float | None = None
     unplaced: float | None = None

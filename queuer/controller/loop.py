@@ -234,7 +234,7 @@ class Loop:
             return
         found = answer(
             asked, plan, self.state, patches=self.jobs, epoch=self.epoch, now=now, new_id=self.new_id,
-            ranges=self.foreteller.ranges,
+            retell=self.settings.retell, ranges=self.foreteller.ranges,
         )  # fmt: skip
         bonds, reservations = found.bonds, found.reservations
         unchanged = (bonds, reservations) == (self.state.bonds, self.state.reservations)

@@ -27,7 +27,8 @@ class Settings:
     `window`: how long changes are gathered before a cycle. `solver_time` is CP-SAT's deterministic time,
     `solver_deadline` the wall clock after which the greedy plan stands. `stalled`: without a finished cycle
     or an idle check for so long, the process says that it is not alive, and another may take its place.
-    `forecast`: least time between two forecasts of starts, 0 = none.
+    `forecast`: least time between two forecasts of starts, 0 = none. `retell`: least time after which a reason of
+    which only figures moved is written again.
     `cycles_dir`: where decisions are kept for `queuer sim cycle`, `cycles_kept` of each kind; None = nowhere.
     """
 
@@ -51,6 +52,7 @@ class Settings:
     cycles_dir: Path | None = None
     cycles_kept: int = 20
     forecast: float = 60.0
+    retell: float = 30.0
     failpoints: Failpoints = field(default_factory=Failpoints)
 
     @classmethod

@@ -10,6 +10,8 @@ from queuer.controller.decision import Answered, Asked, answer
 from queuer.controller.live import JobView, Live, Placement
 from queuer.controller.namespace_quota import Reckoning
 from queuer.controller.state import ClusterState
+from queuer.controller.telling import FEW
+from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.solver.problem import (
     Admission,
@@ -80,10 +82,10 @@ def world() -> tuple[ClusterState, Asked, Plan]:
 
 
 def committed(
-    state: ClusterState, asked: Asked, plan: Plan, *, edited: frozenset[str] = frozenset()
+    state: ClusterState, asked: Asked, plan: Plan, *, edited: frozenset[str] = frozenset(), now: float = 11.0
 ) -> Answered:
     patches = Patches(state, edited)
-    return answer(asked, plan, state, patches=patches, epoch=1, now=11.0, new_id=lambda: "new")
+    return answer(asked, plan, state, patches=patches, epoch=1, now=now, new_id=lambda: "new", retell=30.0)
 
 
 def uids(found: Answered) -> tuple[list[str], list[str], list[str]]:
@@ -125,3 +127,45 @@ def test_nobody_is_evicted_for_a_job_that_does_not_wait_for_the_place_any_more()
     state, asked, plan = world()
     state.put(replace(state.live["b"], state=State.HELD))
     assert uids(committed(state, asked, plan)) == (["a"], [], [])
+
+
+def waiting(count: int) -> tuple[ClusterState, Asked, Plan]:
+    """So many workloads that wait, and a plan that admits none."""
+    state, asked, plan = world()
+    for n in range(count):
+        state.put(Live(workload=workload(f"w{n}"), state=State.QUEUED))
+    return state, asked, replace(plan, admissions=(), evictions=(), bonds=())
+
+
+def full(used: int, *, token: Token = Token.WAITING_FOR_QUOTA, queue: str = "root.a") -> Explanation:
+    """A reason with a figure in it."""
+    params = {"queue": queue, "used": str(used)}
+    return Explanation(primary=Reason(token=token, text=f"{queue} uses {used} of 9.", params=params))
+
+
+def told(state: ClusterState, asked: Asked, plan: Plan, explanation: Explanation, *, now: float) -> int:
+    """How many reasons are written when all are told this; memory is as the commit leaves it."""
+    explanations = {uid: explanation for uid in state.live if uid.startswith("w")}
+    found = committed(state, asked, replace(plan, explanations=explanations), now=now)
+    for live in found.after:
+        state.put(live)
+    assert all(live.explanation == explanation for live in found.after)
+    return len(found.explanations)
+
+
+def test_where_many_wait_figures_alone_are_written_now_and_then() -> None:
+    """What is said is written at once, and the newest figures come, if nothing else does."""
+    state, asked, plan = waiting(FEW + 1)
+    assert told(state, asked, plan, full(1), now=100.0) == FEW + 1
+    assert told(state, asked, plan, full(2), now=110.0) == 0, "a figure"
+    assert told(state, asked, plan, full(2), now=130.0) == FEW + 1, "the figure, in time"
+    assert told(state, asked, plan, full(2), now=190.0) == 0, "nothing new"
+    assert told(state, asked, plan, full(2, token=Token.SOLVER_DEFERRED), now=191.0) == FEW + 1, "a token"
+    assert told(state, asked, plan, full(2, token=Token.SOLVER_DEFERRED, queue="root"), now=192.0) == FEW + 1
+    with_range = replace(full(3, token=Token.SOLVER_DEFERRED, queue="root"), detail={"estimate": {}})
+    assert told(state, asked, plan, with_range, now=193.0) == FEW + 1, "a part that was not there"
+
+
+def test_where_few_wait_every_figure_is_written() -> None:
+    state, asked, plan = waiting(FEW)
+    assert [told(state, asked, plan, full(used), now=100.0) for used in (1, 2, 3)] == [FEW, FEW, FEW]

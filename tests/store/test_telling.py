@@ -1,0 +1,99 @@
+"""What a decision says about many waiting jobs reaches the database without rewriting every row each time."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from queuer.controller.decision import Asked, answer
+from queuer.controller.live import Live
+from queuer.controller.namespace_quota import Reckoning
+from queuer.controller.state import ClusterState
+from queuer.controller.telling import FEW
+from queuer.domain.reasons import Explanation, Reason, Token
+from queuer.domain.workload import State
+from queuer.solver.problem import CycleStats, Pending, Plan, Snapshot, SolveStatus
+from queuer.store import cycles, workloads
+from queuer.store.engine import begin
+from tests.store.support import NOW, intake_of, workload
+
+RETELL = 30.0
+
+
+class Patches:
+    """A cluster without ResourceQuotas, where nobody starts."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+
+    def reckoning(self) -> Reckoning:
+        return Reckoning(self._state, ())
+
+
+class Waiting:
+    """Many that wait, in memory and in the store."""
+
+    def __init__(self, engine: AsyncEngine, epoch: int) -> None:
+        self.engine, self.epoch, self.number = engine, epoch, 0
+        self.state = ClusterState()
+        self.made = [workload(f"w{n}") for n in range(FEW + 1)]
+
+    async def come(self) -> None:
+        async with begin(self.engine) as connection:
+            await workloads.intake(connection, self.epoch, [intake_of(w) for w in self.made], at=NOW)
+        for one in self.made:
+            self.state.put(Live(workload=one, state=State.QUEUED))
+
+    async def decide(self, at: float, *, used: int, token: Token = Token.WAITING_FOR_QUOTA) -> int:
+        """All are told this many are used. Answers how many rows were written."""
+        reason = Reason(
+            token=token, text=f"root uses {used} of 9.", params={"queue": "root", "used": str(used)}
+        )
+        plan = Plan(
+            admissions=(), evictions=(), bonds=(), reservations=(), order=(),
+            explanations={one.uid: Explanation(primary=reason) for one in self.made},
+            stats=CycleStats(status=SolveStatus.GREEDY),
+        )  # fmt: skip
+        pending = tuple(Pending(workload=one) for one in self.made)
+        snapshot = Snapshot(nodes=(), tree=self.state.rules.tree, pending=pending)
+        self.number += 1
+        found = answer(
+            Asked(snapshot=snapshot, cycle=self.number, at=NOW + at, trigger="time"), plan, self.state,
+            patches=cast(Any, Patches(self.state)), epoch=self.epoch, now=NOW + at, new_id=str, retell=RETELL,
+        )  # fmt: skip
+        before = await self.versions()
+        async with begin(self.engine) as connection:
+            await cycles.commit(
+                connection, epoch=self.epoch, record=found.record, explanations=found.explanations
+            )
+        for live in found.after:
+            self.state.put(live)
+        after = await self.versions()
+        return sum(before[uid] != version for uid, version in after.items())
+
+    async def versions(self) -> dict[str, str]:
+        """The version of every row."""
+        async with begin(self.engine) as connection:
+            rows = await connection.execute(text("SELECT uid, ctid::text FROM workload"))
+        return {row.uid: row.ctid for row in rows}
+
+    async def stored(self) -> set[tuple[str, str]]:
+        """The different tokens and sentences in the store."""
+        async with begin(self.engine) as connection:
+            live = await workloads.load_live(connection)
+        return {(e.primary.token, e.primary.text) for one in live if (e := one.explained) is not None}
+
+
+async def test_rows_whose_figures_move_are_rewritten_now_and_then(engine: AsyncEngine, epoch: int) -> None:
+    """Ten decisions in ten seconds are one write a row; the newest figures and a new token are in the store in time."""
+    many = Waiting(engine, epoch)
+    await many.come()
+    assert await many.decide(0.0, used=0) == FEW + 1
+    assert [await many.decide(float(n), used=n) for n in range(1, 10)] == [0] * 9
+    assert await many.stored() == {("WaitingForQuota", "root uses 0 of 9.")}
+    assert await many.decide(RETELL, used=9) == FEW + 1
+    assert await many.stored() == {("WaitingForQuota", "root uses 9 of 9.")}
+    assert await many.decide(RETELL + 1, used=9, token=Token.SOLVER_DEFERRED) == FEW + 1
+    assert await many.stored() == {("SolverDeferred", "root uses 9 of 9.")}
