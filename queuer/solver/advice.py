@@ -1,7 +1,8 @@
 """What would let a waiting gang start now, without an eviction: changes that were tried, not guessed.
 
-Tried on the state at the end of the cycle: a wider or no topology level, and fewer pods in the largest pod set. Where a
-change gives no place, it gives none to any gang that placement cannot tell apart; only what is left is tried in full.
+Tried on the state at the end of the cycle: a wider or no topology level, fewer pods in the largest pod set; for work
+outside its guarantee that is not preemptible, to be so, or a larger guarantee. Where a change gives no place, it gives
+none to any gang that placement cannot tell apart; only what is left is tried in full.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from queuer.domain.quota import Charge
+from queuer.domain.quantity import format_quantity
+from queuer.domain.quota import Account, Charge
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.capacity import Spread
 from queuer.solver.contested import Variant
@@ -54,6 +56,47 @@ class Advisor:
         changes = self._changes(gang, self._possible(gang))
         return tuple({"change": change, "evictions": 0} for change in changes)
 
+    def would_entitle(self, gang: Gang, variant: Variant, charge: Charge) -> tuple[Mapping[str, Any], ...]:
+        """The same for a gang outside its guarantee that is not preemptible, at its smallest size: to borrow as
+        preemptible work, or what its queue's guarantee would have to be.
+        """
+        found = [*self.would_admit(gang)] if self.has_options(gang) else []
+        required = gang.pending.workload.required
+        if self._starts(gang, variant, gang.shape.least, required=required, entitled=True):
+            changes = ("preemptible=true", *self._guarantees(gang.queue, charge))
+            found += [{"change": change, "evictions": 0} for change in changes]
+        return tuple(found)
+
+    def _guarantees(self, queue: str, charge: Charge) -> Iterator[str]:
+        """The least guarantees with which the queue is entitled to the charge, where the queues above grant them."""
+        book, claimed = self._board.book, self._board.claimed
+        claims = [a for a in charge if a in book.claims(queue)]
+        short = {a: claimed.used(queue, a) + charge[a] for a in claims or [self._dominant(charge)]}
+        short = {a: amount for a, amount in short.items() if amount > book.guaranteed(queue, a)}
+        if all(self._granted(queue, account, amount) for account, amount in short.items()):
+            rows = (
+                f"{_named(account)}>={format_quantity(amount, resource=account[1])}"
+                for account, amount in short.items()
+            )
+            yield f"{queue} guaranteed {', '.join(rows)}"
+
+    def _dominant(self, charge: Charge) -> Account:
+        """What it asks most of, of all there is."""
+        live = self._board.book.live
+        asked = [a for a in charge if a[0] is None and live.get(a)]
+        return max(asked, key=lambda a: (charge[a] / live[a], a[1]))
+
+    def _granted(self, queue: str, account: Account, amount: int) -> bool:
+        """Whether the nearest queue above that states a guarantee has that much left for it."""
+        book = self._board.book
+        more = amount - book.guaranteed(queue, account)
+        for path in book.lineage(queue)[1:]:
+            row = next((r for r in book.tree[path].quota if (r.flavor, r.resource) == account), None)
+            if row is not None and row.guaranteed is not None:
+                given = sum(book.guaranteed(kid, account) for kid in book.tree.children[path])
+                return given + more <= row.guaranteed
+        return True
+
     def has_options(self, gang: Gang) -> bool:
         """Whether anything is worth trying in full."""
         options = self._possible(gang)
@@ -76,9 +119,17 @@ class Advisor:
                 return
 
     def _starts(
-        self, gang: Gang, variant: Variant, counts: Mapping[str, int], *, required: str | None
+        self,
+        gang: Gang,
+        variant: Variant,
+        counts: Mapping[str, int],
+        *,
+        required: str | None,
+        entitled: bool = False,
     ) -> bool:
-        """Whether it would start now at these flavors, sizes and level, without eviction, and land for certain."""
+        """Whether it would start now at these flavors, sizes and level, without eviction, and land for certain.
+        `entitled`: were it inside its guarantee, or free to borrow.
+        """
         self._tries -= 1
         if self._tries < 0:
             return False
@@ -89,7 +140,8 @@ class Advisor:
         charge = self._charges[kind]
         if not self._quota.fits(gang.queue, charge, kind=kind):
             return False
-        if not workload.preemptible and not self._board.claimed.entitled(gang.queue, charge, at=gang.queue):
+        outside = not (entitled or workload.preemptible)
+        if outside and not self._board.claimed.entitled(gang.queue, charge, at=gang.queue):
             return False
         rank = (False, 0)
         if self._board.horizons:
@@ -160,6 +212,11 @@ class Advisor:
         return self._lookups >= 0 and self._place.fits(
             workload, variant, gang.pending.avoid, form=gang.shape.form
         )
+
+
+def _named(account: Account) -> str:
+    flavor, resource = account
+    return resource if flavor is None else f"{resource} on {flavor}"
 
 
 def _least(gang: Gang, variant: Variant) -> Variant:

@@ -126,6 +126,8 @@ class Explainer:
         advice: tuple[Mapping[str, Any], ...] = ()
         if kind.has_options and refusal.block in (Block.PLACE, Block.DEFERRED):
             advice = self._advisor.would_admit(gang)
+        elif refusal.block is Block.ENTITLEMENT and refusal.variant is not None:
+            advice = self._advisor.would_entitle(gang, *self._least(gang, refusal.variant))
         if (first := self._first(gang, refusal)) is not None:
             reasons = (first, *reasons) if refusal.block is Block.DEFERRED else (first,)
         if refusal.packed is not None:

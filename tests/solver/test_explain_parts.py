@@ -5,6 +5,7 @@ and changes that would let it start. Each figure is one that a reader can check.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -13,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from queuer.domain.nodes import Flavor, Node, SchedulingTerms, Taint
-from queuer.domain.quantity import add
-from queuer.domain.queue import Policy, QueueTree
+from queuer.domain.quantity import add, parse_quantity
+from queuer.domain.queue import Policy, Queue, QueueTree
 from queuer.domain.quota import QuotaBook
 from queuer.domain.reasons import Explanation, Token
 from queuer.domain.usage import Usage
@@ -201,19 +202,41 @@ def carried_out(snap: Snapshot, plan: Plan) -> Snapshot:
     )
 
 
-def changed(pending: Pending, change: str) -> Pending:
-    """The waiting gang after a change as it is told."""
-    what, _, value = change.partition("<=" if "<=" in change else "=")
+def changed(snap: Snapshot, pending: Pending, change: str) -> Snapshot:
+    """The snapshot with the waiting gang, or its queue, after a change as it is told."""
     workload = pending.workload
+    if " guaranteed " in change:
+        return replace(snap, tree=with_guarantee(snap.tree, change), pending=(*snap.pending, pending))
+    what, _, value = change.partition("<=" if "<=" in change else "=")
     if what == "topology":
-        return replace(pending, workload=replace(workload, required=None if value == "any" else value))
-    name = what.removesuffix(".count")
-    sets = tuple(replace(p, count=int(value)) if p.name == name else p for p in workload.pod_sets)
-    return replace(pending, workload=replace(workload, pod_sets=sets))
+        workload = replace(workload, required=None if value == "any" else value)
+    elif what == "preemptible":
+        workload = replace(workload, preemptible=True)
+    else:
+        name = what.removesuffix(".count")
+        sets = tuple(replace(p, count=int(value)) if p.name == name else p for p in workload.pod_sets)
+        workload = replace(workload, pod_sets=sets)
+    return replace(snap, pending=(*snap.pending, replace(pending, workload=workload)))
+
+
+def with_guarantee(tree: QueueTree, change: str) -> QueueTree:
+    """A valid tree with `QUEUE guaranteed ACCOUNT>=AMOUNT, ...`."""
+    path, _, told_rows = change.partition(" guaranteed ")
+    rows = {(r.flavor, r.resource): r for r in tree[path].quota}
+    for told_row in told_rows.split(", "):
+        account, _, amount = told_row.partition(">=")
+        resource, _, flavor = account.partition(" on ")
+        key = (flavor or None, resource)
+        rows[key] = replace(
+            rows.get(key, row(resource, flavor=flavor or None)),
+            guaranteed=parse_quantity(amount, resource=resource),
+        )
+    grown = replace(tree[path], quota=tuple(rows.values()))
+    return QueueTree.of(grown if queue.path == path else queue for queue in tree)
 
 
 def test_a_change_that_would_admit_it_does() -> None:
-    tried = 0
+    tried = Counter[str]()
     for seed in range(300):
         snap = seeded(seed)
         plan = decide(snap, now=NOW, seed=0, budget=GREEDY)
@@ -223,11 +246,12 @@ def test_a_change_that_would_admit_it_does() -> None:
             explanation = plan.explanations.get(pending.workload.uid)
             for change in explanation.would_admit if explanation else ():
                 others = tuple(p for p in snap.pending if p.workload.uid in kept and p is not pending)
-                again = replace(after, pending=(*others, changed(pending, change["change"])))
+                again = changed(replace(after, pending=others), pending, change["change"])
                 starts = {a.uid for a in decide(again, now=NOW, seed=0, budget=GREEDY).admissions}
                 assert pending.workload.uid in starts, (seed, pending.workload.uid, change)
-                tried += 1
-    assert tried >= 20
+                tried[change["change"].partition("=")[0].split(" ")[-1].rstrip("<>")] += 1
+    assert tried.total() >= 20
+    assert min(tried["preemptible"], tried[GPU]) > 0
 
 
 # Room at each level
@@ -280,3 +304,24 @@ def test_parts_are_json_and_their_sums_are_right() -> None:
                 told_on_nodes += 1
                 assert sum(cause["nodes"] for cause in excluded["by"]) == excluded["nodes"] <= excluded["of"]
     assert told_on_nodes >= 10
+
+
+# Work that is not preemptible
+
+
+def test_what_would_admit_work_that_is_not_preemptible() -> None:
+    """The guarantee that it would take is named where the queue above can grant it."""
+    waits = gang("g", pod_set(3, 1), preemptible=False)
+    runs = running(gang("r", pod_set(2, 1)), {"n0": 2})
+
+    def changes(*queues: Queue) -> list[str]:
+        return [
+            advice["change"]
+            for advice in told(snapshot([node("n0")], queues, admitted=[runs], pending=[waits])).would_admit
+        ]
+
+    own = queue("root.a", row(guaranteed=4, limit=7))
+    assert changes(own) == ["main.count<=2", "preemptible=true", f"root.a guaranteed {GPU}>=5"]
+    assert changes(queue("root", row(guaranteed=4)), own) == ["main.count<=2", "preemptible=true"]
+    assert changes(queue("root.a")) == ["preemptible=true", f"root.a guaranteed {GPU}>=5"]
+    assert changes(queue("root.a", row(guaranteed=2, limit=4))) == []
