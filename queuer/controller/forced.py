@@ -38,7 +38,7 @@ def found(state: ClusterState, uids: Iterable[str]) -> tuple[Live, ...]:
         live
         for uid in uids
         if (live := state.live.get(uid)) is not None
-        and live.state is State.QUEUED
+        and live.state.waiting
         and (job := state.jobs.get(uid)) is not None
         and not job.suspended
         and job.outcome is None
@@ -68,6 +68,7 @@ def adopt(
                 assignments=tuple(map(records.assignment_json, assignments)),
                 charges=records.charges(live.workload, assignments),
                 patch=jobs.adopt(live, placement),
+                before=live.state,
             )
         )
         after.append(replace(live, state=State.ADMITTED, placement=placement, explanation=None))

@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queuer.domain.errors import Conflict
 from queuer.domain.quantity import NOTHING, Resources
 from queuer.domain.reasons import Explanation
+from queuer.domain.workload import State
 from queuer.store import reasons
 from queuer.store.codec import rows_json
 from queuer.store.events import Event, append
@@ -37,11 +38,11 @@ _LAST = text("SELECT coalesce(max(id), 0) FROM cycle")
 _ADMIT = text("""
     WITH r AS (
         SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(id uuid, uid text, attempt int, wave int,
-            assignments jsonb, domains jsonb)
+            assignments jsonb, domains jsonb, before text)
     ), old AS (
         SELECT r.*, w.token FROM r CROSS JOIN LATERAL
             (SELECT state, attempt, deleted_at, token FROM workload WHERE uid = r.uid FOR UPDATE) AS w
-        WHERE w.state = 'Queued' AND w.attempt = r.attempt AND w.deleted_at IS NULL
+        WHERE w.state = r.before AND w.attempt = r.attempt AND w.deleted_at IS NULL
     ), admitted AS (
         UPDATE workload w SET state = 'Admitted', admission_id = old.id, admitted_at = to_timestamp(:at),
             token = NULL, explanation = NULL, reason_since = NULL
@@ -142,7 +143,9 @@ class Charge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewAdmission:
-    """A gang to start. `id`: a fresh UUID, also in the job's annotation; `attempt`: as the workload's row says."""
+    """A gang to start. `id`: a fresh UUID, also in the job's annotation; `attempt`, `before`: as the workload's row
+    says. Only what was started beside the queue can have been Held.
+    """
 
     id: str
     uid: str
@@ -152,6 +155,7 @@ class NewAdmission:
     patch: Mapping[str, Any]
     domains: tuple[str, ...] = ()
     wave: int = 0
+    before: State = State.QUEUED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +230,7 @@ async def commit(
 ) -> Committed:
     """Write a whole cycle. `bonds`, `reservations`: all that hold from now; `explanations`: those that changed.
 
-    Raises LeadershipLost, and Conflict naming each workload that is not as the decision saw it: not Queued at that
+    Raises LeadershipLost, and Conflict naming each workload that is not as the decision saw it: not waiting at that
     attempt (admission), not admitted (eviction). The caller's transaction must then be rolled back.
     """
     await check_epoch(connection, epoch)
@@ -290,11 +294,11 @@ async def _admit(
     if not admissions:
         return (), []
     at = record.finished_at
-    keys = ("id", "uid", "attempt", "wave", "assignments", "domains")
+    keys = ("id", "uid", "attempt", "wave", "assignments", "domains", "before")
     rows = [{key: getattr(admission, key) for key in keys} for admission in admissions]
     values = {"rows": rows_json(rows), "epoch": epoch, "cycle": record.id, "at": at}
     queues = {row.uid: row.queue for row in await connection.execute(_ADMIT, values)}
-    _demand_all((a.uid for a in admissions), queues, what="admitted: it is not Queued at that attempt")
+    _demand_all((a.uid for a in admissions), queues, what="admitted: it does not wait at that attempt")
     await charge(
         connection,
         [
@@ -324,7 +328,7 @@ async def _admit(
             uid=a.uid,
             queue=queues[a.uid],
             data={
-                "from": "Queued",
+                "from": a.before,
                 "to": "Admitted",
                 "attempt": a.attempt,
                 "cycle": record.id,

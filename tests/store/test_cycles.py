@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import text
@@ -161,6 +162,27 @@ async def test_eviction_and_requeue(engine: AsyncEngine, epoch: int) -> None:
         ("Evicting", "Queued"), ("Queued", "Admitted"),
     ]  # fmt: skip
     assert (steps[3]["cause"], steps[3]["beneficiary"]) == ("reclaim", "w9")
+
+
+async def test_only_what_was_started_beside_the_queue_is_admitted_from_a_hold(
+    engine: AsyncEngine, epoch: int
+) -> None:
+    """Its ledger is open and the event says where it came from; a decision never starts what is held."""
+    held = workload("w1", hold=True)
+    async with begin(engine) as connection:
+        await workloads.intake(connection, epoch, [intake_of(held, state=State.HELD)], at=NOW)
+    with pytest.raises(Conflict, match="w1"):
+        async with begin(engine) as connection:
+            await cycles.commit(connection, epoch=epoch, record=cycle(1), admissions=[admission(held)])
+    forced = replace(admission(held), before=State.HELD)
+    async with begin(engine) as connection:
+        await cycles.commit(connection, epoch=epoch, record=cycle(1), admissions=[forced])
+        (stored,) = await workloads.load_live(connection)
+        open_rows = await connection.execute(text("SELECT uid FROM ledger WHERE closed IS NULL"))
+        events = [event for _, event in await read(connection, after=0)]
+    assert stored.state is State.ADMITTED
+    assert [row.uid for row in open_rows] == ["w1"]
+    assert (events[-1].data["from"], events[-1].data["to"]) == ("Held", "Admitted")
 
 
 async def test_who_is_not_admitted_cannot_be_evicted(engine: AsyncEngine, epoch: int) -> None:

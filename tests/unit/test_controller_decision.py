@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from queuer.controller import forced
 from queuer.controller.decision import Answered, Asked, answer
 from queuer.controller.live import JobView, Live, Placement
 from queuer.controller.namespace_quota import Reckoning
@@ -127,6 +131,21 @@ def test_nobody_is_evicted_for_a_job_that_does_not_wait_for_the_place_any_more()
     state, asked, plan = world()
     state.put(replace(state.live["b"], state=State.HELD))
     assert uids(committed(state, asked, plan)) == (["a"], [], [])
+
+
+@pytest.mark.parametrize("before", [State.QUEUED, State.HELD])
+def test_a_job_that_runs_without_having_been_started_is_charged(before: State) -> None:
+    """Held or not: whoever forced it, its pods take what they take."""
+    state = ClusterState()
+    state.put(Live(workload=workload("a"), state=before))
+    state.job_changed(replace(job("a"), suspended=False))
+    (live,) = forced.found(state, ["a"])
+    patches: Any = SimpleNamespace(adopt=lambda live, placement: {})
+    adoption = forced.adopt(
+        (live,), state=state, jobs=patches, epoch=1, cycle=2, now=11.0, new_id=lambda: "new"
+    )
+    assert [(a.uid, a.before, len(a.charges)) for a in adoption.admissions] == [("a", before, 1)]
+    assert [one.state for one in adoption.after] == [State.ADMITTED]
 
 
 def waiting(count: int) -> tuple[ClusterState, Asked, Plan]:
