@@ -12,6 +12,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable, Iterable
+from math import inf
 from typing import Protocol
 
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -26,7 +27,6 @@ from queuer.controller.gather import settle_touched, take_results
 from queuer.controller.health import Health
 from queuer.controller.intake import take_in
 from queuer.controller.jobs import ClusterJobs
-from queuer.controller.landing import deadlines
 from queuer.controller.live import Live
 from queuer.controller.logs import logger
 from queuer.controller.metrics import Metrics
@@ -36,6 +36,7 @@ from queuer.controller.settings import Settings
 from queuer.controller.settle import Limits
 from queuer.controller.snapshot import offered, take
 from queuer.controller.state import ClusterState
+from queuer.controller.times import holding_ends, landing_ends
 from queuer.controller.waves import Waves
 from queuer.domain.reasons import Verdict
 from queuer.domain.workload import State
@@ -357,10 +358,10 @@ class Loop:
         self._touch_due()
 
     def _next_deadline(self) -> float:
-        due = [at for at, _ in self._deadlines(until=float("inf"))]
+        due = [at for at, _ in self._deadlines(until=inf)]
         if self._decision is None:  # its end rings; until then no other can begin
-            due += [self._decided + _REEVALUATE, *(t for t in self._times() if t > self._decided)]
-        return min(due, default=float("inf"))
+            due += [self._decided + _REEVALUATE, *(t for t in holding_ends(self.state) if t > self._decided)]
+        return min(due, default=inf)
 
     def _touch_due(self) -> None:
         """Look again at the gangs whose time is up."""
@@ -372,27 +373,13 @@ class Loop:
         self._looked = now
 
     def _deadlines(self, *, until: float) -> list[tuple[float, str]]:
-        """Deadlines of landing since the last look, with the workload of each."""
-        return [
-            (at, live.uid)
-            for live in (self.state.live[uid] for uid in self.state.moving)
-            for at in deadlines(live, landing_deadline=self.limits.landing_deadline)
-            if self._looked < at <= until
-        ]
+        """Deadlines of landing since the last look."""
+        limit = self.limits.landing_deadline
+        return landing_ends(self.state, after=self._looked, until=until, landing_deadline=limit)
 
     def _time_came(self, now: float) -> bool:
         """Whether something that the last decision reckoned with has ended since."""
-        return any(self._decided < t <= now for t in self._times())
-
-    def _times(self) -> list[float]:
-        """When waiting work may be offered again, may use nodes that it avoids, or something held for it
-        ends.
-        """
-        times = [b.deadline for b in self.state.bonds] + [r.start for r in self.state.reservations]
-        for live in (self.state.live[uid] for uid in self.state.timed):
-            times += live.avoid.values()
-            times += () if live.rest is None else (live.rest,)
-        return times
+        return any(self._decided < t <= now for t in holding_ends(self.state))
 
 
 def _matters(before: Live | None, after: Live | None) -> bool:

@@ -10,24 +10,23 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from queuer.domain.document import parse_queue
 from queuer.domain.errors import QueuerError
 from queuer.domain.estimates import Estimates
-from queuer.domain.nodes import Node, flavor_of
+from queuer.domain.nodes import Node
 from queuer.domain.past import HORIZON, Interval, Past, half_lives, past_use
 from queuer.domain.quantity import Resources, add
 from queuer.domain.queue import ROOT, QueueTree
-from queuer.domain.workload import Workload, demand_of
-from queuer.sim.scenario import Event, Scenario, Story
+from queuer.domain.workload import demand_of
+from queuer.sim.jobs import Job, Stage, admitted_of, interval_of, job_of
+from queuer.sim.scenario import Event, Scenario
 from queuer.solver.arrays import Arrays
-from queuer.solver.board import end_of
 from queuer.solver.contested import Rearranger
 from queuer.solver.decide import decide
-from queuer.solver.problem import Admitted, Bond, Budget, NodeState, Pending, Plan, Reservation, Snapshot
+from queuer.solver.problem import Bond, Budget, NodeState, Pending, Plan, Reservation, Snapshot
 from queuer.solver.stored import StoredCycle
 
 Record = Callable[[StoredCycle], None]
@@ -39,64 +38,6 @@ class SimulationFault(QueuerError):
     """The decision broke the virtual cluster: too much on a node, or no rest."""
 
     code = "simulation_fault"
-
-
-class Stage(StrEnum):
-    """Where a job of the virtual cluster stands."""
-
-    FUTURE = "future"
-    WAITING = "waiting"
-    RUNNING = "running"
-    LEAVING = "leaving"  # evicted: its pods are going, then it waits again
-    ENDING = "ending"  # deleted: its pods are going
-    ENDED = "ended"
-
-
-@dataclass(slots=True, kw_only=True)
-class Job:
-    """A workload of the story and what has become of it. `number`: its place in the story. `pods`: by pod set
-    and node. `gone`: when its pods go. `guess`: its estimate when it last started.
-    """
-
-    number: int
-    story: Story
-    workload: Workload
-    stage: Stage
-    since: float = 0.0
-    pods: dict[str, dict[str, int]] = field(default_factory=dict)
-    flavors: dict[str, str] = field(default_factory=dict)
-    gone: float = 0.0
-    first: bool = False
-    started: float | None = None
-    guess: float | None = None
-    evictions: list[float] = field(default_factory=list)
-    displaced_by: frozenset[str] = frozenset()
-
-    @property
-    def present(self) -> bool:
-        """Whether its pods hold capacity."""
-        return self.stage in (Stage.RUNNING, Stage.LEAVING, Stage.ENDING)
-
-    @property
-    def end(self) -> float | None:
-        """When it ends by itself."""
-        return (
-            None
-            if self.story.runtime is None or self.stage is not Stage.RUNNING
-            else self.since + self.story.runtime
-        )
-
-    def counts(self) -> dict[str, int]:
-        """Pods by pod set."""
-        return {p.name: sum(self.pods.get(p.name, {}).values()) for p in self.workload.pod_sets}
-
-    def on_nodes(self) -> dict[str, dict[str, int]]:
-        """Requests by node."""
-        found: dict[str, dict[str, int]] = {}
-        for pod_set in self.workload.pod_sets:
-            for node, count in self.pods.get(pod_set.name, {}).items():
-                found[node] = add(found.get(node, {}), pod_set.requests, times=count)
-        return found
 
 
 class Simulation:
@@ -115,7 +56,7 @@ class Simulation:
         """`decide`: who decides, to be watched or timed."""
         self.scenario = scenario
         self.jobs: dict[str, Job] = {
-            s.workload.uid: _job(s, scenario, number=i) for i, s in enumerate(scenario.stories)
+            s.workload.uid: job_of(s, scenario, number=i) for i, s in enumerate(scenario.stories)
         }
         self.plan: Plan | None = None
         self.time = 0.0
@@ -232,7 +173,7 @@ class Simulation:
     def _leave(self, job: Job, stage: Stage) -> None:
         """Its pods are gone."""
         if self._memory:
-            self._past.append(_interval(job, closed=self.time))
+            self._past.append(interval_of(job, closed=self.time))
         job.stage, job.pods = stage, {}
 
     # Events
@@ -327,7 +268,7 @@ class Simulation:
             tree=self._tree,
             topology=self.scenario.topology,
             flavors=self.scenario.flavors,
-            admitted=tuple(_admitted(j) for j in self._active if j.present),
+            admitted=tuple(admitted_of(j) for j in self._active if j.present),
             pending=tuple(
                 Pending(workload=j.workload, first=j.first, displaced_by=j.displaced_by)
                 for j in self._active
@@ -343,7 +284,7 @@ class Simulation:
             self._past.popleft()
         if not half_lives(self._tree):
             return {}
-        open_ones = (_interval(j) for j in self._active if j.present)
+        open_ones = (interval_of(j) for j in self._active if j.present)
         return past_use(self._tree, (*self._past, *open_ones), now=self.time)
 
     def _used(self) -> dict[str, dict[str, int]]:
@@ -404,45 +345,3 @@ def _longest_half_life(scenario: Scenario) -> float:
 def _put(used: dict[str, dict[str, int]], name: str, amounts: Resources) -> None:
     if name in used:
         used[name] = add(used[name], amounts)
-
-
-def _job(story: Story, scenario: Scenario, *, number: int) -> Job:
-    job = Job(number=number, story=story, workload=story.workload, stage=Stage.FUTURE)
-    if story.nodes:
-        nodes = {n.name: n for n in scenario.nodes}
-        room = dict(story.nodes)
-        job.stage, job.since, job.started = Stage.RUNNING, story.workload.submitted, story.workload.submitted
-        for pod_set in story.workload.pod_sets:
-            job.pods[pod_set.name] = _share_out(room, pod_set.count)
-            first = next(iter(job.pods[pod_set.name]), None)
-            job.flavors[pod_set.name] = (flavor_of(nodes[first], scenario.flavors) if first else None) or ""
-    return job
-
-
-def _interval(job: Job, *, closed: float | None = None) -> Interval:
-    amounts = demand_of(job.workload.pod_sets, job.counts())
-    return Interval(queue=job.workload.queue, amounts=amounts, opened=job.since, closed=closed)
-
-
-def _share_out(room: dict[str, int], count: int) -> dict[str, int]:
-    got: dict[str, int] = {}
-    for name in list(room):
-        here = min(count, room[name])
-        if here:
-            got[name] = here
-            room[name] -= here
-            count -= here
-    return got
-
-
-def _admitted(job: Job) -> Admitted:
-    bound: Mapping[str, Resources] = job.on_nodes()
-    return Admitted(
-        workload=job.workload,
-        counts=job.counts(),
-        flavors=job.flavors,
-        since=job.since,
-        bound=bound,
-        releasing=job.stage is not Stage.RUNNING,
-        expected_end=end_of(job.workload, start=job.since),
-    )

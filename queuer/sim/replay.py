@@ -16,8 +16,9 @@ from queuer.domain.fields import Problems, nearest
 from queuer.domain.nodes import HOSTNAME, Flavor, Node, Topology
 from queuer.domain.queue import ROOT
 from queuer.domain.workload import PodSet, Workload
-from queuer.sim.engine import Record, Simulation, SimulationFault, Stage
+from queuer.sim.engine import Record, Simulation, SimulationFault
 from queuer.sim.estimates import Watcher
+from queuer.sim.jobs import Stage
 from queuer.sim.policy import ReplayPolicy
 from queuer.sim.report import Outcome, Report, Run, report
 from queuer.sim.scenario import Scenario, Story

@@ -1,0 +1,118 @@
+"""A workload of the virtual cluster and what has become of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from queuer.domain.nodes import flavor_of
+from queuer.domain.past import Interval
+from queuer.domain.quantity import Resources, add
+from queuer.domain.workload import Workload, demand_of
+from queuer.sim.scenario import Scenario, Story
+from queuer.solver.board import end_of
+from queuer.solver.problem import Admitted
+
+
+class Stage(StrEnum):
+    """Where a job of the virtual cluster stands."""
+
+    FUTURE = "future"
+    WAITING = "waiting"
+    RUNNING = "running"
+    LEAVING = "leaving"  # evicted: its pods are going, then it waits again
+    ENDING = "ending"  # deleted: its pods are going
+    ENDED = "ended"
+
+
+@dataclass(slots=True, kw_only=True)
+class Job:
+    """A workload of the story and what has become of it. `number`: its place in the story. `pods`: by pod set
+    and node. `gone`: when its pods go. `guess`: its estimate when it last started.
+    """
+
+    number: int
+    story: Story
+    workload: Workload
+    stage: Stage
+    since: float = 0.0
+    pods: dict[str, dict[str, int]] = field(default_factory=dict)
+    flavors: dict[str, str] = field(default_factory=dict)
+    gone: float = 0.0
+    first: bool = False
+    started: float | None = None
+    guess: float | None = None
+    evictions: list[float] = field(default_factory=list)
+    displaced_by: frozenset[str] = frozenset()
+
+    @property
+    def present(self) -> bool:
+        """Whether its pods hold capacity."""
+        return self.stage in (Stage.RUNNING, Stage.LEAVING, Stage.ENDING)
+
+    @property
+    def end(self) -> float | None:
+        """When it ends by itself."""
+        return (
+            None
+            if self.story.runtime is None or self.stage is not Stage.RUNNING
+            else self.since + self.story.runtime
+        )
+
+    def counts(self) -> dict[str, int]:
+        """Pods by pod set."""
+        return {p.name: sum(self.pods.get(p.name, {}).values()) for p in self.workload.pod_sets}
+
+    def on_nodes(self) -> dict[str, dict[str, int]]:
+        """Requests by node."""
+        found: dict[str, dict[str, int]] = {}
+        for pod_set in self.workload.pod_sets:
+            for node, count in self.pods.get(pod_set.name, {}).items():
+                found[node] = add(found.get(node, {}), pod_set.requests, times=count)
+        return found
+
+
+def job_of(story: Story, scenario: Scenario, *, number: int) -> Job:
+    """A job at the start of its story."""
+    job = Job(number=number, story=story, workload=story.workload, stage=Stage.FUTURE)
+    if story.nodes:
+        nodes = {n.name: n for n in scenario.nodes}
+        room = dict(story.nodes)
+        job.stage, job.since, job.started = Stage.RUNNING, story.workload.submitted, story.workload.submitted
+        for pod_set in story.workload.pod_sets:
+            job.pods[pod_set.name] = _share_out(room, pod_set.count)
+            first = next(iter(job.pods[pod_set.name]), None)
+            job.flavors[pod_set.name] = (flavor_of(nodes[first], scenario.flavors) if first else None) or ""
+    return job
+
+
+def _share_out(room: dict[str, int], count: int) -> dict[str, int]:
+    got: dict[str, int] = {}
+    for name in list(room):
+        here = min(count, room[name])
+        if here:
+            got[name] = here
+            room[name] -= here
+            count -= here
+    return got
+
+
+def interval_of(job: Job, *, closed: float | None = None) -> Interval:
+    """What a run uses, until it closes."""
+    amounts = demand_of(job.workload.pod_sets, job.counts())
+    return Interval(queue=job.workload.queue, amounts=amounts, opened=job.since, closed=closed)
+
+
+def admitted_of(job: Job) -> Admitted:
+    """A job that holds capacity, as the decision sees it."""
+    bound: Mapping[str, Resources] = job.on_nodes()
+    return Admitted(
+        workload=job.workload,
+        counts=job.counts(),
+        flavors=job.flavors,
+        since=job.since,
+        bound=bound,
+        releasing=job.stage is not Stage.RUNNING,
+        expected_end=end_of(job.workload, start=job.since),
+    )
