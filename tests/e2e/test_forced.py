@@ -35,6 +35,19 @@ def test_a_job_that_is_forced_to_start_is_charged_and_reported(scene: Scene) -> 
     assert scene.database.used() == 16
 
 
+def test_a_held_job_that_is_forced_to_start_is_charged_too(scene: Scene) -> None:
+    """The hold said that it should not start; that it did costs what it costs, and is paid back."""
+    scene.database.apply(tree(scene.namespace, **LIMIT))
+    scene.start()
+    scene.job("held", pods=2, gpus=8, annotations={"queuer.dev/hold": "true"}, run_for="5s")
+    scene.wait_state("held", "Held")
+    _force(scene, "held")
+    scene.wait_state("held", "Running")
+    assert scene.database.used() == 16
+    scene.wait_state("held", "Succeeded")
+    wait_until(lambda: scene.database.used() == 0, timeout=15, describe="what ran is paid back")
+
+
 def test_work_that_runs_under_an_empty_database_is_charged_again(scene: Scene) -> None:
     """A lost database costs the history, not the truth about what runs."""
     scene.database.apply(tree(scene.namespace, **LIMIT))
