@@ -35,8 +35,10 @@ from queuer.solver.victims import Prey
 
 MOST = 64
 """Gangs settled in one cycle up to which the exact solver is asked at all."""
-BUILD = 1.2e-4
-"""Deterministic time that building a model is taken to cost for each node and gang."""
+WORTH = 1e-4
+"""Deterministic time for each node and gang that must be left for a model of all that is settled: what it costs to
+build is counted by the model itself, but a large one is not solved in the rest either.
+"""
 QUESTIONS = 12
 """Questions asked in one cycle, those about places alone aside."""
 SMALL = 2_000
@@ -44,7 +46,9 @@ SMALL = 2_000
 
 
 class Contest:
-    """The exact solver in one decision: its questions, its budget, and the adoption of its answers."""
+    """The exact solver in one decision: its questions, its budget, and the adoption of its answers. `spent`:
+    deterministic time.
+    """
 
     def __init__(
         self,
@@ -59,7 +63,8 @@ class Contest:
         self._board: Board = greedy.board
         self._rearranger = rearranger
         self._seed = seed
-        self._left = budget.deterministic
+        self.spent = 0.0
+        self._budget = budget.deterministic
         self._share = budget.deterministic / 4
         self._bonds = bonds
         self._asked = 0
@@ -68,6 +73,10 @@ class Contest:
         if rearranger is not None:
             self._layouts = Layouts(greedy, rearranger, seed=seed, share=self._share)
         self.at_best = False
+
+    @property
+    def _left(self) -> float:
+        return self._budget - self.spent
 
     def settle(self, gang: Gang, variants: Sequence[Variant], *, evict: bool) -> Chosen | Proof | None:
         """An arrangement in which the gang starts (or, with `evict`, is bound), adopted; a proof; None =
@@ -95,7 +104,7 @@ class Contest:
             blocked=self._blocked([*(c.gang for c in greedy.chosen.values()), gang]),
         )
         answer = self._rearranger.settle(question)
-        self._left -= answer.spent + self._building()
+        self.spent += answer.spent
         if isinstance(answer, Arrangement):
             return self._adopt(answer, new=gang, evict=evict)
         return self._proof(answer, question)
@@ -111,10 +120,10 @@ class Contest:
         open_ = {uid: off for uid in question.blocked if (off := self._greedy.keeps_off(uid))}
         if open_ == question.blocked:
             return answer
-        if self._left <= self._building():
+        if self._left <= self._worth():
             return None
         again = self._rearranger.settle(replace(question, blocked=open_, budget=min(self._left, self._share)))
-        self._left -= again.spent + self._building()
+        self.spent += again.spent
         return again if isinstance(again, Proof) else None
 
     def _may_evict(self, gang: Gang, variants: Sequence[Variant]) -> bool:
@@ -130,7 +139,7 @@ class Contest:
         if self._layouts is None or self._left <= 0:
             return None
         answer, variant = self._layouts.settle(gang, variants, evict=evict, budget=self._left)
-        self._left -= answer.spent
+        self.spent += answer.spent
         if variant is None or not isinstance(answer, Places):
             return answer if isinstance(answer, Proof) else None
         charge = self._board.charge(gang.pending.workload, variant.flavors, variant.counts)
@@ -149,9 +158,9 @@ class Contest:
         self.at_best = self._at_best()
         if self.at_best:
             return Unknown(note="no level can be improved")
-        budget = min(self._left, self._share) - self._building()
+        budget = min(self._left, self._share) - self._worth()
         if budget <= 0:
-            return Unknown(note="building the model would take too long")
+            return Unknown(note="the model would be too large for the time that is left")
         answer = self._rearranger.improve(
             snapshot=self._board.snapshot,
             now=self._board.time,
@@ -161,7 +170,7 @@ class Contest:
             budget=budget,
             blocked=self._blocked([c.gang for c in self._greedy.chosen.values()]),
         )
-        self._left -= answer.spent + self._building()
+        self.spent += answer.spent
         return answer
 
     def _at_best(self) -> bool:
@@ -198,11 +207,11 @@ class Contest:
 
     def _may_ask(self) -> bool:
         few = self._asked < QUESTIONS and len(self._greedy.chosen) <= MOST
-        return few and self._left > self._building()
+        return few and self._left > self._worth()
 
-    def _building(self) -> float:
-        """What it costs to build a model of all that is settled, beside solving it, in the same unit."""
-        return BUILD * len(self._board.frame.names) * (len(self._greedy.chosen) + 1)
+    def _worth(self) -> float:
+        """What must be left for a model of all that is settled."""
+        return WORTH * len(self._board.frame.names) * (len(self._greedy.chosen) + 1)
 
     def _settled(self) -> tuple[Settled, ...]:
         return tuple(

@@ -34,12 +34,15 @@ from queuer.solver.problem import (
     Snapshot,
     SolveStatus,
 )
+from queuer.solver.proofs import ProofsOnly
 from queuer.solver.reserve import Reserver, with_reservation
 from queuer.solver.score import score
 from queuer.solver.verify import Violation, verify
 
 SMALL = 20_000
 """Nodes times waiting gangs above which a layout is tried twice only."""
+RETRY = 4
+"""Part of the exact solver's budget that each layout after the first has at least."""
 ATTEMPTS = 5
 """Layouts tried in one cycle: gangs that cannot land beside others are placed apart, then put off."""
 
@@ -66,7 +69,8 @@ def decide(
     if solver is None or not retried:
         return plan
     # Whom a retry keeps off which hosts depends on what was tried before, so the exact plan may have lost by it.
-    greedy, _ = _settled(arrays, now=now, seed=seed, budget=budget, solver=None)
+    proving = replace(budget, deterministic=budget.deterministic / RETRY)
+    greedy, _ = _settled(arrays, now=now, seed=seed, budget=proving, solver=ProofsOnly(solver))
     better = score(snapshot, greedy, now=now) > score(snapshot, plan, now=now)
     return _instead(greedy, plan) if better else plan
 
@@ -94,9 +98,12 @@ def _settled(
     wrong: Sequence[Violation] = ()
     tries = ATTEMPTS if len(snapshot.nodes) * len(snapshot.pending) <= SMALL else 2
     fewest: tuple[int, Plan] | None = None
+    left = budget.deterministic
     for attempt in range(ATTEMPTS):
-        decision = _Decision(arrays, now=now, seed=seed, budget=budget, rearranger=solver, crowded=crowded)
+        given = replace(budget, deterministic=max(left, budget.deterministic / RETRY))
+        decision = _Decision(arrays, now=now, seed=seed, budget=given, rearranger=solver, crowded=crowded)
         plan, late = decision.run()
+        left -= decision.spent
         if tries < ATTEMPTS:
             if fewest is not None and fewest[0] <= len(late):
                 plan = fewest[1]
@@ -175,7 +182,9 @@ def _pack(*selection: Any, **bounds: Any) -> Selection:
 
 
 class _Decision:
-    """One attempt. `crowded`: nodes by gang uid that it must keep off, as others are landing there."""
+    """One attempt. `crowded`: nodes by gang uid that it must keep off, as others are landing there. `spent`:
+    deterministic time of the exact solver.
+    """
 
     def __init__(
         self,
@@ -197,6 +206,7 @@ class _Decision:
         self._greedy = Greedy(self._board, crowded=crowded, work=work)
         packing = budget.deterministic / 2 if packed_subtrees(self._board.book.tree) else 0.0
         self._budget = replace(budget, deterministic=budget.deterministic - packing)
+        self.spent = packing
         self._packer = Packer(self._greedy, _pack if rearranger else None, seed=seed, budget=packing)
         self._reserver = Reserver(self._greedy)
         self._explainer = Explainer(self._board, self._greedy)
@@ -260,6 +270,7 @@ class _Decision:
         """The plan as it stands, or improved by the exact solver where that is sound and scores higher."""
         plan, late = self._plan(standing)
         answer = contest.improve()
+        self.spent += contest.spent
         if contest.at_best:
             self._proven = True
             plan = replace(plan, stats=self._stats())

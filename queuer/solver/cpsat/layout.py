@@ -5,6 +5,7 @@ that fails.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,26 +15,14 @@ from queuer.solver.cpsat.proto import Status
 from queuer.solver.cpsat.relaxed import prices_for
 from queuer.solver.cpsat.tree import Tree
 from queuer.solver.market import Market
+from queuer.solver.prices import Prices
 
 SPLITS = 4
 """How often leaves are split before a layout is given up."""
 MOVES = 0.05
 """Deterministic time for leaving gangs where they are."""
-BUILD = 1e-5
-"""Deterministic time that building a model is taken to cost for each variable."""
+LATE = "the solver did not come to an end"
 ARGUMENT = "no arrangement with today's victims: the model of all domains is infeasible"
-
-
-def _fewest_moves(tree: Tree, values: Sequence[int], *, budget: float) -> Sequence[int]:
-    """The same with as little moved as is found: what is moved may have to land beside others."""
-    before = dict(tree.rows.hint)
-    minimise = tree.moves()
-    tree.rows.hint = dict(enumerate(values))
-    if budget <= 0:
-        return values
-    status, better = tree.rows.solve(budget=budget, minimise=minimise)
-    tree.rows.hint = before
-    return better if status in (Status.FOUND, Status.BEST) else values
 
 
 def lay(question: Layout) -> Places | Proof | Unknown:
@@ -47,28 +36,52 @@ def lay(question: Layout) -> Places | Proof | Unknown:
             tree = Tree(question, apart=apart)
         except OverflowError as error:
             return Unknown(spent=spent, note=str(error))
-        spent += BUILD * len(tree.rows.bounds)
-        if not split:
-            prices = prices_for(tree)
-            market = Market(question.frame, question.now, question.later)
-            if prices is not None and market.excludes(prices, question.settled, question.asked):
-                return Proof(argument=ARGUMENT, spent=spent, prices=prices)
-        status, values = tree.rows.solve(budget=question.budget - spent, presolve=False)
+        prices = _proving(tree) if not split else None
+        if prices is not None:
+            return Proof(argument=ARGUMENT, spent=spent + tree.rows.spent, prices=prices)
+        answer = _solved(tree, budget=question.budget - spent)
         spent += tree.rows.spent
-        if status is Status.NONE:
-            return Proof(argument=ARGUMENT, spent=spent)
-        if status is Status.UNKNOWN:
-            break
-        if not question.found:
-            return Places(spreads={}, spent=spent)
-        begin = tree.rows.spent
-        values = _fewest_moves(tree, values, budget=min(MOVES, question.budget - spent))
-        spent += tree.rows.spent - begin
-        pods, stuck = on_nodes(tree, values)
-        if not stuck:
-            found = None if tree.relaxed else by_gang(tree, values, pods)
-            if found is None:
-                return Unknown(spent=spent, note="levels of single pod sets are not in this model")
-            return Places(spreads=found, spent=spent)
-        apart[stuck] = True
-    return Unknown(spent=spent, note="the solver did not come to an end")
+        if not isinstance(answer, list):
+            return replace(answer, spent=spent)
+        apart[answer] = True
+    return Unknown(spent=spent, note=LATE)
+
+
+def _proving(tree: Tree) -> Prices | None:
+    """Prices that prove that there is no arrangement."""
+    prices, question = prices_for(tree), tree.question
+    market = Market(question.frame, question.now, question.later)
+    proven = prices is not None and market.excludes(prices, question.settled, question.asked)
+    return prices if proven else None
+
+
+def _solved(tree: Tree, *, budget: float) -> Places | Proof | Unknown | list[int]:
+    """The answer of the solver; or nodes of leaves on which the pods that it put there found no room."""
+    rows = tree.rows
+    status, values = rows.solve(budget=budget - rows.spent, presolve=False)
+    if status is Status.NONE:
+        return Proof(argument=ARGUMENT)
+    if status is Status.UNKNOWN:
+        return Unknown(note=LATE)
+    if not tree.question.found:
+        return Places(spreads={})
+    values = _fewest_moves(tree, values, budget=min(MOVES, budget - rows.spent))
+    pods, stuck = on_nodes(tree, values)
+    if stuck:
+        return stuck
+    found = None if tree.relaxed else by_gang(tree, values, pods)
+    if found is None:
+        return Unknown(note="levels of single pod sets are not in this model")
+    return Places(spreads=found)
+
+
+def _fewest_moves(tree: Tree, values: Sequence[int], *, budget: float) -> Sequence[int]:
+    """The same with as little moved as is found: what is moved may have to land beside others."""
+    if budget <= 0:
+        return values
+    before = dict(tree.rows.hint)
+    minimise = tree.moves()
+    tree.rows.hint = dict(enumerate(values))
+    status, better = tree.rows.solve(budget=budget, minimise=minimise)
+    tree.rows.hint = before
+    return better if status in (Status.FOUND, Status.BEST) else values

@@ -17,6 +17,8 @@ from queuer.solver.prices import Measure, Prices
 
 FINE = 2**40
 """What all slots together are worth, about, in the units of the prices."""
+RELAX = 3e-6
+"""Deterministic time that a term of the relaxation is taken to cost."""
 WHOLE = 1 - 1e-6
 """Part of a gang from which on it may have room."""
 
@@ -36,7 +38,7 @@ def prices_for(tree: Tree) -> Prices | None:
         )
         for v, c in zip(numbers, coefficients, strict=True):
             row.SetCoefficient(variables[v], float(c))
-    sold = []
+    sold, priced = [], 0
     for stock in tree.stocks:
         for leaf, room in enumerate(stock.slots):
             terms = tree.taking(stock, leaf)
@@ -45,6 +47,8 @@ def prices_for(tree: Tree) -> Prices | None:
                 for v, c in terms.items():
                     row.SetCoefficient(variables[v], float(c))
                 sold.append((stock.measure, leaf, room, row))
+                priced += len(terms)
+    tree.rows.spent += RELAX * (sum(len(numbers) for numbers, *_ in tree.rows.listed[: tree.plain]) + priced)
     solver.Objective().SetCoefficient(variables[tree.u], 1)
     solver.Objective().SetMaximization()
     if solver.Solve() != pywraplp.Solver.OPTIMAL or solver.Objective().Value() >= WHOLE:

@@ -1,0 +1,29 @@
+"""The exact solver for proofs alone: where its arrangements could not land, greedy's plan still says what is proven."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from queuer.solver.contested import Arrangement, Layout, Places, Proof, Question, Rearranger, Unknown
+
+
+class ProofsOnly:
+    """A `Rearranger` that keeps its arrangements to itself: the plan is greedy's, with proofs for whom it refuses."""
+
+    def __init__(self, solver: Rearranger) -> None:
+        self._solver = solver
+
+    def lay(self, question: Layout) -> Places | Proof | Unknown:
+        """See `Rearranger`."""
+        answer = self._solver.lay(replace(question, found=False))
+        return answer if isinstance(answer, Proof) else Unknown(spent=answer.spent)
+
+    def settle(self, question: Question) -> Arrangement | Proof | Unknown:
+        """See `Rearranger`."""
+        answer = self._solver.settle(question)
+        return answer if isinstance(answer, Proof) else Unknown(spent=answer.spent)
+
+    def improve(self, **settled: Any) -> Arrangement | Unknown:
+        """See `Rearranger`."""
+        return Unknown(note="not asked")
