@@ -106,7 +106,7 @@ class Oracle:
         borrows = not any(use.entitled(workload.queue, a, at=child) for a in asks)
         share = 0.0
         if borrows and self.snapshot.tree.policy(path).sharing is Sharing.FAIR and asks:
-            share = self._share(child, asks[0], use)
+            share = self._share(child, asks[0], use) + self._past_share(child)
         return (borrows, share, -workload.priority, workload.submitted)
 
     def _share(self, path: str, asks: Amounts, use: Uses) -> float:
@@ -121,6 +121,11 @@ class Oracle:
             )
             if live:
                 shares.append(excess / live)
+        return max(shares, default=0.0) / self.snapshot.tree[path].weight
+
+    def _past_share(self, path: str) -> float:
+        past = self.snapshot.past.get(path, {})
+        shares = [n / live for r, n in past.items() if (live := self.rows.limit("root", (None, r)))]
         return max(shares, default=0.0) / self.snapshot.tree[path].weight
 
     def _used_resources(self) -> set[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,6 +18,7 @@ from queuer.solver.problem import Budget, Plan, Snapshot
 from queuer.solver.score import score
 from queuer.solver.verify import verify
 from tests.solver.cases import NOW, seeded, world
+from tests.solver.make import GPU
 from tests.solver.oracle import BOUND, STARTED, WAITING, Oracle, Turn
 
 SLOW = settings(
@@ -99,11 +102,38 @@ class Told(Oracle):
 
 @pytest.mark.parametrize("seed", range(160))
 def test_decision_admits_what_brute_force_admits(seed: int) -> None:
+    compare(seeded(seed))
+
+
+def with_past(seed: int) -> Snapshot:
+    """A world in which the queues used something before."""
+    random, snap = Random(seed), seeded(seed)
+    past = {queue.path: {GPU: random.uniform(0, 100)} for queue in snap.tree if queue.path != "root"}
+    return replace(snap, past=past)
+
+
+@pytest.mark.parametrize("seed", range(1000, 1060))
+def test_the_same_where_past_use_counts(seed: int) -> None:
+    compare(with_past(seed))
+
+
+def test_past_use_moves_some_turns() -> None:
+    """Else the comparison would show nothing."""
+    moved = 0
+    for seed in range(1000, 1060):
+        oracles = Oracle(seeded(seed), NOW), Oracle(with_past(seed), NOW)
+        for oracle in oracles:
+            oracle.run()
+        moved += oracles[0].order != oracles[1].order
+    assert moved >= 5
+
+
+def compare(snap: Snapshot) -> None:
     """Order, flags and eviction cost. A gang put off because it could not land beside others (3.5) is not compared: the
     brute force knows no landing. Where the first search settled dearer victims than the brute force at some turn, a
     later gang may have what those leave, but nobody anything else; and of all victims with which these gangs can be
-    arranged, those that go are the cheapest even so."""
-    snap = seeded(seed)
+    arranged, those that go are the cheapest even so.
+    """
     plan = decide(snap, now=NOW, seed=0, budget=Budget(deterministic=10.0))
     assert verify(snap, plan, now=NOW) == ()
     if any(e.primary.token is Token.PENDING_EVALUATION for e in plan.explanations.values()):
