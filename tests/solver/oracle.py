@@ -17,8 +17,8 @@ from queuer.solver.verify_quota import Amounts, Key, Rows, Uses, amounts_of, bro
 STARTED, BOUND, WAITING = 2, 1, 0
 Cost = tuple[int, int, int, int]
 Free = dict[str, dict[str, int]]
-Spot = tuple[str, int]
-"""A pod set of a workload, by uid and position."""
+Ground = tuple[str, EvictionRule, tuple[Key, ...] | None]
+"""A permission to evict: for a gang of which queue, by which rule, where above the guarantee; None = anywhere."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,27 +209,32 @@ class Oracle:
 
     def victim_sets(self, everyone: Sequence[Turn]) -> Iterator[tuple[str, ...]]:
         """Every set of victims that may go in some order, the cheapest first."""
-        by_uid: dict[str, list[tuple[str, tuple[Key, ...] | None]]] = {}
-        for turn in everyone:
-            if turn.bound:
-                for uid, _, keys in self.permitted[turn.workload.uid]:
-                    by_uid.setdefault(uid, []).append((turn.workload.queue, keys))
+        by_uid = self._grounds(everyone)
         sizes = range(len(by_uid) + 1)
         sets = [gone for size in sizes for gone in combinations(sorted(by_uid), size)]
-        for gone in sorted(sets, key=lambda gone: self.cost(everyone, gone)):
-            if any(self._may_go(order, by_uid) for order in permutations(gone)):
-                yield gone
+        priced = ((self.cost(everyone, gone), gone) for gone in sets)
+        yield from (gone for _, gone in sorted((cost, gone) for cost, gone in priced if cost is not None))
 
-    def _may_go(
-        self, order: Sequence[str], by_uid: Mapping[str, list[tuple[str, tuple[Key, ...] | None]]]
-    ) -> bool:
-        use = self.use()
+    def _grounds(self, everyone: Sequence[Turn]) -> dict[str, list[Ground]]:
+        """Who may be evicted, with every permission."""
+        found: dict[str, list[Ground]] = {}
+        for turn in everyone:
+            if turn.bound:
+                for uid, rule, keys in self.permitted[turn.workload.uid]:
+                    found.setdefault(uid, []).append((turn.workload.queue, rule, keys))
+        return found
+
+    def _going(self, order: Sequence[str], by_uid: Mapping[str, list[Ground]]) -> list[EvictionRule] | None:
+        """By which rule each of these may go at its moment, reclaim where it can be; None = one may not."""
+        use, found = self.use(), []
         for uid in order:
             a = self.admitted[uid]
-            if not any(self._borrows(use, a, *ground) for ground in by_uid[uid]):
-                return False
+            rules = {rule for queue, rule, keys in by_uid[uid] if self._borrows(use, a, queue, keys)}
+            if not rules:
+                return None
+            found.append(EvictionRule.RECLAIM if EvictionRule.RECLAIM in rules else EvictionRule.PREEMPT)
             use.count(a.workload.queue, charged(a), times=-1)
-        return True
+        return found
 
     def _borrows(self, use: Uses, victim: Admitted, queue: str, keys: tuple[Key, ...] | None) -> bool:
         if keys is None:
@@ -248,24 +253,30 @@ class Oracle:
         """The least eviction cost with which all that is settled can be arranged."""
         gone = self.least(self.settled)
         assert gone is not None
-        return self.cost(self.settled, gone)
+        cost = self.cost(self.settled, gone)
+        assert cost is not None
+        return cost
 
-    def cost(self, everyone: Sequence[Turn], gone: Sequence[str]) -> Cost:
-        """What it costs to evict these."""
+    def cost(self, everyone: Sequence[Turn], gone: Sequence[str]) -> Cost | None:
+        """What it costs at least to evict these, in the order that costs least; None = they may go in no order."""
         capacity = live_capacity(self.snapshot.nodes, self.snapshot.flavors)
-        evicted = ((self.admitted[uid], self._mildest(everyone, uid)) for uid in gone)
-        return eviction_cost(evicted, capacity=capacity, now=self.now)
+        by_uid = self._grounds(everyone)
+        mildest = [min(self._rank(rule) for _, rule, _ in by_uid[uid]) for uid in gone]
+        best: Cost | None = None
+        for order in permutations(gone):
+            rules = self._going(order, by_uid)
+            if rules is None:
+                continue
+            victims = [(self.admitted[uid], rule) for uid, rule in zip(order, rules, strict=True)]
+            cost = eviction_cost(victims, capacity=capacity, now=self.now)
+            best = cost if best is None else min(best, cost)
+            if sorted(map(self._rank, rules)) == sorted(mildest):
+                break
+        return best
 
-    def _mildest(self, everyone: Sequence[Turn], victim: str) -> EvictionRule:
-        """Reclaim, where anybody may reclaim from it."""
-        rules = {
-            rule
-            for turn in everyone
-            if turn.bound
-            for uid, rule, _ in self.permitted[turn.workload.uid]
-            if uid == victim
-        }
-        return EvictionRule.RECLAIM if EvictionRule.RECLAIM in rules else EvictionRule.PREEMPT
+    @staticmethod
+    def _rank(rule: EvictionRule) -> int:
+        return 0 if rule is EvictionRule.RECLAIM else 1
 
     def evictions(self, turn: Turn) -> tuple[Eviction, ...]:
         """Those of the settled victims that are named for this gang, the first that may evict them."""
