@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from queuer.solver.board import Board
 from queuer.solver.greedy import Greedy
 from queuer.solver.order import Gang
-from queuer.solver.outcome import Chosen, Refusal
+from queuer.solver.outcome import Block, Chosen, Refusal
 from queuer.solver.packed_room import Room
 from queuer.solver.packed_worth import Worth, packed_subtrees
 from queuer.solver.pins import Pinner
@@ -120,10 +121,23 @@ class Packer:
         if pick is not None and Room(self._greedy).bears(pick):
             self._greedy.take(pick)
             return pick
-        answer = self._greedy.turn(gang, promised=False)
+        answer = self._left_over(gang)
         if isinstance(answer, Refusal) and _had_room(known, gang):
             return replace(answer, packed=root)
         return answer
+
+    def _left_over(self, gang: Gang) -> Chosen | Refusal:
+        """A gang that was not selected starts only where those selected still land."""
+        greedy, before = self._greedy, list(self._greedy.chosen.values())
+        answer = greedy.turn(gang, promised=False)
+        if isinstance(answer, Refusal) or answer.bound or not _late(greedy.board, greedy.started()):
+            return answer
+        greedy.lift(greedy.chosen.values())
+        greedy.chosen.clear()
+        greedy.board.changed()
+        for chosen in before:
+            greedy.take(chosen)
+        return Refusal(block=Block.LANDING, variant=answer.variant)
 
 
 def _had_room(subtree: _Subtree, gang: Gang) -> bool:
@@ -170,15 +184,23 @@ def tried_in_orders(room: Room, tiers: Sequence[Sequence[Gang]], worth: Worth) -
 
 
 def landing(room: Room, tiers: Sequence[Sequence[Gang]], worth: Worth, selection: Selection) -> Selection:
-    """The selection without those that could not land beside the others in this cycle, filled up again."""
+    """The selection with those elsewhere that could not land beside the others, or without them, filled up again."""
+    apart = room.copy()
     for _ in range(LANDINGS):
-        late = {c.gang.uid for c in Pinner(room.greedy.board, {}).settle(selection.picks.values())[1]}
+        late = _late(room.greedy.board, selection.picks.values())
         if not late:
             return selection
+        apart.apart |= late
         sure = {uid: chosen for uid, chosen in selection.picks.items() if uid not in late}
-        selection = filled(room.copy(), tiers, worth, first=sure)
-    late = {c.gang.uid for c in Pinner(room.greedy.board, {}).settle(selection.picks.values())[1]}
+        order = [sorted(tier, key=lambda g: g.uid not in apart.apart) for tier in tiers]
+        selection = filled(apart.copy(), order, worth, first=sure)
+    late = _late(room.greedy.board, selection.picks.values())
     return only(tiers, worth, {uid: c for uid, c in selection.picks.items() if uid not in late})
+
+
+def _late(board: Board, chosen: Iterable[Chosen]) -> frozenset[str]:
+    """Uids of those that could not land beside the others."""
+    return frozenset(one.gang.uid for one in Pinner(board, {}).settle(chosen)[1])
 
 
 def filled(
@@ -199,9 +221,10 @@ def filled(
 
 
 def only(tiers: Sequence[Sequence[Gang]], worth: Worth, picks: Mapping[str, Chosen]) -> Selection:
-    """Just these, with their sums."""
+    """Just these, in the order of their turns, so that they land in the plan as they do here; with their sums."""
     sums = tuple(
         sum(worth.of(g.pending.workload, picks[g.uid].variant.counts) for g in tier if g.uid in picks)
         for tier in tiers
     )
-    return Selection(picks=picks, sums=sums)
+    in_turn = {g.uid: picks[g.uid] for tier in tiers for g in tier if g.uid in picks}
+    return Selection(picks=in_turn, sums=sums)

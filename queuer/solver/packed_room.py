@@ -23,7 +23,9 @@ NO = Refusal(block=Block.PLACE)
 
 
 class Room:
-    """Free amounts (N x R), usage by sheet, and what reservations leave."""
+    """Free amounts (N x R), usage by sheet, and what reservations leave. `apart`: uids of gangs that keep, where they
+    can, off the hosts of those that spread over several, as they could not land beside them.
+    """
 
     def __init__(self, greedy: Greedy) -> None:
         """As the board of the decision stands."""
@@ -33,6 +35,7 @@ class Room:
         self.usages: list[Usage] = [sheet.usage.copy() for sheet in board.sheets()]
         self._claimed = self.usages[0] if board.claimed is board.now.usage else board.claimed.copy()
         self._horizons = {uid: horizon.free.copy() for uid, horizon in board.horizons.items()}
+        self.apart: frozenset[str] = frozenset()
         self._dead: set[object] = set()
         self._shared = np.zeros(len(self.free), dtype=bool)
         for chosen in greedy.chosen.values():
@@ -45,6 +48,7 @@ class Room:
         twin.usages = [usage.copy() for usage in self.usages]
         twin._claimed = twin.usages[0] if self._claimed is self.usages[0] else self._claimed.copy()
         twin._horizons = {uid: free.copy() for uid, free in self._horizons.items()}
+        twin.apart = self.apart
         twin._dead = set(self._dead)
         twin._shared = self._shared.copy()
         return twin
@@ -58,9 +62,7 @@ class Room:
         return None
 
     def attempt(self, gang: Gang, variant: Variant, charge: Charge) -> Chosen | Refusal:
-        """A place at these flavors and sizes; where it spreads over hosts, if possible apart from others that do, so
-        that none can take the place of another while they land.
-        """
+        """A place at these flavors and sizes."""
         bars = self._bars(gang, charge)
         key = (self.greedy.key(gang, variant), bars)
         if key in self._dead or not self.allows(gang, charge):
@@ -69,13 +71,14 @@ class Room:
         for uid in bars:
             free = np.minimum(free, self._horizons[uid])
         frame, workload, closed = self.greedy.board.frame, gang.pending.workload, self.greedy.closed(gang)
-        spreads = place(frame, free, workload, variant, closed=closed)
+        spreads = None
+        if gang.uid in self.apart:
+            others = self._shared if closed is None else self._shared | closed
+            spreads = place(frame, free, workload, variant, closed=others)
+        spreads = spreads or place(frame, free, workload, variant, closed=closed)
         if spreads is None:
             self._dead.add(key)
             return NO
-        if _spreads(spreads) and any(self._shared[node] for spread in spreads.values() for node in spread):
-            apart = self._shared if closed is None else self._shared | closed
-            spreads = place(frame, free, workload, variant, closed=apart) or spreads
         return Chosen(gang=gang, variant=variant, charge=charge, spreads=spreads)
 
     def allows(self, gang: Gang, charge: Charge) -> bool:

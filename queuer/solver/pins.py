@@ -24,6 +24,8 @@ from queuer.solver.problem import Admission, Assignment, Bond
 
 ORDERS = 4
 """Times that gangs which find no wave are tried before the others."""
+WIDENED = (2, 2, 1)
+"""Fewest hosts of pods that get the hosts of those beside them, too, one time after the other."""
 Rows = tuple[Assignment, ...]
 
 
@@ -46,15 +48,16 @@ class Pinner:
         Those that find no wave are tried before the others that spread over hosts, as they might go first.
         """
         order = sorted(chosen, key=_spreads)
-        least, late = order, self._put(order)
+        missed = self._put(order)
+        least, late = order, missed
         for _ in range(ORDERS):
-            if not late:
+            if not missed:
                 break
-            order = _ahead(order, late)
+            order = _ahead(order, missed)
             missed = self._put(order)
             if len(missed) < len(late):
                 least, late = order, missed
-        if late:
+        if missed:
             self._put(least)
         admissions = [
             Admission(uid=uid, assignments=self._pin(uid), wave=groups[0].wave)
@@ -70,9 +73,11 @@ class Pinner:
             workload, uid = one.gang.pending.workload, one.gang.uid
             rows = assignments(self._board, one)
             groups = tuple(self._hosts(workload, rows))
-            settled = self._in_a_wave(groups)
-            for least in (2, 1):
-                settled = settled or self._in_a_wave(self._widened(workload, rows, groups, least=least))
+            settled, wider = self._in_a_wave(groups), groups
+            for least in WIDENED:
+                if settled is None:
+                    wider = self._widened(workload, rows, wider, least=least)
+                    settled = self._in_a_wave(wider)
             if settled is None:
                 late.append(one)
                 continue

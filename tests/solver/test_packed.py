@@ -10,6 +10,8 @@ from random import Random
 
 import pytest
 
+from bench import quality
+from bench.bursts import scale
 from queuer.domain.queue import Order, Policy, Preempt, Queue, QueueTree
 from queuer.domain.reasons import Token
 from queuer.domain.workload import Workload
@@ -328,3 +330,17 @@ def test_a_queue_below_with_another_order_takes_no_part_in_the_selection() -> No
     snap = snapshot([node("m"), node("n")], tree, pending=waiting)
     for budget in (GREEDY, EXACT):
         assert started(decided(snap, budget)) == {"x", "y"}
+
+
+# Against the plain rule
+
+
+SMALL = [n for n in range(241, 271) if scale(n).nodes <= 256 and scale(n).pending <= 200]
+
+
+@pytest.mark.parametrize("seed", SMALL)
+def test_never_fewer_gpus_than_first_in_first_out(seed: int) -> None:
+    """By priority, highest first, though unlike that rule's the plan lands whatever kube-scheduler picks."""
+    measured = quality.packed(seed, budget=GREEDY)
+    assert not measured["worse"]
+    assert not measured["violations"]

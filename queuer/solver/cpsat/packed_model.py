@@ -24,10 +24,10 @@ from queuer.solver.packed_room import Room
 from queuer.solver.packed_sums import ROOT, Nodes, Part, Sums
 from queuer.solver.packed_worth import Worth
 
-ROUNDS = ((2, 2.0), (12, 10.0))
+ROUNDS = ((2, 2.0), (12, 10.0), (60, 100.0))
 """Domains that are open to an option, beside those in use, and the window: first small, then larger if time is left."""
 LARGE = 2_500
-"""Variables beyond which a larger model is not worth its time."""
+"""Variables of a model after which no larger one is tried: such a model still takes a second or two."""
 ROUNDING = 1e-6
 """CP-SAT reports bounds as doubles."""
 BOUNDING = 0.2
@@ -39,12 +39,13 @@ def pack(
 ) -> Selection:
     """A selection at least as good as `best`: see `queuer.solver.packed.Packs`."""
     spent = 0.0
-    for columns, window in ROUNDS:
+    for number, (columns, window) in enumerate(ROUNDS):
         sums = Sums(room, tiers, worth, best.picks, window=window)
         if not sums.options or spent >= budget:
             break
+        share = (budget - spent) / (len(ROUNDS) - number)
         try:
-            search = _Search(sums, len(tiers), best, columns=columns, seed=seed, budget=budget - spent)
+            search = _Search(sums, len(tiers), best, columns=columns, seed=seed, budget=share)
         except OverflowError:
             break
         found = search.run()
