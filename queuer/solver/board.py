@@ -69,6 +69,7 @@ class Board:
         self.ground = 0
         self._floors: tuple[int, dict[object, Floor]] = (0, {})
         self._line: Usage | None = None
+        self._risen: dict[str, int] = {}
         self.idle = arrays.idle
 
     def fork(self) -> None:
@@ -121,10 +122,22 @@ class Board:
                     self._line.add(hold.admitted.workload.queue, hold.charge, times=-1)
         return self._line
 
+    def risen(self, queue: str) -> int:
+        """While this is the same, nobody under the queue who was not permitted to go is permitted by what is used: it
+        moves when use there rises, or somebody stays after all.
+        """
+        return self._risen.get(queue, 0)
+
+    def _rise(self, leaf: str) -> None:
+        for queue in self.book.lineage(leaf):
+            self._risen[queue] = self._risen.get(queue, 0) + 1
+
     def _leave(self, uid: str, *, times: int = 1) -> None:
         """A victim is on its way out; `times=-1`: it stays after all."""
         hold = self.holds[uid]
         self.ground += 1
+        if times < 0:
+            self._rise(hold.admitted.workload.queue)
         self.later.release(hold, times=times)
         if self._line is not None and not hold.admitted.releasing:
             self._line.add(hold.admitted.workload.queue, hold.charge, times=-times)
@@ -159,6 +172,8 @@ class Board:
     def start(self, gang: Workload, charge: Charge, spreads: Mapping[str, Spread], *, times: int = 1) -> None:
         """The gang takes its place and quota now; `times=-1` takes it back."""
         self.version += 1
+        if times > 0:
+            self._rise(gang.queue)
         for sheet in self.sheets():
             sheet.usage.add(gang.queue, charge, times=times)
             self._take(sheet.free, gang, spreads, times=times)

@@ -17,6 +17,7 @@ from queuer.solver.capacity import take
 from queuer.solver.contested import Proof, Variant
 from queuer.solver.floor import Floor, Found, key_of
 from queuer.solver.frame import Mask, Matrix
+from queuer.solver.kept import Kept
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Block, Chosen, Contest, Counts, Refusal
 from queuer.solver.pool import Pool, Settled
@@ -38,11 +39,15 @@ class Cycle:
         self.contest: Contest | None = None
         self.chosen: dict[str, Chosen] = {}
         self.counts = Counts()
+        self.lifts = 0
         self._sizes: dict[object, tuple[Variant, Charge]] = {}
-        self._pools: tuple[int, dict[object, Pool]] = (-1, {})
+        self._pools: Kept[Pool] = Kept(
+            lambda: board.ground
+        )  # what is settled takes no more than its place, open here
         self._pods: dict[object, Settled] = {}
-        self._vain: tuple[int, set[object]] = (-1, set())
+        self._vain: Kept[set[object]] = Kept(lambda: board.ground)
         self._places = {bound: np.zeros_like(board.frame.alloc) for bound in (False, True)}
+        self._evicting = np.zeros_like(board.frame.alloc)
 
     def take(self, chosen: Chosen) -> None:
         """Put a settled gang on the board."""
@@ -53,11 +58,12 @@ class Cycle:
             self.board.bind(workload, chosen.charge, chosen.spreads, victims=uids)
         else:
             self.board.start(workload, chosen.charge, chosen.spreads)
-        self.spend(self._places[chosen.bound], chosen, times=-1)
+        self._settle(chosen, times=-1)
 
     def lift(self, chosen: Iterable[Chosen]) -> None:
         """Take settled gangs off the board again; their victims stay."""
         self._pods.clear()
+        self.lifts += 1
         for one in chosen:
             workload = one.gang.pending.workload
             if one.bound:
@@ -66,7 +72,12 @@ class Cycle:
                     self.board.stay(eviction.uid)
             else:
                 self.board.start(workload, one.charge, one.spreads, times=-1)
-            self.spend(self._places[one.bound], one)
+            self._settle(one, times=1)
+
+    def _settle(self, one: Chosen, *, times: int) -> None:
+        self.spend(self._places[one.bound], one, times=times)
+        if one.evictions:
+            self.spend(self._evicting, one, times=times)
 
     def ask(self, gang: Gang, variants: Sequence[Variant], *, evict: bool) -> Chosen | Proof | None:
         """The exact solver's answer about a contested gang, see `Contest`."""
@@ -82,6 +93,10 @@ class Cycle:
     def started_places(self) -> Matrix:
         """What those that start now take (N x R); not to be changed."""
         return self._places[False]
+
+    def movable_places(self, *, bound: bool) -> Matrix:
+        """What those take that start now, or are bound, and evict nobody (N x R); not to be changed."""
+        return self._places[True] - self._evicting if bound else self._places[False]
 
     def rank(self, gang: Gang, charge: Charge) -> tuple[bool, int]:
         """What displaces a reservation: entitled somewhere on the path, then priority."""
@@ -111,14 +126,12 @@ class Cycle:
 
     def first_on(self, name: str, floor: Floor, bars: Sequence[str], gang: Gang, variant: Variant) -> Found:
         """As `on`, for a floor of this name, on which there can only be less while the board's ground stays."""
-        if self._vain[0] != self.board.ground:
-            self._vain = (self.board.ground, set())
-        key = (name, bars, self.key(gang, variant))
-        if key in self._vain[1]:
+        vain, key = self._vain.of(None, set), (name, bars, self.key(gang, variant))
+        if key in vain:
             return NOWHERE
         found = self.on(floor, gang, variant)
         if found.spreads is None and found.exact:
-            self._vain[1].add(key)
+            vain.add(key)
         return found
 
     def key(self, gang: Gang, variant: Variant) -> object:
@@ -154,26 +167,19 @@ class Cycle:
         return self.board.floor("present", lambda: np.minimum(board.now.free, board.later.free))
 
     def pool(
-        self, gang: Gang, charge: Charge, *, later: bool, reach: object = None, gone: Freed | None = None
+        self, gang: Gang, charge: Charge, *, later: bool, gone: object = None, freed: Freed | None = None
     ) -> Pool:
         """The nodes that the gang may use with the places of this cycle's gangs open, reservations kept.
 
-        `later`: once today's victims have gone; `gone`: with what these leave, too; `reach` is equal for equal ones.
+        `later`: once today's victims have gone; `freed`: with what these leave, too; `gone` is equal for equal ones.
         """
         board = self.board
         rank = self.rank(gang, charge) if board.horizons else (False, 0)
         bars = board.bars(gang.pending.workload, rank=rank)
-        if (
-            self._pools[0] != board.ground
-        ):  # a gang that is settled takes no more than what is open in its place
-            self._pools = (board.ground, {})
-        pools, key = self._pools[1], (later, bars, reach)
-        if key not in pools:
-            free = self._opened(bars, later=later, gone=gone)
-            pools[key] = Pool(board, free, self._settled_pods(bars, later=later))
-        else:
-            self._settled_pods(bars, later=later)
-        return pools[key]
+        settled = self._settled_pods(bars, later=later)
+        return self._pools.of(
+            (later, bars, gone), lambda: Pool(board, self._opened(bars, later=later, freed=freed), settled)
+        )
 
     def _settled_pods(self, bars: Sequence[str], *, later: bool) -> Settled:
         """The pods of all settled gangs that need a place as long as the new one; they are only added to."""
@@ -197,7 +203,7 @@ class Cycle:
         started = self._places[False]
         return self.board.now.free + started, self.board.later.free + started + self._places[True]
 
-    def _opened(self, bars: Sequence[str], *, later: bool, gone: Freed | None) -> Matrix:
+    def _opened(self, bars: Sequence[str], *, later: bool, freed: Freed | None) -> Matrix:
         board, started = self.board, self._places[False]
         everyone = started + self._places[True]
         free = board.later.free + everyone
@@ -209,7 +215,7 @@ class Cycle:
                 if not board.outlives(horizon, one.gang.pending.workload):
                     self.spend(there, one)
             free = np.minimum(free, there)
-        return free if gone is None else free + gone()
+        return free if freed is None else free + freed()
 
     def excluded(self, pool: Pool, gang: Gang, variant: Variant) -> bool:
         """Whether sums, or the gang's own place, show that it has none in any arrangement."""

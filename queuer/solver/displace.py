@@ -10,12 +10,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from queuer.domain.quota import Charge
 from queuer.solver.capacity import Part, parts_of, place
 from queuer.solver.contested import Variant
 from queuer.solver.cycle import Cycle
 from queuer.solver.frame import Mask, Matrix
+from queuer.solver.kept import Kept
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen
 
@@ -31,39 +33,39 @@ class Displace:
     def __init__(self, cycle: Cycle) -> None:
         self._cycle = cycle
         self._board = cycle.board
-        self._vain: tuple[int, set[object]] = (-1, set())
+        self._vain: Kept[set[object]] = Kept(lambda: cycle.board.ground)
         self._left = PLACEMENTS
 
     def place(self, gang: Gang, variant: Variant, charge: Charge, *, bound: bool) -> Chosen | None:
         """The gang settled in a place that others have left for it; `bound`: once victims of others have gone. None =
         no such place was found, and nothing has moved.
         """
-        if self._vain[0] != self._board.ground:
-            self._vain = (self._board.ground, set())
+        if self._left < 0:
+            return None
+        vain = self._vain.of(None, set)
         bars: tuple[str, ...] = ()
         if self._board.horizons:
             bars = self._board.bars(gang.pending.workload, rank=self._cycle.rank(gang, charge))
         key = (self._cycle.key(gang, variant), bars, bound)
+        if key in vain:
+            return None
         parts = parts_of(self._board.frame, gang.pending.workload, variant, self._cycle.closed(gang))
-        if key in self._vain[1] or len(parts) != 1 or self._left < 0:
+        if len(parts) != 1:
             return None
         new = Chosen(gang=gang, variant=variant, charge=charge, spreads={}, bound=bound)
         movable = [c for c in self._cycle.chosen.values() if c.bound == bound and not c.evictions]
-        for hosts in self._targets(new, parts[0], movable):
+        for hosts in self._targets(new, parts[0]):
             layout = self._moved(new, hosts, [c for c in movable if _lies_on(c, hosts)])
             if layout is not None:
                 return self._adopt(layout)
-        self._vain[1].add(key)
+        vain.add(key)
         return None
 
-    def _targets(self, new: Chosen, part: Part, movable: Sequence[Chosen]) -> Iterator[Mask]:
+    def _targets(self, new: Chosen, part: Part) -> Iterator[Mask]:
         """Hosts that have slots enough for the gang if the movable leave, the fewest resources to be moved first."""
         frame = self._board.frame
         free = _Nodes(self._cycle).free(new)
-        opened = free.copy()
-        for one in movable:
-            for node, row in self._board.rows(one.gang.pending.workload, one.spreads):
-                opened[node] += row
+        opened = free + self._cycle.movable_places(bound=new.bound)
         required = new.gang.pending.workload.required
         level = None if required is None else frame.snapshot.topology.find(required)
         domain = np.zeros(len(free), dtype=np.intp) if level is None else frame.domains[level]
@@ -72,20 +74,22 @@ class Displace:
         scale = np.maximum(frame.alloc.max(axis=0, initial=1), 1)
         moves = ((opened - free) / scale).max(axis=1)
         each = np.where(then > now, moves / np.maximum(then - now, 1), np.where(now > 0, 0.0, np.inf))
-        found: list[tuple[float, int, Mask]] = []
-        for number in sorted(set(domain[usable & (then > 0)].tolist())):
-            inside = np.flatnonzero(usable & (domain == number) & (then > 0))
-            inside = inside[np.lexsort((inside, each[inside]))]
-            enough = int(np.searchsorted(np.cumsum(then[inside]), part.count)) + 1
-            if enough <= len(inside):
-                hosts = np.zeros(len(free), dtype=bool)
-                hosts[inside[:enough]] = True
-                found.append((float(moves[hosts].sum()), int(number), hosts))
-        if part.count == 1:  # every host is a place of its own
-            inside = np.flatnonzero(then > 0)
-            found = [(float(moves[n]), int(n), np.arange(len(free)) == n) for n in inside]
+        inside = np.flatnonzero(usable & (then > 0))
+        place = inside if part.count == 1 else domain[inside]  # every host is a place of its own for one pod
+        inside = inside[np.lexsort((inside, each[inside], place))]
+        place = np.sort(place)
+        starts = np.flatnonzero(np.diff(place, prepend=-1, append=-1))
+        room = np.cumsum(then[inside])
+        ends = np.searchsorted(room, np.append(0, room)[starts] + part.count) + 1
+        found: list[tuple[float, int, NDArray[np.intp]]] = []
+        for start, end, following in zip(starts, ends, starts[1:], strict=False):
+            if end <= following:
+                hosts = inside[start:end]
+                found.append((float(moves[np.sort(hosts)].sum()), int(place[start]), hosts))
         for _, _, hosts in sorted(found, key=lambda item: item[:2])[:DOMAINS]:
-            yield hosts
+            mask = np.zeros(len(free), dtype=bool)
+            mask[hosts] = True
+            yield mask
 
     def _moved(self, new: Chosen, hosts: Mask, displaced: Sequence[Chosen]) -> list[Chosen] | None:
         """The gang on these hosts and the displaced elsewhere, large ones first; the board is left as it is."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 
 from queuer.domain.quota import Account, Charge
 from queuer.domain.usage import Usage
@@ -16,8 +17,10 @@ from queuer.solver.displace import Displace
 from queuer.solver.floor import Floor
 from queuer.solver.frame import Mask as Flags
 from queuer.solver.frame import Matrix
+from queuer.solver.kept import Kept
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Block, Chosen, Refusal
+from queuer.solver.pool import Pool
 from queuer.solver.search import Search, evictions
 from queuer.solver.trial import Asker
 from queuer.solver.victims import NOBODY, Prey, Reach
@@ -25,6 +28,22 @@ from queuer.solver.victims import NOBODY, Prey, Reach
 NO_REACH = Reach((), NOBODY)
 WORK = 150_000
 """Steps that all searches for victims of one cycle may take (see `Search`)."""
+
+
+@dataclass(slots=True, eq=False)
+class Everyone:
+    """Whom the gangs that this cycle has bound could evict at their turns (H). `seen`: settled gangs looked at."""
+
+    seen: int
+    flags: Flags
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gone:
+    """Admitted work that is assumed to have gone (H). `key`: equal for the same."""
+
+    flags: Flags
+    key: bytes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,9 +67,9 @@ class Evict:
         self._displace = displace
         self._prey = Prey(cycle.board)
         self._turns: dict[str, dict[object, Turn]] = {}
-        self._reach: dict[str, Flags] = {}
-        self._usages: tuple[int, dict[object, Usage]] = (0, {})
-        self._all_gone: tuple[int, dict[Reach, Flags]] = (0, {})
+        self._everyone: Kept[Everyone] = Kept(lambda: cycle.lifts)
+        self._usages: Kept[Usage] = Kept(lambda: cycle.board.version)
+        self._gone: Kept[Gone] = Kept(lambda: cycle.board.version)
 
     def bind(self, gang: Gang, refusal: Refusal, *, promised: bool = True) -> Chosen | Refusal:
         """Bind the gang to a place that victims leave, at its smallest size; else the refusal.
@@ -125,10 +144,8 @@ class Evict:
     def _with_victims(self, gang: Gang, turn: Turn, *, plain: bool) -> Chosen | None:
         board, workload = self._board, gang.pending.workload
         variant, charge, reach, rank = turn.variant, turn.charge, turn.reach, turn.rank
-        if self._cycle.on(self._emptied(reach, workload, rank), gang, variant).spreads is None:
-            return None
         left = self._work - self._cycle.counts.work
-        if left < 0:
+        if left < 0 or self._cycle.on(self._emptied(reach, workload, rank), gang, variant).spreads is None:
             return None
         bars, closed = board.bars(workload, rank=rank), self._cycle.closed(gang)
         asker = Asker(workload=workload, variant=variant, charge=charge, closed=closed, bars=bars)
@@ -182,53 +199,51 @@ class Evict:
         this cycle, and all that this cycle has settled lay elsewhere.
         """
         board, queue = self._board, gang.queue
-        gone = partial(self._vacated, reach)
-        pool = self._cycle.pool(gang, charge, later=True, reach=reach, gone=gone)
-        if self._cycle.excluded(pool, gang, variant):
-            return True
+        others, gone = (self._gone.of(r, partial(self._find_gone, r)) for r in (NO_REACH, reach))
+        if not self._fits_once_gone(gang, variant, charge, others):
+            pool = self._pool(gang, charge, gone)
+            if self._cycle.excluded(pool, gang, variant):
+                return True
         binding = board.claimed.binding(queue, charge)
-        if board.later.usage.shortfall(queue, {a: charge[a] for a in binding}) is None:
+        asked = {a: charge[a] for a in binding}
+        if board.later.usage.shortfall(queue, asked) is None:
             return False
-        usage = self._usage_without(reach, binding)
-        return usage.shortfall(queue, {a: charge[a] for a in binding}) is not None
+        return all(
+            self._usage_without(flags, binding).shortfall(queue, asked) is not None
+            for flags in (others, gone)
+        )
 
-    def _vacated(self, reach: Reach) -> Matrix:
-        return self._prey.vacated(self._gone(reach))
+    def _fits_once_gone(self, gang: Gang, variant: Variant, charge: Charge, gone: Gone) -> bool:
+        """Whether nothing excludes it with these gone, nor then with more: thousands of gangs share the answer."""
+        pool = self._pool(gang, charge, gone)
+        if pool.excludes(self._cycle.key(gang, variant), gang.pending.workload, variant):
+            return False
+        return self._cycle.on(pool.floor, gang, variant).spreads is not None
 
-    def _gone(self, reach: Reach) -> Flags:
+    def _pool(self, gang: Gang, charge: Charge, gone: Gone) -> Pool:
+        freed = partial(self._prey.vacated, gone.flags)
+        return self._cycle.pool(gang, charge, later=True, gone=gone.key, freed=freed)
+
+    def _find_gone(self, reach: Reach) -> Gone:
         """Everyone who could be evicted for this gang or for one that this cycle has bound, and is not yet."""
-        if self._all_gone[0] != self._board.version:
-            self._all_gone = (self._board.version, {})
-        known = self._all_gone[1]
-        if reach not in known:
-            flags = self._prey.flags(reach)
-            for one in self._cycle.chosen.values():
-                if one.bound:
-                    flags |= self._reach_of(one)
-            known[reach] = self._prey.staying(flags)
-        return known[reach]
+        everyone = self._everyone.of(None, lambda: Everyone(0, self._prey.flags(NO_REACH)))
+        for one in islice(self._cycle.chosen.values(), everyone.seen, None):
+            if one.bound:
+                for turn in self._turns.get(one.gang.uid, {}).values():
+                    everyone.flags |= self._prey.flags(turn.reach)
+        everyone.seen = len(self._cycle.chosen)
+        flags = self._prey.staying(self._prey.flags(reach) | everyone.flags)
+        return Gone(flags, flags.tobytes())
 
-    def _usage_without(self, reach: Reach, binding: frozenset[Account]) -> Usage:
+    def _usage_without(self, gone: Gone, binding: frozenset[Account]) -> Usage:
         """What would be used, in these accounts, with all those gone."""
-        if self._usages[0] != self._board.version:
-            self._usages = (self._board.version, {})
-        known = self._usages[1]
-        gone = self._gone(reach)
-        key = (gone.tobytes(), binding)
-        if key not in known:
-            known[key] = self._board.later.usage.copy()
-            self._prey.release(known[key], gone, only=binding)
-        return known[key]
 
-    def _reach_of(self, one: Chosen) -> Flags:
-        """Everyone whom a bound gang could evict at its turn, whichever choice it then got."""
-        uid = one.gang.uid
-        if uid not in self._reach:
-            flags = self._prey.flags(NO_REACH)
-            for turn in self._turns.get(uid, {}).values():
-                flags = flags | self._prey.flags(turn.reach)
-            self._reach[uid] = flags
-        return self._reach[uid]
+        def usage() -> Usage:
+            left = self._board.later.usage.copy()
+            self._prey.release(left, gone.flags, only=binding)
+            return left
+
+        return self._usages.of((gone.key, binding), usage)
 
 
 def _choice(variant: Variant) -> object:

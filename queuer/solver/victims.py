@@ -5,7 +5,7 @@ What a gang may do depends on few grounds, which thousands of gangs share, so th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -13,12 +13,13 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from queuer.domain.queue import Preempt
+from queuer.domain.queue import ROOT, Preempt
 from queuer.domain.quota import Account, Charge
 from queuer.domain.usage import Usage
 from queuer.solver.board import Board, Hold
 from queuer.solver.frame import Mask as Flags
 from queuer.solver.frame import Matrix
+from queuer.solver.kept import Kept
 from queuer.solver.problem import Admitted, EvictionRule, Pending
 from queuer.solver.score import lost_work, preempted_work
 
@@ -62,6 +63,14 @@ class Ground:
     accounts: tuple[Account, ...]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Party:
+    """The candidates of one queue under one permission. `top`: the widest queue whose use decides who may go."""
+
+    candidates: tuple[Candidate, ...]
+    top: str
+
+
 @dataclass(frozen=True, slots=True)
 class Reach:
     """Whom a gang may evict: the numbers of its grounds, and those it must spare. Equal for equal permissions."""
@@ -84,8 +93,13 @@ class Prey:
     def __init__(self, board: Board) -> None:
         self._board = board
         self._numbers: dict[object, int] = {}
-        self._parties: list[list[list[Candidate]]] = []
-        self._open: tuple[int, dict[object, bool]] = (-1, {})
+        self._grounds_of: list[tuple[Party, ...]] = []
+        self._parties: dict[object, Party | None] = {}
+        self._under: dict[str, list[str]] = {}
+        self._witness: dict[object, Candidate] = {}
+        self._closed: dict[object, int] = {}
+        self._leaving: Kept[Flags] = Kept(lambda: board.version)
+        self._charges: dict[Account, Matrix] = {}
         self._masks: dict[int, Flags] = {}
 
     @cached_property
@@ -123,7 +137,7 @@ class Prey:
         spared = NOBODY
         if pending.displaced_by:
             spared = frozenset(uid for uid in pending.displaced_by if uid in self._board.holds)
-        return Reach(tuple([n for n in self._grounds(pending, charge) if self._parties[n]]), spared)
+        return Reach(tuple([n for n in self._grounds(pending, charge) if self._grounds_of[n]]), spared)
 
     def _grounds(self, pending: Pending, charge: Charge) -> Iterator[int]:
         """The numbers of its grounds."""
@@ -131,11 +145,11 @@ class Prey:
         tree, priority = board.book.tree, pending.workload.priority
         if not board.holds:
             return
-        if tree.policy(queue).preempt is not Preempt.NEVER:
+        policy = tree.policy(queue)
+        if policy.preempt is not Preempt.NEVER:
             yield self._number(EvictionRule.PREEMPT, queue, queue, priority, ())
-        reclaims = tree.policy(queue).reclaim
         for toward, common in pairwise(board.book.lineage(queue)):
-            if reclaims and board.claimed.entitled(queue, charge, at=toward):
+            if policy.reclaim and board.claimed.entitled(queue, charge, at=toward):
                 claims = board.book.claims(queue)
                 accounts = tuple([a for a in charge if a in claims])
                 yield self._number(EvictionRule.RECLAIM, common, toward, None, accounts)
@@ -145,26 +159,43 @@ class Prey:
     def _number(
         self, rule: EvictionRule, common: str, toward: str, below: int | None, accounts: tuple[Account, ...]
     ) -> int:
-        key = (rule, common, toward, below, accounts)
-        if key not in self._numbers:
-            self._numbers[key] = len(self._numbers)
-            ground = Ground(rule, common, toward, below, accounts)
-            self._parties.append([list(party) for party in self._find(ground)])
-        return self._numbers[key]
+        key = (rule is EvictionRule.RECLAIM, common, toward, below, accounts)
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self._numbers)
+            self._grounds_of.append(tuple(self._find(Ground(rule, common, toward, below, accounts))))
+        return number
 
-    def _find(self, ground: Ground) -> Iterator[Iterator[Candidate]]:
-        """The candidates of a ground, those of one queue together."""
-        book = self._board.book
+    def _find(self, ground: Ground) -> Iterator[Party]:
+        """The candidates of a ground."""
+        book, common, toward = self._board.book, ground.common, ground.toward
+        if common == toward:
+            queues = [common] if common in self._by_queue else []
+        else:
+            queues = [q for q in self._queues_under(common) if toward not in book.lineage(q)]
+        for queue in queues:
+            key = (ground.rule, queue, common, ground.below, ground.accounts)
+            if key not in self._parties:
+                self._parties[key] = self._party(ground, queue)
+            if (party := self._parties[key]) is not None:
+                yield party
+
+    def _queues_under(self, common: str) -> list[str]:
+        """Queues strictly below, in which somebody may be evicted."""
+        if common not in self._under:
+            lineage = self._board.book.lineage
+            self._under[common] = [queue for queue in self._by_queue if common in lineage(queue)[1:]]
+        return self._under[common]
+
+    def _party(self, ground: Ground, queue: str) -> Party | None:
+        """None = nobody there is a candidate."""
         if ground.common == ground.toward:
-            if ground.common in self._by_queue:
-                yield self._in_queue(ground, ground.common, None)
-            return
-        for queue in self._by_queue:
-            path = book.lineage(queue)
-            if ground.common in path[1:] and ground.toward not in path:
-                yield self._in_queue(
-                    ground, queue, self._lines(ground, queue, path[: path.index(ground.common)])
-                )
+            found, top = tuple(self._in_queue(ground, queue, None)), queue
+        else:
+            path = self._board.book.lineage(queue)
+            below = path[: path.index(ground.common)]
+            found, top = tuple(self._in_queue(ground, queue, self._lines(ground, queue, below))), below[-1]
+        return Party(found, top) if found else None
 
     def _in_queue(self, ground: Ground, queue: str, lines: tuple[Line, ...] | None) -> Iterator[Candidate]:
         for hold, lost in self._by_queue[queue]:
@@ -185,42 +216,54 @@ class Prey:
 
     def anybody(self, reach: Reach) -> bool:
         """Whether anyone of them may go as things are: not leaving yet, and above the line."""
-        if self._open[0] != self._board.version:
-            self._open = (self._board.version, {})
-        known = self._open[1]
-        for number in reach.grounds:
-            key = (number, reach.spared)
-            if key not in known:
-                known[key] = any(self._may_go(party, reach.spared) for party in self._parties[number])
-            if known[key]:
+        return any(self._somebody(number, reach.spared) for number in reach.grounds)
+
+    def _somebody(self, number: int, spared: frozenset[str]) -> bool:
+        """Whether anyone on this ground may go. Where nobody may, it stays so until use rises or somebody stays."""
+        key, risen = (number, spared), self._board.risen
+        witness = self._witness.get(key)
+        if witness is not None:
+            if witness.uid not in self._board.leaving and witness.permitted(self._board.line()):
                 return True
+            del self._witness[key]
+        if self._closed.get(key) == risen(ROOT):
+            return False
+        for party in self._grounds_of[number]:
+            if (found := next(self._first(party, spared), None)) is not None:
+                self._witness[key] = found
+                return True
+        self._closed[key] = risen(ROOT)
         return False
 
-    def _may_go(self, party: Sequence[Candidate], spared: frozenset[str]) -> bool:
-        """Whether one of these candidates, all of one queue, may go first."""
-        return next(self._first(party, spared), None) is not None
-
-    def _first(self, party: Sequence[Candidate], spared: frozenset[str]) -> Iterator[Candidate]:
-        """Those of one queue who may go as things are."""
+    def _first(self, party: Party, spared: frozenset[str]) -> Iterator[Candidate]:
+        """Those of a party who may go as things are. Where there is none, see `_somebody`."""
+        key, risen = (party, spared), self._board.risen(party.top)
+        if self._closed.get(key) == risen:
+            return
         line, leaving, above = self._board.line(), self._board.leaving, dict[int, bool]()
-        for one in party:
+        nobody = True
+        for one in party.candidates:
             if id(one.lines) not in above:
                 above[id(one.lines)] = one.permitted(line)
             if above[id(one.lines)] and one.uid not in leaving and one.uid not in spared:
+                nobody = False
                 yield one
+        if nobody:
+            self._closed[key] = risen
 
     def permitted(self, reach: Reach) -> list[Candidate]:
         """Those of them who may go as things are, cheapest first; the others may not go after any of these either."""
-        found = (
-            c for n in reach.grounds for party in self._parties[n] for c in self._first(party, reach.spared)
-        )
+        found = (c for party in self._of(reach) for c in self._first(party, reach.spared))
         return sorted(found, key=_by_cost)
 
     def candidates(self, reach: Reach) -> list[Candidate]:
         """All of them who are not leaving yet, cheapest first."""
         leaving, spared = self._board.leaving, reach.spared
-        found = [c for n in reach.grounds for party in self._parties[n] for c in party]
+        found = [c for party in self._of(reach) for c in party.candidates]
         return sorted((c for c in found if c.uid not in leaving and c.uid not in spared), key=_by_cost)
+
+    def _of(self, reach: Reach) -> Iterator[Party]:
+        return (party for number in reach.grounds for party in self._grounds_of[number])
 
     def flags(self, reach: Reach) -> Flags:
         """All of them as flags by hold, those included who are leaving for somebody else (H)."""
@@ -228,7 +271,7 @@ class Prey:
         for number in reach.grounds:
             if number not in self._masks:
                 mask = np.zeros(len(found), dtype=bool)
-                mask[[self.number_of[c.uid] for party in self._parties[number] for c in party]] = True
+                mask[[self.number_of[c.uid] for p in self._grounds_of[number] for c in p.candidates]] = True
                 self._masks[number] = mask
             found |= self._masks[number]
         found[[self.number_of[uid] for uid in reach.spared]] = False
@@ -236,8 +279,12 @@ class Prey:
 
     def staying(self, flags: Flags) -> Flags:
         """The flagged who are not leaving yet (H)."""
-        found = flags.copy()
-        found[[self.number_of[uid] for uid in self._board.leaving]] = False
+        staying: Flags = flags & ~self._leaving.of(None, self._leavers)
+        return staying
+
+    def _leavers(self) -> Flags:
+        found = np.zeros(len(self._board.holds), dtype=bool)
+        found[[self.number_of[uid] for uid in self._board.leaving]] = True
         return found
 
     def vacated(self, flags: Flags) -> Matrix:
@@ -250,15 +297,29 @@ class Prey:
 
     def release(self, usage: Usage, flags: Flags, *, only: frozenset[Account]) -> None:
         """Take the flagged off a usage, in these accounts."""
-        total: dict[str, dict[Account, int]] = {}
-        for flag, hold in zip(flags.tolist(), self._board.holds.values(), strict=True):
-            if flag:
-                mine = total.setdefault(hold.admitted.workload.queue, {})
-                for account in only:
-                    if account in hold.charge:
-                        mine[account] = mine.get(account, 0) + hold.charge[account]
+        names, numbers = self._queues
+        total: dict[int, dict[Account, int]] = {}
+        for account in only:
+            sums = np.zeros(len(names), dtype=np.int64)
+            np.add.at(sums, numbers[flags], self._charged(account)[flags])
+            for queue in np.flatnonzero(sums).tolist():
+                total.setdefault(queue, {})[account] = int(sums[queue])
         for queue, amounts in total.items():
-            usage.add(queue, amounts, times=-1)
+            usage.add(names[queue], amounts, times=-1)
+
+    @cached_property
+    def _queues(self) -> tuple[list[str], NDArray[np.intp]]:
+        """Names of queues that hold something, and the number of its queue by hold (H)."""
+        of = [hold.admitted.workload.queue for hold in self._board.holds.values()]
+        names = {queue: n for n, queue in enumerate(dict.fromkeys(of))}
+        return list(names), np.array([names[queue] for queue in of], dtype=np.intp)
+
+    def _charged(self, account: Account) -> Matrix:
+        """What each holds in an account (H)."""
+        if account not in self._charges:
+            amounts = [hold.charge.get(account, 0) for hold in self._board.holds.values()]
+            self._charges[account] = np.array(amounts, dtype=np.int64)
+        return self._charges[account]
 
 
 def _by_cost(candidate: Candidate) -> tuple[Cost, str]:

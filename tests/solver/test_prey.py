@@ -1,0 +1,102 @@
+"""Who may be evicted as things are: the answer is kept, and moves with use above a guarantee and with who leaves."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from queuer.domain.queue import Preempt
+from queuer.domain.workload import Workload
+from queuer.solver.arrays import Arrays
+from queuer.solver.board import Board
+from queuer.solver.problem import Pending
+from queuer.solver.victims import Prey, Reach
+from tests.solver.make import GPU, gang, node, pod_set, queue, row, running, snapshot
+
+CLAIMS = Pending(workload=gang("claims", pod_set(1, 4), queue="root.b"))
+
+
+def board_of(*queues: str) -> Board:
+    """Three nodes of 8 GPUs, 4 guaranteed to `a` and 8 to `b`; a gang of 4 runs in each of these queues."""
+    admitted = [
+        running(gang(f"{path}{n}", pod_set(1, 4), queue=f"root.{path}"), {f"n{n}": 1})
+        for n, path in enumerate(queues)
+    ]
+    tree = [queue("root"), queue("root.a", row(guaranteed=4)), queue("root.b", row(guaranteed=8))]
+    return Board(Arrays.of(snapshot([node(f"n{n}") for n in range(3)], tree, admitted=admitted)), now=0.0)
+
+
+def reach(board: Board, prey: Prey, pending: Pending = CLAIMS) -> Reach:
+    """Whom the gang of 4 in `b` may evict."""
+    return prey.reach(pending, {(None, GPU): 4})
+
+
+def take(board: Board, workload: Workload, *, times: int = 1) -> None:
+    """Count 4 GPUs in the workload's queue."""
+    charge = {("default", GPU): 4, (None, GPU): 4}
+    board.start(workload, charge, {"main": {2: 1}}, times=times)
+
+
+def test_a_queue_that_rises_above_its_guarantee_can_be_reclaimed_from() -> None:
+    """Nobody may go while `a` uses what it is guaranteed; a start there changes that, and taking it back, too."""
+    board = board_of("a")
+    prey, more = Prey(board), gang("more", pod_set(1, 4), queue="root.a")
+    mine = reach(board, prey)
+    assert not prey.anybody(mine)
+    assert not prey.permitted(mine)
+    take(board, more)
+    assert prey.anybody(mine)
+    assert [c.uid for c in prey.permitted(mine)] == ["a0"]
+    take(board, more, times=-1)
+    assert not prey.anybody(mine)
+
+
+def test_who_leaves_takes_the_others_below_the_line_until_it_stays_after_all() -> None:
+    """Of two gangs of 4 above a guarantee of 4 one may go."""
+    board = board_of("a", "a")
+    prey = Prey(board)
+    mine = reach(board, prey)
+    assert prey.anybody(mine)
+    board.bind(CLAIMS.workload, {(None, GPU): 4}, {"main": {0: 1}}, victims=["a0"])
+    assert not prey.anybody(mine)
+    board.stay("a0")
+    assert prey.anybody(mine)
+
+
+def test_whom_one_gang_must_spare_another_may_evict() -> None:
+    """A victim never displaces its preemptor in turn: that binds the victim alone."""
+    board = board_of("a", "a")
+    prey = Prey(board)
+    spares = replace(CLAIMS, displaced_by=frozenset({"a0", "a1"}))
+    assert not prey.anybody(reach(board, prey, spares))
+    assert prey.anybody(reach(board, prey))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_kept_answer_is_the_one_that_is_found_anew(seed: int) -> None:
+    """Through starts, evictions and their taking back in any order."""
+    rng = random.Random(seed)
+    board = board_of(*rng.choices("ab", k=3))
+    kept, started = Prey(board), list[Workload]()
+    low = gang("low", pod_set(1, 4), queue=rng.choice(["root.a", "root.b"]), priority=rng.choice([0, 5]))
+    askers = (CLAIMS, Pending(workload=low))
+    assert board.book.tree.policy("root.a").preempt is not Preempt.NEVER
+    for step in range(40):
+        match rng.randrange(4):
+            case 0:
+                started.append(gang(f"s{step}", pod_set(1, 4), queue=rng.choice(["root.a", "root.b"])))
+                take(board, started[-1])
+            case 1 if started:
+                take(board, started.pop(), times=-1)
+            case 2:
+                victim = rng.choice(list(board.holds))
+                board.bind(gang(f"b{step}", pod_set(1, 0)), {}, {}, victims=[victim])
+            case 3 if board.leaving:
+                board.stay(rng.choice(sorted(board.leaving)))
+        for asker in askers:
+            anew, old = Prey(board), reach(board, kept, asker)
+            fresh = reach(board, anew, asker)
+            assert kept.anybody(old) == anew.anybody(fresh)
+            assert [c.uid for c in kept.permitted(old)] == [c.uid for c in anew.permitted(fresh)]
