@@ -5,7 +5,8 @@ session, so that an interrupt for the parent's process group does not reach it, 
 ends. The parent never imports ortools. Every plan of the child passes the verifier in the parent; in its
 place comes the greedy plan, computed in the parent by the same `decide()` with a budget of 0.
 
-Both keep the arrays of the cycle before; the child is told what differs from the snapshot that it answered for last.
+Both keep the arrays of the cycle before, so that the greedy plan comes at once; the child is told what differs from the
+snapshot that it answered for last.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from typing import Any, BinaryIO, NoReturn, Protocol, Self
 from queuer.domain.errors import QueuerError
 from queuer.solver import wire
 from queuer.solver.difference import Difference
+from queuer.solver.following import Following
 from queuer.solver.problem import Budget, Plan, Snapshot, SolveStatus
 from queuer.solver.verify import Violation, verify
 
@@ -103,12 +105,12 @@ class SolverProcess:
 
     def __init__(self, *, target: str = DECIDE, greedy: Decide | None = None, judge: Verify = verify) -> None:
         """`target`: `module:function` that the child calls, or a class of which it makes one to call. `greedy`: what
-        the parent calls with budget 0.
+        the parent calls with budget 0, the decision itself unless said.
         """
         self.counts: Counter[Outcome] = Counter()
         self.restarts = 0
         self._target = target
-        self._greedy = greedy
+        self._greedy = greedy or Following()
         self._judge = judge
         self._child: asyncio.subprocess.Process | None = None
         self._ready = False
@@ -152,9 +154,8 @@ class SolverProcess:
         self, snapshot: Snapshot, *, now: float, seed: int, budget: Budget, failure: _Failure | None = None
     ) -> Plan:
         watch = _Watch()
-        greedy = self._greedy = self._greedy or resolve(DECIDE)
         nothing = replace(budget, deterministic=0.0)
-        plan = await asyncio.to_thread(greedy, snapshot, now=now, seed=seed, budget=nothing)
+        plan = await asyncio.to_thread(self._greedy, snapshot, now=now, seed=seed, budget=nothing)
         watch.lap("greedy")
         broken = await asyncio.to_thread(self._judge, snapshot, plan, now=now)
         watch.lap("verify")
@@ -171,6 +172,7 @@ class SolverProcess:
         watch = _Watch()
         request = await asyncio.to_thread(self._request, (number, now, seed, budget), snapshot)
         watch.lap("pack")
+        standing_by = asyncio.get_running_loop().run_in_executor(None, self._stand_by, snapshot)
         try:
             async with asyncio.timeout(budget.wall):
                 plan = await self._exchange(request, number)
@@ -185,11 +187,17 @@ class SolverProcess:
             raise
         self._told = snapshot
         watch.lap("solve")
+        await standing_by
         broken = await asyncio.to_thread(self._judge, snapshot, plan, now=now)
         watch.lap("verify")
         if broken:
             raise _Failure(Outcome.UNSOUND, f"{len(broken)} rules broken, first {broken[0]}")
         return replace(plan, stats=replace(plan.stats, phases={**plan.stats.phases, **watch.laps}))
+
+    def _stand_by(self, snapshot: Snapshot) -> None:
+        """Make what the greedy plan needs, while the child is at work."""
+        if isinstance(self._greedy, Following):
+            self._greedy.follow(snapshot)
 
     def _request(self, asked: tuple[int, float, int, Budget], snapshot: Snapshot) -> bytes:
         """The question as bytes, with the whole snapshot or what differs from the one that the child has."""

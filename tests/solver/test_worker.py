@@ -9,15 +9,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from queuer.domain.nodes import Node
 from queuer.domain.queue import QueueTree
+from queuer.solver.arrays import Arrays
+from queuer.solver.decide import decide
+from queuer.solver.following import Following
 from queuer.solver.problem import Budget, NodeState, Plan, Snapshot, SolveStatus
 from queuer.solver.worker import Outcome, SolverProcess, UnsoundPlan
 from tests.solver import worker_targets
+from tests.solver.worlds import world
 
 TARGETS = "tests.solver.worker_targets"
 PATIENT = Budget(deterministic=1.0, wall=30.0)
@@ -185,3 +190,37 @@ def test_parent_loads_no_solver() -> None:
         "import sys, queuer.solver.worker; sys.exit(any(m.split('.')[0] == 'ortools' for m in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+async def test_greedy_is_ready_when_the_child_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it needs was made while the child was at work, from what it had in the cycle before."""
+    built: list[Snapshot] = []
+    anew = Arrays.of
+
+    def of(snapshot: Snapshot) -> Arrays:
+        built.append(snapshot)
+        return anew(snapshot)
+
+    monkeypatch.setattr(Arrays, "of", of)
+    async with SolverProcess(target=f"{TARGETS}:sound") as solver:
+        await ask(solver)
+        assert len(built) == 1
+        assert solver.pid is not None
+        os.kill(solver.pid, signal.SIGKILL)
+        plan = await ask(solver)
+    assert plan.stats.fallback == Outcome.CRASHED
+    assert len(built) == 1
+
+
+def test_decisions_of_several_threads_do_not_meet() -> None:
+    following = Following()
+    snapshots = [world(seed) for seed in range(8)] * 4
+    alone = {id(s): decide(s, now=0.0, seed=0, budget=Budget(deterministic=0.0)) for s in snapshots}
+
+    def again(snapshot: Snapshot) -> bool:
+        following.follow(snapshot)
+        plan = following(snapshot, now=0.0, seed=0, budget=Budget(deterministic=0.0))
+        return plan == alone[id(snapshot)]
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(again, snapshots))
