@@ -16,6 +16,8 @@ from queuer.cli.output import Format, age, console, emit, print_table, say, styl
 from queuer.domain.quantity import parse_quantity
 
 BAR_WIDTH = 20
+LARGEST = 16 * 2**20
+"""Bytes of a document."""
 LEGEND = "bar: # own  : borrowed  . lent to others  - free"
 
 queue_app = typer.Typer(no_args_is_help=True, help="Queues: their quota, and what they use, lend and borrow.")
@@ -135,14 +137,21 @@ def apply(
 
 
 def _read(file: Path) -> bytes:
-    if str(file) == "-":
-        return sys.stdin.buffer.read()
+    """The document, read no further than any server takes it."""
     try:
-        return file.read_bytes()
+        if str(file) == "-":
+            body = sys.stdin.buffer.read(LARGEST + 1)
+        else:
+            with file.open("rb") as stream:
+                body = stream.read(LARGEST + 1)
     except OSError as error:
         raise CommandFailed(
             f"cannot read {file}: {error.strerror}", hint="queuer apply -f tree.yaml", exit_code=Exit.USAGE
         ) from error
+    if len(body) > LARGEST:
+        hint = "split the document by subtree (`root:`)"
+        raise CommandFailed(f"{file} has more than {LARGEST} bytes", hint=hint, exit_code=Exit.USAGE)
+    return body
 
 
 def _put(client: Client, body: bytes, params: Mapping[str, str], *, base: int | None = None) -> Any:
