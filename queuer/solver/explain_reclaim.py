@@ -54,6 +54,7 @@ class ReclaimWords:
         self._back = cache(self._find_back)
         self._given = cache(self._find_given)
         self._lower = cache(self._find_lower)
+        self._borrowed = cache(self._find_borrowed)
         self._freed = cache(self._find_freed)
 
     def reason(
@@ -75,6 +76,9 @@ class ReclaimWords:
             return None
         lower = self._lower(gang.queue, gang.pending.workload.priority)
         figures = {"asks": charge[of], "reclaimable": back, "lower": sum(h.charge.get(of, 0) for h in lower)}
+        borrowed = sum(self._borrowed(common, claim) - self._over(toward, claim) for toward, common in levels)
+        if back < borrowed and (of == claim or (of[1] == claim[1] and not self._board.snapshot.flavors)):
+            figures["borrowed"] = borrowed
         if free is not None:
             figures["free"] = free
             figures["missing"] = max(0, charge[of] - back - figures["lower"] - free)
@@ -115,6 +119,14 @@ class ReclaimWords:
         )
         return text, params
 
+    def _over(self, queue: str, account: Account) -> int:
+        """What a queue will use above its guarantee once those who are leaving have left."""
+        return max(0, self._board.line().used(queue, account) - self._board.book.guaranteed(queue, account))
+
+    def _find_borrowed(self, common: str, account: Account) -> int:
+        """What the children of a queue use above their guarantees."""
+        return sum(self._over(kid, account) for kid in self._board.book.tree.children[common])
+
     def _room(self, queue: str, short: Shortfall) -> int:
         """What the row leaves once those who are leaving have left."""
         rooms = dict(self._board.later.usage.rooms(queue, short.account))
@@ -139,7 +151,7 @@ class ReclaimWords:
         kids = self._board.book.tree.children[queue]
         there = [hold for kid in kids for hold in self._back(kid, account)]
         there += [hold for hold in self._evictable.get(queue, ()) if hold.charge.get(account)]
-        over = self._board.line().used(queue, account) - self._board.book.guaranteed(queue, account)
+        over = self._over(queue, account)
         found = []
         for hold in sorted(there, key=lambda h: h.charge[account]):
             if over <= 0:
@@ -210,7 +222,8 @@ def _sums(params: Mapping[str, Any]) -> str:
     """What there is of what it asks for."""
     told = [_is(params["free"], "free")] if "free" in params else []
     whose = ", ".join(f"{one['amount']} from {one['queue']}" for one in params["from"])
-    told.append(f"{params['reclaimable']} may be reclaimed" + (f" ({whose})" if whose else ""))
+    of_all = f" of the {params['borrowed']} that others borrow" if "borrowed" in params else ""
+    told.append(f"{params['reclaimable']}{of_all} may be reclaimed" + (f" ({whose})" if whose else ""))
     if params["lower"] != "0":
         told.append(f"{params['lower']} of lower priority may be preempted")
     if params.get("missing", "0") != "0":

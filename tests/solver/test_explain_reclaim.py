@@ -48,7 +48,8 @@ def test_what_can_be_reclaimed_is_too_little() -> None:
     assert told.primary.token is Token.WAITING_FOR_QUOTA
     assert told.primary.text == (
         "root.a uses 0 of its guaranteed 32 example.com/gpu and may claim 32 more. "
-        "This job asks 32: 0 are free, 31 may be reclaimed (31 from root.b), 1 is missing."
+        "This job asks 32: 0 are free, 31 of the 64 that others borrow may be reclaimed (31 from root.b), "
+        "1 is missing."
     )
     params = told.primary.params
     assert (params["left"], params["reclaimable"], params["missing"]) == ("32", "31", "1")
@@ -59,7 +60,8 @@ def test_what_can_be_reclaimed_is_too_little() -> None:
 def test_sums_suffice_but_too_few_nodes_can_be_emptied() -> None:
     told = crowded(asks(4), {0: 8, 1: 8, 2: 8, 3: 7, 4: 7, 5: 7}, *ENTITLED)
     assert told.primary.text.endswith(
-        "0 are free, 45 may be reclaimed (45 from root.b). With all of these gone, main needs room for "
+        "0 are free, 45 of the 64 that others borrow may be reclaimed (45 from root.b). "
+        "With all of these gone, main needs room for "
         "4 pods of 8 example.com/gpu; 3 fit on all nodes together, 1 is missing."
     )
 
@@ -116,7 +118,8 @@ def test_a_place_that_reclaim_cannot_make() -> None:
     assert told.primary.token is Token.TOPOLOGY_PLACEMENT_FAILED
     assert told.primary.text == (
         "root.a uses 0 of its guaranteed 16 example.com/gpu and may claim 16 more. "
-        "This job asks 12: 2 may be reclaimed (2 from root.b). With all of these gone, main needs room for "
+        "This job asks 12: 2 of the 17 that others borrow may be reclaimed (2 from root.b). "
+        "With all of these gone, main needs room for "
         "2 pods of 6 example.com/gpu; 1 fits on all nodes together, 1 is missing."
     )
 
@@ -129,5 +132,6 @@ def test_own_lower_work_is_counted_beside() -> None:
     snap = snapshot(nodes, queues, admitted=[own, other], pending=[asks(2)])
     told = decide(snap, now=NOW, seed=0, budget=Budget(deterministic=2.0)).explanations["g"]
     assert told.primary.text.endswith(
-        "This job asks 16: 0 are free, 0 may be reclaimed, 8 of lower priority may be preempted, 8 are missing."
+        "This job asks 16: 0 are free, 0 of the 8 that others borrow may be reclaimed, "
+        "8 of lower priority may be preempted, 8 are missing."
     )
