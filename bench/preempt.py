@@ -115,12 +115,13 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(prog="python -m bench.preempt", description=__doc__)
     made.add_argument(
-        "--seeds", type=int, default=20, help="instances of each size, with seeds 1 to this number"
+        "--seeds", type=int, default=20, help="instances of each size, with seeds from the first on"
     )
+    made.add_argument("--first", type=int, default=1, help="first seed")
     made.add_argument("--sizes", type=_size, nargs="+", default=SIZES, help="nodes/gangs, default: all nine")
     made.add_argument("--budget", type=float, default=2.0, help="deterministic time of the exact solver")
     made.add_argument("--equal", action="store_true", help="all that runs has one priority")
-    made.add_argument("--json", action="store_true", help="the figures alone, without a line per instance")
+    made.add_argument("--json", action="store_true", help="no figures of single instances")
     return made
 
 
@@ -130,15 +131,17 @@ def main() -> None:
     import_module("queuer.solver.cpsat")  # as in the solver process, which has it loaded
     runs = []
     for size in given.sizes:
-        for seed in range(1, given.seeds + 1):
+        for seed in range(given.first, given.first + given.seeds):
             done = run(size, seed, Budget(deterministic=given.budget), equal=given.equal)
             runs.append(done)
-            if not given.json:
-                print(
-                    f"{size[0]}/{size[1]} seed {seed}: ratio {done.ratio:.3f}, {done.ours[1]} victims, the rule's "
-                    f"{done.rule[1]}; placed {len(done.ours[2])}, {len(done.rule[2])}; {done.seconds:.3f} s",
-                    file=sys.stderr,
-                )
+            print(
+                f"{size[0]}/{size[1]} seed {seed}"
+                if given.json
+                else f"{size[0]}/{size[1]} seed {seed}: ratio {done.ratio:.3f}, {done.ours[1]} victims, the rule's "
+                f"{done.rule[1]}; placed {len(done.ours[2])}, {len(done.rule[2])}; {done.seconds:.3f} s",
+                file=sys.stderr,
+                flush=True,
+            )
     figures = summary(runs)
     by_size = {f"{n}/{g}": summary([r for r in runs if r.size == (n, g)]) for n, g in given.sizes}
     print(json.dumps(figures | {"sizes": by_size}))

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from bench.bursts import NODES, burst, scale
@@ -124,23 +125,36 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--budget", type=float, default=2.0, help="deterministic time of the exact solver; 0 = none"
     )
-    made.add_argument("--json", action="store_true", help="the figures alone, without a line per seed")
+    made.add_argument(
+        "--rows", type=Path, help="file of instances, a JSON line each: those there already are not run again"
+    )
+    made.add_argument("--json", action="store_true", help="no figures of single instances")
     return made
+
+
+def _measured(given: argparse.Namespace) -> list[Row]:
+    """The rows of all seeds, each told as soon as it is known."""
+    measure = default if given.order == "default" else packed
+    first, last = map(int, given.seeds.split("-"))
+    seeds = [s for s in range(first, last + 1) if given.nodes in (None, scale(s).nodes)]
+    lines = given.rows.read_text().splitlines() if given.rows and given.rows.exists() else []
+    rows = {row["seed"]: row for row in map(json.loads, lines) if row["seed"] in seeds}
+    for seed in seeds:
+        if seed not in rows:
+            rows[seed] = measure(seed, budget=Budget(deterministic=given.budget))
+            told = json.dumps(rows[seed])
+            if given.rows:
+                with given.rows.open("a") as file:
+                    file.write(told + "\n")
+            print(f"seed {seed} to {last}" if given.json else told, file=sys.stderr, flush=True)
+    return list(rows.values())
 
 
 def main() -> None:
     """Print the figures; exit 1 where a plan is unsound or worse."""
     given = parser().parse_args()
     import_module("queuer.solver.cpsat")  # as in the solver process, which has it loaded
-    first, last = map(int, given.seeds.split("-"))
-    measure = default if given.order == "default" else packed
-    rows = []
-    for seed in range(first, last + 1):
-        if given.nodes in (None, scale(seed).nodes):
-            rows.append(measure(seed, budget=Budget(deterministic=given.budget)))
-            if not given.json:
-                print(json.dumps(rows[-1]), file=sys.stderr)
-    figures = summary(rows)
+    figures = summary(_measured(given))
     print(json.dumps(figures))
     sys.exit(1 if figures["violations"] or figures["worse"] else 0)
 

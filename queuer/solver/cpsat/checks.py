@@ -52,20 +52,21 @@ def in_order(model: Model, evicted: Chosen) -> tuple[Eviction, ...] | None:
     for candidate, _ in bounded:
         line.add(candidate.hold.admitted.workload.queue, candidate.hold.charge, times=-1)
     backwards: Chosen = []
-    while len(backwards) < len(bounded):
-        for pair in bounded:
-            if pair in backwards:
-                continue
+    stuck = bounded
+    while stuck:
+        left: Chosen = []
+        for pair in stuck:
             candidate = pair[0]
             line.add(candidate.hold.admitted.workload.queue, candidate.hold.charge)
-            if any(all(line.above(q, account) for q in queues) for account, queues in candidate.lines or ()):
+            if candidate.permitted(line):
                 backwards.append(pair)
-                break
+                continue
             line.add(candidate.hold.admitted.workload.queue, candidate.hold.charge, times=-1)
-        else:
-            stuck = [pair for pair in bounded if pair not in backwards]
+            left.append(pair)
+        if len(left) == len(stuck):
             model.rows.row(_alike(model, stuck), high=len(stuck) - 1)
             return None
+        stuck = left
     order = [*reversed(backwards), *(pair for pair in evicted if pair[0].lines is None)]
     return tuple(Eviction(uid=c.uid, beneficiary=uid, rule=c.rule) for c, uid in order)
 
