@@ -60,20 +60,28 @@ class Advisor:
         """The same for a gang outside its guarantee that is not preemptible, at its smallest size: to borrow as
         preemptible work, or what its queue's guarantee would have to be.
         """
-        found = [*self.would_admit(gang)] if self.has_options(gang) else []
-        required = gang.pending.workload.required
-        if self._starts(gang, variant, gang.shape.least, required=required, entitled=True):
-            changes = ("preemptible=true", *self._guarantees(gang.queue, charge))
-            found += [{"change": change, "evictions": 0} for change in changes]
-        return tuple(found)
+        found = self.would_admit(gang) if self.has_options(gang) else ()
+        workload, shape = gang.pending.workload, gang.shape
+        full = {p.name: p.count for p in workload.pod_sets}  # what it takes where it may borrow
+        changes: list[str] = []
+        if self._starts(gang, variant, full, required=workload.required, entitled=True):
+            changes.append("preemptible=true")
+        if self._starts(gang, variant, shape.least, required=workload.required, entitled=True):
+            changes += self._guarantees(gang.queue, charge)
+        return (*found, *({"change": change, "evictions": 0} for change in changes))
 
     def _guarantees(self, queue: str, charge: Charge) -> Iterator[str]:
-        """The least guarantees with which the queue is entitled to the charge, where the queues above grant them."""
+        """The least guarantees with which the queue is entitled to the charge, where the queues above grant them and no
+        gang of the queue that holds a reservation would have them first.
+        """
         book, claimed = self._board.book, self._board.claimed
+        waiting = self._board.arrays.offers.gangs
+        if any(waiting[uid].pending.workload.queue == queue for uid in self._board.horizons):
+            return
         claims = [a for a in charge if a in book.claims(queue)]
         short = {a: claimed.used(queue, a) + charge[a] for a in claims or [self._dominant(charge)]}
         short = {a: amount for a, amount in short.items() if amount > book.guaranteed(queue, a)}
-        if all(self._granted(queue, account, amount) for account, amount in short.items()):
+        if short and all(self._granted(queue, account, amount) for account, amount in short.items()):
             rows = (
                 f"{_named(account)}>={format_quantity(amount, resource=account[1])}"
                 for account, amount in short.items()

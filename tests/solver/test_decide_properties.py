@@ -16,6 +16,7 @@ from queuer.solver.board import end_of
 from queuer.solver.decide import decide
 from queuer.solver.problem import Admitted, Budget, NodeState, Plan, Snapshot, SolveStatus
 from queuer.solver.verify import verify
+from tests.solver.changes import changed, changed_tree
 from tests.solver.worlds import NOW, world
 
 GREEDY = Budget(deterministic=0.0)
@@ -109,18 +110,6 @@ def carried_out(snapshot: Snapshot, plan: Plan, only: Workload) -> Snapshot:
     )
 
 
-def changed(workload: Workload, change: str) -> Workload:
-    """The workload with an advised change made."""
-    if change.startswith("topology="):
-        level = change.removeprefix("topology=")
-        return replace(workload, required=None if level == "any" else level)
-    name, _, count = change.partition(".count<=")
-    sets = tuple(
-        replace(p, count=int(count), min_count=None) if p.name == name else p for p in workload.pod_sets
-    )
-    return replace(workload, pod_sets=sets)
-
-
 def test_would_admit_is_true() -> None:
     """A change that is said to admit a gang does admit it, made on the unchanged state after the plan."""
     tried = 0
@@ -131,7 +120,9 @@ def test_would_admit_is_true() -> None:
         for uid, explanation in plan.explanations.items():
             for advice in explanation.would_admit:
                 asked = changed(workloads[uid], advice["change"])
-                again = decide(carried_out(snapshot, plan, asked), now=NOW, seed=0, budget=GREEDY)
+                after = carried_out(snapshot, plan, asked)
+                after = replace(after, tree=changed_tree(after.tree, advice["change"]))
+                again = decide(after, now=NOW, seed=0, budget=GREEDY)
                 assert uid in {a.uid for a in again.admissions}, (seed, uid, advice)
                 tried += 1
     assert tried >= 100

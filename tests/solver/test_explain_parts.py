@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from queuer.domain.nodes import Flavor, Node, SchedulingTerms, Taint
-from queuer.domain.quantity import add, parse_quantity
+from queuer.domain.quantity import add
 from queuer.domain.queue import Policy, Queue, QueueTree
 from queuer.domain.quota import QuotaBook
 from queuer.domain.reasons import Explanation, Token
@@ -22,6 +22,7 @@ from queuer.domain.usage import Usage
 from queuer.solver.decide import decide
 from queuer.solver.problem import Admitted, Budget, NodeState, Pending, Plan, Snapshot
 from tests.solver.cases import seeded
+from tests.solver.changes import changed, changed_tree
 from tests.solver.make import GPU, gang, node, pod_set, queue, row, running, snapshot
 
 NOW = 0.0
@@ -202,39 +203,6 @@ def carried_out(snap: Snapshot, plan: Plan) -> Snapshot:
     )
 
 
-def changed(snap: Snapshot, pending: Pending, change: str) -> Snapshot:
-    """The snapshot with the waiting gang, or its queue, after a change as it is told."""
-    workload = pending.workload
-    if " guaranteed " in change:
-        return replace(snap, tree=with_guarantee(snap.tree, change), pending=(*snap.pending, pending))
-    what, _, value = change.partition("<=" if "<=" in change else "=")
-    if what == "topology":
-        workload = replace(workload, required=None if value == "any" else value)
-    elif what == "preemptible":
-        workload = replace(workload, preemptible=True)
-    else:
-        name = what.removesuffix(".count")
-        sets = tuple(replace(p, count=int(value)) if p.name == name else p for p in workload.pod_sets)
-        workload = replace(workload, pod_sets=sets)
-    return replace(snap, pending=(*snap.pending, replace(pending, workload=workload)))
-
-
-def with_guarantee(tree: QueueTree, change: str) -> QueueTree:
-    """A valid tree with `QUEUE guaranteed ACCOUNT>=AMOUNT, ...`."""
-    path, _, told_rows = change.partition(" guaranteed ")
-    rows = {(r.flavor, r.resource): r for r in tree[path].quota}
-    for told_row in told_rows.split(", "):
-        account, _, amount = told_row.partition(">=")
-        resource, _, flavor = account.partition(" on ")
-        key = (flavor or None, resource)
-        rows[key] = replace(
-            rows.get(key, row(resource, flavor=flavor or None)),
-            guaranteed=parse_quantity(amount, resource=resource),
-        )
-    grown = replace(tree[path], quota=tuple(rows.values()))
-    return QueueTree.of(grown if queue.path == path else queue for queue in tree)
-
-
 def test_a_change_that_would_admit_it_does() -> None:
     tried = Counter[str]()
     for seed in range(300):
@@ -246,7 +214,11 @@ def test_a_change_that_would_admit_it_does() -> None:
             explanation = plan.explanations.get(pending.workload.uid)
             for change in explanation.would_admit if explanation else ():
                 others = tuple(p for p in snap.pending if p.workload.uid in kept and p is not pending)
-                again = changed(replace(after, pending=others), pending, change["change"])
+                again = replace(
+                    after,
+                    tree=changed_tree(after.tree, change["change"]),
+                    pending=(*others, replace(pending, workload=changed(pending.workload, change["change"]))),
+                )
                 starts = {a.uid for a in decide(again, now=NOW, seed=0, budget=GREEDY).admissions}
                 assert pending.workload.uid in starts, (seed, pending.workload.uid, change)
                 tried[change["change"].partition("=")[0].split(" ")[-1].rstrip("<>")] += 1
