@@ -26,6 +26,8 @@ ORDERS = 4
 """Times that gangs which find no wave are tried before the others."""
 WIDENED = (2, 2, 1)
 """Fewest hosts of pods that get the hosts of those beside them, too, one time after the other."""
+HELD = 2**31
+"""The wave of bound gangs: after all that land meanwhile."""
 Rows = tuple[Assignment, ...]
 
 
@@ -39,7 +41,10 @@ class Pinner:
         self._rows: dict[str, tuple[Workload, Rows]] = {}
         self._on_host: dict[int, set[str]] = {}
         self._landing = tuple(self._unbound())
-        self._held = {uid: tuple(self._hosts(w, b.assignments)) for uid, (w, b) in bonds.items()}
+        self._held = {
+            uid: tuple(replace(g, wave=HELD) for g in self._hosts(w, b.assignments))
+            for uid, (w, b) in bonds.items()
+        }
         self._before_held: dict[str, Matrix] = {}
 
     def settle(self, chosen: Iterable[Chosen]) -> tuple[list[Admission], list[Chosen]]:
@@ -147,13 +152,15 @@ class Pinner:
         held = {uid: part for uid, part in self._held.items() if any(_touch(g, groups) for g in part)}
         if not held and all(len(g.hosts) == 1 for g in itertools.chain(groups, landing, *near)):
             return tuple(groups)
-        if not all(self._lands_held(uid, part, groups) for uid, part in held.items()):
-            return None
         last = max((own[0].wave for own in near), default=0 if landing else -1)
         for wave in range(last + 2):
             coming = tuple(replace(g, wave=wave) for g in groups)
             others = (own for own in (landing, *near) if own and own[0].wave >= wave)
-            if self._land(coming, coming) and all(self._land(own, coming) for own in others):
+            if (
+                self._land(coming, coming)
+                and all(self._land(own, coming) for own in others)
+                and all(self._lands_held(uid, part, coming) for uid, part in held.items())
+            ):
                 return coming
         return None
 

@@ -3,7 +3,8 @@
 A group's pods are alike, so alone they always land when the hosts have slots enough. Rivals, which may come
 first, can only take slots away; they do most harm when all of them come before the group does. So a group
 lands for certain when the slots left after the most harmful placement of its rivals are enough. The harm is
-counted exactly where that is cheap and bounded from above elsewhere: an answer "lands" is always right.
+counted exactly where that is cheap and bounded from above elsewhere: an answer "lands" is always right. A rival finds
+those in its way that are pinned to one host only if they are of an earlier wave; others it may keep from landing.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def slots(free: Resources, requests: Resources) -> int:
 
 
 def certain_slots(group: Group, rivals: Iterable[Group], free: Mapping[str, Resources]) -> int:
-    """A lower bound of the group's slots after the worst choice of its rivals; exact in small cases.
+    """A lower bound of the group's slots after the worst choice of its rivals; in small cases close to it.
 
     `free`: by host, before any of these pods. Hosts outside `free` have no room.
     """
@@ -49,14 +50,25 @@ def certain_slots(group: Group, rivals: Iterable[Group], free: Mapping[str, Reso
     alone = sum(_own(group, left[h]) for h in hosts)
     if not loose or alone < group.count:
         return alone
+    most = [_most_there(r, near, free) for r in loose]
     bounds = [
-        sum(_own(group, _all_come(loose, h, left[h])) for h in hosts),
+        sum(_own(group, _all_come(loose, [there.get(h, 0) for there in most], left[h])) for h in hosts),
         alone - _most_harm(group, loose, hosts, left),
         alone - sum(r.count * _harm(group, r) for r in loose),
     ]
     if max(bounds) >= group.count or prod(r.count + 1 for r in loose) * len(hosts) > EXACT_STATES:
         return max(bounds)
-    return _exact(group, loose, hosts, left)
+    return _exact(group, loose, hosts, left, most)
+
+
+def _most_there(rival: Group, near: Iterable[Group], free: Mapping[str, Resources]) -> dict[str, int]:
+    """How many of a rival's pods fit each of its hosts alone, beside those that are there before it comes."""
+    before = [r for r in near if len(r.hosts) == 1 and max(r.wave, 0) < rival.wave]
+    return {
+        h: min(rival.count, slots(_minus_all(free[h], [r for r in before if r.hosts == {h}]), rival.requests))
+        for h in rival.hosts
+        if h in free
+    }
 
 
 def _minus_all(free: Resources, pinned: Iterable[Group]) -> Resources:
@@ -81,11 +93,18 @@ def _alike(rivals: Iterable[Group]) -> list[Group]:
     merged: dict[tuple[object, ...], int] = {}
     shape: dict[tuple[object, ...], Group] = {}
     for rival in rivals:
-        key = (rival.hosts, tuple(sorted(rival.requests.items())))
+        key = (rival.hosts, tuple(sorted(rival.requests.items())), rival.wave)
         merged[key] = merged.get(key, 0) + rival.count
         shape.setdefault(key, rival)
     return [
-        Group(uid=g.uid, pod_set=g.pod_set, count=merged[key], requests=g.requests, hosts=g.hosts)
+        Group(
+            uid=g.uid,
+            pod_set=g.pod_set,
+            count=merged[key],
+            requests=g.requests,
+            hosts=g.hosts,
+            wave=g.wave,
+        )
         for key, g in shape.items()
     ]
 
@@ -94,12 +113,11 @@ def _minus(free: Resources, requests: Resources, times: int) -> dict[str, int]:
     return {r: n - times * requests.get(r, 0) for r, n in free.items()}
 
 
-def _all_come(rivals: Sequence[Group], host: str, free: Resources) -> Resources:
-    """What is left on a host if every rival sends it all that fits alone: never less than can happen."""
+def _all_come(rivals: Sequence[Group], most: Sequence[int], free: Resources) -> Resources:
+    """What is left on a host if every rival sends it the most that it can: never less than can happen."""
     left = dict(free)
-    for rival in rivals:
-        if host in rival.hosts:
-            left = _minus(left, rival.requests, min(rival.count, slots(free, rival.requests)))
+    for rival, number in zip(rivals, most, strict=True):
+        left = _minus(left, rival.requests, number)
     return {r: max(0, n) for r, n in left.items()}
 
 
@@ -151,15 +169,21 @@ def _hull(points: Sequence[tuple[int, int]]) -> list[tuple[float, int]]:
     return found
 
 
-def _exact(group: Group, rivals: Sequence[Group], hosts: Sequence[str], free: Mapping[str, Resources]) -> int:
-    """The slots left after the most harmful placement, host by host over how many rivals still come."""
+def _exact(
+    group: Group,
+    rivals: Sequence[Group],
+    hosts: Sequence[str],
+    free: Mapping[str, Resources],
+    most: Sequence[Mapping[str, int]],
+) -> int:
+    """The slots left after the most harmful placement, host by host over how many rivals still come.
+
+    `free`: beside those who are pinned to one host; `most`: by rival, how many of it each host holds at most.
+    """
     best = {tuple(r.count for r in rivals): 0}
     for host in hosts:
         after: dict[tuple[int, ...], int] = {}
-        most = [min(r.count, slots(free[host], r.requests)) if host in r.hosts else 0 for r in rivals]
-        for taken in product(*(range(n + 1) for n in most)):
-            if not _fits(rivals, taken, free[host]):
-                continue
+        for taken in product(*(range(there.get(host, 0) + 1) for there in most)):
             left: Resources = free[host]
             for rival, number in zip(rivals, taken, strict=True):
                 left = _minus(left, rival.requests, number)
@@ -170,11 +194,3 @@ def _exact(group: Group, rivals: Sequence[Group], hosts: Sequence[str], free: Ma
                     after[rest] = min(after.get(rest, total + kept), total + kept)
         best = after
     return min(best.values())
-
-
-def _fits(rivals: Sequence[Group], taken: Sequence[int], free: Resources) -> bool:
-    asked: dict[str, int] = {}
-    for rival, number in zip(rivals, taken, strict=True):
-        for resource, amount in rival.requests.items():
-            asked[resource] = asked.get(resource, 0) + amount * number
-    return all(n <= free.get(r, 0) for r, n in asked.items() if n)

@@ -31,6 +31,20 @@ def test_gangs_on_shared_hosts_need_a_later_wave() -> None:
     assert rules(snap, plan(snap, {"big": (big,), "tiny": (replace(tiny, hosts=("n1",)),)})) == set()
 
 
+def test_two_that_each_count_on_the_other_are_not_safe() -> None:
+    """Beside the other each of the two that are pinned to n1 leaves room for one pod of 4 there; two such pods may come
+    before both.
+    """
+    nodes = [node("n1", gpu=8), node("n2", gpu=8)]
+    jobs = [gang(uid, pod_set(count, gpu)) for uid, count, gpu in (("s", 1, 1), ("t", 1, 3), ("a", 2, 4))]
+    snap = snapshot(nodes, [queue("root.a")], pending=jobs)
+    only = replace(at({"n1": 1}), hosts=("n1",))
+    wide = Assignment(pod_set="main", flavor="default", nodes={"n2": 2}, hosts=("n1", "n2"))
+    starts = {"s": (only,), "t": (only,), "a": (wide,)}
+    assert rules(snap, plan(snap, starts)) == {Rule.LANDING}
+    assert rules(snap, plan(snap, starts, waves={"a": 1})) == set()
+
+
 def test_pods_still_landing_are_not_robbed() -> None:
     nodes = [node("n1", gpu=8), node("n2", gpu=8)]
     loose = Unbound(pod_set="main", count=1, hosts=("n1", "n2"))
