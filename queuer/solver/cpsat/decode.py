@@ -68,10 +68,12 @@ def _kept(tree: Tree, leaf: int, counts: Mapping[int, int], before: Pods) -> Pod
 
 def _filled(tree: Tree, leaf: int, counts: Mapping[int, int], kept: Pods) -> Pods | None:
     """Largest pods first, those that start before those that are bound, each on the fullest nodes that take it."""
+    found = {k: dict(kept.get(k, {})) for k in counts}
+    if all(sum(spread.values()) == counts[k] for k, spread in found.items()):
+        return found
     nodes = tree.leaves[leaf]
     at = {int(n): i for i, n in enumerate(nodes)}
     now, later = tree.question.now[nodes].copy(), tree.question.later[nodes].copy()
-    found = {k: dict(kept.get(k, {})) for k in counts}
     for k, spread in found.items():
         for node, count in spread.items():
             _spend(tree, k, now, later, at[node], count)
@@ -82,6 +84,8 @@ def _filled(tree: Tree, leaf: int, counts: Mapping[int, int], kept: Pods) -> Pod
 
     for k in sorted(counts, key=size):
         kind, left = tree.kinds[k], counts[k] - sum(found[k].values())
+        if not left:
+            continue
         slots = kind.need.slots(np.minimum(now, later) if kind.starts else later)
         if kind.need.exclusive:
             slots[[at[n] for n in found[k]]] = 0
@@ -180,6 +184,8 @@ def _take(left: Spread, count: int, inside: Mask | None, home: Mapping[int, int]
     for node, most in home.items():
         move(node, most)
         count -= found.get(node, 0)
+    if not count:
+        return found
     usable = [n for n in left if left[n] and (inside is None or inside[n])]
     while count and usable:
         node = min(usable, key=lambda n: (left[n] < count, abs(left[n] - count), n))
@@ -198,7 +204,7 @@ def _named(tree: Tree, one: Class, member: Laid, taken: Pods) -> dict[str, Sprea
         return {p.name: {node: member.variant.counts[p.name]} for p in sets}
     found: dict[str, Spread] = {}
     for pod_set in sets:
-        spread = taken[tree.kinds_of(one, member)[pod_set.name]]
+        spread = taken[tree.kinds_of(member)[pod_set.name]]
         count, found[pod_set.name] = member.variant.counts[pod_set.name], {}
         for node in sorted(spread):
             here = min(count, spread[node])

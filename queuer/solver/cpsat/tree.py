@@ -75,6 +75,7 @@ class Tree:
         self.classes: list[Class] = []
         self._numbers: dict[object, int] = {}
         self._known: dict[object, tuple[int, Mapping[str, int]]] = {}
+        self._kinds_of: dict[Laid, Mapping[str, int]] = {}
         self._levels = question.frame.domains[:-1]
         self._by_domain: dict[tuple[int, int], Matrix] = {}
         self.relaxed = False
@@ -94,10 +95,11 @@ class Tree:
     # Kinds and classes
 
     def _class_of(self, one: Laid, *, asked: bool) -> Class:
-        known = self._likeness(one, asked)
-        if known not in self._known:
-            self._known[known] = self._classified(one, asked)
-        return self.classes[self._known[known][0]]
+        likeness = self._likeness(one, asked)
+        if likeness not in self._known:
+            self._known[likeness] = self._classified(one, asked)
+        number, self._kinds_of[one] = self._known[likeness]
+        return self.classes[number]
 
     @staticmethod
     def _likeness(one: Laid, asked: bool) -> object:
@@ -348,11 +350,11 @@ class Tree:
             return [
                 (kind, n, 1) for kind in one.pods for n in {n for s in member.spreads.values() for n in s}
             ]
-        kinds = self.kinds_of(one, member)
+        kinds = self._kinds_of[member]
         return [
             (kinds[name], n, count) for name, spread in member.spreads.items() for n, count in spread.items()
         ]
 
-    def kinds_of(self, one: Class, member: Laid) -> Mapping[str, int]:
+    def kinds_of(self, member: Laid) -> Mapping[str, int]:
         """The kinds of a gang's pods by pod set, if it is not one whole."""
-        return self._known[self._likeness(member, one.asked)][1]
+        return self._kinds_of[member]
