@@ -59,10 +59,10 @@ class Question:
     """Can `gang` start too?
 
     `settled`: in tournament order. `variants`: allowed, best first. `evict=False`: the gang must start now.
-    `evict=True`: it may be bound; if the rules permit it victims that are not leaving already (see
-    `queuer.solver.victims.Prey`), all victims of this cycle are open and a joint set is looked for. Otherwise those
-    of `settled` are as they are, and only places may change. `blocked`: nodes by gang uid that reservations or avoid
-    lists close to it, beside what its terms say. `budget`: deterministic time that may be spent.
+    `evict=True`: it may be bound; if the rules permit it victims as things are (see `Prey.anybody`), all victims
+    of this cycle are open and a joint set is looked for. Otherwise those of `settled` are as they are, and only
+    places may change. `blocked`: nodes by gang uid that reservations or avoid lists close to it, beside what its
+    terms say. `budget`: deterministic time that may be spent.
     """
 
     snapshot: Snapshot

@@ -168,7 +168,7 @@ class Oracle:
         """The least costly victims with which all settled gangs and this one have quota and a place; None = there are
         none such.
 
-        A gang that may evict nobody who is not leaving already takes the victims as they are.
+        A gang that may evict nobody as things are takes the victims as they are.
         """
         workload, claimed = turn.workload, self.claimed()
         if not workload.preemptible and not claimed.entitled(workload.queue, turn.asks, at=workload.queue):
@@ -176,11 +176,21 @@ class Oracle:
         everyone = [*self.settled, turn]
         if turn.bound:
             self.permitted[workload.uid] = list(self._victims(turn, claimed))
-            if any(uid not in self.gone for uid, _, _ in self.permitted[workload.uid]):
+            if self._anybody(workload):
                 return self.least(everyone)
         elif not self._has_quota(self.use(), turn):
             return None
         return self.gone if self.arranged(everyone, self.gone) else None
+
+    def _anybody(self, workload: Workload) -> bool:
+        """Whether anyone who is not leaving already may go after those who are."""
+        use = self.use()
+        for uid in self.gone:
+            use.count(self.admitted[uid].workload.queue, charged(self.admitted[uid]), times=-1)
+        return any(
+            uid not in self.gone and self._borrows(use, self.admitted[uid], workload.queue, keys)
+            for uid, _, keys in self.permitted[workload.uid]
+        )
 
     def _has_quota(self, use: Uses, turn: Turn) -> bool:
         after = self.use()

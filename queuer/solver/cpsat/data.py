@@ -7,7 +7,7 @@ infeasible.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -106,10 +106,7 @@ def gather(
     else:
         _fix_victims(data, gone)
     data.held = {n for bond in standing for row in bond.assignments for n in _numbers(board, row)}
-    data.line = board.now.usage.copy()
-    for uid, hold in board.holds.items():
-        if hold.admitted.releasing or uid in board.leaving:
-            data.line.add(hold.admitted.workload.queue, hold.charge, times=-1)
+    data.line = _line(board, board.leaving)
     _measure(data)
     data.nodes = _distinct(data)
     return data
@@ -158,8 +155,21 @@ def _add(
 
 
 def _may_evict(data: Data, item: Item, *, beside: Sequence[Eviction]) -> bool:
-    leaving = {e.uid for e in beside}
-    return item.reach is not None and any(c.uid not in leaving for c in data.prey.candidates(item.reach))
+    """The same as `Prey.anybody` at its turn, when these are leaving."""
+    if item.reach is None:
+        return False
+    leaving = data.board.leaving | {e.uid for e in beside}
+    line = _line(data.board, leaving)
+    return any(c.uid not in leaving and c.permitted(line) for c in data.prey.candidates(item.reach))
+
+
+def _line(board: Board, leaving: Set[str]) -> Usage:
+    """Use of the queues once these and all that is releasing have gone."""
+    line = board.now.usage.copy()
+    for uid, hold in board.holds.items():
+        if hold.admitted.releasing or uid in leaving:
+            line.add(hold.admitted.workload.queue, hold.charge, times=-1)
+    return line
 
 
 def _open_victims(data: Data) -> None:
