@@ -24,7 +24,8 @@ class Settings:
     `port` 0 = any free one, printed in the log. `landing_deadline`: from the PATCH until every pod is bound.
     `avoid`, `avoid_limit`: how long a gang avoids a node that it failed to land on, doubled at each further
     failure.
-    `window`: how long changes are gathered before a cycle. `solver_time` is CP-SAT's deterministic time,
+    `window`: how long changes are gathered before a cycle. `solver_time` is the exact solver's deterministic time
+    (about two seconds of a processor each, models built included, a quarter more where a layout is made again),
     `solver_deadline` the wall clock after which the greedy plan stands. `stalled`: without a finished cycle
     or an idle check for so long, the process says that it is not alive, and another may take its place.
     `forecast`: least time between two forecasts of starts, 0 = none. `retell`: least time after which a reason of
@@ -43,7 +44,7 @@ class Settings:
     avoid_limit: float = 3600.0
     window: float = 0.02
     patches: int = 32
-    solver_time: float = 2.0
+    solver_time: float = 1.0
     solver_deadline: float = 5.0
     stalled: float = 30.0
     lost_node: float = 300.0

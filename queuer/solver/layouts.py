@@ -68,6 +68,7 @@ class Layouts:
         self._nowhere: list[Form] = []
         self._not_now: list[Form] = []
         self._not_beside_started: list[Form] = []
+        self._open: set[object] = set()  # asked about in vain
         self._leaving: frozenset[str] = frozenset()
         self._settled: frozenset[str] = frozenset()
         self._laid_out = LaidOut(cycle)
@@ -82,12 +83,20 @@ class Layouts:
         self._follow()
         for variant in variants:
             form = self.form(gang, variant)
-            if self._has_none(form) or (not evict and self._cannot_start(form)):
+            if self._has_none(form):
+                continue
+            key = (self._cycle.key(gang, variant), evict)
+            if key in self._open:
+                proven = False
+                continue
+            if not evict and self._cannot_start(form):
                 continue
             answer = self._ask(form, gang, starts=not evict)
             if isinstance(answer, Places):
                 return replace(answer, spent=budget - self._left), variant
-            proven &= isinstance(answer, Proof)
+            if not isinstance(answer, Proof):
+                self._open.add(key)
+                proven = False
         spent = budget - self._left
         if not proven:
             return Unknown(spent=spent), None
@@ -102,6 +111,7 @@ class Layouts:
         if taken_back or not leaving <= self._leaving:
             self._nowhere.clear()
             self._not_now.clear()
+            self._open.clear()
         if taken_back:
             self._not_beside_started.clear()
         self._leaving, self._settled = leaving, settled
