@@ -92,9 +92,9 @@ class Evict:
             asked = self._cycle.ask(gang, unsettled, evict=True)
             if isinstance(asked, Chosen):
                 return asked
-            proven = refusal.proven and isinstance(asked, Proof)
-            refusal = replace(refusal, proven=proven, contested=True)
-        return refusal if refusal.proven else replace(refusal, block=Block.DEFERRED, contested=True)
+            final = refusal.final and isinstance(asked, Proof)
+            refusal = replace(refusal, final=final, contested=True)
+        return refusal if refusal.final else replace(refusal, block=Block.DEFERRED, contested=True)
 
     def _bound(self, gang: Gang, variant: Variant, charge: Charge) -> Chosen | bool:
         """The gang bound to a place; else whether it is proven that there is none."""

@@ -72,8 +72,8 @@ class Greedy(Cycle):
     def _count(self, refusal: Refusal) -> None:
         if refusal.contested:
             self.counts.contested += 1
-            self.counts.proved += refusal.proven
-            self.counts.deferred += not refusal.proven
+            self.counts.proved += refusal.final
+            self.counts.deferred += not refusal.final
 
     def _moment(self) -> object:
         """While this is the same, what is refused stays refused. Each start can put a queue above its
@@ -154,7 +154,7 @@ class Greedy(Cycle):
             return Chosen(gang=gang, variant=variant, charge=charge, spreads=found.spreads)
         owner = self._reserver(gang, variant, rank)
         block = Block.PLACE if owner is None else Block.RESERVED
-        return Refusal(block=block, variant=variant, owner=owner, proven=found.exact)
+        return Refusal(block=block, variant=variant, owner=owner, final=found.exact)
 
     def _backfilled(self, gang: Gang, variant: Variant, bars: Sequence[str]) -> Found | None:
         """A place on nodes that a reservation keeps from most others, for a gang that will have ended by then."""

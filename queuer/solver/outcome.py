@@ -30,14 +30,15 @@ class Block(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
     """Why a gang did not start at its turn. `variant`: the choice that came farthest; `owner`: whose
-    reservation; `packed`: the subtree whose selection took what it would have had.
+    reservation; `final`: it is proven, or no proof is owed; `packed`: the subtree whose selection took what it would
+    have had.
     """
 
     block: Block
     variant: Variant | None = None
     shortfall: Shortfall | None = None
     owner: str | None = None
-    proven: bool = True
+    final: bool = True
     contested: bool = False
     packed: str | None = None
 

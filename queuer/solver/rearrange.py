@@ -35,17 +35,17 @@ class Rearrange:
         `promised`: else what greedy cannot place needs no proof.
         """
         possible = self._possible(gang)
-        if not possible or (not self._cycle.chosen and refusal.proven):
-            return replace(refusal, proven=True)
+        if not possible or (not self._cycle.chosen and refusal.final):
+            return replace(refusal, final=True)
         found = self._try(gang, possible) or self._made_room(gang, possible)
         if found is not None:
             return found
         if not promised:
-            return replace(refusal, proven=True)
+            return replace(refusal, final=True)
         answer = self._cycle.ask(gang, [new.variant for new in possible], evict=False)
         if isinstance(answer, Chosen):
             return answer
-        return replace(refusal, proven=isinstance(answer, Proof), contested=True)
+        return replace(refusal, final=isinstance(answer, Proof), contested=True)
 
     def _possible(self, gang: Gang) -> list[Chosen]:
         """The gang's choices, at its smallest size, that neither quota, nor sums, nor its own place exclude."""
