@@ -72,18 +72,27 @@ class Spot(NamedTuple):
     base: int
 
 
+class Bar(NamedTuple):
+    """A limit on the path: number of the account in the charge, where its amount is, and whose limit it is."""
+
+    at: int
+    spot: int
+    limit: int
+    queue: str
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """Where charges of one leaf with the same accounts, in this order, are counted.
 
-    `counts`: by account the spots that it is added to; None where the path keeps something back (`uneven`). `bars`:
-    account number, spot, limit; `stated`: those without the live capacity. `binding`: accounts in which something else
-    than the live capacity can bind.
+    `counts`: by account the spots that it is added to; None where the path keeps something back (`uneven`). `bars`: its
+    limits, by account and from the leaf; `stated`: those without the live capacity. `binding`: accounts in which
+    something else than the live capacity can bind.
     """
 
     counts: tuple[tuple[int, ...] | None, ...]
-    bars: tuple[tuple[int, int, int], ...]
-    stated: tuple[tuple[int, int, int], ...]
+    bars: tuple[Bar, ...]
+    stated: tuple[Bar, ...]
     uneven: tuple[Account, ...]
     binding: frozenset[Account]
 
@@ -194,11 +203,11 @@ class QuotaBook:
     def _find_layout(self, path: str, accounts: tuple[Account, ...]) -> Layout:
         lineage, unlent = self.lineage(path), self.initial[ROOT]
         spots = [[self.spot(queue, account) for queue in lineage] for account in accounts]
-        bars: dict[bool, list[tuple[int, int, int]]] = {True: [], False: []}
+        bars: dict[bool, list[Bar]] = {True: [], False: []}
         for live, found in bars.items():
             for at, account in enumerate(accounts):
                 for queue, limit in self.bound(path, account, live)[1]:
-                    found += [(at, n, limit) for n in dict.fromkeys(self.spot(queue, account))]
+                    found += [Bar(at, n, limit, queue) for n in dict.fromkeys(self.spot(queue, account))]
         alike = [self.lends_all(path, account) for account in accounts]
         stated = [
             any(self.limit(q, account, live=False) is not None for q in lineage) for account in accounts
@@ -208,8 +217,8 @@ class QuotaBook:
                 tuple(dict.fromkeys(n for spot in row for n in spot)) if plain else None
                 for row, plain in zip(spots, alike, strict=True)
             ),
-            bars=tuple(bar for bar in bars[True] if alike[bar[0]]),
-            stated=tuple(bar for bar in bars[False] if alike[bar[0]]),
+            bars=tuple(bar for bar in bars[True] if alike[bar.at]),
+            stated=tuple(bar for bar in bars[False] if alike[bar.at]),
             uneven=tuple(account for account, plain in zip(accounts, alike, strict=True) if not plain),
             binding=frozenset(a for a, some in zip(accounts, stated, strict=True) if some or a in unlent),
         )

@@ -92,9 +92,13 @@ class Usage:
         """The first of `shortfalls`; None = the charge fits."""
         layout = self.book.layout(path, tuple(charge))
         amounts, asks = self._now(), tuple(charge.values())
-        for at, spot, limit in layout.bars if live else layout.stated:
+        for at, spot, limit, queue in layout.bars if live else layout.stated:
             if amounts[spot] + asks[at] > limit:
-                return next(self.shortfalls(path, charge, live=live))
+                if layout.uneven:
+                    return next(self.shortfalls(path, charge, live=live))
+                account = tuple(charge)[at]
+                held = self.held(queue, account, surely=True)
+                return self._short(queue, account, asks[at], limit=limit, held=held)
         for account in layout.uneven:
             if any(self._where_not_all_is_lent(path, account, charge[account], live=live)):
                 return next(self.shortfalls(path, charge, live=live))

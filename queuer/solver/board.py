@@ -238,5 +238,8 @@ class Board:
 
 def end_of(gang: Workload, *, start: float) -> float | None:
     """When a gang that starts then is expected to end; None = unknown."""
-    lasts = [t for t in (gang.estimate, gang.max_runtime) if t is not None]
-    return start + min(lasts) if lasts else None
+    estimate, most = gang.estimate, gang.max_runtime
+    if estimate is None or most is None:
+        lasts = most if estimate is None else estimate
+        return None if lasts is None else start + lasts
+    return start + min(estimate, most)

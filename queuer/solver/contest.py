@@ -31,7 +31,6 @@ from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen, assignments
 from queuer.solver.problem import Bond, Budget
 from queuer.solver.score import width
-from queuer.solver.victims import Prey
 
 MOST = 64
 """Gangs settled in one cycle up to which the exact solver is asked at all."""
@@ -68,7 +67,7 @@ class Contest:
         self._share = budget.deterministic / 4
         self._bonds = bonds
         self._asked = 0
-        self._prey = Prey(greedy.board)
+        self._prey = greedy.prey
         self._layouts = None
         if rearranger is not None:
             self._layouts = Layouts(greedy, rearranger, seed=seed, share=self._share)

@@ -65,8 +65,10 @@ class Evict:
         self._board = cycle.board
         self._work = work
         self._displace = displace
-        self._prey = Prey(cycle.board)
+        self.prey = Prey(cycle.board)
         self._turns: dict[str, dict[object, Turn]] = {}
+        # Without victims: gangs that are settled take no more than what is open in their places.
+        self._hopeless_forms: Kept[set[object]] = Kept(lambda: cycle.board.ground)
         self._everyone: Kept[Everyone] = Kept(lambda: cycle.lifts)
         self._usages: Kept[Usage] = Kept(lambda: cycle.board.version)
         self._gone: Kept[Gone] = Kept(lambda: cycle.board.version)
@@ -101,20 +103,27 @@ class Evict:
         board, workload = self._board, gang.pending.workload
         if not workload.preemptible and not board.claimed.entitled(workload.queue, charge, at=workload.queue):
             return True
-        reach = self._prey.reach(gang.pending, charge)
-        anybody = self._prey.anybody(reach)
+        reach = self.prey.reach(gang.pending, charge)
+        anybody = self.prey.anybody(reach)
         if not anybody and board.later is board.now:
             return True
         if not anybody and board.later.usage.shortfall(workload.queue, charge) is not None:
             return True
         rank = self._cycle.rank(gang, charge) if board.horizons else (False, 0)
+        hopeless = self._hopeless_forms.of(None, set)
+        form = (board.bars(workload, rank=rank), self._cycle.key(gang, variant))
+        if not anybody and form in hopeless:
+            return True
         self._turns.setdefault(gang.uid, {})[_choice(variant)] = Turn(variant, charge, reach, rank)
         found = self.again(gang, variant)
         if found is not None:
             return found
         if anybody:
             return self._hopeless(gang, variant, charge, reach)
-        return self._cycle.excluded(self._cycle.pool(gang, charge, later=True), gang, variant)
+        excluded = self._cycle.excluded(self._cycle.pool(gang, charge, later=True), gang, variant)
+        if excluded:
+            hopeless.add(form)
+        return excluded
 
     def _displaced(self, gang: Gang, variant: Variant, charge: Charge) -> Chosen | None:
         """The gang bound to what others leave, if that is enough once gangs bound before it lie elsewhere."""
@@ -139,7 +148,7 @@ class Evict:
             alone = self._cycle.first_on("later", floor, bars, gang, variant).spreads
             if alone is not None:
                 return Chosen(gang=gang, variant=variant, charge=charge, spreads=alone, bound=True)
-        return self._with_victims(gang, turn, plain=plain) if self._prey.anybody(turn.reach) else None
+        return self._with_victims(gang, turn, plain=plain) if self.prey.anybody(turn.reach) else None
 
     def _with_victims(self, gang: Gang, turn: Turn, *, plain: bool) -> Chosen | None:
         board, workload = self._board, gang.pending.workload
@@ -149,7 +158,7 @@ class Evict:
             return None
         bars, closed = board.bars(workload, rank=rank), self._cycle.closed(gang)
         asker = Asker(workload=workload, variant=variant, charge=charge, closed=closed, bars=bars)
-        search = Search(board, self._prey, asker, self._prey.permitted(reach), work=left)
+        search = Search(board, self.prey, asker, self.prey.permitted(reach), work=left)
         chosen = search.newest() if plain else search.cheapest()
         self._cycle.counts.work += search.work
         if chosen is None:
@@ -170,7 +179,7 @@ class Evict:
             if not one.evictions:
                 continue
             reach = self._turns[one.gang.uid][_choice(one.variant)].reach
-            by_uid = {c.uid: c for c in self._prey.candidates(reach)}
+            by_uid = {c.uid: c for c in self.prey.candidates(reach)}
             for eviction in one.evictions:
                 candidate = by_uid.get(eviction.uid)
                 if candidate is None or not candidate.permitted(line):
@@ -189,7 +198,7 @@ class Evict:
         """The nodes once everyone in reach has gone too."""
 
         def free() -> Matrix:
-            gone = self._prey.vacated(self._prey.staying(self._prey.flags(reach)))
+            gone = self.prey.vacated(self.prey.staying(self.prey.flags(reach)))
             return self._board.behind_horizons(self._board.later.free + gone, workload, rank=rank)
 
         return self._board.floor(("emptied", reach, self._board.bars(workload, rank=rank)), free)
@@ -221,18 +230,18 @@ class Evict:
         return self._cycle.on(pool.floor, gang, variant).spreads is not None
 
     def _pool(self, gang: Gang, charge: Charge, gone: Gone) -> Pool:
-        freed = partial(self._prey.vacated, gone.flags)
+        freed = partial(self.prey.vacated, gone.flags)
         return self._cycle.pool(gang, charge, later=True, gone=gone.key, freed=freed)
 
     def _find_gone(self, reach: Reach) -> Gone:
         """Everyone who could be evicted for this gang or for one that this cycle has bound, and is not yet."""
-        everyone = self._everyone.of(None, lambda: Everyone(0, self._prey.flags(NO_REACH)))
+        everyone = self._everyone.of(None, lambda: Everyone(0, self.prey.flags(NO_REACH)))
         for one in islice(self._cycle.chosen.values(), everyone.seen, None):
             if one.bound:
                 for turn in self._turns.get(one.gang.uid, {}).values():
-                    everyone.flags |= self._prey.flags(turn.reach)
+                    everyone.flags |= self.prey.flags(turn.reach)
         everyone.seen = len(self._cycle.chosen)
-        flags = self._prey.staying(self._prey.flags(reach) | everyone.flags)
+        flags = self.prey.staying(self.prey.flags(reach) | everyone.flags)
         return Gone(flags, flags.tobytes())
 
     def _usage_without(self, gone: Gone, binding: frozenset[Account]) -> Usage:
@@ -240,7 +249,7 @@ class Evict:
 
         def usage() -> Usage:
             left = self._board.later.usage.copy()
-            self._prey.release(left, gone.flags, only=binding)
+            self.prey.release(left, gone.flags, only=binding)
             return left
 
         return self._usages.of((gone.key, binding), usage)

@@ -39,7 +39,11 @@ class Need:
         """Slots by the amounts alone (N)."""
         if not len(self.columns):
             return np.full(len(free), 2**31, dtype=np.int64)
-        fit: Matrix = (np.maximum(free[:, self.columns], 0) // self.amounts).min(axis=1)
+        fit: Matrix | None = None
+        for column, amount in zip(self.columns.tolist(), self.amounts.tolist(), strict=True):
+            alone: Matrix = np.maximum(free[:, column], 0) // amount
+            fit = alone if fit is None else np.minimum(fit, alone, out=fit)
+        assert fit is not None
         return fit
 
 

@@ -23,6 +23,7 @@ from queuer.solver.order import Gang
 from queuer.solver.outcome import Block, Chosen, Refusal
 from queuer.solver.rearrange import Rearrange
 from queuer.solver.revise import revise
+from queuer.solver.victims import Prey
 
 
 class Greedy(Cycle):
@@ -65,6 +66,11 @@ class Greedy(Cycle):
             answer = self._evict.bind(gang, answer, promised=promised)
         return answer
 
+    @property
+    def prey(self) -> Prey:
+        """Who may be evicted."""
+        return self._evict.prey
+
     def revise(self) -> None:
         """All have had their turn: look for cheaper victims."""
         revise(self, self._evict)
@@ -99,15 +105,15 @@ class Greedy(Cycle):
         return replace(answer, block=Block.LANDING) if isinstance(answer, Refusal) else answer
 
     def _start(self, gang: Gang) -> Chosen | Refusal:
-        best = Refusal(block=Block.FLAVOR)
+        best: Refusal | None = None
         for variant, charge in zip(gang.shape.variants, gang.shape.charges, strict=True):
             answer = self.sized(gang, variant, charge, self._try_now)
             if isinstance(answer, Chosen):
                 self.take(answer)
                 return answer
-            if _depth(answer) > _depth(best):
+            if best is None or _depth(answer) > _depth(best):
                 best = answer
-        return best
+        return best or Refusal(block=Block.FLAVOR)
 
     def sized(
         self,

@@ -127,23 +127,26 @@ class Slots:
         self._amounts: list[int] = part.need.amounts.tolist()
         self._loose = board.later.awaiting
         self._sheet = board.later.copy() if self._loose else board.later
-        self._free: list[list[int]] = self._sheet.free[:, columns].tolist()
+        self._free: dict[int, list[int]] = {}
         least = asker.behind(board, np.full_like(self._sheet.free, np.iinfo(np.int64).max))
-        self._kept: list[list[int]] | None = least[:, columns].tolist() if asker.bars else None
+        self._kept: Matrix | None = least[:, columns] if asker.bars else None
         domain = np.zeros(len(part.open), dtype=np.intp) if level is None else board.frame.domains[level]
         usable = part.open & (domain >= 0)
         slots = part.need.slots(asker.behind(board, self._sheet.free))
         slots = np.where(usable, np.minimum(slots, self._most), 0)
         there = np.zeros(int(domain.max(initial=0)) + 1, dtype=np.int64)
         np.add.at(there, domain[usable], slots[usable])
-        self._usable: list[bool] = usable.tolist()
-        self._domain: list[int] = domain.tolist()
-        self._slots: list[int] = slots.tolist()
+        self._usable, self._domain = usable, domain
+        self._at_first, self._slots = slots, dict[int, int]()
         self._there: list[int] = there.tolist()
         self._enough = int((there >= self._count).sum())
 
     def move(self, hold: Hold, times: int) -> None:
         """The hold goes, or comes back with `times=-1`."""
+        for node in hold.rows:
+            if node not in self._free:  # most nodes are never asked about
+                self._free[node] = self._sheet.free[node, self._columns].tolist()
+                self._slots[node] = int(self._at_first[node])
         anew = self._loose.intersection(hold.rows)
         if anew:
             self._sheet.release(hold, times=times, only=NONE)
@@ -160,11 +163,11 @@ class Slots:
     def _recount(self, node: int) -> None:
         free = self._free[node]
         if self._kept is not None:
-            free = list(map(min, free, self._kept[node]))
+            free = list(map(min, free, self._kept[node].tolist()))
         slots = max(0, min(self._most, *(f // a for f, a in zip(free, self._amounts, strict=True))))
         more = slots - self._slots[node]
         if more:
-            domain = self._domain[node]
+            domain = int(self._domain[node])
             before = self._there[domain]
             self._slots[node] = slots
             self._there[domain] = before + more

@@ -28,6 +28,7 @@ Line = tuple[Account, tuple[str, ...]]
 """
 Cost = tuple[int, int, int, int]
 NOBODY = frozenset[str]()
+Numbers = NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,7 +119,7 @@ class Prey:
         return {uid: n for n, uid in enumerate(self._board.holds)}
 
     @cached_property
-    def entries(self) -> tuple[NDArray[np.intp], NDArray[np.intp], Matrix]:
+    def entries(self) -> tuple[Numbers, Numbers, Matrix]:
         """What holds leave free: hold number (E), node (E), amounts (E x R)."""
         rows = [
             (h, node, row)
@@ -289,11 +290,19 @@ class Prey:
 
     def vacated(self, flags: Flags) -> Matrix:
         """What the flagged leave free (N x R); what they could still have landed on counts as free."""
-        holds, nodes, amounts = self.entries
+        amounts, holds, starts, nodes = self._by_node
         free = np.zeros_like(self._board.frame.alloc)
-        chosen = flags[holds]
-        np.add.at(free, nodes[chosen], amounts[chosen])
+        if len(nodes):
+            free[nodes] = np.add.reduceat(amounts * flags[holds, None], starts)
         return free
+
+    @cached_property
+    def _by_node(self) -> tuple[Matrix, Numbers, Numbers, Numbers]:
+        """What holds leave free by node: amounts (E x R), hold numbers (E), where each node starts, and which it is."""
+        holds, nodes, amounts = self.entries
+        order = np.argsort(nodes, kind="stable")
+        starts = np.flatnonzero(np.diff(nodes[order], prepend=-1))
+        return amounts[order], holds[order], starts, nodes[order][starts]
 
     def release(self, usage: Usage, flags: Flags, *, only: frozenset[Account]) -> None:
         """Take the flagged off a usage, in these accounts."""
@@ -308,7 +317,7 @@ class Prey:
             usage.add(names[queue], amounts, times=-1)
 
     @cached_property
-    def _queues(self) -> tuple[list[str], NDArray[np.intp]]:
+    def _queues(self) -> tuple[list[str], Numbers]:
         """Names of queues that hold something, and the number of its queue by hold (H)."""
         of = [hold.admitted.workload.queue for hold in self._board.holds.values()]
         names = {queue: n for n, queue in enumerate(dict.fromkeys(of))}

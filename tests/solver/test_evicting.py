@@ -154,3 +154,29 @@ def test_who_holds_the_quota_goes_from_a_node_that_the_gang_cannot_use() -> None
     plan = sound(snapshot(nodes, queues, admitted=[job("old", 8, "b", age=100)], pending=waiting))
     assert [(e.uid, e.beneficiary) for e in plan.evictions] == [("old", "new")]
     assert [set(r.nodes) for b in plan.bonds for r in b.assignments] == [{"a"}]
+
+
+def test_who_found_no_room_that_others_leave_is_asked_again_when_more_leave() -> None:
+    """Gangs in `x` may evict nobody. The first finds 4 and 2 GPUs on two nodes where it needs 6 on one; then a gang of
+    two nodes leaves for the sake of one, and the next that is alike is bound to the other node.
+    """
+    tree = [
+        queue("root"),
+        queue("root.a", row(guaranteed=0)),
+        queue("root.b", row(guaranteed=14)),
+        queue("root.x", row(guaranteed=12), policy=Policy(preempt=Preempt.NEVER, reclaim=False)),
+    ]
+    stays = running(gang("stays", pod_set(1, 4), preemptible=False), {"d": 1})
+    waiting = [
+        gang("first", pod_set(1, 6), queue="root.b", priority=100),
+        gang("early", pod_set(1, 6), queue="root.x", priority=90),
+        gang("second", pod_set(1, 8), queue="root.b", priority=80),
+        gang("late", pod_set(1, 6), queue="root.x", priority=70),
+    ]
+    admitted = [job("small", 8, "a", age=100), job("wide", 8, "bc", age=100), stays]
+    plan = sound(snapshot([node(n) for n in "abcd"], tree, admitted=admitted, pending=waiting))
+    assert {bond.uid: set(bond.victims) for bond in plan.bonds} == {
+        "first": {"small"},
+        "second": {"wide"},
+        "late": set(),
+    }

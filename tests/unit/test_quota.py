@@ -121,6 +121,32 @@ def test_work_of_a_queue_that_is_gone_counts_at_its_ancestor() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(min_value=0, max_value=10**6))
+def test_the_row_that_is_told_is_the_first_of_all(seed: int) -> None:
+    """Whether or not anybody keeps something back, with and without the live capacity."""
+    rng = random.Random(seed)
+
+    def some_row() -> QuotaRow:
+        guaranteed = rng.randint(0, 2)
+        lend = rng.choice([None, None, rng.randint(0, guaranteed)])
+        limit = rng.choice([None, rng.randint(2, 8)])
+        return QuotaRow(
+            resource="gpu", flavor=rng.choice([None, "x"]), guaranteed=guaranteed, limit=limit, lend=lend
+        )
+
+    leaves = ("root.a.x", "root.a.y", "root.b")
+    queues = [Queue(path=path, quota=(some_row(),)) for path in leaves]
+    queues += [Queue(path="root.a", quota=(QuotaRow(resource="gpu", limit=rng.randint(4, 9)),))]
+    tree = Usage(QuotaBook(QueueTree.of(queues), {"x": {"gpu": rng.randint(4, 12)}}))
+    for _ in range(8):
+        leaf, charge = rng.choice(leaves), gpus(rng.randint(1, 3), "x")
+        for live in (True, False):
+            first = next(tree.shortfalls(leaf, charge, live=live), None)
+            assert tree.shortfall(leaf, charge, live=live) == first
+        tree.add(leaf, charge)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(min_value=0, max_value=10**6))
 def test_incremental_equals_recount(seed: int) -> None:
     """After any sequence of admissions and releases, used and seen are what a recount gives, at every queue."""
     rng = random.Random(seed)
