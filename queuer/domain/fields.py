@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -48,6 +49,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
     choices = sorted(known)
     close = difflib.get_close_matches(name, choices, n=1, cutoff=0.6)
     return f"did you mean {close[0]}?" if close else f"known: {', '.join(choices)}"
+
+
+def twice(texts: Iterable[str]) -> list[str]:
+    """Those that are there more than once, in their order."""
+    return [text for text, times in Counter(texts).items() if times > 1]
 
 
 @dataclass(slots=True)

@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from queuer.domain.fields import Problems, nearest
+from queuer.domain.fields import Problems, nearest, twice
 from queuer.domain.nodes import Node
 from queuer.domain.quantity import Resources, add, parse_resources
 from queuer.domain.queue import ROOT
@@ -27,9 +26,8 @@ def check_names(shape: Shape, *, nodes: Sequence[str], workloads: Sequence[str],
         ("workloads", workloads),
         ("queues", [q.path for q in shape.queues]),
     ):
-        for name, times in Counter(names).items():
-            if times > 1:
-                problems.note(what, f"{name!r} is there twice")
+        for name in twice(names):
+            problems.note(what, f"{name!r} is there twice")
     there = frozenset(nodes)
     for i, foreign in enumerate(shape.foreign):
         _known([foreign.node], there, f"foreign[{i}].node", problems)

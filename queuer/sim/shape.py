@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 
 from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.domain.fields import twice
 from queuer.domain.nodes import TaintEffect
 from queuer.domain.reasons import Token
 
@@ -38,9 +39,8 @@ class _Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_
         for field in self.__struct_fields__:
             value = getattr(self, field)
             if isinstance(value, list) and all(isinstance(item, str) for item in value):
-                for item in value:
-                    if value.count(item) > 1:
-                        raise ValueError(f"{item!r} is there twice")
+                for item in twice(value):
+                    raise ValueError(f"{item!r} is there twice")
 
     def said(self, *fields: str) -> int:
         """How many of these fields are there."""
@@ -140,10 +140,8 @@ class WorkloadRow(_Leveled, frozen=True, kw_only=True):
             raise ValueError("submit or running says when it comes")
         if self.every is not None and self.copies is None:
             raise ValueError("every is between copies")
-        names = [p.name for p in self.pod_sets]
-        for name in names:
-            if names.count(name) > 1:
-                raise ValueError(f"two pod sets are named {name!r}")
+        for name in twice(p.name for p in self.pod_sets):
+            raise ValueError(f"two pod sets are named {name!r}")
 
 
 class _Queue(msgspec.Struct, frozen=True):  # the rest is read as in a QueueTree document

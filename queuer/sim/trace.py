@@ -15,7 +15,7 @@ from math import isfinite
 from pathlib import Path
 
 from queuer.domain.errors import FieldProblem, InvalidInput
-from queuer.domain.fields import Problems, nearest
+from queuer.domain.fields import Problems, nearest, twice
 from queuer.domain.queue import ROOT, check_path
 from queuer.sim.files import read_text
 
@@ -247,9 +247,8 @@ def _check_columns(columns: Sequence[str], path: Path, needed: Iterable[str], pr
     for column in needed:
         if column not in columns:
             problems.note(field_of(path, 1, column), "the column is missing", hint)
-    for column in dict.fromkeys(columns):
-        if columns.count(column) > 1:
-            problems.note(field_of(path, 1, column), "the column is there twice", hint)
+    for column in twice(columns):
+        problems.note(field_of(path, 1, column), "the column is there twice", hint)
     settle(problems)
 
 

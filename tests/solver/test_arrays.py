@@ -37,6 +37,18 @@ def amounts(arrays: Arrays, matrix: np.ndarray) -> list[dict[str, int]]:
     return [{r: n for r, n in zip(arrays.frame.resources, row, strict=True) if n} for row in matrix.tolist()]
 
 
+def use(arrays: Arrays) -> object:
+    """Of every queue and account that nodes have, a row names or a running gang holds: used, with what is not lent."""
+    rows = {(row.flavor, row.resource) for q in arrays.book.tree for row in q.quota}
+    accounts = {*arrays.book.live, *rows, *(a for hold in arrays.holds.values() for a in hold.charge)}
+    usage = arrays.sheet.usage
+    return {
+        (q.path, a): (usage.used(q.path, a), usage.held(q.path, a, surely=True))
+        for q in arrays.book.tree
+        for a in accounts
+    }
+
+
 def seen(arrays: Arrays) -> object:
     """All that a decision could tell two arrays apart by, the numbers of shapes aside."""
     frame, offers = arrays.frame, arrays.offers
@@ -48,7 +60,7 @@ def seen(arrays: Arrays) -> object:
         [numbers.tolist() for numbers in frame.domains],
         frame.domain_names,
         {f: mask.tolist() for f, mask in frame.in_flavor.items()},
-        {(q.path, a): arrays.sheet.usage.used(q.path, a) for q in arrays.book.tree for a in arrays.book.live},
+        use(arrays),
         [
             (uid, hold.charge, {n: row.sum() for n, row in hold.rows.items()})
             for uid, hold in arrays.holds.items()
