@@ -41,9 +41,8 @@ class Cycle:
         self.counts = Counts()
         self.lifts = 0
         self._sizes: dict[object, tuple[Variant, Charge]] = {}
-        self._pools: Kept[Pool] = Kept(
-            lambda: board.ground
-        )  # what is settled takes no more than its place, open here
+        # What is settled takes no more than its place, open here.
+        self._pools: Kept[Pool] = Kept(lambda: board.ground)
         self._pods: dict[object, Settled] = {}
         self._vain: Kept[set[object]] = Kept(lambda: board.ground)
         self._places = {bound: np.zeros_like(board.frame.alloc) for bound in (False, True)}

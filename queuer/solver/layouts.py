@@ -166,8 +166,8 @@ class Layouts:
             usable = np.zeros(len(frame.names), dtype=bool)
             for pod_set in workload.pod_sets:
                 if variant.counts[pod_set.name]:
-                    alone = pod_set.exclusive_host or pod_set.required is not None
-                    apart = (pod_set.name, pod_set.required) if alone else None
+                    own = (pod_set.name, pod_set.required, pod_set.exclusive_host)
+                    apart = own if pod_set.exclusive_host or pod_set.required is not None else None
                     open_ = frame.open_to(pod_set, variant.flavors[pod_set.name])
                     usable |= open_
                     pod = (id(open_), apart, tuple(frame.row(pod_set.requests).tolist()))
@@ -285,9 +285,8 @@ class LaidOut:
 
     def excludes(self, prices: Prices, asked: Laid, *, started_only: bool) -> bool:
         """See `Market.excludes`."""
-        if (
-            self._markets[0] != self._board.ground
-        ):  # settled gangs take no more than what is open in their places
+        # Settled gangs take no more than what is open in their places.
+        if self._markets[0] != self._board.ground:
             self._markets = (self._board.ground, {})
         markets = self._markets[1]
         if started_only not in markets:

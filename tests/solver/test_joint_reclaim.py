@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from queuer.domain.queue import Queue
+from queuer.domain.queue import Policy, Preempt, Queue
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.decide import decide
 from queuer.solver.problem import Admitted, Budget, Snapshot
 from queuer.solver.verify import verify
+from tests.solver import make
 from tests.solver.oracle import answer
 from tests.solver.test_worked_examples import cluster, guaranteed, job, runs
 
@@ -63,3 +64,29 @@ def test_a_gang_bound_to_what_others_leave_may_take_victims_of_its_own() -> None
     tree = [Queue(path="root"), guaranteed("root.b", 8), guaranteed("root.d", 8), Queue(path="root.v")]
     nodes = {"n1": "r0", "n2": "r1", "n3": "r2"}
     agrees(gpus(cluster(nodes, 8, tree, [v1, v2, small("v3", "n3")], waiting), 16, 8, 0))
+
+
+def test_what_was_refused_beside_one_bound_gang_may_be_possible_beside_two() -> None:
+    """X's victims are not enough. H, of the same queue, comes when G1's are open too, and fits with all three."""
+    never = Policy(preempt=Preempt.NEVER, reservations=0)
+    kept = Policy(reclaim=False)
+    tree = [
+        make.queue("root", policy=Policy(reservations=0)),
+        make.queue("root.a", make.row(guaranteed=12), policy=kept),
+        make.queue("root.b", policy=never),
+        make.queue("root.c", make.row(guaranteed=24), policy=kept),
+        make.queue("root.d", make.row(guaranteed=4), policy=never),
+    ]
+    there = [
+        make.running(make.gang("v0", make.pod_set(1, 8), queue="root.a"), {"n0": 1}, since=900.0),
+        make.running(make.gang("v1", make.pod_set(1, 4), queue="root.b"), {"n1": 1}, since=100.0),
+        make.running(make.gang("v2", make.pod_set(1, 4), queue="root.c"), {"n2": 1}, since=900.0),
+    ]
+    waiting = [
+        make.gang("G0", make.pod_set(1, 4), queue="root.a", priority=8, submitted=1.0),
+        make.gang("X", make.pod_set(4, 4), queue="root.c", priority=8, submitted=2.0),
+        make.gang("G1", make.pod_set(1, 4), queue="root.d", priority=8, submitted=3.0),
+        make.gang("H", make.pod_set(2, 4), queue="root.c", priority=8, submitted=4.0),
+    ]
+    nodes = [make.node(f"n{i}", gpu=gpu) for i, gpu in enumerate((8, 4, 4))]
+    agrees(make.snapshot(nodes, tree, admitted=there, pending=waiting))

@@ -24,6 +24,8 @@ def test_a_proof_serves_harder_gangs_only() -> None:
         "rack": gang("rack", pod_set(2, 4), required="rack"),
         "block": gang("block", pod_set(2, 4), required="block"),
         "apart": gang("apart", pod_set(2, 4, exclusive_host=True)),
+        "racked": gang("racked", pod_set(2, 4, required="rack")),
+        "racked and apart": gang("racked and apart", pod_set(2, 4, required="rack", exclusive_host=True)),
         "nowhere": gang("nowhere", pod_set(1, 1), required="zone"),
     }
     snap = snapshot(nodes, [queue("root.a")], pending=jobs.values())

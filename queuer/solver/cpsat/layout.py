@@ -13,7 +13,7 @@ from queuer.solver.contested import Layout, Places, Proof, Unknown
 from queuer.solver.cpsat.decode import by_gang, on_nodes
 from queuer.solver.cpsat.proto import Status
 from queuer.solver.cpsat.relaxed import prices_for
-from queuer.solver.cpsat.tree import Tree
+from queuer.solver.cpsat.tree import OutOfTimeError, Tree
 from queuer.solver.market import Market
 from queuer.solver.prices import Prices
 
@@ -30,16 +30,19 @@ def lay(question: Layout) -> Places | Proof | Unknown:
     apart = np.zeros(len(question.frame.names), dtype=bool)
     spent = 0.0
     for split in range(SPLITS):
-        if spent >= question.budget:
+        left = question.budget - spent
+        if left <= 0:
             break
         try:
-            tree = Tree(question, apart=apart)
+            tree = Tree(question, apart=apart, budget=left)
         except OverflowError as error:
             return Unknown(spent=spent, note=str(error))
-        prices = _proving(tree) if not split else None
+        except OutOfTimeError:
+            return Unknown(spent=question.budget, note=LATE)
+        prices = _proving(tree, budget=left) if not split else None
         if prices is not None:
             return Proof(argument=ARGUMENT, spent=spent + tree.rows.spent, prices=prices)
-        answer = _solved(tree, budget=question.budget - spent)
+        answer = _solved(tree, budget=left)
         spent += tree.rows.spent
         if not isinstance(answer, list):
             return replace(answer, spent=spent)
@@ -47,9 +50,9 @@ def lay(question: Layout) -> Places | Proof | Unknown:
     return Unknown(spent=spent, note=LATE)
 
 
-def _proving(tree: Tree) -> Prices | None:
+def _proving(tree: Tree, *, budget: float) -> Prices | None:
     """Prices that prove that there is no arrangement."""
-    prices, question = prices_for(tree), tree.question
+    prices, question = prices_for(tree, budget=budget), tree.question
     market = Market(question.frame, question.now, question.later)
     proven = prices is not None and market.excludes(prices, question.settled, question.asked)
     return prices if proven else None
@@ -58,6 +61,8 @@ def _proving(tree: Tree) -> Prices | None:
 def _solved(tree: Tree, *, budget: float) -> Places | Proof | Unknown | list[int]:
     """The answer of the solver; or nodes of leaves on which the pods that it put there found no room."""
     rows = tree.rows
+    if rows.spent >= budget:
+        return Unknown(note=LATE)
     status, values = rows.solve(budget=budget - rows.spent, presolve=False)
     if status is Status.NONE:
         return Proof(argument=ARGUMENT)
@@ -79,9 +84,7 @@ def _fewest_moves(tree: Tree, values: Sequence[int], *, budget: float) -> Sequen
     """The same with as little moved as is found: what is moved may have to land beside others."""
     if budget <= 0:
         return values
-    before = dict(tree.rows.hint)
     minimise = tree.moves()
     tree.rows.hint = dict(enumerate(values))
     status, better = tree.rows.solve(budget=budget, minimise=minimise)
-    tree.rows.hint = before
     return better if status in (Status.FOUND, Status.BEST) else values

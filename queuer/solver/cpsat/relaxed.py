@@ -18,42 +18,57 @@ from queuer.solver.prices import Measure, Prices
 FINE = 2**40
 """What all slots together are worth, about, in the units of the prices."""
 RELAX = 3e-6
-"""Deterministic time that a term of the relaxation is taken to cost."""
+"""Deterministic time that a term of the relaxation is taken to cost; GLOP may take as much again before it is stopped.
+"""
 WHOLE = 1 - 1e-6
 """Part of a gang from which on it may have room."""
 
 
-def prices_for(tree: Tree) -> Prices | None:
-    """Prices that probably prove that there is no arrangement; None = not even this relaxation says so."""
+def prices_for(tree: Tree, *, budget: float) -> Prices | None:
+    """Prices that probably prove that there is no arrangement; None = not even this relaxation says so, or it would
+    cost more than is left of the deterministic time `budget`, the tree itself counted.
+    """
+    rows = tree.rows.listed[: tree.plain]
+    sold = [
+        (stock.measure, leaf, room, terms)
+        for stock in tree.stocks
+        for leaf, room in enumerate(stock.slots)
+        if (terms := tree.taking(stock, leaf))
+    ]
+    cost = RELAX * (sum(len(numbers) for numbers, *_ in rows) + sum(len(terms) for *_, terms in sold))
+    if tree.rows.spent + cost > budget:
+        return None
+    tree.rows.spent += cost
     solver = pywraplp.Solver.CreateSolver("GLOP")
     free = set(tree.z.values())
     variables = [
         solver.NumVar(0, solver.infinity() if v in free else high, "")
         for v, (_, high) in enumerate(tree.rows.bounds)
     ]
-    for numbers, coefficients, low, high in tree.rows.listed[: tree.plain]:
+    for numbers, coefficients, low, high in rows:
         row = solver.Constraint(
             float(low) if low > -HIGHEST else -solver.infinity(),
             float(high) if high < HIGHEST else solver.infinity(),
         )
         for v, c in zip(numbers, coefficients, strict=True):
             row.SetCoefficient(variables[v], float(c))
-    sold, priced = [], 0
-    for stock in tree.stocks:
-        for leaf, room in enumerate(stock.slots):
-            terms = tree.taking(stock, leaf)
-            if terms:
-                row = solver.Constraint(-solver.infinity(), float(room))
-                for v, c in terms.items():
-                    row.SetCoefficient(variables[v], float(c))
-                sold.append((stock.measure, leaf, room, row))
-                priced += len(terms)
-    tree.rows.spent += RELAX * (sum(len(numbers) for numbers, *_ in tree.rows.listed[: tree.plain]) + priced)
+    limits = []
+    for _, _, room, terms in sold:
+        row = solver.Constraint(-solver.infinity(), float(room))
+        for v, c in terms.items():
+            row.SetCoefficient(variables[v], float(c))
+        limits.append(row)
     solver.Objective().SetCoefficient(variables[tree.u], 1)
     solver.Objective().SetMaximization()
-    if solver.Solve() != pywraplp.Solver.OPTIMAL or solver.Objective().Value() >= WHOLE:
+    longest = min(cost, budget - tree.rows.spent)
+    solver.SetSolverSpecificParametersAsString(f"max_deterministic_time: {longest}")
+    if solver.Solve() != pywraplp.Solver.OPTIMAL:
+        tree.rows.spent += longest
         return None
-    return _rounded(tree, [(m, leaf, room, max(row.dual_value(), 0.0)) for m, leaf, room, row in sold])
+    if solver.Objective().Value() >= WHOLE:
+        return None
+    duals = [max(row.dual_value(), 0.0) for row in limits]
+    return _rounded(tree, [(m, leaf, room, d) for (m, leaf, room, _), d in zip(sold, duals, strict=True)])
 
 
 def _rounded(tree: Tree, sold: list[tuple[Measure, int, int, float]]) -> Prices | None:

@@ -26,6 +26,13 @@ from queuer.solver.cpsat.proto import Rows
 from queuer.solver.frame import Mask, Matrix, Need
 from queuer.solver.prices import Measure
 
+LOOK = 1e-6
+"""Deterministic time that is taken to look at one variable, or at one term of a row that turns out not to bind."""
+
+
+class OutOfTimeError(Exception):
+    """Even to build the tree costs more than may be spent."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kind:
@@ -67,13 +74,17 @@ class Tree:
     leaf); `u`: whether the gang asked for is placed. `plain`: how many rows come before those of the stocks.
     """
 
-    def __init__(self, question: Layout, *, apart: Mask) -> None:
-        """`apart`: nodes that are a leaf each (N)."""
+    def __init__(self, question: Layout, *, apart: Mask, budget: float) -> None:
+        """`apart`: nodes that are a leaf each (N). Raises OutOfTimeError where building costs more than `budget`, and
+        OverflowError as `Rows.row` does.
+        """
         self.question = question
+        self._budget = budget
         self.rows = Rows(seed=question.seed)
         self.kinds: list[Kind] = []
         self.classes: list[Class] = []
-        self._numbers: dict[object, int] = {}
+        self._kind_numbers: dict[object, int] = {}
+        self._class_numbers: dict[object, int] = {}
         self._known: dict[object, tuple[int, Mapping[str, int]]] = {}
         self._kinds_of: dict[Laid, Mapping[str, int]] = {}
         self._levels = question.frame.domains[:-1]
@@ -133,10 +144,10 @@ class Tree:
                 kind = kinds[pod_set.name] = self._kind(one, need, row, open_)
                 pods[kind] += one.variant.counts[pod_set.name]
         key = (tuple(sorted(pods.items())), level, asked, whole)
-        if key not in self._numbers:
-            self._numbers[key] = len(self.classes)
+        if key not in self._class_numbers:
+            self._class_numbers[key] = len(self.classes)
             self.classes.append(Class(dict(pods), -2 if level is None else level, asked, whole))
-        return self._numbers[key], kinds
+        return self._class_numbers[key], kinds
 
     def _open(self, one: Laid, name: str) -> Mask:
         pod_set = next(p for p in one.workload.pod_sets if p.name == name)
@@ -157,15 +168,15 @@ class Tree:
     def _kind(self, one: Laid, need: Need, row: Matrix, open_: Mask) -> int:
         own = one.uid if need.exclusive else ""
         key = (row.tobytes(), open_.tobytes(), one.starts, own)
-        if key not in self._numbers:
-            self._numbers[key] = len(self.kinds)
+        if key not in self._kind_numbers:
+            self._kind_numbers[key] = len(self.kinds)
             question = self.question
             free = np.minimum(question.now, question.later) if one.starts else question.later
             slots = np.where(open_, need.slots(free), 0)
             self.kinds.append(Kind(need, row, open_, one.starts, slots))
-        return self._numbers[key]
+        return self._kind_numbers[key]
 
-    # Leaves
+    # Leaves and their variables
 
     def _grouped(self, apart: Mask) -> tuple[list[NDArray[np.intp]], NDArray[np.intp]]:
         """Nodes by leaf, and the leaf by node; nodes that nobody can use have none."""
@@ -196,7 +207,14 @@ class Tree:
             for leaf, most in enumerate(self._summed(np.minimum(kind.slots, there[k]))):
                 if most:
                     found[k, leaf] = self.rows.variable(0, min(most, there[k]))
+        self._looked_at(len(found))
         return found
+
+    def _looked_at(self, terms: int) -> None:
+        """Charge for them, and for the rows before them, while that fits the budget."""
+        self.rows.spent += LOOK * terms
+        if self.rows.spent > self._budget:
+            raise OutOfTimeError
 
     # Domains
 
@@ -251,6 +269,7 @@ class Tree:
             }
             for kind, domain in sorted(own):
                 terms = {self.z[kind, leaf]: 1 for leaf in inside.get(domain, ()) if (kind, leaf) in self.z}
+                self._looked_at(0)
                 self.rows.row({**terms, **asked[kind, domain]}, low=0)
         everywhere: list[dict[int, int]] = [{} for _ in self.kinds]
         for (k, _), variable in self.z.items():
@@ -306,6 +325,7 @@ class Tree:
         for stock in self.stocks:
             for leaf, room in enumerate(stock.slots):
                 terms = self.taking(stock, leaf)
+                self._looked_at(len(terms))
                 if sum(n * self.rows.bounds[v][1] for v, n in terms.items()) > room:
                     self.rows.row(terms, high=room)
 
