@@ -66,9 +66,10 @@ def decide(
     assert arrays.snapshot is snapshot
     solver = rearranger or (_default_rearranger(arrays) if budget.deterministic > 0 else None)
     plan, retried = _settled(arrays, now=now, seed=seed, budget=budget, solver=solver)
-    if solver is None or not retried:
+    if solver is None or not (retried or packed_subtrees(snapshot.tree)):
         return plan
-    # Whom a retry keeps off which hosts depends on what was tried before, so the exact plan may have lost by it.
+    # Whom a retry keeps off which hosts depends on what was tried before, and a selection looks at one priority at a
+    # time: by either the exact plan may have lost.
     proving = replace(budget, deterministic=budget.deterministic / RETRY)
     greedy, _ = _settled(arrays, now=now, seed=seed, budget=proving, solver=ProofsOnly(solver))
     better = score(snapshot, greedy, now=now) > score(snapshot, plan, now=now)
@@ -84,7 +85,7 @@ def _instead(greedy: Plan, exact: Plan) -> Plan:
         and uid in exact.explanations
         and exact.explanations[uid].primary.token is Token.PENDING_EVALUATION
     }
-    stats = replace(greedy.stats, note="the exact plan could not land as it was and scored less than greedy")
+    stats = replace(greedy.stats, note="the exact plan scored less than greedy's")
     return replace(greedy, explanations={**greedy.explanations, **told}, stats=stats)
 
 
@@ -204,10 +205,11 @@ class _Decision:
         self._board = Board(arrays, now=now)
         work = WORK if budget.deterministic > 0 else WORK // 10  # greedy alone has to answer at once
         self._greedy = Greedy(self._board, crowded=crowded, work=work)
-        packing = budget.deterministic / 2 if packed_subtrees(self._board.book.tree) else 0.0
+        pack = None if rearranger is None or isinstance(rearranger, ProofsOnly) else _pack
+        packing = budget.deterministic / 2 if pack and packed_subtrees(self._board.book.tree) else 0.0
         self._budget = replace(budget, deterministic=budget.deterministic - packing)
         self.spent = packing
-        self._packer = Packer(self._greedy, _pack if rearranger else None, seed=seed, budget=packing)
+        self._packer = Packer(self._greedy, pack, seed=seed, budget=packing)
         self._reserver = Reserver(self._greedy)
         self._explainer = Explainer(self._board, self._greedy)
         self._explanations: dict[str, Explanation] = dict(self._offers.aside)
