@@ -308,7 +308,7 @@ def test_any_world_with_a_packed_subtree_gets_a_sound_plan_not_below_greedy(seed
         assert {p.workload.uid for p in snap.pending} - started(plan) == set(plan.explanations)
 
 
-@pytest.mark.parametrize("seed", (7051, 7475, 7941, 7992))
+@pytest.mark.parametrize("seed", [7051, 7475, 7941, 7992])
 def test_a_larger_sum_that_costs_a_later_gang_its_turn_is_not_taken(seed: int) -> None:
     """The selection of one priority does not see what it does to neighbours, to later priorities, to places."""
     snap = worlds.packed(worlds.world(seed, nodes=10, pending=14, running=10), seed)
