@@ -200,7 +200,7 @@ def landing(room: Room, tiers: Sequence[Sequence[Gang]], worth: Worth, selection
 
 def _late(board: Board, chosen: Iterable[Chosen]) -> frozenset[str]:
     """Uids of those that could not land beside the others."""
-    return frozenset(one.gang.uid for one in Pinner(board, {}).settle(chosen)[1])
+    return frozenset(one.gang.uid for one in Pinner(board, {}).late(chosen))
 
 
 def filled(

@@ -5,7 +5,7 @@ Gangs are only ever added, so what does not fit once need not be tried again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -98,7 +98,14 @@ class Room:
         """Whether quota and the very nodes bear the gang where it lies."""
         if not self.allows(chosen.gang, chosen.charge):
             return False
-        frees = [self.free, *(self._horizons[uid] for uid in self._bars(chosen.gang, chosen.charge))]
+        bars = self._bars(chosen.gang, chosen.charge)
+        return self._on_nodes(chosen, [self.free, *(self._horizons[uid] for uid in bars)])
+
+    def leaves_all_reserved(self, chosen: Chosen) -> bool:
+        """Whether the very nodes bear the gang beside all reservations, even those that do not bind it."""
+        return self._on_nodes(chosen, [self.free, *self._horizons.values()])
+
+    def _on_nodes(self, chosen: Chosen, frees: Sequence[Matrix]) -> bool:
         rows: dict[int, Matrix] = {}
         for node, row in self.greedy.board.rows(chosen.gang.pending.workload, chosen.spreads):
             rows[node] = rows[node] + row if node in rows else row

@@ -94,9 +94,11 @@ class Sums:
         self._worth = worth
         self._window = window
         self._frame = room.greedy.board.frame
-        self.fixed = {uid: c for uid, c in best.items() if not _known(c.gang)}
-        for chosen in self.fixed.values():
-            self._room.take(chosen)
+        self.fixed: dict[str, Chosen] = {}
+        while more := [c for uid, c in best.items() if uid not in self.fixed and not self._counted(c)]:
+            for chosen in more:
+                self.fixed[chosen.gang.uid] = chosen
+                self._room.take(chosen)
         self._fixed_worth = [
             sum(
                 worth.of(g.pending.workload, self.fixed[g.uid].variant.counts)
@@ -124,6 +126,10 @@ class Sums:
 
     # Gangs
 
+    def _counted(self, chosen: Chosen) -> bool:
+        """Whether counts describe the pick: it lies in what `Room.least` leaves, though it might take more."""
+        return _known(chosen.gang) and self._room.leaves_all_reserved(chosen)
+
     def _enter(self, tier: int, gangs: Sequence[Gang], best: Mapping[str, Chosen]) -> None:
         """Gangs that could start, until they ask for enough, and all that are picked."""
         free = self.free.clip(min=0).sum(axis=0) * self._window
@@ -131,7 +137,7 @@ class Sums:
         by_limit: dict[tuple[str, Account], int] = {}
         families: dict[object, int] = {}
         for gang in gangs:
-            if not _known(gang):
+            if not _known(gang) or gang.uid in self.fixed:
                 continue
             picked = best.get(gang.uid)
             full = self._worth.of(gang.pending.workload, gang.shape.variants[0].counts)

@@ -28,14 +28,19 @@ WIDENED = (2, 2, 1)
 """Fewest hosts of pods that get the hosts of those beside them, too, one time after the other."""
 HELD = 2**31
 """The wave of bound gangs: after all that land meanwhile."""
+WORK = 10_000
+"""Rivals looked at after which gangs get no wave but the last, no further host and no other order."""
 Rows = tuple[Assignment, ...]
 
 
 class Pinner:
-    """Settles pins and waves of the gangs that start in one cycle."""
+    """Settles pins and waves of the gangs that start in one cycle. `work`: rivals looked at so far."""
 
-    def __init__(self, board: Board, bonds: Mapping[str, tuple[Workload, Bond]]) -> None:
+    def __init__(self, board: Board, bonds: Mapping[str, tuple[Workload, Bond]], *, work: int = WORK) -> None:
+        """`work`: see `WORK`."""
         self._board = board
+        self._most = work
+        self.work = 0
         self._free: Matrix = board.frame.bound_free
         self._groups: dict[str, tuple[Group, ...]] = {}
         self._rows: dict[str, tuple[Workload, Rows]] = {}
@@ -48,27 +53,35 @@ class Pinner:
         self._before_held: dict[str, Matrix] = {}
 
     def settle(self, chosen: Iterable[Chosen]) -> tuple[list[Admission], list[Chosen]]:
-        """Admissions with pins and waves, and the gangs that must wait until others have landed.
-
-        Those that find no wave are tried before the others that spread over hosts, as they might go first.
-        """
-        order = sorted(chosen, key=_spreads)
-        missed = self._put(order)
-        least, late = order, missed
-        for _ in range(ORDERS):
-            if not missed:
-                break
-            order = _ahead(order, missed)
-            missed = self._put(order)
-            if len(missed) < len(late):
-                least, late = order, missed
-        if missed:
-            self._put(least)
+        """Admissions with pins and waves, and the gangs that must wait until others have landed."""
+        late = self.late(chosen)
         admissions = [
             Admission(uid=uid, assignments=self._pin(uid), wave=groups[0].wave)
             for uid, groups in self._groups.items()
         ]
         return admissions, late
+
+    def late(self, chosen: Iterable[Chosen]) -> list[Chosen]:
+        """The gangs that must wait until others have landed.
+
+        Those that find no wave are tried before the others that spread over hosts, as they might go first.
+        """
+        order = sorted(chosen, key=_spreads)
+        late = missed = self._put(order)
+        least = (self._groups, self._rows, self._on_host)
+        for _ in range(ORDERS):
+            if not missed or self._worn:
+                break
+            order = _ahead(order, missed)
+            missed = self._put(order)
+            if len(missed) < len(late):
+                least, late = (self._groups, self._rows, self._on_host), missed
+        self._groups, self._rows, self._on_host = least
+        return late
+
+    @property
+    def _worn(self) -> bool:
+        return self.work >= self._most
 
     def _put(self, order: Iterable[Chosen]) -> list[Chosen]:
         """One after the other into the earliest wave in which it lands; those that found none."""
@@ -80,9 +93,10 @@ class Pinner:
             groups = tuple(self._hosts(workload, rows))
             settled, wider = self._in_a_wave(groups), groups
             for least in WIDENED:
-                if settled is None:
-                    wider = self._widened(workload, rows, wider, least=least)
-                    settled = self._in_a_wave(wider)
+                if settled is None and not self._worn:
+                    before, wider = wider, self._widened(workload, rows, wider, least=least)
+                    if any(g.hosts != b.hosts for g, b in zip(wider, before, strict=True)):
+                        settled = self._in_a_wave(wider)
             if settled is None:
                 late.append(one)
                 continue
@@ -153,7 +167,7 @@ class Pinner:
         if not held and all(len(g.hosts) == 1 for g in itertools.chain(groups, landing, *near)):
             return tuple(groups)
         last = max((own[0].wave for own in near), default=0 if landing else -1)
-        for wave in range(last + 2):
+        for wave in range(last + 1 if self._worn else 0, last + 2):
             coming = tuple(replace(g, wave=wave) for g in groups)
             others = (own for own in (landing, *near) if own and own[0].wave >= wave)
             if (
@@ -171,12 +185,14 @@ class Pinner:
         """Whether these, of one wave, land beside all others up to it."""
         known = (*self._landing, *(g for uid in self._near(own) for g in self._groups[uid]))
         rivals = [g for g in (*known, *coming) if g.wave <= own[0].wave]
+        self.work += len(own) * len(rivals)
         return all(lands(g, rivals, self._free) for g in own)
 
     def _lands_held(self, uid: str, part: Sequence[Group], coming: Sequence[Group]) -> bool:
         rivals = [g for other in self._near(part) for g in self._groups[other]]
-        free = self._free_for_held(uid)
-        return all(lands(g, [*self._landing, *rivals, *coming, *part], free) for g in part)
+        free, everyone = self._free_for_held(uid), [*self._landing, *rivals, *coming, *part]
+        self.work += len(part) * len(everyone)
+        return all(lands(g, everyone, free) for g in part)
 
     def _free_for_held(self, uid: str) -> Matrix:
         """For one bound gang: the nodes once all victims have gone, with the other bound gangs in place."""

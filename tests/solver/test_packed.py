@@ -15,9 +15,16 @@ from bench.bursts import scale
 from queuer.domain.queue import Order, Policy, Preempt, Queue, QueueTree
 from queuer.domain.reasons import Token
 from queuer.domain.workload import Workload
+from queuer.solver.arrays import Arrays
+from queuer.solver.board import Board
+from queuer.solver.cpsat.packed_model import Relaxed
 from queuer.solver.decide import decide
+from queuer.solver.greedy import Greedy
+from queuer.solver.packed import in_tiers
+from queuer.solver.packed_room import Room
+from queuer.solver.packed_sums import Sums
 from queuer.solver.packed_worth import AGEING, Worth, packed_subtrees
-from queuer.solver.problem import Budget, NodeState, Pending, Plan, Snapshot
+from queuer.solver.problem import Assignment, Budget, NodeState, Pending, Plan, Reservation, Snapshot
 from queuer.solver.score import score
 from queuer.solver.verify import verify
 from tests.solver import worlds
@@ -152,6 +159,32 @@ def test_reservations_made_since_a_selection_do_not_count_in_the_room_before_it(
     """A world in which a gang that was left over is bound by one."""
     snap = worlds.packed(worlds.world(403_351, nodes=64, pending=64, running=64), 50_418)
     assert decided(snap, now=worlds.NOW).reservations
+
+
+def test_a_pick_on_nodes_that_a_reservation_takes_later_is_not_counted_anew() -> None:
+    """short ends before large starts on n0 and n1; the model's free nodes do not tell of its rack."""
+    tree = [
+        queue("root"),
+        queue("root.big", row(guaranteed=48), policy=Policy(preempt=Preempt.NEVER)),
+        queue("root.p", policy=replace(PACKED, preempt=Preempt.NEVER)),
+    ]
+    waiting = [
+        gang("large", pod_set(4, 8), queue="root.big", priority=1, submitted=-10.0),
+        gang("short", pod_set(2, 8), queue="root.p", required="rack", max_runtime=100.0),
+        gang("other", pod_set(2, 4), queue="root.p", required="rack", max_runtime=100.0),
+        gang("third", pod_set(1, 4), queue="root.p"),
+    ]
+    rows = (Assignment(pod_set="main", flavor="default", nodes={f"n{i}": 1 for i in range(4)}),)
+    first = gang("first", pod_set(2, 8), queue="root.big", estimate=1000.0)
+    snap = snapshot(
+        [node(f"n{i}", labels={"block": "b", "rack": f"r{i // 2}"}) for i in range(6)],
+        tree,
+        admitted=[running(first, {"n0": 1, "n1": 1}, since=0.0, expected_end=1000.0)],
+        pending=waiting,
+        reservations=(Reservation(uid="large", assignments=rows, start=1000.0, expires=5000.0),),
+        foreign={"n4": {GPU: 4, "pods": 1}, "n5": {GPU: 4, "pods": 1}},
+    )
+    assert "short" in started(decided(snap, EXACT))
 
 
 # Beside other queues
@@ -291,6 +324,16 @@ def test_where_cpu_runs_out_first_each_node_is_counted_by_itself() -> None:
     ]
     snap = snapshot(nodes, [Queue(path="root", policy=PACKED), queue("root.a")], pending=waiting)
     assert started(decided(snap, EXACT)) == {"a", "c", "d"}
+
+
+def test_a_bound_that_was_not_reached_in_time_excludes_nothing() -> None:
+    snap = tiny(0)
+    room = Room(Greedy(Board(Arrays.of(snap), now=0.0)))
+    tiers = in_tiers(room.greedy.board.arrays.offers.gangs.values())
+    worth = Worth((p.workload for p in snap.pending), capacity=room.greedy.board.capacity, now=0.0)
+    relaxed = Relaxed(Sums(room, tiers, worth, {}, window=100.0), seed=1)
+    assert relaxed.bound(0, budget=0.0) is None
+    assert relaxed.bound(0, budget=1.0)
 
 
 def with_order(snap: Snapshot, order: Order) -> Snapshot:

@@ -9,7 +9,12 @@ import pytest
 
 from queuer.domain.queue import Policy, Preempt
 from queuer.domain.workload import PodSet, Workload
+from queuer.solver.arrays import Arrays
+from queuer.solver.board import Board
 from queuer.solver.decide import decide
+from queuer.solver.greedy import Greedy
+from queuer.solver.outcome import Chosen
+from queuer.solver.pins import Pinner
 from queuer.solver.problem import Admission, Assignment, Budget, Plan, Snapshot
 from queuer.solver.verify import verify
 from tests.solver.make import GPU, gang, node, pod_set, queue, snapshot
@@ -48,12 +53,35 @@ def test_a_gang_that_shares_a_host_takes_what_the_others_leave() -> None:
     assert set(hosts) == {"n0", "n1", "n2"}
 
 
+def test_gangs_of_one_rack_are_opened_to_the_hosts_of_each_other() -> None:
+    """Each rack holds two gangs of three; the second of each takes what the first leaves."""
+    waiting = [gang(uid, pod_set(3, 2), submitted=float(i), required="rack") for i, uid in enumerate("abcd")]
+    found = by_uid(decided(world([4] * 6, *waiting, racks="qqqrrr")))
+    hosts = {uid: set(found[uid].assignments[0].hosts or ()) for uid in "bd"}
+    assert sorted(map(sorted, hosts.values())) == [["n0", "n1", "n2"], ["n3", "n4", "n5"]]
+
+
 def test_a_gang_is_opened_to_no_host_outside_its_rack() -> None:
-    waiting = [gang("a", pod_set(3, 2)), gang("b", pod_set(3, 2), submitted=1.0, required="rack")]
-    for admission in decided(world([4, 4, 4, 4], *waiting, racks="qqrr")).admissions:
-        if admission.uid == "b":
-            row = admission.assignments[0]
-            assert row.hosts is None or set(row.hosts) <= {"n0", "n1"} or set(row.hosts) <= {"n2", "n3"}
+    """b shares n2 with a, which may not count on b going to the other rack."""
+    waiting = [gang("a", pod_set(5, 2)), gang("b", pod_set(2, 2), submitted=1.0, required="rack")]
+    found = by_uid(decided(world([4, 4, 4, 2], *waiting, racks="qqrr")))
+    assert set(found) == {"a", "b"}
+    assert set(found["b"].assignments[0].hosts or ()) == {"n2", "n3"}
+
+
+@pytest.mark.parametrize("work", [0, 2_000])
+def test_work_is_bounded_and_who_remains_lands_last_or_waits(work: int) -> None:
+    """Fifty gangs fill hosts that they share with each other."""
+    rng = Random(3)
+    waiting = [gang(f"w{i}", pod_set(rng.choice((2, 3, 4, 5)), rng.choice((1, 2, 3, 5)))) for i in range(100)]
+    greedy = Greedy(Board(Arrays.of(world([8] * 50, *waiting)), now=100.0))
+    started = [
+        c for g in greedy.board.arrays.offers.gangs.values() if isinstance(c := greedy.turn(g), Chosen)
+    ]
+    free, bounded = (Pinner(greedy.board, {}, work=most) for most in (10**9, work))
+    assert len(free.late(started)) <= len(bounded.late(started)) < len(started)
+    assert free.work > 4_000
+    assert bounded.work < work + 200
 
 
 def test_who_would_be_robbed_goes_first() -> None:

@@ -123,13 +123,15 @@ class Relaxed:
                 terms = {self._count[n]: asked[n] // least for n in narrow}
                 self.rows.row(terms, high=int((there // least).sum()))
 
-    def bound(self, tier: int, *, budget: float) -> int:
-        """The most that the sum of this priority can be."""
+    def bound(self, tier: int, *, budget: float) -> int | None:
+        """The most that the sum of this priority can be; None = not known in time."""
         terms = _sum(self._sums, tier, enumerate(self._count))
         exact, shift = scaled({v: -c for v, c in terms.items()}, self.rows)
         status, values = self.rows.solve(budget=budget, minimise=exact)
         if status is Status.BEST and not shift:
             return _value(terms, values) + self._sums.worth_fixed(tier)
+        if status not in (Status.BEST, Status.FOUND):  # the solver reports 0 where it has no bound
+            return None
         return self._sums.worth_fixed(tier) + (int(-self.rows.least + ROUNDING) << shift)
 
     def hold(self, tier: int, reached: int) -> None:
@@ -197,7 +199,8 @@ class _Search:
         left = self._budget - self.spent
         if left <= 0 or not any(option.tier == tier for option in self._sums.options):
             return False
-        return self._relaxed.bound(tier, budget=BOUNDING * left) > reached + self._sums.worth_fixed(tier)
+        bound = self._relaxed.bound(tier, budget=BOUNDING * left)
+        return bound is None or bound > reached + self._sums.worth_fixed(tier)
 
     # Variables and rows
 
