@@ -260,6 +260,8 @@ def _holder(holder: Mapping[str, Any], *, now: float) -> str:
     told = f"{holder['namespace']}/{holder['name']} in {holder['queue']}: {amount}"
     if holder.get("leaving"):
         return f"{told}, leaving"
+    if holder.get("held"):
+        return f"{told}, held"
     ends = holder.get("ends")
     return told if ends is None else f"{told}, {f'ends in {age(ends - now)}' if ends > now else 'overdue'}"
 

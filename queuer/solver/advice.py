@@ -121,6 +121,8 @@ class Advisor:
             def starts(count: int, variant: Variant = variant, name: str = name) -> bool:
                 return self._starts(gang, variant, {**shape.least, name: count}, required=required)
 
+            if not self._fits_quota(gang, variant, {**shape.least, name: 1}):
+                continue
             count = most if starts(most) else _bisect(most - 1, starts)
             if count:
                 yield f"{name}.count<={count}"
@@ -142,12 +144,10 @@ class Advisor:
         if self._tries < 0:
             return False
         workload = gang.pending.workload
-        kind = (gang.shape.form, tuple(variant.flavors.values()), tuple(counts.values()))
-        if kind not in self._charges:
-            self._charges[kind] = self._board.charge(workload, variant.flavors, counts)
-        charge = self._charges[kind]
-        if not self._quota.fits(gang.queue, charge, kind=kind):
+        if not self._fits_quota(gang, variant, counts):
             return False
+        kind = self._kind(gang, variant, counts)
+        charge = self._charges[kind]
         outside = not (entitled or workload.preemptible)
         if outside and not self._board.claimed.entitled(gang.queue, charge, at=gang.queue):
             return False
@@ -163,6 +163,17 @@ class Advisor:
             spreads = floor.place(changed, sized, form=gang.shape.form, avoid=avoid).spreads
             self._landing[key] = spreads is not None and self._lands(spreads)
         return self._landing[key]
+
+    @staticmethod
+    def _kind(gang: Gang, variant: Variant, counts: Mapping[str, int]) -> object:
+        """Equal for what asks for the same of the same flavors, whatever its queue."""
+        return (gang.shape.form, tuple(variant.flavors.values()), tuple(counts.values()))
+
+    def _fits_quota(self, gang: Gang, variant: Variant, counts: Mapping[str, int]) -> bool:
+        kind = self._kind(gang, variant, counts)
+        if kind not in self._charges:
+            self._charges[kind] = self._board.charge(gang.pending.workload, variant.flavors, counts)
+        return self._quota.fits(gang.queue, self._charges[kind], kind=kind)
 
     def _lands(self, spreads: Mapping[str, Spread]) -> bool:
         return all(len(spread) == 1 for spread in spreads.values()) or all(

@@ -62,6 +62,7 @@ class Board:
         }
         self.leaving: set[str] = set()
         self.held: dict[str, list[tuple[int, Matrix]]] = {}
+        self.bound: dict[str, tuple[Workload, Charge]] = {}
         self.avoiding = arrays.offers.avoiding
         self.horizons: dict[str, Horizon] = {}
         self.epoch = 0
@@ -194,6 +195,7 @@ class Board:
         self.later.usage.add(gang.queue, charge)
         self.claimed.add(gang.queue, charge)
         self.held[gang.uid] = self.rows(gang, spreads)
+        self.bound[gang.uid] = (gang, charge)
         self._take(self.later.free, gang, spreads)
         self._on_horizons(gang, spreads)
 
@@ -203,7 +205,7 @@ class Board:
         self.ground += 1
         self.later.usage.add(gang.queue, charge, times=-1)
         self.claimed.add(gang.queue, charge, times=-1)
-        del self.held[gang.uid]
+        del self.held[gang.uid], self.bound[gang.uid]
         self._take(self.later.free, gang, spreads, times=-1)
         self._on_horizons(gang, spreads, times=-1)
 

@@ -124,7 +124,7 @@ class Explainer:
             reasons = (_no_flavor(gang.queue),)
         reasons = (*self._guaranteed(gang, refusal, reasons[0], short), *reasons)
         advice: tuple[Mapping[str, Any], ...] = ()
-        if kind.has_options and refusal.block in (Block.PLACE, Block.DEFERRED):
+        if kind.has_options and refusal.block in (Block.PLACE, Block.DEFERRED, Block.QUOTA):
             advice = self._advisor.would_admit(gang)
         elif refusal.block is Block.ENTITLEMENT and refusal.variant is not None:
             advice = self._advisor.would_entitle(gang, *self._least(gang, refusal.variant))
@@ -204,7 +204,7 @@ class Explainer:
         if not short:
             return Rows((_GIVEN_BACK,), [], None)
         reasons = tuple(self._quota.reason(gang, row) for row in short)
-        return Rows(reasons, list(self._quota.holders(short[0].queue, short[0].account)), short[0])
+        return Rows(reasons, list(self._quota.in_the_way(short[0])), short[0])
 
     def _guaranteed(
         self, gang: Gang, refusal: Refusal, told: Reason, short: Shortfall | None
@@ -264,7 +264,7 @@ class Explainer:
                 found.append({"reservation": uid, **name, "starts": starts})
         scarce = self._place.scarce(closest)
         if scarce is not None and closest.at is None:
-            found += self._quota.holders(ROOT, (None, scarce))
+            found += self._quota.holders(ROOT, (None, scarce), bool(self._board.bound))
         elif scarce is not None:
             found += self._place.holders(closest, scarce)
         return found

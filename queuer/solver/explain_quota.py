@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any
 
+import numpy as np
+
 from queuer.domain.quantity import format_quantity
 from queuer.domain.queue import ROOT
 from queuer.domain.quota import Account, Charge, Shortfall
@@ -127,17 +129,29 @@ class QuotaWords:
         )
 
     def _tell(self, short: Shortfall, token: Token) -> Reason:
-        resource = short.account[1]
-        params = amounts(short.queue, short.account, asks=short.asks, limit=short.limit, used=short.used)
+        resource, bound = short.account[1], self._bound(short)
+        used = short.used - bound
+        params = amounts(short.queue, short.account, asks=short.asks, limit=short.limit, used=used)
         params["guaranteed"] = format_quantity(self._guaranteed(short), resource=resource)
         limit = "the live capacity" if short.live else "the limit"
         text = (
             f"{short.queue} uses {params['used']} of {params['limit']} {self.name(short.account)} ({limit})"
         )
+        if bound:
+            leaving = self._board.now.usage.used(short.queue, short.account) - used
+            params["held"] = format_quantity(bound, resource=resource)
+            params["leaving"] = format_quantity(leaving, resource=resource)
+            text += f" beside {params['leaving']} that are leaving" if leaving else ""
+            text += f", {params['held']} are held for jobs that start when evicted ones have left"
         if short.held > short.used:
             params["kept"] = format_quantity(short.held - short.used, resource=resource)
             text += f", {params['kept']} are kept for queues that do not lend them"
         return Reason(token=token, text=f"{text}; this job asks {params['asks']}.", params=params)
+
+    def _bound(self, short: Shortfall) -> int:
+        """What counts in the row because it is held for bound gangs: 0 where what is used now is in the way."""
+        now = self._board.now.usage.used(short.queue, short.account)
+        return 0 if short.used == now else self._board.claimed.used(short.queue, short.account) - now
 
     def name(self, account: Account) -> str:
         """The resource, with its flavor where there are several to tell apart."""
@@ -214,7 +228,8 @@ class QuotaWords:
                 for i in frame.in_flavor[flavor].nonzero()[0]
                 if (node := frame.snapshot.nodes[i].node).ready and not node.unschedulable
             ]
-            free = self._board.now.free[usable].clip(min=0).sum(axis=0)
+            free = np.minimum.reduce([sheet.free[usable] for sheet in self._board.sheets()])
+            free = free.clip(min=0).sum(axis=0)
             self._free[key] = {r: format_quantity(int(free[frame.column[r]]), resource=r) for r in resources}
         return self._free[key]
 
@@ -250,14 +265,44 @@ class QuotaWords:
             if path in least
         )
 
-    def _find_holders(self, queue: str, account: Account) -> tuple[Mapping[str, Any], ...]:
-        """Who uses most of an account in a queue: its children, or the workloads of a leaf."""
-        kids = self._board.book.tree.children[queue]
+    def in_the_way(self, short: Shortfall) -> tuple[Mapping[str, Any], ...]:
+        """Who holds most of what a row counts."""
+        return self.holders(short.queue, short.account, bool(self._bound(short)))
+
+    def _find_holders(self, queue: str, account: Account, later: bool) -> tuple[Mapping[str, Any], ...]:
+        """Who uses most of an account in a queue: its children, or the workloads of a leaf. `later`: without what is
+        leaving, with the bound gangs.
+        """
+        board, resource = self._board, account[1]
+        bound = self._bound_in(queue, account) if later else {}
+        kids = board.book.tree.children[queue]
         if kids:
-            used = {kid: self._board.now.usage.used(kid, account) for kid in kids}
-            return tuple({"queue": kid, **held(account[1], n)} for kid, n in most(used))
-        uses = {uid: self._board.holds[uid].charge.get(account, 0) for uid in self._running.get(queue, ())}
-        return tuple(workload(self._board, uid, account[1], n) for uid, n in most(uses))
+            used = {kid: board.now.usage.used(kid, account) for kid in kids}
+            if later:
+                held_in = {kid: sum(self._bound_in(kid, account).values()) for kid in kids}
+                used = {kid: board.later.usage.used(kid, account) - held_in[kid] for kid in kids}
+        else:
+            gone = board.leaving if later else set()
+            rows = [uid for uid in self._running.get(queue, ()) if uid not in gone]
+            used = {uid: board.holds[uid].charge.get(account, 0) for uid in rows}
+        return tuple(
+            promised(board, name, resource, n)
+            if name in bound
+            else {"queue": name, **held(resource, n)}
+            if kids
+            else workload(board, name, resource, n)
+            for name, n in most({**used, **bound})
+        )
+
+    def _bound_in(self, queue: str, account: Account) -> dict[str, int]:
+        """What is held for each bound gang of the queue's subtree."""
+        board = self._board
+        found = {
+            uid: charge.get(account, 0)
+            for uid, (w, charge) in board.bound.items()
+            if queue in board.book.lineage(w.queue)
+        }
+        return {uid: amount for uid, amount in found.items() if amount}
 
     @cached_property
     def _running(self) -> Mapping[str, Sequence[str]]:
@@ -287,6 +332,13 @@ def workload(board: Board, uid: str, resource: str, amount: int) -> dict[str, An
     ends = {} if admitted.expected_end is None else {"ends": admitted.expected_end}
     leaving = {"leaving": True} if admitted.releasing or uid in board.leaving else {}
     return {**found, **held(resource, amount), **ends, **leaving}
+
+
+def promised(board: Board, uid: str, resource: str, amount: int) -> dict[str, Any]:
+    """A bound gang, for which something is held."""
+    own = board.bound[uid][0]
+    found = {"workload": uid, "name": own.name, "namespace": own.namespace, "queue": own.queue}
+    return {**found, **held(resource, amount), "held": True}
 
 
 def amounts(queue: str, account: Account, **given: int) -> dict[str, Any]:

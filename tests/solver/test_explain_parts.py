@@ -149,6 +149,46 @@ def test_who_uses_the_quota_that_is_missing() -> None:
     ]
 
 
+def test_what_is_held_is_told_apart_from_what_is_used() -> None:
+    """c's 3 leave for a, whose 8 are held beside b's 5: 13 of 16, and nobody else is promised more than the other 3."""
+    used = [
+        running(gang("b", pod_set(1, 5), queue="root.b"), {"n1": 1}),
+        running(gang("c", pod_set(1, 3), queue="root.c"), {"n2": 1}),
+    ]
+    queues = [queue("root.a", row(guaranteed=8)), queue("root.b", row(guaranteed=5)), queue("root.c")]
+    waits = [gang("a", pod_set(1, 8)), gang("g", pod_set(4, 1), queue="root.c", submitted=1.0)]
+    found = told(snapshot([node("n1"), node("n2")], queues, admitted=used, pending=waits))
+    assert found.primary.text == (
+        f"root uses 5 of 16 {GPU} (the live capacity) beside 3 that are leaving, 8 are held for jobs that start when "
+        "evicted ones have left; this job asks 4."
+    )
+    assert found.detail["holders"] == [
+        {
+            "workload": "a",
+            "name": "a",
+            "namespace": "test",
+            "queue": "root.a",
+            "resource": GPU,
+            "amount": "8",
+            "held": True,
+        },
+        {"queue": "root.b", "resource": GPU, "amount": "5"},
+    ]
+    assert found.detail["available"][0]["free"] == {GPU: "3"}
+
+
+def test_fewer_pods_are_tried_where_a_row_of_quota_is_in_the_way() -> None:
+    """2 of the 5 that a may use are left."""
+    runs = running(gang("r", pod_set(1, 3)), {"n1": 1})
+    found = told(
+        snapshot(
+            [node("n1")], [queue("root.a", row(limit=5))], admitted=[runs], pending=[gang("g", pod_set(3, 1))]
+        )
+    )
+    assert found.primary.token is Token.WAITING_FOR_QUOTA
+    assert [advice["change"] for advice in found.would_admit] == ["main.count<=2"]
+
+
 def test_a_lower_limit_on_root_is_named_before_the_live_capacity() -> None:
     """Both are exceeded; raising the capacity would not help."""
     queues = [queue("root", row(limit=10)), queue("root.a")]
