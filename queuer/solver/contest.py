@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from queuer.domain.quota import Charge
 from queuer.solver.board import Board, Horizon, Sheet
 from queuer.solver.capacity import Spread
 from queuer.solver.contested import (
@@ -81,7 +82,6 @@ class Contest:
         """An arrangement in which the gang starts (or, with `evict`, is bound), adopted; a proof; None =
         unknown.
         """
-        greedy = self._greedy
         if self._rearranger is None:
             return None
         joint = evict and self._may_evict(gang, variants)
@@ -100,7 +100,7 @@ class Contest:
             variants=tuple(variants),
             evict=evict,
             budget=min(self._left, self._share),
-            blocked=self._blocked([*(c.gang for c in greedy.chosen.values()), gang]),
+            blocked=self._blocked(self._as_settled() | {gang: self._charges(gang, variants)}),
         )
         answer = self._rearranger.settle(question)
         self.spent += answer.spent
@@ -126,8 +126,14 @@ class Contest:
         return again if isinstance(again, Proof) else None
 
     def _may_evict(self, gang: Gang, variants: Sequence[Variant]) -> bool:
-        charges = [self._board.charge(gang.pending.workload, v.flavors, v.counts) for v in variants]
-        return any(self._prey.anybody(self._prey.reach(gang.pending, charge)) for charge in charges)
+        prey, charges = self._prey, self._charges(gang, variants)
+        return any(prey.anybody(prey.reach(gang.pending, charge)) for charge in charges)
+
+    def _charges(self, gang: Gang, variants: Sequence[Variant]) -> list[Charge]:
+        return [self._board.charge(gang.pending.workload, v.flavors, v.counts) for v in variants]
+
+    def _as_settled(self) -> dict[Gang, list[Charge]]:
+        return {c.gang: [c.charge] for c in self._greedy.chosen.values()}
 
     def _small(self) -> bool:
         return len(self._board.frame.names) * (len(self._greedy.chosen) + 1) <= SMALL
@@ -167,7 +173,7 @@ class Contest:
             settled=self._settled(),
             standing=self._standing(),
             budget=budget,
-            blocked=self._blocked([c.gang for c in self._greedy.chosen.values()]),
+            blocked=self._blocked(self._as_settled()),
         )
         self.spent += answer.spent
         return answer
@@ -236,20 +242,24 @@ class Contest:
             for bond in self._bonds.values()
         )
 
-    def _blocked(self, gangs: Sequence[Gang]) -> dict[str, frozenset[str]]:
-        """Nodes that reservations close to gangs which would still run when they start, and crowded ones."""
+    def _blocked(self, gangs: Mapping[Gang, Sequence[Charge]]) -> dict[str, frozenset[str]]:
+        """Nodes that reservations close to gangs which would still run when they start, and crowded ones. `gangs`: with
+        the charges at which they may start.
+        """
         names = self._board.frame.names
         found: dict[str, frozenset[str]] = {}
-        for gang in gangs:
-            nodes = [n for h in self._board.horizons.values() if self._binds(h, gang) for n in h.nodes]
+        for gang, charges in gangs.items():
+            horizons = [h for h in self._board.horizons.values() if self._binds(h, gang, charges)]
+            nodes = [n for h in horizons for n in h.nodes]
             closed = frozenset(names[n] for n in nodes) | self._greedy.keeps_off(gang.uid)
             if closed:
                 found[gang.uid] = closed
         return found
 
-    def _binds(self, horizon: Horizon, gang: Gang) -> bool:
-        charge = gang.shape.charges[0]
-        return self._board.binds(horizon, gang.pending.workload, rank=self._greedy.rank(gang, charge))
+    def _binds(self, horizon: Horizon, gang: Gang, charges: Sequence[Charge]) -> bool:
+        """Whether the gang must leave it whole at any of these charges."""
+        ranks = [self._greedy.rank(gang, charge) for charge in charges]
+        return any(self._board.binds(horizon, gang.pending.workload, rank=rank) for rank in ranks)
 
     def _adopt(self, answer: Arrangement, *, new: Gang | None, evict: bool = False) -> Chosen | None:
         """Lay everything out anew. An answer that is not sound is dropped and the old layout restored."""
@@ -285,10 +295,8 @@ class Contest:
         for chosen in new:
             if chosen not in sure:
                 greedy.take(chosen if self._startable(chosen) else replace(chosen, bound=True))
-        as_said = {c.gang.uid: c.bound for c in moved if c.gang.uid in must}
-        sound = all(greedy.chosen[uid].bound == bound for uid, bound in as_said.items())
         laid = [greedy.chosen[c.gang.uid] for c in new]
-        sound = sound and self._holds(lifted, laid) and self._intact() >= intact
+        sound = self._holds(lifted, laid) and self._intact() >= intact
         order = dict.fromkeys((*before, *(c.gang.uid for c in new)))
         greedy.chosen = {uid: greedy.chosen[uid] for uid in order}
         self._board.changed()

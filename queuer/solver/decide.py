@@ -184,7 +184,7 @@ def _pack(*selection: Any, **bounds: Any) -> Selection:
 
 class _Decision:
     """One attempt. `crowded`: nodes by gang uid that it must keep off, as others are landing there. `spent`:
-    deterministic time of the exact solver.
+    deterministic time of the exact solver, selections included.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class _Decision:
         pack = None if rearranger is None or isinstance(rearranger, ProofsOnly) else _pack
         packing = budget.deterministic / 2 if pack and packed_subtrees(self._board.book.tree) else 0.0
         self._budget = replace(budget, deterministic=budget.deterministic - packing)
-        self.spent = packing
+        self.spent = 0.0
         self._packer = Packer(self._greedy, pack, seed=seed, budget=packing)
         self._reserver = Reserver(self._greedy)
         self._explainer = Explainer(self._board, self._greedy)
@@ -272,7 +272,7 @@ class _Decision:
         """The plan as it stands, or improved by the exact solver where that is sound and scores higher."""
         plan, late = self._plan(standing)
         answer = contest.improve()
-        self.spent += contest.spent
+        self.spent = self._packer.spent + contest.spent
         if contest.at_best:
             self._proven = True
             plan = replace(plan, stats=self._stats())

@@ -64,14 +64,15 @@ class _Subtree:
 
 
 class Packer:
-    """The selections of one cycle."""
+    """The selections of one cycle. `spent`: deterministic time."""
 
     def __init__(self, greedy: Greedy, packs: Packs | None, *, seed: int, budget: float) -> None:
         """`budget`: deterministic time for all selections together."""
         self._greedy = greedy
         self._packs = packs
         self._seed = seed
-        self._left = budget
+        self._budget = budget
+        self.spent = 0.0
         self._roots = packed_subtrees(greedy.board.book.tree)
         self._subtrees: dict[str, _Subtree] = {}
 
@@ -103,9 +104,10 @@ class Packer:
         )  # a queue below may have another order
         tiers = in_tiers(g for g in mine if not self._greedy.waits_apart(g.uid))
         best = tried_in_orders(room, tiers, known.worth)
-        if self._packs is not None and self._left > 0:
-            best = self._packs(room, tiers, known.worth, best, seed=self._seed, budget=self._left)
-            self._left -= best.spent
+        left = self._budget - self.spent
+        if self._packs is not None and left > 0:
+            best = self._packs(room, tiers, known.worth, best, seed=self._seed, budget=left)
+            self.spent += best.spent
         known.picks = landing(room, tiers, known.worth, best).picks
         return frozenset(known.picks)
 

@@ -1,0 +1,137 @@
+"""What the exact solver is asked about, and whether its answers about places alone agree with brute force."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from queuer.domain.nodes import Flavor
+from queuer.domain.queue import Order, Policy
+from queuer.domain.reasons import Token
+from queuer.solver import contest, rearrange
+from queuer.solver.arrays import Arrays
+from queuer.solver.board import Board, Horizon
+from queuer.solver.contest import Contest
+from queuer.solver.contested import Arrangement, Layout, Places, Proof, Question, Unknown
+from queuer.solver.cpsat import CpSat
+from queuer.solver.decide import _Decision, decide
+from queuer.solver.greedy import Greedy
+from queuer.solver.outcome import Chosen
+from queuer.solver.problem import Budget, Snapshot
+from queuer.solver.verify import verify
+from tests.solver.cases import NOW
+from tests.solver.make import gang, node, pod_set, queue, row, snapshot
+from tests.solver.oracle import STARTED, Oracle
+
+
+class Listening:
+    """A solver that knows nothing and keeps the questions."""
+
+    def __init__(self) -> None:
+        self.asked: list[Question] = []
+
+    def settle(self, question: Question) -> Arrangement | Proof | Unknown:
+        self.asked.append(question)
+        return Unknown()
+
+    def lay(self, question: Layout) -> Places | Proof | Unknown:
+        return Unknown()
+
+    def improve(self, **settled: Any) -> Arrangement | Unknown:
+        return Unknown()
+
+
+def test_a_reservation_closes_its_nodes_to_whom_it_binds_at_the_flavor_taken() -> None:
+    """root.a has a guarantee in y alone: there its work comes before the reservation, in x it would not."""
+    flavors = (Flavor(name="x", node_labels={"f": "x"}), Flavor(name="y", node_labels={"f": "y"}))
+    nodes = [node("n0", gpu=4, labels={"f": "x"}), node("n1", gpu=16, labels={"f": "y"})]
+    rows = [row(flavor="x", guaranteed=0), row(flavor="y", guaranteed=32)]
+    snap = snapshot(
+        nodes,
+        [queue("root"), queue("root.a", *rows)],
+        flavors=flavors,
+        pending=[gang("first", pod_set(1, 8)), gang("next", pod_set(1, 12), submitted=1.0)],
+    )
+    arrays, solver = Arrays.of(snap), Listening()
+    board = Board(arrays, now=NOW)
+    greedy, (first, second) = Greedy(board), arrays.offers.gangs.values()
+    board.horizons["r"] = Horizon("r", NOW + 10, board.now.free.copy(), (False, 9), frozenset({0, 1}))
+    taken = greedy.turn(first)
+    assert isinstance(taken, Chosen)
+    assert taken.variant.flavors == {"main": "y"}
+    assert board.binds(
+        board.horizons["r"], first.pending.workload, rank=greedy.rank(first, first.shape.charges[0])
+    )
+    asking = Contest(greedy, solver, seed=0, budget=Budget(), bonds={})
+    asking.settle(second, second.shape.variants[:1], evict=False)
+    asking.settle(second, second.shape.variants[1:], evict=False)
+    in_x, in_y = (question.blocked for question in solver.asked)
+    assert in_x == {"next": frozenset({"n0", "n1"})}
+    assert in_y == {}
+
+
+def test_what_selections_do_not_use_is_not_spent() -> None:
+    """Layouts tried after this one have it."""
+    tree = [queue("root", policy=Policy(order=Order.PACKED)), queue("root.a")]
+    snap = snapshot([node("n0")], tree, pending=[gang("g", pod_set(1, 4))])
+    decision = _Decision(
+        Arrays.of(snap), now=NOW, seed=0, budget=Budget(), rearranger=Listening(), crowded={}
+    )
+    plan, late = decision.run()
+    assert ([a.uid for a in plan.admissions], late) == (["g"], {})
+    assert decision.spent < 0.1
+
+
+class Counting(CpSat):
+    """The solver that counts what it answers about places alone."""
+
+    found = proved = 0
+
+    def lay(self, question: Layout) -> Places | Proof | Unknown:
+        answer = super().lay(question)
+        self.found += isinstance(answer, Places)
+        self.proved += isinstance(answer, Proof)
+        return answer
+
+
+def crowded(seed: int) -> Snapshot:
+    """Gangs of few shapes that fill the nodes nearly, some with their pods in one rack or apart: contested ones."""
+    random = Random(seed)
+    nodes = [node(f"n{i}", gpu=random.randint(4, 8), labels={"rack": f"r{i // 2}"}) for i in range(4)]
+    jobs = [
+        gang(
+            f"g{i}",
+            pod_set(random.randint(1, 3), random.choice((2, 3, 4)), exclusive_host=random.random() < 0.4),
+            required=random.choice((None, "rack")),
+            submitted=float(i),
+        )
+        for i in range(8)
+    ]
+    return snapshot(nodes, [queue("root"), queue("root.a")], pending=jobs)
+
+
+def test_answers_about_places_alone_agree_with_brute_force(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So do the proofs they give for gangs that ask for more, what is settled followed as it changes. A gang that is
+    put off or deferred, and who comes after it, is not compared.
+    """
+    monkeypatch.setattr(contest, "SMALL", 0)
+    monkeypatch.setattr(rearrange, "REARRANGE", -1)
+    monkeypatch.setattr("queuer.solver.decide.ATTEMPTS", 1)
+    solver = Counting()
+    for seed in range(160):
+        snap = crowded(seed)
+        plan = decide(snap, now=NOW, seed=0, budget=Budget(deterministic=10.0), rearranger=solver)
+        assert verify(snap, plan, now=NOW) == ()
+        oracle = Oracle(snap, NOW)
+        oracle.run()
+        started = {a.uid for a in plan.admissions}
+        assert list(plan.order) == oracle.order
+        for uid in oracle.order:
+            token = plan.explanations[uid].primary.token if uid in plan.explanations else None
+            if token in (Token.SOLVER_DEFERRED, Token.PENDING_EVALUATION):
+                break
+            assert (uid in started) == (oracle.flags[uid] == STARTED), (seed, uid)
+    assert solver.found > 20
+    assert solver.proved > 10
