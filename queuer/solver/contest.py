@@ -109,19 +109,16 @@ class Contest:
         return self._proof(answer, question)
 
     def _proof(self, answer: Proof | Unknown, question: Question) -> Proof | None:
-        """The proof, if it is one: nodes of reservations were closed whole, though a part of them is free to others, so
-        only with these nodes open.
+        """The proof, if it is one: nodes of reservations were closed whole, though a part of them is free to others,
+        and some only so that others land there, so only with these nodes open.
         """
         if not isinstance(answer, Proof) or self._rearranger is None:
             return None
-        if not self._board.horizons:
-            return answer
-        open_ = {uid: off for uid in question.blocked if (off := self._greedy.keeps_off(uid))}
-        if open_ == question.blocked:
+        if not question.blocked:
             return answer
         if self._left <= self._worth():
             return None
-        again = self._rearranger.settle(replace(question, blocked=open_, budget=min(self._left, self._share)))
+        again = self._rearranger.settle(replace(question, blocked={}, budget=min(self._left, self._share)))
         self.spent += again.spent
         return again if isinstance(again, Proof) else None
 
@@ -133,7 +130,8 @@ class Contest:
         return [self._board.charge(gang.pending.workload, v.flavors, v.counts) for v in variants]
 
     def _as_settled(self) -> dict[Gang, list[Charge]]:
-        return {c.gang: [c.charge] for c in self._greedy.chosen.values()}
+        """Whoever is settled, with what it asks for beside what is counted for it already."""
+        return {c.gang: [dict.fromkeys(c.charge, 0)] for c in self._greedy.chosen.values()}
 
     def _small(self) -> bool:
         return len(self._board.frame.names) * (len(self._greedy.chosen) + 1) <= SMALL
@@ -146,7 +144,8 @@ class Contest:
         answer, variant = self._layouts.settle(gang, variants, evict=evict, budget=self._left)
         self.spent += answer.spent
         if variant is None or not isinstance(answer, Places):
-            return answer if isinstance(answer, Proof) else None
+            apart = any(greedy.keeps_off(uid) for uid in greedy.chosen)  # so that others land: proves nothing
+            return answer if isinstance(answer, Proof) and not apart else None
         charge = self._board.charge(gang.pending.workload, variant.flavors, variant.counts)
         moved = [replace(c, spreads=_spreads(answer, c.gang)) for c in greedy.chosen.values()]
         new = Chosen(gang=gang, variant=variant, charge=charge, spreads=_spreads(answer, gang), bound=evict)

@@ -44,15 +44,17 @@ class Listening:
 
 
 def test_a_reservation_closes_its_nodes_to_whom_it_binds_at_the_flavor_taken() -> None:
-    """root.a has a guarantee in y alone: there its work comes before the reservation, in x it would not."""
+    """root.a has a guarantee in y alone: there its work comes before the reservation, in x it would not. What is
+    settled is counted in already.
+    """
     flavors = (Flavor(name="x", node_labels={"f": "x"}), Flavor(name="y", node_labels={"f": "y"}))
     nodes = [node("n0", gpu=4, labels={"f": "x"}), node("n1", gpu=16, labels={"f": "y"})]
-    rows = [row(flavor="x", guaranteed=0), row(flavor="y", guaranteed=32)]
+    rows = [row(flavor="x", guaranteed=0), row(flavor="y", guaranteed=12)]
     snap = snapshot(
         nodes,
         [queue("root"), queue("root.a", *rows)],
         flavors=flavors,
-        pending=[gang("first", pod_set(1, 8)), gang("next", pod_set(1, 12), submitted=1.0)],
+        pending=[gang("first", pod_set(1, 8)), gang("next", pod_set(1, 4), submitted=1.0)],
     )
     arrays, solver = Arrays.of(snap), Listening()
     board = Board(arrays, now=NOW)
@@ -135,3 +137,19 @@ def test_answers_about_places_alone_agree_with_brute_force(monkeypatch: pytest.M
             assert (uid in started) == (oracle.flags[uid] == STARTED), (seed, uid)
     assert solver.found > 20
     assert solver.proved > 10
+
+
+@pytest.mark.parametrize("small", [contest.SMALL, 0])
+def test_who_could_not_land_beside_others_is_not_told_that_there_is_no_place(
+    monkeypatch: pytest.MonkeyPatch, small: int
+) -> None:
+    """g4 has a place beside those before it, but none where all of them land, so some keep off others' nodes: that it
+    has none beside these is no proof.
+    """
+    monkeypatch.setattr(contest, "SMALL", small)
+    snap = crowded(54)
+    plan = decide(snap, now=NOW, seed=0, budget=Budget(deterministic=10.0))
+    oracle = Oracle(snap, NOW)
+    oracle.run()
+    assert oracle.flags["g4"] == STARTED
+    assert plan.explanations["g4"].primary.token in (Token.SOLVER_DEFERRED, Token.PENDING_EVALUATION)
