@@ -6,6 +6,7 @@ answer in time, such a gang waits as deferred, never as lacking capacity.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -30,6 +31,7 @@ from queuer.solver.greedy import Greedy
 from queuer.solver.layouts import Layouts
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen, assignments
+from queuer.solver.prices import Prices
 from queuer.solver.problem import Bond, Budget
 from queuer.solver.score import width
 
@@ -58,7 +60,9 @@ class Contest:
         seed: int,
         budget: Budget,
         bonds: Mapping[str, Bond],
+        prices: deque[Prices],
     ) -> None:
+        """`prices`: see `Layouts`."""
         self._greedy = greedy
         self._board: Board = greedy.board
         self._rearranger = rearranger
@@ -71,7 +75,7 @@ class Contest:
         self._prey = greedy.prey
         self._layouts = None
         if rearranger is not None:
-            self._layouts = Layouts(greedy, rearranger, seed=seed, share=self._share)
+            self._layouts = Layouts(greedy, rearranger, seed=seed, share=self._share, prices=prices)
         self.at_best = False
 
     @property
@@ -139,7 +143,7 @@ class Contest:
     def _in_place(self, gang: Gang, variants: Sequence[Variant], *, evict: bool) -> Chosen | Proof | None:
         """The same, with the victims as they are, for clusters of any size."""
         greedy = self._greedy
-        if self._layouts is None or self._left <= 0:
+        if self._layouts is None:
             return None
         answer, variant = self._layouts.settle(gang, variants, evict=evict, budget=self._left)
         self.spent += answer.spent

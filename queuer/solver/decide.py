@@ -6,6 +6,7 @@ what was chosen is pinned and what was refused is explained.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
@@ -25,6 +26,7 @@ from queuer.solver.outcome import Block, Chosen, Refusal, assignments
 from queuer.solver.packed import Packer, Selection
 from queuer.solver.packed_worth import packed_subtrees
 from queuer.solver.pins import Pinner
+from queuer.solver.prices import Prices
 from queuer.solver.problem import (
     Bond,
     Budget,
@@ -43,6 +45,8 @@ SMALL = 20_000
 """Nodes times waiting gangs above which a layout is tried twice only."""
 RETRY = 4
 """Part of the exact solver's budget that each layout after the first has at least."""
+KEPT = 4
+"""Prices tried, the last that proved something first."""
 ATTEMPTS = 5
 """Layouts tried in one cycle: gangs that cannot land beside others are placed apart, then put off."""
 
@@ -65,13 +69,14 @@ def decide(
     arrays = arrays or Arrays.of(snapshot)
     assert arrays.snapshot is snapshot
     solver = rearranger or (_default_rearranger(arrays) if budget.deterministic > 0 else None)
-    plan, retried = _settled(arrays, now=now, seed=seed, budget=budget, solver=solver)
+    prices: deque[Prices] = deque(maxlen=KEPT)
+    plan, retried = _settled(arrays, now=now, seed=seed, budget=budget, solver=solver, prices=prices)
     if solver is None or not (retried or packed_subtrees(snapshot.tree)):
         return plan
     # Whom a retry keeps off which hosts depends on what was tried before, and a selection looks at one priority at a
     # time: by either the exact plan may have lost.
     proving = replace(budget, deterministic=budget.deterministic / RETRY)
-    greedy, _ = _settled(arrays, now=now, seed=seed, budget=proving, solver=ProofsOnly(solver))
+    greedy, _ = _settled(arrays, now=now, seed=seed, budget=proving, solver=ProofsOnly(solver), prices=prices)
     better = score(snapshot, greedy, now=now) > score(snapshot, plan, now=now)
     return _instead(greedy, plan) if better else plan
 
@@ -90,9 +95,17 @@ def _instead(greedy: Plan, exact: Plan) -> Plan:
 
 
 def _settled(
-    arrays: Arrays, *, now: float, seed: int, budget: Budget, solver: Rearranger | None
+    arrays: Arrays,
+    *,
+    now: float,
+    seed: int,
+    budget: Budget,
+    solver: Rearranger | None,
+    prices: deque[Prices],
 ) -> tuple[Plan, bool]:
-    """The first layout that is sound and lands, and whether others were tried before it."""
+    """The first layout that is sound and lands, and whether others were tried before it. `prices`: by which something
+    was proven in another.
+    """
     snapshot = arrays.snapshot
     crowded: dict[str, frozenset[str]] = {}
     everywhere = frozenset(arrays.frame.index)
@@ -102,7 +115,9 @@ def _settled(
     left = budget.deterministic
     for attempt in range(ATTEMPTS):
         given = replace(budget, deterministic=max(left, budget.deterministic / RETRY))
-        decision = _Decision(arrays, now=now, seed=seed, budget=given, rearranger=solver, crowded=crowded)
+        decision = _Decision(
+            arrays, now=now, seed=seed, budget=given, rearranger=solver, crowded=crowded, prices=prices
+        )
         plan, late = decision.run()
         left -= decision.spent
         if tries < ATTEMPTS:
@@ -196,12 +211,14 @@ class _Decision:
         budget: Budget,
         rearranger: Rearranger | None,
         crowded: Mapping[str, frozenset[str]],
+        prices: deque[Prices],
     ) -> None:
         self._snapshot = arrays.snapshot
         self._offers = arrays.offers
         self._now = now
         self._seed = seed
         self._rearranger = rearranger
+        self._prices = prices
         self._board = Board(arrays, now=now)
         work = WORK if budget.deterministic > 0 else WORK // 10  # greedy alone has to answer at once
         self._greedy = Greedy(self._board, crowded=crowded, work=work)
@@ -228,6 +245,7 @@ class _Decision:
             seed=self._seed,
             budget=self._budget,
             bonds=standing,
+            prices=self._prices,
         )
         self._greedy.contest = contest
         settled = {*self._greedy.chosen, *standing}

@@ -23,9 +23,6 @@ from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen
 from queuer.solver.prices import Prices
 
-KEPT = 4
-"""Prices tried, the last that proved something first."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Form:
@@ -57,8 +54,12 @@ class Form:
 class Layouts:
     """The exact solver's answers about places in one cycle, and what they prove for other gangs."""
 
-    def __init__(self, cycle: Cycle, solver: Rearranger, *, seed: int, share: float) -> None:
-        """`share`: deterministic time for one question at most."""
+    def __init__(
+        self, cycle: Cycle, solver: Rearranger, *, seed: int, share: float, prices: deque[Prices]
+    ) -> None:
+        """`share`: deterministic time for one question at most. `prices`: that proved something on these nodes before,
+        the last first; they are checked wherever they are tried, and added to.
+        """
         self._cycle = cycle
         self._board = cycle.board
         self._solver = solver
@@ -72,7 +73,7 @@ class Layouts:
         self._leaving: frozenset[str] = frozenset()
         self._settled: frozenset[str] = frozenset()
         self._laid_out = LaidOut(cycle)
-        self._prices: deque[Prices] = deque(maxlen=KEPT)
+        self._prices = prices
         self._left = 0.0
 
     def settle(

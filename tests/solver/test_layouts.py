@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from queuer.solver.arrays import Arrays
 from queuer.solver.board import Board
 from queuer.solver.contested import Variant
@@ -30,7 +32,7 @@ def test_a_proof_serves_harder_gangs_only() -> None:
     }
     snap = snapshot(nodes, [queue("root.a")], pending=jobs.values())
     board = Board(Arrays.of(snap), now=NOW)
-    layouts = Layouts(Cycle(board), CpSat(), seed=0, share=1.0)
+    layouts = Layouts(Cycle(board), CpSat(), seed=0, share=1.0, prices=deque())
 
     def form(name: str, number: int) -> Form:
         pending = next(p for p in snap.pending if p.workload.uid == name)
