@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from random import Random
 from typing import Any
 
@@ -66,7 +67,7 @@ def test_a_reservation_closes_its_nodes_to_whom_it_binds_at_the_flavor_taken() -
     assert board.binds(
         board.horizons["r"], first.pending.workload, rank=greedy.rank(first, first.shape.charges[0])
     )
-    asking = Contest(greedy, solver, seed=0, budget=Budget(), bonds={})
+    asking = Contest(greedy, solver, seed=0, budget=Budget(), bonds={}, prices=deque())
     asking.settle(second, second.shape.variants[:1], evict=False)
     asking.settle(second, second.shape.variants[1:], evict=False)
     in_x, in_y = (question.blocked for question in solver.asked)
@@ -79,7 +80,7 @@ def test_what_selections_do_not_use_is_not_spent() -> None:
     tree = [queue("root", policy=Policy(order=Order.PACKED)), queue("root.a")]
     snap = snapshot([node("n0")], tree, pending=[gang("g", pod_set(1, 4))])
     decision = _Decision(
-        Arrays.of(snap), now=NOW, seed=0, budget=Budget(), rearranger=Listening(), crowded={}
+        Arrays.of(snap), now=NOW, seed=0, budget=Budget(), rearranger=Listening(), crowded={}, prices=deque()
     )
     plan, late = decision.run()
     assert ([a.uid for a in plan.admissions], late) == (["g"], {})

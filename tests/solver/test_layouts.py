@@ -6,14 +6,60 @@ from collections import deque
 
 from queuer.solver.arrays import Arrays
 from queuer.solver.board import Board
-from queuer.solver.contested import Variant
+from queuer.solver.contested import Proof, Unknown, Variant
 from queuer.solver.cpsat import CpSat
 from queuer.solver.cycle import Cycle
 from queuer.solver.layouts import Form, Layouts
 from queuer.solver.order import Gang, Shape
+from queuer.solver.outcome import Chosen
+from queuer.solver.prices import Prices
+from queuer.solver.problem import Snapshot
 from tests.solver.make import gang, node, pod_set, queue, snapshot
 
 NOW = 0.0
+
+
+def asked(snap: Snapshot, name: str, number: int = 0) -> Gang:
+    """A gang of one variant, its full size, as the tournament offers it."""
+    pending = next(p for p in snap.pending if p.workload.uid == name)
+    counts = {p.name: p.count for p in pending.workload.pod_sets}
+    shape = Shape(
+        number=number,
+        form=number,
+        kind=number,
+        variants=(Variant(flavors=dict.fromkeys(counts, "default"), counts=counts),),
+        charges=({},),
+        least=counts,
+        flavors=frozenset({"default"}),
+    )
+    return Gang(
+        pending=pending,
+        shape=shape,
+        uid=name,
+        queue="root.a",
+        seniority=(0, 0.0, 0, name),
+        likeness=number,
+    )
+
+
+def test_prices_of_another_layout_prove_without_time_of_their_own() -> None:
+    """Two nodes bear six pods, four of them settled; three more ask."""
+    nodes = [node(f"n{i}", gpu=3, labels={"rack": f"r{i}"}) for i in range(2)]
+    jobs = [gang("four", pod_set(4, 1)), gang("three", pod_set(3, 1))]
+    snap = snapshot(nodes, [queue("root.a")], pending=jobs)
+    four, three, known = asked(snap, "four"), asked(snap, "three", 1), deque[Prices]()
+
+    def answer(*, prices: deque[Prices], budget: float) -> object:
+        cycle = Cycle(Board(Arrays.of(snap), now=NOW))
+        spreads = {"main": {0: 3, 1: 1}}
+        cycle.take(Chosen(gang=four, variant=four.shape.variants[0], charge={}, spreads=spreads))
+        layouts = Layouts(cycle, CpSat(), seed=0, share=1.0, prices=prices)
+        return layouts.settle(three, three.shape.variants, evict=False, budget=budget)[0]
+
+    assert isinstance(answer(prices=known, budget=0.0), Unknown)
+    assert isinstance(answer(prices=known, budget=1.0), Proof)
+    assert known
+    assert isinstance(answer(prices=known, budget=0.0), Proof)
 
 
 def test_a_proof_serves_harder_gangs_only() -> None:
@@ -35,27 +81,8 @@ def test_a_proof_serves_harder_gangs_only() -> None:
     layouts = Layouts(Cycle(board), CpSat(), seed=0, share=1.0, prices=deque())
 
     def form(name: str, number: int) -> Form:
-        pending = next(p for p in snap.pending if p.workload.uid == name)
-        counts = {p.name: p.count for p in pending.workload.pod_sets}
-        variant = Variant(flavors=dict.fromkeys(counts, "default"), counts=counts)
-        shape = Shape(
-            number=number,
-            form=number,
-            kind=number,
-            variants=(variant,),
-            charges=({},),
-            least=counts,
-            flavors=frozenset({"default"}),
-        )
-        one = Gang(
-            pending=pending,
-            shape=shape,
-            uid=name,
-            queue="root.a",
-            seniority=(0, 0.0, 0, name),
-            likeness=number,
-        )
-        return layouts.form(one, variant)
+        one = asked(snap, name, number)
+        return layouts.form(one, one.shape.variants[0])
 
     forms = {name: form(name, number) for number, name in enumerate(jobs)}
     easier = {(a, b) for a in forms for b in forms if a != b and forms[a].within(forms[b])}
