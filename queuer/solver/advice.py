@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 from queuer.domain.quantity import format_quantity
 from queuer.domain.quota import Account, Charge
 from queuer.domain.workload import PodSet, Workload
-from queuer.solver.capacity import Spread
+from queuer.solver.beside import Beside
 from queuer.solver.contested import Variant
 from queuer.solver.cycle import Cycle
 from queuer.solver.explain_place import PlaceWords
 from queuer.solver.explain_quota import QuotaWords
 from queuer.solver.order import Gang
+from queuer.solver.outcome import Chosen
 
 TRIES = 4_000
 """How many changes may be tried in full in one cycle."""
@@ -42,6 +42,7 @@ class Advisor:
     def __init__(self, cycle: Cycle, quota: QuotaWords, place: PlaceWords) -> None:
         self._cycle = cycle
         self._board = cycle.board
+        self._beside = Beside(cycle)
         self._quota = quota
         self._place = place
         self._levels = self._board.snapshot.topology.levels
@@ -161,7 +162,14 @@ class Advisor:
             floor = self._board.floor_now(changed, rank=rank)
             sized = replace(variant, counts=counts)
             spreads = floor.place(changed, sized, form=gang.shape.form, avoid=avoid).spreads
-            self._landing[key] = spreads is not None and self._lands(spreads)
+            self._landing[key] = spreads is not None and self._beside.lands(
+                Chosen(
+                    gang=replace(gang, pending=replace(gang.pending, workload=changed)),
+                    variant=sized,
+                    charge=charge,
+                    spreads=spreads,
+                )
+            )
         return self._landing[key]
 
     @staticmethod
@@ -174,17 +182,6 @@ class Advisor:
         if kind not in self._charges:
             self._charges[kind] = self._board.charge(gang.pending.workload, variant.flavors, counts)
         return self._quota.fits(gang.queue, self._charges[kind], kind=kind)
-
-    def _lands(self, spreads: Mapping[str, Spread]) -> bool:
-        return all(len(spread) == 1 for spread in spreads.values()) or all(
-            self._awaited.isdisjoint(spread) for spread in spreads.values()
-        )
-
-    @cached_property
-    def _awaited(self) -> set[int]:
-        """Nodes on which pods of earlier cycles, or of bound gangs, have still to land."""
-        held = {node for rows in self._board.held.values() for node, _ in rows}
-        return held | {node for hold in self._board.holds.values() for node in hold.loose}
 
     # As far as nodes go
 
