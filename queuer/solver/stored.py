@@ -20,8 +20,10 @@ from queuer.solver.problem import Budget, Plan, Snapshot
 from queuer.solver.sound import problems_of
 
 VERSION = 1
-MOST_BYTES = 2**30
+MOST_BYTES = 2**28
 """Of a cycle, unpacked."""
+PIECE = 2**24
+"""Bytes unpacked at once."""
 _MARK = b"queuer-cycle "
 _WHERE = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")
 
@@ -56,26 +58,34 @@ def decode(data: bytes, *, name: str = "file") -> StoredCycle:
     if int(version) != VERSION:
         hint = f"this program reads version {VERSION}; use the version of Queuer that wrote the file"
         raise _wrong(name, f"has version {int(version)}", hint)
-    inflate = zlib.decompressobj()
-    try:
-        body = inflate.decompress(data[len(head) + 1 :], MOST_BYTES)
-    except zlib.error as error:
-        raise _wrong(name, f"is damaged: {error}", "copy it again") from error
-    if inflate.unconsumed_tail:
-        raise _wrong(name, f"unpacks to more than {MOST_BYTES} bytes", "no cycle is that large")
-    if not inflate.eof:
-        raise _wrong(name, f"is cut off after {len(data)} bytes", "copy it again")
-    if inflate.unused_data:
-        raise _wrong(name, f"has {len(inflate.unused_data)} bytes after its end", "copy it again")
+    body = _unpacked(data[len(head) + 1 :], name=name)
     try:
         cycle = msgspec.msgpack.decode(body, type=StoredCycle)
-    except msgspec.DecodeError as error:  # ValidationError included
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:  # ValidationError included
         at = _WHERE.search(str(error))
         field = f"{name}: {at['path']}" if at else name
         raise _wrong(field, _WHERE.sub("", str(error)), "the file was not written by this format") from error
     for problem in problems_of(cycle.snapshot, now=cycle.now, budget=cycle.budget):
         raise InvalidInput(replace(problem, field=f"{name}: {problem.field}"))
     return cycle
+
+
+def _unpacked(data: bytes, *, name: str) -> bytes:
+    """The records, counted before they are kept."""
+    inflate, body, rest = zlib.decompressobj(), bytearray(), data
+    try:
+        while rest and not inflate.eof:
+            body += inflate.decompress(rest, PIECE)
+            rest = inflate.unconsumed_tail
+            if len(body) > MOST_BYTES:
+                raise _wrong(name, f"unpacks to more than {MOST_BYTES} bytes", "no cycle is that large")
+    except zlib.error as error:
+        raise _wrong(name, f"is damaged: {error}", "copy it again") from error
+    if not inflate.eof:
+        raise _wrong(name, f"is cut off after {len(data)} bytes", "copy it again")
+    if inflate.unused_data:
+        raise _wrong(name, f"has {len(inflate.unused_data)} bytes after its end", "copy it again")
+    return bytes(body)
 
 
 def _wrong(field: str, message: str, hint: str) -> InvalidInput:

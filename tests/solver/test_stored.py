@@ -122,6 +122,15 @@ def changed(cycle: StoredCycle, *path: str | int, to: object) -> bytes:
     return head + b"\n" + zlib.compress(msgspec.msgpack.encode(plain))
 
 
+def test_text_that_is_none_is_refused() -> None:
+    """A byte that is no UTF-8, in the name of a node."""
+    head, _, body = encode(stored(1)).partition(b"\n")
+    wrong = zlib.decompress(body).replace(b"\xa4name\xa2n", b"\xa4name\xa2\xff", 1)
+    assert b"\xff" in wrong
+    with pytest.raises(InvalidInput, match="c.cycle: .*utf-8"):
+        decode(head + b"\n" + zlib.compress(wrong), name="c.cycle")
+
+
 FIRST = ("snapshot", "pending", 0, "workload", "pod_sets")
 
 
