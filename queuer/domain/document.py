@@ -166,7 +166,9 @@ def _row(item: object, *, at: str, problems: Problems) -> QuotaRow:
 
 def _amount(reader: Reader, key: str, *, resource: str) -> int | None:
     value, at = reader.values[key], reader.path(key)
-    found: int | None = reader.problems.attempt(lambda: parse_quantity(value, resource=resource, field=at))
+    found: int | None = reader.problems.attempt(
+        lambda: parse_quantity(value, resource=resource, field=at, whole=True)
+    )
     return found
 
 

@@ -12,11 +12,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from heapq import nsmallest
+from itertools import takewhile
 from math import isfinite
 from typing import Any, TypeVar
 
 from queuer.domain.errors import FieldProblem, InvalidInput
 
+LISTED = 20
+"""How many names are listed in full."""
+NEAREST = 3
+"""How many of more than that are named."""
 E = TypeVar("E", bound=StrEnum)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -45,10 +51,20 @@ def format_duration(seconds: float) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """`did you mean x?` for a mistyped name, else the list of what there is."""
+    """`did you mean x?` for a mistyped name, else what there is: of many the three that begin most alike."""
     choices = sorted(known)
     close = difflib.get_close_matches(name, choices, n=1, cutoff=0.6)
-    return f"did you mean {close[0]}?" if close else f"known: {', '.join(choices)}"
+    if close:
+        return f"did you mean {close[0]}?"
+    if len(choices) <= LISTED:
+        return f"known: {', '.join(choices)}"
+    first = nsmallest(NEAREST, choices, key=lambda choice: -_alike(name, choice))
+    return f"nearest of {len(choices)}: {', '.join(first)}"
+
+
+def _alike(left: str, right: str) -> int:
+    """With how many equal letters both begin."""
+    return sum(takewhile(bool, (a == b for a, b in zip(left, right, strict=False))))
 
 
 def twice(texts: Iterable[str]) -> list[str]:

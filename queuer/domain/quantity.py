@@ -24,10 +24,13 @@ _DECIMAL = {"": 0, "n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "
 _PATTERN = re.compile(r"^([+-]?\d+(?:\.\d*)?|[+-]?\.\d+)(?:([eE][+-]?\d{1,3})|([KMGTPE]i|[numkMGTPE])?)$")
 
 
-def parse_quantity(value: str | int | float, *, resource: str, field: str = "quantity") -> int:
-    """Base units of a Kubernetes quantity such as `"500m"`, `"1536Gi"` or `8`.
+def parse_quantity(
+    value: str | int | float, *, resource: str, field: str = "quantity", whole: bool = False
+) -> int:
+    """Base units of a Kubernetes quantity such as `"500m"`, `"1536Gi"` or `8`. `whole`: nothing is rounded that is
+    counted in pieces.
 
-    Raises InvalidInput naming `field` where the text is no quantity, is negative or exceeds int64.
+    Raises InvalidInput naming `field` where the text is no quantity, is negative, exceeds int64 or is not `whole`.
     """
     text = str(value).strip() if not isinstance(value, bool) else ""
     match = _PATTERN.match(text)
@@ -50,6 +53,9 @@ def parse_quantity(value: str | int | float, *, resource: str, field: str = "qua
     base = int(amount.to_integral_value(rounding=ROUND_CEILING))
     if base < 0:
         raise InvalidInput(FieldProblem(field=field, message=f"{value!r} is negative", hint="use 0 or more"))
+    if whole and base != amount and not (resource == "cpu" or _in_bytes(resource)):
+        message = f"{value!r} is no whole number, and {resource} is counted in pieces"
+        raise InvalidInput(FieldProblem(field=field, message=message, hint=f"write {base - 1} or {base}"))
     if base > MAX_AMOUNT:
         raise InvalidInput(FieldProblem(field=field, message=f"{value!r} is larger than 2^63-1 {resource}"))
     return base
@@ -66,11 +72,15 @@ def format_quantity(amount: int, *, resource: str) -> str:
     """The shortest exact quantity of an amount in base units: `1500` cpu → `1500m`, `2**33` memory → `8Gi`."""
     if resource == "cpu":
         return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
-    if amount and (resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-")):
+    if amount and _in_bytes(resource):
         for suffix, factor in sorted(_BINARY.items(), key=lambda item: -item[1]):
             if amount % factor == 0:
                 return f"{amount // factor}{suffix}"
     return str(amount)
+
+
+def _in_bytes(resource: str) -> bool:
+    return resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-")
 
 
 def format_resources(amounts: Resources) -> dict[str, str]:

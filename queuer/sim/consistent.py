@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 
 from queuer.domain.fields import Problems, nearest, twice
@@ -31,8 +31,13 @@ def check_names(shape: Shape, *, nodes: Sequence[str], workloads: Sequence[str],
     there = frozenset(nodes)
     for i, foreign in enumerate(shape.foreign):
         _known([foreign.node], there, f"foreign[{i}].node", problems)
+    paths = {ROOT, *(q.path for q in shape.queues), *(e.queue.path for e in shape.events if e.queue)}
+    paths |= {path.rsplit(".", n)[0] for path in list(paths) for n in range(1, path.count("."))}
+    for i, row in enumerate(shape.workloads):
+        if row.queue not in paths:
+            problems.note(f"workloads[{i}].queue", f"{row.queue!r} is no queue", nearest(row.queue, paths))
     _check_events(shape, there, workloads, problems)
-    _check_expectations(shape, workloads, problems)
+    _check_expectations(shape, workloads, paths, problems)
 
 
 def _check_events(shape: Shape, nodes: frozenset[str], workloads: Sequence[str], problems: Problems) -> None:
@@ -50,9 +55,9 @@ def _check_events(shape: Shape, nodes: frozenset[str], workloads: Sequence[str],
             _match(getattr(event, kind) or (), workloads, f"events[{i}].{kind}", problems)
 
 
-def _check_expectations(shape: Shape, workloads: Sequence[str], problems: Problems) -> None:
-    paths = {ROOT, *(q.path for q in shape.queues), *(e.queue.path for e in shape.events if e.queue)}
-    paths |= {path.rsplit(".", n)[0] for path in list(paths) for n in range(1, path.count("."))}
+def _check_expectations(
+    shape: Shape, workloads: Sequence[str], paths: Collection[str], problems: Problems
+) -> None:
     for i, row in enumerate(shape.expect):
         _match(row.patterns(), workloads, f"expect[{i}]", problems)
         for path, amounts in (row.used or {}).items():

@@ -181,6 +181,12 @@ def _cluster(setup: Setup, problems: Problems) -> tuple[tuple[Flavor, ...], tupl
                 f"give --nodes {len(owners)}",
             )
     for queue in setup.queues or ():
+        if queue.nodes > setup.nodes and not _apart(setup):
+            problems.note(
+                field_of(setup.queues_file, queue.row, "nodes"),
+                f"{queue.nodes} are guaranteed, but there are {setup.nodes}",
+                f"give --nodes {queue.nodes} or more",
+            )
         if queue.gpus_per_node != setup.gpus_per_node:
             problems.note(
                 field_of(setup.queues_file, queue.row, "gpus_per_node"),

@@ -205,7 +205,7 @@ def test_utilisation_counts_the_window(write: Write) -> None:
 def test_same_trace_same_report() -> None:
     """Nothing but seed and trace decides."""
     what = prepare(
-        PHILLY, queues_file=QUEUES, only=["7f04ca", "2869ce"], window=(4062780.0, 4262780.0), nodes=20,
+        PHILLY, queues_file=QUEUES, only=["7f04ca", "2869ce"], window=(4062780.0, 4262780.0), nodes=32,
         gpus_per_node=8, policy=ReplayPolicy.QUEUER,
     )  # fmt: skip
     assert run(what, seed=3) == run(what, seed=3)
@@ -334,6 +334,9 @@ def test_wrong_queues(write: Write) -> None:
 
     assert "--queue: 'rad' is no queue of jobs.csv (did you mean red?)" in told(only=("rad",))
     assert "jobs.csv row 3 queue: 'blue' is no queue of queues.csv" in told("red,1,8")
+    assert "queues.csv row 3 nodes: 5 are guaranteed, but there are 2 (give --nodes 5 or more)" in told(
+        "red,1,8", "blue,5,8"
+    )
     assert "queues.csv row 2 nodes: a whole number is needed, got 'x'" in told("red,x,8")
     assert "queues.csv row 2 gpus_per_node: 4, but the nodes have 8" in told("red,1,4", "blue,1,8")
     assert "queues.csv row 3 queue: 'red' was named in row 2 already" in told("red,1,8", "red,1,8")

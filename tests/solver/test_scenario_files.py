@@ -63,6 +63,16 @@ GOOD: dict[str, Any] = {
         ("expect", [{"at": 0, "waiting": {"w": ["WaitingForGodot"]}}], "expect[0].waiting"),
         ("expect", [{"at": 0}], "with at, and only with it"),
         ("expect", [{"at": 0, "used": {"root.z": {"cpu": 1}}}], "'root.z' is no queue"),
+        (
+            "workloads",
+            [{**JOB, "queue": "root.zzz"}],
+            "workloads[0].queue: 'root.zzz' is no queue",
+        ),
+        (
+            "queues",
+            [{"path": "root.a", "quota": [{"resource": "nvidia.com/gpu", "guaranteed": 1.5}]}],
+            "queues.root.a.quota[0].guaranteed: 1.5 is no whole number, and nvidia.com/gpu is counted in pieces",
+        ),
         ("event", [], "event"),
         ("events", [{"at": 1}], "one thing happens"),
         ("events", [{"at": 1, "reboot": ["n1"]}], "reboot"),
@@ -99,6 +109,14 @@ def test_what_is_wrong_is_named(field: str, value: Any, named: str) -> None:
     with pytest.raises(InvalidInput) as raised:
         parse({**deepcopy(GOOD), field: value})
     assert named in str(raised.value)
+
+
+def test_of_many_names_the_nearest_are_named() -> None:
+    """One line that can be read, however many workloads there are."""
+    many = {**GOOD, "workloads": [{**JOB, "copies": 5000}]}
+    with pytest.raises(InvalidInput) as raised:
+        parse({**many, "expect": [{"at": 0, "admitted": ["x"]}]})
+    assert "'x' names no workload (nearest of 5000: w-1, w-10, w-100)" in str(raised.value)
 
 
 def paths(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

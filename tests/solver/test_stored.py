@@ -127,7 +127,7 @@ def test_text_that_is_none_is_refused() -> None:
     head, _, body = encode(stored(1)).partition(b"\n")
     wrong = zlib.decompress(body).replace(b"\xa4name\xa2n", b"\xa4name\xa2\xff", 1)
     assert b"\xff" in wrong
-    with pytest.raises(InvalidInput, match="c.cycle: .*utf-8"):
+    with pytest.raises(InvalidInput, match=r"c\.cycle: .*utf-8"):
         decode(head + b"\n" + zlib.compress(wrong), name="c.cycle")
 
 

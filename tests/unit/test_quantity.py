@@ -53,3 +53,12 @@ def test_shortest_forms() -> None:
     assert format_quantity(1_500, resource="cpu") == "1500m"
     assert format_quantity(2_000, resource="cpu") == "2"
     assert format_quantity(2**33, resource="memory") == "8Gi"
+
+
+def test_a_fraction_of_what_is_counted_in_pieces_is_refused_where_it_matters() -> None:
+    """A quota of 1.5 GPUs is not one of 2; parts of a core, and of a byte, are rounded."""
+    with pytest.raises(InvalidInput, match=r"quota: '1500m' is no whole number.*write 1 or 2"):
+        parse_quantity("1500m", resource="nvidia.com/gpu", field="quota", whole=True)
+    assert parse_quantity("2000m", resource="nvidia.com/gpu", whole=True) == 2
+    assert parse_quantity("0.5", resource="cpu", whole=True) == 500
+    assert parse_quantity("1500m", resource="memory", whole=True) == 2
