@@ -103,15 +103,15 @@ def _settled(
     solver: Rearranger | None,
     prices: deque[Prices],
 ) -> tuple[Plan, bool]:
-    """The first layout that is sound and lands, and whether others were tried before it. `prices`: by which something
-    was proven in another.
+    """The best sound one of the layouts tried until one puts nobody off, and whether there were others. `prices`: by
+    which something was proven in another.
     """
     snapshot = arrays.snapshot
     crowded: dict[str, frozenset[str]] = {}
     everywhere = frozenset(arrays.frame.index)
     wrong: Sequence[Violation] = ()
     tries = ATTEMPTS if len(snapshot.nodes) * len(snapshot.pending) <= SMALL else 2
-    fewest: tuple[int, Plan] | None = None
+    tried: list[Plan] = []
     left = budget.deterministic
     for attempt in range(ATTEMPTS):
         given = replace(budget, deterministic=max(left, budget.deterministic / RETRY))
@@ -120,15 +120,15 @@ def _settled(
         )
         plan, late = decision.run()
         left -= decision.spent
-        if tries < ATTEMPTS:
-            if fewest is not None and fewest[0] <= len(late):
-                plan = fewest[1]
-            fewest = (len(late), plan)
+        tried.insert(0, plan)
         if not late or attempt >= tries - 1:
-            wrong = verify(snapshot, plan, now=now)
-            if not wrong:
-                return plan, attempt > 0
-            solver, fewest, late = None, None, dict.fromkeys(_offenders(plan, wrong), everywhere)
+            if len(tried) > 1:
+                tried.sort(key=lambda p: score(snapshot, p, now=now), reverse=True)
+            for one in tried:
+                wrong = verify(snapshot, one, now=now)
+                if not wrong:
+                    return one, attempt > 0
+            solver, tried, late = None, [], dict.fromkeys(_offenders(tried[-1], wrong), everywhere)
         for uid, hosts in late.items():
             crowded[uid] = everywhere if attempt > 1 else crowded.get(uid, frozenset()) | hosts
     return _nothing(snapshot, note=f"refused by the verifier: {'; '.join(map(str, wrong[:3]))}"), True

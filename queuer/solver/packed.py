@@ -15,14 +15,16 @@ from queuer.solver.board import Board
 from queuer.solver.greedy import Greedy
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Block, Chosen, Refusal
-from queuer.solver.packed_room import Room
+from queuer.solver.packed_room import Room, stands
 from queuer.solver.packed_worth import Worth, packed_subtrees
-from queuer.solver.pins import Pinner
+from queuer.solver.pins import WORK, Pinner
 
 LANDINGS = 3
 """Times that gangs which could not land beside the others are looked for another place."""
 SELECTIONS = 4
 """Selections that a subtree makes in one cycle: others may start between its turns and take what it meant to use."""
+LEFT_OVER = 5 * WORK
+"""Work for finding out in one cycle whether those left over land: see `Pinner`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -75,6 +77,7 @@ class Packer:
         self.spent = 0.0
         self._roots = packed_subtrees(greedy.board.book.tree)
         self._subtrees: dict[str, _Subtree] = {}
+        self._landing_left = LEFT_OVER
 
     def due(self, gang: Gang) -> str | None:
         """The subtree that has to select before this gang has its turn: it has not yet, or the gang's place is lost."""
@@ -85,7 +88,7 @@ class Packer:
         if known is None:
             return root
         pick = known.picks.get(gang.uid)
-        lost = pick is not None and not Room(self._greedy).bears(pick)
+        lost = pick is not None and not stands(self._greedy, pick)
         return root if lost and known.selections < SELECTIONS else None
 
     def select(self, root: str, waiting: Iterable[Gang]) -> frozenset[str]:
@@ -108,7 +111,7 @@ class Packer:
         if self._packs is not None and left > 0:
             best = self._packs(room, tiers, known.worth, best, seed=self._seed, budget=left)
             self.spent += best.spent
-        known.picks = landing(room, tiers, known.worth, best).picks
+        known.picks = best.picks
         return frozenset(known.picks)
 
     def turn(self, gang: Gang) -> Chosen | Refusal:
@@ -120,7 +123,7 @@ class Packer:
             return self._greedy.turn(gang)
         known = self._subtrees[root]
         pick = known.picks.get(gang.uid)
-        if pick is not None and Room(self._greedy).bears(pick):
+        if pick is not None and stands(self._greedy, pick):
             self._greedy.take(pick)
             return pick
         answer = self._left_over(gang)
@@ -129,17 +132,28 @@ class Packer:
         return answer
 
     def _left_over(self, gang: Gang) -> Chosen | Refusal:
-        """A gang that was not selected starts only where those selected still land."""
+        """A gang that was not selected starts only where it lands, and all that landed before."""
         greedy, before = self._greedy, list(self._greedy.chosen.values())
+        epoch = greedy.board.epoch
         answer = greedy.turn(gang, promised=False)
-        if isinstance(answer, Refusal) or answer.bound or not _late(greedy.board, greedy.started()):
+        if isinstance(answer, Refusal) or answer.bound:
+            return answer
+        late = self._late(greedy.started())
+        if not late or late <= self._late(c for c in before if not c.bound):
             return answer
         greedy.lift(greedy.chosen.values())
         greedy.chosen.clear()
-        greedy.board.changed()
         for chosen in before:
             greedy.take(chosen)
+        if greedy.board.epoch != epoch:  # others were moved for it: what was refused since is not refused now
+            greedy.board.changed()
         return Refusal(block=Block.LANDING, variant=answer.variant)
+
+    def _late(self, chosen: Iterable[Chosen]) -> frozenset[str]:
+        pinner = Pinner(self._greedy.board, {}, work=min(WORK, self._landing_left))
+        late = frozenset(one.gang.uid for one in pinner.late(chosen))
+        self._landing_left = max(0, self._landing_left - pinner.work)
+        return late
 
 
 def _had_room(subtree: _Subtree, gang: Gang) -> bool:

@@ -5,13 +5,14 @@ Gangs are only ever added, so what does not fit once need not be tried again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from queuer.domain.quota import Charge
 from queuer.domain.usage import Usage
-from queuer.solver.board import end_of
+from queuer.domain.workload import Workload
+from queuer.solver.board import Board, end_of
 from queuer.solver.capacity import Spread, place, take
 from queuer.solver.contested import Variant
 from queuer.solver.frame import Matrix
@@ -87,9 +88,7 @@ class Room:
         key = ("quota", gang.shape.number, id(charge), workload.preemptible)
         if key in self._dead:
             return False
-        allowed = all(u.shortfall(workload.queue, charge) is None for u in self.usages) and (
-            workload.preemptible or self._claimed.entitled(workload.queue, charge, at=workload.queue)
-        )
+        allowed = _allowed(workload, charge, self.usages, self._claimed)
         if not allowed:
             self._dead.add(key)
         return allowed
@@ -99,19 +98,11 @@ class Room:
         if not self.allows(chosen.gang, chosen.charge):
             return False
         bars = self._bars(chosen.gang, chosen.charge)
-        return self._on_nodes(chosen, [self.free, *(self._horizons[uid] for uid in bars)])
+        return _on_nodes(self.greedy.board, chosen, [self.free, *(self._horizons[uid] for uid in bars)])
 
     def leaves_all_reserved(self, chosen: Chosen) -> bool:
         """Whether the very nodes bear the gang beside all reservations, even those that do not bind it."""
-        return self._on_nodes(chosen, [self.free, *self._horizons.values()])
-
-    def _on_nodes(self, chosen: Chosen, frees: Sequence[Matrix]) -> bool:
-        rows: dict[int, Matrix] = {}
-        for node, row in self.greedy.board.rows(chosen.gang.pending.workload, chosen.spreads):
-            rows[node] = rows[node] + row if node in rows else row
-        return not any(
-            bool(((free[node] < row) & (row > 0)).any()) for free in frees for node, row in rows.items()
-        )
+        return _on_nodes(self.greedy.board, chosen, [self.free, *self._horizons.values()])
 
     def least(self) -> Matrix:
         """What is free to gangs that must leave all reservations whole (N x R)."""
@@ -143,6 +134,32 @@ class Room:
             return ()
         bars = self.greedy.board.bars(gang.pending.workload, rank=self.greedy.rank(gang, charge))
         return tuple(uid for uid in bars if uid in self._horizons)  # not those that came since
+
+
+def stands(greedy: Greedy, chosen: Chosen) -> bool:
+    """Whether the board as it is bears the gang where it lies: `Room.bears` without a room."""
+    board, gang = greedy.board, chosen.gang
+    workload, sheets = gang.pending.workload, board.sheets()
+    if not _allowed(workload, chosen.charge, [sheet.usage for sheet in sheets], board.claimed):
+        return False
+    bars = board.bars(workload, rank=greedy.rank(gang, chosen.charge))
+    return _on_nodes(board, chosen, [*(s.free for s in sheets), *(board.horizons[uid].free for uid in bars)])
+
+
+def _allowed(workload: Workload, charge: Charge, usages: Iterable[Usage], claimed: Usage) -> bool:
+    return all(usage.shortfall(workload.queue, charge) is None for usage in usages) and (
+        workload.preemptible or claimed.entitled(workload.queue, charge, at=workload.queue)
+    )
+
+
+def _on_nodes(board: Board, chosen: Chosen, frees: Sequence[Matrix]) -> bool:
+    """Whether the very nodes bear the gang in each of these (N x R)."""
+    rows: dict[int, Matrix] = {}
+    for node, row in board.rows(chosen.gang.pending.workload, chosen.spreads):
+        rows[node] = rows[node] + row if node in rows else row
+    return not any(
+        bool(((free[node] < row) & (row > 0)).any()) for free in frees for node, row in rows.items()
+    )
 
 
 def _spreads(spreads: Mapping[str, Spread]) -> bool:

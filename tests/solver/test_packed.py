@@ -20,10 +20,12 @@ from queuer.solver.board import Board
 from queuer.solver.cpsat.packed_model import Relaxed
 from queuer.solver.decide import decide
 from queuer.solver.greedy import Greedy
-from queuer.solver.packed import in_tiers
+from queuer.solver.outcome import Chosen
+from queuer.solver.packed import Packer, in_tiers
 from queuer.solver.packed_room import Room
 from queuer.solver.packed_sums import Sums
 from queuer.solver.packed_worth import AGEING, Worth, packed_subtrees
+from queuer.solver.pins import Pinner
 from queuer.solver.problem import Assignment, Budget, NodeState, Pending, Plan, Reservation, Snapshot
 from queuer.solver.score import score
 from queuer.solver.verify import verify
@@ -225,6 +227,57 @@ def test_neighbours_that_are_not_packed_keep_their_order() -> None:
         ],
     )
     assert started(decided(snap, now=5.0)) == {"p4", "q1"}
+
+
+# Gangs left over
+
+
+def test_a_gang_left_over_may_start_though_two_others_cannot_land_together() -> None:
+    """x and y could take each other's place on s0 and s1. z lands beside both once `loose` has moved."""
+    sizes = {"n0": 8, "n1": 8, "s0": 11, "s1": 11}
+    waiting = [
+        gang("loose", pod_set(1, 4), queue="root.q"),
+        gang("tied", pod_set(1, 4), queue="root.q"),
+        gang("x", pod_set(2, 5), queue="root.q", required="rack"),
+        gang("y", pod_set(4, 3), queue="root.q", required="rack"),
+        gang("z", pod_set(1, 8), queue="root.p"),
+    ]
+    snap = snapshot(
+        [node(name, gpu=size, labels={"block": "b", "rack": name[0]}) for name, size in sizes.items()],
+        [queue("root.q"), queue("root.p", policy=PACKED)],
+        pending=waiting,
+    )
+    greedy = Greedy(Board(Arrays.of(snap), now=0.0))
+    gangs, index = greedy.board.arrays.offers.gangs, greedy.board.frame.index
+    places = {"loose": {"n0": 1}, "tied": {"n1": 1}, "x": {"s0": 1, "s1": 1}, "y": {"s0": 2, "s1": 2}}
+    for uid, nodes in places.items():
+        shape, spread = gangs[uid].shape, {index[name]: count for name, count in nodes.items()}
+        variant, charge = shape.variants[0], shape.charges[0]
+        greedy.take(Chosen(gang=gangs[uid], variant=variant, charge=charge, spreads={"main": spread}))
+    assert Pinner(greedy.board, {}).late(greedy.started())
+    packer = Packer(greedy, None, seed=1, budget=0.0)
+    assert packer.due(gangs["z"]) == "root.p"
+    assert not packer.select("root.p", [gangs["z"]])
+    assert isinstance(packer.turn(gangs["z"]), Chosen)
+
+
+def test_turns_in_a_packed_subtree_make_no_copy_of_the_board(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Greedy] = []
+    create = Room.__init__
+
+    def counted(room: Room, greedy: Greedy) -> None:
+        made.append(greedy)
+        create(room, greedy)
+
+    monkeypatch.setattr(Room, "__init__", counted)
+    waiting = [gang(f"w{i}", pod_set(1, 2), submitted=float(i)) for i in range(20)]
+    snap = snapshot(
+        [node(f"n{i}") for i in range(8)],
+        [Queue(path="root", policy=PACKED), queue("root.a")],
+        pending=waiting,
+    )
+    assert len(decide(snap, now=20.0, seed=1, budget=GREEDY).admissions) == 20
+    assert len(made) == 1
 
 
 # Against brute force

@@ -11,11 +11,12 @@ from queuer.domain.queue import Policy, Preempt
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.arrays import Arrays
 from queuer.solver.board import Board
-from queuer.solver.decide import decide
+from queuer.solver.decide import _Decision, decide
 from queuer.solver.greedy import Greedy
 from queuer.solver.outcome import Chosen
 from queuer.solver.pins import Pinner
 from queuer.solver.problem import Admission, Assignment, Budget, Plan, Snapshot
+from queuer.solver.score import score
 from queuer.solver.verify import verify
 from tests.solver.make import GPU, gang, node, pod_set, queue, snapshot
 
@@ -115,6 +116,24 @@ def test_pods_land_in_any_order_on_any_host_of_their_pins(seed: int) -> None:
     plan = decided(snap)
     for _ in range(40):
         assert left_over(snap, plan, rng) == []
+
+
+@pytest.mark.parametrize("seed", [2_493, 3_358])
+def test_of_the_layouts_that_were_tried_the_best_is_taken(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In these worlds the last one starts fewer gangs, or later ones, than one before it that put some off."""
+    tried: list[Plan] = []
+    run = _Decision.run
+
+    def recorded(decision: _Decision) -> tuple[Plan, dict[str, frozenset[str]]]:
+        plan, late = run(decision)
+        tried.append(plan)
+        return plan, late
+
+    monkeypatch.setattr(_Decision, "run", recorded)
+    snap = drawn(seed)
+    best = score(snap, decided(snap), now=100.0)
+    assert best == max(score(snap, plan, now=100.0) for plan in tried)
+    assert best > score(snap, tried[-1], now=100.0)
 
 
 def left_over(snap: Snapshot, plan: Plan, rng: Random) -> list[str]:
