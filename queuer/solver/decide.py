@@ -19,12 +19,12 @@ from queuer.solver.board import Board
 from queuer.solver.contest import Contest
 from queuer.solver.contested import Arrangement, Layout, Places, Proof, Question, Rearranger, Unknown
 from queuer.solver.evict import WORK
-from queuer.solver.explain import Explainer, behind, simple
+from queuer.solver.explain.explainer import Explainer, behind, simple
 from queuer.solver.greedy import Greedy
 from queuer.solver.order import Gang, Tournament
 from queuer.solver.outcome import Block, Chosen, Refusal, assignments
-from queuer.solver.packed import Packer, Selection
-from queuer.solver.packed_worth import packed_subtrees
+from queuer.solver.packed.packer import Packer, Selection
+from queuer.solver.packed.worth import packed_subtrees
 from queuer.solver.pins import Pinner
 from queuer.solver.prices import Prices
 from queuer.solver.problem import (

@@ -13,7 +13,7 @@ from queuer.domain.nodes import Flavor, Topology, flavor_of
 from queuer.domain.quantity import Resources
 from queuer.domain.queue import QueueState, QueueTree
 from queuer.domain.workload import PodSet, Workload, demand_of
-from queuer.solver.packed_worth import Worth, packed_subtrees
+from queuer.solver.packed.worth import Worth, packed_subtrees
 from queuer.solver.problem import Admitted, Assignment, EvictionRule, NodeState, Plan, Snapshot
 
 SHARE = 10**9

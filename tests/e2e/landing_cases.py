@@ -31,7 +31,7 @@ from queuer.kube.workloads import (
 )
 from queuer.solver.decide import decide
 from queuer.solver.problem import Admitted, Assignment, Budget, NodeState, Pending, Snapshot, Unbound
-from queuer.solver.verify_case import Case
+from queuer.solver.verify.case import Case
 
 NAMESPACE = "landing-cases"
 CASE, POOL, DISK = "queuer.test/case", "queuer.test/pool", "queuer.test/disk"

@@ -25,7 +25,7 @@ from queuer.solver.problem import (
     Unbound,
 )
 from queuer.solver.verify import verify
-from queuer.solver.verify_case import Case
+from queuer.solver.verify.case import Case
 from tests.solver.cases import seeded
 
 STEP = 30.0

@@ -12,7 +12,7 @@ from queuer.domain.queue import Preempt, Sharing
 from queuer.domain.workload import Workload
 from queuer.solver.problem import Admitted, Eviction, EvictionRule, Snapshot
 from queuer.solver.score import allowed_flavors, eviction_cost, live_capacity
-from queuer.solver.verify_quota import Amounts, Key, Rows, Uses, amounts_of, broken_limits
+from queuer.solver.verify.quota import Amounts, Key, Rows, Uses, amounts_of, broken_limits
 
 STARTED, BOUND, WAITING = 2, 1, 0
 Cost = tuple[int, int, int, int]

@@ -12,7 +12,7 @@ from queuer.domain.queue import Order, Policy, Queue, QueueState, QueueTree, Quo
 from queuer.domain.reasons import Token, Verdict
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.decide import decide
-from queuer.solver.explain import Explainer
+from queuer.solver.explain.explainer import Explainer
 from queuer.solver.problem import Admitted, Assignment, Bond, Budget, NodeState, Pending, Plan, Snapshot
 
 NOW = 1_000.0

@@ -21,10 +21,10 @@ from queuer.solver.cpsat.packed_model import Relaxed
 from queuer.solver.decide import decide
 from queuer.solver.greedy import Greedy
 from queuer.solver.outcome import Chosen
-from queuer.solver.packed import Packer, in_tiers
-from queuer.solver.packed_room import Room
-from queuer.solver.packed_sums import Sums
-from queuer.solver.packed_worth import AGEING, Worth, packed_subtrees
+from queuer.solver.packed.packer import Packer, in_tiers
+from queuer.solver.packed.room import Room
+from queuer.solver.packed.sums import Sums
+from queuer.solver.packed.worth import AGEING, Worth, packed_subtrees
 from queuer.solver.pins import Pinner
 from queuer.solver.problem import Assignment, Budget, NodeState, Pending, Plan, Reservation, Snapshot
 from queuer.solver.score import score

@@ -11,7 +11,7 @@ from queuer.solver.problem import (
     Unbound,
 )
 from queuer.solver.verify import Rule
-from queuer.solver.verify_landing import Group, certain_slots
+from queuer.solver.verify.landing import Group, certain_slots
 from tests.solver.make import GPU, gang, node, pod_set, queue, running, snapshot
 from tests.solver.plans import at, plan, rules
 

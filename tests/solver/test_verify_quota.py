@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from queuer.solver.verify_quota import Rows, Uses, amounts_of
+from queuer.solver.verify.quota import Rows, Uses, amounts_of
 from tests.solver.cases import seeded
 from tests.solver.make import GPU, node, queue, row, snapshot
 

@@ -18,11 +18,11 @@ from queuer.solver.cpsat.proto import Rows, Status, Terms, scaled
 from queuer.solver.frame import Matrix
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen
-from queuer.solver.packed import Selection, filled, landing
-from queuer.solver.packed_layout import laid_out
-from queuer.solver.packed_room import Room
-from queuer.solver.packed_sums import ROOT, Nodes, Part, Sums
-from queuer.solver.packed_worth import Worth
+from queuer.solver.packed.layout import laid_out
+from queuer.solver.packed.packer import Selection, filled, landing
+from queuer.solver.packed.room import Room
+from queuer.solver.packed.sums import ROOT, Nodes, Part, Sums
+from queuer.solver.packed.worth import Worth
 
 ROUNDS = ((2, 2.0), (12, 10.0), (60, 100.0))
 """Domains that are open to an option, beside those in use, and the window: first small, then larger if time is left."""

@@ -22,8 +22,8 @@ from queuer.solver.contested import Variant
 from queuer.solver.frame import Mask, Matrix
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen
-from queuer.solver.packed_room import Room
-from queuer.solver.packed_worth import Worth
+from queuer.solver.packed.room import Room
+from queuer.solver.packed.worth import Worth
 
 ROOT = 0
 VARIANTS = 4

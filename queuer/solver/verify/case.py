@@ -10,7 +10,7 @@ from functools import cached_property
 from queuer.domain.nodes import SchedulingTerms, flavor_of
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.problem import Admitted, Assignment, Bond, NodeState, Pending, Plan, Snapshot
-from queuer.solver.verify_quota import Amounts, Rows, Uses, amounts_at, amounts_of
+from queuer.solver.verify.quota import Amounts, Rows, Uses, amounts_at, amounts_of
 
 
 class Rule(StrEnum):

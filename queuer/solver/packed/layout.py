@@ -14,7 +14,7 @@ from queuer.solver.capacity import Spread
 from queuer.solver.frame import Matrix
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen
-from queuer.solver.packed_sums import Sums
+from queuer.solver.packed.sums import Sums
 
 Pool = list[tuple[str, str, int]]
 """Pods: gang, pod set ("" = all pods of the gang), count."""

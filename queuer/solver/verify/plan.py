@@ -15,12 +15,10 @@ from queuer.domain.queue import Order, QueueState
 from queuer.domain.reasons import Token
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.problem import Assignment, Pending, Plan, Snapshot
-from queuer.solver.verify_case import Case, Rule, Violation
-from queuer.solver.verify_evictions import check_bonds, check_victims
-from queuer.solver.verify_places import check_capacity, check_landing, check_reservations
-from queuer.solver.verify_quota import Amounts, Key, Uses, broken_limits
-
-__all__ = ["Rule", "Violation", "verify"]
+from queuer.solver.verify.case import Case, Rule, Violation
+from queuer.solver.verify.evictions import check_bonds, check_victims
+from queuer.solver.verify.places import check_capacity, check_landing, check_reservations
+from queuer.solver.verify.quota import Amounts, Key, Uses, broken_limits
 
 
 def verify(snapshot: Snapshot, plan: Plan, *, now: float) -> tuple[Violation, ...]:

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from queuer.domain.queue import Preempt, QueueState
 from queuer.domain.workload import Workload
 from queuer.solver.problem import Admitted, Assignment, Bond, Eviction, EvictionRule
-from queuer.solver.verify_case import Case, Rule, Violation
-from queuer.solver.verify_places import free_at, planned
-from queuer.solver.verify_quota import Amounts, Key, Uses, amounts_at, amounts_of, broken_limits
+from queuer.solver.verify.case import Case, Rule, Violation
+from queuer.solver.verify.places import free_at, planned
+from queuer.solver.verify.quota import Amounts, Key, Uses, amounts_at, amounts_of, broken_limits
 
 
 def check_bonds(case: Case) -> Iterator[Violation]:

@@ -20,8 +20,8 @@ from queuer.domain.quota import Account, Charge, Shortfall
 from queuer.domain.reasons import Reason, Token
 from queuer.solver.board import Board, Hold
 from queuer.solver.contested import Variant
-from queuer.solver.explain_place import PlaceWords
-from queuer.solver.explain_quota import HOLDERS, QuotaWords, amounts
+from queuer.solver.explain.place import PlaceWords
+from queuer.solver.explain.quota import HOLDERS, QuotaWords, amounts
 from queuer.solver.frame import Matrix
 from queuer.solver.order import Gang
 from queuer.solver.victims import evictable

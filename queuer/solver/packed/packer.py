@@ -15,8 +15,8 @@ from queuer.solver.board import Board
 from queuer.solver.greedy import Greedy
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Block, Chosen, Refusal
-from queuer.solver.packed_room import Room, stands
-from queuer.solver.packed_worth import Worth, packed_subtrees
+from queuer.solver.packed.room import Room, stands
+from queuer.solver.packed.worth import Worth, packed_subtrees
 from queuer.solver.pins import WORK, Pinner
 
 LANDINGS = 3

@@ -7,8 +7,8 @@ from math import inf
 
 from queuer.domain.quantity import Resources
 from queuer.solver.problem import Assignment, Reservation
-from queuer.solver.verify_case import Case, Rule, Violation
-from queuer.solver.verify_landing import Group, certain_slots
+from queuer.solver.verify.case import Case, Rule, Violation
+from queuer.solver.verify.landing import Group, certain_slots
 
 
 def free_at(case: Case, names: Iterable[str], gone: Iterable[str] = ()) -> dict[str, dict[str, int]]:

@@ -21,7 +21,7 @@ from queuer.domain.workload import PodSet, Workload
 from queuer.solver.board import Board
 from queuer.solver.capacity import Part, parts_of
 from queuer.solver.contested import Variant
-from queuer.solver.explain_quota import most, workload
+from queuer.solver.explain.quota import most, workload
 from queuer.solver.frame import Mask, Matrix, well
 
 NOBODY_BEFORE = (True, 2**31)

@@ -15,12 +15,12 @@ from queuer.domain.queue import ROOT
 from queuer.domain.quota import Charge, Shortfall
 from queuer.domain.reasons import Exclusion, Explanation, Reason, Token
 from queuer.domain.workload import Workload
-from queuer.solver.advice import Advisor
 from queuer.solver.board import Board, Horizon
 from queuer.solver.contested import Variant
-from queuer.solver.explain_place import Closest, PlaceWords
-from queuer.solver.explain_quota import QuotaWords
-from queuer.solver.explain_reclaim import ReclaimWords
+from queuer.solver.explain.advice import Advisor
+from queuer.solver.explain.place import Closest, PlaceWords
+from queuer.solver.explain.quota import QuotaWords
+from queuer.solver.explain.reclaim import ReclaimWords
 from queuer.solver.greedy import Greedy
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Block, Refusal

@@ -14,11 +14,11 @@ from typing import Any
 from queuer.domain.quantity import format_quantity
 from queuer.domain.quota import Account, Charge
 from queuer.domain.workload import PodSet, Workload
-from queuer.solver.beside import Beside
 from queuer.solver.contested import Variant
 from queuer.solver.cycle import Cycle
-from queuer.solver.explain_place import PlaceWords
-from queuer.solver.explain_quota import QuotaWords
+from queuer.solver.explain.beside import Beside
+from queuer.solver.explain.place import PlaceWords
+from queuer.solver.explain.quota import QuotaWords
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen
 

@@ -1,0 +1,1 @@
+"""Why a gang waits, in numbers, and what would admit it."""
