@@ -148,8 +148,8 @@ class Contest:
         answer, variant = self._layouts.settle(gang, variants, evict=evict, budget=self._left)
         self.spent += answer.spent
         if variant is None or not isinstance(answer, Places):
-            apart = any(greedy.keeps_off(uid) for uid in greedy.chosen)  # so that others land: proves nothing
-            return answer if isinstance(answer, Proof) and not apart else None
+            # Beside gangs that keep off nodes only so that others land, nothing is proven.
+            return answer if isinstance(answer, Proof) and not greedy.kept_apart else None
         charge = self._board.charge(gang.pending.workload, variant.flavors, variant.counts)
         moved = [replace(c, spreads=_spreads(answer, c.gang)) for c in greedy.chosen.values()]
         new = Chosen(gang=gang, variant=variant, charge=charge, spreads=_spreads(answer, gang), bound=evict)

@@ -112,6 +112,11 @@ class Cycle:
         """Whether the gang keeps off nodes where others are landing."""
         return uid in self._crowded
 
+    @property
+    def kept_apart(self) -> bool:
+        """Whether any settled gang keeps off nodes where others are landing."""
+        return not self._crowded.keys().isdisjoint(self.chosen.keys())
+
     def closed(self, gang: Gang) -> Mask | None:
         """Nodes that the gang keeps off."""
         return self.board.closed(self._avoid(gang))

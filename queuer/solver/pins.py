@@ -50,6 +50,10 @@ class Pinner:
             uid: tuple(replace(g, wave=HELD) for g in self._hosts(w, b.assignments))
             for uid, (w, b) in bonds.items()
         }
+        self._held_on: dict[int, set[str]] = {}
+        for uid, part in self._held.items():
+            for host in {h for g in part for h in g.hosts}:
+                self._held_on.setdefault(host, set()).add(uid)
         self._before_held: dict[str, Matrix] = {}
 
     def settle(self, chosen: Iterable[Chosen]) -> tuple[list[Admission], list[Chosen]]:
@@ -163,7 +167,7 @@ class Pinner:
         """The gang in the earliest wave in which it lands and lets all others land; None = not in this cycle."""
         near = [self._groups[uid] for uid in self._near(groups)]
         landing = [g for g in self._landing if _touch(g, groups)]
-        held = {uid: part for uid, part in self._held.items() if any(_touch(g, groups) for g in part)}
+        held = {uid: self._held[uid] for uid in _meet(self._held_on, groups)}
         if not held and all(len(g.hosts) == 1 for g in itertools.chain(groups, landing, *near)):
             return tuple(groups)
         last = max((own[0].wave for own in near), default=0 if landing else -1)
@@ -179,7 +183,7 @@ class Pinner:
         return None
 
     def _near(self, groups: Sequence[Group]) -> list[str]:
-        return sorted({uid for g in groups for h in g.hosts for uid in self._on_host.get(h, ())})
+        return _meet(self._on_host, groups)
 
     def _land(self, own: Sequence[Group], coming: Sequence[Group]) -> bool:
         """Whether these, of one wave, land beside all others up to it."""
@@ -301,6 +305,11 @@ def _spreads(chosen: Chosen) -> bool:
 
 def _set(workload: Workload, name: str) -> PodSet:
     return next(p for p in workload.pod_sets if p.name == name)
+
+
+def _meet(on_host: Mapping[int, set[str]], groups: Iterable[Group]) -> list[str]:
+    """Who is on a host of these, by uid."""
+    return sorted({uid for g in groups for h in g.hosts for uid in on_host.get(h, ())})
 
 
 def _touch(group: Group, groups: Sequence[Group]) -> bool:
