@@ -42,7 +42,7 @@ from queuer.solver.score import score
 from queuer.solver.verify import Violation, verify
 
 SMALL = 20_000
-"""Nodes times waiting gangs above which a layout is tried twice only."""
+"""Nodes times waiting gangs above which a layout is tried twice only, and greedy's not beside one that lands."""
 RETRY = 4
 """Part of the exact solver's budget that each layout after the first has at least."""
 KEPT = 4
@@ -71,14 +71,19 @@ def decide(
     solver = rearranger or (_default_rearranger(arrays) if budget.deterministic > 0 else None)
     prices: deque[Prices] = deque(maxlen=KEPT)
     plan, retried = _settled(arrays, now=now, seed=seed, budget=budget, solver=solver, prices=prices)
-    if solver is None or not (retried or packed_subtrees(snapshot.tree)):
+    moved = plan.stats.rearranged and _is_small(snapshot)
+    if solver is None or not (retried or moved or packed_subtrees(snapshot.tree)):
         return plan
-    # Whom a retry keeps off which hosts depends on what was tried before, and a selection looks at one priority at a
-    # time: by either the exact plan may have lost.
+    # What is moved can change whose victims leave room for others, whom a retry keeps off which hosts depends on what
+    # was tried before, and a selection looks at one priority at a time: by any of them the exact plan may have lost.
     proving = replace(budget, deterministic=budget.deterministic / RETRY)
     greedy, _ = _settled(arrays, now=now, seed=seed, budget=proving, solver=ProofsOnly(solver), prices=prices)
     better = score(snapshot, greedy, now=now) > score(snapshot, plan, now=now)
     return _instead(greedy, plan) if better else plan
+
+
+def _is_small(snapshot: Snapshot) -> bool:
+    return len(snapshot.nodes) * len(snapshot.pending) <= SMALL
 
 
 def _instead(greedy: Plan, exact: Plan) -> Plan:
@@ -110,7 +115,7 @@ def _settled(
     crowded: dict[str, frozenset[str]] = {}
     everywhere = frozenset(arrays.frame.index)
     wrong: Sequence[Violation] = ()
-    tries = ATTEMPTS if len(snapshot.nodes) * len(snapshot.pending) <= SMALL else 2
+    tries = ATTEMPTS if _is_small(snapshot) else 2
     tried: list[Plan] = []
     left = budget.deterministic
     for attempt in range(ATTEMPTS):

@@ -15,6 +15,7 @@ from queuer.domain.workload import Workload
 from queuer.solver.board import end_of
 from queuer.solver.decide import decide
 from queuer.solver.problem import Admitted, Budget, NodeState, Plan, Snapshot, SolveStatus
+from queuer.solver.score import score
 from queuer.solver.verify import verify
 from tests.solver.changes import changed, changed_tree
 from tests.solver.worlds import NOW, world
@@ -126,3 +127,10 @@ def test_would_admit_is_true() -> None:
                 assert uid in {a.uid for a in again.admissions}, (seed, uid, advice)
                 tried += 1
     assert tried >= 100
+
+
+def test_a_rearrangement_after_which_later_gangs_find_less_is_not_taken() -> None:
+    """Greedy's own plan is laid out twice, the second time with victims whose room a later gang can use."""
+    snap = world(744_000_054, nodes=48, pending=48, running=48)
+    greedy, exact = (decide(snap, now=NOW, seed=0, budget=budget) for budget in (GREEDY, Budget()))
+    assert score(snap, exact, now=NOW) >= score(snap, greedy, now=NOW)
