@@ -18,6 +18,7 @@ from queuer.solver.contested import Laid, Layout, Places, Proof, Rearranger, Unk
 from queuer.solver.cycle import Cycle
 from queuer.solver.floor import key_of
 from queuer.solver.frame import Mask, Matrix
+from queuer.solver.kept import Kept
 from queuer.solver.market import Market
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen
@@ -246,19 +247,19 @@ class LaidOut:
         self._cycle = cycle
         self._board: Board = cycle.board
         self._known: dict[str, tuple[Chosen, Laid]] = {}
-        self._listed: tuple[int, dict[bool, list[Laid]]] = (-1, {})
-        self._opened: tuple[int, dict[bool, tuple[Matrix, Matrix]]] = (-1, {})
-        self._markets: tuple[int, dict[bool, Market]] = (-1, {})
+        self._listed = Kept[list[Laid]](lambda: self._board.version)
+        # Settled gangs take no more than what is open in their places.
+        self._opened = Kept[tuple[Matrix, Matrix]](lambda: self._board.ground)
+        self._markets = Kept[Market](lambda: self._board.ground)
 
     def settled(self, *, started_only: bool) -> list[Laid]:
         """All settled gangs, or those that start."""
-        if self._listed[0] != self._board.version:
+
+        def listed() -> list[Laid]:
             everyone = [self._laid(one) for one in self._cycle.chosen.values()]
-            self._listed = (
-                self._board.version,
-                {False: everyone, True: [one for one in everyone if one.starts]},
-            )
-        return self._listed[1][started_only]
+            return [one for one in everyone if one.starts or not started_only]
+
+        return self._listed.of(started_only, listed)
 
     def _laid(self, one: Chosen) -> Laid:
         known = self._known.get(one.gang.uid)
@@ -276,23 +277,19 @@ class LaidOut:
 
     def free(self, *, started_only: bool) -> tuple[Matrix, Matrix]:
         """What is free now, and once today's victims have gone (N x R each); `started_only`: now, twice."""
-        if self._opened[0] != self._board.ground:
-            self._opened = (self._board.ground, {})
-        opened = self._opened[1]
-        if started_only not in opened:
+
+        def opened() -> tuple[Matrix, Matrix]:
             now, later = self._cycle.opened()
-            opened[started_only] = (now, now) if started_only else (now, later)
-        return opened[started_only]
+            return (now, now) if started_only else (now, later)
+
+        return self._opened.of(started_only, opened)
 
     def excludes(self, prices: Prices, asked: Laid, *, started_only: bool) -> bool:
         """See `Market.excludes`."""
-        # Settled gangs take no more than what is open in their places.
-        if self._markets[0] != self._board.ground:
-            self._markets = (self._board.ground, {})
-        markets = self._markets[1]
-        if started_only not in markets:
-            markets[started_only] = Market(self._board.frame, *self.free(started_only=started_only))
-        return markets[started_only].excludes(prices, self.settled(started_only=started_only), asked)
+        market = self._markets.of(
+            started_only, lambda: Market(self._board.frame, *self.free(started_only=started_only))
+        )
+        return market.excludes(prices, self.settled(started_only=started_only), asked)
 
 
 def _covered(form: Form, proven: Sequence[Form]) -> bool:
