@@ -3,7 +3,10 @@
 One JSON object: `p50_s p99_s` of the decisions by the clock, `p50_cpu_s p99_cpu_s` of the processor; `follow_s`: the
 median time in which the arrays of the cycle before follow to this one (100 gangs came, 30 ended, 30 started);
 `max_rss_mb` of all processes; `settled`: part of the contested gangs that were rearranged or proved (null where nothing
-was contested); `contested`, `deferred`, `started`, `evicted`, `worse_than_greedy`, `violations`.
+was contested); `contested`, `deferred`, `started`, `bound`, `evicted`, `worse_than_greedy`, `violations`.
+
+With `--after K` the decision is the one after K others, each carried out at once (`bench/course.py`): the state of a
+cluster that has been decided about all along, where the drawn one has much to be taken back at once.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 
+from bench.course import carried_out
 from bench.instances import NOW, Mix, instance
 from queuer.domain.quantity import add
 from queuer.solver.arrays import Arrays
@@ -43,6 +47,8 @@ class Run:
 
 CAME, ENDED, STARTED = 100, 30, 30
 """What typically differs between two snapshots: gangs that came, ended and started."""
+EVERY = 30.0
+"""Seconds from one decision to the next."""
 
 
 def before(snapshot: Snapshot) -> Snapshot:
@@ -62,26 +68,27 @@ def before(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, nodes=tuple(states), admitted=(*stayed, *ended), pending=waiting)
 
 
-def run(snapshot: Snapshot, *, seed: int, budget: Budget) -> Run:
-    """Decide once, timed; then judge, not timed (`decide()` has verified its plan itself)."""
-    old = Arrays.of(before(snapshot))
+def run(old: Arrays, snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Run:
+    """Decide once, timed; then judge, not timed (`decide()` has verified its plan itself). `old`: the arrays of the
+    cycle before.
+    """
     gc.collect()
     gc.disable()  # as in the solver process
     begin = time.perf_counter()
     arrays = old.follow(snapshot)
     followed, spent = time.perf_counter(), time.process_time()
-    plan = decide(snapshot, now=NOW, seed=seed, budget=budget, arrays=arrays)
+    plan = decide(snapshot, now=now, seed=seed, budget=budget, arrays=arrays)
     seconds, cpu = time.perf_counter() - followed, time.process_time() - spent
     gc.enable()
-    greedy = decide(snapshot, now=NOW, seed=seed, budget=Budget(deterministic=0.0), arrays=arrays)
+    greedy = decide(snapshot, now=now, seed=seed, budget=Budget(deterministic=0.0), arrays=arrays)
     return Run(
         seed=seed,
         plan=plan,
         seconds=seconds,
         cpu=cpu,
         follow=followed - begin,
-        violations=len(verify(snapshot, plan, now=NOW)),
-        worse=score(snapshot, plan, now=NOW) < score(snapshot, greedy, now=NOW),
+        violations=len(verify(snapshot, plan, now=now)),
+        worse=score(snapshot, plan, now=now) < score(snapshot, greedy, now=now),
     )
 
 
@@ -107,6 +114,7 @@ def summary(runs: Sequence[Run]) -> dict[str, float | int | None]:
         "contested": contested,
         "deferred": sum(r.plan.stats.deferred for r in runs),
         "started": sum(len(r.plan.admissions) for r in runs),
+        "bound": sum(len(r.plan.bonds) for r in runs),
         "evicted": sum(len(r.plan.evictions) for r in runs),
         "worse_than_greedy": sum(r.worse for r in runs),
         "violations": sum(r.violations for r in runs),
@@ -125,8 +133,32 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--budget", type=float, default=2.0, help="deterministic time of the exact solver; 0 = greedy only"
     )
+    made.add_argument("--after", type=int, default=0, help="decisions that have been carried out before")
     made.add_argument("--json", action="store_true", help="the figures alone, without a line per seed")
     return made
+
+
+def measured(given: argparse.Namespace, *, seed: int) -> Run:
+    """The run of one seed."""
+    drawn = instance(
+        nodes=given.nodes,
+        pending=given.pending + CAME * given.after,
+        queues=given.queues,
+        mix=given.mix,
+        fill=given.fill,
+        seed=seed,
+    )
+    budget = Budget(deterministic=given.budget)
+    to_come, now = list(drawn.pending[given.pending :]), NOW
+    snapshot = replace(drawn, pending=drawn.pending[: given.pending])
+    arrays = Arrays.of(before(snapshot)) if not given.after else Arrays.of(snapshot)
+    for cycle in range(given.after):
+        arrays = arrays.follow(snapshot)
+        plan = decide(snapshot, now=now, seed=seed, budget=budget, arrays=arrays)
+        come, to_come = to_come[:CAME], to_come[CAME:]
+        snapshot = carried_out(snapshot, plan, now=now, ended=ENDED, come=come, seed=seed + cycle)
+        now += EVERY
+    return run(arrays, snapshot, now=now, seed=seed, budget=budget)
 
 
 def main() -> None:
@@ -135,15 +167,7 @@ def main() -> None:
     import_module("queuer.solver.cpsat")  # as in the solver process, which has it loaded
     runs = []
     for seed in range(1, given.seeds + 1):
-        snapshot = instance(
-            nodes=given.nodes,
-            pending=given.pending,
-            queues=given.queues,
-            mix=given.mix,
-            fill=given.fill,
-            seed=seed,
-        )
-        done = run(snapshot, seed=seed, budget=Budget(deterministic=given.budget))
+        done = measured(given, seed=seed)
         runs.append(done)
         if not given.json:
             stats = done.plan.stats

@@ -1,0 +1,57 @@
+"""What a plan makes of a snapshot when it is carried out at once: victims have left and wait again, bound gangs run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+
+from queuer.domain.quantity import Resources, add
+from queuer.domain.workload import Workload
+from queuer.solver.problem import Admitted, Assignment, Pending, Plan, Snapshot
+
+
+def carried_out(
+    snapshot: Snapshot, plan: Plan, *, now: float, ended: int, come: Sequence[Pending], seed: int
+) -> Snapshot:
+    """The snapshot of the next cycle: what the plan starts or binds runs since `now`; then so many drawn gangs have
+    `ended`, and others have `come`.
+    """
+    running = {a.workload.uid: a for a in snapshot.admitted}
+    waiting = {p.workload.uid: p for p in snapshot.pending}
+    used = {state.node.name: state.used for state in snapshot.nodes}
+    gone = [running.pop(eviction.uid) for eviction in plan.evictions]
+    waiting.update({a.workload.uid: Pending(workload=a.workload) for a in gone})
+    begun = (*plan.admissions, *plan.bonds)
+    started = [_admitted(waiting.pop(b.uid).workload, b.assignments, now=now) for b in begun]
+    running.update({a.workload.uid: a for a in started})
+    gone += [running.pop(uid) for uid in Random(seed).sample(sorted(running), min(ended, len(running)))]
+    for gangs, times in ((started, 1), (gone, -1)):
+        for name, amounts in ((n, a) for gang in gangs for n, a in gang.bound.items()):
+            used[name] = add(used[name], amounts, times=times)
+    states = [
+        s if used[s.node.name] is s.used else replace(s, used=used[s.node.name]) for s in snapshot.nodes
+    ]
+    return replace(
+        snapshot,
+        nodes=tuple(states),
+        admitted=tuple(running.values()),
+        pending=(*waiting.values(), *come),
+        reservations=tuple(r for r in plan.reservations if r.uid in waiting),
+    )
+
+
+def _admitted(workload: Workload, rows: Sequence[Assignment], *, now: float) -> Admitted:
+    """The gang with its pods bound where the plan puts them."""
+    requests = {p.name: p.requests for p in workload.pod_sets}
+    bound: dict[str, Resources] = {}
+    for row in rows:
+        for node, count in row.nodes.items():
+            bound[node] = add(bound.get(node, {}), requests[row.pod_set], times=count)
+    return Admitted(
+        workload=workload,
+        counts={row.pod_set: sum(row.nodes.values()) for row in rows},
+        flavors={row.pod_set: row.flavor for row in rows},
+        since=now,
+        bound=bound,
+    )
