@@ -89,10 +89,10 @@ class Contest:
         if self._rearranger is None:
             return None
         joint = evict and self._may_evict(gang, variants)
-        if not joint and not (self._small() and self._may_ask()):
-            return self._in_place(gang, variants, evict=evict)
-        if not self._may_ask():
-            return None
+        if not self._may_ask() or not (joint or self._small()):
+            found = self._in_place(gang, variants, evict=evict)
+            # With victims as they are, nothing is said about its own.
+            return None if joint and isinstance(found, Proof) else found
         self._asked += 1
         question = Question(
             snapshot=self._board.snapshot,
@@ -212,6 +212,10 @@ class Contest:
     def adopt(self, answer: Arrangement) -> None:
         """Take an improvement over."""
         self._adopt(answer, new=None)
+
+    def asks_jointly(self) -> bool:
+        """Whether a question that leaves the victims of all gangs open could still be asked."""
+        return self._rearranger is not None and self._may_ask()
 
     def _may_ask(self) -> bool:
         few = self._asked < QUESTIONS and len(self._greedy.chosen) <= MOST

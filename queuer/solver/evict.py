@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 
+from queuer.domain.queue import ROOT
 from queuer.domain.quota import Account, Charge
 from queuer.domain.usage import Usage
 from queuer.domain.workload import Workload
@@ -204,15 +205,20 @@ class Evict:
         return self._board.floor(("emptied", reach, self._board.bars(workload, rank=rank)), free)
 
     def _hopeless(self, gang: Gang, variant: Variant, charge: Charge, reach: Reach) -> bool:
-        """A bound: it would not fit even if everyone had gone who may be evicted for it or for any gang that evicts in
-        this cycle, and all that this cycle has settled lay elsewhere.
+        """A bound: it would not fit even if everyone had gone who may be evicted for it or, while joint sets of victims
+        are looked for, for any gang that evicts in this cycle, and all that this cycle has settled lay elsewhere.
         """
         board, queue = self._board, gang.queue
-        others, gone = (self._gone.of(r, partial(self._find_gone, r)) for r in (NO_REACH, reach))
+        contest = self._cycle.contest
+        jointly = contest is not None and contest.asks_jointly()
+        find = partial(self._find_gone, jointly=jointly)
+        others, gone = (self._gone.of((r, jointly), partial(find, r)) for r in (NO_REACH, reach))
         if not self._fits_once_gone(gang, variant, charge, others):
             pool = self._pool(gang, charge, gone)
             if self._cycle.excluded(pool, gang, variant):
                 return True
+        if self._beyond_root(charge, others) and self._beyond_root(charge, gone):
+            return True
         binding = board.claimed.binding(queue, charge)
         asked = {a: charge[a] for a in binding}
         if board.later.usage.shortfall(queue, asked) is None:
@@ -221,6 +227,16 @@ class Evict:
             self._usage_without(flags, binding).shortfall(queue, asked) is not None
             for flags in (others, gone)
         )
+
+    def _beyond_root(self, charge: Charge, gone: Gone) -> bool:
+        """Whether all queues together would still use more than root's limit."""
+        used, limit = self._board.later.usage.used, self._board.book.limit
+        for account, asks in charge.items():
+            most = limit(ROOT, account)
+            over = 0 if most is None else used(ROOT, account) + asks - most
+            if over > 0 and over > self.prey.charged(account, gone.flags):
+                return True
+        return False
 
     def _fits_once_gone(self, gang: Gang, variant: Variant, charge: Charge, gone: Gone) -> bool:
         """Whether nothing excludes it with these gone, nor then with more: thousands of gangs share the answer."""
@@ -233,8 +249,11 @@ class Evict:
         freed = partial(self.prey.vacated, gone.flags)
         return self._cycle.pool(gang, charge, later=True, gone=gone.key, freed=freed)
 
-    def _find_gone(self, reach: Reach) -> Gone:
-        """Everyone who could be evicted for this gang or for one that this cycle has bound, and is not yet."""
+    def _find_gone(self, reach: Reach, *, jointly: bool) -> Gone:
+        """Everyone, not leaving yet, who could be evicted for this gang or, `jointly`, for any that is bound."""
+        if not jointly:
+            flags = self.prey.staying(self.prey.flags(reach))
+            return Gone(flags, flags.tobytes())
         everyone = self._everyone.of(None, lambda: Everyone(0, self.prey.flags(NO_REACH)))
         for one in islice(self._cycle.chosen.values(), everyone.seen, None):
             if one.bound:

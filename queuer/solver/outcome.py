@@ -61,6 +61,9 @@ class Contest(Protocol):
     def settle(self, gang: Gang, variants: Sequence[Variant], *, evict: bool) -> Chosen | Proof | None:
         """The gang settled, a proof that it cannot be, or None = unknown."""
 
+    def asks_jointly(self) -> bool:
+        """Whether a question that leaves the victims of all gangs open could still be asked."""
+
 
 @dataclass(slots=True)
 class Counts:

@@ -323,6 +323,10 @@ class Prey:
         names = {queue: n for n, queue in enumerate(dict.fromkeys(of))}
         return list(names), np.array([names[queue] for queue in of], dtype=np.intp)
 
+    def charged(self, account: Account, flags: Flags) -> int:
+        """What the flagged hold together in an account."""
+        return int(self._charged(account)[flags].sum())
+
     def _charged(self, account: Account) -> Matrix:
         """What each holds in an account (H)."""
         if account not in self._charges:
