@@ -13,7 +13,7 @@ import pytest
 from bench.instances import GPU as BENCH_GPU
 from bench.instances import NOW, Mix, crowded
 from bench.kueue_like import evictions
-from queuer.domain.queue import Policy, Preempt
+from queuer.domain.queue import Policy, Preempt, Sharing
 from queuer.domain.reasons import Token
 from queuer.domain.workload import Workload
 from queuer.solver.arrays import Arrays
@@ -124,15 +124,16 @@ def test_domains_exclude_a_gang_that_slots_do_not() -> None:
 def test_victims_of_others_stay_as_they_are_where_no_joint_set_is_looked_for() -> None:
     """`large` could only start if `small` evicted more than it needs: that is lack of quota, not of time."""
     own = Policy(preempt=Preempt.LOWER_PRIORITY)
-    queues = [queue("root"), queue("root.a", policy=own), queue("root.b", policy=own)]
-    rest = running(gang("rest", pod_set(1, 3), queue="root.b", priority=1), {"b": 1}, since=-50)
+    top = queue("root", policy=Policy(sharing=Sharing.PRIORITY))
+    queues = [top, queue("root.a", policy=own), queue("root.b", policy=own)]
+    rest = running(gang("rest", pod_set(1, 7), queue="root.b", priority=1), {"b": 1}, since=-50)
     mine = running(gang("mine", pod_set(1, 1), queue="root.b"), {"b": 1}, since=-50)
-    theirs = [job("x", 4, "a", age=100), job("y", 4, "a", age=200), job("z", 4, "b", age=300)]
+    theirs = [job("x", 4, "a", age=100), job("y", 4, "a", age=200), job("z", 8, "c", age=300)]
     waiting = [
         gang("small", pod_set(1, 4), priority=1, submitted=1),
         gang("large", pod_set(1, 8), queue="root.b", priority=1, submitted=2),
     ]
-    plan = sound(snapshot([node("a"), node("b")], queues, admitted=[*theirs, mine, rest], pending=waiting))
+    plan = sound(snapshot([node(n) for n in "abc"], queues, admitted=[*theirs, mine, rest], pending=waiting))
     assert {e.uid for e in plan.evictions} == {"x"}
     assert plan.explanations["large"].primary.token is Token.WAITING_FOR_QUOTA
     assert plan.stats.deferred == 0
