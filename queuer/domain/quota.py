@@ -87,7 +87,8 @@ class Layout:
 
     `counts`: by account the spots that it is added to; None where the path keeps something back (`uneven`). `bars`: its
     limits, by account and from the leaf; `stated`: those without the live capacity. `binding`: accounts in which
-    something else than the live capacity can bind.
+    something else than the live capacity can bind. `claims`: by queue below root, from the leaf, the numbers of the
+    accounts that it claims, each with where its use is and what is guaranteed there.
     """
 
     counts: tuple[tuple[int, ...] | None, ...]
@@ -95,6 +96,7 @@ class Layout:
     stated: tuple[Bar, ...]
     uneven: tuple[Account, ...]
     binding: frozenset[Account]
+    claims: tuple[tuple[tuple[int, int, int], ...], ...]
 
 
 class QuotaBook:
@@ -221,6 +223,15 @@ class QuotaBook:
             stated=tuple(bar for bar in bars[False] if alike[bar.at]),
             uneven=tuple(account for account, plain in zip(accounts, alike, strict=True) if not plain),
             binding=frozenset(a for a, some in zip(accounts, stated, strict=True) if some or a in unlent),
+            claims=tuple(
+                tuple(
+                    (at, self.spot(queue, account).used, self.guaranteed(queue, account))
+                    for at, account in enumerate(accounts)
+                    if account in self.claims(path)
+                )
+                for queue in lineage
+                if queue != ROOT
+            ),
         )
 
     def _find_claim_spots(self, path: str, at: str) -> tuple[tuple[Account, int, int], ...]:

@@ -88,6 +88,18 @@ class Usage:
                 yield queue, max(0, min(limit - used, max(0, limit - base) + kept_back))
             kept_back += max(0, self.book.kept(queue, account) - base)
 
+    def fits(self, path: str, charge: Charge) -> bool:
+        """Whether the charge breaks no row on the path."""
+        layout = self.book.layout(path, tuple(charge))
+        amounts, asks = self._now(), tuple(charge.values())
+        for at, spot, limit, _ in layout.bars:
+            if amounts[spot] + asks[at] > limit:
+                return False
+        return not any(
+            any(self._where_not_all_is_lent(path, account, charge[account], live=True))
+            for account in layout.uneven
+        )
+
     def shortfall(self, path: str, charge: Charge, *, live: bool = True) -> Shortfall | None:
         """The first of `shortfalls`; None = the charge fits."""
         layout = self.book.layout(path, tuple(charge))
@@ -163,6 +175,19 @@ class Usage:
                     return False
                 some = True
         return some
+
+    def entitlements(self, path: str, charge: Charge) -> tuple[bool, ...]:
+        """Whether it is `entitled` at each queue of its path below root, from the leaf."""
+        layout, found = self.book.layout(path, tuple(charge)), list[bool]()
+        amounts, asks = self._now(), tuple(charge.values())
+        for claims in layout.claims:
+            inside = bool(claims)
+            for at, spot, guaranteed in claims:
+                if amounts[spot] + asks[at] > guaranteed:
+                    inside = False
+                    break
+            found.append(inside)
+        return tuple(found)
 
     def above(self, path: str, account: Account) -> bool:
         """Whether the queue uses more in this account than it is guaranteed."""

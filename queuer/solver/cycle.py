@@ -100,9 +100,7 @@ class Cycle:
     def rank(self, gang: Gang, charge: Charge) -> tuple[bool, int]:
         """What displaces a reservation: entitled somewhere on the path, then priority."""
         workload = gang.pending.workload
-        path = self.board.book.lineage(workload.queue)
-        entitled = any(self.board.claimed.entitled(workload.queue, charge, at=a) for a in path)
-        return (entitled, workload.priority)
+        return (any(self.board.claimed.entitlements(workload.queue, charge)), workload.priority)
 
     def keeps_off(self, uid: str) -> frozenset[str]:
         """Nodes on which others are landing that the gang cannot land beside."""

@@ -80,8 +80,7 @@ class Evict:
         `promised`: see `Rearrange.place`.
         """
         unsettled: list[Variant] = []
-        for full in gang.shape.variants:
-            variant, charge = self._cycle.resized(gang, full, gang.shape.least)
+        for variant, charge in gang.shape.smallest:
             answer = self._bound(gang, variant, charge)
             if isinstance(answer, Chosen):
                 self._cycle.take(answer)
@@ -108,7 +107,7 @@ class Evict:
         anybody = self.prey.anybody(reach)
         if not anybody and board.later is board.now:
             return True
-        if not anybody and board.later.usage.shortfall(workload.queue, charge) is not None:
+        if not anybody and not board.later.usage.fits(workload.queue, charge):
             return True
         rank = self._cycle.rank(gang, charge) if board.horizons else (False, 0)
         hopeless = self._hopeless_forms.of(None, set)
@@ -129,7 +128,7 @@ class Evict:
     def _displaced(self, gang: Gang, variant: Variant, charge: Charge) -> Chosen | None:
         """The gang bound to what others leave, if that is enough once gangs bound before it lie elsewhere."""
         board = self._board
-        if board.later is board.now or board.later.usage.shortfall(gang.queue, charge) is not None:
+        if board.later is board.now or not board.later.usage.fits(gang.queue, charge):
             return None
         return self._displace.place(gang, variant, charge, bound=True)
 
@@ -144,7 +143,7 @@ class Evict:
         if turn is None:
             return None
         charge = turn.charge
-        if board.later is not board.now and board.later.usage.shortfall(workload.queue, charge) is None:
+        if board.later is not board.now and board.later.usage.fits(workload.queue, charge):
             bars, floor = board.bars(workload, rank=turn.rank), board.floor_later(workload, rank=turn.rank)
             alone = self._cycle.first_on("later", floor, bars, gang, variant).spreads
             if alone is not None:
@@ -168,7 +167,7 @@ class Evict:
         for candidate in chosen:
             sheet.release(candidate.hold)
         spreads = self._placed(sheet.free, gang, variant, rank)
-        if spreads is None or sheet.usage.shortfall(workload.queue, charge) is not None:
+        if spreads is None or not sheet.usage.fits(workload.queue, charge):
             return None
         gone = evictions(chosen, beneficiary=gang.uid)
         return Chosen(gang=gang, variant=variant, charge=charge, spreads=spreads, evictions=gone, bound=True)
@@ -221,12 +220,9 @@ class Evict:
             return True
         binding = board.claimed.binding(queue, charge)
         asked = {a: charge[a] for a in binding}
-        if board.later.usage.shortfall(queue, asked) is None:
+        if board.later.usage.fits(queue, asked):
             return False
-        return all(
-            self._usage_without(flags, binding).shortfall(queue, asked) is not None
-            for flags in (others, gone)
-        )
+        return not any(self._usage_without(flags, binding).fits(queue, asked) for flags in (others, gone))
 
     def _beyond_root(self, charge: Charge, gone: Gone) -> bool:
         """Whether all queues together would still use more than root's limit."""

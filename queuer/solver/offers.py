@@ -87,6 +87,11 @@ class Kinds:
             if len(variants) == VARIANTS:
                 break
         charges = tuple(charge_for(workload, v.flavors, v.counts) for v in variants)
+        least = {p.name: p.count if p.min_count is None else p.min_count for p in workload.pod_sets}
+        smallest = list(zip(variants, charges, strict=True))
+        if least != counts:
+            sized = [replace(v, counts=least) for v in variants]
+            smallest = [(v, charge_for(workload, v.flavors, least)) for v in sized]
         kind = (self._claims(workload.queue), tuple(tuple(sorted(c.items(), key=str)) for c in charges))
         return Shape(
             number=len(self._shapes),
@@ -94,7 +99,8 @@ class Kinds:
             kind=self._kinds.setdefault(kind, len(self._kinds)),
             variants=tuple(variants),
             charges=charges,
-            least={p.name: p.count if p.min_count is None else p.min_count for p in workload.pod_sets},
+            least=least,
+            smallest=tuple(smallest),
             flavors=frozenset(named),
         )
 

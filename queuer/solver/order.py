@@ -26,9 +26,9 @@ Seniority = tuple[int, float, int, str]
 class Shape:
     """What gangs that are alike share. `variants`: flavors at full size, best first; `charges` beside them.
 
-    `least`: smallest counts by pod set. `flavors`: all that any variant names. `form`: equal for shapes that placement
-    cannot tell apart, whatever their queues; `kind`: for shapes that entitlement and shares of a queue above both
-    cannot tell apart.
+    `least`: smallest counts by pod set; `smallest`: the variants at these, with their charges. `flavors`: all that any
+    variant names. `form`: equal for shapes that placement cannot tell apart, whatever their queues; `kind`: for shapes
+    that entitlement and shares of a queue above both cannot tell apart.
     """
 
     number: int
@@ -37,6 +37,7 @@ class Shape:
     variants: tuple[Variant, ...]
     charges: tuple[Charge, ...]
     least: Mapping[str, int]
+    smallest: tuple[tuple[Variant, Charge], ...]
     flavors: frozenset[str]
 
 
@@ -88,8 +89,8 @@ class Tournament:
         self._blocked: dict[str, set[str]] = {}
         self._best: dict[str, Gang | None] = {}
         self._heaps: dict[str, list[tuple[Key, str]]] = {}
-        self._version = dict.fromkeys(tree.queues, 0)
-        self._cache: dict[tuple[str, int], tuple[int, bool, float]] = {}
+        self._packed = {path: tree.policy(path).order is Order.PACKED for path in tree.queues}
+        self._standings: dict[str, dict[int, tuple[bool, float]]] = {path: {} for path in tree.queues}
         self._paths: dict[str, tuple[tuple[str, str], ...]] = {}
         self._preferred: frozenset[str] = frozenset()
         self.passed_over: dict[str, str] = {}
@@ -119,33 +120,33 @@ class Tournament:
 
     def done(self, gang: Gang, *, settled: bool) -> None:
         """The gang's turn is over. A refused one holds the line of a strict queue."""
-        leaf = gang.queue
+        leaf, best = gang.queue, self._best
         self._lines[leaf].pop()
-        if not settled and self._tree.policy(leaf).order is Order.STRICT:
+        if settled:
+            for below, _ in self._path(leaf):
+                self._standings[below].clear()
+        elif self._tree.policy(leaf).order is Order.STRICT:
             self._blocked.setdefault(leaf, set()).update(gang.shape.flavors)
             self.passed_over.setdefault(leaf, gang.uid)
-        if settled:
-            for path in self._tree.lineage(leaf):
-                self._version[path] += 1
-        best = self._best
-        best[leaf] = self._head(leaf)
+        offered = best[leaf] = self._head(leaf)
         for below, path in self._path(leaf):
-            heap, offered = self._heaps[path], best[below]
+            heap = self._heaps[path]
             if offered is None:
                 heappop(heap)
             else:
                 heapreplace(heap, (self._key(path, below, offered), below))
-            best[path] = best[heap[0][1]] if heap else None
+            offered = best[path] = best[heap[0][1]] if heap else None
 
     def _path(self, leaf: str) -> tuple[tuple[str, str], ...]:
         """Each queue from the leaf up with its parent."""
-        if leaf not in self._paths:
-            self._paths[leaf] = tuple(pairwise(self._tree.lineage(leaf)))
-        return self._paths[leaf]
+        known = self._paths.get(leaf)
+        if known is None:
+            known = self._paths[leaf] = tuple(pairwise(self._tree.lineage(leaf)))
+        return known
 
     def _head(self, leaf: str) -> Gang | None:
         """The first of the line that no refused head holds up; those held up leave the line."""
-        line, held = self._lines.get(leaf, []), self._blocked.get(leaf)
+        line, held = self._lines.get(leaf), self._blocked.get(leaf)
         while held and line and line[-1].shape.flavors & held:
             line.pop()
         return line[-1] if line else None
@@ -167,21 +168,22 @@ class Tournament:
 
     def _key(self, path: str, child: str, gang: Gang) -> Key:
         """What a queue compares its child's gang by."""
-        policy = self._tree.policy(path)
-        if policy.order is Order.PACKED:
+        if self._packed[path]:
             return (False, 0.0, self._rank(gang))
-        at = (child, gang.shape.kind)
-        cached = self._cache.get(at)
-        if cached is None or cached[0] != self._version[child]:
-            fair = policy.sharing is not Sharing.PRIORITY
-            cached = self._cache[at] = (self._version[child], *self._standing(child, gang, fair=fair))
-        return (cached[1], cached[2], gang.seniority)
+        kind = gang.shape.kind
+        known = self._standings[child].get(kind)
+        if known is None:
+            known = self._standings[child][kind] = self._standing(path, child, gang)
+        return (*known, gang.seniority)
 
-    def _standing(self, child: str, gang: Gang, *, fair: bool) -> tuple[bool, float]:
-        """Whether the gang would borrow at the child, and the child's share with it counted in."""
+    def _standing(self, path: str, child: str, gang: Gang) -> tuple[bool, float]:
+        """Whether the gang would borrow at the child, and the child's share with it counted in: until somebody there is
+        settled.
+        """
         claimed, charges = self._moment.claimed, gang.shape.charges
-        if any(claimed.entitled(gang.queue, charge, at=child) for charge in charges):
-            return False, 0.0
-        if not fair or not charges:
+        for charge in charges:
+            if claimed.entitled(gang.queue, charge, at=child):
+                return False, 0.0
+        if not charges or self._tree.policy(path).sharing is Sharing.PRIORITY:
             return True, 0.0
         return True, claimed.share(child, charges[0]) + self._moment.past.get(child, 0.0)

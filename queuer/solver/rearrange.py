@@ -50,8 +50,7 @@ class Rearrange:
     def _possible(self, gang: Gang) -> list[Chosen]:
         """The gang's choices, at its smallest size, that neither quota, nor sums, nor its own place exclude."""
         cycle, found = self._cycle, []
-        for full in gang.shape.variants:
-            variant, charge = cycle.resized(gang, full, gang.shape.least)
+        for variant, charge in gang.shape.smallest:
             blocked = cycle.quota_block(gang.pending.workload, variant, charge, self._board.sheets())
             if blocked is None and not cycle.excluded(cycle.pool(gang, charge, later=False), gang, variant):
                 found.append(Chosen(gang=gang, variant=variant, charge=charge, spreads={}))

@@ -177,8 +177,7 @@ class Reserver:
         """Its flavors at its smallest size, as far as quota permits them; the live capacity is no matter of quota."""
         found = []
         workload = gang.pending.workload
-        for full in gang.shape.variants:
-            variant, charge = self._cycle.resized(gang, full, gang.shape.least)
+        for variant, charge in gang.shape.smallest:
             short = [s.usage.shortfall(gang.queue, charge, live=False) for s in self._board.sheets()]
             entitled = self._board.claimed.entitled(gang.queue, charge, at=gang.queue)
             if not any(short) and (workload.preemptible or entitled):

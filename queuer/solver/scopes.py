@@ -66,11 +66,14 @@ def _freed(
     prey: Prey, found: Sequence[Candidate], place: Numbers, column: int
 ) -> tuple[Numbers, Numbers, NDArray[np.float64]]:
     """Who frees how much where: position in `found`, place, amount; those on no place are left out."""
-    holds, nodes, amounts = prey.entries
-    position = np.full(len(prey.number_of), -1, dtype=np.intp)
-    position[[prey.number_of[c.uid] for c in found]] = np.arange(len(found))
-    mine = (position[holds] >= 0) & (place[nodes] >= 0)
-    return position[holds[mine]], place[nodes[mine]], amounts[mine, column].astype(np.float64)
+    _, nodes, amounts = prey.entries
+    holds = np.array([prey.number_of[c.uid] for c in found], dtype=np.intp)
+    starts, counts = prey.spans[holds], prey.spans[holds + 1] - prey.spans[holds]
+    at = np.repeat(np.arange(len(found)), counts)
+    entries = np.arange(len(at)) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
+    inside = place[nodes[entries]] >= 0
+    at, entries = at[inside], entries[inside]
+    return at, place[nodes[entries]], amounts[entries, column].astype(np.float64)
 
 
 def _bounds(

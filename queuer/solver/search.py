@@ -14,7 +14,7 @@ from queuer.solver.board import Board
 from queuer.solver.problem import Eviction
 from queuer.solver.scopes import scopes, weight
 from queuer.solver.trial import Asker, Trial
-from queuer.solver.victims import Candidate, Cost, Prey
+from queuer.solver.victims import Candidate, Cost, Prey, by_cost
 
 SUBSETS = 600
 """How many sets are tried in the order of cost."""
@@ -79,12 +79,17 @@ class Search:
         return best
 
     def _better(self, best: list[Candidate] | None, members: list[Candidate]) -> list[Candidate] | None:
-        if self._single and not self._trial.short and len(members) <= FEW:
+        plain = not self._trial.short
+        if plain and best is not None and members[0].cost >= _cost(best):
+            return best
+        if self._single and plain and len(members) <= FEW:
             return self._by_cost(members, best)
         for order in self._orders(members):
-            got = self._prefix(order)
+            got, whole = self._prefix(order)
             if got is not None and (best is None or _cost(got) < _cost(best)):
                 best = got
+            if got is not None and len(got) == 1 and whole and plain:
+                break  # of those who cost less than this one, all together are not enough
         return best
 
     def _orders(self, members: list[Candidate]) -> Iterator[list[Candidate]]:
@@ -106,28 +111,34 @@ class Search:
         shares = [n / capacity[r] for (f, r), n in charge.items() if f is None and capacity.get(r)]
         return max([1e-12, *shares])
 
-    def _prefix(self, order: Sequence[Candidate]) -> list[Candidate] | None:
-        """The shortest prefix that is enough, thinned: the most expensive are put back first."""
-        trial, gone, enough = self._trial, list[Candidate](), False
+    def _prefix(self, order: Sequence[Candidate]) -> tuple[list[Candidate] | None, bool]:
+        """The shortest prefix that is enough, thinned: the most expensive are put back first; and whether all of the
+        prefix might go.
+        """
+        trial, gone, enough, whole = self._trial, list[Candidate](), False, True
         for candidate in order:
-            if trial.permitted(candidate):
+            if not trial.permitted(candidate):
+                whole = False
+            else:
                 trial.remove(candidate)
                 gone.append(candidate)
                 enough = trial.fits()
                 if enough:
                     break
-        kept = self._thinned(gone, sorted(gone, key=_by_cost, reverse=True)) if enough else None
+        kept = self._thinned(gone, sorted(gone, key=by_cost, reverse=True)) if enough else None
         for candidate in gone if kept is None else kept:
             trial.put_back(candidate)
         self.work += 2 * len(gone)
-        return kept
+        return kept, whole
 
     def _thinned(self, gone: Sequence[Candidate], order: Sequence[Candidate]) -> list[Candidate]:
         """Without those that turn out, in this order, not to be needed; nobody is permitted less when others stay."""
         kept = list(gone)
         for candidate in order:
+            if len(kept) == 1:
+                break
             self._trial.put_back(candidate)
-            if len(kept) > 1 and self._trial.fits():
+            if self._trial.fits():
                 kept.remove(candidate)
             else:
                 self._trial.remove(candidate)
@@ -194,10 +205,6 @@ def _host_by_host(members: Sequence[Candidate]) -> list[Candidate]:
 def _by_age(candidate: Candidate) -> tuple[int, float, str]:
     admitted = candidate.hold.admitted
     return (admitted.workload.priority, -admitted.since, candidate.uid)
-
-
-def _by_cost(candidate: Candidate) -> tuple[Cost, str]:
-    return (candidate.cost, candidate.uid)
 
 
 def _cost(chosen: Iterable[Candidate]) -> Cost:

@@ -56,7 +56,7 @@ class Trial:
     def __init__(self, board: Board, asker: Asker, found: Sequence[Candidate]) -> None:
         queue, charge = asker.workload.queue, asker.charge
         binding = {a: charge[a] for a in board.claimed.binding(queue, charge)}
-        self.short = board.later.usage.shortfall(queue, binding) is not None
+        self.short = not board.later.usage.fits(queue, binding)
         accounts = {account for c in found for account, _ in c.lines or ()}
         self._queue, self._asked = queue, binding
         self._usage = board.later.usage.copy() if self.short else None
@@ -85,7 +85,7 @@ class Trial:
 
     def fits(self) -> bool:
         """Whether the gang has quota and a place."""
-        has_quota = self._usage is None or self._usage.shortfall(self._queue, self._asked) is None
+        has_quota = self._usage is None or self._usage.fits(self._queue, self._asked)
         return has_quota and self._place.fits()
 
 

@@ -5,10 +5,11 @@ What a gang may do depends on few grounds, which thousands of gangs share, so th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,15 +40,15 @@ class Candidate:
     rule: EvictionRule
     lines: tuple[Line, ...] | None
     cost: Cost
-
-    @property
-    def uid(self) -> str:
-        """The victim's uid."""
-        return self.hold.admitted.workload.uid
+    uid: str
 
     def permitted(self, line: Usage) -> bool:
         """Whether the rule permits it when this is used."""
         return self.lines is None or any(all(line.above(q, a) for q in queues) for a, queues in self.lines)
+
+
+by_cost: Callable[[Candidate], tuple[Cost, str]] = attrgetter("cost", "uid")
+"""The order of candidates: cheapest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,7 @@ class Prey:
 
     def __init__(self, board: Board) -> None:
         self._board = board
+        self._reaches: dict[object, Reach] = {}
         self._numbers: dict[object, int] = {}
         self._grounds_of: list[tuple[Party, ...]] = []
         self._parties: dict[object, Party | None] = {}
@@ -133,29 +135,40 @@ class Prey:
             np.array([r for _, _, r in rows], dtype=np.int64).reshape(len(rows), width),
         )
 
+    @cached_property
+    def spans(self) -> Numbers:
+        """Where the entries of each hold begin, and where all end (H + 1)."""
+        return np.searchsorted(self.entries[0], np.arange(len(self._board.holds) + 1))
+
     def reach(self, pending: Pending, charge: Charge) -> Reach:
         """Whom this gang may evict as things are. `charge`: what it asks for, by account."""
-        spared = NOBODY
+        workload, accounts = pending.workload, tuple(charge)
+        may = self._board.claimed.entitlements(workload.queue, charge)
+        key = (workload.queue, workload.priority, accounts, may)
+        if (reach := self._reaches.get(key)) is None:
+            reach = self._reaches[key] = Reach(tuple(self._grounds(*key)), NOBODY)
         if pending.displaced_by:
-            spared = frozenset(uid for uid in pending.displaced_by if uid in self._board.holds)
-        return Reach(tuple([n for n in self._grounds(pending, charge) if self._grounds_of[n]]), spared)
+            return replace(reach, spared=frozenset(pending.displaced_by & self._board.holds.keys()))
+        return reach
 
-    def _grounds(self, pending: Pending, charge: Charge) -> Iterator[int]:
-        """The numbers of its grounds."""
-        board, queue = self._board, pending.workload.queue
-        tree, priority = board.book.tree, pending.workload.priority
+    def _grounds(
+        self, queue: str, priority: int, accounts: tuple[Account, ...], may: tuple[bool, ...]
+    ) -> Iterator[int]:
+        """The numbers of the grounds on which somebody might go. `may`: where on the path it is entitled."""
+        board = self._board
         if not board.holds:
             return
+        tree, claims, found = board.book.tree, board.book.claims(queue), list[int]()
         policy = tree.policy(queue)
         if policy.preempt is not Preempt.NEVER:
-            yield self._number(EvictionRule.PREEMPT, queue, queue, priority, ())
-        for toward, common in pairwise(board.book.lineage(queue)):
-            if policy.reclaim and board.claimed.entitled(queue, charge, at=toward):
-                claims = board.book.claims(queue)
-                accounts = tuple([a for a in charge if a in claims])
-                yield self._number(EvictionRule.RECLAIM, common, toward, None, accounts)
+            found.append(self._number(EvictionRule.PREEMPT, queue, queue, priority, ()))
+        for entitled, (toward, common) in zip(may, pairwise(board.book.lineage(queue)), strict=True):
+            if policy.reclaim and entitled:
+                claimed = tuple([a for a in accounts if a in claims])
+                found.append(self._number(EvictionRule.RECLAIM, common, toward, None, claimed))
             elif tree.policy(common).preempt is Preempt.LOWER_PRIORITY:
-                yield self._number(EvictionRule.PREEMPT, common, toward, priority, tuple(charge))
+                found.append(self._number(EvictionRule.PREEMPT, common, toward, priority, accounts))
+        yield from (number for number in found if self._grounds_of[number])
 
     def _number(
         self, rule: EvictionRule, common: str, toward: str, below: int | None, accounts: tuple[Account, ...]
@@ -207,7 +220,7 @@ class Prey:
                     own = tuple([line for line in lines if hold.charge.get(line[0])])
                 if own != ():
                     cost = (preempted_work(lost, ground.rule), lost, 1, victim.priority)
-                    yield Candidate(hold, ground.rule, own, cost)
+                    yield Candidate(hold, ground.rule, own, cost, victim.uid)
 
     def _lines(self, ground: Ground, queue: str, below: tuple[str, ...]) -> tuple[Line, ...] | None:
         if ground.rule is EvictionRule.RECLAIM:
@@ -255,13 +268,13 @@ class Prey:
     def permitted(self, reach: Reach) -> list[Candidate]:
         """Those of them who may go as things are, cheapest first; the others may not go after any of these either."""
         found = (c for party in self._of(reach) for c in self._first(party, reach.spared))
-        return sorted(found, key=_by_cost)
+        return sorted(found, key=by_cost)
 
     def candidates(self, reach: Reach) -> list[Candidate]:
         """All of them who are not leaving yet, cheapest first."""
         leaving, spared = self._board.leaving, reach.spared
         found = [c for party in self._of(reach) for c in party.candidates]
-        return sorted((c for c in found if c.uid not in leaving and c.uid not in spared), key=_by_cost)
+        return sorted((c for c in found if c.uid not in leaving and c.uid not in spared), key=by_cost)
 
     def _of(self, reach: Reach) -> Iterator[Party]:
         return (party for number in reach.grounds for party in self._grounds_of[number])
@@ -333,7 +346,3 @@ class Prey:
             amounts = [hold.charge.get(account, 0) for hold in self._board.holds.values()]
             self._charges[account] = np.array(amounts, dtype=np.int64)
         return self._charges[account]
-
-
-def _by_cost(candidate: Candidate) -> tuple[Cost, str]:
-    return (candidate.cost, candidate.uid)

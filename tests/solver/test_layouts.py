@@ -23,13 +23,15 @@ def asked(snap: Snapshot, name: str, number: int = 0) -> Gang:
     """A gang of one variant, its full size, as the tournament offers it."""
     pending = next(p for p in snap.pending if p.workload.uid == name)
     counts = {p.name: p.count for p in pending.workload.pod_sets}
+    variant = Variant(flavors=dict.fromkeys(counts, "default"), counts=counts)
     shape = Shape(
         number=number,
         form=number,
         kind=number,
-        variants=(Variant(flavors=dict.fromkeys(counts, "default"), counts=counts),),
+        variants=(variant,),
         charges=({},),
         least=counts,
+        smallest=((variant, {}),),
         flavors=frozenset({"default"}),
     )
     return Gang(

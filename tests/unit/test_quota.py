@@ -142,6 +142,7 @@ def test_the_row_that_is_told_is_the_first_of_all(seed: int) -> None:
         for live in (True, False):
             first = next(tree.shortfalls(leaf, charge, live=live), None)
             assert tree.shortfall(leaf, charge, live=live) == first
+        assert tree.fits(leaf, charge) == (tree.shortfall(leaf, charge) is None)
         tree.add(leaf, charge)
 
 

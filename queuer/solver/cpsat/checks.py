@@ -94,7 +94,7 @@ def within_quota(model: Model, evicted: Chosen) -> bool:
     for candidate, _ in evicted:
         usage.add(candidate.hold.admitted.workload.queue, candidate.hold.charge, times=-1)
     for item in data.items:
-        if usage.shortfall(item.workload.queue, item.charge) is not None:
+        if not usage.fits(item.workload.queue, item.charge):
             gone = {candidate.uid for candidate, _ in evicted}
             terms: dict[int, int] = {}
             for uid in data.victims():

@@ -120,7 +120,7 @@ def _no_quota(data: Data) -> bool:
     item = data.items[-1]
     usage = data.board.now.usage.copy()
     usage.add(item.workload.queue, item.charge, times=-1)
-    return usage.shortfall(item.workload.queue, item.charge) is not None
+    return not usage.fits(item.workload.queue, item.charge)
 
 
 def _evictions(search: _Search) -> list[Level]:

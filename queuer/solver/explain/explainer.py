@@ -176,17 +176,14 @@ class Explainer:
 
     def _least(self, gang: Gang, variant: Variant) -> tuple[Variant, Charge]:
         """The variant at the gang's smallest size, with its charge."""
-        shape = gang.shape
-        if shape.variants[0] is variant and variant.counts == shape.least:
-            return variant, shape.charges[0]
-        return self._greedy.resized(gang, variant, shape.least)
+        return next(found for found in gang.shape.smallest if found[0].flavors == variant.flavors)
 
     # Quota
 
     def _only_root(self, gang: Gang) -> bool:
         """Whether no row below root can be in the way of any choice of flavors."""
-        for variant in gang.shape.variants:
-            if not self._quota.only_root(gang.queue, self._least(gang, variant)[1]):
+        for _, charge in gang.shape.smallest:
+            if not self._quota.only_root(gang.queue, charge):
                 return False
         return bool(gang.shape.variants)
 
@@ -281,8 +278,7 @@ class Explainer:
         reason: Reason | None = self._no_level(workload) or _no_flavor(gang.queue)
         if reason is not None and reason.token is Token.MISCONFIGURED:
             return reason
-        for variant in shape.variants:
-            least, charge = self._least(gang, variant)
+        for least, charge in shape.smallest:
             over = self._quota.over(queue, charge)
             if over is None and self._place.fits(workload, least, frozenset(), form=shape.form, idle=True):
                 return None

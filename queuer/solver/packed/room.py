@@ -147,7 +147,7 @@ def stands(greedy: Greedy, chosen: Chosen) -> bool:
 
 
 def _allowed(workload: Workload, charge: Charge, usages: Iterable[Usage], claimed: Usage) -> bool:
-    return all(usage.shortfall(workload.queue, charge) is None for usage in usages) and (
+    return all(usage.fits(workload.queue, charge) for usage in usages) and (
         workload.preemptible or claimed.entitled(workload.queue, charge, at=workload.queue)
     )
 

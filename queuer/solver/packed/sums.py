@@ -180,11 +180,10 @@ class Sums:
 
     def _variants(self, gang: Gang) -> Iterator[tuple[Variant, Charge]]:
         """Flavors at full size, then at the smallest where that is less."""
-        some = list(zip(gang.shape.variants, gang.shape.charges, strict=True))[:VARIANTS]
-        yield from some
-        for variant, _ in some:
-            if any(gang.shape.least[name] < n for name, n in variant.counts.items()):
-                yield self._room.greedy.resized(gang, variant, gang.shape.least)
+        shape = gang.shape
+        yield from list(zip(shape.variants, shape.charges, strict=True))[:VARIANTS]
+        if shape.variants and shape.smallest[0][0] is not shape.variants[0]:
+            yield from shape.smallest[:VARIANTS]
 
     def option(self, family: int, variant: Variant) -> int | None:
         """The number of a family's option."""
