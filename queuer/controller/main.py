@@ -41,6 +41,7 @@ async def run(settings: Settings) -> None:
         Client(access) as client,
         SolverProcess() as solver,
     ):
+        metrics.count_solver(solver)
         log.info("listening", port=port, identity=settings.identity, kubernetes=access.url)
         await _wait_for_server(client)
         await _wait_for_database(settings.database_url)

@@ -6,7 +6,7 @@ No label names a job or a user.
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
 from prometheus_client.core import CounterMetricFamily
@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from queuer import __version__
 from queuer.controller.live import Live
+from queuer.solver.worker import SolverProcess
 
 _SHORT = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _LONG = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0, 604800.0)
@@ -93,7 +94,21 @@ class Metrics:
 
     def count_writes(self, writes: Mapping[tuple[str, str], int]) -> None:
         """Show a client's count of writes by (verb, resource), as it is at each scrape."""
-        self.registry.register(_Writes(writes))
+        self._show("queuer_k8s_api_writes", "Writes to the API server.", ("verb", "resource"), writes.items)
+
+    def count_solver(self, solver: SolverProcess) -> None:
+        """Show what came of all that the solver's processes were asked, as it is at each scrape."""
+        self._show(
+            "queuer_solver_answers", "What came of a question, by who was asked.", ("process", "outcome"),
+            solver.counts.items,
+        )  # fmt: skip
+        self._show(
+            "queuer_solver_restarts", "Solver processes started after the first.", ("process",),
+            lambda: (((source,), number) for source, number in solver.restarts.items()),
+        )  # fmt: skip
+
+    def _show(self, name: str, help_: str, labels: Sequence[str], counts: _Counts) -> None:
+        self.registry.register(_Counted(name, help_, labels, counts))
 
     def _count(self, workloads: Iterable[Live]) -> None:
         """Set the gauges of workloads from what is in memory."""
@@ -118,15 +133,19 @@ class Metrics:
         return generate_latest(self.registry)
 
 
-class _Writes(Collector):
-    def __init__(self, writes: Mapping[tuple[str, str], int]) -> None:
-        self._writes = writes
+_Counts = Callable[[], Iterable[tuple[tuple[str, ...], int]]]
+
+
+class _Counted(Collector):
+    """A counter that somebody else keeps."""
+
+    def __init__(self, name: str, help_: str, labels: Sequence[str], counts: _Counts) -> None:
+        self._family = (name, help_, None, labels)
+        self._counts = counts
 
     def collect(self) -> Iterator[Metric]:
         """The counter as it is now."""
-        family = CounterMetricFamily(
-            "queuer_k8s_api_writes", "Writes to the API server.", labels=["verb", "resource"]
-        )
-        for labels, number in self._writes.items():
-            family.add_metric(list(labels), number)
+        family = CounterMetricFamily(*self._family)
+        for labels, number in self._counts():
+            family.add_metric(labels, number)
         yield family

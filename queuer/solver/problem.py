@@ -196,7 +196,7 @@ class CycleStats:
     """What happened inside one decision; part of the cycle's record. Times in seconds.
 
     Told by who called `decide()`: `phases`, seconds by phase; `fallback`, why greedy stood in for the solver
-    process, a word of `queuer.solver.worker.Outcome`.
+    process, a word of `queuer.solver.child.Outcome`.
     """
 
     status: SolveStatus

@@ -17,6 +17,8 @@ from typing import Any
 HEADER = struct.Struct(">4sQ")
 MARK = b"QUER"
 LARGEST = 2**32
+READY = "ready"
+"""What a process says first."""
 
 
 def pack(message: object) -> bytes:

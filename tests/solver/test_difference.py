@@ -10,12 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from queuer.solver import wire
+from queuer.solver.child import Outcome
 from queuer.solver.decide import decide
 from queuer.solver.difference import Difference
 from queuer.solver.following import Following
 from queuer.solver.problem import Budget, Plan, Snapshot
 from queuer.solver.verify import Violation
-from queuer.solver.worker import Outcome, SolverProcess
+from queuer.solver.worker import SolverProcess, Source
 from tests.solver import worker_targets, worlds
 from tests.solver.test_arrays import GREEDY, kept, life
 
@@ -73,15 +74,20 @@ def test_nothing_new_says_next_to_nothing() -> None:
     assert len(wire.pack(Difference.between(snap, replace(snap)))) < 500
 
 
-async def test_child_knows_each_snapshot_also_after_it_was_replaced() -> None:
-    snaps = [worlds.world(seed, nodes=6) for seed in range(4)]
+async def test_both_processes_know_each_snapshot_also_after_they_were_replaced() -> None:
+    """The solver dies at the fourth question, the stand-in at the fifth."""
+    snaps = [worlds.world(seed, nodes=6) for seed in range(5)]
     snaps += [replace(snaps[-1], pending=snaps[-1].pending[1:]), snaps[0]]
+    targets = "tests.solver.worker_targets"
     async with SolverProcess(
-        target="tests.solver.worker_targets:echo", greedy=worker_targets.sound, judge=no_complaint
+        target=f"{targets}:echo", stand_in=f"{targets}:echo_beside", judge=no_complaint
     ) as solver:
         for number, snap in enumerate(snaps):
-            budget = Budget(deterministic=1.0, wall=30.0)
-            plan = await solver.decide(snap, now=0.0, seed=number, budget=budget)
-            assert plan.stats.note == worker_targets.words(snap) or number == 3
-        assert solver.counts[Outcome.SOLVED] == len(snaps) - 1
-        assert solver.restarts == 1
+            for budget in (Budget(deterministic=1.0, wall=30.0), Budget(deterministic=0.0)):
+                plan = await solver.decide(snap, now=0.0, seed=number, budget=budget)
+                told = plan.stats.note == worker_targets.words(snap)
+                assert told or number == (4 if budget.deterministic == 0 else 3)
+        assert solver.counts[Source.SOLVER, Outcome.SOLVED] == len(snaps) - 1
+        assert solver.counts[Source.SOLVER, Outcome.CRASHED] == 1
+        assert solver.counts[Source.STAND_IN, Outcome.CRASHED] >= 1
+        assert solver.restarts[Source.SOLVER] == 1

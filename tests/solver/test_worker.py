@@ -1,4 +1,4 @@
-"""The solver process may be late, killed, stopped or mad: the cycle gets the greedy plan at once."""
+"""The solver process may be late, killed, stopped or mad: the cycle gets greedy's plan, from a stand-in that has it."""
 
 from __future__ import annotations
 
@@ -7,26 +7,38 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from queuer.domain.nodes import Node
 from queuer.domain.queue import QueueTree
-from queuer.solver.arrays import Arrays
+from queuer.solver import child
+from queuer.solver.child import Outcome
 from queuer.solver.decide import decide
 from queuer.solver.following import Following
 from queuer.solver.problem import Budget, NodeState, Plan, Snapshot, SolveStatus
-from queuer.solver.worker import Outcome, SolverProcess, UnsoundPlan
+from queuer.solver.serving import Decide
+from queuer.solver.worker import SolverProcess, Source, UnsoundPlan
 from tests.solver import worker_targets
 from tests.solver.worlds import world
 
 TARGETS = "tests.solver.worker_targets"
 PATIENT = Budget(deterministic=1.0, wall=30.0)
 HASTY = Budget(deterministic=1.0, wall=0.5)
+NOTHING = Budget(deterministic=0.0)
+SOLVED, GREEDY = (Source.SOLVER, Outcome.SOLVED), (Source.STAND_IN, Outcome.GREEDY)
+FAILURES = [
+    ("die", Outcome.CRASHED),
+    ("fail", Outcome.CRASHED),
+    ("noise", Outcome.GARBAGE),
+    ("broken_pickle", Outcome.GARBAGE),
+    ("number", Outcome.GARBAGE),
+    ("hollow", Outcome.UNSOUND),
+    ("unsound", Outcome.UNSOUND),
+]
 
 
 def small() -> Snapshot:
@@ -34,8 +46,12 @@ def small() -> Snapshot:
     return Snapshot(nodes=(NodeState(node=node),), tree=QueueTree.of([]))
 
 
-def process(name: str) -> SolverProcess:
-    return SolverProcess(target=f"{TARGETS}:{name}", greedy=worker_targets.sound)
+def process(
+    name: str, *, beside: str = "sound", greedy: Decide = worker_targets.sound, patience: float = 30.0
+) -> SolverProcess:
+    return SolverProcess(
+        target=f"{TARGETS}:{name}", stand_in=f"{TARGETS}:{beside}", greedy=greedy, patience=patience
+    )
 
 
 async def ask(solver: SolverProcess, budget: Budget = PATIENT) -> Plan:
@@ -47,17 +63,42 @@ def gone(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists()
 
 
+def state(pid: int) -> str:
+    """As the kernel says it: R, S, T, Z; empty for a process that is no more."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def stopped(pid: int) -> bool:
+    return state(pid) == "T"
+
+
+async def until(happened: Callable[[], bool]) -> None:
+    """The kernel tells nobody when another's child stops, so ask until it has; fails after 30 s."""
+    async with asyncio.timeout(30):
+        while not happened():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+def pids(solver: SolverProcess) -> tuple[int, int]:
+    assert solver.solver.pid is not None
+    assert solver.stand_in.pid is not None
+    return solver.solver.pid, solver.stand_in.pid
+
+
 async def test_plan_comes_from_the_child() -> None:
     async with process("sound") as solver:
         plan = await ask(solver)
-        pid = solver.pid
-        assert plan.stats.note == f"child {pid}"
+        both = pids(solver)
+        assert plan.stats.note == f"child {both[0]}"
         assert plan.stats.fallback == ""
         assert set(plan.stats.phases) == {"pack", "solve", "verify"}
-        assert (await ask(solver)).stats.note == f"child {pid}"  # the same child serves on
-        assert solver.counts == {Outcome.SOLVED: 2}
-    assert pid is not None
-    assert gone(pid)
+        assert (await ask(solver)).stats.note == f"child {both[0]}"  # the same child serves on
+        assert solver.counts[SOLVED] == 2
+    assert all(map(gone, both))
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_prints_of_libraries_do_not_pass_for_answers() -> None:
@@ -65,117 +106,205 @@ async def test_prints_of_libraries_do_not_pass_for_answers() -> None:
         assert (await ask(solver)).stats.status is SolveStatus.OPTIMAL
 
 
-@pytest.mark.parametrize(
-    ("target", "outcome"),
-    [
-        ("die", Outcome.CRASHED),
-        ("fail", Outcome.CRASHED),
-        ("noise", Outcome.GARBAGE),
-        ("broken_pickle", Outcome.GARBAGE),
-        ("number", Outcome.GARBAGE),
-        ("unsound", Outcome.UNSOUND),
-    ],
-)
-async def test_wrong_answer_gives_the_greedy_plan(target: str, outcome: Outcome) -> None:
+@pytest.mark.parametrize(("target", "outcome"), FAILURES)
+async def test_wrong_answer_gives_the_plan_of_the_stand_in(target: str, outcome: Outcome) -> None:
     async with process(target) as solver:
         for times in (1, 2):  # the second time from whatever came after the first
             plan = await ask(solver)
             assert plan.stats.status is SolveStatus.FAILED
             assert plan.stats.note.startswith(outcome)
             assert plan.stats.fallback == outcome
-            assert set(plan.stats.phases) == {"greedy", "verify"}
-            assert solver.counts == {outcome: times}
+            assert set(plan.stats.phases) == {"pack", "greedy", "verify", "hand-over"}
+            assert solver.counts == {(Source.SOLVER, outcome): times, GREEDY: times}
 
 
-async def test_stopped_child_is_killed_at_the_deadline_and_replaced() -> None:
-    async with process("hang") as solver:
-        await started(solver)
-        pid = solver.pid
-        before = time.monotonic()
-        plan = await ask(solver, HASTY)
-        assert time.monotonic() - before < HASTY.wall + 0.5  # slack of a busy machine; the work is 0.1 s
-        assert plan.stats.status is SolveStatus.FAILED
-        assert solver.counts[Outcome.LATE] == 1
-        assert pid is not None
-        assert gone(pid)
-        assert solver.pid not in (None, pid)
-        assert solver.restarts == 1
+@pytest.mark.parametrize(("target", "outcome"), FAILURES)
+async def test_wrong_answer_of_the_stand_in_harms_nobody(target: str, outcome: Outcome) -> None:
+    async with process("sound", beside=target) as solver:
+        for times in (1, 2):
+            assert (await ask(solver)).stats.fallback == ""
+            await until(lambda times=times: solver.counts.total() == 2 * times)  # type: ignore[misc]
+        wrong = solver.counts[Source.STAND_IN, outcome] + solver.counts[Source.STAND_IN, Outcome.STALE]
+        assert solver.counts[SOLVED] == wrong == 2
 
 
-async def started(solver: SolverProcess) -> None:
-    """Wait until the child has been asked once: `hang` is woken, so that it answers."""
-    question = asyncio.create_task(ask(solver))
-    assert solver.pid is not None
-    await until(stopped, solver.pid)
-    os.kill(solver.pid, signal.SIGCONT)
-    assert (await question).stats.status is SolveStatus.OPTIMAL
+@pytest.mark.parametrize(("target", "outcome"), FAILURES)
+async def test_parent_decides_where_both_are_wrong(target: str, outcome: Outcome) -> None:
+    async with process(target, beside=target) as solver:
+        for times in (1, 2):
+            plan = await ask(solver)
+            assert plan.stats.fallback == outcome
+            assert set(plan.stats.phases) == {"greedy", "verify", "hand-over"}
+            assert solver.counts == {
+                (Source.SOLVER, outcome): times,
+                (Source.STAND_IN, outcome): times,
+                (Source.CONTROLLER, Outcome.GREEDY): times,
+            }
 
 
-async def until(happened: Callable[[int], bool], pid: int) -> None:
-    """The kernel tells nobody when another's child stops, so ask until it has; fails after 30 s."""
-    async with asyncio.timeout(30):
-        while not happened(pid):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-
-
-def stopped(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
-
-
-async def test_child_killed_between_two_cycles() -> None:
-    async with process("sound") as solver:
-        await ask(solver)
-        assert solver.pid is not None
-        os.kill(solver.pid, signal.SIGKILL)
-        assert (await ask(solver)).stats.status is SolveStatus.FAILED
-        assert (await ask(solver)).stats.status is SolveStatus.OPTIMAL
-        assert solver.counts == {Outcome.SOLVED: 2, Outcome.CRASHED: 1}
-
-
-async def test_limit_of_nothing_never_asks_the_child() -> None:
-    async with process("die") as solver:
-        before = time.monotonic()
-        plan = await ask(solver, Budget(deterministic=0.0))
-        assert time.monotonic() - before < 0.1
-        assert plan.stats.status is SolveStatus.GREEDY
-        assert solver.counts == {Outcome.GREEDY: 1}
-
-
-async def test_child_that_still_starts_is_left_alone() -> None:
-    async with process("sound") as solver:
-        pid = solver.pid
-        plan = await ask(solver, Budget(deterministic=1.0, wall=0.001))
-        assert plan.stats.status is SolveStatus.FAILED
-        assert solver.counts == {Outcome.NOT_READY: 1}
-        assert solver.pid == pid
-        assert (await ask(solver)).stats.status is SolveStatus.OPTIMAL
-
-
-async def test_cancelled_caller_leaves_no_stale_answer() -> None:
-    async with process("hang") as solver:
-        await started(solver)
-        pid = solver.pid
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.2):
-                await ask(solver)
-        assert solver.pid is None
-        assert pid is not None
-        await until(gone, pid)
-
-
-async def test_unsound_greedy_plan_is_never_handed_out() -> None:
-    async with SolverProcess(target=f"{TARGETS}:die", greedy=worker_targets.unsound) as solver:
+async def test_unsound_plan_of_the_parent_is_never_handed_out() -> None:
+    async with process("die", beside="die", greedy=worker_targets.unsound) as solver:
         with pytest.raises(UnsoundPlan, match="ghost"):
             await ask(solver)
 
 
-async def test_interrupt_of_the_process_group_does_not_reach_the_child() -> None:
-    async with process("sound") as solver:
-        assert solver.pid is not None
-        assert os.getpgid(solver.pid) != os.getpgid(0)
+async def woken(solver: SolverProcess, pid: int) -> None:
+    """Ask once, and wake `hang`, so that it answers: it has started."""
+    question = asyncio.create_task(ask(solver))
+    await until(lambda: stopped(pid))
+    os.kill(pid, signal.SIGCONT)
+    assert (await question).stats.status is SolveStatus.OPTIMAL
+
+
+async def test_stopped_child_is_killed_at_the_deadline_and_replaced() -> None:
+    async with process("hang") as solver:
+        pid, beside = pids(solver)
+        await woken(solver, pid)
+        plan = await ask(solver, HASTY)
+        assert plan.stats.status is SolveStatus.FAILED
+        assert solver.counts[Source.SOLVER, Outcome.LATE] == 1
+        assert plan.stats.phases["hand-over"] < plan.stats.phases["greedy"]  # it was there
+        assert gone(pid)
+        assert solver.solver.pid not in (None, pid)
+        assert solver.stand_in.pid == beside
+        assert solver.restarts == {Source.SOLVER: 1, Source.STAND_IN: 0}
+
+
+async def test_parent_decides_where_both_are_stopped() -> None:
+    async with process("hang", beside="hang", patience=1.0) as solver:
+        both = pids(solver)
+        question = asyncio.create_task(ask(solver))
+        await until(lambda: all(map(stopped, both)))
+        await until(lambda: solver.restarts[Source.STAND_IN] == 1)  # it is replaced in the meantime
+        os.kill(both[0], signal.SIGKILL)
+        assert (await question).stats.fallback == Outcome.CRASHED
+        assert solver.counts[Source.STAND_IN, Outcome.LATE] == 1
+        assert solver.counts[Source.CONTROLLER, Outcome.GREEDY] == 1
+        assert gone(both[1])
+
+
+async def test_stand_in_that_is_late_holds_nobody_up_and_goes_on_with_the_newest() -> None:
+    async with process("sound", beside="hang") as solver:
+        pid = solver.stand_in.pid
+        assert pid is not None
         await ask(solver)
-        os.kill(solver.pid, signal.SIGINT)  # even one that is meant for it
+        await until(lambda: stopped(pid))
+        for _ in range(5):
+            assert (await ask(solver)).stats.fallback == ""
+        assert solver.counts == {SOLVED: 6}
+        os.kill(pid, signal.SIGCONT)
+        await until(lambda: solver.counts[Source.STAND_IN, Outcome.STALE] == 1)
+        last = asyncio.create_task(ask(solver, NOTHING))
+        await until(lambda: stopped(pid))  # asked a second time, not a seventh
+        os.kill(pid, signal.SIGCONT)
+        assert (await last).stats.note == f"child {pid}"
+        assert solver.counts == {SOLVED: 6, GREEDY: 1, (Source.STAND_IN, Outcome.STALE): 1}
+
+
+async def test_question_that_waits_for_the_stand_in_is_asked_when_it_is_free() -> None:
+    """Its plan is needed while it is still at the cycle before."""
+    async with process("sound", beside="hang") as solver:
+        pid = solver.stand_in.pid
+        assert pid is not None
+        await ask(solver)
+        await until(lambda: stopped(pid))
+        question = asyncio.create_task(ask(solver, Budget(deterministic=1.0, wall=0.0)))
+        for _ in range(2):
+            await until(lambda: stopped(pid))
+            os.kill(pid, signal.SIGCONT)
+            await until(lambda: not stopped(pid))
+        assert (await question).stats.note == f"child {pid}"
+        assert solver.counts == {SOLVED: 1, (Source.STAND_IN, Outcome.STALE): 1, GREEDY: 1}
+
+
+async def test_processes_killed_between_two_cycles_are_replaced() -> None:
+    async with process("sound") as solver:
+        await ask(solver)
+        await ask(solver, NOTHING)  # the stand-in has started, too
+        for pid in pids(solver):
+            os.kill(pid, signal.SIGKILL)
+        await until(lambda: solver.solver.pid is None and solver.stand_in.pid is None)
         assert (await ask(solver)).stats.status is SolveStatus.OPTIMAL
+        assert (await ask(solver, NOTHING)).stats.note == f"child {solver.stand_in.pid}"
+        assert solver.restarts == {Source.SOLVER: 1, Source.STAND_IN: 1}
+        assert {source for source, _ in solver.counts} == {Source.SOLVER, Source.STAND_IN}
+
+
+async def test_limit_of_nothing_asks_the_stand_in_alone() -> None:
+    async with process("die") as solver:
+        for budget in (NOTHING, Budget(deterministic=1.0, wall=0.0)):
+            plan = await ask(solver, budget)
+            assert plan.stats.status is SolveStatus.GREEDY
+            assert plan.stats.note == f"child {solver.stand_in.pid}"
+        assert solver.counts == {GREEDY: 2}
+
+
+async def test_child_that_still_starts_is_left_alone() -> None:
+    async with process("sound") as solver:
+        pid = solver.solver.pid
+        plan = await ask(solver, Budget(deterministic=1.0, wall=0.001))
+        assert plan.stats.status is SolveStatus.FAILED
+        assert solver.counts[Source.SOLVER, Outcome.NOT_READY] == 1
+        assert solver.solver.pid == pid
+        assert (await ask(solver)).stats.status is SolveStatus.OPTIMAL
+
+
+async def test_cancelled_caller_leaves_no_stale_answer() -> None:
+    async with process("hang", beside="hang") as solver:
+        pid, beside = pids(solver)
+        await woken(solver, pid)
+        await until(lambda: stopped(beside))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await ask(solver)
+        assert solver.solver.pid is None
+        await until(lambda: gone(pid))
+        assert stopped(beside)  # what it has begun it may end
+    assert gone(beside)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_caller_cancelled_while_it_waits_for_the_stand_in() -> None:
+    async with process("die", beside="hang") as solver:
+        pid = solver.stand_in.pid
+        assert pid is not None
+        question = asyncio.create_task(ask(solver))
+        await until(lambda: stopped(pid) and solver.counts[Source.SOLVER, Outcome.CRASHED] == 1)
+        question.cancel()
+        await asyncio.wait({question})
+        os.kill(pid, signal.SIGCONT)
+        await until(lambda: solver.counts[Source.STAND_IN, Outcome.STALE] == 1)
+        assert solver.stand_in.pid == pid
+
+
+async def test_interrupt_of_the_process_group_does_not_reach_the_children() -> None:
+    async with process("sound") as solver:
+        await ask(solver)
+        await ask(solver, NOTHING)
+        for pid in pids(solver):
+            assert os.getpgid(pid) != os.getpgid(0)
+            os.kill(pid, signal.SIGINT)  # even one that is meant for it
+        assert (await ask(solver)).stats.status is SolveStatus.OPTIMAL
+        assert (await ask(solver, NOTHING)).stats.note == f"child {solver.stand_in.pid}"
+
+
+async def test_children_leave_with_a_parent_that_is_killed() -> None:
+    code = (
+        "import asyncio; from queuer.solver.worker import SolverProcess\n"
+        "async def main():\n"
+        "    async with SolverProcess() as s:\n"
+        "        print(s.solver.pid, s.stand_in.pid, flush=True)\n"
+        "        await asyncio.Event().wait()\n"
+        "asyncio.run(main())"
+    )
+    pipe = asyncio.subprocess.PIPE
+    parent = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=pipe)
+    assert parent.stdout is not None
+    both = [int(word) for word in (await parent.stdout.readline()).split()]
+    assert len(both) == 2
+    parent.kill()
+    await parent.wait()
+    await until(lambda: all(state(pid) in ("", "Z") for pid in both))  # whoever inherits them reaps them
 
 
 async def test_callers_wait_in_line() -> None:
@@ -192,35 +321,69 @@ def test_parent_loads_no_solver() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-async def test_greedy_is_ready_when_the_child_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it needs was made while the child was at work, from what it had in the cycle before."""
-    built: list[Snapshot] = []
-    anew = Arrays.of
-
-    def of(snapshot: Snapshot) -> Arrays:
-        built.append(snapshot)
-        return anew(snapshot)
-
-    monkeypatch.setattr(Arrays, "of", of)
-    async with SolverProcess(target=f"{TARGETS}:sound") as solver:
-        await ask(solver)
-        assert len(built) == 1
-        assert solver.pid is not None
-        os.kill(solver.pid, signal.SIGKILL)
-        plan = await ask(solver)
-    assert plan.stats.fallback == Outcome.CRASHED
-    assert len(built) == 1
+async def test_plan_of_the_stand_in_is_greedys_cycle_after_cycle() -> None:
+    async with SolverProcess(target=f"{TARGETS}:fail") as solver:
+        for seed in range(6):
+            snapshot = world(seed)
+            plan = await solver.decide(snapshot, now=0.0, seed=seed, budget=PATIENT)
+            greedy = decide(snapshot, now=0.0, seed=seed, budget=NOTHING)
+            assert replace(plan, stats=greedy.stats) == greedy
+        assert solver.counts[GREEDY] == 6
 
 
-def test_decisions_of_several_threads_do_not_meet() -> None:
+async def test_snapshot_is_packed_once_for_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    befores = []
+    told = child._told
+
+    def counted(before: Snapshot | None, snapshot: Snapshot) -> bytes:
+        befores.append(before)
+        return told(before, snapshot)
+
+    monkeypatch.setattr(child, "_told", counted)
+    snapshot = small()
+    async with process("unsound") as solver:  # so that each cycle waits for the stand-in
+        for _ in range(3):
+            await solver.decide(snapshot, now=0.0, seed=1, budget=PATIENT)
+        assert solver.restarts == {Source.SOLVER: 0, Source.STAND_IN: 0}
+    assert befores == [None, snapshot, snapshot]
+
+
+async def test_fault_beside_a_decision_is_seen_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(**_: object) -> Plan:
+        raise ZeroDivisionError("on purpose")
+
+    async def decided() -> None:
+        async with process("sound") as solver:
+            monkeypatch.setattr(solver.stand_in, "plan", lambda question, **named: broken(**named))
+            await ask(solver)
+            await asyncio.Event().wait()
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await decided()
+    assert caught.value.subgroup(ZeroDivisionError) is not None
+
+
+async def test_process_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(*_: object, **__: object) -> asyncio.subprocess.Process:
+        raise BlockingIOError("Resource temporarily unavailable")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(asyncio, "create_subprocess_exec", refuse)
+        solver = await process("sound").__aenter__()
+        assert (await ask(solver)).stats.fallback == Outcome.CRASHED
+        assert solver.counts[Source.CONTROLLER, Outcome.GREEDY] == 1
+    assert (await ask(solver)).stats.status is SolveStatus.OPTIMAL
+    await solver.__aexit__(None, None, None)
+
+
+async def test_error_of_the_body_stays_what_it_is() -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with process("sound"):
+            raise ZeroDivisionError("on purpose")
+
+
+def test_decisions_follow_each_other() -> None:
     following = Following()
-    snapshots = [world(seed) for seed in range(8)] * 4
-    alone = {id(s): decide(s, now=0.0, seed=0, budget=Budget(deterministic=0.0)) for s in snapshots}
-
-    def again(snapshot: Snapshot) -> bool:
-        following.follow(snapshot)
-        plan = following(snapshot, now=0.0, seed=0, budget=Budget(deterministic=0.0))
-        return plan == alone[id(snapshot)]
-
-    with ThreadPoolExecutor(4) as threads:
-        assert all(threads.map(again, snapshots))
+    for snapshot in [world(seed) for seed in range(8)] * 2:
+        alone = decide(snapshot, now=0.0, seed=0, budget=NOTHING)
+        assert following(snapshot, now=0.0, seed=0, budget=NOTHING) == alone

@@ -64,6 +64,11 @@ def noise(snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Any:
     return sound(snapshot, now=now, seed=seed, budget=budget)
 
 
+def hollow(snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Plan:
+    """Answers with a plan of parts that are none."""
+    return replace(sound(snapshot, now=now, seed=seed, budget=budget), admissions=42)  # type: ignore[arg-type]
+
+
 def broken_pickle(snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Any:
     """Answers with a well-framed message that cannot be read."""
     wire.pack = lambda message: wire.HEADER.pack(wire.MARK, 5) + b"\xff\x00abc"
@@ -90,7 +95,16 @@ def words(snapshot: Snapshot) -> str:
 
 def echo(snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Plan:
     """Says what it was told; dies at seed 3."""
-    if seed == 3 and budget.deterministic > 0:
+    return _echo(snapshot, now=now, seed=seed, budget=budget, end=3)
+
+
+def echo_beside(snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Plan:
+    """Says what it was told; dies at seed 4."""
+    return _echo(snapshot, now=now, seed=seed, budget=budget, end=4)
+
+
+def _echo(snapshot: Snapshot, *, now: float, seed: int, budget: Budget, end: int) -> Plan:
+    if seed == end:
         os.kill(os.getpid(), signal.SIGKILL)
     plan = sound(snapshot, now=now, seed=seed, budget=budget)
     return replace(plan, stats=replace(plan.stats, note=words(snapshot)))

@@ -1,0 +1,76 @@
+"""The program of a solver process: answers the questions on its stdin until that ends, even in the middle of one.
+
+A question is two messages: what is asked, then the snapshot or what differs from the one before.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import queue
+import signal
+import sys
+import threading
+from typing import Any, BinaryIO, Protocol
+
+from queuer.solver import wire
+from queuer.solver.difference import Difference
+from queuer.solver.problem import Budget, Plan, Snapshot
+
+
+class Decide(Protocol):
+    """The decision (DESIGN 4)."""
+
+    def __call__(self, snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Plan:
+        """A plan for the snapshot."""
+
+
+def resolve(target: str) -> Decide:
+    """The function that `module:name` names, or one of the class that it names."""
+    module, _, name = target.partition(":")
+    found: Any = getattr(importlib.import_module(module), name)
+    decide: Decide = found() if isinstance(found, type) else found
+    return decide
+
+
+def serve(target: str, requests: BinaryIO, answers: BinaryIO) -> None:
+    """Answer requests; never returns."""
+    function = resolve(target)
+    line: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def listen() -> None:
+        while (head := requests.read(wire.HEADER.size)) and len(head) == wire.HEADER.size:
+            line.put(wire.unpack(requests.read(wire.length_of(head))))
+        os._exit(0)
+
+    threading.Thread(target=listen, daemon=True).start()
+    _send(answers, wire.READY)
+    gc.disable()  # nobody waits for it between two answers
+    snapshot: Any = None
+    while True:
+        (number, now, seed, budget), told = line.get(), line.get()
+        try:
+            snapshot = told.after(snapshot) if isinstance(told, Difference) else told
+            answer: object = function(snapshot, now=now, seed=seed, budget=budget)
+        except Exception as error:  # noqa: BLE001 - told to the parent, which counts it
+            answer = f"{type(error).__name__}: {error}"
+        _send(answers, (number, answer))
+        gc.collect()
+
+
+def _send(answers: BinaryIO, message: object) -> None:
+    answers.write(wire.pack(message))
+    answers.flush()
+
+
+def main() -> None:
+    """What libraries print goes to stderr, so that it cannot pass for an answer."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    serve(sys.argv[1], sys.stdin.buffer, answers)
+
+
+if __name__ == "__main__":
+    main()
