@@ -18,10 +18,14 @@ from queuer.domain.workload import Workload
 from queuer.solver.arrays import Arrays
 from queuer.solver.capacity import Spread, take
 from queuer.solver.floor import Floor
-from queuer.solver.frame import Mask, Matrix
+from queuer.solver.frame import ALL, Mask, Matrix, Rows
+from queuer.solver.journal import Followed, Journal
 from queuer.solver.sheet import Hold, Sheet
 
 __all__ = ["Board", "Hold", "Horizon", "Sheet", "end_of"]
+
+FLOORS = 12
+"""Floors that are kept."""
 
 
 @dataclass(slots=True, eq=False)
@@ -68,7 +72,8 @@ class Board:
         self.epoch = 0
         self.version = 0
         self.ground = 0
-        self._floors: tuple[int, dict[object, Floor]] = (0, {})
+        self.journal = Journal()
+        self._floors: Followed[Floor] = Followed(self.journal, most=FLOORS)
         self._line: Usage | None = None
         self._risen: dict[str, int] = {}
         self.idle = arrays.idle
@@ -83,30 +88,35 @@ class Board:
         self.version += 1
 
     def changed(self) -> None:
-        """What was refused may be permitted now."""
+        """What was refused may be permitted now, as reservations or whose places these are may be others."""
+        self.journal.turn()
         self.epoch += 1
         self.version += 1
         self.ground += 1
 
-    def floor(self, key: object, free: Callable[[], Matrix]) -> Floor:
-        """The floor of this name, made once while nothing on the board changes."""
-        if self._floors[0] != self.version:
-            self._floors = (self.version, {})
-        floors = self._floors[1]
-        if key not in floors:
-            floors[key] = Floor(self.frame, free())
-        return floors[key]
+    def floor(self, key: object, free: Callable[[Rows], Matrix]) -> Floor:
+        """The floor of this name. `free`: what is free on some nodes as things are (K x R), a new matrix."""
+        return self._floors.of(
+            key,
+            lambda: Floor(self.frame, free(ALL)),
+            lambda floor, nodes: floor.renew(nodes, free(nodes)),
+        )
 
     def floor_now(self, gang: Workload, *, rank: tuple[bool, int]) -> Floor:
-        """`free_now` as a floor."""
-        return self.floor(("now", self.bars(gang, rank=rank)), lambda: self.free_now(gang, rank=rank))
+        """What this gang may take at once."""
+        bars = self.bars(gang, rank=rank)
+        return self.floor(("now", bars), lambda nodes: self.behind(bars, self.unheld(nodes), nodes))
 
     def floor_later(self, gang: Workload, *, rank: tuple[bool, int]) -> Floor:
         """What this gang may be bound to beside what is held already."""
         bars = self.bars(gang, rank=rank)
         return self.floor(
-            ("later", bars), lambda: self.behind_horizons(self.later.free.copy(), gang, rank=rank)
+            ("later", bars), lambda nodes: self.behind(bars, self.later.free[nodes].copy(), nodes)
         )
+
+    def floor_present(self) -> Floor:
+        """What is free now, less what is held for bound gangs; reservations aside."""
+        return self.floor("present", self.unheld)
 
     def bars(self, gang: Workload, *, rank: tuple[bool, int]) -> tuple[str, ...]:
         """Owners of the reservations that the gang must leave whole."""
@@ -137,6 +147,7 @@ class Board:
         """A victim is on its way out; `times=-1`: it stays after all."""
         hold = self.holds[uid]
         self.ground += 1
+        self.journal.touch(hold.rows)
         if times < 0:
             self._rise(hold.admitted.workload.queue)
         self.later.release(hold, times=times)
@@ -147,18 +158,15 @@ class Board:
         """The distinct sheets that a gang which starts now must fit."""
         return (self.now,) if self.later is self.now else (self.now, self.later)
 
-    def free_now(self, gang: Workload, *, rank: tuple[bool, int]) -> Matrix:
-        """What this gang may take at once (N x R); not to be changed."""
-        free = self.now.free.copy() if self.later is self.now else np.minimum(self.now.free, self.later.free)
-        return self.behind_horizons(free, gang, rank=rank)
+    def unheld(self, nodes: Rows) -> Matrix:
+        """What is free now, less what is held for bound gangs, on some nodes (K x R), a new matrix."""
+        free = self.now.free[nodes]
+        return free.copy() if self.later is self.now else np.minimum(free, self.later.free[nodes])
 
-    def behind_horizons(self, free: Matrix, gang: Workload, *, rank: tuple[bool, int]) -> Matrix:
-        """`free` less what reservations hold against this gang: not its own, not those it ends before, nor
-        those it displaces by being entitled or of higher priority.
-        """
-        for horizon in self.horizons.values():
-            if self.binds(horizon, gang, rank=rank):
-                free = np.minimum(free, horizon.free)
+    def behind(self, bars: Sequence[str], free: Matrix, nodes: Rows = ALL) -> Matrix:
+        """`free` on some nodes (K x R) less what these reservations hold there."""
+        for uid in bars:
+            free = np.minimum(free, self.horizons[uid].free[nodes])
         return free
 
     def binds(self, horizon: Horizon, gang: Workload, *, rank: tuple[bool, int]) -> bool:
@@ -175,6 +183,7 @@ class Board:
         self.version += 1
         if times > 0:
             self._rise(gang.queue)
+        self._touch(spreads)
         for sheet in self.sheets():
             sheet.usage.add(gang.queue, charge, times=times)
             self._take(sheet.free, gang, spreads, times=times)
@@ -192,6 +201,7 @@ class Board:
             if uid in self.holds and uid not in self.leaving:
                 self.leaving.add(uid)
                 self._leave(uid)
+        self._touch(spreads)
         self.later.usage.add(gang.queue, charge)
         self.claimed.add(gang.queue, charge)
         self.held[gang.uid] = self.rows(gang, spreads)
@@ -203,6 +213,7 @@ class Board:
         """End the holding; the victims stay on their way out."""
         self.fork()
         self.ground += 1
+        self._touch(spreads)
         self.later.usage.add(gang.queue, charge, times=-1)
         self.claimed.add(gang.queue, charge, times=-1)
         del self.held[gang.uid], self.bound[gang.uid]
@@ -214,6 +225,10 @@ class Board:
         self.version += 1
         self.leaving.discard(uid)
         self._leave(uid, times=-1)
+
+    def _touch(self, spreads: Mapping[str, Spread]) -> None:
+        for spread in spreads.values():
+            self.journal.touch(spread)
 
     def _take(self, free: Matrix, gang: Workload, spreads: Mapping[str, Spread], *, times: int = 1) -> None:
         for pod_set in gang.pod_sets:

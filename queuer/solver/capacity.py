@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from queuer.domain.workload import Workload
 from queuer.solver.contested import Variant
-from queuer.solver.frame import Frame, Mask, Matrix, Need
+from queuer.solver.frame import ALL, Frame, Mask, Matrix, Need, Numbers
 from queuer.solver.landing import Group, lands
-from queuer.solver.slots import Slots
+from queuer.solver.slots import Counts, Slots
 
 STEPS = 20_000
 """Bound of the exhaustive search for one gang in one domain."""
@@ -28,12 +28,16 @@ Spread = dict[int, int]
 
 @dataclass(slots=True, eq=False)
 class Part:
-    """One pod set to place. `required`, `preferred`: level numbers for the set alone."""
+    """One pod set to place. `open`: nodes that it may use, those that are accepting its pods less `closed`.
+    `required`, `preferred`: level numbers for the set alone.
+    """
 
     name: str
     count: int
     need: Need
     row: Matrix
+    accepting: Mask
+    closed: Mask | None
     open: Mask
     required: int | None
     preferred: int | None
@@ -56,14 +60,16 @@ def parts_of(
     for pod_set in workload.pod_sets:
         count = variant.counts[pod_set.name]
         if count:
-            open_ = frame.open_to(pod_set, variant.flavors[pod_set.name], idle=idle)
+            accepting = frame.open_to(pod_set, variant.flavors[pod_set.name], idle=idle)
             parts.append(
                 Part(
                     name=pod_set.name,
                     count=count,
                     need=frame.need(pod_set),
                     row=frame.row(pod_set.requests),
-                    open=open_ if closed is None else open_ & ~closed,
+                    accepting=accepting,
+                    closed=closed,
+                    open=accepting if closed is None else accepting & ~closed,
                     required=find(pod_set.required) if pod_set.required else None,
                     preferred=find(pod_set.preferred) if pod_set.preferred else None,
                 )
@@ -97,7 +103,7 @@ def place(
         return None
     if any(p.required and find(p.required) is None for p in workload.pod_sets):
         return None
-    if any(int(slots.by_node(p.need, p.open).sum()) < p.count for p in parts):
+    if any(_total(slots, p) < p.count for p in parts):
         return None
     for inside in _scopes(frame, slots, parts, required=required, preferred=preferred):
         found = _pack(frame, slots, parts, inside, limits)
@@ -106,10 +112,33 @@ def place(
     return None
 
 
+def _by_node(slots: Slots, part: Part) -> Matrix:
+    """Slots for the pods of a part (N); not to be changed."""
+    there = slots.counted(part.need, part.accepting).by_node
+    return there if part.closed is None else np.where(part.closed, 0, there)
+
+
+def _total(slots: Slots, part: Part) -> int:
+    """Slots for the pods of a part on all nodes."""
+    counted = slots.counted(part.need, part.accepting)
+    return counted.total if part.closed is None else counted.total - int(counted.by_node[part.closed].sum())
+
+
+def _by_domain(frame: Frame, slots: Slots, part: Part, level: int, inside: int) -> Counts:
+    """Slots for the pods of a part in each domain of a level, on nodes that carry the label of the level `inside`."""
+    counted = slots.counted(part.need, part.accepting)
+    there = counted.by_domain(level, inside)
+    if part.closed is None:
+        return there
+    numbers = frame.domains[level]
+    shut = np.flatnonzero(part.closed & (numbers >= 0) & (frame.domains[inside] >= 0))
+    return there - np.bincount(numbers[shut], weights=counted.by_node[shut], minlength=len(there))
+
+
 def _scopes(
     frame: Frame, slots: Slots, parts: Sequence[Part], *, required: int | None, preferred: int | None
-) -> Iterator[Mask | None]:
-    """Node masks to try, best first, of domains whose slots suffice for each part alone; None = no
+) -> Iterator[Numbers | None]:
+    """Nodes to try, ascending, best first, of domains whose slots suffice for each part alone; None = no
     restriction.
     """
     host = len(frame.domains) - 1
@@ -124,7 +153,8 @@ def _scopes(
     within = frame.domains[inside] >= 0
     for level in levels:
         for domain in _ranked(frame, slots, parts, level=level, inside=inside):
-            yield (frame.domains[level] == domain) & within
+            nodes = frame.members(level, domain)
+            yield nodes[within[nodes]]
     if required is None:
         yield None
 
@@ -133,19 +163,17 @@ def _ranked(frame: Frame, slots: Slots, parts: Sequence[Part], *, level: int, in
     """Domains with enough slots for each part alone and, by sums, for all together: fewest slots left over first, then
     fullest, then by name.
     """
-    totals = [slots.by_domain(part.need, part.open, level, inside) for part in parts]
+    totals = [_by_domain(frame, slots, part, level, inside) for part in parts]
     fits: Mask = np.all([total >= part.count for part, total in zip(parts, totals, strict=True)], axis=0)
     if not fits.any():
         return []
-    within = frame.domains[inside] >= 0
-    numbers, count = frame.domains[level], len(frame.domain_names[level])
     if len(parts) > 1:
-        usable = np.any([p.open for p in parts], axis=0) & within
+        usable = np.any([p.open for p in parts], axis=0) & (frame.domains[inside] >= 0)
+        numbers, count = frame.domains[level], len(frame.domain_names[level])
         fits &= _enough(numbers, count, parts, slots.free, usable)
     spare = np.sum([total - part.count for part, total in zip(parts, totals, strict=True)], axis=0)
     columns = tuple(sorted({int(c) for part in parts for c in part.need.columns}))
-    known = numbers >= 0
-    empty = np.bincount(numbers[known], weights=slots.emptiness(columns)[known], minlength=count)
+    empty = slots.emptiness(columns).by_domain(level)
     chosen = np.flatnonzero(fits)
     order = np.lexsort((chosen, empty[chosen], spare[chosen]))
     return [int(d) for d in chosen[order]]
@@ -164,7 +192,7 @@ def _enough(numbers: NDArray[np.intp], count: int, parts: Sequence[Part], free: 
 
 
 def _pack(
-    frame: Frame, slots: Slots, parts: Sequence[Part], inside: Mask | None, limits: Limits
+    frame: Frame, slots: Slots, parts: Sequence[Part], inside: Numbers | None, limits: Limits
 ) -> dict[str, Spread] | None:
     """All parts into the nodes of one scope."""
     free = slots.free
@@ -173,7 +201,7 @@ def _pack(
         return None if spread is None else {parts[0].name: spread}
     for apart in (False, True):
         for order in _orders(frame, parts):
-            found = _one_after_the_other(frame, free, order, inside, apart=apart)
+            found = _one_after_the_other(frame, slots, order, inside, apart=apart)
             if found is not None and _safe(free, parts, found):
                 return found
     if not any(p.required is not None for p in parts):
@@ -199,42 +227,54 @@ def _orders(frame: Frame, parts: Sequence[Part]) -> list[list[Part]]:
 
 
 def _one_after_the_other(
-    frame: Frame, free: Matrix, parts: Sequence[Part], inside: Mask | None, *, apart: bool
+    frame: Frame, slots: Slots, parts: Sequence[Part], inside: Numbers | None, *, apart: bool
 ) -> dict[str, Spread] | None:
     """Part by part, each where it fits best; `apart`: on hosts of its own."""
-    left = free.copy()
     found: dict[str, Spread] = {}
+    left: dict[int, Matrix] = {}
     for part in parts:
-        spread = _place_part(frame, Slots(frame, left), part, inside)
+        there = (
+            slots.but(np.array(list(left), dtype=np.intp), np.array(list(left.values()))) if left else slots
+        )
+        spread = _place_part(frame, there, part, inside)
         if spread is None:
             return None
-        take(left, part.row, spread)
-        if apart:
-            left[list(spread)] = 0
+        for node, count in spread.items():
+            free = there.free[node] - part.row * count
+            left[node] = free * 0 if apart else free
         found[part.name] = spread
     return found
 
 
-def _place_part(frame: Frame, slots: Slots, part: Part, inside: Mask | None) -> Spread | None:
+def _place_part(frame: Frame, slots: Slots, part: Part, inside: Numbers | None) -> Spread | None:
     """One pod set inside a scope, at its own level if it has one."""
-    there = slots.by_node(part.need, part.open)
-    if inside is not None:
-        there = np.where(inside, there, 0)
+    there = _by_node(slots, part)
     if part.required is None and part.preferred is None:
-        return _fill(frame, slots.free, part, there) if int(there.sum()) >= part.count else None
+        return _fill_if(frame, slots, part, there, inside)
     for scope in _scopes(frame, slots, [part], required=part.required, preferred=part.preferred):
-        within = there if scope is None else np.where(scope, there, 0)
-        if int(within.sum()) >= part.count:
-            return _fill(frame, slots.free, part, within)
+        within = inside if scope is None else scope if inside is None else scope[np.isin(scope, inside)]
+        spread = _fill_if(frame, slots, part, there, within)
+        if spread is not None:
+            return spread
     return None
 
 
-def _fill(frame: Frame, free: Matrix, part: Part, slots: Matrix) -> Spread:
+def _fill_if(frame: Frame, slots: Slots, part: Part, there: Matrix, inside: Numbers | None) -> Spread | None:
+    """The part on these nodes if it fits there. `there`: slots by node (N)."""
+    total = _total(slots, part) if inside is None else int(there[inside].sum())
+    return _fill(frame, slots.free, part, there, inside) if total >= part.count else None
+
+
+def _fill(frame: Frame, free: Matrix, part: Part, slots: Matrix, inside: Numbers | None) -> Spread:
     """One node if one holds all, else several: those with least of what the pods do not ask for before others,
     then by `_looseness`, then by order. Pods on one node land there whatever comes beside them.
     """
-    whole = np.flatnonzero(slots >= part.count)
-    usable = whole if len(whole) else np.flatnonzero(slots)
+    there = slots if inside is None else slots[inside]
+    usable = np.flatnonzero(there >= part.count)
+    if not len(usable):
+        usable = np.flatnonzero(there)
+    if inside is not None:
+        usable = inside[usable]
     asked = np.zeros(len(frame.resources), dtype=bool)
     asked[part.need.columns] = True
     rows = free[usable]
@@ -272,16 +312,18 @@ def take(free: Matrix, row: Matrix, spread: Spread, *, times: int = 1) -> None:
 
 
 def _search(
-    frame: Frame, free: Matrix, parts: Sequence[Part], inside: Mask | None, limits: Limits
+    frame: Frame, free: Matrix, parts: Sequence[Part], inside: Numbers | None, limits: Limits
 ) -> dict[str, Spread] | None:
     """Exhaustive: node by node, every mix of pods, with the slots of the nodes to come as a bound.
 
     First only mixes to which no pod can be added; if those give places, but none that lands for certain, all.
     """
     alone = []
+    scope = ALL if inside is None else inside
     for part in parts:
-        open_ = part.open if inside is None else part.open & inside
-        alone.append(np.where(open_, part.need.slots(free), 0))
+        room = np.zeros(len(free), dtype=np.int64)
+        room[scope] = np.where(part.open[scope], part.need.slots(free[scope]), 0)
+        alone.append(room)
     search = _Search(free, parts, np.stack(alone, axis=1), limits)
     found = search.run(full=True)
     if found is None and search.unsafe:

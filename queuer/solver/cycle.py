@@ -26,9 +26,6 @@ Freed = Callable[[], Matrix]
 """What more is free by node (N x R)."""
 
 
-NOWHERE = Found(None, exact=True)
-
-
 class Cycle:
     """The board of a cycle and the gangs it has settled on it."""
 
@@ -44,7 +41,6 @@ class Cycle:
         # What is settled takes no more than its place, open here.
         self._pools: Kept[Pool] = Kept(lambda: board.ground)
         self._pods: dict[object, Settled] = {}
-        self._vain: Kept[set[object]] = Kept(lambda: board.ground)
         self._places = {bound: np.zeros_like(board.frame.alloc) for bound in (False, True)}
         self._evicting = np.zeros_like(board.frame.alloc)
 
@@ -126,16 +122,6 @@ class Cycle:
         """A place for the gang on a floor."""
         return floor.place(gang.pending.workload, variant, form=gang.shape.form, avoid=self._avoid(gang))
 
-    def first_on(self, name: str, floor: Floor, bars: Sequence[str], gang: Gang, variant: Variant) -> Found:
-        """As `on`, for a floor of this name, on which there can only be less while the board's ground stays."""
-        vain, key = self._vain.of(None, set), (name, bars, self.key(gang, variant))
-        if key in vain:
-            return NOWHERE
-        found = self.on(floor, gang, variant)
-        if found.spreads is None and found.exact:
-            vain.add(key)
-        return found
-
     def key(self, gang: Gang, variant: Variant) -> object:
         """Equal for gangs that placement cannot tell apart."""
         return key_of(gang.pending.workload, variant, form=gang.shape.form, avoid=self._avoid(gang))
@@ -162,11 +148,6 @@ class Cycle:
         ):
             return Refusal(block=Block.ENTITLEMENT, variant=variant)
         return None
-
-    def present(self) -> Floor:
-        """What is free now, less what is held for bound gangs; reservations aside."""
-        board = self.board
-        return self.board.floor("present", lambda: np.minimum(board.now.free, board.later.free))
 
     def pool(
         self, gang: Gang, charge: Charge, *, later: bool, gone: object = None, freed: Freed | None = None

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 
+import numpy as np
+
 from queuer.domain.queue import ROOT
 from queuer.domain.quota import Account, Charge
 from queuer.domain.usage import Usage
@@ -72,6 +74,7 @@ class Evict:
         self._hopeless_forms: Kept[set[object]] = Kept(lambda: cycle.board.ground)
         self._everyone: Kept[Everyone] = Kept(lambda: cycle.lifts)
         self._usages: Kept[Usage] = Kept(lambda: cycle.board.version)
+        self._emptied_by: Kept[Floor] = Kept(lambda: cycle.board.version)
         self._gone: Kept[Gone] = Kept(lambda: cycle.board.version)
 
     def bind(self, gang: Gang, refusal: Refusal, *, promised: bool = True) -> Chosen | Refusal:
@@ -144,8 +147,8 @@ class Evict:
             return None
         charge = turn.charge
         if board.later is not board.now and board.later.usage.fits(workload.queue, charge):
-            bars, floor = board.bars(workload, rank=turn.rank), board.floor_later(workload, rank=turn.rank)
-            alone = self._cycle.first_on("later", floor, bars, gang, variant).spreads
+            floor = board.floor_later(workload, rank=turn.rank)
+            alone = self._cycle.on(floor, gang, variant).spreads
             if alone is not None:
                 return Chosen(gang=gang, variant=variant, charge=charge, spreads=alone, bound=True)
         return self._with_victims(gang, turn, plain=plain) if self.prey.anybody(turn.reach) else None
@@ -191,17 +194,21 @@ class Evict:
         self, free: Matrix, gang: Gang, variant: Variant, rank: tuple[bool, int]
     ) -> dict[str, Spread] | None:
         workload = gang.pending.workload
-        free = self._board.behind_horizons(free, workload, rank=rank)
+        free = self._board.behind(self._board.bars(workload, rank=rank), free)
         return place(self._board.frame, free, workload, variant, closed=self._cycle.closed(gang))
 
     def _emptied(self, reach: Reach, workload: Workload, rank: tuple[bool, int]) -> Floor:
         """The nodes once everyone in reach has gone too."""
+        board = self._board
+        bars = board.bars(workload, rank=rank)
 
-        def free() -> Matrix:
+        def floor() -> Floor:
             gone = self.prey.vacated(self.prey.staying(self.prey.flags(reach)))
-            return self._board.behind_horizons(self._board.later.free + gone, workload, rank=rank)
+            nodes = np.flatnonzero(gone.any(axis=1))
+            free = board.behind(bars, board.later.free[nodes] + gone[nodes], nodes)
+            return board.floor_later(workload, rank=rank).but(nodes, free)
 
-        return self._board.floor(("emptied", reach, self._board.bars(workload, rank=rank)), free)
+        return self._emptied_by.of((reach, bars), floor)
 
     def _hopeless(self, gang: Gang, variant: Variant, charge: Charge, reach: Reach) -> bool:
         """A bound: it would not fit even if everyone had gone who may be evicted for it or, while joint sets of victims

@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from queuer.domain.workload import Workload
 from queuer.solver.capacity import Limits, Spread, place
 from queuer.solver.contested import Variant
-from queuer.solver.frame import Frame, Matrix
+from queuer.solver.frame import Frame, Matrix, Numbers
 from queuer.solver.slots import Slots
 
 
@@ -24,28 +22,51 @@ class Found:
     spreads: Mapping[str, Spread] | None
     exact: bool
 
+    @property
+    def nowhere(self) -> bool:
+        """Whether it is proven that there is none."""
+        return self.spreads is None and self.exact
+
 
 class Floor:
-    """Free amounts (N x R) that do not change, and what was looked for on them. `idle`: cordons and unreadiness are
-    disregarded.
-    """
+    """Free amounts (N x R) and what was looked for on them. `idle`: cordons and unreadiness are disregarded."""
 
-    __slots__ = ("_frame", "_idle", "_known", "_slots", "_totals", "free", "in_vain")
+    __slots__ = ("_frame", "_idle", "_known", "_slots", "free")
 
-    def __init__(self, frame: Frame, free: Matrix, *, idle: bool = False) -> None:
+    def __init__(self, frame: Frame, free: Matrix, *, idle: bool = False, slots: Slots | None = None) -> None:
+        """`slots`: tables of `free`, where there are any yet."""
         self.free = free
         self._idle = idle
-        self.in_vain: set[object] = set()
         self._frame = frame
         self._known: dict[object, Found] = {}
-        self._totals: dict[str, Matrix] = {}
-        self._slots = Slots(frame, free)
+        self._slots = slots or Slots(frame, free)
 
     def on(self, frame: Frame) -> Floor:
         """The same on a later frame whose nodes take the same pods and are free alike."""
         twin = Floor(frame, self.free, idle=self._idle)
-        twin._known, twin._totals = self._known, self._totals
+        twin._known = self._known
         return twin
+
+    def but(self, nodes: Numbers, free: Matrix) -> Floor:
+        """The same with this much free on some nodes (K x R). It is to be used before anything here changes."""
+        slots = self._slots.but(nodes, free)
+        return Floor(self._frame, slots.free, idle=self._idle, slots=slots)
+
+    def renew(self, nodes: Numbers, free: Matrix) -> bool:
+        """This much is free on some nodes now (K x R). What had no place still has none where nothing became more.
+        Answers whether anything is different.
+        """
+        before = self.free[nodes]
+        moved = (free != before).any(axis=1)
+        if not moved.any():
+            return False
+        if (free > before).any():
+            self._known.clear()
+        else:
+            self._known = {k: found for k, found in self._known.items() if found.nowhere}
+        self.free[nodes] = free
+        self._slots.renew(nodes[moved])
+        return True
 
     def place(self, workload: Workload, variant: Variant, *, form: int, avoid: frozenset[str]) -> Found:
         """`capacity.place`, once for each form. `form`: number of what placement depends on, the required level of
@@ -68,13 +89,6 @@ class Floor:
             )
             known = self._known[key] = Found(spreads, limits.exact)
         return known
-
-    def total(self, flavor: str) -> Matrix:
-        """What is free on all nodes of a flavor together (R)."""
-        if flavor not in self._totals:
-            inside = self.free[self._frame.in_flavor[flavor]]
-            self._totals[flavor] = np.maximum(inside, 0).sum(axis=0)
-        return self._totals[flavor]
 
 
 def key_of(workload: Workload, variant: Variant, *, form: int, avoid: frozenset[str]) -> object:

@@ -20,6 +20,10 @@ from queuer.solver.problem import Admitted, NodeState, Snapshot
 
 Matrix = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+Numbers = NDArray[np.intp]
+Rows = Numbers | slice
+"""Some nodes, or all of them."""
+ALL = slice(None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,6 +80,7 @@ class Frame:
         self.alloc = self._matrix(s.node.allocatable for s in snapshot.nodes)
         self.bound_free: Matrix = self.alloc - self._matrix(s.used for s in snapshot.nodes)
         self.domains, self.domain_names = _domains(snapshot)
+        self._members: dict[int, tuple[Numbers, Numbers]] = {}
         self.flavors: dict[str, Flavor] = {f.name: f for f in snapshot.flavors} or {
             DEFAULT_FLAVOR: Flavor(name=DEFAULT_FLAVOR)
         }
@@ -129,6 +134,16 @@ class Frame:
         for i in nodes:
             patched[i] = self._accepts(self.snapshot.nodes[i], *self._wanted[key])
         return patched
+
+    def members(self, level: int, domain: int) -> Numbers:
+        """The nodes of a domain, ascending."""
+        if level not in self._members:
+            numbers = self.domains[level]
+            order = np.argsort(numbers, kind="stable")
+            starts = np.searchsorted(numbers[order], np.arange(len(self.domain_names[level]) + 1))
+            self._members[level] = (order, starts)
+        order, starts = self._members[level]
+        return order[starts[domain] : starts[domain + 1]]
 
     def accepts_as(self, other: Frame) -> bool:
         """Whether this frame has followed the other without any change of the nodes themselves."""
@@ -265,8 +280,8 @@ def _resources(snapshot: Snapshot) -> set[str]:
     return found
 
 
-def _domains(snapshot: Snapshot) -> tuple[list[NDArray[np.intp]], list[list[tuple[str, ...]]]]:
-    numbers: list[NDArray[np.intp]] = []
+def _domains(snapshot: Snapshot) -> tuple[list[Numbers], list[list[tuple[str, ...]]]]:
+    numbers: list[Numbers] = []
     names: list[list[tuple[str, ...]]] = []
     for level in range(len(snapshot.topology.keys)):
         paths = [snapshot.topology.domain(s.node, level) for s in snapshot.nodes]

@@ -18,7 +18,7 @@ from queuer.solver.cycle import Cycle
 from queuer.solver.displace import Displace
 from queuer.solver.evict import WORK, Evict
 from queuer.solver.floor import Found
-from queuer.solver.frame import Matrix
+from queuer.solver.frame import Matrix, Rows
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Block, Chosen, Refusal
 from queuer.solver.rearrange import Rearrange
@@ -153,8 +153,8 @@ class Greedy(Cycle):
         board = self.board
         rank = self.rank(gang, charge) if board.horizons else (False, 0)
         bars = board.bars(workload, rank=rank)
-        found = self._backfilled(gang, variant, bars) or self.first_on(
-            "now", board.floor_now(workload, rank=rank), bars, gang, variant
+        found = self._backfilled(gang, variant, bars) or self.on(
+            board.floor_now(workload, rank=rank), gang, variant
         )
         if found.spreads is not None:
             return Chosen(gang=gang, variant=variant, charge=charge, spreads=found.spreads)
@@ -170,17 +170,16 @@ class Greedy(Cycle):
         found = self.on(board.floor("kept", self._kept), gang, variant)
         return None if found.spreads is None else found
 
-    def _kept(self) -> Matrix:
+    def _kept(self, nodes: Rows) -> Matrix:
         """What is free on nodes where a reservation begins before others would end; nothing elsewhere."""
-        nodes = sorted(frozenset[int]().union(*(h.nodes for h in self.board.horizons.values())))
-        free = np.zeros_like(self.board.now.free)
-        free[nodes] = self.present().free[nodes]
-        return free
+        kept = np.zeros(len(self.board.frame.names), dtype=bool)
+        kept[list(frozenset[int]().union(*(h.nodes for h in self.board.horizons.values())))] = True
+        return np.where(kept[nodes, None], self.board.unheld(nodes), 0)
 
     def _reserver(self, gang: Gang, variant: Variant, rank: tuple[bool, int]) -> str | None:
         """The owner of the first reservation without which the gang would fit."""
         owners = self.board.bars(gang.pending.workload, rank=rank)
-        if not owners or self.on(self.present(), gang, variant).spreads is None:
+        if not owners or self.on(self.board.floor_present(), gang, variant).spreads is None:
             return None
         return owners[0]
 

@@ -12,8 +12,8 @@ from queuer.solver.capacity import place
 from queuer.solver.contested import Proof
 from queuer.solver.cycle import Cycle
 from queuer.solver.displace import Displace
-from queuer.solver.floor import Floor
-from queuer.solver.frame import Matrix
+from queuer.solver.frame import ALL, Matrix
+from queuer.solver.kept import Kept
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen, Refusal
 
@@ -28,6 +28,7 @@ class Rearrange:
         self._cycle = cycle
         self._board = cycle.board
         self._displace = displace
+        self._vain: Kept[set[object]] = Kept(lambda: cycle.board.version)
 
     def place(self, gang: Gang, refusal: Refusal, *, promised: bool = True) -> Chosen | Refusal:
         """The same gangs and sizes in other places, so that this one starts too; else the refusal, proven or not.
@@ -61,16 +62,16 @@ class Rearrange:
         started = self._cycle.started()
         if not started or self._cycle.counts.tried > REARRANGE or self._board.horizons:
             return None
-        base = self._base()
+        vain, base = self._vain.of(None, set), self._board.unheld(ALL) + self._cycle.started_places
         for new in possible:
             key = self._cycle.key(gang, new.variant)
-            if key in base.in_vain:
+            if key in vain:
                 continue
             for order in _arrangements(started, new):
-                placed = self._lay_out(base.free, order)
+                placed = self._lay_out(base, order)
                 if placed is not None:
                     return self._adopt(started, placed, gang.uid)
-            base.in_vain.add(key)
+            vain.add(key)
         return None
 
     def _made_room(self, gang: Gang, possible: Sequence[Chosen]) -> Chosen | None:
@@ -79,12 +80,6 @@ class Rearrange:
             if found is not None:
                 return found
         return None
-
-    def _base(self) -> Floor:
-        """What is free without those that have started."""
-        return self._board.floor(
-            "without started", lambda: self._cycle.present().free + self._cycle.started_places
-        )
 
     def _lay_out(self, base: Matrix, order: Sequence[Chosen]) -> list[Chosen] | None:
         free = base.copy()

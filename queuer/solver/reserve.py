@@ -16,6 +16,7 @@ from queuer.solver.contested import Variant
 from queuer.solver.cycle import Cycle
 from queuer.solver.floor import Floor
 from queuer.solver.frame import Matrix
+from queuer.solver.kept import Kept
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen, assignments
 from queuer.solver.problem import Reservation
@@ -45,6 +46,7 @@ class Reserver:
         self._cycle = cycle
         self._board = cycle.board
         self._held: dict[str, Held] = {}
+        self._after: Kept[Floor] = Kept(lambda: cycle.board.version)
         self._timeline: tuple[int, Timeline] | None = None
         self._counts: dict[frozenset[str], int] = {}
         self._vain: tuple[int, set[object]] = (-1, set())  # what got none while the board was like this
@@ -215,7 +217,7 @@ class Reserver:
                 _spend(left, held.rows)
             return left
 
-        return self._board.floor(("after", step), free)
+        return self._after.of(step, lambda: Floor(self._board.frame, free()))
 
     def _fits(self, chosen: Chosen, *, at: float) -> bool:
         left = self._floor(self._line().step_at(at)).free.copy()

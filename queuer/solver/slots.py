@@ -1,51 +1,162 @@
 """How many pods of one set fit on each node and in each domain of what is free at one moment, counted once for alike
-sets: the tables in which most questions for a place are answered with no.
+sets: the tables in which most questions for a place are answered with no. They follow where a node changes.
 """
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 
-from queuer.solver.frame import Frame, Mask, Matrix, Need
+from queuer.solver.frame import ALL, Frame, Mask, Matrix, Need, Numbers, Rows
+from queuer.solver.journal import Followed, Journal
 
 Counts = NDArray[np.float64]
 
+TABLES = 24
+"""Tables of each sort that are kept."""
 
-class Slots:
-    """Tables of free amounts (N x R) that do not change while they are asked about."""
 
-    __slots__ = ("_by_domain", "_by_node", "_empty", "_frame", "free")
+class Counted:
+    """Slots for one kind of pod on the nodes that accept it: `by_node` (N), in all, by domain."""
 
-    def __init__(self, frame: Frame, free: Matrix) -> None:
-        self.free = free
-        self._frame = frame
-        self._by_node: dict[tuple[int, int], tuple[Need, Mask, Matrix]] = {}
-        self._by_domain: dict[tuple[int, int, int, int], Counts] = {}
-        self._empty: dict[tuple[int, ...], Counts] = {}
+    __slots__ = ("_accepting", "_frame", "_free", "_need", "_sums", "by_node", "total")
 
-    def by_node(self, need: Need, open_: Mask) -> Matrix:
-        """On the nodes of a mask (N), not to be changed."""
-        key = (id(need), id(open_))
-        if key not in self._by_node:  # with the two, so that no other gets their number
-            self._by_node[key] = (need, open_, np.where(open_, need.slots(self.free), 0))
-        return self._by_node[key][2]
+    def __init__(self, frame: Frame, free: Matrix, need: Need, accepting: Mask) -> None:
+        self._frame, self._free = frame, free
+        self._need, self._accepting = need, accepting
+        self._sums: dict[tuple[int, int], Counts] = {}
+        self.by_node = self._count(ALL)
+        self.total = int(self.by_node.sum())
 
-    def by_domain(self, need: Need, open_: Mask, level: int, inside: int) -> Counts:
-        """In each domain of a level, on the nodes of the mask that carry the label of the level `inside`, too."""
-        key = (id(need), id(open_), level, inside)
-        if key not in self._by_domain:
+    def _count(self, nodes: Rows) -> Matrix:
+        return np.where(self._accepting[nodes], self._need.slots(self._free[nodes]), 0)
+
+    def by_domain(self, level: int, inside: int) -> Counts:
+        """In each domain of a level, on nodes that carry the label of the level `inside`, too; not to be changed."""
+        key = (level, inside)
+        if key not in self._sums:
             numbers = self._frame.domains[level]
             known = (numbers >= 0) & (self._frame.domains[inside] >= 0)
-            slots, count = self.by_node(need, open_), len(self._frame.domain_names[level])
-            there = np.bincount(numbers[known], weights=slots[known], minlength=count)
-            self._by_domain[key] = there.astype(np.float64)
-        return self._by_domain[key]
+            count = len(self._frame.domain_names[level])
+            there = np.bincount(numbers[known], weights=self.by_node[known], minlength=count)
+            self._sums[key] = there.astype(np.float64)
+        return self._sums[key]
 
-    def emptiness(self, columns: tuple[int, ...]) -> Counts:
-        """Free part of each node in these resources, summed (N)."""
-        if columns not in self._empty:
-            at = list(columns)
-            share = np.maximum(self.free[:, at], 0) / np.maximum(self._frame.alloc[:, at], 1)
-            self._empty[columns] = share.sum(axis=1)
-        return self._empty[columns]
+    def renew(self, nodes: Numbers) -> None:
+        """These nodes have changed."""
+        now = self._count(nodes)
+        more = now - self.by_node[nodes]
+        moved = more != 0
+        if not moved.any():
+            return
+        nodes, more = nodes[moved], more[moved]
+        self.by_node[nodes] = now[moved]
+        self.total += int(more.sum())
+        for (level, inside), there in self._sums.items():
+            numbers = self._frame.domains[level][nodes]
+            known = (numbers >= 0) & (self._frame.domains[inside][nodes] >= 0)
+            np.add.at(there, numbers[known], more[known])
+
+    def on(self, free: Matrix) -> Counted:
+        """An independent copy that looks at other amounts (N x R); where they differ it is to be renewed."""
+        twin = Counted.__new__(Counted)
+        twin._frame, twin._free, twin._need, twin._accepting = self._frame, free, self._need, self._accepting
+        twin._sums = {key: there.copy() for key, there in self._sums.items()}
+        twin.by_node, twin.total = self.by_node.copy(), self.total
+        return twin
+
+
+class Emptiness:
+    """Free part of the nodes in some resources, summed: `by_node` (N), by domain."""
+
+    __slots__ = ("_columns", "_frame", "_free", "_sums", "by_node")
+
+    def __init__(self, frame: Frame, free: Matrix, columns: tuple[int, ...]) -> None:
+        self._frame, self._free, self._columns = frame, free, columns
+        self._sums: dict[int, Counts] = {}
+        self.by_node = self._sum(ALL)
+
+    def _sum(self, nodes: Rows) -> Counts:
+        free, alloc = self._free[nodes], self._frame.alloc[nodes]
+        total = np.zeros(len(free))
+        for column in self._columns:
+            total += np.maximum(free[:, column], 0) / np.maximum(alloc[:, column], 1)
+        return total
+
+    def by_domain(self, level: int) -> Counts:
+        """In each domain of a level; not to be changed."""
+        if level not in self._sums:
+            numbers, count = self._frame.domains[level], len(self._frame.domain_names[level])
+            known = numbers >= 0
+            there = np.bincount(numbers[known], weights=self.by_node[known], minlength=count)
+            self._sums[level] = there.astype(np.float64)
+        return self._sums[level]
+
+    def on(self, free: Matrix) -> Emptiness:
+        """An independent copy that looks at other amounts (N x R); where they differ it is to be renewed."""
+        twin = Emptiness.__new__(Emptiness)
+        twin._frame, twin._free, twin._columns = self._frame, free, self._columns
+        twin._sums = {key: there.copy() for key, there in self._sums.items()}
+        twin.by_node = self.by_node.copy()
+        return twin
+
+    def renew(self, nodes: Numbers) -> None:
+        """These nodes have changed. Domains are summed anew, as differences would round otherwise."""
+        self.by_node[nodes] = self._sum(nodes)
+        for level, there in self._sums.items():
+            for domain in np.unique(self._frame.domains[level][nodes]).tolist():
+                if domain >= 0:
+                    inside = self.by_node[self._frame.members(level, domain)]
+                    there[domain] = np.bincount(np.zeros(len(inside), dtype=np.intp), weights=inside)[0]
+
+
+class Slots:
+    """Tables of free amounts (N x R). Who changes these says where, see `renew`."""
+
+    __slots__ = ("_base", "_counted", "_differs", "_empty", "_frame", "_journal", "free")
+
+    def __init__(
+        self, frame: Frame, free: Matrix, *, base: Slots | None = None, differs: Numbers | None = None
+    ) -> None:
+        """`base`: of amounts that are the same but on the nodes `differs`; asked only before it changes."""
+        self.free = free
+        self._frame = frame
+        self._base, self._differs = base, differs
+        self._journal = Journal()
+        self._counted: Followed[Counted] = Followed(self._journal, most=TABLES)
+        self._empty: Followed[Emptiness] = Followed(self._journal, most=TABLES)
+
+    def renew(self, nodes: Numbers) -> None:
+        """These nodes have changed."""
+        self._journal.touch(nodes.tolist())
+
+    def but(self, nodes: Numbers, free: Matrix) -> Slots:
+        """The same with this much free on some nodes (K x R). It is to be used before anything here changes."""
+        changed = self.free.copy()
+        changed[nodes] = free
+        return Slots(self._frame, changed, base=self, differs=nodes)
+
+    def counted(self, need: Need, accepting: Mask) -> Counted:
+        """Slots for such pods on the nodes that accept them."""
+        key = (id(need), id(accepting))  # the table keeps the two, so that no other gets their number
+        return self._counted.of(key, partial(self._count, need, accepting), Counted.renew)
+
+    def _count(self, need: Need, accepting: Mask) -> Counted:
+        if self._base is None or self._differs is None:
+            return Counted(self._frame, self.free, need, accepting)
+        table = self._base.counted(need, accepting).on(self.free)
+        table.renew(self._differs)
+        return table
+
+    def emptiness(self, columns: tuple[int, ...]) -> Emptiness:
+        """The free part of the nodes in these resources."""
+        return self._empty.of(columns, partial(self._sum, columns), Emptiness.renew)
+
+    def _sum(self, columns: tuple[int, ...]) -> Emptiness:
+        if self._base is None or self._differs is None:
+            return Emptiness(self._frame, self.free, columns)
+        table = self._base.emptiness(columns).on(self.free)
+        table.renew(self._differs)
+        return table
