@@ -8,6 +8,7 @@ from queuer.controller.landing import missing, tally
 from queuer.controller.live import Live
 from queuer.controller.pods import PodView
 from queuer.controller.state import ClusterState
+from queuer.controller.views import MOST
 from queuer.domain.nodes import DEFAULT_FLAVOR, Flavor, Node, SchedulingTerms
 from queuer.domain.quantity import Resources, add
 from queuer.domain.reasons import Token
@@ -20,9 +21,6 @@ NOT_OFFERED = frozenset({Token.MISCONFIGURED})
 
 Only a change of the job or the tree helps.
 """
-
-
-_MOST = 2**62
 
 
 def take(state: ClusterState, *, now: float, barred: Container[str] = ()) -> Snapshot:
@@ -99,8 +97,8 @@ def _bound(pods: tuple[PodView, ...]) -> Mapping[str, Mapping[str, int]]:
 
 
 def _bounded(amounts: Resources) -> dict[str, int]:
-    """Amounts within 64 bits: pods that name their node themselves may request anything, together even more."""
-    return {resource: min(amount, _MOST) for resource, amount in amounts.items()}
+    """Amounts that 64 bits can sum: pods that name their node themselves may request anything."""
+    return {resource: min(amount, MOST) for resource, amount in amounts.items()}
 
 
 def _unbound(live: Live, pods: tuple[PodView, ...], state: ClusterState) -> tuple[Unbound, ...]:

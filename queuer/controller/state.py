@@ -41,6 +41,7 @@ class ClusterState:
 
     def __init__(self, *, on_change: Callable[[], None] = lambda: None) -> None:
         self.nodes: dict[str, Node] = {}
+        self._allocatable: dict[str, int] = {}  # of all nodes
         self.pods = PodIndex()
         self.jobs: dict[str, JobView] = {}
         self.live: dict[str, Live] = {}
@@ -61,13 +62,21 @@ class ClusterState:
     def node_changed(self, node: Node) -> None:
         """A node came, or its labels, taints, cordon or capacity changed."""
         if self.nodes.get(node.name) != node:
+            self._allocatable = add(self.allocatable_beside(node.name), node.allocatable)
             self.nodes[node.name] = node
             self.reconsider()
 
     def node_gone(self, name: str) -> None:
         """A node was deleted."""
-        if self.nodes.pop(name, None) is not None:
+        if name in self.nodes:
+            self._allocatable = self.allocatable_beside(name)
+            del self.nodes[name]
             self.reconsider()
+
+    def allocatable_beside(self, name: str) -> dict[str, int]:
+        """Allocatable of all nodes but this one together, by resource."""
+        node = self.nodes.get(name)
+        return add(self._allocatable, node.allocatable, times=-1) if node is not None else self._allocatable
 
     def pod_changed(self, pod: PodView) -> None:
         """A pod came or changed."""

@@ -5,21 +5,31 @@ from __future__ import annotations
 from datetime import datetime
 
 from queuer.controller.pods import PodView
-from queuer.domain.errors import InvalidInput
+from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.nodes import Node, Taint, TaintEffect
-from queuer.domain.quantity import parse_resources
-from queuer.kube.objects import NodeObject, Pod, holds
+from queuer.domain.quantity import NOTHING, Resources, parse_quantity
+from queuer.kube.objects import Amounts, NodeObject, Pod, holds
 from queuer.kube.requests import effective_requests
 
 _EFFECTS = frozenset(TaintEffect)
 
 
-def node_of(found: NodeObject) -> Node:
-    """A node as kube-scheduler sees it. Raises InvalidInput where its amounts cannot be read."""
-    return Node(
+MOST = 2**53
+"""Of one resource on a node, in base units: eight pebibytes."""
+MOST_IN_ALL = 2**62
+"""On all nodes together: a decision sums them in 64 bits."""
+
+
+def node_of(found: NodeObject, *, others: Resources = NOTHING) -> tuple[Node, tuple[FieldProblem, ...]]:
+    """A node as kube-scheduler sees it, without the amounts that are out of all reason, and what is wrong with these.
+
+    `others`: what the other nodes have together.
+    """
+    allocatable, problems = _readable(found.status.allocatable, others)
+    node = Node(
         name=found.metadata.name,
         labels=found.metadata.labels,
-        allocatable=parse_resources(found.status.allocatable, field="status.allocatable"),
+        allocatable=allocatable,
         taints=tuple(
             Taint(key=t.key, value=t.value, effect=TaintEffect(t.effect))
             for t in found.spec.taints
@@ -27,6 +37,32 @@ def node_of(found: NodeObject) -> Node:
         ),
         unschedulable=found.spec.unschedulable,
         ready=holds(found.status.conditions, "Ready"),
+    )
+    return node, problems
+
+
+def _readable(amounts: Amounts, others: Resources) -> tuple[Resources, tuple[FieldProblem, ...]]:
+    read: dict[str, int] = {}
+    problems: list[FieldProblem] = []
+    for resource, value in amounts.items():
+        at = f"status.allocatable.{resource}"
+        try:
+            amount = parse_quantity(value, resource=resource, field=at)
+        except InvalidInput as error:
+            problems += error.problems
+            continue
+        if amount > MOST:
+            problems.append(_absurd(at, f"{value!r} is more than 2^53"))
+        elif others.get(resource, 0) + amount > MOST_IN_ALL:
+            problems.append(_absurd(at, f"{value!r} brings all nodes together above 2^62"))
+        else:
+            read[resource] = amount
+    return read, tuple(problems)
+
+
+def _absurd(field: str, message: str) -> FieldProblem:
+    return FieldProblem(
+        field=field, message=message, hint="mend what reports it: a kubelet or a device plugin"
     )
 
 

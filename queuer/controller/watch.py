@@ -15,7 +15,6 @@ from queuer.controller.logs import logger
 from queuer.controller.metrics import Metrics
 from queuer.controller.state import ClusterState
 from queuer.controller.views import node_of, pod_of
-from queuer.domain.errors import InvalidInput
 from queuer.kube.client import Client, NotFoundError
 from queuer.kube.kinds import KINDS, Kind, member_of
 from queuer.kube.objects import (
@@ -132,11 +131,10 @@ class Watches:
         if change.kind is ChangeKind.DELETED:
             self._state.node_gone(name)
             return
-        try:
-            self._state.node_changed(node_of(change.object))
-        except InvalidInput as error:
-            log.error("node not understood, not used", node=name, said=str(error))
-            self._state.node_gone(name)
+        node, problems = node_of(change.object, others=self._state.allocatable_beside(name))
+        for problem in problems:
+            log.error("amount of a node not understood, not used", node=name, said=str(problem))
+        self._state.node_changed(node)
 
     def _pod(self, change: Change[Pod]) -> None:
         pod = change.object
