@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from queuer.domain.quota import Charge
-from queuer.solver.board import Board, Horizon, Sheet
+from queuer.solver.board import Board, Horizon
 from queuer.solver.capacity import Spread
 from queuer.solver.contested import (
     Arrangement,
@@ -28,6 +28,7 @@ from queuer.solver.contested import (
 )
 from queuer.solver.frame import Matrix
 from queuer.solver.greedy import Greedy
+from queuer.solver.holding import holds, intact, short
 from queuer.solver.layouts import Layouts
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen, assignments
@@ -292,7 +293,7 @@ class Contest:
         start if they can.
         """
         greedy, before = self._greedy, dict(self._greedy.chosen)
-        intact = self._intact()
+        whole = intact(self._board)
         new = [c for c in moved if c.gang.uid not in must or not _same(before.get(c.gang.uid), c)]
         lifted = [before[c.gang.uid] for c in new if c.gang.uid in before]
         self._lift(lifted)
@@ -303,7 +304,7 @@ class Contest:
             if chosen not in sure:
                 greedy.take(chosen if self._startable(chosen) else replace(chosen, bound=True))
         laid = [greedy.chosen[c.gang.uid] for c in new]
-        sound = self._holds(lifted, laid) and self._intact() >= intact
+        sound = holds(greedy, lifted, laid) and intact(self._board) >= whole
         order = dict.fromkeys((*before, *(c.gang.uid for c in new)))
         greedy.chosen = {uid: greedy.chosen[uid] for uid in order}
         self._board.changed()
@@ -318,11 +319,6 @@ class Contest:
         self._greedy.lift(settled)
         for chosen in settled:
             del self._greedy.chosen[chosen.gang.uid]
-
-    def _intact(self) -> frozenset[str]:
-        """Owners of the reservations whose place is whole."""
-        horizons = self._board.horizons
-        return frozenset(u for u, h in horizons.items() if bool((h.free[sorted(h.nodes)] >= 0).all()))
 
     def _moved(self, gang: Gang, answer: Arrangement) -> Chosen:
         index, rows = self._board.frame.index, answer.assignments[gang.uid]
@@ -353,35 +349,7 @@ class Contest:
         for node, row in self._board.rows(workload, chosen.spreads):
             wanted[node] = wanted[node] + row if node in wanted else row
         sheets = self._board.sheets()
-        return not any(
-            _short(sheet.free[node] - row, row) for sheet in sheets for node, row in wanted.items()
-        )
-
-    def _holds(self, lifted: Sequence[Chosen], laid: Sequence[Chosen]) -> bool:
-        """Whether nodes and quota bear the layout, in which these lie elsewhere or are new."""
-        board = self._board
-        touched = {node for c in laid for spread in c.spreads.values() for node in spread}
-        gone, going = ({e.uid for c in side for e in c.evictions} for side in (lifted, laid))
-        touched |= {node for uid in gone - going for node in board.holds[uid].rows}  # they stay after all
-        new = {c.gang.uid for c in laid}
-        for chosen in self._greedy.chosen.values():
-            workload = chosen.gang.pending.workload
-            rows = [(n, row) for n, row in board.rows(workload, chosen.spreads) if n in touched]
-            quota = chosen.gang.uid in new or not gone <= going
-            for sheet in board.sheets()[-1:] if chosen.bound else board.sheets():
-                if any(_short(sheet.free[node], row) for node, row in rows):
-                    return False
-                if quota and self._over(sheet, chosen):
-                    return False
-        return True
-
-    @staticmethod
-    def _over(sheet: Sheet, chosen: Chosen) -> bool:
-        queue = chosen.gang.queue
-        sheet.usage.add(queue, chosen.charge, times=-1)
-        short = sheet.usage.shortfall(queue, chosen.charge)
-        sheet.usage.add(queue, chosen.charge)
-        return short is not None
+        return not any(short(sheet.free[node] - row, row) for sheet in sheets for node, row in wanted.items())
 
 
 def _spreads(answer: Places, gang: Gang) -> dict[str, Spread]:
@@ -396,8 +364,3 @@ def _same(old: Chosen | None, new: Chosen) -> bool:
         new.evictions,
         new.bound,
     )
-
-
-def _short(free: Matrix, row: Matrix) -> bool:
-    """Whether a node lacks what is asked for there (R each)."""
-    return bool(np.any((free < 0) & (row > 0)))

@@ -14,6 +14,7 @@ from typing import Any
 
 from queuer.domain.reasons import Explanation, Token
 from queuer.solver import bonds
+from queuer.solver.apart import place_apart
 from queuer.solver.arrays import Arrays
 from queuer.solver.board import Board
 from queuer.solver.contest import Contest
@@ -31,7 +32,6 @@ from queuer.solver.problem import (
     Bond,
     Budget,
     CycleStats,
-    Eviction,
     Plan,
     Snapshot,
     SolveStatus,
@@ -42,7 +42,7 @@ from queuer.solver.score import score
 from queuer.solver.verify import Violation, verify
 
 SMALL = 20_000
-"""Nodes times waiting gangs above which a layout is tried twice only, and greedy's not beside one that lands."""
+"""Nodes times waiting gangs above which one layout is tried only, and greedy's not beside it."""
 RETRY = 4
 """Part of the exact solver's budget that each layout after the first has at least."""
 KEPT = 4
@@ -70,12 +70,12 @@ def decide(
     assert arrays.snapshot is snapshot
     solver = rearranger or (_default_rearranger(arrays) if budget.deterministic > 0 else None)
     prices: deque[Prices] = deque(maxlen=KEPT)
-    plan, retried = _settled(arrays, now=now, seed=seed, budget=budget, solver=solver, prices=prices)
+    plan, lost = _settled(arrays, now=now, seed=seed, budget=budget, solver=solver, prices=prices)
     moved = plan.stats.rearranged and _is_small(snapshot)
-    if solver is None or not (retried or moved or packed_subtrees(snapshot.tree)):
+    if solver is None or not (lost or moved or packed_subtrees(snapshot.tree)):
         return plan
-    # What is moved can change whose victims leave room for others, whom a retry keeps off which hosts depends on what
-    # was tried before, and a selection looks at one priority at a time: by any of them the exact plan may have lost.
+    # What is moved can change whose victims leave room for others and whom a retry keeps off which hosts, and a
+    # selection looks at one priority at a time: by any of them the exact plan may have lost.
     proving = replace(budget, deterministic=budget.deterministic / RETRY)
     greedy, _ = _settled(arrays, now=now, seed=seed, budget=proving, solver=ProofsOnly(solver), prices=prices)
     better = score(snapshot, greedy, now=now) > score(snapshot, plan, now=now)
@@ -108,15 +108,16 @@ def _settled(
     solver: Rearranger | None,
     prices: deque[Prices],
 ) -> tuple[Plan, bool]:
-    """The best sound one of the layouts tried until one puts nobody off, and whether there were others. `prices`: by
-    which something was proven in another.
+    """The best sound one of the layouts tried until one puts nobody off, and whether the solver had a part in trying
+    others. `prices`: by which something was proven in another.
     """
     snapshot = arrays.snapshot
     crowded: dict[str, frozenset[str]] = {}
     everywhere = frozenset(arrays.frame.index)
     wrong: Sequence[Violation] = ()
-    tries = ATTEMPTS if _is_small(snapshot) else 2
+    tries = ATTEMPTS if _is_small(snapshot) else 1
     tried: list[Plan] = []
+    moved = refused = False
     left = budget.deterministic
     for attempt in range(ATTEMPTS):
         given = replace(budget, deterministic=max(left, budget.deterministic / RETRY))
@@ -125,6 +126,7 @@ def _settled(
         )
         plan, late = decision.run()
         left -= decision.spent
+        moved |= plan.stats.rearranged > 0
         tried.insert(0, plan)
         if not late or attempt >= tries - 1:
             if len(tried) > 1:
@@ -132,7 +134,8 @@ def _settled(
             for one in tried:
                 wrong = verify(snapshot, one, now=now)
                 if not wrong:
-                    return one, attempt > 0
+                    return one, refused or (moved and attempt > 0)
+            refused = True
             solver, tried, late = None, [], dict.fromkeys(_offenders(tried[-1], wrong), everywhere)
         for uid, hosts in late.items():
             crowded[uid] = everywhere if attempt > 1 else crowded.get(uid, frozenset()) | hosts
@@ -219,6 +222,7 @@ class _Decision:
         prices: deque[Prices],
     ) -> None:
         self._snapshot = arrays.snapshot
+        self._workloads = {p.workload.uid: p.workload for p in self._snapshot.pending}
         self._offers = arrays.offers
         self._now = now
         self._seed = seed
@@ -238,6 +242,7 @@ class _Decision:
         self._order: list[str] = list(self._offers.aside)
         self._improved = False
         self._proven = False
+        self._apart: dict[str, frozenset[str]] = {}
 
     def run(self) -> tuple[Plan, dict[str, frozenset[str]]]:
         """The plan, and the hosts that gangs which it had to put off should keep off, by uid."""
@@ -259,6 +264,9 @@ class _Decision:
         tournament = Tournament(self._snapshot.tree, self._offers.lines, self._board, settled=settled)
         refused = self._play(tournament)
         self._greedy.revise()
+        late = self._late(standing)
+        self._apart = self._keep_off(late)
+        place_apart(self._greedy, late, lambda: self._late(standing))
         self._reserver.finish(gangs)
         for gang in waiting:
             if gang.uid not in self._greedy.chosen and gang.uid not in refused:
@@ -313,19 +321,14 @@ class _Decision:
     # The plan
 
     def _plan(self, standing: Mapping[str, Bond]) -> tuple[Plan, dict[str, frozenset[str]]]:
-        workloads = {p.workload.uid: p.workload for p in self._snapshot.pending}
-        bound = dict(standing)
-        evictions: list[Eviction] = []
-        for uid, chosen in self._greedy.chosen.items():
-            if chosen.bound:
-                bound[uid] = self._new_bond(chosen)
-                evictions += chosen.evictions
-        pinner = Pinner(self._board, {uid: (workloads[uid], bond) for uid, bond in bound.items()})
+        bound = self._bonds(standing)
+        evictions = [e for c in self._greedy.chosen.values() if c.bound for e in c.evictions]
+        pinner = self._pinner(bound)
         admissions, late = pinner.settle(c for c in self._greedy.chosen.values() if not c.bound)
         put_off = {one.gang.uid for one in late}
         bound.update({b.uid: b for b in self._snapshot.bonds if b.uid in put_off})
         bound = {
-            uid: replace(bond, assignments=pinner.to_hosts(workloads[uid], bond.assignments))
+            uid: replace(bond, assignments=pinner.to_hosts(self._workloads[uid], bond.assignments))
             for uid, bond in bound.items()
         }
         explanations = {uid: self._explanations[uid] for uid in self._order if uid in self._explanations}
@@ -343,7 +346,18 @@ class _Decision:
             order=tuple(self._order),
             stats=self._stats(),
         )
-        return plan, self._keep_off(late)
+        return plan, (self._apart or self._keep_off(late)) if late else {}
+
+    def _bonds(self, standing: Mapping[str, Bond]) -> dict[str, Bond]:
+        new = {uid: self._new_bond(c) for uid, c in self._greedy.chosen.items() if c.bound}
+        return {**standing, **new}
+
+    def _late(self, standing: Mapping[str, Bond]) -> list[Chosen]:
+        """Who could not land as things are."""
+        return self._pinner(self._bonds(standing)).late(self._greedy.started())
+
+    def _pinner(self, bound: Mapping[str, Bond]) -> Pinner:
+        return Pinner(self._board, {uid: (self._workloads[uid], bond) for uid, bond in bound.items()})
 
     def _new_bond(self, chosen: Chosen) -> Bond:
         return Bond(

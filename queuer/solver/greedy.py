@@ -71,6 +71,24 @@ class Greedy(Cycle):
         """Who may be evicted."""
         return self._evict.prey
 
+    def place_anew(self, one: Chosen, *, push: Displace | None) -> bool:
+        """Settle a gang once more, off the board now, at its size and flavor; what quota allowed stays allowed.
+
+        `push`: moves others out of the way.
+        """
+        found = self._evict.again(one.gang, one.variant) if one.bound else self._again(one)
+        if found is None and push is not None:
+            return push.place(one.gang, one.variant, one.charge, bound=one.bound) is not None
+        if found is not None:
+            self.take(found)
+        return found is not None
+
+    def _again(self, one: Chosen) -> Chosen | None:
+        workload = one.gang.pending.workload
+        rank = self.rank(one.gang, one.charge) if self.board.horizons else (False, 0)
+        spreads = self.on(self.board.floor_now(workload, rank=rank), one.gang, one.variant).spreads
+        return None if spreads is None else replace(one, spreads=spreads)
+
     def revise(self) -> None:
         """All have had their turn: look for cheaper victims."""
         revise(self, self._evict)

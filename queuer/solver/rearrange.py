@@ -16,7 +16,6 @@ from queuer.solver.frame import ALL, Matrix
 from queuer.solver.kept import Kept
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen, Refusal
-from queuer.solver.slots import Slots
 
 REARRANGE = 4_000
 """How many placements all rearrangements of one cycle may try together."""
@@ -83,20 +82,18 @@ class Rearrange:
         return None
 
     def _lay_out(self, base: Matrix, order: Sequence[Chosen]) -> list[Chosen] | None:
-        slots, placed = Slots(self._board.frame, base.copy()), []
+        free = base.copy()
+        placed = []
         for chosen in order:
             self._cycle.counts.tried += 1
             workload = chosen.gang.pending.workload
             closed = self._cycle.closed(chosen.gang)
-            spreads = place(
-                self._board.frame, slots.free, workload, chosen.variant, closed=closed, slots=slots
-            )
+            spreads = place(self._board.frame, free, workload, chosen.variant, closed=closed)
             if spreads is None:
                 return None
             placed.append(replace(chosen, spreads=spreads))
             for node, row in self._board.rows(workload, spreads):
-                slots.free[node] -= row
-                slots.renew(node)
+                free[node] -= row
         return placed
 
     def _adopt(self, started: Sequence[Chosen], placed: Sequence[Chosen], uid: str) -> Chosen:

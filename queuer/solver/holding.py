@@ -1,0 +1,49 @@
+"""Whether nodes, quota and reservations bear what was put on the board in other places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from queuer.solver.board import Board, Sheet
+from queuer.solver.cycle import Cycle
+from queuer.solver.frame import Matrix
+from queuer.solver.outcome import Chosen
+
+
+def holds(cycle: Cycle, lifted: Sequence[Chosen], laid: Sequence[Chosen]) -> bool:
+    """Whether nodes and quota bear the layout, in which these lie elsewhere or are new."""
+    board = cycle.board
+    touched = {node for c in laid for spread in c.spreads.values() for node in spread}
+    gone, going = ({e.uid for c in side for e in c.evictions} for side in (lifted, laid))
+    touched |= {node for uid in gone - going for node in board.holds[uid].rows}  # they stay after all
+    new = {c.gang.uid for c in laid}
+    for chosen in cycle.chosen.values():
+        workload = chosen.gang.pending.workload
+        rows = [(n, row) for n, row in board.rows(workload, chosen.spreads) if n in touched]
+        quota = chosen.gang.uid in new or not gone <= going
+        for sheet in board.sheets()[-1:] if chosen.bound else board.sheets():
+            if any(short(sheet.free[node], row) for node, row in rows):
+                return False
+            if quota and _over(sheet, chosen):
+                return False
+    return True
+
+
+def intact(board: Board) -> frozenset[str]:
+    """Owners of the reservations whose place is whole."""
+    return frozenset(u for u, h in board.horizons.items() if bool((h.free[sorted(h.nodes)] >= 0).all()))
+
+
+def short(free: Matrix, row: Matrix) -> bool:
+    """Whether a node lacks what is asked for there (R each)."""
+    return bool(np.any((free < 0) & (row > 0)))
+
+
+def _over(sheet: Sheet, chosen: Chosen) -> bool:
+    queue = chosen.gang.queue
+    sheet.usage.add(queue, chosen.charge, times=-1)
+    found = sheet.usage.shortfall(queue, chosen.charge)
+    sheet.usage.add(queue, chosen.charge)
+    return found is not None

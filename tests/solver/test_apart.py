@@ -1,0 +1,106 @@
+"""Gangs that could not land beside others where they lie get other places; nobody loses its start for that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import product
+
+import pytest
+
+from queuer.solver import decide as decision
+from queuer.solver.apart import place_apart
+from queuer.solver.arrays import Arrays
+from queuer.solver.board import Board
+from queuer.solver.decide import _Decision, decide
+from queuer.solver.greedy import Greedy
+from queuer.solver.outcome import Chosen
+from queuer.solver.pins import Pinner
+from queuer.solver.problem import Budget, Plan, Snapshot
+from queuer.solver.score import score
+from queuer.solver.verify import verify
+from tests.solver import worlds
+from tests.solver.test_contest import crowded
+from tests.solver.test_pins import drawn
+
+NOW = 100.0
+EXACT, GREEDY = Budget(), Budget(deterministic=0.0)
+
+
+def planned(snap: Snapshot, budget: Budget) -> Plan:
+    plan = decide(snap, now=NOW, seed=0, budget=budget)
+    assert verify(snap, plan, now=NOW) == ()
+    return plan
+
+
+def played(snap: Snapshot) -> Greedy:
+    """Greedy after the turns of all, in the order of their uids."""
+    greedy = Greedy(Board(Arrays.of(snap), now=NOW))
+    for _, gang in sorted(greedy.board.arrays.offers.gangs.items()):
+        greedy.turn(gang)
+    return greedy
+
+
+def late(greedy: Greedy) -> Sequence[Chosen]:
+    return Pinner(greedy.board, {}).late(greedy.started())
+
+
+@pytest.mark.parametrize("make", [crowded, drawn])
+def test_all_that_found_a_place_start_as_soon_as_they_can_land_apart(make: Callable[[int], Snapshot]) -> None:
+    mended = 0
+    for seed in range(300):
+        greedy = played(make(seed))
+        started, waits = {c.gang.uid for c in greedy.started()}, late(greedy)
+        place_apart(greedy, waits, partial(late, greedy))
+        assert {c.gang.uid for c in greedy.started()} == started
+        mended += bool(waits) and not late(greedy)
+    assert mended >= 3
+
+
+def test_a_move_that_helps_nobody_leaves_everything_as_it_was() -> None:
+    """Victims, quota, the nodes that gangs keep off, and the order of those settled included."""
+    tried = 0
+    for seed in range(40):
+        snap = worlds.world(seed, nodes=12, pending=24, running=16)
+        greedy = played(snap)
+        board, before = greedy.board, dict(greedy.chosen)
+        sheets = [(s.free.copy(), s.usage.copy()) for s in board.sheets()]
+        leaving, held = set(board.leaving), dict(board.held)
+        stuck = greedy.started()[:2]
+        tried += bool(stuck)
+        place_apart(greedy, stuck, partial(list, stuck))
+        assert list(greedy.chosen.items()) == list(before.items())
+        assert not greedy.kept_apart
+        assert (board.leaving, board.held.keys()) == (leaving, held.keys())
+        for sheet, (free, usage) in zip(board.sheets(), sheets, strict=True):
+            assert (sheet.free == free).all()
+            for queue, account in product(snap.tree.queues, board.book.live):
+                assert sheet.usage.used(queue, account) == usage.used(queue, account)
+    assert tried > 20
+
+
+@pytest.mark.parametrize("budget", [GREEDY, EXACT])
+def test_no_plan_starts_less_than_one_whose_gangs_stay_where_they_lie(
+    budget: Budget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worlds_ = [make(seed) for seed in range(10_165, 10_190) for make in (crowded, drawn)]
+    moved = [score(snap, planned(snap, budget), now=NOW) for snap in worlds_]
+    monkeypatch.setattr(decision, "place_apart", lambda *_: None)
+    stayed = [score(snap, planned(snap, budget), now=NOW) for snap in worlds_]
+    assert all(a.flags >= b.flags for a, b in zip(moved, stayed, strict=True))
+    assert sum(a.flags > b.flags for a, b in zip(moved, stayed, strict=True)) >= 2
+
+
+def test_a_large_tournament_is_played_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has no other place waits for the next cycle."""
+    monkeypatch.setattr(decision, "SMALL", 0)
+    played_, run = [0], _Decision.run
+
+    def counted(one: _Decision) -> tuple[Plan, dict[str, frozenset[str]]]:
+        played_[0] += 1
+        return run(one)
+
+    monkeypatch.setattr(_Decision, "run", counted)
+    for seed in range(100):
+        planned(drawn(seed), EXACT)
+    assert played_ == [100]
