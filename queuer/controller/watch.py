@@ -15,6 +15,7 @@ from queuer.controller.logs import logger
 from queuer.controller.metrics import Metrics
 from queuer.controller.state import ClusterState
 from queuer.controller.views import node_of, pod_of
+from queuer.domain.errors import QueuerError
 from queuer.kube.client import Client, NotFoundError
 from queuer.kube.kinds import KINDS, Kind, member_of
 from queuer.kube.objects import (
@@ -40,6 +41,7 @@ from queuer.kube.workloads import QUEUE
 log = logger("watch")
 
 _REPORT_EVERY = 5.0
+_LOOK = 30.0
 
 Heard = Callable[[Change[Any]], None]
 
@@ -48,25 +50,43 @@ async def served(client: Client, kinds: Iterable[Kind] = KINDS) -> tuple[Kind, .
     """The job kinds that this cluster has."""
     found = []
     for kind in kinds:
-        try:
-            await client.get(kind.resource.collection, params={"limit": "1"})
-        except NotFoundError:
-            log.warning("this cluster has no such kind", kind=kind.name, api=kind.api_version)
-        else:
+        if await _is_served(client, kind):
             found.append(kind)
+        else:
+            log.warning("this cluster has no such kind", kind=kind.name, api=kind.api_version)
     return tuple(found)
 
 
-class Watches:
-    """All reflectors of one process."""
+async def _is_served(client: Client, kind: Kind) -> bool:
+    try:
+        await client.get(kind.resource.collection, params={"limit": "1"})
+    except NotFoundError:
+        return False
+    return True
 
-    def __init__(self, client: Client, state: ClusterState, facts: Facts, *, kinds: Iterable[Kind]) -> None:
-        self._state, self._facts = state, facts
+
+def _start(group: asyncio.TaskGroup, reflector: Reflector[Any]) -> None:
+    group.create_task(reflector.run(), name=f"watch {reflector.resource.plural}")
+
+
+class Watches:
+    """All reflectors of one process. Kinds that the cluster gets later are looked for every `look` seconds."""
+
+    def __init__(
+        self,
+        client: Client,
+        state: ClusterState,
+        facts: Facts,
+        *,
+        kinds: Iterable[Kind],
+        look: float = _LOOK,
+    ) -> None:
+        self._client, self._state, self._facts, self._look = client, state, facts, look
         self._opted_in: frozenset[str] = frozenset()
         self._jobs: dict[str, tuple[Kind, Reflector[Any]]] = {}
 
-        def of(resource: Resource, kind: type[Any], heard: Heard, selector: str = "") -> Reflector[Any]:
-            return Reflector(client, resource, kind, on_change=heard, selector=selector)
+        def of(resource: Resource, kind: type[Any], heard: Heard) -> Reflector[Any]:
+            return Reflector(client, resource, kind, on_change=heard)
 
         self.reflectors = [
             of(NAMESPACES, Namespace, self._namespace),
@@ -78,21 +98,42 @@ class Watches:
             of(PODS, Pod, self._pod),
         ]
         for kind in kinds:
-            reflector = of(kind.resource, kind.type, self._job(kind), selector=QUEUE)
-            self._jobs[kind.name] = (kind, reflector)
-            self.reflectors.append(reflector)
+            self._follow(kind)
+
+    def _follow(self, kind: Kind) -> Reflector[Any]:
+        reflector = Reflector(
+            self._client, kind.resource, kind.type, on_change=self._job(kind), selector=QUEUE
+        )
+        self._jobs[kind.name] = (kind, reflector)
+        self.reflectors.append(reflector)
+        return reflector
 
     async def run(self, metrics: Metrics) -> None:
         """Keep everything up to date until cancelled."""
         async with asyncio.TaskGroup() as group:
             for reflector in self.reflectors:
-                group.create_task(reflector.run(), name=f"watch {reflector.resource.plural}")
+                _start(group, reflector)
+            group.create_task(self._discover(group), name="kinds")
             while True:
                 await asyncio.sleep(_REPORT_EVERY)
                 for reflector in self.reflectors:
                     since = reflector.stale_since
                     age = 0.0 if since is None else time.monotonic() - since
                     metrics.watch_age.labels(reflector.resource.plural).set(age)
+
+    async def _discover(self, group: asyncio.TaskGroup) -> None:
+        """Follow the jobs of a kind from when the cluster has it: its operator was installed."""
+        while missing := [kind for kind in KINDS if kind.name not in self._jobs]:
+            await asyncio.sleep(self._look)
+            for kind in missing:
+                try:
+                    came = await _is_served(self._client, kind)
+                except QueuerError as error:
+                    log.warning("kind not looked for", kind=kind.name, said=str(error))
+                    continue
+                if came:
+                    log.info("this cluster has a new kind", kind=kind.name, api=kind.api_version)
+                    _start(group, self._follow(kind))
 
     async def synced(self) -> None:
         """Wait until everything was listed once."""

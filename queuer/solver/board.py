@@ -44,6 +44,7 @@ class Board:
 
     `claimed`: what is used plus what is held for bound gangs, their victims still counted. Entitlement and
     shares are judged by it, so that what a queue has taken back in this cycle it does not take back twice.
+    `journal`, `freed`: nodes where anything changes, and where more than the places of settled gangs does.
     `past`: shares of past use by queue. `epoch`, `version`, `ground` move when what was refused may be permitted, when
     anything changes, and when more than the places of settled gangs does.
     """
@@ -73,6 +74,7 @@ class Board:
         self.version = 0
         self.ground = 0
         self.journal = Journal()
+        self.freed = Journal()
         self._floors: Followed[Floor] = Followed(self.journal, most=FLOORS)
         self._line: Usage | None = None
         self._risen: dict[str, int] = {}
@@ -90,6 +92,7 @@ class Board:
     def changed(self) -> None:
         """What was refused may be permitted now, as reservations or whose places these are may be others."""
         self.journal.turn()
+        self.freed.turn()
         self.epoch += 1
         self.version += 1
         self.ground += 1
@@ -148,6 +151,7 @@ class Board:
         hold = self.holds[uid]
         self.ground += 1
         self.journal.touch(hold.rows)
+        self.freed.touch(hold.rows)
         if times < 0:
             self._rise(hold.admitted.workload.queue)
         self.later.release(hold, times=times)

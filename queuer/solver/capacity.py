@@ -164,29 +164,29 @@ def _ranked(frame: Frame, slots: Slots, parts: Sequence[Part], *, level: int, in
     fullest, then by name.
     """
     totals = [_by_domain(frame, slots, part, level, inside) for part in parts]
-    fits: Mask = np.all([total >= part.count for part, total in zip(parts, totals, strict=True)], axis=0)
-    if not fits.any():
+    chosen = np.flatnonzero(totals[0] >= parts[0].count)
+    for part, total in zip(parts[1:], totals[1:], strict=True):
+        chosen = chosen[total[chosen] >= part.count]
+    if len(parts) > 1 and len(chosen):
+        chosen = chosen[_enough(frame, parts, slots.free, level=level, inside=inside)[chosen]]
+    if not len(chosen):
         return []
-    if len(parts) > 1:
-        usable = np.any([p.open for p in parts], axis=0) & (frame.domains[inside] >= 0)
-        numbers, count = frame.domains[level], len(frame.domain_names[level])
-        fits &= _enough(numbers, count, parts, slots.free, usable)
-    spare = np.sum([total - part.count for part, total in zip(parts, totals, strict=True)], axis=0)
+    spare = np.sum([total[chosen] - part.count for part, total in zip(parts, totals, strict=True)], axis=0)
     columns = tuple(sorted({int(c) for part in parts for c in part.need.columns}))
-    empty = slots.emptiness(columns).by_domain(level)
-    chosen = np.flatnonzero(fits)
-    order = np.lexsort((chosen, empty[chosen], spare[chosen]))
-    return [int(d) for d in chosen[order]]
+    empty = slots.emptiness(columns).by_domain(level)[chosen]
+    return [int(d) for d in chosen[np.lexsort((chosen, empty, spare))]]
 
 
-def _enough(numbers: NDArray[np.intp], count: int, parts: Sequence[Part], free: Matrix, usable: Mask) -> Mask:
+def _enough(frame: Frame, parts: Sequence[Part], free: Matrix, *, level: int, inside: int) -> Mask:
     """Whether what is free in each domain is as much as all parts ask for together."""
+    numbers, count = frame.domains[level], len(frame.domain_names[level])
+    usable = np.any([p.open for p in parts], axis=0) & (frame.domains[inside] >= 0) & (numbers >= 0)
     asked = np.sum([part.row * part.count for part in parts], axis=0)
     fits = np.ones(count, dtype=bool)
-    inside = np.flatnonzero(usable & (numbers >= 0))
+    nodes = np.flatnonzero(usable)
     for column in np.flatnonzero(asked):
         there = np.zeros(count, dtype=np.int64)
-        np.add.at(there, numbers[inside], np.maximum(free[inside, column], 0))
+        np.add.at(there, numbers[nodes], np.maximum(free[nodes, column], 0))
         fits &= there >= asked[column]
     return fits
 
@@ -271,22 +271,25 @@ def _fill(frame: Frame, free: Matrix, part: Part, slots: Matrix, inside: Numbers
     """
     there = slots if inside is None else slots[inside]
     usable = np.flatnonzero(there >= part.count)
-    if not len(usable):
+    one = len(usable) > 0
+    if not one:
         usable = np.flatnonzero(there)
     if inside is not None:
         usable = inside[usable]
     asked = np.zeros(len(frame.resources), dtype=bool)
     asked[part.need.columns] = True
-    rows = free[usable]
-    foreign = (rows[:, ~asked] > 0).sum(axis=1)
-    loose = _looseness(rows[:, asked], part.row[asked], frame.alloc[usable][:, asked])
+    foreign = (free[usable][:, ~asked] > 0).sum(axis=1)
+    if one:
+        usable = usable[foreign == foreign.min()]
+        loose = _looseness(free[usable][:, asked], part.row[asked], frame.alloc[usable][:, asked])
+        return {int(usable[loose.argmin()]): part.count}
+    loose = _looseness(free[usable][:, asked], part.row[asked], frame.alloc[usable][:, asked])
     left = part.count
     spread: Spread = {}
     for at in np.lexsort((usable, loose, foreign)):
         node = int(usable[at])
-        take_here = min(left, int(slots[node]))
-        spread[node] = take_here
-        left -= take_here
+        spread[node] = min(left, int(slots[node]))
+        left -= spread[node]
         if not left:
             break
     return spread

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -16,14 +17,16 @@ from queuer.solver.board import Board, Sheet
 from queuer.solver.capacity import take
 from queuer.solver.contested import Proof, Variant
 from queuer.solver.floor import Floor, Found, key_of
-from queuer.solver.frame import Mask, Matrix
-from queuer.solver.kept import Kept
+from queuer.solver.frame import ALL, Mask, Matrix, Numbers, Rows
+from queuer.solver.journal import Followed
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Block, Chosen, Contest, Counts, Refusal
 from queuer.solver.pool import Pool, Settled
 
-Freed = Callable[[], Matrix]
-"""What more is free by node (N x R)."""
+Freed = Callable[[], tuple[Numbers, Matrix]]
+"""What more is free: nodes (K), amounts (K x R)."""
+POOLS = 8
+"""Pools that are kept."""
 
 
 class Cycle:
@@ -39,7 +42,8 @@ class Cycle:
         self.lifts = 0
         self._sizes: dict[object, tuple[Variant, Charge]] = {}
         # What is settled takes no more than its place, open here.
-        self._pools: Kept[Pool] = Kept(lambda: board.ground)
+        self._pools: Followed[Pool] = Followed(board.freed, most=POOLS)
+        self._lasting: dict[tuple[str, float], tuple[int, Matrix]] = {}
         self._pods: dict[object, Settled] = {}
         self._places = {bound: np.zeros_like(board.frame.alloc) for bound in (False, True)}
         self._evicting = np.zeros_like(board.frame.alloc)
@@ -58,6 +62,7 @@ class Cycle:
     def lift(self, chosen: Iterable[Chosen]) -> None:
         """Take settled gangs off the board again; their victims stay."""
         self._pods.clear()
+        self._lasting.clear()
         self.lifts += 1
         for one in chosen:
             workload = one.gang.pending.workload
@@ -166,8 +171,11 @@ class Cycle:
         rank = self.rank(gang, charge) if board.horizons else (False, 0)
         bars = board.bars(gang.pending.workload, rank=rank)
         settled = self._settled_pods(bars, later=later)
+        free = partial(self._opened, bars, later=later, freed=freed)
         return self._pools.of(
-            (later, bars, gone), lambda: Pool(board, self._opened(bars, later=later, freed=freed), settled)
+            (self.lifts, later, bars, gone),
+            lambda: Pool(board, free(ALL), settled),
+            lambda pool, nodes: pool.renew(nodes, free(nodes)),
         )
 
     def _settled_pods(self, bars: Sequence[str], *, later: bool) -> Settled:
@@ -192,19 +200,31 @@ class Cycle:
         started = self._places[False]
         return self.board.now.free + started, self.board.later.free + started + self._places[True]
 
-    def _opened(self, bars: Sequence[str], *, later: bool, freed: Freed | None) -> Matrix:
-        board, started = self.board, self._places[False]
-        everyone = started + self._places[True]
-        free = board.later.free + everyone
+    def _opened(self, bars: Sequence[str], nodes: Rows, *, later: bool, freed: Freed | None) -> Matrix:
+        """What is free on some nodes with the places of settled gangs open (K x R), a new matrix."""
+        board, started = self.board, self._places[False][nodes]
+        free = board.later.free[nodes] + started + self._places[True][nodes]
         if not later:
-            free = np.minimum(free, board.now.free + started)
-        for horizon in (board.horizons[uid] for uid in bars):
-            there = horizon.free + everyone
-            for one in self.started():
-                if not board.outlives(horizon, one.gang.pending.workload):
-                    self.spend(there, one)
-            free = np.minimum(free, there)
-        return free if freed is None else free + freed()
+            free = np.minimum(free, board.now.free[nodes] + started)
+        for uid in bars:
+            free = np.minimum(free, board.horizons[uid].free[nodes] + self._outliving(uid)[nodes])
+        if freed is not None:
+            more = np.zeros_like(board.frame.alloc)
+            where, amounts = freed()
+            more[where] = amounts
+            free += more[nodes]
+        return free
+
+    def _outliving(self, uid: str) -> Matrix:
+        """What those settled gangs take (N x R) that still run when this reservation starts."""
+        horizon = self.board.horizons[uid]
+        key = (uid, horizon.start)
+        seen, taken = self._lasting.get(key) or (0, np.zeros_like(horizon.free))
+        for one in islice(self.chosen.values(), seen, None):
+            if self.board.outlives(horizon, one.gang.pending.workload):
+                self.spend(taken, one, times=-1)
+        self._lasting[key] = (len(self.chosen), taken)
+        return taken
 
     def excluded(self, pool: Pool, gang: Gang, variant: Variant) -> bool:
         """Whether sums, or the gang's own place, show that it has none in any arrangement."""

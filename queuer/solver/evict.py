@@ -13,13 +13,11 @@ from queuer.domain.queue import ROOT
 from queuer.domain.quota import Account, Charge
 from queuer.domain.usage import Usage
 from queuer.domain.workload import Workload
-from queuer.solver.capacity import Spread, place
 from queuer.solver.contested import Proof, Variant
 from queuer.solver.cycle import Cycle
 from queuer.solver.displace import Displace
 from queuer.solver.floor import Floor
 from queuer.solver.frame import Mask as Flags
-from queuer.solver.frame import Matrix
 from queuer.solver.kept import Kept
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Block, Chosen, Refusal
@@ -156,12 +154,12 @@ class Evict:
     def _with_victims(self, gang: Gang, turn: Turn, *, plain: bool) -> Chosen | None:
         board, workload = self._board, gang.pending.workload
         variant, charge, reach, rank = turn.variant, turn.charge, turn.reach, turn.rank
-        left = self._work - self._cycle.counts.work
-        if left < 0 or self._cycle.on(self._emptied(reach, workload, rank), gang, variant).spreads is None:
+        work = self._work - self._cycle.counts.work
+        if work < 0 or self._cycle.on(self._emptied(reach, workload, rank), gang, variant).spreads is None:
             return None
         bars, closed = board.bars(workload, rank=rank), self._cycle.closed(gang)
         asker = Asker(workload=workload, variant=variant, charge=charge, closed=closed, bars=bars)
-        search = Search(board, self.prey, asker, self.prey.permitted(reach), work=left)
+        search = Search(board, self.prey, asker, self.prey.permitted(reach), work=work)
         chosen = search.newest() if plain else search.cheapest()
         self._cycle.counts.work += search.work
         if chosen is None:
@@ -169,7 +167,10 @@ class Evict:
         sheet = board.later.copy()
         for candidate in chosen:
             sheet.release(candidate.hold)
-        spreads = self._placed(sheet.free, gang, variant, rank)
+        nodes = np.array(sorted({node for c in chosen for node in c.hold.rows}), dtype=np.intp)
+        left = board.behind(bars, sheet.free[nodes], nodes)
+        floor = board.floor_later(workload, rank=rank).but(nodes, left)
+        spreads = self._cycle.on(floor, gang, variant).spreads
         if spreads is None or not sheet.usage.fits(workload.queue, charge):
             return None
         gone = evictions(chosen, beneficiary=gang.uid)
@@ -190,22 +191,14 @@ class Evict:
                 line.add(candidate.hold.admitted.workload.queue, candidate.hold.charge, times=-1)
         return True
 
-    def _placed(
-        self, free: Matrix, gang: Gang, variant: Variant, rank: tuple[bool, int]
-    ) -> dict[str, Spread] | None:
-        workload = gang.pending.workload
-        free = self._board.behind(self._board.bars(workload, rank=rank), free)
-        return place(self._board.frame, free, workload, variant, closed=self._cycle.closed(gang))
-
     def _emptied(self, reach: Reach, workload: Workload, rank: tuple[bool, int]) -> Floor:
         """The nodes once everyone in reach has gone too."""
         board = self._board
         bars = board.bars(workload, rank=rank)
 
         def floor() -> Floor:
-            gone = self.prey.vacated(self.prey.staying(self.prey.flags(reach)))
-            nodes = np.flatnonzero(gone.any(axis=1))
-            free = board.behind(bars, board.later.free[nodes] + gone[nodes], nodes)
+            nodes, gone = self.prey.vacated(self.prey.staying(self.prey.flags(reach)))
+            free = board.behind(bars, board.later.free[nodes] + gone, nodes)
             return board.floor_later(workload, rank=rank).but(nodes, free)
 
         return self._emptied_by.of((reach, bars), floor)

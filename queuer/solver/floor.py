@@ -31,7 +31,7 @@ class Found:
 class Floor:
     """Free amounts (N x R) and what was looked for on them. `idle`: cordons and unreadiness are disregarded."""
 
-    __slots__ = ("_frame", "_idle", "_known", "_slots", "free")
+    __slots__ = ("_frame", "_idle", "_known", "free", "slots")
 
     def __init__(self, frame: Frame, free: Matrix, *, idle: bool = False, slots: Slots | None = None) -> None:
         """`slots`: tables of `free`, where there are any yet."""
@@ -39,7 +39,7 @@ class Floor:
         self._idle = idle
         self._frame = frame
         self._known: dict[object, Found] = {}
-        self._slots = slots or Slots(frame, free)
+        self.slots = slots or Slots(frame, free)
 
     def on(self, frame: Frame) -> Floor:
         """The same on a later frame whose nodes take the same pods and are free alike."""
@@ -49,24 +49,20 @@ class Floor:
 
     def but(self, nodes: Numbers, free: Matrix) -> Floor:
         """The same with this much free on some nodes (K x R). It is to be used before anything here changes."""
-        slots = self._slots.but(nodes, free)
+        slots = self.slots.but(nodes, free)
         return Floor(self._frame, slots.free, idle=self._idle, slots=slots)
 
     def renew(self, nodes: Numbers, free: Matrix) -> bool:
-        """This much is free on some nodes now (K x R). What had no place still has none where nothing became more.
-        Answers whether anything is different.
+        """This much is free on some nodes now (K x R). Answers whether something has become more there; what had no
+        place still has none unless it has.
         """
         before = self.free[nodes]
-        moved = (free != before).any(axis=1)
-        if not moved.any():
-            return False
-        if (free > before).any():
-            self._known.clear()
-        else:
-            self._known = {k: found for k, found in self._known.items() if found.nowhere}
-        self.free[nodes] = free
-        self._slots.renew(nodes[moved])
-        return True
+        moved, more = (free != before).any(axis=1), bool((free > before).any())
+        if moved.any():
+            self._known = {} if more else {k: found for k, found in self._known.items() if found.nowhere}
+            self.free[nodes] = free
+            self.slots.renew(*nodes[moved].tolist())
+        return more
 
     def place(self, workload: Workload, variant: Variant, *, form: int, avoid: frozenset[str]) -> Found:
         """`capacity.place`, once for each form. `form`: number of what placement depends on, the required level of
@@ -85,7 +81,7 @@ class Floor:
                 closed=closed,
                 limits=limits,
                 idle=self._idle,
-                slots=self._slots,
+                slots=self.slots,
             )
             known = self._known[key] = Found(spreads, limits.exact)
         return known

@@ -16,7 +16,7 @@ from queuer.domain.workload import Workload
 from queuer.solver.board import Board
 from queuer.solver.contested import Variant
 from queuer.solver.floor import Floor
-from queuer.solver.frame import Frame, Mask, Matrix, Need
+from queuer.solver.frame import Frame, Mask, Matrix, Need, Numbers
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,8 +86,12 @@ class Pool:
         self.floor = Floor(board.frame, free)
         self._frame = board.frame
         self._settled = settled
-        self._slots: dict[tuple[int, int], Matrix] = {}
         self._excluded: dict[object, tuple[int, bool]] = {}
+
+    def renew(self, nodes: Numbers, free: Matrix) -> None:
+        """This much is free on some nodes now (K x R)."""
+        more = self.floor.renew(nodes, free)
+        self._excluded = {} if more else {k: known for k, known in self._excluded.items() if known[1]}
 
     def excludes(self, key: object, workload: Workload, variant: Variant) -> bool:
         """Whether all these and one more such gang have no place together. `key`: equal for gangs that placement cannot
@@ -102,8 +106,8 @@ class Pool:
 
     def _short(self, pods: Pods, mine: list[Pods]) -> bool:
         """Whether the slots for these pods cannot suffice, beside the gang's other pods and all that is settled."""
-        slots, taken = self._slots_of(pods), self._settled.taken(pods)
-        left = slots.sum(axis=0) - taken.sum(axis=0)
+        slots, taken = self.floor.slots.alone(pods.need, pods.open), self._settled.taken(pods)
+        left = slots.total - taken.sum(axis=0)
         for other in mine:
             if other is not pods and _inside(other.open, pods.open):
                 left -= other.row[pods.need.columns] // pods.need.amounts * other.count
@@ -111,22 +115,11 @@ class Pool:
             return True
         if pods.level < 0:
             return False
-        by_gang = np.zeros((self._settled.gangs, slots.shape[1]), dtype=np.int64)
+        by_gang = np.zeros((self._settled.gangs, taken.shape[1]), dtype=np.int64)
         inside = self._settled.levels >= pods.level
         np.add.at(by_gang, self._settled.of[inside], taken[inside])
-        domain = self._frame.domains[pods.level]
-        there = np.zeros((len(self._frame.domain_names[pods.level]), slots.shape[1]), dtype=np.int64)
-        np.add.at(there, domain[domain >= 0], slots[domain >= 0])
-        whole: Matrix = (there // pods.count).sum(axis=0) - (by_gang // pods.count).sum(axis=0)
+        whole: Matrix = slots.whole(pods.level, pods.count) - (by_gang // pods.count).sum(axis=0)
         return bool(np.any(whole < 1))
-
-    def _slots_of(self, pods: Pods) -> Matrix:
-        """Slots by node, judged by each resource alone (N x C, the resources asked for)."""
-        key = (id(pods.need), id(pods.open))
-        if key not in self._slots:
-            free = np.maximum(self.floor.free[:, pods.need.columns], 0)
-            self._slots[key] = free // pods.need.amounts * pods.open[:, None]
-        return self._slots[key]
 
 
 def pods_of(frame: Frame, workload: Workload, variant: Variant) -> Iterator[Pods]:

@@ -16,6 +16,7 @@ from queuer.solver.frame import ALL, Matrix
 from queuer.solver.kept import Kept
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen, Refusal
+from queuer.solver.slots import Slots
 
 REARRANGE = 4_000
 """How many placements all rearrangements of one cycle may try together."""
@@ -82,18 +83,20 @@ class Rearrange:
         return None
 
     def _lay_out(self, base: Matrix, order: Sequence[Chosen]) -> list[Chosen] | None:
-        free = base.copy()
-        placed = []
+        slots, placed = Slots(self._board.frame, base.copy()), []
         for chosen in order:
             self._cycle.counts.tried += 1
             workload = chosen.gang.pending.workload
             closed = self._cycle.closed(chosen.gang)
-            spreads = place(self._board.frame, free, workload, chosen.variant, closed=closed)
+            spreads = place(
+                self._board.frame, slots.free, workload, chosen.variant, closed=closed, slots=slots
+            )
             if spreads is None:
                 return None
             placed.append(replace(chosen, spreads=spreads))
             for node, row in self._board.rows(workload, spreads):
-                free[node] -= row
+                slots.free[node] -= row
+                slots.renew(node)
         return placed
 
     def _adopt(self, started: Sequence[Chosen], placed: Sequence[Chosen], uid: str) -> Chosen:

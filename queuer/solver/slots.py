@@ -68,6 +68,55 @@ class Counted:
         return twin
 
 
+class Alone:
+    """Slots for one kind of pod on the nodes that accept it, by each of the C resources that it asks for alone: `total`
+    (C), by domain.
+    """
+
+    __slots__ = ("_accepting", "_by_node", "_frame", "_free", "_need", "_sums", "_whole", "total")
+
+    def __init__(self, frame: Frame, free: Matrix, need: Need, accepting: Mask) -> None:
+        self._frame, self._free = frame, free
+        self._need, self._accepting = need, accepting
+        self._sums: dict[int, Matrix] = {}
+        self._whole: dict[tuple[int, int], Matrix] = {}
+        self._by_node = self._count(ALL)
+        self.total: Matrix = self._by_node.sum(axis=0)
+
+    def _count(self, nodes: Rows) -> Matrix:
+        free = np.maximum(self._free[nodes][:, self._need.columns], 0)
+        alone: Matrix = free // self._need.amounts * self._accepting[nodes, None]
+        return alone
+
+    def whole(self, level: int, count: int) -> Matrix:
+        """How often there are so many slots in one domain of a level (C); not to be changed."""
+        if (level, count) not in self._whole:
+            self._whole[level, count] = (self._by_domain(level) // count).sum(axis=0)
+        return self._whole[level, count]
+
+    def _by_domain(self, level: int) -> Matrix:
+        """D x C."""
+        if level not in self._sums:
+            numbers = self._frame.domains[level]
+            there = np.zeros((len(self._frame.domain_names[level]), self._by_node.shape[1]), dtype=np.int64)
+            known = np.flatnonzero(numbers >= 0)
+            for column in range(there.shape[1]):
+                np.add.at(there[:, column], numbers[known], self._by_node[known, column])
+            self._sums[level] = there
+        return self._sums[level]
+
+    def renew(self, nodes: Numbers) -> None:
+        """These nodes have changed."""
+        now = self._count(nodes)
+        more = now - self._by_node[nodes]
+        self._by_node[nodes] = now
+        self._whole.clear()
+        self.total += more.sum(axis=0)
+        for level, there in self._sums.items():
+            numbers = self._frame.domains[level][nodes]
+            np.add.at(there, numbers[numbers >= 0], more[numbers >= 0])
+
+
 class Emptiness:
     """Free part of the nodes in some resources, summed: `by_node` (N), by domain."""
 
@@ -115,7 +164,7 @@ class Emptiness:
 class Slots:
     """Tables of free amounts (N x R). Who changes these says where, see `renew`."""
 
-    __slots__ = ("_base", "_counted", "_differs", "_empty", "_frame", "_journal", "free")
+    __slots__ = ("_alone", "_base", "_counted", "_differs", "_empty", "_frame", "_journal", "free")
 
     def __init__(
         self, frame: Frame, free: Matrix, *, base: Slots | None = None, differs: Numbers | None = None
@@ -126,11 +175,12 @@ class Slots:
         self._base, self._differs = base, differs
         self._journal = Journal()
         self._counted: Followed[Counted] = Followed(self._journal, most=TABLES)
+        self._alone: Followed[Alone] = Followed(self._journal, most=TABLES)
         self._empty: Followed[Emptiness] = Followed(self._journal, most=TABLES)
 
-    def renew(self, nodes: Numbers) -> None:
+    def renew(self, *nodes: int) -> None:
         """These nodes have changed."""
-        self._journal.touch(nodes.tolist())
+        self._journal.touch(nodes)
 
     def but(self, nodes: Numbers, free: Matrix) -> Slots:
         """The same with this much free on some nodes (K x R). It is to be used before anything here changes."""
@@ -149,6 +199,11 @@ class Slots:
         table = self._base.counted(need, accepting).on(self.free)
         table.renew(self._differs)
         return table
+
+    def alone(self, need: Need, accepting: Mask) -> Alone:
+        """Slots for such pods by each resource alone on the nodes that accept them."""
+        key = (id(need), id(accepting))
+        return self._alone.of(key, lambda: Alone(self._frame, self.free, need, accepting), Alone.renew)
 
     def emptiness(self, columns: tuple[int, ...]) -> Emptiness:
         """The free part of the nodes in these resources."""

@@ -67,9 +67,12 @@ class Ground:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Party:
-    """The candidates of one queue under one permission. `top`: the widest queue whose use decides who may go."""
+    """The candidates of one queue under one permission, with their numbers as holds. `top`: the widest queue whose use
+    decides who may go.
+    """
 
     candidates: tuple[Candidate, ...]
+    numbers: Numbers
     top: str
 
 
@@ -209,7 +212,8 @@ class Prey:
             path = self._board.book.lineage(queue)
             below = path[: path.index(ground.common)]
             found, top = tuple(self._in_queue(ground, queue, self._lines(ground, queue, below))), below[-1]
-        return Party(found, top) if found else None
+        numbers = np.array([self.number_of[one.uid] for one in found], dtype=np.intp)
+        return Party(found, numbers, top) if found else None
 
     def _in_queue(self, ground: Ground, queue: str, lines: tuple[Line, ...] | None) -> Iterator[Candidate]:
         for hold, lost in self._by_queue[queue]:
@@ -285,7 +289,8 @@ class Prey:
         for number in reach.grounds:
             if number not in self._masks:
                 mask = np.zeros(len(found), dtype=bool)
-                mask[[self.number_of[c.uid] for p in self._grounds_of[number] for c in p.candidates]] = True
+                for party in self._grounds_of[number]:
+                    mask[party.numbers] = True
                 self._masks[number] = mask
             found |= self._masks[number]
         found[[self.number_of[uid] for uid in reach.spared]] = False
@@ -301,21 +306,22 @@ class Prey:
         found[[self.number_of[uid] for uid in self._board.leaving]] = True
         return found
 
-    def vacated(self, flags: Flags) -> Matrix:
-        """What the flagged leave free (N x R); what they could still have landed on counts as free."""
-        amounts, holds, starts, nodes = self._by_node
-        free = np.zeros_like(self._board.frame.alloc)
-        if len(nodes):
-            free[nodes] = np.add.reduceat(amounts * flags[holds, None], starts)
-        return free
+    def vacated(self, flags: Flags) -> tuple[Numbers, Matrix]:
+        """What the flagged leave free: nodes (K), amounts (K x R); all that they could have landed on counts."""
+        holds, nodes, amounts = self._by_node
+        mine = np.flatnonzero(flags[holds])
+        if not len(mine):
+            return mine, amounts[mine]
+        there = nodes[mine]
+        starts = np.flatnonzero(np.diff(there, prepend=-1))
+        return there[starts], np.add.reduceat(amounts[mine], starts)
 
     @cached_property
-    def _by_node(self) -> tuple[Matrix, Numbers, Numbers, Numbers]:
-        """What holds leave free by node: amounts (E x R), hold numbers (E), where each node starts, and which it is."""
+    def _by_node(self) -> tuple[Numbers, Numbers, Matrix]:
+        """`entries` by node."""
         holds, nodes, amounts = self.entries
         order = np.argsort(nodes, kind="stable")
-        starts = np.flatnonzero(np.diff(nodes[order], prepend=-1))
-        return amounts[order], holds[order], starts, nodes[order][starts]
+        return holds[order], nodes[order], amounts[order]
 
     def release(self, usage: Usage, flags: Flags, *, only: frozenset[Account]) -> None:
         """Take the flagged off a usage, in these accounts."""

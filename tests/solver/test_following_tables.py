@@ -11,10 +11,14 @@ import pytest
 
 from queuer.solver.arrays import Arrays
 from queuer.solver.board import FLOORS, Board
+from queuer.solver.cycle import Cycle
 from queuer.solver.floor import Floor, Found
 from queuer.solver.frame import ALL, Frame, Mask, Matrix, Need, Rows
 from queuer.solver.journal import Followed, Journal
 from queuer.solver.order import Gang
+from queuer.solver.outcome import Chosen
+from queuer.solver.pool import Pool, Settled
+from queuer.solver.problem import Eviction, EvictionRule
 from queuer.solver.slots import Slots
 from tests.solver import worlds
 
@@ -98,6 +102,47 @@ def test_floors_follow_the_board(seed: int) -> None:
             assert [f.spreads for f in got] == [f.spreads for f in anew]
 
 
+def settled_on(cycle: Cycle, gang: Gang, random: Random) -> Chosen | None:
+    """The gang bound to what some victims leave, or started; None where it has no place."""
+    board, workload = cycle.board, gang.pending.workload
+    variant, charge = gang.shape.variants[0], gang.shape.charges[0]
+    bound = random.random() < 0.5
+    floor = board.floor_later(workload, rank=FIRST) if bound else board.floor_now(workload, rank=FIRST)
+    spreads = cycle.on(floor, gang, variant).spreads
+    if spreads is None:
+        return None
+    gone = [uid for uid in board.holds if bound and uid not in board.leaving and random.random() < 0.2]
+    evictions = tuple(Eviction(uid=u, beneficiary=gang.uid, rule=EvictionRule.PREEMPT) for u in gone)
+    return Chosen(
+        gang=gang, variant=variant, charge=charge, spreads=spreads, evictions=evictions, bound=bound
+    )
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_pools_follow_who_leaves(seed: int) -> None:
+    """What is open and what the sums exclude, after starts, bindings with victims and places given back."""
+    arrays = Arrays.of(worlds.world(seed, nodes=12, pending=16, running=12))
+    random, cycle, gangs = Random(seed), Cycle(Board(arrays, now=worlds.NOW)), gangs_of(arrays)
+    for gang in gangs:
+        if (chosen := settled_on(cycle, gang, random)) is not None:
+            cycle.take(chosen)
+            if random.random() < 0.2:
+                cycle.lift([chosen])
+                cycle.take(chosen)
+        now, later = cycle.opened()
+        for is_later, free in ((False, np.minimum(now, later)), (True, later)):
+            settled = Settled(arrays.frame)
+            for one in cycle.chosen.values():
+                if is_later or not one.bound:
+                    settled.add(one.gang.pending.workload, one.variant)
+            anew = Pool(cycle.board, free, settled)
+            for asks in gangs:
+                variant, charge = asks.shape.variants[0], asks.shape.charges[0]
+                pool = cycle.pool(asks, charge, later=is_later)
+                assert np.array_equal(pool.floor.free, free)
+                assert cycle.excluded(pool, asks, variant) == cycle.excluded(anew, asks, variant)
+
+
 def needs_of(arrays: Arrays) -> list[tuple[Need, Mask]]:
     """Kinds of pods that wait, with the nodes that accept them."""
     frame = arrays.frame
@@ -116,6 +161,8 @@ def told(frame: Frame, slots: Slots, arrays: Arrays) -> list[object]:
         counted = slots.counted(need, accepting)
         found += [counted.by_node.tolist(), counted.total]
         found += [counted.by_domain(level, inside).tolist() for level in levels for inside in levels]
+        alone = slots.alone(need, accepting)
+        found += [alone.total.tolist(), *(alone.whole(level, 2).tolist() for level in levels)]
     for columns in ((0,), (0, 1), tuple(range(len(frame.resources)))):
         empty = slots.emptiness(columns)
         found += [empty.by_node.tolist(), *(empty.by_domain(level).tolist() for level in levels)]
@@ -132,7 +179,7 @@ def test_slots_follow_their_amounts(seed: int) -> None:
     for _ in range(5):
         nodes = np.flatnonzero(random.random(len(free)) < 0.3)
         free[nodes] = (frame.alloc[nodes] * random.uniform(-0.1, 1.0, size=(len(nodes), 1))).astype(np.int64)
-        slots.renew(nodes)
+        slots.renew(*nodes.tolist())
         anew = told(frame, Slots(frame, free.copy()), arrays)
         assert told(frame, slots, arrays) == anew
         other = slots.but(nodes, frame.alloc[nodes])
