@@ -7,7 +7,7 @@ vacated. Reservations are further sheets, each the state at its start.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,13 +30,20 @@ FLOORS = 12
 
 @dataclass(slots=True, eq=False)
 class Horizon:
-    """The nodes at the start of a reservation, its gang in place. Who ends by `start` does not count."""
+    """The nodes at the start of a reservation, its gang in place and those of other reservations not. Who ends by
+    `start` does not count. `rows`: what it takes by node number (vectors of R).
+    """
 
     uid: str
     start: float
     free: Matrix
     rank: tuple[bool, int]
-    nodes: frozenset[int]
+    rows: Sequence[tuple[int, Matrix]]
+
+    @property
+    def nodes(self) -> frozenset[int]:
+        """Where it is."""
+        return frozenset(node for node, _ in self.rows)
 
 
 class Board:
@@ -169,9 +176,24 @@ class Board:
 
     def behind(self, bars: Sequence[str], free: Matrix, nodes: Rows = ALL) -> Matrix:
         """`free` on some nodes (K x R) less what these reservations hold there."""
-        for uid in bars:
-            free = np.minimum(free, self.horizons[uid].free[nodes])
+        for left in self.beside(bars):
+            free = np.minimum(free, left[nodes])
         return free
+
+    def beside(self, bars: Sequence[str], frees: Mapping[str, Matrix] | None = None) -> Iterator[Matrix]:
+        """What each of these reservations leaves (N x R, not to be changed) with the gangs of those among them that
+        start no later in place, too. `frees`: in place of what the horizons say is free.
+        """
+        for uid in bars:
+            horizon = self.horizons[uid]
+            free = horizon.free if frees is None else frees[uid]
+            others = [self.horizons[o] for o in bars if o != uid and self.horizons[o].start <= horizon.start]
+            if others:
+                free = free.copy()
+            for other in others:
+                for node, row in other.rows:
+                    free[node] -= row
+            yield free
 
     def binds(self, horizon: Horizon, gang: Workload, *, rank: tuple[bool, int]) -> bool:
         """Whether the gang must leave this reservation whole."""

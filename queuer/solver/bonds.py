@@ -47,7 +47,7 @@ def resume(greedy: Greedy, gangs: Mapping[str, Gang]) -> dict[str, Bond]:
 
 
 def restored(board: Board, gang: Gang, rows: Sequence[Assignment]) -> Chosen | None:
-    """A held place as a choice; None where it no longer fits the gang or the nodes."""
+    """A held place as a choice; None where it no longer fits the gang, its queue or the nodes."""
     workload = gang.pending.workload
     sets = {p.name: p for p in workload.pod_sets}
     spreads: dict[str, Spread] = {}
@@ -64,7 +64,10 @@ def restored(board: Board, gang: Gang, rows: Sequence[Assignment]) -> Chosen | N
     counts = {p.name: sum(spreads.get(p.name, {}).values()) for p in workload.pod_sets}
     if any(not gang.shape.least[p.name] <= counts[p.name] <= p.count for p in workload.pod_sets):
         return None
-    variant = Variant(flavors={row.pod_set: row.flavor for row in rows}, counts=counts)
+    flavors = {row.pod_set: row.flavor for row in rows}
+    if all(flavors != variant.flavors for variant in gang.shape.variants):
+        return None  # its queue allows them no more
+    variant = Variant(flavors=flavors, counts=counts)
     charge = board.charge(workload, variant.flavors, variant.counts)
     return Chosen(gang=gang, variant=variant, charge=charge, spreads=spreads, bound=True)
 

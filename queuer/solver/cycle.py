@@ -206,8 +206,8 @@ class Cycle:
         free = board.later.free[nodes] + started + self._places[True][nodes]
         if not later:
             free = np.minimum(free, board.now.free[nodes] + started)
-        for uid in bars:
-            free = np.minimum(free, board.horizons[uid].free[nodes] + self._outliving(uid)[nodes])
+        for uid, left in zip(bars, board.beside(bars), strict=True):
+            free = np.minimum(free, left[nodes] + self._outliving(uid)[nodes])
         if freed is not None:
             more = np.zeros_like(board.frame.alloc)
             where, amounts = freed()

@@ -141,8 +141,8 @@ class _Nodes:
         board, workload = self._board, one.gang.pending.workload
         rank = self._cycle.rank(one.gang, one.charge) if board.horizons else (False, 0)
         free = self._later if one.bound else np.minimum(self._now, self._later)
-        for uid in board.bars(workload, rank=rank):
-            free = np.minimum(free, self._horizons[uid])
+        for left in board.beside(board.bars(workload, rank=rank), self._horizons):
+            free = np.minimum(free, left)
         return free
 
 

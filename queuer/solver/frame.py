@@ -61,7 +61,7 @@ class Loose:
 
     def worst(self, free: Matrix) -> Matrix:
         """The most that they can take of a node with this much free (R)."""
-        return self.row * min(self.count, int(self.need.stacked(free[None, :])[0]))
+        return self.row * min(self.count, int(self.need.slots(free[None, :])[0]))
 
 
 class Frame:

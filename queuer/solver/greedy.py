@@ -60,7 +60,7 @@ class Greedy(Cycle):
 
     def _settled(self, gang: Gang, *, promised: bool) -> Chosen | Refusal:
         answer = self._start(gang)
-        if isinstance(answer, Refusal) and answer.block is Block.PLACE:
+        if isinstance(answer, Refusal) and answer.block in (Block.PLACE, Block.RESERVED):
             answer = self._rearrange.place(gang, answer, promised=promised)
         if isinstance(answer, Refusal) and answer.block is not Block.FLAVOR:
             answer = self._evict.bind(gang, answer, promised=promised)

@@ -51,7 +51,7 @@ def lands(group: Group, rivals: Iterable[Group], free: Matrix) -> bool:
         found = _without(free[hosts], [(i, r) for i, r in fixed if r.wave < wave])
         for rival in (r for r in loose if r.wave == wave):
             shared = [at[h] for h in rival.hosts if h in at]
-            fits = np.minimum(rival.need.stacked(found[shared]), rival.count)
+            fits = np.minimum(rival.need.slots(found[shared]), rival.count)
             worst[shared] -= fits[:, None] * rival.row
     return int(np.minimum(group.need.slots(worst), group.count).sum()) >= group.count
 

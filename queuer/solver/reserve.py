@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from queuer.domain.nodes import DEFAULT_FLAVOR
+from queuer.domain.queue import ROOT
 from queuer.domain.quota import Charge
 from queuer.domain.reasons import Explanation
 from queuer.solver.board import Horizon
@@ -102,7 +103,6 @@ class Reserver:
         if held is not None:
             self._counts.clear()
             del self._board.horizons[uid]
-            self._on_others(held, times=-1)
             self._board.changed()
 
     def finish(self, gangs: Mapping[str, Gang]) -> None:
@@ -160,7 +160,7 @@ class Reserver:
         best: tuple[float, Chosen] | None = None
         for variant, charge in self._allowed(gang):
             line = self._line()
-            found = self._bisect(gang, variant, low=1, high=len(line.times))
+            found = self._bisect(gang, variant, charge, low=1, high=len(line.times))
             if found is not None and (best is None or line.times[found - 1] < best[0]):
                 time = line.times[found - 1]
                 best = time, self._at(line.step_at(time), gang, variant, charge)
@@ -170,7 +170,7 @@ class Reserver:
         """The place that needs the fewest ends if the longest running end first."""
         known, steps = len(self._line().times), self._line().steps
         for variant, charge in self._allowed(gang):
-            found = self._bisect(gang, variant, low=known + 1, high=steps)
+            found = self._bisect(gang, variant, charge, low=known + 1, high=steps)
             if found is not None:
                 return self._at(found, gang, variant, charge)
         return None
@@ -186,17 +186,26 @@ class Reserver:
                 found.append((variant, charge))
         return found
 
-    def _bisect(self, gang: Gang, variant: Variant, *, low: int, high: int) -> int | None:
+    def _bisect(self, gang: Gang, variant: Variant, charge: Charge, *, low: int, high: int) -> int | None:
         """The first step from `low` to `high` at which it fits: what is free only grows."""
-        if low > high or self._cycle.on(self._floor(high), gang, variant).spreads is None:
+        if low > high or not self._fits_after(high, gang, variant, charge):
             return None
         while low < high:
             middle = (low + high) // 2
-            if self._cycle.on(self._floor(middle), gang, variant).spreads is not None:
+            if self._fits_after(middle, gang, variant, charge):
                 high = middle
             else:
                 low = middle + 1
         return high
+
+    def _fits_after(self, step: int, gang: Gang, variant: Variant, charge: Charge) -> bool:
+        """Whether nodes bear it after so many ends, and the live capacity, where others keep a part of that back."""
+        if self._cycle.on(self._floor(step), gang, variant).spreads is None:
+            return False
+        kept = self._board.book.initial[ROOT]
+        asked = {account: amount for account, amount in charge.items() if kept.get(account)}
+        usage = self._line().usage(step, only=frozenset(asked)) if asked else None
+        return usage is None or usage.shortfall(gang.queue, asked) is None
 
     def _at(self, step: int, gang: Gang, variant: Variant, charge: Charge) -> Chosen:
         spreads = self._cycle.on(self._floor(step), gang, variant).spreads
@@ -235,31 +244,20 @@ class Reserver:
         self._counts.clear()
         free = self._line().free(self._line().step_at(start))
         _spend(free, rows)
-        for other in self._held.values():
-            if other.reservation.start <= start:
-                _spend(free, other.rows)
         uid = chosen.gang.uid
         board.horizons[uid] = Horizon(
             uid=uid,
             start=start,
             free=free,
             rank=self._cycle.rank(chosen.gang, chosen.charge),
-            nodes=frozenset(node for node, _ in rows),
+            rows=rows,
         )
         reservation = Reservation(
             uid=uid, assignments=assignments(board, chosen), start=start, expires=expires
         )
         spare = free[[node for node, _ in rows]]
         self._held[uid] = Held(reservation=reservation, chosen=chosen, rows=rows, spare=spare)
-        self._on_others(self._held[uid])
         board.changed()
-
-    def _on_others(self, held: Held, *, times: int = 1) -> None:
-        """Reservations that start later find this one's gang in place."""
-        uid, start = held.reservation.uid, held.reservation.start
-        for other in self._board.horizons.values():
-            if other.uid != uid and other.start > start:
-                _spend(other.free, held.rows, times=times)
 
 
 def with_reservation(explanation: Explanation, held: Reservation) -> Explanation:
@@ -269,6 +267,6 @@ def with_reservation(explanation: Explanation, held: Reservation) -> Explanation
     return replace(explanation, detail={**explanation.detail, "reservation": told})
 
 
-def _spend(free: Matrix, rows: Rows, *, times: int = 1) -> None:
+def _spend(free: Matrix, rows: Rows) -> None:
     for node, row in rows:
-        free[node] -= row * times
+        free[node] -= row

@@ -8,6 +8,8 @@ from math import inf
 
 import numpy as np
 
+from queuer.domain.quota import Account, Charge
+from queuer.domain.usage import Usage
 from queuer.solver.board import Board, end_of
 from queuer.solver.frame import Matrix
 from queuer.solver.outcome import Chosen
@@ -28,12 +30,14 @@ class Timeline:
         """`started`: what starts in this cycle."""
         self._board = board
         before = board.later.before_landing()
-        ends: list[tuple[float, float, str, Mapping[int, Matrix]]] = [
+        ends: list[tuple[float, float, str, Mapping[int, Matrix], str, Charge]] = [
             (
                 expected_end(h.admitted, now=board.time),
                 h.admitted.since,
                 uid,
                 leaves(h.bound, h.loose, before),
+                h.admitted.workload.queue,
+                h.charge,
             )
             for uid, h in board.holds.items()
             if uid not in board.leaving
@@ -44,14 +48,16 @@ class Timeline:
             rows = dict[int, Matrix]()
             for node, row in board.rows(workload, one.spreads):
                 rows[node] = rows[node] + row if node in rows else row
-            ends.append((inf if end is None else end, board.time, workload.uid, rows))
+            at = inf if end is None else end
+            ends.append((at, board.time, workload.uid, rows, workload.queue, one.charge))
         ends.sort(key=lambda end: end[:3])
         self.times = [time for time, *_ in ends if time < inf]
         self.steps = len(ends)
-        self._lengths = np.cumsum([0, *(len(rows) for *_, rows in ends)])
-        self._nodes = np.array([node for *_, rows in ends for node in rows], dtype=np.intp)
+        self._charges = [(queue, charge) for *_, queue, charge in ends]
+        self._lengths = np.cumsum([0, *(len(rows) for _, _, _, rows, *_ in ends)])
+        self._nodes = np.array([node for _, _, _, rows, *_ in ends for node in rows], dtype=np.intp)
         width = board.later.free.shape[1]
-        amounts = [row for *_, rows in ends for row in rows.values()]
+        amounts = [row for _, _, _, rows, *_ in ends for row in rows.values()]
         self._amounts = np.array(amounts, dtype=np.int64).reshape(len(amounts), width)
 
     def step_at(self, time: float) -> int:
@@ -64,6 +70,13 @@ class Timeline:
         length = self._lengths[step]
         np.add.at(free, self._nodes[:length], self._amounts[:length])
         return free
+
+    def usage(self, step: int, *, only: frozenset[Account]) -> Usage:
+        """What is used at a step in these accounts."""
+        usage = self._board.later.usage.copy()
+        for queue, charge in self._charges[:step]:
+            usage.add(queue, charge, times=-1, only=only)
+        return usage
 
 
 def expected_end(admitted: Admitted, *, now: float) -> float:

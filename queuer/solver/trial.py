@@ -45,9 +45,7 @@ class Asker:
 
     def behind(self, board: Board, free: Matrix) -> Matrix:
         """`free` less what its bars hold (N x R)."""
-        for uid in self.bars:
-            free = np.minimum(free, board.horizons[uid].free)
-        return free
+        return board.behind(self.bars, free)
 
 
 class Trial:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import combinations, permutations, product
 
 from queuer.domain.queue import Preempt, Sharing
-from queuer.domain.workload import Workload
+from queuer.domain.workload import PodSet, Workload
 from queuer.solver.problem import Admitted, Eviction, EvictionRule, Snapshot
 from queuer.solver.score import allowed_flavors, eviction_cost, live_capacity
 from queuer.solver.verify.quota import Amounts, Key, Rows, Uses, amounts_of, broken_limits
@@ -184,7 +184,7 @@ class Oracle:
 
     def _anybody(self, workload: Workload) -> bool:
         """Whether anyone who is not leaving already may go after those who are."""
-        use = self.use()
+        use = self._once_released()
         for uid in self.gone:
             use.count(self.admitted[uid].workload.queue, charged(self.admitted[uid]), times=-1)
         return any(
@@ -236,7 +236,7 @@ class Oracle:
 
     def _going(self, order: Sequence[str], by_uid: Mapping[str, list[Ground]]) -> list[EvictionRule] | None:
         """By which rule each of these may go at its moment, reclaim where it can be; None = one may not."""
-        use, found = self.use(), []
+        use, found = self._once_released(), []
         for uid in order:
             a = self.admitted[uid]
             rules = {rule for queue, rule, keys in by_uid[uid] if self._borrows(use, a, queue, keys)}
@@ -245,6 +245,10 @@ class Oracle:
             found.append(EvictionRule.RECLAIM if EvictionRule.RECLAIM in rules else EvictionRule.PREEMPT)
             use.count(a.workload.queue, charged(a), times=-1)
         return found
+
+    def _once_released(self) -> Uses:
+        """Use once all that is releasing has gone."""
+        return self.use(without=[uid for uid, a in self.admitted.items() if a.releasing])
 
     def _borrows(self, use: Uses, victim: Admitted, queue: str, keys: tuple[Key, ...] | None) -> bool:
         if keys is None:
@@ -365,24 +369,41 @@ class Oracle:
         turn = everyone[at]
         pod_set = next((p for p in turn.workload.pod_sets if done.get(p.name, 0) < p.count), None)
         if pod_set is None:
-            return self._place(everyone, at + 1, now, later)
+            return self._lands(turn, sheets) and self._place(everyone, at + 1, now, later)
         number = done.get(pod_set.name, 0)
         start = done.get(f"{pod_set.name} last", 0)
         for i, name in enumerate(scope[pod_set.name]):
-            if i < start or any(
-                f[name].get(r, 0) < n for f in sheets for r, n in pod_set.requests.items() if n
-            ):
+            if i < start or not self._bears(everyone, at, name, pod_set.requests, sheets):
                 continue
-            for f in sheets:
-                for r, n in pod_set.requests.items():
-                    f[name][r] -= n
+            self._spend(turn, name, pod_set, sheets)
             rest = {**done, pod_set.name: number + 1, f"{pod_set.name} last": i + pod_set.exclusive_host}
             if self._pods(everyone, at, scope, sheets, now, later, rest):
                 return True
-            for f in sheets:
-                for r, n in pod_set.requests.items():
-                    f[name][r] += n
+            self._spend(turn, name, pod_set, sheets, times=-1)
         return False
+
+    def _bears(
+        self,
+        everyone: Sequence[Turn],
+        at: int,
+        name: str,
+        requests: Mapping[str, int],
+        sheets: Sequence[Free],
+    ) -> bool:
+        """Whether a node has room for one pod more of the gang whose turn is number `at`."""
+        return all(f[name].get(r, 0) >= n for f in sheets for r, n in requests.items() if n)
+
+    def _spend(
+        self, turn: Turn, name: str, pod_set: PodSet, sheets: Sequence[Free], *, times: int = 1
+    ) -> None:
+        """One pod of the gang comes to a node."""
+        for f in sheets:
+            for r, n in pod_set.requests.items():
+                f[name][r] -= n * times
+
+    def _lands(self, turn: Turn, sheets: Sequence[Free]) -> bool:
+        """Whether the place just found for the gang is one where it lands; the brute force knows no landing (3.5)."""
+        return True
 
 
 def charged(admitted: Admitted) -> dict[Key, int]:

@@ -267,18 +267,18 @@ def test_a_change_that_would_admit_it_does() -> None:
 
 
 def test_a_change_with_a_place_in_which_it_may_not_land_is_not_offered() -> None:
-    """Five of the pods of g have a place beside e, but on e's hosts, and whoever goes first may take what the other
+    """Three of the pods of g have a place beside e, but on e's hosts, and whoever goes first may take what the other
     needs. With fewer, decided with all others anew, it starts.
     """
-    nodes = [node(f"n{i}", labels={"rack": "r"}) for i in range(1, 6)]
-    used = [running(gang(f"r{i}", pod_set(1, 2), queue="root.b"), {f"n{i}": 1}) for i in (1, 5)]
-    alone = gang("a", pod_set(1, 1, exclusive_host=True), priority=9)
-    apart = gang("e", pod_set(3, 4, exclusive_host=True), queue="root.b", priority=5)
-    waits = gang("g", pod_set(3, 1), pod_set(6, 4, name="ps"))
+    nodes = [node(f"n{i}", labels={"rack": "r"}) for i in (1, 2, 3)]
+    used = [
+        running(gang(f"r{i}", pod_set(1, gpus), queue="root.b"), {f"n{i}": 1}) for i, gpus in ((1, 3), (3, 4))
+    ]
+    before, waits = gang("e", pod_set(3, 3), queue="root.b", priority=5), gang("g", pod_set(8, 2))
     queues = [queue("root.a"), queue("root.b")]
-    snap = snapshot(nodes, queues, admitted=used, pending=[alone, apart, waits])
-    assert [advice["change"] for advice in told(snap).would_admit] == ["ps.count<=4"]
-    again = snapshot(nodes, queues, admitted=used, pending=[alone, apart, changed(waits, "ps.count<=4")])
+    snap = snapshot(nodes, queues, admitted=used, pending=[before, waits])
+    assert [advice["change"] for advice in told(snap).would_admit] == ["main.count<=2"]
+    again = snapshot(nodes, queues, admitted=used, pending=[before, changed(waits, "main.count<=2")])
     assert "g" in {a.uid for a in decide(again, now=NOW, seed=0, budget=GREEDY).admissions}
 
 

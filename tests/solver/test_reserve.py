@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from queuer.domain.nodes import Flavor
 from queuer.domain.queue import Policy, Preempt
 from queuer.domain.reasons import Token
 from queuer.domain.workload import Workload
@@ -233,3 +234,114 @@ def test_higher_priority_passes_a_hold_and_the_hold_moves_on() -> None:
         urgent, pending=tuple(replace(p, workload=replace(p.workload, priority=0)) for p in urgent.pending)
     )
     assert verify(plain, replace(plan, reservations=held), now=NOW)
+
+
+# Two reservations, and what else stands beside one
+
+
+def two(owner: str, *nodes: str, start: float) -> Reservation:
+    """A reservation of whole nodes, unless they are shared."""
+    return Reservation(uid=owner, assignments=place(*nodes), start=start, expires=start + WAIT)
+
+
+def test_its_own_reservation_does_not_keep_a_gang_from_its_place() -> None:
+    """Another that begins later has it in place, not twice."""
+    held = two("g", "n0", start=1100.0), two("h", "n1", start=1400.0)
+    ends = [busy("b", "n1", end=1400.0), busy("c", "n2", "n3")]
+    plan = plan_of(world(ends, [asks("g", 1, submitted=1.0), asks("h", 1, submitted=0.0)], most=2, held=held))
+    assert "n0" in {n for a in plan.admissions for row in a.assignments for n in row.nodes}
+    later = [busy("b", "n1", end=1400.0), busy("c", "n2", end=1100.0), busy("d", "n3")]
+    both = [asks("g", 1, submitted=0.0), asks("h", 2, submitted=1.0)]
+    first = plan_of(world([*later, busy("a", "n0", end=1050.0)], both, most=2))
+    assert [(r.uid, r.start) for r in first.reservations] == [("g", 1050.0), ("h", 1400.0)]
+    then = plan_of(world(later, both, most=2, held=first.reservations), now=1050.0)
+    assert {a.uid for a in then.admissions} == {"g"}
+
+
+def test_who_outranks_one_of_two_reservations_leaves_only_the_other_whole() -> None:
+    """Both are on one node, of which the higher one leaves enough."""
+    full = [
+        busy("a", "n0", gpus=3, end=1100.0), busy("b", "n1", gpus=6, end=1200.0), busy("c", "n2", "n3")
+    ]  # fmt: skip
+    jobs = [
+        asks("low", 1, gpus=3, submitted=0.0),
+        asks("high", 2, gpus=5, priority=2),
+        asks("mid", 1, gpus=3, priority=1),
+    ]
+    held = (
+        replace(two("low", "n0", start=1100.0), expires=9000.0),
+        replace(two("high", "n0", "n1", start=1200.0), expires=9000.0),
+    )
+    plan = plan_of(world(full, jobs, most=2, held=held))
+    assert {a.uid for a in plan.admissions} == {"mid"}
+    assert [r.start for r in plan.reservations if r.uid == "high"] == [1200.0]
+
+
+def test_a_hold_without_a_known_end_leaves_an_older_reservation_where_it_is() -> None:
+    """What it waits for may not have come by then, so its gang is not taken to be in place."""
+    shared = [
+        busy("a", "n0", gpus=2),
+        busy("s", "n0", gpus=2, end=1100.0),
+        busy("b", "n1"),
+        busy("c", "n2", "n3"),
+    ]
+    jobs = [asks("g", 1, gpus=6, submitted=0.0), asks("h", 1, gpus=1, submitted=1.0)]
+    jobs[1] = replace(jobs[1], pod_sets=(pod_set(1, 2),))
+    plan = plan_of(world(shared, jobs, max_wait=WAIT, most=2))
+    assert [(r.uid, r.start) for r in plan.reservations] == [("g", 1100.0), ("h", NOW)]
+
+
+def test_nothing_is_reserved_that_others_keep_back_even_then() -> None:
+    """What a queue does not lend is no matter of capacity: nobody's end would free it."""
+
+    def starts(lend: int | None) -> list[float]:
+        root = queue("root", policy=Policy(preempt=Preempt.NEVER))
+        queues = [root, queue("root.a"), queue("root.b", row(guaranteed=24, lend=lend))]
+        full = [busy("a", "n0", end=1100.0), busy("b", "n1", end=1200.0)]
+        snap = snapshot(FOUR, queues, admitted=full, pending=[asks("g", 3)])
+        return [r.start for r in plan_of(snap).reservations]
+
+    assert starts(None) == [1100.0]
+    assert starts(16) == [1200.0]
+    assert starts(0) == []
+
+
+def test_a_reservation_ends_when_its_queue_may_not_use_the_flavor_any_more() -> None:
+    """Else it would keep a place for a gang that can never come."""
+    flavors = (Flavor(name="x", node_labels={"f": "x"}), Flavor(name="y", node_labels={"f": "y"}))
+    nodes = [node("n0", labels={"f": "x"}), node("n1", labels={"f": "y"})]
+    held = Reservation(
+        uid="g",
+        assignments=(Assignment(pod_set="main", flavor="x", nodes={"n0": 1}),),
+        start=1100.0,
+        expires=2000.0,
+    )
+
+    def left(flavor: str) -> list[str]:
+        queues = [queue("root"), queue("root.a", row(flavor=flavor))]
+        full = [
+            running(gang("v", pod_set(1, 8)), {"n0": 1}, flavor="x", expected_end=1100.0),
+            running(gang("w", pod_set(1, 8)), {"n1": 1}, flavor="y"),
+        ]
+        snap = snapshot(
+            nodes, queues, admitted=full, pending=[asks("g", 1)], flavors=flavors, reservations=(held,)
+        )
+        return [r.uid for r in plan_of(snap).reservations]
+
+    assert left("x") == ["g"]
+    assert left("y") == []
+
+
+def test_who_ends_before_a_reservation_makes_room_for_a_later_gang_on_its_place() -> None:
+    """Two nodes are free, each part of a reservation. The short one takes that of the long one, which needs it; the
+    other will be free in time.
+    """
+    full = [busy("b", "n2", end=1300.0), busy("c", "n3")]
+    held = two("long", "n0", start=1300.0), two("g", "n1", "n2", start=1300.0)
+    jobs = [
+        asks("short", 1, estimate=100.0, priority=1, submitted=0.0),
+        asks("g", 2, submitted=1.0),
+        asks("long", 1, submitted=2.0),
+    ]
+    plan = plan_of(world(full, jobs, most=2, held=held))
+    assert {a.uid for a in plan.admissions} == {"short", "long"}

@@ -5,7 +5,7 @@ Gangs are only ever added, so what does not fit once need not be tried again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -69,8 +69,8 @@ class Room:
         if key in self._dead or not self.allows(gang, charge):
             return NO
         free = self.free
-        for uid in bars:
-            free = np.minimum(free, self._horizons[uid])
+        for left in self._beside(bars):
+            free = np.minimum(free, left)
         frame, workload, closed = self.greedy.board.frame, gang.pending.workload, self.greedy.closed(gang)
         spreads = None
         if gang.uid in self.apart:
@@ -98,17 +98,17 @@ class Room:
         if not self.allows(chosen.gang, chosen.charge):
             return False
         bars = self._bars(chosen.gang, chosen.charge)
-        return _on_nodes(self.greedy.board, chosen, [self.free, *(self._horizons[uid] for uid in bars)])
+        return _on_nodes(self.greedy.board, chosen, [self.free, *self._beside(bars)])
 
     def leaves_all_reserved(self, chosen: Chosen) -> bool:
         """Whether the very nodes bear the gang beside all reservations, even those that do not bind it."""
-        return _on_nodes(self.greedy.board, chosen, [self.free, *self._horizons.values()])
+        return _on_nodes(self.greedy.board, chosen, [self.free, *self._beside(tuple(self._horizons))])
 
     def least(self) -> Matrix:
         """What is free to gangs that must leave all reservations whole (N x R)."""
         free = self.free
-        for reserved in self._horizons.values():
-            free = np.minimum(free, reserved)
+        for left in self._beside(tuple(self._horizons)):
+            free = np.minimum(free, left)
         return free.copy()
 
     def take(self, chosen: Chosen) -> None:
@@ -129,6 +129,9 @@ class Room:
         if _spreads(chosen.spreads):
             self._shared[[node for spread in chosen.spreads.values() for node in spread]] = True
 
+    def _beside(self, bars: Sequence[str]) -> Iterator[Matrix]:
+        return self.greedy.board.beside(bars, self._horizons)
+
     def _bars(self, gang: Gang, charge: Charge) -> tuple[str, ...]:
         if not self._horizons:
             return ()
@@ -143,7 +146,7 @@ def stands(greedy: Greedy, chosen: Chosen) -> bool:
     if not _allowed(workload, chosen.charge, [sheet.usage for sheet in sheets], board.claimed):
         return False
     bars = board.bars(workload, rank=greedy.rank(gang, chosen.charge))
-    return _on_nodes(board, chosen, [*(s.free for s in sheets), *(board.horizons[uid].free for uid in bars)])
+    return _on_nodes(board, chosen, [*(s.free for s in sheets), *board.beside(bars)])
 
 
 def _allowed(workload: Workload, charge: Charge, usages: Iterable[Usage], claimed: Usage) -> bool:

@@ -65,7 +65,7 @@ def _most_there(rival: Group, near: Iterable[Group], free: Mapping[str, Resource
     """How many of a rival's pods fit each of its hosts alone, beside those that are there before it comes."""
     before = [r for r in near if len(r.hosts) == 1 and max(r.wave, 0) < rival.wave]
     return {
-        h: min(rival.count, slots(_minus_all(free[h], [r for r in before if r.hosts == {h}]), rival.requests))
+        h: _own(rival, _minus_all(free[h], [r for r in before if r.hosts == {h}]))
         for h in rival.hosts
         if h in free
     }
@@ -89,11 +89,12 @@ def _own(group: Group, free: Resources) -> int:
 
 
 def _alike(rivals: Iterable[Group]) -> list[Group]:
-    """Rivals of one shape on one host set as one; exclusive pods count as free to stack, the worse case."""
+    """Rivals of one shape on one host set as one, unless their pods keep off each other."""
     merged: dict[tuple[object, ...], int] = {}
     shape: dict[tuple[object, ...], Group] = {}
     for rival in rivals:
-        key = (rival.hosts, tuple(sorted(rival.requests.items())), rival.wave)
+        own = (rival.uid, rival.pod_set) if rival.exclusive else ()
+        key = (rival.hosts, tuple(sorted(rival.requests.items())), rival.wave, own)
         merged[key] = merged.get(key, 0) + rival.count
         shape.setdefault(key, rival)
     return [
@@ -104,6 +105,7 @@ def _alike(rivals: Iterable[Group]) -> list[Group]:
             requests=g.requests,
             hosts=g.hosts,
             wave=g.wave,
+            exclusive=g.exclusive,
         )
         for key, g in shape.items()
     ]

@@ -1,0 +1,400 @@
+"""Brute force of the reservations of DESIGN 3.4 on small worlds: is there a run of the tournament, by the rules alone,
+that comes to a given plan?
+
+Which of several places of one width a reservation gets, and where gangs lie that have started by then, no rule says:
+all of them are tried, those of the plan first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import inf
+
+from queuer.domain.reasons import Token
+from queuer.domain.workload import Workload
+from queuer.solver.problem import Plan, Reservation, Snapshot
+from queuer.solver.verify.quota import Uses, amounts_of, broken_limits
+from tests.solver.oracle import BOUND, STARTED, WAITING, Turn
+from tests.solver.oracle_places import (
+    GivenUp,
+    Kept,
+    Layout,
+    Place,
+    Placing,
+    Rank,
+    Ranked,
+    lasts,
+    place_of,
+    plain,
+    sized,
+    smallest,
+    taken,
+)
+
+
+class Follower(Placing):
+    """Follows a plan turn by turn. `wrong`: the farthest difference; `deferred`: how often an answer was put off."""
+
+    def __init__(self, snapshot: Snapshot, now: float, plan: Plan) -> None:
+        super().__init__(snapshot, now, plan)
+        self.wrong: tuple[int, str] = (-1, "")
+        self.deferred = 0
+        self.workloads = {p.workload.uid: p.workload for p in snapshot.pending}
+        self._started = {a.uid for a in plan.admissions}
+        self._hinted = False
+
+    def agrees(self) -> bool | None:
+        """Whether some run comes to the plan; None = too many to look at."""
+        try:
+            return self._resume(list(self.snapshot.reservations))
+        except GivenUp:
+            return None
+
+    def _miss(self, text: str) -> bool:
+        self.wrong = max(self.wrong, (len(self.order), text))
+        return False
+
+    # The run
+
+    def _resume(self, left: list[Reservation]) -> bool:
+        if not left:
+            return self._turns()
+        old, rest = left[0], left[1:]
+        gang = self.workloads.get(old.uid)
+        if gang is None or old.expires <= self.now or not self._most(gang):
+            return self._resume(rest)
+        return any(self._with(old.uid, one, lambda: self._resume(rest)) for one in self._renewed(old))
+
+    def _with(self, uid: str, one: Kept | None, then: Callable[[], bool]) -> bool:
+        before = dict(self.kept)
+        self.kept.pop(uid, None)
+        if one is not None:
+            self.kept[uid] = one
+        done = then()
+        self.kept = before
+        return done
+
+    def _turns(self) -> bool:
+        lines = {
+            leaf: sorted(
+                (w for u, w in self.workloads.items() if w.queue == leaf and u not in self.flags),
+                key=lambda w: (-w.priority, w.submitted),
+            )
+            for leaf in self.snapshot.tree.leaves
+        }
+        workload = self._best("root", lines, self.claimed()) if any(lines.values()) else None
+        if workload is None:
+            return self._finish(list(self.kept))
+        if self.plan.order[len(self.order)] != workload.uid:
+            return self._miss(f"turn {len(self.order)} is {workload.uid}'s")
+        with self._undone():
+            self.order.append(workload.uid)
+            return self._settle(workload)
+
+    @contextmanager
+    def _undone(self) -> Iterator[None]:
+        saved = (list(self.order), dict(self.flags), list(self.settled), self.gone, dict(self.kept))
+        permitted = dict(self.permitted)
+        yield
+        self.order, self.flags, self.settled, self.gone, self.kept = saved
+        self.permitted = permitted
+
+    def _settle(self, workload: Workload) -> bool:
+        uid = workload.uid
+        got = STARTED if uid in self._started else BOUND if uid in self._planned else WAITING
+        tried = set()
+        for self._hinted in (False, True):
+            flag, turn, gone = self._possible(workload)
+            if got < flag:  # it is owed no move that breaks a reservation
+                self.strict = True
+                flag, turn, gone = self._possible(workload)
+                self.strict = False
+            if (flag, gone) in tried:
+                continue
+            tried.add((flag, gone))
+            if got < flag and self._is_deferred(uid):
+                self.deferred += 1
+                flag, turn = WAITING, None
+            if got != flag:
+                self._miss(f"{uid} is {got}, not {flag} ({self.kept or 'no reservations'})")
+                continue
+            before = dict(self.kept)
+            self.flags[uid] = flag
+            if turn is not None and gone is not None:
+                old = self.gone
+                self.settled.append(turn)
+                self.gone = gone
+                self.kept.pop(uid, None)
+                if self._turns():
+                    return True
+                self.settled.pop()
+                self.gone = old
+            elif any(self._with(uid, one, self._turns) for one in self._considered(workload)):
+                return True
+            self.kept = before
+        return False
+
+    def _is_deferred(self, uid: str) -> bool:
+        told = self.plan.explanations.get(uid)
+        return told is not None and told.primary.token is Token.SOLVER_DEFERRED
+
+    def _possible(self, workload: Workload) -> tuple[int, Turn | None, tuple[str, ...] | None]:
+        """What must become of it, at the flavors and the size that the plan has."""
+        least = smallest(workload)
+        for bound in (False, True):
+            for flavors in self.flavor_choices(workload):
+                turn = self._ranked(least, flavors, bound=bound)
+                gone = self.possible(turn)
+                if gone is None:
+                    continue
+                flag = BOUND if bound else STARTED
+                rows = self._planned.get(workload.uid)
+                if rows is None or bound == (workload.uid in self._started):
+                    return flag, turn, gone
+                counts = {p.name: 0 for p in workload.pod_sets} | {r.pod_set: r.count for r in rows}
+                large = self._ranked(
+                    sized(workload, counts), {r.pod_set: r.flavor for r in rows}, bound=bound
+                )
+                again = self.possible(large)
+                if again is None:
+                    self._miss(f"{workload.uid} is too large with {counts}")
+                    return WAITING, None, None
+                return flag, large, again
+        return WAITING, None, None
+
+    def _ranked(self, workload: Workload, flavors: Mapping[str, str], *, bound: bool) -> Ranked:
+        return Ranked(
+            workload=workload,
+            flavors=flavors,
+            bound=bound,
+            rank=self._rank_of(workload, flavors),
+            ends=self.now + lasts(workload),
+        )
+
+    def _rank_of(self, workload: Workload, flavors: Mapping[str, str]) -> Rank:
+        asks = amounts_of(workload, {p.name: p.count for p in workload.pod_sets}, flavors)
+        use = self.claimed()
+        path = self.snapshot.tree.lineage(workload.queue)
+        entitled = any(use.entitled(workload.queue, asks, at=a) for a in path if a != "root")
+        return (entitled, workload.priority)
+
+    def _finish(self, left: list[str]) -> bool:
+        """Reservations that others may have displaced are renewed."""
+        if not left:
+            mine = sorted(map(str, (one.told() for one in self.kept.values())))
+            told = [
+                (r.uid, r.start, r.expires, sorted(_flavors(r).items()), plain(place_of(r.assignments)))
+                for r in self._told.values()
+            ]
+            open_ = bool(self.plan.evictions)  # whose victims left what at which turn, no plan tells
+            return open_ or mine == sorted(map(str, told)) or self._miss(f"reserved {mine}, not {told}")
+        uid, rest = left[0], left[1:]
+        if self._finish(rest):
+            return True
+        if not self._displaceable(self.kept[uid]):
+            return False
+        held = self.kept.pop(uid)
+        found = self._renewed(_as_reservation(held), lost=True)
+        done = any(self._with(uid, one, lambda: self._finish(rest)) for one in found)
+        self.kept[uid] = held
+        return done
+
+    def _displaceable(self, held: Kept) -> bool:
+        """Whether anybody settled since may lie on its place."""
+        return any(
+            not self._binds(held, turn, i) and turn.ends > held.start
+            for i, turn in enumerate(self.settled)
+            if isinstance(turn, Ranked)
+        )
+
+    # Reservations
+
+    def _most(self, workload: Workload) -> int:
+        return self.snapshot.tree.policy(workload.queue).reservations or 0
+
+    def _patient(self, workload: Workload) -> bool:
+        most = self.snapshot.tree.policy(workload.queue).max_wait
+        return most is not None and self.now - workload.submitted >= most
+
+    def _considered(self, workload: Workload) -> Iterator[Kept | None]:
+        """What a refused gang has then; None = nothing."""
+        held = self.kept.get(workload.uid)
+        if held is not None:
+            yield held
+            if self._displaceable(held):
+                del self.kept[workload.uid]
+                yield from self._renewed(_as_reservation(held), lost=True)
+                self.kept[workload.uid] = held
+        elif self._by_capacity(workload) and self._left(workload):
+            yield from self._granted(workload)
+        else:
+            yield None
+
+    def _by_capacity(self, workload: Workload) -> bool:
+        return bool(list(self._allowed(workload)))
+
+    def _allowed(self, workload: Workload) -> Iterator[Ranked]:
+        """Its flavors, as far as written quota permits them and there is a reservation left for them."""
+        least = smallest(workload)
+        for flavors in self.flavor_choices(workload):
+            turn = self._ranked(least, flavors, bound=False)
+            claimed = self.claimed()
+            if not workload.preemptible and not claimed.entitled(
+                workload.queue, turn.asks, at=workload.queue
+            ):
+                continue
+            if self._written(self.use(), turn) and self._written(self._later(), turn):
+                yield turn
+
+    def _left(self, workload: Workload) -> bool:
+        """Whether its flavors have a reservation left."""
+        allowed = {f for choice in self.flavor_choices(workload) for f in choice.values()}
+        taken = [set(one.flavors.values()) for one in self.kept.values()]
+        return max((sum(f in t for t in taken) for f in allowed), default=0) < self._most(workload)
+
+    def _later(self) -> Uses:
+        use = self.use(without=self.gone)
+        for turn in self.settled:
+            if turn.bound:
+                use.count(turn.workload.queue, turn.asks)
+        return use
+
+    def _written(self, use: Uses, turn: Turn) -> bool:
+        """Whether it fits in all limits but root's, which is the live capacity in these worlds."""
+        return all(text.startswith("root:") for text in self._broken(use, turn))
+
+    def _broken(self, use: Uses, turn: Turn) -> list[str]:
+        after = use.copy()
+        after.count(turn.workload.queue, turn.asks)
+        return list(broken_limits(use, after, [(turn.workload.queue, turn.asks)]))
+
+    def _has_quota_after(self, ended: Container[str], turn: Turn) -> bool:
+        """Whether all limits bear it once these have ended, too."""
+        use = self.use(
+            without=[uid for uid in self.admitted if uid in ended or uid in self.gone], started=False
+        )
+        for one in self.settled:
+            if one.workload.uid not in ended:
+                use.count(one.workload.queue, one.asks)
+        return not self._broken(use, turn)
+
+    def _granted(self, workload: Workload) -> Iterator[Kept | None]:
+        for layout in self._layouts():
+            yield from self._granted_in(workload, layout)
+
+    def _granted_in(self, workload: Workload, layout: Layout) -> Iterator[Kept | None]:
+        found = self._earliest(workload, layout)
+        wait = self.snapshot.tree.policy(workload.queue).max_wait or 0.0
+        if found is not None:
+            start, turn, places = found
+            expires = start + max(300.0, start - self.now)
+        elif self._patient(workload) and (later := self._soonest(workload, layout)) is not None:
+            (turn, places), start = later, self.now
+            expires = start + max(300.0, wait)
+        else:
+            yield None
+            return
+        for place in places:
+            yield self._hold(turn, place, start=start, expires=expires)
+
+    def _renewed(self, old: Reservation, *, lost: bool = False) -> Iterator[Kept | None]:
+        workload = self.workloads[old.uid]
+        standing = None if lost else self._restored(old, workload)
+        timed = old.start > self.now
+        for layout in self._layouts():
+            stands = standing is not None and (
+                self._fits(standing, old.start, layout) if timed else self._patient(workload)
+            )
+            found = self._earliest(workload, layout)
+            if found is not None and not (timed and stands and old.start <= found[0]):
+                start, turn, places = found
+                for place in places:
+                    yield self._hold(turn, place, start=start, expires=max(old.expires, start + 300.0))
+            elif stands:
+                yield standing
+            else:
+                yield from self._granted_in(workload, layout)
+
+    def _restored(self, old: Reservation, workload: Workload) -> Kept | None:
+        place, sets = place_of(old.assignments), {p.name: p for p in workload.pod_sets}
+        states = {s.node.name: s.node for s in self.snapshot.nodes}
+        counts = {name: sum(nodes.values()) for name, nodes in place.items()}
+        for p in workload.pod_sets:
+            if not (p.min_count or p.count) <= counts.get(p.name, 0) <= p.count:
+                return None
+        for row in old.assignments:
+            for name in row.nodes:
+                if name not in states or not states[name].accepts(sets[row.pod_set].terms):
+                    return None
+                if self._flavor(states[name].labels) != row.flavor:
+                    return None
+        flavors = _flavors(old)
+        if flavors not in list(self.flavor_choices(workload)):
+            return None
+        turn = self._ranked(sized(workload, counts), flavors, bound=False)
+        return self._hold(turn, place, start=old.start, expires=old.expires)
+
+    def _hold(self, turn: Ranked, place: Place, *, start: float, expires: float) -> Kept:
+        return Kept(
+            uid=turn.workload.uid,
+            start=start,
+            expires=expires,
+            flavors=turn.flavors,
+            place=plain(place),
+            taken=taken(turn.workload, place),
+            rank=turn.rank,
+            since=len(self.settled),
+        )
+
+    # When and where
+
+    def _earliest(self, workload: Workload, layout: Layout) -> tuple[float, Ranked, list[Place]] | None:
+        """The first end after which it fits, and every narrowest place then."""
+        best: tuple[float, Ranked, list[Place]] | None = None
+        times = sorted({t for t, *_ in self._ends(layout) if t < inf})
+        for turn in self._allowed(workload):
+            for time in times:
+                if best is not None and time >= best[0]:
+                    break
+                ended = {uid for end, _, uid, _ in self._ends(layout) if end <= time}
+                places = self._narrowest(turn, self._free_after(layout, ended))
+                if places and self._has_quota_after(ended, turn):
+                    best = (time, turn, places)
+                    break
+        return best
+
+    def _soonest(self, workload: Workload, layout: Layout) -> tuple[Ranked, list[Place]] | None:
+        """The same with work ending that says nothing, the longest running first."""
+        ends = sorted(self._ends(layout), key=lambda end: end[:3])
+        known = sum(end[0] < inf for end in ends)
+        for turn in self._allowed(workload):
+            for step in range(known + 1, len(ends) + 1):
+                ended = {end[2] for end in ends[:step]}
+                places = self._narrowest(turn, self._free_after(layout, ended))
+                if places and self._has_quota_after(ended, turn):
+                    return turn, places
+        return None
+
+    def _fits(self, held: Kept, start: float, layout: Layout) -> bool:
+        """Whether its place is free by then."""
+        free = self._free_after(layout, {uid for end, _, uid, _ in self._ends(layout) if end <= start})
+        return all(
+            free[name].get(r, 0) >= n for name, amounts in held.taken.items() for r, n in amounts.items()
+        )
+
+    def least(self, everyone: Sequence[Turn]) -> tuple[str, ...] | None:
+        """The victims of the plan, if these are enough and it is asked for them."""
+        if not self._hinted:
+            return super().least(everyone)
+        uids = {turn.workload.uid for turn in everyone}
+        gone = tuple(e.uid for e in self.plan.evictions if e.beneficiary in uids)
+        return gone if self.arranged(everyone, gone) else super().least(everyone)
+
+
+def _flavors(reservation: Reservation) -> dict[str, str]:
+    return {row.pod_set: row.flavor for row in reservation.assignments}
+
+
+def _as_reservation(held: Kept) -> Reservation:
+    return Reservation(uid=held.uid, assignments=(), start=held.start, expires=held.expires)

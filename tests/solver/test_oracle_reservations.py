@@ -1,0 +1,54 @@
+"""Whole plans with reservations against brute force: who starts, who waits, and what is reserved for whom."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from queuer.domain.reasons import Token
+from queuer.solver.decide import decide
+from queuer.solver.problem import Budget, Plan, Snapshot
+from queuer.solver.verify import verify
+from tests.solver.cases import NOW
+from tests.solver.cases_reserved import reserving
+from tests.solver.oracle_reservations import Follower
+
+
+def planned(snap: Snapshot) -> Plan:
+    """The exact plan, verified."""
+    plan = decide(snap, now=NOW, seed=0, budget=Budget(deterministic=10.0))
+    assert verify(snap, plan, now=NOW) == ()
+    return plan
+
+
+@pytest.mark.parametrize("first", range(0, 200, 20))
+def test_plans_with_reservations_are_those_of_brute_force(first: int) -> None:
+    """Who was put off because it could not land beside others (3.5) is not compared."""
+    seen = Counter[str]()
+    for seed in range(first, first + 20):
+        snap = reserving(seed)
+        plan = planned(snap)
+        if any(e.primary.token is Token.PENDING_EVALUATION for e in plan.explanations.values()):
+            continue
+        follower = Follower(snap, NOW, plan)
+        assert follower.agrees() is not False, (seed, follower.wrong)
+        seen["reserved"] += len(plan.reservations)
+        seen["deferred"] += follower.deferred
+    assert seen["reserved"] > 0
+    assert seen["deferred"] == 0
+
+
+def test_plans_that_reserve_otherwise_are_found_out() -> None:
+    """Later than need be, or nothing: else the comparison would show nothing. A few could be the end of another run."""
+    found = Counter[bool | None]()
+    for seed in range(50):
+        snap = reserving(seed)
+        plan = planned(snap)
+        if not plan.evictions and plan.reservations:
+            late = tuple(replace(r, start=r.start + 1) for r in plan.reservations)
+            for other in (late, ()):
+                found[Follower(snap, NOW, replace(plan, reservations=other)).agrees()] += 1
+    assert found[False] >= 20
+    assert found[True] <= 4
