@@ -73,12 +73,15 @@ class Spot(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """A limit on the path: number of the account in the charge, where its amount is, and whose limit it is."""
+    """A limit on the path: number of the account in the charge, where its amount is, and whose limit it is; `live`:
+    that is the live capacity, not a row.
+    """
 
     at: int
     spot: int
     limit: int
     queue: str
+    live: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +143,10 @@ class QuotaBook:
             return stated
         there = self.live.get(account, 0)
         return there if stated is None else min(stated, there)
+
+    def is_live(self, path: str, account: Account, limit: int) -> bool:
+        """Whether a limit is the live capacity."""
+        return path == ROOT and limit == self.live.get(account, 0)
 
     def kept(self, path: str, account: Account) -> int:
         """The part of the guarantee that is not lent."""
@@ -209,7 +216,10 @@ class QuotaBook:
         for live, found in bars.items():
             for at, account in enumerate(accounts):
                 for queue, limit in self.bound(path, account, live)[1]:
-                    found += [Bar(at, n, limit, queue) for n in dict.fromkeys(self.spot(queue, account))]
+                    whole = self.is_live(queue, account, limit)
+                    found += [
+                        Bar(at, n, limit, queue, whole) for n in dict.fromkeys(self.spot(queue, account))
+                    ]
         alike = [self.lends_all(path, account) for account in accounts]
         stated = [
             any(self.limit(q, account, live=False) is not None for q in lineage) for account in accounts

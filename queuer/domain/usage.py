@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from queuer.domain.queue import ROOT
-from queuer.domain.quota import Account, Charge, QuotaBook, Shortfall
+from queuer.domain.quota import Account, Bar, Charge, QuotaBook, Shortfall
 
 
 class Usage:
@@ -88,33 +88,28 @@ class Usage:
                 yield queue, max(0, min(limit - used, max(0, limit - base) + kept_back))
             kept_back += max(0, self.book.kept(queue, account) - base)
 
-    def fits(self, path: str, charge: Charge) -> bool:
-        """Whether the charge breaks no row on the path."""
-        layout = self.book.layout(path, tuple(charge))
-        amounts, asks = self._now(), tuple(charge.values())
-        for at, spot, limit, _ in layout.bars:
-            if amounts[spot] + asks[at] > limit:
-                return False
-        return not any(
-            any(self._where_not_all_is_lent(path, account, charge[account], live=True))
-            for account in layout.uneven
-        )
+    def fits(self, path: str, charge: Charge, *, live: bool = True) -> bool:
+        """Whether the charge breaks no row on the path. `live=False`: the live capacity aside."""
+        return self.bar(path, charge, live=live) is None
 
-    def shortfall(self, path: str, charge: Charge, *, live: bool = True) -> Shortfall | None:
-        """The first of `shortfalls`; None = the charge fits."""
-        layout = self.book.layout(path, tuple(charge))
+    def bar(self, path: str, charge: Charge, *, live: bool = True) -> Bar | None:
+        """The limit of the first of `shortfalls`; None = the charge fits."""
+        layout, found = self.book.layout(path, tuple(charge)), None
         amounts, asks = self._now(), tuple(charge.values())
-        for at, spot, limit, queue in layout.bars if live else layout.stated:
-            if amounts[spot] + asks[at] > limit:
-                if layout.uneven:
-                    return next(self.shortfalls(path, charge, live=live))
-                account = tuple(charge)[at]
-                held = self.held(queue, account, surely=True)
-                return self._short(queue, account, asks[at], limit=limit, held=held)
-        for account in layout.uneven:
-            if any(self._where_not_all_is_lent(path, account, charge[account], live=live)):
-                return next(self.shortfalls(path, charge, live=live))
-        return None
+        for bar in layout.bars if live else layout.stated:
+            if amounts[bar.spot] + asks[bar.at] > bar.limit:
+                found = bar
+                break
+        if not layout.uneven:
+            return found
+        if found is None and not any(
+            any(self._where_not_all_is_lent(path, account, charge[account], live=live))
+            for account in layout.uneven
+        ):
+            return None
+        short = next(self.shortfalls(path, charge, live=live))
+        spot = self.book.spot(short.queue, short.account).used
+        return Bar(tuple(charge).index(short.account), spot, short.limit, short.queue, short.live)
 
     def shortfalls(self, path: str, charge: Charge, *, live: bool = True) -> Iterator[Shortfall]:
         """Rows on the path that this charge would break, seen from the leaf. `live=False`: the live capacity
@@ -153,7 +148,7 @@ class Usage:
             used=self.used(queue, account),
             held=held,
             asks=asks,
-            live=queue == ROOT and limit == self.book.live.get(account, 0),
+            live=self.book.is_live(queue, account, limit),
         )
 
     def binding(self, path: str, charge: Charge) -> frozenset[Account]:

@@ -151,9 +151,9 @@ class Cycle:
     ) -> Refusal | None:
         """What quota says against it: a row of these sheets, or that it may not borrow."""
         for sheet in sheets:
-            shortfall = sheet.usage.shortfall(workload.queue, charge)
-            if shortfall is not None:
-                return Refusal(block=Block.QUOTA, variant=variant, shortfall=shortfall)
+            bar = sheet.usage.bar(workload.queue, charge)
+            if bar is not None:
+                return Refusal(block=Block.QUOTA, variant=variant, bar=bar)
         if not workload.preemptible and not self.board.claimed.entitled(
             workload.queue, charge, at=workload.queue
         ):

@@ -406,5 +406,5 @@ class _Decision:
 def _by_capacity(refusal: Refusal) -> bool:
     """Whether nodes alone are in the way: no place, or the live capacity as root's limit."""
     if refusal.block is Block.QUOTA:
-        return refusal.shortfall is not None and refusal.shortfall.live
+        return refusal.bar is not None and refusal.bar.live
     return refusal.block in (Block.PLACE, Block.DEFERRED, Block.RESERVED)

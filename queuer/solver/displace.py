@@ -54,8 +54,10 @@ class Displace:
             return None
         new = Chosen(gang=gang, variant=variant, charge=charge, spreads={}, bound=bound)
         movable = [c for c in self._cycle.chosen.values() if c.bound == bound and not c.evictions]
+        lying = _by_host(movable)
         for hosts in self._targets(new, parts[0]):
-            layout = self._moved(new, hosts, [c for c in movable if _lies_on(c, hosts)])
+            there = {n for host in np.flatnonzero(hosts).tolist() for n in lying.get(host, ())}
+            layout = self._moved(new, hosts, [movable[n] for n in sorted(there)])
             if layout is not None:
                 return self._adopt(layout)
         vain.add(key)
@@ -146,8 +148,13 @@ class _Nodes:
         return free
 
 
-def _lies_on(one: Chosen, hosts: Mask) -> bool:
-    return any(hosts[node] for spread in one.spreads.values() for node in spread)
+def _by_host(movable: Sequence[Chosen]) -> dict[int, list[int]]:
+    """Who lies on which node, by position."""
+    found: dict[int, list[int]] = {}
+    for n, one in enumerate(movable):
+        for node in {node for spread in one.spreads.values() for node in spread}:
+            found.setdefault(node, []).append(n)
+    return found
 
 
 def _size(one: Chosen) -> tuple[int, str]:

@@ -44,6 +44,6 @@ def short(free: Matrix, row: Matrix) -> bool:
 def _over(sheet: Sheet, chosen: Chosen) -> bool:
     queue = chosen.gang.queue
     sheet.usage.add(queue, chosen.charge, times=-1)
-    found = sheet.usage.shortfall(queue, chosen.charge)
+    fits = sheet.usage.fits(queue, chosen.charge)
     sheet.usage.add(queue, chosen.charge)
-    return found is not None
+    return not fits

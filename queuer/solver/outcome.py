@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from queuer.domain.quota import Charge, Shortfall
+from queuer.domain.quota import Bar, Charge
 from queuer.solver.board import Board
 from queuer.solver.capacity import Spread
 from queuer.solver.contested import Proof, Variant
@@ -29,14 +29,14 @@ class Block(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why a gang did not start at its turn. `variant`: the choice that came farthest; `owner`: whose
-    reservation; `final`: it is proven, or no proof is owed; `packed`: the subtree whose selection took what it would
-    have had.
+    """Why a gang did not start at its turn. `variant`: the choice that came farthest; `bar`: the row of quota in its
+    way; `owner`: whose reservation; `final`: it is proven, or no proof is owed; `packed`: the subtree whose selection
+    took what it would have had.
     """
 
     block: Block
     variant: Variant | None = None
-    shortfall: Shortfall | None = None
+    bar: Bar | None = None
     owner: str | None = None
     final: bool = True
     contested: bool = False

@@ -180,9 +180,9 @@ class Reserver:
         found = []
         workload = gang.pending.workload
         for variant, charge in gang.shape.smallest:
-            short = [s.usage.shortfall(gang.queue, charge, live=False) for s in self._board.sheets()]
+            fits = all(s.usage.fits(gang.queue, charge, live=False) for s in self._board.sheets())
             entitled = self._board.claimed.entitled(gang.queue, charge, at=gang.queue)
-            if not any(short) and (workload.preemptible or entitled):
+            if fits and (workload.preemptible or entitled):
                 found.append((variant, charge))
         return found
 

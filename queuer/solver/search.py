@@ -79,16 +79,16 @@ class Search:
         return best
 
     def _better(self, best: list[Candidate] | None, members: list[Candidate]) -> list[Candidate] | None:
-        plain = not self._trial.short
-        if plain and best is not None and members[0].cost >= _cost(best):
+        alone = not self._trial.short or len(members) == len(self._found)
+        if alone and best is not None and members[0].cost >= _cost(best):
             return best
-        if self._single and plain and len(members) <= FEW:
+        if self._single and not self._trial.short and len(members) <= FEW:
             return self._by_cost(members, best)
         for order in self._orders(members):
             got, whole = self._prefix(order)
             if got is not None and (best is None or _cost(got) < _cost(best)):
                 best = got
-            if got is not None and len(got) == 1 and whole and plain:
+            if got is not None and len(got) == 1 and whole and alone:
                 break  # of those who cost less than this one, all together are not enough
         return best
 

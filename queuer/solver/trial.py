@@ -126,14 +126,15 @@ class Slots:
         self._loose = board.later.awaiting
         self._sheet = board.later.copy() if self._loose else board.later
         self._free: dict[int, list[int]] = {}
-        least = asker.behind(board, np.full_like(self._sheet.free, np.iinfo(np.int64).max))
-        self._kept: Matrix | None = least[:, columns] if asker.bars else None
+        self._kept: Matrix | None = None
+        if asker.bars:
+            most = np.full_like(self._sheet.free, np.iinfo(np.int64).max)
+            self._kept = asker.behind(board, most)[:, columns]
         domain = np.zeros(len(part.open), dtype=np.intp) if level is None else board.frame.domains[level]
         usable = part.open & (domain >= 0)
         slots = part.need.slots(asker.behind(board, self._sheet.free))
         slots = np.where(usable, np.minimum(slots, self._most), 0)
-        there = np.zeros(int(domain.max(initial=0)) + 1, dtype=np.int64)
-        np.add.at(there, domain[usable], slots[usable])
+        there = np.bincount(domain[usable], weights=slots[usable], minlength=1).astype(np.int64)
         self._usable, self._domain = usable, domain
         self._at_first, self._slots = slots, dict[int, int]()
         self._there: list[int] = there.tolist()

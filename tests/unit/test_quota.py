@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from queuer.domain.queue import Queue, QueueTree, QuotaRow
-from queuer.domain.quota import QuotaBook, charge_of
+from queuer.domain.quota import Charge, QuotaBook, Shortfall, charge_of
 from queuer.domain.usage import Usage
 
 ANY = (None, "gpu")
@@ -29,6 +29,11 @@ def queue(path: str, *, flavor: str | None = None, weight: float = 1.0, **amount
     return Queue(path=path, weight=weight, quota=(QuotaRow(resource="gpu", flavor=flavor, **amounts),))
 
 
+def shortfall(tree: Usage, path: str, charge: Charge, *, live: bool = True) -> Shortfall | None:
+    """The first row that the charge would break."""
+    return next(tree.shortfalls(path, charge, live=live), None)
+
+
 def test_charges_count_in_both_accounts() -> None:
     """(flavor, resource) and (any, resource); zero asks for nothing."""
     parts = {"x": {"gpu": 2, "absent": 0}, "y": {"gpu": 3}}
@@ -39,40 +44,40 @@ def test_the_first_row_that_breaks_is_named_with_its_numbers() -> None:
     """Own limit, the parent's, root's live capacity: nearest first."""
     tree = usage(queue("root.p", limit=6), queue("root.p.a", limit=4), capacity=5)
     tree.add("root.p.a", gpus(3))
-    short = tree.shortfall("root.p.a", gpus(2))
+    short = shortfall(tree, "root.p.a", gpus(2))
     assert short is not None
     assert (short.queue, short.limit, short.used, short.asks) == ("root.p.a", 4, 3, 2)
     assert {s.queue for s in tree.shortfalls("root.p.a", gpus(4))} == {"root.p.a", "root.p", "root"}
-    assert tree.shortfall("root.p.a", gpus(1)) is None
+    assert shortfall(tree, "root.p.a", gpus(1)) is None
 
 
 def test_live_capacity_is_roots_limit() -> None:
     """Marked as such, and left out on request."""
     tree = usage(queue("root.a", guaranteed=0), capacity=4)
-    short = tree.shortfall("root.a", gpus(5))
+    short = shortfall(tree, "root.a", gpus(5))
     assert short is not None
     assert short.live
     assert short.queue == "root"
-    assert tree.shortfall("root.a", gpus(5), live=False) is None
+    assert shortfall(tree, "root.a", gpus(5), live=False) is None
 
 
 def test_what_is_not_lent_stays_free_for_its_owner() -> None:
     """10 guaranteed, 3 lent, 15 in all: the other may use 8, the owner all its 10."""
     tree = usage(queue("root.lender", guaranteed=10, lend=3), queue("root.other", guaranteed=5), capacity=15)
-    assert tree.shortfall("root.other", gpus(8)) is None
-    short = tree.shortfall("root.other", gpus(9))
+    assert shortfall(tree, "root.other", gpus(8)) is None
+    short = shortfall(tree, "root.other", gpus(9))
     assert short is not None
     assert (short.used, short.held, short.limit) == (0, 7, 15)
     tree.add("root.other", gpus(8))
-    assert tree.shortfall("root.lender", gpus(7)) is None
-    assert tree.shortfall("root.lender", gpus(8)) is not None
+    assert shortfall(tree, "root.lender", gpus(7)) is None
+    assert shortfall(tree, "root.lender", gpus(8)) is not None
 
 
 def test_over_use_blocks_without_wrapping() -> None:
     """Above a limit that was cut, nothing more fits and nothing goes negative."""
     tree = usage(queue("root.a", limit=2))
     tree.add("root.a", gpus(5))
-    short = tree.shortfall("root.a", gpus(1))
+    short = shortfall(tree, "root.a", gpus(1))
     assert short is not None
     assert (short.used, short.limit) == (5, 2)
 
@@ -141,8 +146,10 @@ def test_the_row_that_is_told_is_the_first_of_all(seed: int) -> None:
         leaf, charge = rng.choice(leaves), gpus(rng.randint(1, 3), "x")
         for live in (True, False):
             first = next(tree.shortfalls(leaf, charge, live=live), None)
-            assert tree.shortfall(leaf, charge, live=live) == first
-        assert tree.fits(leaf, charge) == (tree.shortfall(leaf, charge) is None)
+            bar = tree.bar(leaf, charge, live=live)
+            told = None if bar is None else (list(charge)[bar.at], bar.queue, bar.limit, bar.live)
+            assert told == (first and (first.account, first.queue, first.limit, first.live))
+            assert tree.fits(leaf, charge, live=live) is (first is None)
         tree.add(leaf, charge)
 
 
@@ -170,7 +177,7 @@ def test_incremental_equals_recount(seed: int) -> None:
     for asks in range(1, 12):
         for leaf in ("root.a.x", "root.b"):
             expected = _fits(book, held, leaf, asks)
-            assert (tree.shortfall(leaf, gpus(asks)) is None) is expected
+            assert (shortfall(tree, leaf, gpus(asks)) is None) is expected
 
 
 def _fits(book: QuotaBook, held: list[tuple[str, int]], leaf: str, asks: int) -> bool:

@@ -87,12 +87,12 @@ class Explainer:
         """Why a gang that had its turn waits."""
         alike, variant = self._alike.get(gang.shape.number) or self._meet(gang), refusal.variant
         bars: tuple[str, ...] = ()
-        if self._board.horizons and (alike.kind.has_options or refusal.shortfall is None):
+        if self._board.horizons and (alike.kind.has_options or refusal.bar is None):
             bars = self._bars(gang)
         key = (
             id(refusal.block),  # hashing a member takes longer than all the rest
             () if variant is None else tuple(variant.flavors.values()),
-            refusal.shortfall is None,
+            refusal.bar is None,
             refusal.owner,
             refusal.packed and (refusal.packed, gang.pending.workload.priority),
             gang.pending.workload.preemptible,
@@ -354,7 +354,7 @@ def _no_flavor(queue: str) -> Reason:
 
 def _is_quota(refusal: Refusal) -> bool:
     """Whether rows of quota are in the way."""
-    return refusal.block is Block.QUOTA or (refusal.block is Block.DEFERRED and refusal.shortfall is not None)
+    return refusal.block is Block.QUOTA or (refusal.block is Block.DEFERRED and refusal.bar is not None)
 
 
 _PLACES = (Block.PLACE, Block.RESERVED, Block.DEFERRED)
