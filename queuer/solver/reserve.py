@@ -205,7 +205,7 @@ class Reserver:
         kept = self._board.book.initial[ROOT]
         asked = {account: amount for account, amount in charge.items() if kept.get(account)}
         usage = self._line().usage(step, only=frozenset(asked)) if asked else None
-        return usage is None or usage.shortfall(gang.queue, asked) is None
+        return usage is None or usage.fits(gang.queue, asked)
 
     def _at(self, step: int, gang: Gang, variant: Variant, charge: Charge) -> Chosen:
         spreads = self._cycle.on(self._floor(step), gang, variant).spreads
