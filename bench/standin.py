@@ -43,10 +43,12 @@ class Course:
         self._random = random.Random(seed)
 
     async def undisturbed(self) -> float:
-        """Both processes decide in peace; how long the first took."""
+        """Both processes decide in peace; how long the first took for the later cycle. They end on the earlier one."""
         for snapshot in self._cycles:
             _, took = await self._cycle(snapshot, PATIENT)
             beside, _ = await self._cycle(snapshot, NOTHING)
+        for budget in (PATIENT, NOTHING):
+            await self._cycle(self._cycles[0], budget)
         self.seconds["undisturbed"].append(took)
         self.seconds["ready"].append(sum(beside.stats.phases.values()))
         return took
@@ -55,14 +57,16 @@ class Course:
         """The first process gets a signal on its way to a plan."""
         at = self._random.uniform(0.0, 0.9 * usual)
         budget = Budget(wall=SPARE * usual if number is signal.SIGSTOP else PATIENT.wall)
-        asked = asyncio.create_task(self._cycle(self._cycles[0], budget))
+        asked = asyncio.create_task(self._cycle(self._cycles[1], budget))
         await asyncio.sleep(at)
         pid = self._solver.solver.pid
         assert pid is not None
         os.kill(pid, number)
         plan, took = await asked
-        if not plan.stats.fallback:
-            return  # it had just answered
+        if not plan.stats.fallback:  # it had just answered
+            if number is signal.SIGSTOP:
+                os.kill(pid, signal.SIGCONT)
+            return
         phases = dict(plan.stats.phases)
         del phases["hand-over"]
         if number is signal.SIGSTOP:

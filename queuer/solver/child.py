@@ -96,18 +96,23 @@ class Child:
         self._target = target
         self._judge = judge
         self._process: asyncio.subprocess.Process | None = None
-        self._ready = False
+        self._ready = self._struck = False
         self._since = 0.0
+        self._renewing = asyncio.Lock()
         self._has: Snapshot | None = None
 
     @property
     def pid(self) -> int | None:
-        """Process id, None when there is none."""
-        return None if self._process is None or self._process.returncode is not None else self._process.pid
+        """Process id, None when there is none that may still answer."""
+        process = self._process
+        gone = process is None or self._struck or process.returncode is not None
+        return None if process is None or gone else process.pid
 
     async def plan(self, question: Question, *, budget: Budget, within: float, phase: str) -> Plan:
         """A sound plan, asked for now and there `within` seconds; its `stats.phases` have the time it took as `phase`,
-        and what packing and judging took. Raises Failure.
+        and what packing and judging took.
+
+        Raises Failure; then the process is at its end, unless its plan was unsound, stale, or it is still starting.
         """
         watch = Watch()
         process = await self._alive()
@@ -117,12 +122,9 @@ class Child:
             async with asyncio.timeout(within):
                 plan = await self._exchange(process, request, question.number)
         except TimeoutError:
-            raise await self._late(within) from None
-        except Failure:
-            await self.restart()
-            raise
-        except BaseException:  # cancelled: it still works on what nobody waits for
-            await self.kill()
+            raise self._late(within) from None
+        except BaseException:  # a failure; or cancelled: it still works on what nobody waits for
+            self._strike()
             raise
         self._has = question.snapshot
         watch.lap(phase)
@@ -140,10 +142,10 @@ class Child:
         if broken:
             raise Failure(Outcome.UNSOUND, f"{len(broken)} rules broken, first {broken[0]}")
 
-    async def _late(self, within: float) -> Failure:
+    def _late(self, within: float) -> Failure:
         asked = self._ready
         if asked or asyncio.get_running_loop().time() - self._since > START_UP:
-            await self.restart()
+            self._strike()
         if asked:
             return Failure(Outcome.LATE, f"no plan within {within:g} s")
         return Failure(Outcome.NOT_READY, "the solver process is still starting")
@@ -170,16 +172,22 @@ class Child:
     # The process
 
     async def _alive(self) -> asyncio.subprocess.Process:
-        """It, or one started anew where there is none: it died, the last question was cancelled, or starting failed."""
-        if self.pid is None:
-            await self.restart()
+        await self.renew()
         if self._process is None:
             raise Failure(Outcome.CRASHED, "the solver process cannot be started")
         return self._process
 
+    async def renew(self) -> None:
+        """Put another in its place where there is none that may still answer."""
+        async with self._renewing:
+            if self.pid is None:
+                await self.kill()
+                self.restarts += 1
+                await self.start()
+
     async def start(self) -> None:
         """Start it; there is none yet."""
-        self._ready = False
+        self._ready = self._struck = False
         self._has = None
         self._since = asyncio.get_running_loop().time()
         with contextlib.suppress(OSError):  # no memory, too many processes: tried again at the next question
@@ -193,21 +201,22 @@ class Child:
                 start_new_session=True,
             )
 
-    async def restart(self) -> None:
-        """Put another in its place."""
-        await self.kill()
-        self.restarts += 1
-        await self.start()
-
     async def kill(self) -> None:
-        """SIGKILL, which also ends a stopped process, if there is one."""
+        """End it, if there is one."""
+        self._strike()
         process, self._process = self._process, None
         if process is not None:
+            await process.wait()  # reaped: no zombie is left
+
+    def _strike(self) -> None:
+        """SIGKILL, which also ends a stopped process."""
+        process = self._process
+        if process is not None and not self._struck:
+            self._struck = True
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             assert process.stdin is not None
             process.stdin.close()
-            await process.wait()  # reaped: no zombie is left
 
 
 def _told(before: Snapshot | None, snapshot: Snapshot) -> bytes:

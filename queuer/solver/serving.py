@@ -5,6 +5,7 @@ A question is two messages: what is asked, then the snapshot or what differs fro
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import importlib
 import os
@@ -17,6 +18,8 @@ from typing import Any, BinaryIO, Protocol
 from queuer.solver import wire
 from queuer.solver.difference import Difference
 from queuer.solver.problem import Budget, Plan, Snapshot
+
+_PR_SET_PDEATHSIG = 1
 
 
 class Decide(Protocol):
@@ -64,9 +67,16 @@ def _send(answers: BinaryIO, message: object) -> None:
     answers.flush()
 
 
+def _die_with_parent() -> None:
+    """Have the kernel do it where it can: a stopped process does not notice that its stdin has ended."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def main() -> None:
     """What libraries print goes to stderr, so that it cannot pass for an answer."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _die_with_parent()
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     serve(sys.argv[1], sys.stdin.buffer, answers)

@@ -109,6 +109,7 @@ class SolverProcess:
                     plan = await self.solver.plan(question, budget=budget, within=budget.wall, phase="solve")
                 except Failure as failure:
                     self.counts[Source.SOLVER, failure.outcome] += 1
+                    self._group.create_task(self.solver.renew())
                     watch = Watch()
                     plan = await self._instead(question, standing, nothing)
                     watch.lap("hand-over")
@@ -136,6 +137,7 @@ class SolverProcess:
                 )
             except Failure as failure:
                 self.counts[Source.STAND_IN, failure.outcome] += 1
+                self._group.create_task(self.stand_in.renew())
                 return failure
             self.counts[Source.STAND_IN, Outcome.GREEDY] += 1
             return plan
