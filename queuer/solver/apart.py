@@ -6,12 +6,12 @@ are played again for the sake of how gangs land.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from queuer.solver.displace import Displace
 from queuer.solver.greedy import Greedy
-from queuer.solver.holding import holds, intact
+from queuer.solver.holding import difference, holds, intact, lift, restore
 from queuer.solver.outcome import Chosen
 
 TRIES = 24
@@ -67,23 +67,20 @@ def _after(greedy: Greedy, move: Move, late: Late, *, most: int) -> Sequence[Cho
     before, whole = dict(greedy.chosen), intact(greedy.board)
     kept = {one.gang.uid: greedy.keeps_off(one.gang.uid) for one in move.gangs}
     if _made(greedy, move):
-        lifted, laid = _difference(before, greedy.chosen), _difference(greedy.chosen, before)
+        lifted, laid = difference(before, greedy.chosen), difference(greedy.chosen, before)
         if holds(greedy, lifted, laid) and intact(greedy.board) >= whole:
             waits = late()
             if len(waits) < most:
                 return waits
-    _lift(greedy, _difference(greedy.chosen, before))
-    for one in _difference(before, greedy.chosen):
-        greedy.take(one)
+    restore(greedy, before)
     for uid, hosts in kept.items():
         greedy.keep_off(uid, hosts)
-    greedy.chosen = before
     return None
 
 
 def _made(greedy: Greedy, move: Move) -> bool:
     off = move.off
-    _lift(greedy, move.gangs)
+    lift(greedy, move.gangs)  # who is taken again comes last: victims are permitted in the order of the list
     for one in move.gangs:
         uid = one.gang.uid
         greedy.keep_off(uid, greedy.keeps_off(uid) | off)
@@ -91,18 +88,6 @@ def _made(greedy: Greedy, move: Move) -> bool:
             return False
         off |= _hosts(greedy, greedy.chosen[uid])
     return True
-
-
-def _difference(these: Mapping[str, Chosen], others: Mapping[str, Chosen]) -> list[Chosen]:
-    return [one for uid, one in these.items() if others.get(uid) is not one]
-
-
-def _lift(greedy: Greedy, gangs: Sequence[Chosen]) -> None:
-    """Off the board. Who is taken again comes last, as victims are permitted in the order in which they are found."""
-    greedy.lift(gangs)
-    for one in gangs:
-        del greedy.chosen[one.gang.uid]
-    greedy.board.changed()
 
 
 def _hosts(greedy: Greedy, *gangs: Chosen) -> Hosts:

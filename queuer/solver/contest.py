@@ -7,7 +7,7 @@ answer in time, such a gang waits as deferred, never as lacking capacity.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -28,7 +28,7 @@ from queuer.solver.contested import (
 )
 from queuer.solver.frame import Matrix
 from queuer.solver.greedy import Greedy
-from queuer.solver.holding import holds, intact, short
+from queuer.solver.holding import holds, intact, lift, restore, short
 from queuer.solver.layouts import Layouts
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen, assignments
@@ -62,8 +62,9 @@ class Contest:
         budget: Budget,
         bonds: Mapping[str, Bond],
         prices: deque[Prices],
+        late: Callable[[], int],
     ) -> None:
-        """`prices`: see `Layouts`."""
+        """`prices`: see `Layouts`; `late`: counts the gangs that could not land as things are."""
         self._greedy = greedy
         self._board: Board = greedy.board
         self._rearranger = rearranger
@@ -74,6 +75,7 @@ class Contest:
         self._bonds = bonds
         self._asked = 0
         self._prey = greedy.prey
+        self._late = late
         self._layouts = None
         if rearranger is not None:
             self._layouts = Layouts(greedy, rearranger, seed=seed, share=self._share, prices=prices)
@@ -154,7 +156,11 @@ class Contest:
         charge = self._board.charge(gang.pending.workload, variant.flavors, variant.counts)
         moved = [replace(c, spreads=_spreads(answer, c.gang)) for c in greedy.chosen.values()]
         new = Chosen(gang=gang, variant=variant, charge=charge, spreads=_spreads(answer, gang), bound=evict)
-        if not self._put([*moved, new], must=frozenset(greedy.chosen) | {gang.uid}):
+        before, waiting = dict(greedy.chosen), self._late()
+        if not self._put([*moved, new], must=frozenset(before) | {gang.uid}):
+            return None
+        if self._late() > waiting:
+            restore(greedy, before)
             return None
         greedy.counts.rearranged += 1
         return greedy.chosen[gang.uid]
@@ -296,7 +302,7 @@ class Contest:
         whole = intact(self._board)
         new = [c for c in moved if c.gang.uid not in must or not _same(before.get(c.gang.uid), c)]
         lifted = [before[c.gang.uid] for c in new if c.gang.uid in before]
-        self._lift(lifted)
+        lift(greedy, lifted)
         sure = [c for c in new if c.gang.uid in must or c.evictions]
         for chosen in sorted(sure, key=lambda c: not c.bound):
             greedy.take(chosen)
@@ -309,16 +315,11 @@ class Contest:
         greedy.chosen = {uid: greedy.chosen[uid] for uid in order}
         self._board.changed()
         if not sound:
-            self._lift(laid)
+            lift(greedy, laid)
             for chosen in lifted:
                 greedy.take(chosen)
             greedy.chosen = before
         return sound
-
-    def _lift(self, settled: Sequence[Chosen]) -> None:
-        self._greedy.lift(settled)
-        for chosen in settled:
-            del self._greedy.chosen[chosen.gang.uid]
 
     def _moved(self, gang: Gang, answer: Arrangement) -> Chosen:
         index, rows = self._board.frame.index, answer.assignments[gang.uid]

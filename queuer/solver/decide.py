@@ -134,7 +134,7 @@ def _settled(
             for one in tried:
                 wrong = verify(snapshot, one, now=now)
                 if not wrong:
-                    return one, refused or (moved and attempt > 0)
+                    return one, refused or (moved and (attempt > 0 or bool(late)))
             refused = True
             solver, tried, late = None, [], dict.fromkeys(_offenders(tried[-1], wrong), everywhere)
         for uid, hosts in late.items():
@@ -256,6 +256,7 @@ class _Decision:
             budget=self._budget,
             bonds=standing,
             prices=self._prices,
+            late=lambda: len(self._late(standing)),
         )
         self._greedy.contest = contest
         settled = {*self._greedy.chosen, *standing}

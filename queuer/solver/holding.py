@@ -1,8 +1,8 @@
-"""Whether nodes, quota and reservations bear what was put on the board in other places."""
+"""Whether nodes, quota and reservations bear what was put on the board in other places, and the way back."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -29,6 +29,28 @@ def holds(cycle: Cycle, lifted: Sequence[Chosen], laid: Sequence[Chosen]) -> boo
             if quota and _over(sheet, chosen):
                 return False
     return True
+
+
+def lift(cycle: Cycle, gangs: Iterable[Chosen]) -> None:
+    """Off the board and off the list of those settled, the end of which is where they come if they are taken again."""
+    gangs = list(gangs)
+    cycle.lift(gangs)
+    for one in gangs:
+        del cycle.chosen[one.gang.uid]
+    cycle.board.changed()
+
+
+def restore(cycle: Cycle, before: dict[str, Chosen]) -> None:
+    """All settled gangs as they were."""
+    lift(cycle, difference(cycle.chosen, before))
+    for one in difference(before, cycle.chosen):
+        cycle.take(one)
+    cycle.chosen = before
+
+
+def difference(these: Mapping[str, Chosen], others: Mapping[str, Chosen]) -> list[Chosen]:
+    """Those that are new or lie elsewhere."""
+    return [one for uid, one in these.items() if others.get(uid) is not one]
 
 
 def intact(board: Board) -> frozenset[str]:

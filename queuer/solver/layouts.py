@@ -24,6 +24,9 @@ from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen
 from queuer.solver.prices import Prices
 
+LOOK = 4e-9
+"""Deterministic time that it is taken to cost to look at one node for what a pod set pays there."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Form:
@@ -71,6 +74,7 @@ class Layouts:
         self._not_now: list[Form] = []
         self._not_beside_started: list[Form] = []
         self._open: set[object] = set()  # asked about in vain
+        self._version = -1
         self._leaving: frozenset[str] = frozenset()
         self._settled: frozenset[str] = frozenset()
         self._laid_out = LaidOut(cycle)
@@ -80,7 +84,9 @@ class Layouts:
     def settle(
         self, gang: Gang, variants: Sequence[Variant], *, evict: bool, budget: float
     ) -> tuple[Places | Proof | Unknown, Variant | None]:
-        """Places with the gang started (or, with `evict`, bound) at this variant; else a proof, else nothing."""
+        """Places with the gang started (or, with `evict`, bound) at this variant; else a proof, else nothing. Without
+        `budget` what is proven already is all that is said.
+        """
         self._left, proven = budget, True
         self._follow()
         for variant in variants:
@@ -108,6 +114,9 @@ class Layouts:
 
     def _follow(self) -> None:
         """Proofs hold while nobody else leaves and nothing that is settled is taken back."""
+        if self._version == self._board.version:
+            return
+        self._version = self._board.version
         leaving, settled = frozenset(self._board.leaving), frozenset(self._cycle.chosen)
         taken_back = not self._settled <= settled
         if taken_back or not leaving <= self._leaving:
@@ -122,7 +131,7 @@ class Layouts:
         """Whether it is proven that it has no place once today's victims have gone."""
         if _covered(form, self._nowhere):
             return True
-        if not self._too_dear(form, starts=False, started_only=False):
+        if self._left <= 0 or not self._too_dear(form, starts=False, started_only=False):
             return False
         self._nowhere.append(form)
         return True
@@ -133,9 +142,9 @@ class Layouts:
         """
         if _covered(form, self._not_now) or _covered(form, self._not_beside_started):
             return True
+        if self._left <= 0:
+            return False
         if not self._too_dear(form, starts=True, started_only=True):
-            if self._left <= 0:
-                return False
             question = self._question(self._laid(form), started_only=True, found=False)
             if not isinstance(self._answer(question), Proof):
                 return False
@@ -144,12 +153,14 @@ class Layouts:
 
     def _too_dear(self, form: Form, *, starts: bool, started_only: bool) -> bool:
         """Whether prices that are known prove that there is no place."""
-        asked = self._laid(form, starts=starts)
-        for prices in self._prices:
-            if self._laid_out.excludes(prices, asked, started_only=started_only):
-                self._used(prices)
-                return True
-        return False
+        asked, before = self._laid(form, starts=starts), self._laid_out.looked
+        found = next(
+            (p for p in self._prices if self._laid_out.excludes(p, asked, started_only=started_only)), None
+        )
+        self._left -= LOOK * (self._laid_out.looked - before)
+        if found is not None:
+            self._used(found)
+        return found is not None
 
     def _used(self, prices: Prices) -> None:
         """The last that proved something comes first."""
@@ -241,9 +252,10 @@ class Layouts:
 
 
 class LaidOut:
-    """What a cycle has settled, as parts of questions, and the nodes with these places open."""
+    """What a cycle has settled, as parts of questions, and the nodes with these places open. `looked`: see `Market`."""
 
     def __init__(self, cycle: Cycle) -> None:
+        self.looked = 0
         self._cycle = cycle
         self._board: Board = cycle.board
         self._known: dict[str, tuple[Chosen, Laid]] = {}
@@ -289,7 +301,10 @@ class LaidOut:
         market = self._markets.of(
             started_only, lambda: Market(self._board.frame, *self.free(started_only=started_only))
         )
-        return market.excludes(prices, self.settled(started_only=started_only), asked)
+        before = market.looked
+        found = market.excludes(prices, self.settled(started_only=started_only), asked)
+        self.looked += market.looked - before
+        return found
 
 
 def _covered(form: Form, proven: Sequence[Form]) -> bool:

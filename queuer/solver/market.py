@@ -33,12 +33,16 @@ class _Account:
 
 
 class Market:
-    """Nodes with the places of all settled gangs open. `now`, `later`: what is free (N x R), see `Layout`."""
+    """Nodes with the places of all settled gangs open. `now`, `later`: what is free (N x R), see `Layout`.
+
+    `looked`: nodes looked at so far, one by one for each pod set.
+    """
 
     def __init__(self, frame: Frame, now: Matrix, later: Matrix) -> None:
         self._frame = frame
         self._now = now
         self._later = later
+        self.looked = 0
         self._accounts: dict[Prices, _Account | None] = {}
         self._slots: dict[object, tuple[Need, Mask, Matrix]] = {}
 
@@ -82,6 +86,7 @@ class Market:
             count = one.variant.counts[pod_set.name]
             if not count:
                 continue
+            self.looked += len(frame.names)
             need, row = frame.need(pod_set), frame.row(pod_set.requests)
             slots = self._room(need, frame.open_to(pod_set, one.variant.flavors[pod_set.name]), one)
             price = self._price(prices, account, row, starts=one.starts)

@@ -69,12 +69,36 @@ def test_a_reservation_closes_its_nodes_to_whom_it_binds_at_the_flavor_taken() -
     assert board.binds(
         board.horizons["r"], first.pending.workload, rank=greedy.rank(first, first.shape.charges[0])
     )
-    asking = Contest(greedy, solver, seed=0, budget=Budget(), bonds={}, prices=deque())
+    asking = Contest(greedy, solver, seed=0, budget=Budget(), bonds={}, prices=deque(), late=lambda: 0)
     asking.settle(second, second.shape.variants[:1], evict=False)
     asking.settle(second, second.shape.variants[1:], evict=False)
     in_x, in_y = (question.blocked for question in solver.asked)
     assert in_x == {"next": frozenset({"n0", "n1"})}
     assert in_y == {}
+
+
+@pytest.mark.parametrize(("after", "taken"), [(1, True), (2, False)])
+def test_places_in_which_more_gangs_could_not_land_are_not_taken(
+    after: int, taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Swapping(Listening):
+        def lay(self, question: Layout) -> Places | Proof | Unknown:
+            return Places(spreads={"first": {"main": {1: 1}}, "next": {"main": {0: 1}}})
+
+    monkeypatch.setattr(contest, "SMALL", 0)
+    jobs = [gang("first", pod_set(1, 4)), gang("next", pod_set(1, 4), submitted=1.0)]
+    snap = snapshot([node("n0", gpu=4), node("n1", gpu=4)], [queue("root.a")], pending=jobs)
+    arrays = Arrays.of(snap)
+    greedy, (first, second) = Greedy(Board(arrays, now=NOW)), arrays.offers.gangs.values()
+    assert isinstance(greedy.turn(first), Chosen)
+    before, free, late = dict(greedy.chosen), greedy.board.now.free.copy(), iter((1, after))
+    asking = Contest(
+        greedy, Swapping(), seed=0, budget=Budget(), bonds={}, prices=deque(), late=lambda: next(late)
+    )
+    answer = asking.settle(second, second.shape.variants, evict=False)
+    assert isinstance(answer, Chosen) == taken
+    assert (greedy.chosen == before) == (not taken)
+    assert ((greedy.board.now.free == free).all()) == (not taken)
 
 
 def test_what_selections_do_not_use_is_not_spent() -> None:
