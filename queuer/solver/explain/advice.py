@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain, takewhile
 from typing import Any
 
 from queuer.domain.quantity import format_quantity
@@ -68,16 +69,15 @@ class Advisor:
         if self._starts(gang, variant, full, required=workload.required, entitled=True):
             changes.append("preemptible=true")
         if self._starts(gang, variant, shape.least, required=workload.required, entitled=True):
-            changes += self._guarantees(gang.queue, charge)
+            changes += self._guarantees(gang, charge)
         return (*found, *({"change": change, "evictions": 0} for change in changes))
 
-    def _guarantees(self, queue: str, charge: Charge) -> Iterator[str]:
-        """The least guarantees with which the queue is entitled to the charge, where the queues above grant them and no
-        gang of the queue that holds a reservation would have them first.
+    def _guarantees(self, gang: Gang, charge: Charge) -> Iterator[str]:
+        """The least guarantees with which its queue is entitled to the charge, where the tree would take them and no
+        other gang of the queue would have them first.
         """
-        book, claimed = self._board.book, self._board.claimed
-        waiting = self._board.arrays.offers.gangs
-        if any(waiting[uid].pending.workload.queue == queue for uid in self._board.horizons):
+        book, claimed, queue = self._board.book, self._board.claimed, gang.queue
+        if self.waits_behind(gang):
             return
         claims = [a for a in charge if a in book.claims(queue)]
         short = {a: claimed.used(queue, a) + charge[a] for a in claims or [self._dominant(charge)]}
@@ -89,6 +89,14 @@ class Advisor:
             )
             yield f"{queue} guaranteed {', '.join(rows)}"
 
+    def waits_behind(self, gang: Gang) -> bool:
+        """Whether another gang of its queue that waits has its turn before, or holds a reservation."""
+        offers, cycle = self._board.arrays.offers, self._cycle
+        line = offers.lines[gang.queue]
+        ahead = (one for one in takewhile(lambda one: one is not gang, line) if one.uid not in cycle.chosen)
+        held = (uid for uid in self._board.horizons if offers.gangs[uid].queue == gang.queue)
+        return any(True for _ in chain(ahead, held))
+
     def _dominant(self, charge: Charge) -> Account:
         """What it asks most of, of all there is."""
         live = self._board.book.live
@@ -96,9 +104,11 @@ class Advisor:
         return max(asked, key=lambda a: (charge[a] / live[a], a[1]))
 
     def _granted(self, queue: str, account: Account, amount: int) -> bool:
-        """Whether the nearest queue above that states a guarantee has that much left for it."""
+        """Whether its own limit and the nearest queue above that states a guarantee leave that much for it."""
         book = self._board.book
-        more = amount - book.guaranteed(queue, account)
+        limit, more = book.limit(queue, account), amount - book.guaranteed(queue, account)
+        if limit is not None and amount > limit:
+            return False
         for path in book.lineage(queue)[1:]:
             row = next((r for r in book.tree[path].quota if (r.flavor, r.resource) == account), None)
             if row is not None and row.guaranteed is not None:

@@ -98,6 +98,7 @@ class Explainer:
             gang.pending.workload.preemptible,
             gang.pending.avoid,
             bars,
+            refusal.block is Block.ENTITLEMENT and self._advisor.waits_behind(gang),
         )
         known = alike.known.get(key)
         if known is None:

@@ -1,0 +1,62 @@
+"""What is offered to a waiting gang is taken at its word: the same cycle is decided anew with the change."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+from queuer.domain.queue import Policy, Preempt
+from queuer.solver.decide import decide
+from queuer.solver.problem import Budget, Pending, Snapshot
+from tests.solver import cases, worlds
+from tests.solver.cases_reserved import reserving
+from tests.solver.changes import changed, changed_tree
+from tests.solver.make import GPU, gang, node, pod_set, queue, row, snapshot
+
+GREEDY = Budget(deterministic=0.0)
+
+
+def offered(snap: Snapshot, *, now: float) -> Iterator[tuple[Pending, str]]:
+    """Every change offered in this cycle."""
+    told = decide(snap, now=now, seed=0, budget=GREEDY).explanations
+    for pending in snap.pending:
+        if pending.workload.uid in told:
+            for change in told[pending.workload.uid].would_admit:
+                yield pending, change["change"]
+
+
+def starts(snap: Snapshot, pending: Pending, change: str, *, now: float) -> bool:
+    """Whether it starts when the cycle is decided with the change."""
+    new = replace(pending, workload=changed(pending.workload, change))
+    others = tuple(new if one is pending else one for one in snap.pending)
+    snap = replace(snap, tree=changed_tree(snap.tree, change), pending=others)
+    return pending.workload.uid in {a.uid for a in decide(snap, now=now, seed=0, budget=GREEDY).admissions}
+
+
+def test_who_takes_an_offer_starts() -> None:
+    """Quota, levels, sizes and whether it is preemptible; with victims, bonds and reservations about."""
+    tried = Counter[str]()
+    for seed in [*range(20), 273, 348, 525, 527, 536, 592, 596, 679]:
+        drawn = worlds.world(seed, nodes=16, pending=16, running=16)
+        for snap, now in ((drawn, worlds.NOW), (cases.seeded(seed), cases.NOW), (reserving(seed), cases.NOW)):
+            for pending, change in offered(snap, now=now):
+                assert starts(snap, pending, change, now=now), (seed, pending.workload.uid, change)
+                tried[change.partition("=")[0].split(" ")[-1].rstrip("<>")] += 1
+    assert tried["preemptible"] > 5
+    assert tried[GPU] > 2
+
+
+def test_only_the_first_of_its_queue_is_offered_a_guarantee() -> None:
+    """Another before it would have it first. Nor is one offered that the queue's own limit refuses."""
+
+    def told(limit: int) -> list[tuple[str, str]]:
+        rows = row(guaranteed=2, limit=limit)
+        queues = [queue("root", policy=Policy(preempt=Preempt.NEVER)), queue("root.a", rows)]
+        jobs = [gang(uid, pod_set(1, 4), submitted=at, preemptible=False) for at, uid in enumerate("gh")]
+        snap = snapshot([node("n0", gpu=6)], queues, pending=jobs)
+        found = offered(snap, now=0.0)
+        return [(p.workload.uid, change) for p, change in found if " guaranteed " in change]
+
+    assert told(6) == [("g", f"root.a guaranteed {GPU}>=4")]
+    assert told(3) == []
