@@ -7,7 +7,10 @@ copies. Records are compared by identity first, so whoever makes snapshots shoul
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+
+import numpy as np
 
 from queuer.domain.quota import QuotaBook, charge_for
 from queuer.domain.usage import Usage
@@ -16,6 +19,7 @@ from queuer.solver.frame import Frame
 from queuer.solver.offers import Offers
 from queuer.solver.problem import Admitted, Snapshot
 from queuer.solver.sheet import Hold, Sheet, leaves
+from queuer.solver.sound import LARGEST, unsound
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -35,8 +39,15 @@ class Arrays:
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Arrays:
-        """From the snapshot alone."""
+        """From the snapshot alone. Raises InvalidInput, with the fields, where that would give a wrong plan."""
+        with _refusing(snapshot):
+            return cls._of(snapshot)
+
+    @classmethod
+    def _of(cls, snapshot: Snapshot) -> Arrays:
         frame = Frame(snapshot)
+        if frame.alloc.sum(axis=0, dtype=np.float64).max(initial=0) > LARGEST:
+            raise unsound(snapshot)
         book = QuotaBook(snapshot.tree, frame.capacity())
         holds, sheet = _running(snapshot, frame, Usage(book), {})
         return cls(
@@ -53,6 +64,10 @@ class Arrays:
         """The arrays of another snapshot, by what differs; a decision cannot tell them from `Arrays.of`."""
         if snapshot is self.snapshot:
             return self
+        with _refusing(snapshot):
+            return self._follow(snapshot)
+
+    def _follow(self, snapshot: Snapshot) -> Arrays:
         frame = self.frame.follow(snapshot)
         if frame is None or self.offers.crowded or not frame.knows(self._named_anew(snapshot)):
             return Arrays.of(snapshot)
@@ -73,6 +88,16 @@ class Arrays:
             offers=offers,
         )
 
+    def __post_init__(self) -> None:
+        """Every uid is there once."""
+        snapshot, offers = self.snapshot, self.offers
+        waiting, admitted = len(offers.gangs) + len(offers.aside), len(self.holds)
+        if (waiting, admitted) != (len(snapshot.pending), len(snapshot.admitted)) or not (
+            self.holds.keys().isdisjoint(offers.gangs.keys())
+            and self.holds.keys().isdisjoint(offers.aside.keys())
+        ):
+            raise unsound(snapshot)
+
     def _named_anew(self, snapshot: Snapshot) -> Iterator[str]:
         """The resources that records name which were not there before."""
         gangs, holds = self.offers.gangs, self.holds
@@ -88,6 +113,15 @@ class Arrays:
                     yield from pod_set.requests
                 for amounts in admitted.bound.values():
                     yield from amounts
+
+
+@contextmanager
+def _refusing(snapshot: Snapshot) -> Iterator[None]:
+    """Amounts that 64 bits cannot hold are refused by name."""
+    try:
+        yield
+    except OverflowError as error:
+        raise unsound(snapshot) from error
 
 
 def _running(

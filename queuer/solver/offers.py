@@ -11,6 +11,7 @@ from functools import cache
 from itertools import product
 from typing import Any
 
+from queuer.domain.errors import InvalidInput
 from queuer.domain.nodes import Flavor
 from queuer.domain.queue import QueueState, QueueTree
 from queuer.domain.quota import QuotaBook, charge_for
@@ -21,6 +22,7 @@ from queuer.solver.frame import Frame
 from queuer.solver.order import Gang, Shape
 from queuer.solver.problem import Pending, Snapshot
 from queuer.solver.score import allowed_flavors
+from queuer.solver.sound import faults_of_workload
 
 VARIANTS = 64
 """Combinations of flavors over pod sets that are considered for one gang."""
@@ -74,6 +76,8 @@ class Kinds:
         )
 
     def _new_shape(self, workload: Workload, form: object, frame: Frame) -> Shape:
+        if faults := tuple(faults_of_workload(workload, at=f"workload {workload.uid}")):
+            raise InvalidInput(*faults)
         counts = {p.name: p.count for p in workload.pod_sets}
         choices = []
         named: set[str] = set()

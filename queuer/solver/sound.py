@@ -1,5 +1,7 @@
-"""Whether what a file gives can be decided on at all: a decision trusts its arguments, so what no program of ours
-writes is refused before, by field.
+"""Whether what is given can be decided on at all, and what is wrong with it, by field.
+
+Everything in a file is looked at before. A decision looks only for what would give a wrong plan instead of none, where
+it meets new records, and comes here for the words.
 """
 
 from __future__ import annotations
@@ -7,21 +9,35 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from itertools import islice
 
-from queuer.domain.errors import FieldProblem
+from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.queue import ROOT, QueueTree
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.problem import Admitted, Budget, Snapshot
 
 LARGEST = 2**62
 """Beyond which neither an amount nor a time can be: sums must stay within 64 bits."""
+TOLD = 20
+"""Faults of one snapshot that are told at most."""
 
 
 def problems_of(snapshot: Snapshot, *, now: float, budget: Budget) -> Iterator[FieldProblem]:
     """What is wrong, numbers first."""
     yield from _numbers(now, at="now")
     yield from _numbers(budget, at="budget")
+    yield from faults_of(snapshot)
+
+
+def unsound(snapshot: Snapshot) -> InvalidInput:
+    """What is wrong with a snapshot that a decision refuses."""
+    return InvalidInput(*islice(faults_of(snapshot), TOLD))
+
+
+def faults_of(snapshot: Snapshot) -> Iterator[FieldProblem]:
+    """What is wrong with a snapshot, numbers first."""
     yield from _numbers(snapshot, at="snapshot")
+    yield from _sums(snapshot)
     yield from _tree(snapshot.tree)
     uids = [*(p.workload.uid for p in snapshot.pending), *(a.workload.uid for a in snapshot.admitted)]
     yield from _twice(uids, at="snapshot: uid")
@@ -31,7 +47,7 @@ def problems_of(snapshot: Snapshot, *, now: float, budget: Budget) -> Iterator[F
     yield from _twice((b.uid for b in snapshot.bonds), at="snapshot.bonds: uid")
     yield from _twice((r.uid for r in snapshot.reservations), at="snapshot.reservations: uid")
     for i, one in enumerate(snapshot.pending):
-        yield from _workload(one.workload, at=f"snapshot.pending[{i}].workload")
+        yield from faults_of_workload(one.workload, at=f"snapshot.pending[{i}].workload")
     for i, held in enumerate(snapshot.admitted):
         yield from _admitted(held, at=f"snapshot.admitted[{i}]")
 
@@ -68,7 +84,19 @@ def _tree(tree: QueueTree) -> Iterator[FieldProblem]:
     yield from tree.problems()
 
 
-def _workload(workload: Workload, *, at: str) -> Iterator[FieldProblem]:
+def _sums(snapshot: Snapshot) -> Iterator[FieldProblem]:
+    """Resources of which all nodes together have more than 64 bits can sum."""
+    totals: Counter[str] = Counter()
+    for state in snapshot.nodes:
+        totals.update(state.node.allocatable)
+    for resource, amount in totals.items():
+        if amount > LARGEST:
+            hint = "mend what reports it, or leave nodes out"
+            yield _wrong(f"snapshot.nodes: allocatable.{resource}", f"{amount} together is beyond 2^62", hint)
+
+
+def faults_of_workload(workload: Workload, *, at: str) -> Iterator[FieldProblem]:
+    """What is wrong with its pod sets."""
     if not workload.pod_sets:
         yield _wrong(f"{at}.pod_sets", "is empty")
     yield from _twice((p.name for p in workload.pod_sets), at=f"{at}.pod_sets: name")
@@ -78,7 +106,7 @@ def _workload(workload: Workload, *, at: str) -> Iterator[FieldProblem]:
 
 def _pod_set(pod_set: PodSet, *, at: str) -> Iterator[FieldProblem]:
     if pod_set.count < 1:
-        yield _wrong(f"{at}.count", f"{pod_set.count} is less than 1")
+        yield _wrong(f"{at}.count", f"{pod_set.count} is less than 1", "leave the pod set out")
     if pod_set.min_count is not None and not 1 <= pod_set.min_count <= pod_set.count:
         yield _wrong(f"{at}.min_count", f"{pod_set.min_count} is not between 1 and {pod_set.count}")
     for resource, amount in pod_set.requests.items():
@@ -87,7 +115,7 @@ def _pod_set(pod_set: PodSet, *, at: str) -> Iterator[FieldProblem]:
 
 
 def _admitted(held: Admitted, *, at: str) -> Iterator[FieldProblem]:
-    yield from _workload(held.workload, at=f"{at}.workload")
+    yield from faults_of_workload(held.workload, at=f"{at}.workload")
     names = {p.name for p in held.workload.pod_sets}
     for name in sorted(names):
         for field, there in (("counts", held.counts), ("flavors", held.flavors)):
@@ -103,8 +131,8 @@ def _admitted(held: Admitted, *, at: str) -> Iterator[FieldProblem]:
 def _twice(names: Iterable[str], *, at: str) -> Iterator[FieldProblem]:
     for name, times in Counter(names).items():
         if times > 1:
-            yield _wrong(at, f"{name!r} is there {times} times")
+            yield _wrong(at, f"{name!r} is there {times} times", "give it once")
 
 
-def _wrong(field: str, message: str) -> FieldProblem:
-    return FieldProblem(field=field, message=message, hint="no program of this version writes that")
+def _wrong(field: str, message: str, hint: str = "no program of this version writes that") -> FieldProblem:
+    return FieldProblem(field=field, message=message, hint=hint)
