@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 import pytest
 
@@ -16,6 +18,8 @@ from queuer.solver.frame import Frame, Matrix
 from tests.solver import make
 from tests.solver.cases import NOW, seeded
 from tests.solver.oracle import Oracle, Turn
+
+Tournament = TypeVar("Tournament", bound=Oracle)
 
 
 def laid(turn: Turn) -> Laid:
@@ -101,15 +105,19 @@ def one_domain(frame: Frame, level: str | None, nodes: set[int]) -> bool:
     return len(domains) == 1 and -1 not in domains
 
 
+def played(kind: type[Tournament], first: int) -> list[Tournament]:
+    """The tournaments of 20 seeds."""
+    found = [kind(seeded(seed), NOW) for seed in range(first, first + 20)]
+    for oracle in found:
+        oracle.run()
+    return found
+
+
 @pytest.mark.parametrize("first", range(0, 120, 20))
 def test_model_agrees_with_brute_force(first: int) -> None:
-    places = proofs = 0
-    for seed in range(first, first + 20):
-        oracle = Watched(seeded(seed), NOW)
-        oracle.run()
-        places, proofs = places + oracle.places, proofs + oracle.proofs
-    assert places > 5
-    assert proofs > 5
+    oracles = played(Watched, first)
+    assert sum(o.places for o in oracles) > 5
+    assert sum(o.proofs for o in oracles) > 5
 
 
 def test_gangs_that_are_alike_share_hosts_even_if_each_wants_its_own_pods_apart() -> None:

@@ -9,9 +9,8 @@ from queuer.solver.contested import Layout, Proof
 from queuer.solver.cpsat import CpSat
 from queuer.solver.market import Market
 from queuer.solver.prices import Measure, Prices
-from tests.solver.cases import NOW, seeded
 from tests.solver.oracle import Turn
-from tests.solver.test_layout import Watched, asked
+from tests.solver.test_layout import Watched, asked, played
 
 
 def drawn(question: Layout, rng: np.random.Generator) -> Prices:
@@ -54,10 +53,6 @@ class Priced(Watched):
 
 @pytest.mark.parametrize("first", range(0, 40, 20))
 def test_whatever_the_prices_only_what_has_no_place_is_too_dear(first: int) -> None:
-    excluded = proved = 0
-    for seed in range(first, first + 20):
-        oracle = Priced(seeded(seed), NOW)
-        oracle.run()
-        excluded, proved = excluded + oracle.excluded, proved + oracle.proved
-    assert excluded > 20
-    assert proved > 5
+    oracles = played(Priced, first)
+    assert sum(o.excluded for o in oracles) > 20
+    assert sum(o.proved for o in oracles) > 5
