@@ -155,7 +155,9 @@ class Evict:
         board, workload = self._board, gang.pending.workload
         variant, charge, reach, rank = turn.variant, turn.charge, turn.reach, turn.rank
         work = self._work - self._cycle.counts.work
-        if work < 0 or self._cycle.on(self._emptied(reach, workload, rank), gang, variant).spreads is None:
+        if work < 0:
+            return None
+        if self._cycle.anywhere(self._emptied(reach, workload, rank), gang, variant).spreads is None:
             return None
         bars, closed = board.bars(workload, rank=rank), self._cycle.closed(gang)
         asker = Asker(workload=workload, variant=variant, charge=charge, closed=closed, bars=bars)
@@ -239,7 +241,7 @@ class Evict:
         pool = self._pool(gang, charge, gone)
         if pool.excludes(self._cycle.key(gang, variant), gang.pending.workload, variant):
             return False
-        return self._cycle.on(pool.floor, gang, variant).spreads is not None
+        return self._cycle.anywhere(pool.floor, gang, variant).spreads is not None
 
     def _pool(self, gang: Gang, charge: Charge, gone: Gone) -> Pool:
         freed = partial(self.prey.vacated, gone.flags)

@@ -5,8 +5,10 @@ Gangs that placement cannot tell apart get the same answer, so thousands of wait
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from queuer.domain.workload import Workload
 from queuer.solver.capacity import Limits, Spread, place
@@ -26,6 +28,26 @@ class Found:
     def nowhere(self) -> bool:
         """Whether it is proven that there is none."""
         return self.spreads is None and self.exact
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Place:
+    """A place of one pod set: its nodes, and what it takes there (K x R; the least number where that is nothing)."""
+
+    found: Found
+    nodes: Numbers
+    amounts: Matrix
+
+    @classmethod
+    def of(cls, found: Found, rows: Sequence[tuple[int, Matrix]]) -> Place:
+        """`rows`: what it takes by node (vectors of R)."""
+        amounts = np.array([row for _, row in rows], dtype=np.int64)
+        amounts[amounts == 0] = np.iinfo(np.int64).min
+        return cls(found, np.array([node for node, _ in rows], dtype=np.intp), amounts)
+
+    def free_on(self, free: Matrix) -> bool:
+        """Whether this much leaves it free (N x R)."""
+        return bool((free[self.nodes] >= self.amounts).all())
 
 
 class Floor:

@@ -65,8 +65,8 @@ class Loose:
 
 
 class Frame:
-    """Arrays of the nodes of one snapshot. `alloc`, `bound_free`: N x R; `domains[level]`: domain number by node,
-    -1 = none.
+    """Arrays of the nodes of one snapshot. `alloc`, `bound_free`: N x R; `total`: of `alloc` (R); `domains[level]`:
+    domain number by node, -1 = none.
 
     Frames of one cluster share what did not change between their snapshots.
     """
@@ -78,6 +78,7 @@ class Frame:
         self.resources = sorted(_resources(snapshot))
         self.column = {name: i for i, name in enumerate(self.resources)}
         self.alloc = self._matrix(s.node.allocatable for s in snapshot.nodes)
+        self.total: Matrix = self.alloc.sum(axis=0)
         self.bound_free: Matrix = self.alloc - self._matrix(s.used for s in snapshot.nodes)
         self.domains, self.domain_names = _domains(snapshot)
         self._members: dict[int, tuple[Numbers, Numbers]] = {}

@@ -60,14 +60,17 @@ class Rearrange:
 
     def _try(self, gang: Gang, possible: Sequence[Chosen]) -> Chosen | None:
         """Some sequences of greedy placement; None = none of them worked."""
-        started = self._cycle.started()
-        if not started or self._cycle.counts.tried > REARRANGE or self._board.horizons:
+        if self._cycle.counts.tried > REARRANGE or self._board.horizons:
             return None
-        vain, base = self._vain.of(None, set), self._board.unheld(ALL) + self._cycle.started_places
+        vain = self._vain.of(None, set)
         for new in possible:
             key = self._cycle.key(gang, new.variant)
             if key in vain:
                 continue
+            started = self._cycle.started()
+            if not started:
+                return None
+            base = self._board.unheld(ALL) + self._cycle.started_places
             for order in _arrangements(started, new):
                 placed = self._lay_out(base, order)
                 if placed is not None:

@@ -37,7 +37,7 @@ def scopes(board: Board, prey: Prey, asker: Asker, found: Sequence[Candidate]) -
     """Places where enough could be freed, by bound. `found`: the candidates, cheapest first."""
     frame, parts = board.frame, asker.parts(board)
     asked = np.sum([p.row * p.count for p in parts], axis=0)
-    column = int(np.argmax(asked / np.maximum(frame.alloc.sum(axis=0), 1)))
+    column = int(np.argmax(asked / np.maximum(frame.total, 1)))
     usable = np.any([p.open for p in parts], axis=0)
     level = asker.level(board)
     if len(parts) == 1 and parts[0].count == 1:

@@ -13,6 +13,7 @@ from queuer.domain.workload import PodSet, Workload
 from queuer.solver.capacity import place
 from queuer.solver.contested import Variant
 from queuer.solver.decide import decide
+from queuer.solver.floor import Found, Place
 from queuer.solver.frame import Frame
 from queuer.solver.landing import Group, lands
 from queuer.solver.problem import Admitted, Budget, NodeState, Pending, Plan, Snapshot, Unbound
@@ -198,6 +199,15 @@ def test_lands_counts_the_worst_order() -> None:
     assert not lands(large, [small], free)
     assert lands(large, [group(1, 1, 1)], free)
     assert lands(small, [], np.minimum(free, 1))
+
+
+def test_a_place_found_elsewhere_is_free_where_its_nodes_have_what_it_takes() -> None:
+    """Every node counts, and only what it takes there: what others overdraw is not in its way."""
+    found = Found({"main": {1: 2, 3: 1}}, exact=True)
+    known = Place.of(found, [(1, np.array([2, 0])), (3, np.array([1, 0]))])
+    assert known.free_on(np.array([[0, 0], [2, -1], [0, 0], [1, 0]]))
+    assert not known.free_on(np.array([[9, 9], [1, 9], [9, 9], [9, 9]]))
+    assert not known.free_on(np.array([[9, 9], [9, 9], [9, 9], [0, 9]]))
 
 
 def test_an_elastic_gang_grows_as_far_as_it_fits() -> None:
