@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import partial
 from itertools import islice
 
@@ -29,6 +30,14 @@ from queuer.solver.victims import NOBODY, Prey, Reach
 NO_REACH = Reach((), NOBODY)
 WORK = 150_000
 """Steps that all searches for victims of one cycle may take (see `Search`)."""
+
+
+class Hope(StrEnum):
+    """What hope a gang has that finds no victims that are enough. `OTHERS`: only other victims of others could help."""
+
+    NONE = "none"
+    OTHERS = "others"
+    SOME = "some"
 
 
 @dataclass(slots=True, eq=False)
@@ -81,12 +90,14 @@ class Evict:
         `promised`: see `Rearrange.place`.
         """
         unsettled: list[Variant] = []
+        others = False
         for variant, charge in gang.shape.smallest:
             answer = self._bound(gang, variant, charge)
             if isinstance(answer, Chosen):
                 self._cycle.take(answer)
                 return answer
-            if not answer:
+            others |= answer is Hope.OTHERS
+            if answer is Hope.SOME:
                 moved = self._displaced(gang, variant, charge)
                 if moved is not None:
                     return moved
@@ -97,34 +108,37 @@ class Evict:
                 return asked
             final = refusal.final and isinstance(asked, Proof)
             refusal = replace(refusal, final=final, contested=True)
+        if others and promised:
+            refusal = replace(refusal, final=False, contested=True, others=not unsettled)
         return refusal if refusal.final else replace(refusal, block=Block.DEFERRED, contested=True)
 
-    def _bound(self, gang: Gang, variant: Variant, charge: Charge) -> Chosen | bool:
-        """The gang bound to a place; else whether it is proven that there is none."""
+    def _bound(self, gang: Gang, variant: Variant, charge: Charge) -> Chosen | Hope:
+        """The gang bound to a place; else what hope there is."""
         board, workload = self._board, gang.pending.workload
         if not workload.preemptible and not board.claimed.entitled(workload.queue, charge, at=workload.queue):
-            return True
+            return Hope.NONE
         reach = self.prey.reach(gang.pending, charge)
         anybody = self.prey.anybody(reach)
         if not anybody and board.later is board.now:
-            return True
+            return Hope.NONE
         if not anybody and not board.later.usage.fits(workload.queue, charge):
-            return True
+            return Hope.NONE
         rank = self._cycle.rank(gang, charge) if board.horizons else (False, 0)
         hopeless = self._hopeless_forms.of(None, set)
         form = (board.bars(workload, rank=rank), self._cycle.key(gang, variant))
         if not anybody and form in hopeless:
-            return True
+            return Hope.NONE
         self._turns.setdefault(gang.uid, {})[_choice(variant)] = Turn(variant, charge, reach, rank)
         found = self.again(gang, variant)
         if found is not None:
             return found
         if anybody:
-            return self._hopeless(gang, variant, charge, reach)
+            return self._hope(gang, variant, charge, reach)
         excluded = self._cycle.excluded(self._cycle.pool(gang, charge, later=True), gang, variant)
-        if excluded:
-            hopeless.add(form)
-        return excluded
+        if not excluded:
+            return Hope.SOME
+        hopeless.add(form)
+        return Hope.NONE
 
     def _displaced(self, gang: Gang, variant: Variant, charge: Charge) -> Chosen | None:
         """The gang bound to what others leave, if that is enough once gangs bound before it lie elsewhere."""
@@ -205,15 +219,24 @@ class Evict:
 
         return self._emptied_by.of((reach, bars), floor)
 
-    def _hopeless(self, gang: Gang, variant: Variant, charge: Charge, reach: Reach) -> bool:
-        """A bound: it would not fit even if everyone had gone who may be evicted for it or, while joint sets of victims
-        are looked for, for any gang that evicts in this cycle, and all that this cycle has settled lay elsewhere.
+    def _hope(self, gang: Gang, variant: Variant, charge: Charge, reach: Reach) -> Hope:
+        """By bounds: none if it would not fit even once everyone had gone who may be evicted for it or for any gang
+        that evicts in this cycle. Where nobody can be asked about all their victims, its own must be enough.
+        """
+        if self._excluded(gang, variant, charge, self._everyone_gone(NO_REACH), self._everyone_gone(reach)):
+            return Hope.NONE
+        contest = self._cycle.contest
+        if contest is None or not contest.asks_jointly():
+            nobody, own = (self._own_gone(r) for r in (NO_REACH, reach))
+            if self._excluded(gang, variant, charge, nobody, own):
+                return Hope.OTHERS
+        return Hope.SOME
+
+    def _excluded(self, gang: Gang, variant: Variant, charge: Charge, others: Gone, gone: Gone) -> bool:
+        """Whether it would not fit with these gone, and all that this cycle has settled elsewhere. `others`: the part
+        of them that thousands of gangs share.
         """
         board, queue = self._board, gang.queue
-        contest = self._cycle.contest
-        jointly = contest is not None and contest.asks_jointly()
-        find = partial(self._find_gone, jointly=jointly)
-        others, gone = (self._gone.of((r, jointly), partial(find, r)) for r in (NO_REACH, reach))
         if not self._fits_once_gone(gang, variant, charge, others):
             pool = self._pool(gang, charge, gone)
             if self._cycle.excluded(pool, gang, variant):
@@ -247,11 +270,20 @@ class Evict:
         freed = partial(self.prey.vacated, gone.flags)
         return self._cycle.pool(gang, charge, later=True, gone=gone.key, freed=freed)
 
-    def _find_gone(self, reach: Reach, *, jointly: bool) -> Gone:
-        """Everyone, not leaving yet, who could be evicted for this gang or, `jointly`, for any that is bound."""
-        if not jointly:
-            flags = self.prey.staying(self.prey.flags(reach))
+    def _own_gone(self, reach: Reach) -> Gone:
+        """Everyone who can go for this gang while others' victims are as they are."""
+
+        def find() -> Gone:
+            flags = self.prey.may_go(reach)
             return Gone(flags, flags.tobytes())
+
+        return self._gone.of((reach, False), find)
+
+    def _everyone_gone(self, reach: Reach) -> Gone:
+        """Everyone who could be evicted for this gang or for one that this cycle has bound, and is not yet."""
+        return self._gone.of((reach, True), partial(self._find_gone, reach))
+
+    def _find_gone(self, reach: Reach) -> Gone:
         everyone = self._everyone.of(None, lambda: Everyone(0, self.prey.flags(NO_REACH)))
         for one in islice(self._cycle.chosen.values(), everyone.seen, None):
             if one.bound:

@@ -30,8 +30,9 @@ class Block(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
     """Why a gang did not start at its turn. `variant`: the choice that came farthest; `bar`: the row of quota in its
-    way; `owner`: whose reservation; `final`: it is proven, or no proof is owed; `packed`: the subtree whose selection
-    took what it would have had.
+    way; `owner`: whose reservation; `final`: it is proven, or no proof is owed; `others`: not even all its own victims
+    would be enough, so at best other victims of other gangs; `packed`: the subtree whose selection took what it would
+    have had.
     """
 
     block: Block
@@ -40,6 +41,7 @@ class Refusal:
     owner: str | None = None
     final: bool = True
     contested: bool = False
+    others: bool = False
     packed: str | None = None
 
 

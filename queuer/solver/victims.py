@@ -296,6 +296,12 @@ class Prey:
         found[[self.number_of[uid] for uid in reach.spared]] = False
         return found
 
+    def may_go(self, reach: Reach) -> Flags:
+        """Those of `permitted` as flags by hold (H)."""
+        found = np.zeros(len(self._board.holds), dtype=bool)
+        found[[self.number_of[c.uid] for c in self.permitted(reach)]] = True
+        return found
+
     def staying(self, flags: Flags) -> Flags:
         """The flagged who are not leaving yet (H)."""
         staying: Flags = flags & ~self._leaving.of(None, self._leavers)

@@ -121,8 +121,8 @@ def test_domains_exclude_a_gang_that_slots_do_not() -> None:
     assert (plan.stats.contested, plan.stats.deferred) == (0, 0)
 
 
-def test_victims_of_others_stay_as_they_are_where_no_joint_set_is_looked_for() -> None:
-    """`large` could only start if `small` evicted more than it needs: that is lack of quota, not of time."""
+def test_where_only_other_victims_of_others_would_help_the_reason_says_so() -> None:
+    """`large` could only start if `small` evicted more than it needs, which only the exact solver looks into."""
     own = Policy(preempt=Preempt.LOWER_PRIORITY)
     top = queue("root", policy=Policy(sharing=Sharing.PRIORITY))
     queues = [top, queue("root.a", policy=own), queue("root.b", policy=own)]
@@ -133,10 +133,14 @@ def test_victims_of_others_stay_as_they_are_where_no_joint_set_is_looked_for() -
         gang("small", pod_set(1, 4), priority=1, submitted=1),
         gang("large", pod_set(1, 8), queue="root.b", priority=1, submitted=2),
     ]
-    plan = sound(snapshot([node(n) for n in "abc"], queues, admitted=[*theirs, mine, rest], pending=waiting))
+    snap = snapshot([node(n) for n in "abc"], queues, admitted=[*theirs, mine, rest], pending=waiting)
+    plan = sound(snap)
     assert {e.uid for e in plan.evictions} == {"x"}
-    assert plan.explanations["large"].primary.token is Token.WAITING_FOR_QUOTA
-    assert plan.stats.deferred == 0
+    told = plan.explanations["large"]
+    assert (told.primary.token, plan.stats.deferred) == (Token.SOLVER_DEFERRED, 1)
+    assert told.primary.text.startswith("No work that it may evict would leave it room.")
+    assert told.others[0].token is Token.WAITING_FOR_QUOTA
+    assert {b.uid for b in decide(snap, now=0.0, seed=0, budget=Budget()).bonds} == {"small", "large"}
 
 
 def test_gangs_of_this_cycle_make_room_on_a_host() -> None:

@@ -94,6 +94,7 @@ class Explainer:
             () if variant is None else tuple(variant.flavors.values()),
             refusal.bar is None,
             refusal.owner,
+            refusal.others,
             refusal.packed and (refusal.packed, gang.pending.workload.priority),
             gang.pending.workload.preemptible,
             gang.pending.avoid,
@@ -139,7 +140,7 @@ class Explainer:
         """The primary reason where it is neither a row of quota nor a lack of room."""
         match refusal.block:
             case Block.DEFERRED:
-                return _DEFERRED
+                return _NOT_ITS_OWN if refusal.others else _DEFERRED
             case Block.LANDING:
                 return _LANDING
             case Block.RESERVED if refusal.owner is not None:
@@ -366,6 +367,11 @@ _GIVEN_BACK = Reason(
 _DEFERRED = Reason(
     token=Token.SOLVER_DEFERRED,
     text="Time ran out before a place for this job was found or proven not to exist.",
+)
+_NOT_ITS_OWN = Reason(
+    token=Token.SOLVER_DEFERRED,
+    text="No work that it may evict would leave it room. Whether other victims of the jobs before it would"
+    " was not looked into: too many start at once.",
 )
 _LANDING = Reason(
     token=Token.PENDING_EVALUATION,
