@@ -17,7 +17,7 @@ from queuer.domain.workload import Workload
 from queuer.solver.contested import Variant
 from queuer.solver.frame import ALL, Frame, Mask, Matrix, Need, Numbers
 from queuer.solver.landing import Group, lands
-from queuer.solver.slots import Counts, Slots
+from queuer.solver.slots import Slots
 
 STEPS = 20_000
 """Bound of the exhaustive search for one gang in one domain."""
@@ -103,36 +103,13 @@ def place(
         return None
     if any(p.required and find(p.required) is None for p in workload.pod_sets):
         return None
-    if any(_total(slots, p) < p.count for p in parts):
+    if any(slots.total(p.need, p.accepting, p.closed) < p.count for p in parts):
         return None
     for inside in _scopes(frame, slots, parts, required=required, preferred=preferred):
         found = _pack(frame, slots, parts, inside, limits)
         if found is not None:
             return found
     return None
-
-
-def _by_node(slots: Slots, part: Part) -> Matrix:
-    """Slots for the pods of a part (N); not to be changed."""
-    there = slots.counted(part.need, part.accepting).by_node
-    return there if part.closed is None else np.where(part.closed, 0, there)
-
-
-def _total(slots: Slots, part: Part) -> int:
-    """Slots for the pods of a part on all nodes."""
-    counted = slots.counted(part.need, part.accepting)
-    return counted.total if part.closed is None else counted.total - int(counted.by_node[part.closed].sum())
-
-
-def _by_domain(frame: Frame, slots: Slots, part: Part, level: int, inside: int) -> Counts:
-    """Slots for the pods of a part in each domain of a level, on nodes that carry the label of the level `inside`."""
-    counted = slots.counted(part.need, part.accepting)
-    there = counted.by_domain(level, inside)
-    if part.closed is None:
-        return there
-    numbers = frame.domains[level]
-    shut = np.flatnonzero(part.closed & (numbers >= 0) & (frame.domains[inside] >= 0))
-    return there - np.bincount(numbers[shut], weights=counted.by_node[shut], minlength=len(there))
 
 
 def _scopes(
@@ -163,7 +140,7 @@ def _ranked(frame: Frame, slots: Slots, parts: Sequence[Part], *, level: int, in
     """Domains with enough slots for each part alone and, by sums, for all together: fewest slots left over first, then
     fullest, then by name.
     """
-    totals = [_by_domain(frame, slots, part, level, inside) for part in parts]
+    totals = [slots.by_domain(p.need, p.accepting, p.closed, level, inside) for p in parts]
     chosen = np.flatnonzero(totals[0] >= parts[0].count)
     for part, total in zip(parts[1:], totals[1:], strict=True):
         chosen = chosen[total[chosen] >= part.count]
@@ -248,7 +225,7 @@ def _one_after_the_other(
 
 def _place_part(frame: Frame, slots: Slots, part: Part, inside: Numbers | None) -> Spread | None:
     """One pod set inside a scope, at its own level if it has one."""
-    there = _by_node(slots, part)
+    there = slots.by_node(part.need, part.accepting, part.closed)
     if part.required is None and part.preferred is None:
         return _fill_if(frame, slots, part, there, inside)
     for scope in _scopes(frame, slots, [part], required=part.required, preferred=part.preferred):
@@ -261,7 +238,7 @@ def _place_part(frame: Frame, slots: Slots, part: Part, inside: Numbers | None) 
 
 def _fill_if(frame: Frame, slots: Slots, part: Part, there: Matrix, inside: Numbers | None) -> Spread | None:
     """The part on these nodes if it fits there. `there`: slots by node (N)."""
-    total = _total(slots, part) if inside is None else int(there[inside].sum())
+    total = there.sum() if inside is None else there[inside].sum()
     return _fill(frame, slots.free, part, there, inside) if total >= part.count else None
 
 

@@ -44,6 +44,7 @@ class Cycle:
         self._seen: dict[object, Place] = {}
         # What is settled takes no more than its place, open here.
         self._pools: Followed[Pool] = Followed(board.freed, most=POOLS)
+        self._emptied: Followed[Pool] = Followed(board.freed, most=POOLS)
         self._lasting: dict[tuple[str, float], tuple[int, Matrix]] = {}
         self._pods: dict[object, Settled] = {}
         self._places = {bound: np.zeros_like(board.frame.alloc) for bound in (False, True)}
@@ -186,12 +187,15 @@ class Cycle:
         rank = self.rank(gang, charge) if board.horizons else (False, 0)
         bars = board.bars(gang.pending.workload, rank=rank)
         settled = self._settled_pods(bars, later=later)
-        free = partial(self._opened, bars, later=later, freed=freed)
-        return self._pools.of(
-            (self.lifts, later, bars, gone),
-            lambda: Pool(board, free(ALL), settled),
+        free = partial(self._opened, bars, later=later)
+        pool = self._pools.of(
+            (self.lifts, later, bars),
+            lambda: Pool(board.frame, Floor(board.frame, free(ALL)), settled),
             lambda pool, nodes: pool.renew(nodes, free(nodes)),
         )
+        if freed is None:
+            return pool
+        return self._emptied.of((self.lifts, later, bars, gone), lambda: pool.but(*freed()))
 
     def _settled_pods(self, bars: Sequence[str], *, later: bool) -> Settled:
         """The pods of all settled gangs that need a place as long as the new one; they are only added to."""
@@ -215,7 +219,7 @@ class Cycle:
         started = self._places[False]
         return self.board.now.free + started, self.board.later.free + started + self._places[True]
 
-    def _opened(self, bars: Sequence[str], nodes: Rows, *, later: bool, freed: Freed | None) -> Matrix:
+    def _opened(self, bars: Sequence[str], nodes: Rows, *, later: bool) -> Matrix:
         """What is free on some nodes with the places of settled gangs open (K x R), a new matrix."""
         board, started = self.board, self._places[False][nodes]
         free = board.later.free[nodes] + started + self._places[True][nodes]
@@ -223,11 +227,6 @@ class Cycle:
             free = np.minimum(free, board.now.free[nodes] + started)
         for uid, left in zip(bars, board.beside(bars), strict=True):
             free = np.minimum(free, left[nodes] + self._outliving(uid)[nodes])
-        if freed is not None:
-            more = np.zeros_like(board.frame.alloc)
-            where, amounts = freed()
-            more[where] = amounts
-            free += more[nodes]
         return free
 
     def _outliving(self, uid: str) -> Matrix:

@@ -57,16 +57,21 @@ class Followed(Generic[Table]):
         self._most = most
         self._tables: dict[object, tuple[Mark, Table]] = {}
 
-    def of(self, key: object, make: Callable[[], Table], renew: Callable[[Table, Numbers], object]) -> Table:
-        """The table of this key as things are. `renew`: brings it up to date at these nodes."""
+    def of(
+        self,
+        key: object,
+        make: Callable[[], Table],
+        renew: Callable[[Table, Numbers], object] | None = None,
+    ) -> Table:
+        """The table of this key as things are. `renew`: brings it up to date at these nodes; None = it is made anew."""
         mark = self._journal.mark
         known = self._tables.pop(key, None)
         changed = None if known is None else self._journal.since(known[0])
-        if known is None or changed is None:
+        if known is None or changed is None or (renew is None and len(changed)):
             table = make()
         else:
             table = known[1]
-            if len(changed):
+            if renew is not None and len(changed):
                 renew(table, changed)
         self._tables[key] = (mark, table)
         if len(self._tables) > self._most:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from queuer.domain.workload import Workload
-from queuer.solver.board import Board
 from queuer.solver.contested import Variant
 from queuer.solver.floor import Floor
 from queuer.solver.frame import Frame, Mask, Matrix, Need, Numbers
@@ -81,12 +80,17 @@ class Settled:
 class Pool:
     """Nodes with the places of some settled gangs open. These gangs may only become more."""
 
-    def __init__(self, board: Board, free: Matrix, settled: Settled) -> None:
-        """`free`: N x R, the open places included."""
-        self.floor = Floor(board.frame, free)
-        self._frame = board.frame
+    def __init__(self, frame: Frame, floor: Floor, settled: Settled) -> None:
+        """`floor`: the open places included."""
+        self.floor = floor
+        self._frame = frame
         self._settled = settled
         self._excluded: dict[object, tuple[int, bool]] = {}
+
+    def but(self, nodes: Numbers, more: Matrix) -> Pool:
+        """The same with more free on some nodes (K x R). It is to be used before anything here changes."""
+        floor = self.floor.but(nodes, self.floor.free[nodes] + more)
+        return Pool(self._frame, floor, self._settled)
 
     def renew(self, nodes: Numbers, free: Matrix) -> None:
         """This much is free on some nodes now (K x R)."""

@@ -4,7 +4,9 @@ sets: the tables in which most questions for a place are answered with no. They 
 
 from __future__ import annotations
 
+from copy import copy
 from functools import partial
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +20,38 @@ TABLES = 24
 """Tables of each sort that are kept."""
 
 
-class Counted:
+class _Table:
+    """What is worked out of free amounts (N x R) and follows them."""
+
+    __slots__ = ("_frame", "_free")
+
+    def __init__(self, frame: Frame, free: Matrix) -> None:
+        self._frame, self._free = frame, free
+
+    def renew(self, nodes: Numbers) -> None:
+        """These nodes have changed."""
+        raise NotImplementedError
+
+    def on(self, free: Matrix, differs: Numbers) -> Self:
+        """The same table of other amounts (N x R) that differ on these nodes."""
+        twin = copy(self)
+        twin._free = free
+        twin._part()
+        twin.renew(differs)
+        return twin
+
+    def _part(self) -> None:
+        """Let this copy have arrays of its own."""
+        raise NotImplementedError
+
+
+class Counted(_Table):
     """Slots for one kind of pod on the nodes that accept it: `by_node` (N), in all, by domain."""
 
-    __slots__ = ("_accepting", "_frame", "_free", "_need", "_sums", "by_node", "total")
+    __slots__ = ("_accepting", "_need", "_sums", "by_node", "total")
 
     def __init__(self, frame: Frame, free: Matrix, need: Need, accepting: Mask) -> None:
-        self._frame, self._free = frame, free
+        super().__init__(frame, free)
         self._need, self._accepting = need, accepting
         self._sums: dict[tuple[int, int], Counts] = {}
         self.by_node = self._count(ALL)
@@ -59,24 +86,20 @@ class Counted:
             known = (numbers >= 0) & (self._frame.domains[inside][nodes] >= 0)
             np.add.at(there, numbers[known], more[known])
 
-    def on(self, free: Matrix) -> Counted:
-        """An independent copy that looks at other amounts (N x R); where they differ it is to be renewed."""
-        twin = Counted.__new__(Counted)
-        twin._frame, twin._free, twin._need, twin._accepting = self._frame, free, self._need, self._accepting
-        twin._sums = {key: there.copy() for key, there in self._sums.items()}
-        twin.by_node, twin.total = self.by_node.copy(), self.total
-        return twin
+    def _part(self) -> None:
+        self._sums = {key: there.copy() for key, there in self._sums.items()}
+        self.by_node = self.by_node.copy()
 
 
-class Alone:
+class Alone(_Table):
     """Slots for one kind of pod on the nodes that accept it, by each of the C resources that it asks for alone: `total`
     (C), by domain.
     """
 
-    __slots__ = ("_accepting", "_by_node", "_frame", "_free", "_need", "_sums", "_whole", "total")
+    __slots__ = ("_accepting", "_by_node", "_need", "_sums", "_whole", "total")
 
     def __init__(self, frame: Frame, free: Matrix, need: Need, accepting: Mask) -> None:
-        self._frame, self._free = frame, free
+        super().__init__(frame, free)
         self._need, self._accepting = need, accepting
         self._sums: dict[int, Matrix] = {}
         self._whole: dict[tuple[int, int], Matrix] = {}
@@ -116,14 +139,20 @@ class Alone:
             numbers = self._frame.domains[level][nodes]
             np.add.at(there, numbers[numbers >= 0], more[numbers >= 0])
 
+    def _part(self) -> None:
+        self._sums = {level: there.copy() for level, there in self._sums.items()}
+        self._whole = {}
+        self._by_node, self.total = self._by_node.copy(), self.total.copy()
 
-class Emptiness:
+
+class Emptiness(_Table):
     """Free part of the nodes in some resources, summed: `by_node` (N), by domain."""
 
-    __slots__ = ("_columns", "_frame", "_free", "_sums", "by_node")
+    __slots__ = ("_columns", "_sums", "by_node")
 
     def __init__(self, frame: Frame, free: Matrix, columns: tuple[int, ...]) -> None:
-        self._frame, self._free, self._columns = frame, free, columns
+        super().__init__(frame, free)
+        self._columns = columns
         self._sums: dict[int, Counts] = {}
         self.by_node = self._sum(ALL)
 
@@ -143,13 +172,9 @@ class Emptiness:
             self._sums[level] = there.astype(np.float64)
         return self._sums[level]
 
-    def on(self, free: Matrix) -> Emptiness:
-        """An independent copy that looks at other amounts (N x R); where they differ it is to be renewed."""
-        twin = Emptiness.__new__(Emptiness)
-        twin._frame, twin._free, twin._columns = self._frame, free, self._columns
-        twin._sums = {key: there.copy() for key, there in self._sums.items()}
-        twin.by_node = self.by_node.copy()
-        return twin
+    def _part(self) -> None:
+        self._sums = {level: there.copy() for level, there in self._sums.items()}
+        self.by_node = self.by_node.copy()
 
     def renew(self, nodes: Numbers) -> None:
         """These nodes have changed. Domains are summed anew, as differences would round otherwise."""
@@ -188,22 +213,45 @@ class Slots:
         changed[nodes] = free
         return Slots(self._frame, changed, base=self, differs=nodes)
 
+    def by_node(self, need: Need, accepting: Mask, closed: Mask | None) -> Matrix:
+        """Slots for such pods on the nodes that accept them and are not closed (N); not to be changed."""
+        there = self.counted(need, accepting).by_node
+        return there if closed is None else np.where(closed, 0, there)
+
+    def total(self, need: Need, accepting: Mask, closed: Mask | None) -> int:
+        """The same on all nodes together."""
+        counted = self.counted(need, accepting)
+        return counted.total if closed is None else counted.total - int(counted.by_node[closed].sum())
+
+    def by_domain(self, need: Need, accepting: Mask, closed: Mask | None, level: int, inside: int) -> Counts:
+        """The same in each domain of a level, on nodes that carry the label of the level `inside`, too."""
+        counted = self.counted(need, accepting)
+        there = counted.by_domain(level, inside)
+        if closed is None:
+            return there
+        numbers = self._frame.domains[level]
+        shut = np.flatnonzero(closed & (numbers >= 0) & (self._frame.domains[inside] >= 0))
+        return there - np.bincount(numbers[shut], weights=counted.by_node[shut], minlength=len(there))
+
     def counted(self, need: Need, accepting: Mask) -> Counted:
-        """Slots for such pods on the nodes that accept them."""
+        """Slots for such pods on all nodes that accept them."""
         key = (id(need), id(accepting))  # the table keeps the two, so that no other gets their number
         return self._counted.of(key, partial(self._count, need, accepting), Counted.renew)
 
     def _count(self, need: Need, accepting: Mask) -> Counted:
         if self._base is None or self._differs is None:
             return Counted(self._frame, self.free, need, accepting)
-        table = self._base.counted(need, accepting).on(self.free)
-        table.renew(self._differs)
-        return table
+        return self._base.counted(need, accepting).on(self.free, self._differs)
 
     def alone(self, need: Need, accepting: Mask) -> Alone:
         """Slots for such pods by each resource alone on the nodes that accept them."""
         key = (id(need), id(accepting))
-        return self._alone.of(key, lambda: Alone(self._frame, self.free, need, accepting), Alone.renew)
+        return self._alone.of(key, partial(self._weigh, need, accepting), Alone.renew)
+
+    def _weigh(self, need: Need, accepting: Mask) -> Alone:
+        if self._base is None or self._differs is None:
+            return Alone(self._frame, self.free, need, accepting)
+        return self._base.alone(need, accepting).on(self.free, self._differs)
 
     def emptiness(self, columns: tuple[int, ...]) -> Emptiness:
         """The free part of the nodes in these resources."""
@@ -212,6 +260,4 @@ class Slots:
     def _sum(self, columns: tuple[int, ...]) -> Emptiness:
         if self._base is None or self._differs is None:
             return Emptiness(self._frame, self.free, columns)
-        table = self._base.emptiness(columns).on(self.free)
-        table.renew(self._differs)
-        return table
+        return self._base.emptiness(columns).on(self.free, self._differs)

@@ -135,7 +135,7 @@ def test_pools_follow_who_leaves(seed: int) -> None:
             for one in cycle.chosen.values():
                 if is_later or not one.bound:
                     settled.add(one.gang.pending.workload, one.variant)
-            anew = Pool(cycle.board, free, settled)
+            anew = Pool(arrays.frame, Floor(arrays.frame, free), settled)
             for asks in gangs:
                 variant, charge = asks.shape.variants[0], asks.shape.charges[0]
                 pool = cycle.pool(asks, charge, later=is_later)
