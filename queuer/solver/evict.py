@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 from itertools import islice
@@ -50,10 +50,13 @@ class Everyone:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gone:
-    """Admitted work that is assumed to have gone (H). `key`: equal for the same."""
+    """Admitted work that is assumed to have gone (H). `key`: equal for the same; `charged`: what it holds by account, as
+    far as that was asked.
+    """
 
     flags: Flags
     key: bytes
+    charged: dict[Account, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -255,9 +258,14 @@ class Evict:
         for account, asks in charge.items():
             most = limit(ROOT, account)
             over = 0 if most is None else used(ROOT, account) + asks - most
-            if over > 0 and over > self.prey.charged(account, gone.flags):
+            if over > 0 and over > self._charged(account, gone):
                 return True
         return False
+
+    def _charged(self, account: Account, gone: Gone) -> int:
+        if account not in gone.charged:
+            gone.charged[account] = self.prey.charged(account, gone.flags)
+        return gone.charged[account]
 
     def _fits_once_gone(self, gang: Gang, variant: Variant, charge: Charge, gone: Gone) -> bool:
         """Whether nothing excludes it with these gone, nor then with more: thousands of gangs share the answer."""
