@@ -50,8 +50,8 @@ class Everyone:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gone:
-    """Admitted work that is assumed to have gone (H). `key`: equal for the same; `charged`: what it holds by account, as
-    far as that was asked.
+    """Admitted work that is assumed to have gone (H). `key`: equal for the same; `charged`: what it holds by account,
+    as far as that was asked.
     """
 
     flags: Flags
