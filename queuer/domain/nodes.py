@@ -182,11 +182,11 @@ class Topology:
         """The node's domain at `level` as the path of label values from the widest level.
 
         None where the node lacks the label of that very level. A path, because two racks of different blocks
-        may carry the same value; a wider label that is missing reads as "". The domain of the last level is
-        the node's name alone.
+        may carry the same value; a wider label that is missing reads as "-", which no label can be. The domain of
+        the last level is the node's name alone.
         """
         if level == len(self.keys) - 1:
             return (node.name,)
         if self.keys[level] not in node.labels:
             return None
-        return tuple(node.labels.get(key, "") for key in self.keys[: level + 1])
+        return tuple(node.labels.get(key, "-") for key in self.keys[: level + 1])

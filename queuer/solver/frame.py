@@ -146,6 +146,12 @@ class Frame:
         order, starts = self._members[level]
         return order[starts[domain] : starts[domain + 1]]
 
+    def nested(self, nodes: Mask, level: int, wider: int) -> bool:
+        """Whether whatever lies on these nodes (N) in one domain of a level lies in one of the wider level, too: each
+        that has the label of the one has that of the other.
+        """
+        return not np.any(nodes & (self.domains[level] >= 0) & (self.domains[wider] < 0))
+
     def accepts_as(self, other: Frame) -> bool:
         """Whether this frame has followed the other without any change of the nodes themselves."""
         return self._masks is other._masks

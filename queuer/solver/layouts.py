@@ -200,7 +200,7 @@ class Layouts:
         has = frame.domains[level] >= 0
         if single and not np.any(usable & ~has):  # one pod is in one domain wherever it is
             return (-1,)
-        wider = [w for w in range(level) if bool(np.all(frame.domains[w][has] >= 0))]
+        wider = [w for w in range(level) if frame.nested(usable, level, w)]
         return (level, *wider, -1)
 
     # Questions

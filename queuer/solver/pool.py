@@ -42,16 +42,12 @@ class Settled:
         self._numbers = np.zeros((16, 4), dtype=np.int64)
         self._rows = np.zeros((16, len(frame.resources)), dtype=np.int64)
         self._masks: list[Mask] = []
+        self._nested: dict[tuple[int, int, int], bool] = {}
 
     @property
     def of(self) -> Matrix:
         """Number of the gang (S)."""
         return self._numbers[: self._count, 0]
-
-    @property
-    def levels(self) -> Matrix:
-        """Level of which one domain holds the gang, -1 = none (S)."""
-        return self._numbers[: self._count, 1]
 
     def add(self, workload: Workload, variant: Variant) -> None:
         """One more gang."""
@@ -66,6 +62,18 @@ class Settled:
             self._rows[self._count] = pods.row
             self._count += 1
         self.gangs += 1
+
+    def inside(self, level: int) -> Mask:
+        """Which of the sets lie in one domain of this level wherever they lie (S)."""
+        levels, masks = self._numbers[: self._count, 1], self._numbers[: self._count, 3]
+        found: Mask = levels >= level
+        for mask, narrow in {*zip(masks[found].tolist(), levels[found].tolist(), strict=True)}:
+            key = (mask, narrow, level)
+            if key not in self._nested:
+                self._nested[key] = self._frame.nested(self._masks[mask], narrow, level)
+            if not self._nested[key]:
+                found &= (masks != mask) | (levels != narrow)
+        return found
 
     def taken(self, pods: Pods) -> Matrix:
         """How many of the slots for these pods each set takes at least, by resource asked for (S x C)."""
@@ -120,7 +128,7 @@ class Pool:
         if pods.level < 0:
             return False
         by_gang = np.zeros((self._settled.gangs, taken.shape[1]), dtype=np.int64)
-        inside = self._settled.levels >= pods.level
+        inside = self._settled.inside(pods.level)
         np.add.at(by_gang, self._settled.of[inside], taken[inside])
         whole: Matrix = slots.whole(pods.level, pods.count) - (by_gang // pods.count).sum(axis=0)
         return bool(np.any(whole < 1))

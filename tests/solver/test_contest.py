@@ -180,3 +180,20 @@ def test_who_could_not_land_beside_others_is_not_told_that_there_is_no_place(
     oracle.run()
     assert oracle.flags["g7"] == STARTED
     assert plan.explanations["g7"].primary.token in (Token.SOLVER_DEFERRED, Token.PENDING_EVALUATION)
+
+
+def test_a_gang_that_needs_one_host_may_make_room_on_a_node_outside_the_levels_that_others_need() -> None:
+    """A host without a rack is a place for it, so its slots are not among those of the racks for certain."""
+    snap = snapshot(
+        [node("a", labels={"rack": "r"}), node("n")],
+        [queue("root"), queue("root.a")],
+        pending=[
+            gang("first", pod_set(2, 4), required="host"),
+            gang("next", pod_set(2, 4), required="rack", submitted=1.0),
+        ],
+    )
+    plan = decide(snap, now=NOW, seed=0, budget=Budget())
+    assert {one.uid: set(one.assignments[0].nodes) for one in plan.admissions} == {
+        "first": {"n"},
+        "next": {"a"},
+    }

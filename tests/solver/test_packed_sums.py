@@ -137,6 +137,21 @@ def test_a_bound_that_was_not_reached_in_time_excludes_nothing() -> None:
     assert relaxed.bound(0, budget=1.0)
 
 
+def test_a_gang_of_a_rack_outside_any_block_takes_no_place_in_the_blocks() -> None:
+    """Both fit, so a bound that counts the rack's slots among those of the block would be too low."""
+    nodes = [
+        node("a", labels={"block": "b", "rack": "r"}),
+        *(node(n, gpu=4, labels={"rack": "q"}) for n in "mn"),
+    ]
+    waiting = [gang(f"w{level}", pod_set(2, 4), required=level) for level in ("block", "rack")]
+    snap = snapshot(nodes, [Queue(path="root", policy=PACKED), queue("root.a")], pending=waiting)
+    room = Room(Greedy(Board(Arrays.of(snap), now=0.0)))
+    tiers = in_tiers(room.greedy.board.arrays.offers.gangs.values())
+    worth = Worth((p.workload for p in snap.pending), capacity=room.greedy.board.capacity, now=0.0)
+    both = sum(worth.of(w, {"main": 2}) for w in waiting)
+    assert Relaxed(Sums(room, tiers, worth, {}, window=100.0), seed=1).bound(0, budget=1.0) == both
+
+
 def with_order(snap: Snapshot, order: Order) -> Snapshot:
     """The same with another order on root."""
     queues = [replace(q, policy=replace(q.policy, order=order)) if q.path == "root" else q for q in snap.tree]

@@ -100,3 +100,5 @@ def test_domains_are_paths() -> None:
     assert topology.domain(node(), 1) == ("b1", "r1") != topology.domain(other, 1)
     assert topology.domain(node(labels={"block": "b1"}), 1) is None
     assert topology.domain(node(labels={}), 2) == ("n1",)
+    nowhere, empty = (node(labels=labels) for labels in ({"t/rack": "r1"}, {"block": "", "t/rack": "r1"}))
+    assert topology.domain(nowhere, 1) != topology.domain(empty, 1)

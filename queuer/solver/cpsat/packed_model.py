@@ -118,7 +118,7 @@ class Relaxed:
             numbers = sums.level(level)[nodes]
             known = numbers >= 0
             there = np.bincount(numbers[known], weights=slots[known]).astype(np.int64)
-            narrow = [n for n, o in enumerate(sums.options) if o.level is not None and o.level >= level]
+            narrow = [n for n, o in enumerate(sums.options) if sums.inside(o, level)]
             for least in sorted({asked[n] for n in narrow if asked[n] > 1}):
                 terms = {self._count[n]: asked[n] // least for n in narrow}
                 self.rows.row(terms, high=int((there // least).sum()))

@@ -299,6 +299,15 @@ class Sums:
         """Domain numbers of all nodes at a level, -1 = none (N)."""
         return self._frame.domains[level]
 
+    def inside(self, option: Option, level: int) -> bool:
+        """Whether the gang lies in one domain of this level wherever it lies."""
+        own = option.level
+        return (
+            own is not None
+            and own >= level
+            and all(self._frame.nested(self.parts[part].open, own, level) for part, _ in option.pods)
+        )
+
     def tightest(self, option: Option, count: int) -> list[int]:
         """Domains in which the gang fits: half of `count` with least left over, the others spread over the rest."""
         spots = [spot for (level, _), spot in self.domains.items() if level == option.level]
