@@ -84,12 +84,12 @@ class Search:
             return best
         if self._single and not self._trial.short and len(members) <= FEW:
             return self._by_cost(members, best)
-        for order in self._orders(members):
+        for number, order in enumerate(self._orders(members)):
             got, whole = self._prefix(order)
             if got is not None and (best is None or _cost(got) < _cost(best)):
                 best = got
-            if got is not None and len(got) == 1 and whole and alone:
-                break  # of those who cost less than this one, all together are not enough
+            if number == 0 and got is not None and len(got) == 1 and whole and alone:
+                break  # cheapest first: of those who cost less than this one, all together are not enough
         return best
 
     def _orders(self, members: list[Candidate]) -> Iterator[list[Candidate]]:

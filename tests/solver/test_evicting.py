@@ -92,6 +92,15 @@ def test_the_victims_of_a_single_pod_are_the_cheapest_of_all(seed: int) -> None:
     assert lost(snap, {e.uid for e in sound(snap).evictions}, now=0.0) == least
 
 
+def test_one_victim_that_frees_much_for_its_loss_is_no_reason_not_to_look_host_by_host() -> None:
+    """`wide` alone is enough; two that stand in the way of whole hosts are dearer for what they free and lose less."""
+    wide = job("wide", 8, "ab", age=100)
+    lone = [job(f"lone-{on}", 1, on, age=700) for on in "cd"]
+    many = [job(f"many-{on}{n}", 1, on, age=300) for on in "ef" for n in range(8)]
+    plan = sound(world("abcdef", [wide, *lone, *many], [gang("new", pod_set(2, 8), priority=1)]))
+    assert {e.uid for e in plan.evictions} == {"lone-c", "lone-d"}
+
+
 @pytest.mark.parametrize("rule", EvictionRule)
 @pytest.mark.parametrize("seed", range(1, 5))
 def test_victims_cost_no_more_than_the_newest_first(seed: int, rule: EvictionRule) -> None:
