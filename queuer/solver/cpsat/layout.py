@@ -20,7 +20,7 @@ from queuer.solver.prices import Prices
 SPLITS = 4
 """How often leaves are split before a layout is given up."""
 MOVES = 0.05
-"""Deterministic time for leaving gangs where they are."""
+"""Deterministic time for an arrangement that leaves gangs where they are; without one any is looked for."""
 LATE = "the solver did not come to an end"
 ARGUMENT = "no arrangement with today's victims: the model of all domains is infeasible"
 
@@ -63,14 +63,19 @@ def _solved(tree: Tree, *, budget: float) -> Places | Proof | Unknown | list[int
     rows = tree.rows
     if rows.spent >= budget:
         return Unknown(note=LATE)
-    status, values = rows.solve(budget=budget - rows.spent, presolve=False)
+    status: Status = Status.UNKNOWN
+    values: Sequence[int] = ()
+    if tree.question.found:  # with as little moved as is found: what is moved may have to land beside others
+        fewest = tree.moves()
+        status, values = rows.solve(budget=min(MOVES, budget - rows.spent), minimise=fewest)
+    if status is Status.UNKNOWN and rows.spent < budget:
+        status, values = rows.solve(budget=budget - rows.spent, presolve=False)
     if status is Status.NONE:
         return Proof(argument=ARGUMENT)
     if status is Status.UNKNOWN:
         return Unknown(note=LATE)
     if not tree.question.found:
         return Places(spreads={})
-    values = _fewest_moves(tree, values, budget=min(MOVES, budget - rows.spent))
     pods, stuck = on_nodes(tree, values)
     if stuck:
         return stuck
@@ -78,13 +83,3 @@ def _solved(tree: Tree, *, budget: float) -> Places | Proof | Unknown | list[int
     if found is None:
         return Unknown(note="levels of single pod sets are not in this model")
     return Places(spreads=found)
-
-
-def _fewest_moves(tree: Tree, values: Sequence[int], *, budget: float) -> Sequence[int]:
-    """The same with as little moved as is found: what is moved may have to land beside others."""
-    if budget <= 0:
-        return values
-    minimise = tree.moves()
-    tree.rows.hint = dict(enumerate(values))
-    status, better = tree.rows.solve(budget=budget, minimise=minimise)
-    return better if status in (Status.FOUND, Status.BEST) else values
