@@ -20,6 +20,7 @@ from queuer.domain.quantity import add
 from queuer.domain.queue import QueueTree
 from queuer.domain.workload import State, Workload
 from queuer.solver.problem import Bond, Reservation
+from queuer.solver.sound import LARGEST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,21 +63,35 @@ class ClusterState:
     def node_changed(self, node: Node) -> None:
         """A node came, or its labels, taints, cordon or capacity changed."""
         if self.nodes.get(node.name) != node:
-            self._allocatable = add(self.allocatable_beside(node.name), node.allocatable)
+            self._forget(node.name)
             self.nodes[node.name] = node
+            self._allocatable = add(self._allocatable, node.allocatable)
             self.reconsider()
 
     def node_gone(self, name: str) -> None:
         """A node was deleted."""
         if name in self.nodes:
-            self._allocatable = self.allocatable_beside(name)
-            del self.nodes[name]
+            self._forget(name)
             self.reconsider()
 
-    def allocatable_beside(self, name: str) -> dict[str, int]:
-        """Allocatable of all nodes but this one together, by resource."""
-        node = self.nodes.get(name)
-        return add(self._allocatable, node.allocatable, times=-1) if node is not None else self._allocatable
+    def _forget(self, name: str) -> None:
+        node = self.nodes.pop(name, None)
+        if node is not None:
+            self._allocatable = add(self._allocatable, node.allocatable, times=-1)
+
+    @property
+    def unsummable(self) -> frozenset[str]:
+        """Resources of which the nodes have more together than a decision can sum."""
+        return frozenset(r for r, amount in self._allocatable.items() if amount > LARGEST)
+
+    def believed(self) -> tuple[Node, ...]:
+        """The nodes by name, without the amounts that bring those before them above what can be summed.
+
+        Which these are depends on what the nodes say now, not on when it was heard.
+        """
+        nodes = tuple(node for _, node in sorted(self.nodes.items()))
+        summed = dict.fromkeys(self.unsummable, 0)
+        return tuple(_within(summed, node) for node in nodes) if summed else nodes
 
     def pod_changed(self, pod: PodView) -> None:
         """A pod came or changed."""
@@ -233,8 +248,18 @@ class ClusterState:
         Nodes without a flavor are not counted.
         """
         total: dict[str, dict[str, int]] = {}
-        for node in self.nodes.values():
+        for node in self.believed():
             flavor = flavor_of(node, self.rules.flavors)
             if flavor is not None:
                 total[flavor] = add(total.get(flavor, {}), node.allocatable)
         return total
+
+
+def _within(summed: dict[str, int], node: Node) -> Node:
+    """The node without what would bring a sum above the limit; the rest is added to the sums."""
+    beyond = {r for r, n in summed.items() if n + node.allocatable.get(r, 0) > LARGEST}
+    for resource in summed.keys() - beyond:
+        summed[resource] += node.allocatable.get(resource, 0)
+    if not beyond:
+        return node
+    return replace(node, allocatable={r: n for r, n in node.allocatable.items() if r not in beyond})

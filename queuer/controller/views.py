@@ -7,7 +7,7 @@ from datetime import datetime
 from queuer.controller.pods import PodView
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.nodes import Node, Taint, TaintEffect
-from queuer.domain.quantity import NOTHING, Resources, parse_quantity
+from queuer.domain.quantity import Resources, parse_quantity
 from queuer.kube.objects import Amounts, NodeObject, Pod, holds
 from queuer.kube.requests import effective_requests
 
@@ -16,16 +16,11 @@ _EFFECTS = frozenset(TaintEffect)
 
 MOST = 2**53
 """Of one resource on a node, in base units: eight pebibytes."""
-MOST_IN_ALL = 2**62
-"""On all nodes together: a decision sums them in 64 bits."""
 
 
-def node_of(found: NodeObject, *, others: Resources = NOTHING) -> tuple[Node, tuple[FieldProblem, ...]]:
-    """A node as kube-scheduler sees it, without the amounts that are out of all reason, and what is wrong with these.
-
-    `others`: what the other nodes have together.
-    """
-    allocatable, problems = _readable(found.status.allocatable, others)
+def node_of(found: NodeObject) -> tuple[Node, tuple[FieldProblem, ...]]:
+    """A node as kube-scheduler sees it without the amounts that are out of all reason, and what is wrong with these."""
+    allocatable, problems = _readable(found.status.allocatable)
     node = Node(
         name=found.metadata.name,
         labels=found.metadata.labels,
@@ -41,7 +36,7 @@ def node_of(found: NodeObject, *, others: Resources = NOTHING) -> tuple[Node, tu
     return node, problems
 
 
-def _readable(amounts: Amounts, others: Resources) -> tuple[Resources, tuple[FieldProblem, ...]]:
+def _readable(amounts: Amounts) -> tuple[Resources, tuple[FieldProblem, ...]]:
     read: dict[str, int] = {}
     problems: list[FieldProblem] = []
     for resource, value in amounts.items():
@@ -52,18 +47,11 @@ def _readable(amounts: Amounts, others: Resources) -> tuple[Resources, tuple[Fie
             problems += error.problems
             continue
         if amount > MOST:
-            problems.append(_absurd(at, f"{value!r} is more than 2^53"))
-        elif others.get(resource, 0) + amount > MOST_IN_ALL:
-            problems.append(_absurd(at, f"{value!r} brings all nodes together above 2^62"))
+            hint = "mend what reports it: a kubelet or a device plugin"
+            problems.append(FieldProblem(field=at, message=f"{value!r} is more than 2^53", hint=hint))
         else:
             read[resource] = amount
     return read, tuple(problems)
-
-
-def _absurd(field: str, message: str) -> FieldProblem:
-    return FieldProblem(
-        field=field, message=message, hint="mend what reports it: a kubelet or a device plugin"
-    )
 
 
 def pod_of(found: Pod, *, known: PodView | None, owner: str | None, pod_set: str | None) -> PodView:

@@ -83,6 +83,7 @@ class Watches:
     ) -> None:
         self._client, self._state, self._facts, self._look = client, state, facts, look
         self._opted_in: frozenset[str] = frozenset()
+        self._unsummable: frozenset[str] = frozenset()
         self._jobs: dict[str, tuple[Kind, Reflector[Any]]] = {}
 
         def of(resource: Resource, kind: type[Any], heard: Heard) -> Reflector[Any]:
@@ -171,11 +172,14 @@ class Watches:
         name = change.object.metadata.name
         if change.kind is ChangeKind.DELETED:
             self._state.node_gone(name)
-            return
-        node, problems = node_of(change.object, others=self._state.allocatable_beside(name))
-        for problem in problems:
-            log.error("amount of a node not understood, not used", node=name, said=str(problem))
-        self._state.node_changed(node)
+        else:
+            node, problems = node_of(change.object)
+            for problem in problems:
+                log.error("amount of a node not understood, not used", node=name, said=str(problem))
+            self._state.node_changed(node)
+        before, self._unsummable = self._unsummable, self._state.unsummable
+        for resource in sorted(self._unsummable - before):
+            log.error("too much on all nodes together, not used on the last by name", resource=resource)
 
     def _pod(self, change: Change[Pod]) -> None:
         pod = change.object

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from queuer.controller import watch
 from queuer.controller.jobs import Facts
 from queuer.controller.live import Live
 from queuer.controller.pods import PodView
 from queuer.controller.snapshot import take
 from queuer.controller.state import ClusterState, Rules
-from queuer.controller.views import MOST, MOST_IN_ALL, node_of
+from queuer.controller.views import MOST, node_of
 from queuer.controller.watch import Watches
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.workload import PodSet, State, Workload
@@ -17,6 +18,7 @@ from queuer.kube.objects import Amounts, Condition, Meta, NodeObject, NodeStatus
 from queuer.kube.reflector import Change, ChangeKind
 from queuer.solver.decide import decide
 from queuer.solver.problem import Budget, SolveStatus
+from queuer.solver.sound import LARGEST
 
 GPU = "example.com/gpu"
 PLAIN: Amounts = {"cpu": "8", "memory": "64Gi", "pods": "110", GPU: "8"}
@@ -54,22 +56,46 @@ def test_the_most_that_is_believed() -> None:
     assert (found.allocatable[GPU], found.allocatable["memory"], problems) == (MOST, 2**50, ())
 
 
-def test_amounts_that_nobody_can_sum_are_refused() -> None:
-    """Each would be believed by itself; the last ones are not, until others go."""
-    count = MOST_IN_ALL // MOST
-    state = heard(*(node(f"n{i}", gpu=MOST) for i in range(count + 2)))
-    assert sum(n.allocatable.get(GPU, 0) for n in state.nodes.values()) == MOST_IN_ALL
-    assert GPU not in state.nodes[f"n{count}"].allocatable
-    state.node_gone("n0")
-    assert state.allocatable_beside("x")[GPU] == MOST_IN_ALL - MOST
-    _, problems = node_of(node(f"n{count}", gpu=MOST), others=state.allocatable_beside(f"n{count}"))
-    assert problems == ()
+def gpus(state: ClusterState) -> dict[str, int]:
+    """As a decision sees them."""
+    return {s.node.name: s.node.allocatable.get(GPU, 0) for s in take(state, now=0.0).nodes}
+
+
+COUNT = LARGEST // MOST
+
+
+def test_amounts_that_nobody_can_sum_are_left_out_until_others_go() -> None:
+    """Each would be believed by itself; the last by name are not."""
+    state = heard(*(node(f"n{i:04}", gpu=MOST) for i in range(COUNT + 2)))
+    assert [name for name, amount in gpus(state).items() if not amount] == [
+        f"n{COUNT:04}",
+        f"n{COUNT + 1:04}",
+    ]
+    assert sum(gpus(state).values()) == state.capacity_by_flavor["default"][GPU] == LARGEST
+    assert state.take_stale()
+    state.node_gone("n0000")
+    assert state.take_stale()
+    assert [name for name, amount in gpus(state).items() if not amount] == [f"n{COUNT + 1:04}"]
+    state.node_gone("n0001")
+    assert all(gpus(state).values())
+
+
+def test_whose_amounts_are_left_out_does_not_depend_on_who_was_heard_first() -> None:
+    """So a controller that starts anew decides on the same snapshot."""
+    nodes = [node(f"n{i:04}", gpu=MOST) for i in range(COUNT + 1)]
+    assert take(heard(*nodes), now=0.0) == take(heard(*reversed(nodes)), now=0.0)
+
+
+def test_a_resource_that_nobody_can_sum_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(watch.log, "error", lambda _, resource: told.append(resource))
+    state = heard(*(node(f"n{i}", gpu=MOST) for i in range(COUNT + 3)))
+    assert (told, state.unsummable) == ([GPU], frozenset({GPU}))
 
 
 def test_a_node_that_is_heard_of_again_counts_once() -> None:
-    state = heard(node("n1"), node("n1", gpu=4), node("n1"))
-    assert state.allocatable_beside("n2")[GPU] == 8
-    assert state.allocatable_beside("n1").get(GPU, 0) == 0
+    state = heard(*(node("n1", gpu=MOST) for _ in range(COUNT + 1)))
+    assert (state.unsummable, gpus(state)) == (frozenset(), {"n1": MOST})
 
 
 def test_decisions_go_on_beside_nodes_and_pods_that_lie() -> None:
