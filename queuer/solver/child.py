@@ -41,6 +41,7 @@ class Outcome(StrEnum):
     CRASHED = "crashed"
     GARBAGE = "garbage"
     UNSOUND = "unsound"
+    NOT_ASKED = "not-asked"  # the parent could not
 
 
 class Failure(Exception):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 from collections import Counter
 from dataclasses import replace
 from enum import StrEnum
@@ -22,9 +23,13 @@ from queuer.solver.problem import Budget, Plan, Snapshot, SolveStatus
 from queuer.solver.serving import Decide
 from queuer.solver.verify import verify
 
+log = logging.getLogger(__name__)
+
 DECIDE = "queuer.solver.following:Following"
 PATIENCE = 60.0
 """Seconds that the stand-in has for a plan until it is replaced: more than a first plan for 20,000 nodes takes."""
+HAND_OVER = 5.0
+"""Seconds that a cycle waits for the stand-in at least, from when only that one can help."""
 
 
 class Source(StrEnum):
@@ -57,9 +62,11 @@ class SolverProcess:
         greedy: Decide = decide,
         judge: Verify = verify,
         patience: float = PATIENCE,
+        hand_over: float = HAND_OVER,
     ) -> None:
         """`target`, `stand_in`: what the two processes call, see `Child`; `greedy`: what the parent does. The latter
-        two are called with budget 0.
+        two are called with budget 0. After a failure a cycle waits for the stand-in for as long as the solver was
+        given, or `hand_over` seconds where that is more.
         """
         self.counts: Counter[tuple[Source, Outcome]] = Counter()
         self.solver = Child(target, judge=judge)
@@ -67,6 +74,7 @@ class SolverProcess:
         self._greedy = greedy
         self._judge = judge
         self._patience = patience
+        self._hand_over = hand_over
         self._numbers = itertools.count(1)
         self._turn = asyncio.Lock()
         self._standing = asyncio.Lock()
@@ -75,12 +83,21 @@ class SolverProcess:
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
-        await asyncio.gather(self.solver.start(), self.stand_in.start())
+        try:
+            async with asyncio.TaskGroup() as both:
+                both.create_task(self.solver.start())
+                both.create_task(self.stand_in.start())
+        except BaseException:  # cancelled: nobody leaves what was not entered
+            await self._end()
+            raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self._end()
+
+    async def _end(self) -> None:
         for task in self._tasks.values():
             task.cancel()
         try:
@@ -102,22 +119,45 @@ class SolverProcess:
             question = Question(next(self._numbers), snapshot, now=now, seed=seed)
             nothing = replace(budget, deterministic=0.0)
             standing = self._stand_in_for(question, nothing)
+            within = max(budget.wall, self._hand_over)
             try:
                 if budget.deterministic <= 0 or budget.wall <= 0:
-                    return await self._instead(question, standing, nothing)
-                try:
-                    plan = await self.solver.plan(question, budget=budget, within=budget.wall, phase="solve")
-                except Failure as failure:
-                    self.counts[Source.SOLVER, failure.outcome] += 1
-                    self._group.create_task(self.solver.renew())
-                    watch = Watch()
-                    plan = await self._instead(question, standing, nothing)
-                    watch.lap("hand-over")
-                    return _standing_in(plan, failure, watch)
-                self.counts[Source.SOLVER, Outcome.SOLVED] += 1
-                return plan
+                    return await self._instead(question, standing, nothing, within)
+                plan = await self._asked(
+                    Source.SOLVER, question, budget=budget, within=budget.wall, phase="solve"
+                )
+                if isinstance(plan, Plan):
+                    return plan
+                watch = Watch()
+                greedy = await self._instead(question, standing, nothing, within)
+                watch.lap("hand-over")
+                return _standing_in(greedy, plan, watch)
             finally:
                 self._over(question)
+
+    async def _asked(
+        self, source: Source, question: Question, *, budget: Budget, within: float, phase: str
+    ) -> Plan | Failure:
+        """What came of a question to one of the processes, counted; after a failure the process is renewed.
+
+        Whatever goes wrong here costs a plan, never the parent.
+        """
+        child = self.solver if source is Source.SOLVER else self.stand_in
+        try:
+            plan = await child.plan(question, budget=budget, within=within, phase=phase)
+        except Exception as error:  # noqa: BLE001 - counted; what is no Failure is logged
+            failure = _failure(error, source)
+            self.counts[source, failure.outcome] += 1
+            self._group.create_task(self._renew(child, source))
+            return failure
+        self.counts[source, Outcome.SOLVED if source is Source.SOLVER else Outcome.GREEDY] += 1
+        return plan
+
+    async def _renew(self, child: Child, source: Source) -> None:
+        try:
+            await child.renew()
+        except Exception:
+            log.exception("the process %s was not renewed; that is tried again at the next question", source)
 
     # Greedy's plan
 
@@ -131,16 +171,9 @@ class SolverProcess:
         """Greedy's plan by the stand-in, as soon as it has done with an earlier question."""
         async with self._standing:
             question.begun = True
-            try:
-                plan = await self.stand_in.plan(
-                    question, budget=budget, within=self._patience, phase="greedy"
-                )
-            except Failure as failure:
-                self.counts[Source.STAND_IN, failure.outcome] += 1
-                self._group.create_task(self.stand_in.renew())
-                return failure
-            self.counts[Source.STAND_IN, Outcome.GREEDY] += 1
-            return plan
+            return await self._asked(
+                Source.STAND_IN, question, budget=budget, within=self._patience, phase="greedy"
+            )
 
     def _over(self, question: Question) -> None:
         """Nobody waits for the stand-in's plan any more. What it has begun it ends, else it would start cold."""
@@ -150,10 +183,11 @@ class SolverProcess:
             task.cancel()
 
     async def _instead(
-        self, question: Question, standing: asyncio.Task[Plan | Failure], budget: Budget
+        self, question: Question, standing: asyncio.Task[Plan | Failure], budget: Budget, within: float
     ) -> Plan:
-        await asyncio.wait({standing})
-        plan = standing.result()
+        """The stand-in's plan if it is there `within` seconds, whatever it is at; else the parent makes one."""
+        await asyncio.wait({standing}, timeout=within)
+        plan = standing.result() if standing.done() else None
         return plan if isinstance(plan, Plan) else await self._alone(question, budget)
 
     async def _alone(self, question: Question, budget: Budget) -> Plan:
@@ -167,6 +201,13 @@ class SolverProcess:
         if broken:
             raise UnsoundPlan(f"the greedy plan breaks {len(broken)} rules, first {broken[0]}")
         return replace(plan, stats=replace(plan.stats, phases=watch.laps))
+
+
+def _failure(error: Exception, source: Source) -> Failure:
+    if isinstance(error, Failure):
+        return error
+    log.error("the process %s was not asked", source, exc_info=error)
+    return Failure(Outcome.NOT_ASKED, f"{type(error).__name__}: {error}")
 
 
 def _standing_in(plan: Plan, failure: Failure, watch: Watch) -> Plan:

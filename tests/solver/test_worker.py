@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +31,9 @@ TARGETS = "tests.solver.worker_targets"
 PATIENT = Budget(deterministic=1.0, wall=30.0)
 HASTY = Budget(deterministic=1.0, wall=0.5)
 NOTHING = Budget(deterministic=0.0)
+NOTHING_HASTY = Budget(deterministic=0.0, wall=0.5)
 SOLVED, GREEDY = (Source.SOLVER, Outcome.SOLVED), (Source.STAND_IN, Outcome.GREEDY)
+GOOD = (Outcome.SOLVED, Outcome.GREEDY)
 FAILURES = [
     ("die", Outcome.CRASHED),
     ("fail", Outcome.CRASHED),
@@ -47,10 +51,19 @@ def small() -> Snapshot:
 
 
 def process(
-    name: str, *, beside: str = "sound", greedy: Decide = worker_targets.sound, patience: float = 30.0
+    name: str,
+    *,
+    beside: str = "sound",
+    greedy: Decide = worker_targets.sound,
+    patience: float = 30.0,
+    hand_over: float = 30.0,
 ) -> SolverProcess:
     return SolverProcess(
-        target=f"{TARGETS}:{name}", stand_in=f"{TARGETS}:{beside}", greedy=greedy, patience=patience
+        target=f"{TARGETS}:{name}",
+        stand_in=f"{TARGETS}:{beside}",
+        greedy=greedy,
+        patience=patience,
+        hand_over=hand_over,
     )
 
 
@@ -163,10 +176,41 @@ async def test_stopped_child_is_killed_at_the_deadline_and_replaced() -> None:
         plan = await ask(solver, HASTY)
         assert plan.stats.status is SolveStatus.FAILED
         assert solver.counts[Source.SOLVER, Outcome.LATE] == 1
-        assert plan.stats.phases["hand-over"] < plan.stats.phases["greedy"]  # it was there
         await until(lambda: gone(pid) and solver.solver.pid not in (None, pid))
         assert solver.stand_in.pid == beside
         assert solver.restarts == {Source.SOLVER: 1, Source.STAND_IN: 0}
+
+
+async def test_plan_of_the_stand_in_is_there_when_the_solver_fails() -> None:
+    """It is made at the same time, and judged: nothing is asked of the stand-in any more."""
+    async with process("hang") as solver:
+        pid, beside = pids(solver)
+        question = asyncio.create_task(ask(solver))
+        await until(lambda: stopped(pid) and solver.counts[GREEDY] == 1)
+        os.kill(beside, signal.SIGSTOP)
+        await until(lambda: stopped(beside))
+        os.kill(pid, signal.SIGKILL)
+        plan = await question
+        assert (plan.stats.fallback, stopped(beside)) == (Outcome.CRASHED, True)
+        assert solver.counts == {(Source.SOLVER, Outcome.CRASHED): 1, GREEDY: 1}
+
+
+@pytest.mark.parametrize("budget", [HASTY, Budget(deterministic=1.0, wall=0.0), NOTHING_HASTY])
+async def test_stand_in_stopped_in_the_cycle_before_is_not_waited_for_without_end(budget: Budget) -> None:
+    """Neither for what it is still at nor for what is asked now: one limit, long before it is replaced."""
+    async with process("sound", beside="hang", hand_over=0.2) as solver:
+        beside = solver.stand_in.pid
+        assert beside is not None
+        await ask(solver)
+        await until(lambda: stopped(beside))
+        assert solver.solver.pid is not None
+        os.kill(solver.solver.pid, signal.SIGSTOP)
+        await ask(solver, budget)
+        assert stopped(beside)
+        assert solver.counts[Source.CONTROLLER, Outcome.GREEDY] == 1
+        assert solver.restarts[Source.STAND_IN] == 0
+        os.kill(beside, signal.SIGCONT)  # it is not too late for the next
+        await until(lambda: solver.counts[Source.STAND_IN, Outcome.STALE] == 1)
 
 
 async def test_parent_decides_where_both_are_stopped() -> None:
@@ -352,19 +396,72 @@ async def test_snapshot_is_packed_once_for_both(monkeypatch: pytest.MonkeyPatch)
     assert befores == [None, snapshot, snapshot]
 
 
-async def test_fault_beside_a_decision_is_seen_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def broken(**_: object) -> Plan:
-        raise ZeroDivisionError("on purpose")
+async def broken(*_: object, **__: object) -> Plan:
+    raise RuntimeError("can't start new thread")
 
-    async def decided() -> None:
-        async with process("sound") as solver:
-            monkeypatch.setattr(solver.stand_in, "plan", lambda question, **named: broken(**named))
-            await ask(solver)
+
+@pytest.mark.parametrize(
+    ("target", "faulty", "source"),
+    [
+        ("sound", [Source.STAND_IN], Source.SOLVER),
+        ("sound", [Source.SOLVER], Source.STAND_IN),
+        ("die", [Source.STAND_IN], Source.CONTROLLER),
+        ("sound", [Source.SOLVER, Source.STAND_IN], Source.CONTROLLER),
+    ],
+)
+async def test_fault_of_the_parent_in_asking_costs_that_answer_alone(
+    target: str,
+    faulty: list[Source],
+    source: Source,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Above all one of the stand-in, for which nobody waits, does not end the controller."""
+    async with process(target) as solver:
+        with monkeypatch.context() as patched:
+            for faults in faulty:
+                patched.setattr(solver.solver if faults is Source.SOLVER else solver.stand_in, "plan", broken)
+            plan = await ask(solver)
+            await until(lambda: all(solver.counts[each, Outcome.NOT_ASKED] == 1 for each in faulty))
+        assert [who for who, outcome in solver.counts if outcome in GOOD] == [source]
+        assert (plan.stats.fallback == "") is (source is Source.SOLVER)
+        assert [r.exc_info is not None for r in caplog.records] == [True] * len(faulty)
+        assert (await ask(solver, NOTHING)).stats.note == f"child {solver.stand_in.pid}"
+
+
+async def test_process_that_cannot_be_renewed_is_renewed_later(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with process("sound") as solver:
+        await ask(solver)
+        assert solver.solver.pid is not None
+        os.kill(solver.solver.pid, signal.SIGSTOP)
+        with monkeypatch.context() as patched:
+            patched.setattr(asyncio, "create_subprocess_exec", broken)
+            assert (await ask(solver, HASTY)).stats.fallback == Outcome.LATE
+            await until(lambda: bool(caplog.records))
+        assert (await ask(solver)).stats.fallback == ""
+
+
+async def test_start_that_is_cancelled_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of the two is there, the other is not yet."""
+    started: list[asyncio.subprocess.Process] = []
+    create, calls = asyncio.create_subprocess_exec, itertools.count()
+
+    async def once(*args: str, **named: Any) -> asyncio.subprocess.Process:
+        if next(calls):
             await asyncio.Event().wait()
+        started.append(await create(*args, **named))
+        return started[0]
 
-    with pytest.raises(ExceptionGroup) as caught:
-        await decided()
-    assert caught.value.subgroup(ZeroDivisionError) is not None
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", once)
+    start = asyncio.create_task(process("sound").__aenter__())
+    await until(lambda: bool(started))
+    start.cancel()
+    await asyncio.wait({start})
+    assert start.cancelled()
+    assert gone(started[0].pid)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_process_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
