@@ -176,6 +176,7 @@ class Contest:
         budget = min(self._left, self._share) - self._worth()
         if budget <= 0:
             return Unknown(note="the model would be too large for the time that is left")
+        blocked = self._blocked(self._as_settled())
         answer = self._rearranger.improve(
             snapshot=self._board.snapshot,
             now=self._board.time,
@@ -183,9 +184,12 @@ class Contest:
             settled=self._settled(),
             standing=self._standing(),
             budget=budget,
-            blocked=self._blocked(self._as_settled()),
+            blocked=blocked,
         )
         self.spent += answer.spent
+        # As in `_proof`: with nodes closed nothing is said about arrangements that use what is free there.
+        if isinstance(answer, Arrangement) and blocked:
+            return replace(answer, proven=False)
         return answer
 
     def _at_best(self) -> bool:
@@ -216,9 +220,9 @@ class Contest:
         idle = board.idle.place(workload, chosen.variant, form=form, avoid=avoid).spreads
         return idle is not None and workload.pod_sets[0].preferred is None and found == wide(idle)
 
-    def adopt(self, answer: Arrangement) -> None:
-        """Take an improvement over."""
-        self._adopt(answer, new=None)
+    def adopt(self, answer: Arrangement) -> bool:
+        """Take an improvement over; whether it was sound."""
+        return self._laid_out(answer, new=None, evict=False)
 
     def asks_jointly(self) -> bool:
         """Whether a question that leaves the victims of all gangs open could still be asked."""
@@ -275,24 +279,28 @@ class Contest:
         ranks = [self._greedy.rank(gang, charge) for charge in charges]
         return any(self._board.binds(horizon, gang.pending.workload, rank=rank) for rank in ranks)
 
-    def _adopt(self, answer: Arrangement, *, new: Gang | None, evict: bool = False) -> Chosen | None:
+    def _adopt(self, answer: Arrangement, *, new: Gang, evict: bool) -> Chosen | None:
+        """The new gang as the answer settles it; None = the answer is not sound."""
+        if not self._laid_out(answer, new=new, evict=evict):
+            return None
+        self._greedy.counts.rearranged += 1
+        return self._greedy.chosen[new.uid]
+
+    def _laid_out(self, answer: Arrangement, *, new: Gang | None, evict: bool) -> bool:
         """Lay everything out anew. An answer that is not sound is dropped and the old layout restored."""
-        greedy, before = self._greedy, dict(self._greedy.chosen)
+        before = dict(self._greedy.chosen)
         gangs = {uid: c.gang for uid, c in before.items()}
         if new is not None:
             gangs[new.uid] = new
         if not set(gangs) <= set(answer.assignments):
-            return None
+            return False
         must = {uid for uid, c in before.items() if not c.bound}
         if new is not None and not evict:
             must.add(new.uid)
         moved = [self._moved(gang, answer) for gang in gangs.values()]
         if any(c.bound and c.gang.uid in must for c in moved):
-            return None
-        if not self._put(moved, must=frozenset(must)) or new is None:
-            return None
-        greedy.counts.rearranged += 1
-        return greedy.chosen[new.uid]
+            return False
+        return self._put(moved, must=frozenset(must))
 
     def _put(self, moved: Sequence[Chosen], *, must: frozenset[str]) -> bool:
         """Lay out anew who lies elsewhere; what is not sound is taken back. `must`: who is to be as it says, the others

@@ -305,19 +305,21 @@ class _Decision:
         plan, late = self._plan(standing)
         answer = contest.improve()
         self.spent = self._packer.spent + contest.spent
-        if contest.at_best:
+        if contest.at_best and not late:
             self._proven = True
             plan = replace(plan, stats=self._stats())
         if late or not isinstance(answer, Arrangement):
             return plan, late
-        contest.adopt(answer)
-        self._improved, self._proven = True, answer.proven
-        better, none_late = self._plan(standing)
-        if none_late or score(self._snapshot, better, now=self._now) <= score(
-            self._snapshot, plan, now=self._now
-        ):
-            return replace(plan, stats=better.stats), late
-        return (plan, late) if verify(self._snapshot, better, now=self._now) else (better, none_late)
+        self._improved = True
+        adopted = contest.adopt(answer)
+        better, waits = self._plan(standing)
+        gained = score(self._snapshot, better, now=self._now) > score(self._snapshot, plan, now=self._now)
+        sound = adopted and not waits and not (gained and verify(self._snapshot, better, now=self._now))
+        # The proof is about the answer: where that cannot be carried out, it says nothing about this plan.
+        self._proven = answer.proven and sound
+        if gained and sound:
+            plan = better
+        return replace(plan, stats=self._stats()), late
 
     # The plan
 

@@ -20,7 +20,7 @@ from queuer.solver.cpsat import CpSat
 from queuer.solver.decide import _Decision, decide
 from queuer.solver.greedy import Greedy
 from queuer.solver.outcome import Chosen
-from queuer.solver.problem import Budget, Snapshot
+from queuer.solver.problem import Assignment, Budget, Snapshot, SolveStatus
 from queuer.solver.verify import verify
 from tests.solver.cases import NOW
 from tests.solver.make import gang, node, pod_set, queue, row, snapshot
@@ -99,6 +99,54 @@ def test_places_in_which_more_gangs_could_not_land_are_not_taken(
     assert isinstance(answer, Chosen) == taken
     assert (greedy.chosen == before) == (not taken)
     assert ((greedy.board.now.free == free).all()) == (not taken)
+
+
+class Improving(Listening):
+    """A solver that calls one layout of these two gangs proven: what `at` says by uid."""
+
+    def __init__(self, **at: str) -> None:
+        super().__init__()
+        self._at = at
+
+    def improve(self, **settled: Any) -> Arrangement | Unknown:
+        rows = {u: (Assignment(pod_set="main", flavor="default", nodes={n: 1}),) for u, n in self._at.items()}
+        return Arrangement(assignments=rows, proven=True)
+
+
+TWO = snapshot(
+    [node(n, gpu=5) for n in ("n0", "n1")],
+    [queue("root.a")],
+    pending=[gang("first", pod_set(1, 4)), gang("next", pod_set(1, 4), submitted=1.0)],
+)
+
+
+def improved(crowded: dict[str, frozenset[str]], **at: str) -> SolveStatus:
+    decision = _Decision(
+        Arrays.of(TWO),
+        now=NOW,
+        seed=0,
+        budget=Budget(),
+        rearranger=Improving(**at),
+        crowded=crowded,
+        prices=deque(),
+    )
+    plan, late = decision.run()
+    assert ({a.uid for a in plan.admissions}, late) == ({"first", "next"}, {})
+    return plan.stats.status
+
+
+def test_a_plan_is_called_optimal_where_its_own_arrangement_was_proven() -> None:
+    assert improved({}, first="n0", next="n1") is SolveStatus.OPTIMAL
+
+
+def test_nothing_is_proven_where_gangs_were_kept_off_nodes() -> None:
+    """An arrangement that uses these nodes might land and be better."""
+    assert improved({"next": frozenset({"n0"})}, first="n0", next="n1") is SolveStatus.FEASIBLE
+
+
+def test_nothing_is_proven_where_the_answer_cannot_be_carried_out() -> None:
+    """Both gangs on one node that holds one of them."""
+    assert improved({}, first="n0", next="n0") is SolveStatus.FEASIBLE
 
 
 def test_what_selections_do_not_use_is_not_spent() -> None:
