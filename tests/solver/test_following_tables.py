@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import product
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
 
+from queuer.domain.quota import Charge
+from queuer.domain.workload import Workload
 from queuer.solver.arrays import Arrays
-from queuer.solver.board import FLOORS, Board
-from queuer.solver.cycle import Cycle
+from queuer.solver.board import FLOORS, Board, Horizon
+from queuer.solver.contested import Variant
+from queuer.solver.cycle import Cycle, Freed
+from queuer.solver.decide import decide
 from queuer.solver.floor import Floor, Found
 from queuer.solver.frame import ALL, Frame, Mask, Matrix, Need, Rows
+from queuer.solver.greedy import Greedy
 from queuer.solver.journal import Followed, Journal
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen
 from queuer.solver.pool import Pool, Settled
-from queuer.solver.problem import Eviction, EvictionRule
+from queuer.solver.problem import Budget, Eviction, EvictionRule
 from queuer.solver.slots import Slots
 from tests.solver import worlds
+from tests.solver.cases import NOW, seeded
+from tests.solver.cases_reserved import reserving
+from tests.solver.cycles import Life
 
 FIRST = (True, 2**31)
 """The rank of a gang that no reservation binds."""
@@ -38,6 +49,11 @@ def answers(floor: Floor, gangs: list[Gang]) -> list[Found]:
         for gang in gangs
         for variant in gang.shape.variants
     ]
+
+
+def told_by(floor: Floor, gangs: list[Gang]) -> list[tuple[object, bool]]:
+    """The same as places and whether a refusal is a proof."""
+    return [(found.spreads, found.exact) for found in answers(floor, gangs)]
 
 
 class Play:
@@ -98,8 +114,8 @@ def test_floors_follow_the_board(seed: int) -> None:
             (board.floor_present(), np.minimum(board.now.free, board.later.free)),
         ):
             assert np.array_equal(floor.free, free)
-            got, anew = answers(floor, gangs), answers(Floor(board.frame, free.copy()), gangs)
-            assert [f.spreads for f in got] == [f.spreads for f in anew]
+            got, made = told_by(floor, gangs), told_by(Floor(board.frame, free.copy()), gangs)
+            assert got == made
 
 
 def settled_on(cycle: Cycle, gang: Gang, random: Random) -> Chosen | None:
@@ -118,29 +134,164 @@ def settled_on(cycle: Cycle, gang: Gang, random: Random) -> Chosen | None:
     )
 
 
+class Watched:
+    """Decisions of which every floor and pool is compared with one made anew whenever it is asked. `seen`: how often,
+    by what was there.
+    """
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.seen: Counter[str] = Counter()
+        self._settled: dict[int, tuple[Pool, Settled]] = {}
+        self._floor, self._pool = Board.floor, Cycle.pool
+        self._place, self._excludes = Floor.place, Pool.excludes
+        patch.setattr(Board, "floor", lambda *a: self._floored(*a))
+        patch.setattr(Cycle, "pool", lambda *a, **k: self._pooled(*a, **k))
+        patch.setattr(Floor, "place", lambda *a, **k: self._placed(*a, **k))
+        patch.setattr(Pool, "excludes", lambda *a: self._excluded(*a))
+        self._anywhere = Cycle.anywhere
+        patch.setattr(Cycle, "anywhere", lambda *a: self._found(*a))
+
+    def _floored(self, board: Board, key: object, free: Callable[[Rows], Matrix]) -> Floor:
+        floor = self._floor(board, key, free)
+        assert np.array_equal(floor.free, free(ALL))
+        self.seen["kept"] += key == "kept"
+        self.seen["floor beside reservations"] += isinstance(key, tuple) and bool(key[-1])
+        return floor
+
+    def _placed(self, floor: Floor, workload: Workload, variant: Variant, **more: Any) -> Found:
+        found = self._place(floor, workload, variant, **more)
+        made = Floor(floor._frame, floor.free.copy(), idle=floor._idle)
+        anew = self._place(made, workload, variant, **more)
+        assert (found.spreads, found.exact) == (anew.spreads, anew.exact)
+        return found
+
+    def _found(self, cycle: Cycle, floor: Floor, gang: Gang, variant: Variant) -> Found:
+        found, own = self._anywhere(cycle, floor, gang, variant), cycle.on(floor, gang, variant)
+        assert (found.spreads is None, found.exact) == (own.spreads is None, own.exact)
+        self.seen["another floor"] += found.spreads != own.spreads
+        return found
+
+    def _pooled(
+        self,
+        cycle: Cycle,
+        gang: Gang,
+        charge: Charge,
+        *,
+        later: bool,
+        gone: object = None,
+        freed: Freed | None = None,
+    ) -> Pool:
+        pool = self._pool(cycle, gang, charge, later=later, gone=gone, freed=freed)
+        bars = cycle.board.bars(gang.pending.workload, rank=cycle.rank(gang, charge))
+        free, settled = anew(cycle, bars, later=later)
+        if freed is not None:
+            nodes, amounts = freed()
+            free[nodes] += amounts
+        assert np.array_equal(pool.floor.free, free)
+        self._settled[id(pool)] = (pool, settled)
+        self.seen["pools"] += 1
+        self.seen["freed"] += freed is not None and bool(len(freed()[0]))
+        self.seen["pool beside reservations"] += bool(bars)
+        self.seen["outliving"] += bool(bars) and settled.gangs > 0
+        self.seen["bond stands"] += bool(cycle.board.snapshot.bonds)
+        return pool
+
+    def _excluded(self, pool: Pool, key: object, workload: Workload, variant: Variant) -> bool:
+        excluded, (_, settled) = self._excludes(pool, key, workload, variant), self._settled[id(pool)]
+        made = Pool(pool._frame, Floor(pool._frame, pool.floor.free.copy()), settled)
+        assert excluded == self._excludes(made, key, workload, variant)
+        self.seen["excluded"] += excluded
+        return excluded
+
+
+def anew(cycle: Cycle, bars: Sequence[str], *, later: bool) -> tuple[Matrix, Settled]:
+    """What is free with the places of settled gangs open, and who of them needs a place there, from all that is
+    settled.
+    """
+    board, zero = cycle.board, np.zeros_like(cycle.board.frame.alloc)
+
+    def places(among: Iterable[Chosen]) -> Matrix:
+        taken = zero.copy()
+        for one in among:
+            cycle.spend(taken, one, times=-1)
+        return taken
+
+    chosen = list(cycle.chosen.values())
+    free = board.later.free + places(chosen)
+    if not later:
+        free = np.minimum(free, board.now.free + places(c for c in chosen if not c.bound))
+    settled = Settled(board.frame)
+    for uid, left in zip(bars, board.beside(bars), strict=True):
+        horizon = board.horizons[uid]
+        lasting = places(c for c in chosen if board.outlives(horizon, c.gang.pending.workload))
+        free = np.minimum(free, left + lasting)
+    for one in chosen:
+        workload = one.gang.pending.workload
+        if (later or not one.bound) and all(board.outlives(board.horizons[uid], workload) for uid in bars):
+            settled.add(workload, one.variant)
+    return free, settled
+
+
+def reserve(board: Board, random: Random) -> None:
+    """A reservation is granted or renewed, or one ends."""
+    waiting = [pending.workload.uid for pending in board.snapshot.pending]
+    if board.horizons and random.random() < 0.3:
+        del board.horizons[random.choice(sorted(board.horizons))]
+    else:
+        uid, node = random.choice(waiting[:3]), random.randrange(len(board.frame.names))
+        free, row = board.later.free // 2, board.frame.alloc[node] // 2
+        free[node] -= row
+        start = board.time + random.choice((100.0, 1_000.0, 5_000.0))
+        rank = (False, random.choice((0, 2**30)))
+        board.horizons[uid] = Horizon(uid=uid, start=start, free=free, rank=rank, rows=[(node, row)])
+    board.changed()
+
+
 @pytest.mark.parametrize("seed", range(40))
-def test_pools_follow_who_leaves(seed: int) -> None:
-    """What is open and what the sums exclude, after starts, bindings with victims and places given back."""
-    arrays = Arrays.of(worlds.world(seed, nodes=12, pending=16, running=12))
-    random, cycle, gangs = Random(seed), Cycle(Board(arrays, now=worlds.NOW)), gangs_of(arrays)
+def test_pools_follow_what_is_settled_reserved_and_leaves(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After starts, bindings with victims, places given back, and reservations that come, move and go; with more
+    victims gone, too.
+    """
+    watched = Watched(monkeypatch)
+    arrays, random = Arrays.of(worlds.world(seed, nodes=12, pending=16, running=12)), Random(seed)
+    board, gangs = Board(arrays, now=worlds.NOW), gangs_of(arrays)
+    greedy = Greedy(board)
     for gang in gangs:
-        if (chosen := settled_on(cycle, gang, random)) is not None:
-            cycle.take(chosen)
-            if random.random() < 0.2:
-                cycle.lift([chosen])
-                cycle.take(chosen)
-        now, later = cycle.opened()
-        for is_later, free in ((False, np.minimum(now, later)), (True, later)):
-            settled = Settled(arrays.frame)
-            for one in cycle.chosen.values():
-                if is_later or not one.bound:
-                    settled.add(one.gang.pending.workload, one.variant)
-            anew = Pool(arrays.frame, Floor(arrays.frame, free), settled)
-            for asks in gangs:
-                variant, charge = asks.shape.variants[0], asks.shape.charges[0]
-                pool = cycle.pool(asks, charge, later=is_later)
-                assert np.array_equal(pool.floor.free, free)
-                assert cycle.excluded(pool, asks, variant) == cycle.excluded(anew, asks, variant)
+        if random.random() < 0.3:
+            reserve(board, random)
+        if (chosen := settled_on(greedy, gang, random)) is not None:
+            greedy.take(chosen)
+        if greedy.chosen and random.random() < 0.4:
+            back = random.choice(list(greedy.chosen.values()))
+            greedy.lift([back])
+            del greedy.chosen[back.gang.uid]
+            if random.random() < 0.3:
+                greedy.take(back)
+        staying = greedy.prey.staying(np.arange(len(board.holds)) % 2 == 0)
+        freed = partial(greedy.prey.vacated, staying)
+        for asks, later in product(gangs, (False, True)):
+            variant, charge = asks.shape.variants[0], asks.shape.charges[0]
+            greedy.excluded(greedy.pool(asks, charge, later=later), asks, variant)
+            emptied = greedy.pool(asks, charge, later=later, gone=staying.tobytes(), freed=freed)
+            greedy.excluded(emptied, asks, variant)
+            if asks.uid not in greedy.chosen:
+                greedy._try_now(asks, variant, charge)
+    assert not gangs or watched.seen["pools"]
+
+
+def test_floors_and_pools_follow_whole_decisions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside reservations and standing bonds, with victims gone, whatever the turns of a decision do in between."""
+    watched = Watched(monkeypatch)
+    for seed in range(20):
+        life = Life(Random(seed), seeded(seed))
+        for number in range(8):
+            life.cycle(Budget() if number % 4 == 0 else Budget(deterministic=0.0))
+    for seed in range(60):
+        decide(reserving(seed), now=NOW, seed=0, budget=Budget(deterministic=0.0))
+        decide(worlds.world(seed, pending=24), now=worlds.NOW, seed=0, budget=Budget(deterministic=0.0))
+    floors = ("kept", "floor beside reservations", "another floor")
+    pools = ("pool beside reservations", "outliving", "freed", "bond stands", "excluded")
+    assert all(watched.seen[what] > 5 for what in (*floors, *pools)), watched.seen
 
 
 def needs_of(arrays: Arrays) -> list[tuple[Need, Mask]]:
