@@ -27,6 +27,9 @@ from queuer.solver.prices import Prices
 LOOK = 4e-9
 """Deterministic time that it is taken to cost to look at one node for what a pod set pays there."""
 
+PARTS = 16
+"""Part of its time that a question has at least, after others have used up theirs."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Form:
@@ -68,7 +71,7 @@ class Layouts:
         self._board = cycle.board
         self._solver = solver
         self._seed = seed
-        self._share = share
+        self._share, self._least = share, share / PARTS
         self._forms: dict[object, Form] = {}
         self._nowhere: list[Form] = []
         self._not_now: list[Form] = []
@@ -226,6 +229,8 @@ class Layouts:
     def _answer(self, question: Layout) -> Places | Proof | Unknown:
         answer = self._solver.lay(question)
         self._left -= answer.spent
+        if answer.spent >= question.budget:
+            self._share = max(self._share / 2, self._least)  # who comes later shall have time, too
         if isinstance(answer, Proof) and answer.prices is not None:
             self._used(answer.prices)
         return answer

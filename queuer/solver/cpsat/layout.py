@@ -4,7 +4,6 @@ that fails.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -42,6 +41,8 @@ def lay(question: Layout) -> Places | Proof | Unknown:
         prices = _proving(tree, budget=left) if not split else None
         if prices is not None:
             return Proof(argument=ARGUMENT, spent=spent + tree.rows.spent, prices=prices)
+        if not question.found:
+            return Unknown(spent=spent + tree.rows.spent, note="no prices prove it")
         answer = _solved(tree, budget=left)
         spent += tree.rows.spent
         if not isinstance(answer, list):
@@ -63,19 +64,14 @@ def _solved(tree: Tree, *, budget: float) -> Places | Proof | Unknown | list[int
     rows = tree.rows
     if rows.spent >= budget:
         return Unknown(note=LATE)
-    status: Status = Status.UNKNOWN
-    values: Sequence[int] = ()
-    if tree.question.found:  # with as little moved as is found: what is moved may have to land beside others
-        fewest = tree.moves()
-        status, values = rows.solve(budget=min(MOVES, budget - rows.spent), minimise=fewest)
+    fewest = tree.moves()  # what is moved may have to land beside others
+    status, values = rows.solve(budget=min(MOVES, budget - rows.spent), minimise=fewest)
     if status is Status.UNKNOWN and rows.spent < budget:
         status, values = rows.solve(budget=budget - rows.spent, presolve=False)
     if status is Status.NONE:
         return Proof(argument=ARGUMENT)
     if status is Status.UNKNOWN:
         return Unknown(note=LATE)
-    if not tree.question.found:
-        return Places(spreads={})
     pods, stuck = on_nodes(tree, values)
     if stuck:
         return stuck
