@@ -134,8 +134,8 @@ class Layout:
     """Is there a place for all that is settled and for `asked`? Victims are as they are, quota is left aside.
 
     `now`, `later`: what is free at once and with the victims gone (N x R), the places of `settled` open. What starts
-    needs both, what is bound the latter. `found`: whether places are wanted, not only to know whether it is proven that
-    there are none. `budget`: deterministic time.
+    needs both, what is bound the latter. `found`: whether places are looked for; else it is only asked whether
+    prices prove that there are none. `budget`: deterministic time.
     """
 
     frame: Frame
@@ -150,7 +150,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """Places by uid, pod set and node number; none where only a proof was wanted, and there is probably none."""
+    """Places by uid, pod set and node number."""
 
     spreads: Mapping[str, Mapping[str, Mapping[int, int]]]
     spent: float = 0.0
