@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
-from queuer.solver.displace import Displace
 from queuer.solver.greedy import Greedy
 from queuer.solver.holding import difference, holds, intact, lift, restore
 from queuer.solver.outcome import Chosen
+from queuer.solver.revise import cost
+from queuer.solver.victims import Cost
 
 TRIES = 24
 """Moves tried in one cycle."""
@@ -26,30 +28,54 @@ Late = Callable[[], Sequence[Chosen]]
 @dataclass(frozen=True, slots=True)
 class Move:
     """Gangs that are placed anew, one after the other, each off these hosts and off those of the ones before it.
-    `push`: moves others out of the way.
+    `push`: others are moved out of the way.
     """
 
     gangs: Sequence[Chosen]
     off: Hosts
-    push: Displace | None = None
+    push: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """What a move has come to: who cannot land then, and what the victims of all gangs cost. `stands`: it was not taken
+    back.
+    """
+
+    move: Move
+    waits: Sequence[Chosen]
+    cost: Cost
+    stands: bool
 
 
 def place_apart(greedy: Greedy, waits: Sequence[Chosen], late: Late) -> None:
     """Move gangs until all that start can land, or no move that is tried lets more of them land. `waits`: who could not
     as things are.
+
+    A move that makes the victims dearer is made only where no other helps.
     """
     left = TRIES
-    moves = _moves(greedy, waits)
-    while waits and left > 0 and (move := next(moves, None)) is not None:
-        left -= 1
-        fewer = _after(greedy, move, late, most=len(waits))
-        if fewer is not None:
-            waits, moves = fewer, _moves(greedy, fewer)
+    while waits and left > 0:
+        dearest, dear, gain = cost(greedy, greedy.chosen.values()), list[Gain](), None
+        for move in islice(_moves(greedy, waits), left):
+            left -= 1
+            gain = _gain(greedy, move, late, most=len(waits), dearest=dearest)
+            if gain is not None and gain.stands:
+                break
+            dear += [gain] if gain is not None else []
+        else:
+            if not dear:
+                return
+            least = min(dear, key=lambda g: (len(g.waits), g.cost))
+            gain = _gain(greedy, least.move, late, most=len(waits), dearest=least.cost)
+        if gain is None:
+            return
+        waits = gain.waits
 
 
 def _moves(greedy: Greedy, late: Sequence[Chosen]) -> Iterator[Move]:
     """Who cannot land away from those beside it, or one of those away from it, or all of them anew."""
-    pushing, push = list[Move](), Displace(greedy)
+    pushing = list[Move]()
     for one in late:
         everyone = list(greedy.chosen.values())
         near = [c for c in everyone if c is not one and _hosts(greedy, c) & _hosts(greedy, one)]
@@ -58,24 +84,28 @@ def _moves(greedy: Greedy, late: Sequence[Chosen]) -> Iterator[Move]:
         yield from alone
         yield Move([one, *rivals], frozenset())
         yield Move([*rivals, one], frozenset())
-        pushing += [Move(m.gangs, m.off, push) for m in alone]
+        pushing += [Move(m.gangs, m.off, push=True) for m in alone]
     yield from pushing
 
 
-def _after(greedy: Greedy, move: Move, late: Late, *, most: int) -> Sequence[Chosen] | None:
-    """Who cannot land after the move if they are fewer than `most`; None = nothing has moved."""
+def _gain(greedy: Greedy, move: Move, late: Late, *, most: int, dearest: Cost) -> Gain | None:
+    """What the move comes to if fewer than `most` gangs cannot land after it, else None. It stands if the victims
+    of all cost no more than `dearest`; else nothing has moved.
+    """
     before, whole = dict(greedy.chosen), intact(greedy.board)
     kept = {one.gang.uid: greedy.keeps_off(one.gang.uid) for one in move.gangs}
+    gain: Gain | None = None
     if _made(greedy, move):
         lifted, laid = difference(before, greedy.chosen), difference(greedy.chosen, before)
         if holds(greedy, lifted, laid) and intact(greedy.board) >= whole:
-            waits = late()
+            waits, costs = late(), cost(greedy, greedy.chosen.values())
             if len(waits) < most:
-                return waits
-    restore(greedy, before)
-    for uid, hosts in kept.items():
-        greedy.keep_off(uid, hosts)
-    return None
+                gain = Gain(move, waits, costs, stands=costs <= dearest)
+    if gain is None or not gain.stands:
+        restore(greedy, before)
+        for uid, hosts in kept.items():
+            greedy.keep_off(uid, hosts)
+    return gain
 
 
 def _made(greedy: Greedy, move: Move) -> bool:

@@ -34,9 +34,9 @@ class Greedy(Cycle):
     ) -> None:
         """`crowded`: see `Cycle`; `work`: see `Evict`."""
         super().__init__(board, crowded=crowded)
-        displace = Displace(self)
-        self._rearrange = Rearrange(self, displace)
-        self._evict = Evict(self, displace, work=work)
+        self._displace = Displace(self)
+        self._rearrange = Rearrange(self, self._displace)
+        self._evict = Evict(self, self._displace, work=work)
         self._refused: dict[object, tuple[object, Refusal]] = {}
 
     def turn(self, gang: Gang, *, promised: bool = True) -> Chosen | Refusal:
@@ -71,14 +71,14 @@ class Greedy(Cycle):
         """Who may be evicted."""
         return self._evict.prey
 
-    def place_anew(self, one: Chosen, *, push: Displace | None) -> bool:
+    def place_anew(self, one: Chosen, *, push: bool) -> bool:
         """Settle a gang once more, off the board now, at its size and flavor; what quota allowed stays allowed.
 
         `push`: moves others out of the way.
         """
         found = self._evict.again(one.gang, one.variant) if one.bound else self._again(one)
-        if found is None and push is not None:
-            return push.place(one.gang, one.variant, one.charge, bound=one.bound) is not None
+        if found is None and push:
+            return self._displace.place(one.gang, one.variant, one.charge, bound=one.bound) is not None
         if found is not None:
             self.take(found)
         return found is not None

@@ -6,7 +6,7 @@ each of them may do is what it might do at its turn. The cheapest layout counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from queuer.solver.cycle import Cycle
 from queuer.solver.evict import Evict
@@ -26,7 +26,7 @@ def revise(cycle: Cycle, evict: Evict) -> None:
     if sum(bool(c.evictions) for c in bound) < 2 or len(bound) > MOST:
         return
     turn = {c.gang.uid: n for n, c in enumerate(bound)}
-    best, least = bound, _cost(cycle, bound)
+    best, least = bound, cost(cycle, bound)
     cycle.lift(bound)
     tried = set[tuple[str, ...]]()
     for attempt in range(ORDERS):
@@ -40,8 +40,8 @@ def revise(cycle: Cycle, evict: Evict) -> None:
         laid = _laid(cycle, evict, order, least, plain=plain)
         cycle.lift(laid)
         laid.sort(key=lambda c: turn[c.gang.uid])
-        if len(laid) == len(bound) and _cost(cycle, laid) < least and evict.in_order(laid):
-            best, least = laid, _cost(cycle, laid)
+        if len(laid) == len(bound) and cost(cycle, laid) < least and evict.in_order(laid):
+            best, least = laid, cost(cycle, laid)
     for chosen in best:
         cycle.take(chosen)
 
@@ -55,7 +55,7 @@ def _laid(cycle: Cycle, evict: Evict, order: Sequence[Chosen], least: Cost, *, p
             break
         cycle.take(found)
         laid.append(found)
-        if found.evictions and _cost(cycle, laid) >= least:
+        if found.evictions and cost(cycle, laid) >= least:
             break
     return laid
 
@@ -67,7 +67,7 @@ def _orders(settled: Sequence[Chosen], cycle: Cycle) -> Iterator[list[Chosen]]:
         return sum(n for (flavor, _), n in one.charge.items() if flavor is None)
 
     def dear(one: Chosen) -> Cost:
-        return _cost(cycle, [one])
+        return cost(cycle, [one])
 
     yield sorted(settled, key=size, reverse=True)
     yield sorted(settled, key=lambda c: (c.gang.pending.workload.required is None, size(c)), reverse=True)
@@ -78,7 +78,8 @@ def _orders(settled: Sequence[Chosen], cycle: Cycle) -> Iterator[list[Chosen]]:
     yield list(reversed(settled))
 
 
-def _cost(cycle: Cycle, settled: Sequence[Chosen]) -> Cost:
+def cost(cycle: Cycle, settled: Iterable[Chosen]) -> Cost:
+    """What the victims of these cost together."""
     board = cycle.board
     gone = ((board.holds[e.uid].admitted, e.rule) for c in settled for e in c.evictions)
     return eviction_cost(gone, capacity=board.capacity, now=board.time)

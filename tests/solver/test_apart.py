@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import product
+from typing import Any
 
 import pytest
 
+from queuer.domain.queue import Policy, Preempt
 from queuer.solver import decide as decision
 from queuer.solver.apart import place_apart
 from queuer.solver.arrays import Arrays
 from queuer.solver.board import Board
 from queuer.solver.decide import _Decision, decide
+from queuer.solver.displace import Displace
+from queuer.solver.frame import Mask
 from queuer.solver.greedy import Greedy
 from queuer.solver.outcome import Chosen
 from queuer.solver.pins import Pinner
-from queuer.solver.problem import Budget, Plan, Snapshot
+from queuer.solver.problem import Budget, Pending, Plan, Snapshot
 from queuer.solver.score import score
 from queuer.solver.verify import verify
 from tests.solver import worlds
+from tests.solver.make import gang, node, pod_set, queue, running, snapshot
 from tests.solver.test_contest import crowded
 from tests.solver.test_pins import drawn
 
@@ -36,9 +41,15 @@ def planned(snap: Snapshot, budget: Budget) -> Plan:
 def played(snap: Snapshot) -> Greedy:
     """Greedy after the turns of all, in the order of their uids."""
     greedy = Greedy(Board(Arrays.of(snap), now=NOW))
-    for _, gang in sorted(greedy.board.arrays.offers.gangs.items()):
-        greedy.turn(gang)
+    for _, one in sorted(greedy.board.arrays.offers.gangs.items()):
+        greedy.turn(one)
     return greedy
+
+
+def fewer(greedy: Greedy, stuck: list[str]) -> Sequence[Chosen]:
+    """One less could not land each time, down to one."""
+    del stuck[1:2]
+    return [greedy.chosen[uid] for uid in stuck]
 
 
 def late(greedy: Greedy) -> Sequence[Chosen]:
@@ -74,9 +85,62 @@ def test_a_move_that_helps_nobody_leaves_everything_as_it_was() -> None:
         assert (board.leaving, board.held.keys()) == (leaving, held.keys())
         for sheet, (free, usage) in zip(board.sheets(), sheets, strict=True):
             assert (sheet.free == free).all()
-            for queue, account in product(snap.tree.queues, board.book.live):
-                assert sheet.usage.used(queue, account) == usage.used(queue, account)
+            for path, account in product(snap.tree.queues, board.book.live):
+                assert sheet.usage.used(path, account) == usage.used(path, account)
     assert tried > 20
+
+
+@pytest.mark.parametrize("movable", [True, False])
+def test_other_victims_go_only_where_no_move_without_them_helps(movable: bool) -> None:
+    """`s` lands once `r` or `x` is elsewhere: `r` could go to `d`, `x` only where it evicts `old`, not `young`."""
+    jobs = [gang(uid, pod_set(1, 2), priority=1) for uid in "rs"]
+    jobs.append(gang("x", pod_set(1, 4), priority=1))
+    stays = frozenset({"d"})
+    snap = snapshot(
+        [node(name) for name in "abd"],
+        [queue("root"), queue("root.a", policy=Policy(preempt=Preempt.LOWER_PRIORITY))],
+        admitted=[
+            running(gang("young", pod_set(1, 4)), {"a": 1}, since=-10),
+            running(gang("old", pod_set(1, 8)), {"b": 1}, since=-9000),
+        ],
+        pending=[
+            Pending(workload=job, avoid=frozenset() if job.uid == "r" and movable else stays) for job in jobs
+        ],
+    )
+    greedy = played(snap)
+
+    def waits() -> Sequence[Chosen]:
+        together = all(greedy.chosen[uid].spreads["main"].keys() == {0} for uid in "rx")
+        return [greedy.chosen["s"]] if together else []
+
+    assert [e.uid for e in greedy.chosen["x"].evictions] == ["young"]
+    assert len(waits()) == 1
+    place_apart(greedy, waits(), waits)
+    assert waits() == []
+    assert [e.uid for e in greedy.chosen["x"].evictions] == (["young"] if movable else ["old"])
+
+
+def test_all_that_is_moved_out_of_the_way_in_one_cycle_shares_one_budget(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searching: list[Displace] = []
+    targets = Displace._targets
+
+    def noted(one: Displace, *asked: Any) -> Iterator[Mask]:
+        if one not in searching:
+            searching.append(one)
+        return targets(one, *asked)
+
+    monkeypatch.setattr(Displace, "_targets", noted)
+    moved = 0
+    for seed in range(60):
+        greedy = played(crowded(seed))
+        stuck = [c.gang.uid for c in greedy.started()[-3:]]
+        searching.clear()
+        place_apart(greedy, [greedy.chosen[u] for u in stuck], partial(fewer, greedy, stuck))
+        assert len(searching) <= 1
+        moved += len(searching)
+    assert moved > 10
 
 
 @pytest.mark.parametrize("budget", [GREEDY, EXACT])
