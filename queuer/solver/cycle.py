@@ -105,6 +105,10 @@ class Cycle:
         workload = gang.pending.workload
         return (any(self.board.claimed.entitlements(workload.queue, charge)), workload.priority)
 
+    def rank_beside(self, gang: Gang, charge: Charge) -> tuple[bool, int]:
+        """Its rank beside the reservations of this moment: where there are none, any will do."""
+        return self.rank(gang, charge) if self.board.horizons else (False, 0)
+
     def keeps_off(self, uid: str) -> frozenset[str]:
         """Nodes on which others are landing that the gang cannot land beside."""
         return self._crowded.get(uid, frozenset())
@@ -184,8 +188,7 @@ class Cycle:
         `later`: once today's victims have gone; `freed`: with what these leave, too; `gone` is equal for equal ones.
         """
         board = self.board
-        rank = self.rank(gang, charge) if board.horizons else (False, 0)
-        bars = board.bars(gang.pending.workload, rank=rank)
+        bars = board.bars(gang.pending.workload, rank=self.rank_beside(gang, charge))
         settled = self._settled_pods(bars, later=later)
         free = partial(self._opened, bars, later=later)
         pool = self._pools.of(
@@ -244,8 +247,7 @@ class Cycle:
         """Whether sums, or the gang's own place, show that it has none in any arrangement."""
         if pool.excludes(self.key(gang, variant), gang.pending.workload, variant):
             return True
-        alone = self.anywhere(pool.floor, gang, variant)
-        return alone.spreads is None and alone.exact
+        return self.anywhere(pool.floor, gang, variant).nowhere
 
     def spend(self, free: Matrix, chosen: Chosen, *, times: int = 1) -> None:
         """Take a settled gang's pods off `free` (N x R); `times=-1` gives them back."""

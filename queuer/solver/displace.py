@@ -141,7 +141,7 @@ class _Nodes:
     def free(self, one: Chosen) -> Matrix:
         """What this gang may take (N x R)."""
         board, workload = self._board, one.gang.pending.workload
-        rank = self._cycle.rank(one.gang, one.charge) if board.horizons else (False, 0)
+        rank = self._cycle.rank_beside(one.gang, one.charge)
         free = self._later if one.bound else np.minimum(self._now, self._later)
         for left in board.beside(board.bars(workload, rank=rank), self._horizons):
             free = np.minimum(free, left)

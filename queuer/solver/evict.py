@@ -126,7 +126,7 @@ class Evict:
             return Hope.NONE
         if not anybody and not board.later.usage.fits(workload.queue, charge):
             return Hope.NONE
-        rank = self._cycle.rank(gang, charge) if board.horizons else (False, 0)
+        rank = self._cycle.rank_beside(gang, charge)
         hopeless = self._hopeless_forms.of(None, set)
         form = (board.bars(workload, rank=rank), self._cycle.key(gang, variant))
         if not anybody and form in hopeless:

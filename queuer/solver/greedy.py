@@ -85,7 +85,7 @@ class Greedy(Cycle):
 
     def _again(self, one: Chosen) -> Chosen | None:
         workload = one.gang.pending.workload
-        rank = self.rank(one.gang, one.charge) if self.board.horizons else (False, 0)
+        rank = self.rank_beside(one.gang, one.charge)
         spreads = self.on(self.board.floor_now(workload, rank=rank), one.gang, one.variant).spreads
         return None if spreads is None else replace(one, spreads=spreads)
 
@@ -169,7 +169,7 @@ class Greedy(Cycle):
         if blocked is not None:
             return blocked
         board = self.board
-        rank = self.rank(gang, charge) if board.horizons else (False, 0)
+        rank = self.rank_beside(gang, charge)
         bars = board.bars(workload, rank=rank)
         found = self._backfilled(gang, variant, bars) or self.on(
             board.floor_now(workload, rank=rank), gang, variant

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from queuer.solver.board import Board
+from queuer.solver.frame import Numbers
 from queuer.solver.trial import Asker
 from queuer.solver.victims import Candidate, Cost, Prey
 
@@ -57,9 +58,6 @@ def scopes(board: Board, prey: Prey, asker: Asker, found: Sequence[Candidate]) -
         if np.isfinite(bounds[n]) and starts[n] < starts[n + 1]:
             members = set(at[order[starts[n] : starts[n + 1]]].tolist())
             yield Scope(float(bounds[n]), [found[i] for i in sorted(members)])
-
-
-Numbers = NDArray[np.intp]
 
 
 def _freed(

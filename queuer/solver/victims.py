@@ -12,14 +12,13 @@ from itertools import pairwise
 from operator import attrgetter
 
 import numpy as np
-from numpy.typing import NDArray
 
 from queuer.domain.queue import ROOT, Preempt
 from queuer.domain.quota import Account, Charge
 from queuer.domain.usage import Usage
 from queuer.solver.board import Board, Hold
 from queuer.solver.frame import Mask as Flags
-from queuer.solver.frame import Matrix
+from queuer.solver.frame import Matrix, Numbers
 from queuer.solver.kept import Kept
 from queuer.solver.problem import Admitted, EvictionRule, Pending
 from queuer.solver.score import lost_work, preempted_work
@@ -29,7 +28,6 @@ Line = tuple[Account, tuple[str, ...]]
 """
 Cost = tuple[int, int, int, int]
 NOBODY = frozenset[str]()
-Numbers = NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
