@@ -152,6 +152,19 @@ def test_a_gang_of_a_rack_outside_any_block_takes_no_place_in_the_blocks() -> No
     assert Relaxed(Sums(room, tiers, worth, {}, window=100.0), seed=1).bound(0, budget=1.0) == both
 
 
+def test_racks_of_one_name_in_a_block_with_an_empty_name_and_in_none_are_two() -> None:
+    """Each is in one place of the tree, so that counts find their way from every node up to where a gang lies."""
+    nodes = [
+        node("a", labels={"block": "", "rack": "r"}),
+        node("n", labels={"rack": "r"}),
+        node("x", labels={"block": "b", "rack": "q"}),
+    ]
+    levels = enumerate(("rack", "block", "rack"))
+    waiting = [gang(f"w{i}", pod_set(2, 4), required=level) for i, level in levels]
+    snap = snapshot(nodes, [Queue(path="root", policy=PACKED), queue("root.a")], pending=waiting)
+    assert started(decided(snap, EXACT)) == {"w0", "w1", "w2"}
+
+
 def with_order(snap: Snapshot, order: Order) -> Snapshot:
     """The same with another order on root."""
     queues = [replace(q, policy=replace(q.policy, order=order)) if q.path == "root" else q for q in snap.tree]
