@@ -242,7 +242,8 @@ class _Decision:
         self._order: list[str] = list(self._offers.aside)
         self._improved = False
         self._proven = False
-        self._apart: dict[str, frozenset[str]] = {}
+        self._keeping_off: dict[str, frozenset[str]] = {}
+        self._waves: tuple[tuple[object, ...], Pinner, list[Chosen]] | None = None
 
     def run(self) -> tuple[Plan, dict[str, frozenset[str]]]:
         """The plan, and the hosts that gangs which it had to put off should keep off, by uid."""
@@ -266,7 +267,7 @@ class _Decision:
         refused = self._play(tournament)
         self._greedy.revise()
         late = self._late(standing)
-        self._apart = self._keep_off(late)
+        self._keeping_off = self._keep_off(late)
         place_apart(self._greedy, late, lambda: self._late(standing))
         self._reserver.finish(gangs)
         for gang in waiting:
@@ -326,8 +327,7 @@ class _Decision:
     def _plan(self, standing: Mapping[str, Bond]) -> tuple[Plan, dict[str, frozenset[str]]]:
         bound = self._bonds(standing)
         evictions = [e for c in self._greedy.chosen.values() if c.bound for e in c.evictions]
-        pinner = self._pinner(bound)
-        admissions, late = pinner.settle(c for c in self._greedy.chosen.values() if not c.bound)
+        pinner, late = self._pinned(standing)
         put_off = {one.gang.uid for one in late}
         bound.update({b.uid: b for b in self._snapshot.bonds if b.uid in put_off})
         bound = {
@@ -341,7 +341,7 @@ class _Decision:
             if held.uid in explanations:
                 explanations[held.uid] = with_reservation(explanations[held.uid], held)
         plan = Plan(
-            admissions=tuple(admissions),
+            admissions=pinner.admissions(),
             evictions=tuple(evictions),
             bonds=tuple(bound.values()),
             reservations=self._reserver.held,
@@ -349,7 +349,7 @@ class _Decision:
             order=tuple(self._order),
             stats=self._stats(),
         )
-        return plan, (self._apart or self._keep_off(late)) if late else {}
+        return plan, (self._keeping_off or self._keep_off(late)) if late else {}
 
     def _bonds(self, standing: Mapping[str, Bond]) -> dict[str, Bond]:
         new = {uid: self._new_bond(c) for uid, c in self._greedy.chosen.items() if c.bound}
@@ -357,10 +357,16 @@ class _Decision:
 
     def _late(self, standing: Mapping[str, Bond]) -> list[Chosen]:
         """Who could not land as things are."""
-        return self._pinner(self._bonds(standing)).late(self._greedy.started())
+        return self._pinned(standing)[1]
 
-    def _pinner(self, bound: Mapping[str, Bond]) -> Pinner:
-        return Pinner(self._board, {uid: (self._workloads[uid], bond) for uid, bond in bound.items()})
+    def _pinned(self, standing: Mapping[str, Bond]) -> tuple[Pinner, list[Chosen]]:
+        """The waves of all that start, and who found none: reckoned once while nothing moves."""
+        lying = (*self._greedy.chosen.values(), *self._board.horizons)
+        if self._waves is None or self._waves[0] != lying:
+            bound = self._bonds(standing)
+            pinner = Pinner(self._board, {uid: (self._workloads[uid], bond) for uid, bond in bound.items()})
+            self._waves = (lying, pinner, pinner.late(self._greedy.started()))
+        return self._waves[1:]
 
     def _new_bond(self, chosen: Chosen) -> Bond:
         return Bond(

@@ -56,17 +56,15 @@ class Pinner:
                 self._held_on.setdefault(host, set()).add(uid)
         self._before_held: dict[str, Matrix] = {}
 
-    def settle(self, chosen: Iterable[Chosen]) -> tuple[list[Admission], list[Chosen]]:
-        """Admissions with pins and waves, and the gangs that must wait until others have landed."""
-        late = self.late(chosen)
-        admissions = [
+    def admissions(self) -> tuple[Admission, ...]:
+        """Those that found a wave, with pins and waves; see `late`."""
+        return tuple(
             Admission(uid=uid, assignments=self._pin(uid), wave=groups[0].wave)
             for uid, groups in self._groups.items()
-        ]
-        return admissions, late
+        )
 
     def late(self, chosen: Iterable[Chosen]) -> list[Chosen]:
-        """The gangs that must wait until others have landed.
+        """The gangs that must wait until others have landed; all others have a wave from now on.
 
         Those that find no wave are tried before the others that spread over hosts, as they might go first.
         """

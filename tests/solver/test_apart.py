@@ -168,3 +168,17 @@ def test_a_large_tournament_is_played_once(monkeypatch: pytest.MonkeyPatch) -> N
     for seed in range(100):
         planned(drawn(seed), GREEDY)
     assert played_ == [100]
+
+
+def test_waves_are_looked_for_once_while_nothing_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Pinner] = []
+
+    class Noted(Pinner):
+        def __init__(self, *of: Any) -> None:
+            super().__init__(*of)
+            made.append(self)
+
+    monkeypatch.setattr(decision, "Pinner", Noted)
+    snap = snapshot([node("a")], [queue("root.a")], pending=[gang("g", pod_set(2, 2))])
+    assert [a.uid for a in planned(snap, GREEDY).admissions] == ["g"]
+    assert len(made) == 1
