@@ -1,35 +1,24 @@
 """`decide()`: from a snapshot to a plan, without I/O, clock or chance (DESIGN 4).
 
-Bonds and reservations that stand are put on the board; then the tournament gives each gang its turn; then
-what was chosen is pinned and what was refused is explained.
+Attempt after attempt is made until one puts nobody off; the best sound plan counts.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
-from queuer.domain.reasons import Explanation, Token
-from queuer.solver import bonds
-from queuer.solver.apart import place_apart
+from queuer.domain.reasons import Token
 from queuer.solver.arrays import Arrays
-from queuer.solver.board import Board
-from queuer.solver.contest import Contest
+from queuer.solver.attempt import Attempt
 from queuer.solver.contested import Arrangement, Layout, Places, Proof, Question, Rearranger, Unknown
-from queuer.solver.evict import WORK
-from queuer.solver.explain.explainer import Explainer, behind, simple
-from queuer.solver.greedy import Greedy
-from queuer.solver.order import Gang, Tournament
-from queuer.solver.outcome import Block, Chosen, Refusal, assignments
-from queuer.solver.packed.packer import Packer, Selection
+from queuer.solver.explain.explainer import Explainer, simple
 from queuer.solver.packed.worth import packed_subtrees
-from queuer.solver.pins import Pinner
 from queuer.solver.prices import Prices
 from queuer.solver.problem import (
-    Bond,
     Budget,
     CycleStats,
     Plan,
@@ -37,7 +26,6 @@ from queuer.solver.problem import (
     SolveStatus,
 )
 from queuer.solver.proofs import ProofsOnly
-from queuer.solver.reserve import Reserver, with_reservation
 from queuer.solver.score import score
 from queuer.solver.verify import Violation, verify
 
@@ -121,11 +109,11 @@ def _settled(
     left = budget.deterministic
     for attempt in range(ATTEMPTS):
         given = replace(budget, deterministic=max(left, budget.deterministic / RETRY))
-        decision = _Decision(
+        made = Attempt(
             arrays, now=now, seed=seed, budget=given, rearranger=solver, crowded=crowded, prices=prices
         )
-        plan, late = decision.run()
-        left -= decision.spent
+        plan, late = made.run()
+        left -= made.spent
         moved |= plan.stats.rearranged > 0
         tried.insert(0, plan)
         if not late or attempt >= tries - 1:
@@ -196,224 +184,3 @@ class _OnDemand:
 
 def _default_rearranger(arrays: Arrays) -> Rearranger | None:
     return _OnDemand(arrays) if find_spec("ortools") is not None else None
-
-
-def _pack(*selection: Any, **bounds: Any) -> Selection:
-    """See `Packs`; loaded at the first selection."""
-    from queuer.solver.cpsat.packed_model import pack
-
-    return pack(*selection, **bounds)
-
-
-class _Decision:
-    """One attempt. `crowded`: nodes by gang uid that it must keep off, as others are landing there. `spent`:
-    deterministic time of the exact solver, selections included.
-    """
-
-    def __init__(
-        self,
-        arrays: Arrays,
-        *,
-        now: float,
-        seed: int,
-        budget: Budget,
-        rearranger: Rearranger | None,
-        crowded: Mapping[str, frozenset[str]],
-        prices: deque[Prices],
-    ) -> None:
-        self._snapshot = arrays.snapshot
-        self._workloads = {p.workload.uid: p.workload for p in self._snapshot.pending}
-        self._offers = arrays.offers
-        self._now = now
-        self._seed = seed
-        self._rearranger = rearranger
-        self._prices = prices
-        self._board = Board(arrays, now=now)
-        work = WORK if budget.deterministic > 0 else WORK // 10  # greedy alone has to answer at once
-        self._greedy = Greedy(self._board, crowded=crowded, work=work)
-        pack = None if rearranger is None or isinstance(rearranger, ProofsOnly) else _pack
-        packing = budget.deterministic / 2 if pack and packed_subtrees(self._board.book.tree) else 0.0
-        self._budget = replace(budget, deterministic=budget.deterministic - packing)
-        self.spent = 0.0
-        self._packer = Packer(self._greedy, pack, seed=seed, budget=packing)
-        self._reserver = Reserver(self._greedy)
-        self._explainer = Explainer(self._board, self._greedy)
-        self._explanations: dict[str, Explanation] = dict(self._offers.aside)
-        self._order: list[str] = list(self._offers.aside)
-        self._improved = False
-        self._proven = False
-        self._keeping_off: dict[str, frozenset[str]] = {}
-        self._waves: tuple[tuple[object, ...], Pinner, list[Chosen]] | None = None
-
-    def run(self) -> tuple[Plan, dict[str, frozenset[str]]]:
-        """The plan, and the hosts that gangs which it had to put off should keep off, by uid."""
-        gangs = self._offers.gangs
-        standing = bonds.resume(self._greedy, gangs)
-        self._reserver.resume({uid: g for uid, g in gangs.items() if uid not in standing})
-        contest = Contest(
-            self._greedy,
-            self._rearranger,
-            seed=self._seed,
-            budget=self._budget,
-            bonds=standing,
-            prices=self._prices,
-            late=lambda: len(self._late(standing)),
-        )
-        self._greedy.contest = contest
-        settled = {*self._greedy.chosen, *standing}
-        waiting = [g for uid, g in gangs.items() if uid not in settled]
-        self._order += [uid for uid in gangs if uid in settled]
-        tournament = Tournament(self._snapshot.tree, self._offers.lines, self._board, settled=settled)
-        refused = self._play(tournament)
-        self._greedy.revise()
-        late = self._late(standing)
-        self._keeping_off = self._keep_off(late)
-        place_apart(self._greedy, late, lambda: self._late(standing))
-        self._reserver.finish(gangs)
-        for gang in waiting:
-            if gang.uid not in self._greedy.chosen and gang.uid not in refused:
-                self._order.append(gang.uid)
-                head = tournament.passed_over[gang.queue]
-                reason = behind(
-                    gangs[head].pending.workload,
-                    f"is first in {gang.queue}, whose order is strict, and waits",
-                )
-                self._explanations[gang.uid] = Explanation(primary=reason)
-        for uid, (gang, refusal) in refused.items():
-            self._explanations[uid] = self._explainer.refused(gang, refusal)
-        return self._best(contest, standing)
-
-    def _play(self, tournament: Tournament) -> dict[str, tuple[Gang, Refusal]]:
-        refused: dict[str, tuple[Gang, Refusal]] = {}
-        while (gang := tournament.next()) is not None:
-            subtree = self._packer.due(gang)
-            if subtree is not None:
-                tournament.prefer(subtree, self._packer.select(subtree, tournament.waiting(subtree)))
-                continue
-            self._order.append(gang.uid)
-            answer = self._packer.turn(gang)
-            if isinstance(answer, Refusal):
-                refused[gang.uid] = (gang, answer)
-                if _by_capacity(answer):
-                    self._reserver.consider(gang)
-            else:
-                self._reserver.settled(gang.uid)
-            tournament.done(gang, settled=isinstance(answer, Chosen))
-        return refused
-
-    def _best(self, contest: Contest, standing: Mapping[str, Bond]) -> tuple[Plan, dict[str, frozenset[str]]]:
-        """The plan as it stands, or improved by the exact solver where that is sound and scores higher."""
-        plan, late = self._plan(standing)
-        answer = contest.improve()
-        self.spent = self._packer.spent + contest.spent
-        if contest.at_best and not late:
-            self._proven = True
-            plan = replace(plan, stats=self._stats())
-        if late or not isinstance(answer, Arrangement):
-            return plan, late
-        self._improved = True
-        adopted = contest.adopt(answer)
-        better, waits = self._plan(standing)
-        gained = score(self._snapshot, better, now=self._now) > score(self._snapshot, plan, now=self._now)
-        sound = adopted and not waits and not (gained and verify(self._snapshot, better, now=self._now))
-        # The proof is about the answer: where that cannot be carried out, it says nothing about this plan.
-        self._proven = answer.proven and sound
-        if gained and sound:
-            plan = better
-        return replace(plan, stats=self._stats()), late
-
-    # The plan
-
-    def _plan(self, standing: Mapping[str, Bond]) -> tuple[Plan, dict[str, frozenset[str]]]:
-        bound = self._bonds(standing)
-        evictions = [e for c in self._greedy.chosen.values() if c.bound for e in c.evictions]
-        pinner, late = self._pinned(standing)
-        put_off = {one.gang.uid for one in late}
-        bound.update({b.uid: b for b in self._snapshot.bonds if b.uid in put_off})
-        bound = {
-            uid: replace(bond, assignments=pinner.to_hosts(self._workloads[uid], bond.assignments))
-            for uid, bond in bound.items()
-        }
-        explanations = {uid: self._explanations[uid] for uid in self._order if uid in self._explanations}
-        explanations.update({uid: self._explainer.put_off() for uid in put_off})
-        explanations.update({uid: self._explainer.bound(bond) for uid, bond in bound.items()})
-        for held in self._reserver.held:
-            if held.uid in explanations:
-                explanations[held.uid] = with_reservation(explanations[held.uid], held)
-        plan = Plan(
-            admissions=pinner.admissions(),
-            evictions=tuple(evictions),
-            bonds=tuple(bound.values()),
-            reservations=self._reserver.held,
-            explanations=explanations,
-            order=tuple(self._order),
-            stats=self._stats(),
-        )
-        return plan, (self._keeping_off or self._keep_off(late)) if late else {}
-
-    def _bonds(self, standing: Mapping[str, Bond]) -> dict[str, Bond]:
-        new = {uid: self._new_bond(c) for uid, c in self._greedy.chosen.items() if c.bound}
-        return {**standing, **new}
-
-    def _late(self, standing: Mapping[str, Bond]) -> list[Chosen]:
-        """Who could not land as things are."""
-        return self._pinned(standing)[1]
-
-    def _pinned(self, standing: Mapping[str, Bond]) -> tuple[Pinner, list[Chosen]]:
-        """The waves of all that start, and who found none: reckoned once while nothing moves."""
-        lying = (*self._greedy.chosen.values(), *self._board.horizons)
-        if self._waves is None or self._waves[0] != lying:
-            bound = self._bonds(standing)
-            pinner = Pinner(self._board, {uid: (self._workloads[uid], bond) for uid, bond in bound.items()})
-            self._waves = (lying, pinner, pinner.late(self._greedy.started()))
-        return self._waves[1:]
-
-    def _new_bond(self, chosen: Chosen) -> Bond:
-        return Bond(
-            uid=chosen.gang.uid,
-            assignments=assignments(self._board, chosen),
-            victims=tuple(e.uid for e in chosen.evictions),
-            deadline=self._now + self._budget.bond,
-        )
-
-    def _keep_off(self, late: Sequence[Chosen]) -> dict[str, frozenset[str]]:
-        """Who should keep off which hosts in the next attempt: of two that cannot land beside each other, the
-        one whose turn came later.
-        """
-        found: dict[str, frozenset[str]] = {}
-        settled = list(self._greedy.chosen.values())
-        for one in late:
-            near = [other for other in settled if other is not one and self._hosts(other) & self._hosts(one)]
-            after = [other for other in near if settled.index(other) > settled.index(one)]
-            for other in after:
-                found[other.gang.uid] = found.get(other.gang.uid, frozenset()) | self._hosts(one)
-            if not after:
-                found[one.gang.uid] = frozenset().union(*(self._hosts(other) for other in near))
-        return found
-
-    def _hosts(self, chosen: Chosen) -> frozenset[str]:
-        names = self._board.frame.names
-        return frozenset(names[node] for spread in chosen.spreads.values() for node in spread)
-
-    def _stats(self) -> CycleStats:
-        counts = self._greedy.counts
-        if self._rearranger is None or not (counts.contested or self._proven or self._improved):
-            status = SolveStatus.GREEDY
-        else:
-            best = self._proven and not counts.deferred
-            status = SolveStatus.OPTIMAL if best else SolveStatus.FEASIBLE
-        return CycleStats(
-            status=status,
-            considered=len(self._order),
-            contested=counts.contested,
-            rearranged=counts.rearranged,
-            proved=counts.proved,
-            deferred=counts.deferred,
-        )
-
-
-def _by_capacity(refusal: Refusal) -> bool:
-    """Whether nodes alone are in the way: no place, or the live capacity as root's limit."""
-    if refusal.block is Block.QUOTA:
-        return refusal.bar is not None and refusal.bar.live
-    return refusal.block in (Block.PLACE, Block.DEFERRED, Block.RESERVED)

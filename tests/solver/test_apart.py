@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from queuer.domain.queue import Policy, Preempt
+from queuer.solver import attempt
 from queuer.solver import decide as decision
 from queuer.solver.apart import place_apart
 from queuer.solver.arrays import Arrays
+from queuer.solver.attempt import Attempt
 from queuer.solver.board import Board
-from queuer.solver.decide import _Decision, decide
+from queuer.solver.decide import decide
 from queuer.solver.displace import Displace
 from queuer.solver.frame import Mask
 from queuer.solver.greedy import Greedy
@@ -149,7 +151,7 @@ def test_no_plan_starts_less_than_one_whose_gangs_stay_where_they_lie(
 ) -> None:
     worlds_ = [make(seed) for seed in range(10_295, 10_312) for make in (crowded, drawn)]
     moved = [score(snap, planned(snap, budget), now=NOW) for snap in worlds_]
-    monkeypatch.setattr(decision, "place_apart", lambda *_: None)
+    monkeypatch.setattr(attempt, "place_apart", lambda *_: None)
     stayed = [score(snap, planned(snap, budget), now=NOW) for snap in worlds_]
     assert all(a.flags >= b.flags for a, b in zip(moved, stayed, strict=True))
     assert sum(a.flags > b.flags for a, b in zip(moved, stayed, strict=True)) >= 2
@@ -158,13 +160,13 @@ def test_no_plan_starts_less_than_one_whose_gangs_stay_where_they_lie(
 def test_a_large_tournament_is_played_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever has no other place waits for the next cycle."""
     monkeypatch.setattr(decision, "SMALL", 0)
-    played_, run = [0], _Decision.run
+    played_, run = [0], Attempt.run
 
-    def counted(one: _Decision) -> tuple[Plan, dict[str, frozenset[str]]]:
+    def counted(one: Attempt) -> tuple[Plan, dict[str, frozenset[str]]]:
         played_[0] += 1
         return run(one)
 
-    monkeypatch.setattr(_Decision, "run", counted)
+    monkeypatch.setattr(Attempt, "run", counted)
     for seed in range(100):
         planned(drawn(seed), GREEDY)
     assert played_ == [100]
@@ -178,7 +180,7 @@ def test_waves_are_looked_for_once_while_nothing_moves(monkeypatch: pytest.Monke
             super().__init__(*of)
             made.append(self)
 
-    monkeypatch.setattr(decision, "Pinner", Noted)
+    monkeypatch.setattr(attempt, "Pinner", Noted)
     snap = snapshot([node("a")], [queue("root.a")], pending=[gang("g", pod_set(2, 2))])
     assert [a.uid for a in planned(snap, GREEDY).admissions] == ["g"]
     assert len(made) == 1

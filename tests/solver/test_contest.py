@@ -13,11 +13,12 @@ from queuer.domain.queue import Order, Policy
 from queuer.domain.reasons import Token
 from queuer.solver import contest, rearrange
 from queuer.solver.arrays import Arrays
+from queuer.solver.attempt import Attempt
 from queuer.solver.board import Board, Horizon
 from queuer.solver.contest import Contest
 from queuer.solver.contested import Arrangement, Layout, Places, Proof, Question, Unknown
 from queuer.solver.cpsat import CpSat
-from queuer.solver.decide import _Decision, decide
+from queuer.solver.decide import decide
 from queuer.solver.greedy import Greedy
 from queuer.solver.outcome import Chosen
 from queuer.solver.problem import Assignment, Budget, Snapshot, SolveStatus
@@ -121,7 +122,7 @@ TWO = snapshot(
 
 
 def improved(crowded: dict[str, frozenset[str]], **at: str) -> SolveStatus:
-    decision = _Decision(
+    decision = Attempt(
         Arrays.of(TWO),
         now=NOW,
         seed=0,
@@ -153,7 +154,7 @@ def test_what_selections_do_not_use_is_not_spent() -> None:
     """Layouts tried after this one have it."""
     tree = [queue("root", policy=Policy(order=Order.PACKED)), queue("root.a")]
     snap = snapshot([node("n0")], tree, pending=[gang("g", pod_set(1, 4))])
-    decision = _Decision(
+    decision = Attempt(
         Arrays.of(snap), now=NOW, seed=0, budget=Budget(), rearranger=Listening(), crowded={}, prices=deque()
     )
     plan, late = decision.run()

@@ -10,8 +10,9 @@ import pytest
 from queuer.domain.queue import Policy, Preempt
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.arrays import Arrays
+from queuer.solver.attempt import Attempt
 from queuer.solver.board import Board
-from queuer.solver.decide import _Decision, decide
+from queuer.solver.decide import decide
 from queuer.solver.greedy import Greedy
 from queuer.solver.outcome import Chosen
 from queuer.solver.pins import Pinner
@@ -124,15 +125,15 @@ def test_of_the_layouts_that_were_tried_the_best_is_taken(seed: int, monkeypatch
     gets another place.
     """
     tried: list[Plan] = []
-    run = _Decision.run
+    run = Attempt.run
 
-    def recorded(decision: _Decision) -> tuple[Plan, dict[str, frozenset[str]]]:
+    def recorded(decision: Attempt) -> tuple[Plan, dict[str, frozenset[str]]]:
         plan, late = run(decision)
         tried.append(plan)
         return plan, late
 
-    monkeypatch.setattr(_Decision, "run", recorded)
-    monkeypatch.setattr("queuer.solver.decide.place_apart", lambda *_: None)
+    monkeypatch.setattr(Attempt, "run", recorded)
+    monkeypatch.setattr("queuer.solver.attempt.place_apart", lambda *_: None)
     snap = drawn(seed)
     best = score(snap, decided(snap), now=100.0)
     assert best == max(score(snap, plan, now=100.0) for plan in tried)
