@@ -161,9 +161,14 @@ class Reserver:
         for variant, charge in self._allowed(gang):
             line = self._line()
             found = self._bisect(gang, variant, charge, low=1, high=len(line.times))
-            if found is not None and (best is None or line.times[found - 1] < best[0]):
-                time = line.times[found - 1]
-                best = time, self._at(line.step_at(time), gang, variant, charge)
+            if found is None:
+                continue
+            step = line.step_at(line.times[found - 1])
+            while not self._fits_after(step, gang, variant, charge):
+                step = line.step_at(line.times[step])  # the last bears it
+            time = line.times[step - 1]
+            if best is None or time < best[0]:
+                best = time, self._at(step, gang, variant, charge)
         return best
 
     def _sooner(self, gang: Gang) -> Chosen | None:
@@ -187,7 +192,9 @@ class Reserver:
         return found
 
     def _bisect(self, gang: Gang, variant: Variant, charge: Charge, *, low: int, high: int) -> int | None:
-        """The first step from `low` to `high` at which it fits: what is free only grows."""
+        """A step from `low` to `high` at which it fits: the first, as far as more room is never worse. Pod sets that
+        share nodes may land for certain only where less is free, so a later step need not bear them.
+        """
         if low > high or not self._fits_after(high, gang, variant, charge):
             return None
         while low < high:

@@ -16,7 +16,7 @@ from queuer.solver.verify import Violation, verify
 from tests.solver.cases import seeded
 from tests.solver.cycles import Life
 from tests.solver.many_cycles import EXACT, GREEDY, ROUND, Cycle, Tally, judge, run
-from tests.solver.worlds import NOW, world
+from tests.solver.worlds import NOW, packed, world
 
 
 @pytest.mark.parametrize(("seed", "size"), [(8130, 16), (8079, 64)])
@@ -41,6 +41,14 @@ def test_victims_of_a_gang_that_started_elsewhere_are_promised_to_nobody(seed: i
         for _ in range(cycles):
             life.cycle(GREEDY)
     assert refused == []
+
+
+def test_a_place_that_more_room_spoils_is_reserved_when_it_is_there() -> None:
+    """A master and its workers landed for certain at one end, not any more after others at the same time."""
+    snap = packed(world(6216987247, nodes=64, pending=64, running=64), 777123405)
+    plan = decide(snap, now=NOW, seed=0, budget=GREEDY)
+    assert plan.reservations
+    assert verify(snap, plan, now=NOW) == ()
 
 
 def test_a_round_is_sound() -> None:
