@@ -124,13 +124,16 @@ class Greedy(Cycle):
 
     def _start(self, gang: Gang) -> Chosen | Refusal:
         best: Refusal | None = None
-        for variant, charge in zip(gang.shape.variants, gang.shape.charges, strict=True):
+        depth = (-1, False)
+        for (variant, charge), (_, least) in zip(
+            zip(gang.shape.variants, gang.shape.charges, strict=True), gang.shape.smallest, strict=True
+        ):
             answer = self.sized(gang, variant, charge, self._try_now)
             if isinstance(answer, Chosen):
                 self.take(answer)
                 return answer
-            if best is None or _depth(answer) > _depth(best):
-                best = answer
+            if _depth(answer, least) > depth:
+                best, depth = answer, _depth(answer, least)
         return best or Refusal(block=Block.FLAVOR)
 
     def sized(
@@ -202,9 +205,12 @@ class Greedy(Cycle):
         return owners[0]
 
 
-def _depth(refusal: Refusal) -> int:
-    """How far a variant came: the most telling refusal is explained."""
-    return (
+def _depth(refusal: Refusal, least: Charge) -> tuple[int, bool]:
+    """How far a variant came, and whether a row of quota in its way could ever bear it at its smallest size: the most
+    telling refusal is explained.
+    """
+    bar = refusal.bar
+    rank = (
         Block.FLAVOR,
         Block.ENTITLEMENT,
         Block.QUOTA,
@@ -213,3 +219,4 @@ def _depth(refusal: Refusal) -> int:
         Block.PLACE,
         Block.DEFERRED,
     ).index(refusal.block)
+    return rank, bar is None or tuple(least.values())[bar.at] <= bar.limit

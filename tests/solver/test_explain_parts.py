@@ -353,3 +353,21 @@ def test_what_would_admit_work_that_is_not_preemptible() -> None:
     assert changes(queue("root", row(guaranteed=4)), own) == ["main.count<=2", "preemptible=true"]
     assert changes(queue("root.a")) == ["preemptible=true", f"root.a guaranteed {GPU}>=5"]
     assert changes(queue("root.a", row(guaranteed=2, limit=4))) == []
+
+
+def test_the_flavor_that_could_ever_hold_it_is_the_one_explained() -> None:
+    """`job` can never have 8 of the 4 that x allows; it waits for y, which others have."""
+    flavors = (Flavor(name="x", node_labels={"f": "x"}), Flavor(name="y", node_labels={"f": "y"}))
+    nodes = [node("n0", labels={"f": "x"}), node("n1", labels={"f": "y"})]
+    theirs = running(gang("theirs", pod_set(1, 8), queue="root.b"), {"n1": 1}, flavor="y")
+    queues = [queue("root"), queue("root.a", row(flavor="x", limit=4), row(flavor="y", limit=8))]
+    snap = snapshot(
+        nodes,
+        [*queues, queue("root.b", row(flavor="y", limit=8))],
+        flavors=flavors,
+        admitted=[theirs],
+        pending=[gang("job", pod_set(1, 8))],
+    )
+    told = decide(snap, now=0.0, seed=0, budget=Budget(deterministic=0.0)).explanations["job"]
+    assert told.primary.params["flavor"] == "y"
+    assert told.primary.params["queue"] == "root"
