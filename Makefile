@@ -1,4 +1,5 @@
-# Everything is installed into .venv and .cache; nothing outside this folder changes, and no rights are needed.
+# Everything is installed into .venv and .cache, and no rights are needed. Outside this folder only `demo` and `queuer local`
+# keep data: in /var/lib/queuer/local for root, else in ~/.local/state/queuer/local; QUEUER_LOCAL_DIR says otherwise.
 
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
