@@ -18,7 +18,6 @@ from queuer.solver.arrays import Arrays
 from queuer.solver.board import Board
 from queuer.solver.contest import Contest
 from queuer.solver.contested import Arrangement, Rearranger
-from queuer.solver.evict import WORK
 from queuer.solver.explain.explainer import Explainer, behind
 from queuer.solver.greedy import Greedy
 from queuer.solver.order import Gang, Tournament
@@ -71,8 +70,7 @@ class Attempt:
         self._rearranger = rearranger
         self._prices = prices
         self._board = Board(arrays, now=now)
-        work = WORK if budget.deterministic > 0 else WORK // 10  # greedy alone has to answer at once
-        self._greedy = Greedy(self._board, crowded=crowded, work=work)
+        self._greedy = Greedy(self._board, crowded=crowded)
         pack = None if rearranger is None or isinstance(rearranger, ProofsOnly) else _pack
         packing = budget.deterministic / 2 if pack and packed_subtrees(self._board.book.tree) else 0.0
         self._budget = replace(budget, deterministic=budget.deterministic - packing)

@@ -29,7 +29,9 @@ from queuer.solver.victims import NOBODY, Prey, Reach
 
 NO_REACH = Reach((), NOBODY)
 WORK = 150_000
-"""Steps that all searches for victims of one cycle may take (see `Search`)."""
+"""Steps that all searches for victims of one cycle may take (see `Search`): as many with the exact solver as without
+it, or greedy alone would sometimes find the better plan.
+"""
 
 
 class Hope(StrEnum):
@@ -72,11 +74,9 @@ class Turn:
 class Evict:
     """Looks for victims for the gangs of a cycle."""
 
-    def __init__(self, cycle: Cycle, displace: Displace, *, work: int = WORK) -> None:
-        """`work`: steps after which no victims are looked for any more in this cycle."""
+    def __init__(self, cycle: Cycle, displace: Displace) -> None:
         self._cycle = cycle
         self._board = cycle.board
-        self._work = work
         self._displace = displace
         self.prey = Prey(cycle.board)
         self._turns: dict[str, dict[object, Turn]] = {}
@@ -171,7 +171,7 @@ class Evict:
     def _with_victims(self, gang: Gang, turn: Turn, *, plain: bool) -> Chosen | None:
         board, workload = self._board, gang.pending.workload
         variant, charge, reach, rank = turn.variant, turn.charge, turn.reach, turn.rank
-        work = self._work - self._cycle.counts.work
+        work = WORK - self._cycle.counts.work
         if work < 0:
             return None
         if self._cycle.anywhere(self._emptied(reach, workload, rank), gang, variant).spreads is None:

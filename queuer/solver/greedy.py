@@ -16,7 +16,7 @@ from queuer.solver.board import Board
 from queuer.solver.contested import Variant
 from queuer.solver.cycle import Cycle
 from queuer.solver.displace import Displace
-from queuer.solver.evict import WORK, Evict
+from queuer.solver.evict import Evict
 from queuer.solver.floor import Found
 from queuer.solver.frame import Matrix, Rows
 from queuer.solver.order import Gang
@@ -29,14 +29,12 @@ from queuer.solver.victims import Prey
 class Greedy(Cycle):
     """Settles gangs on a board in the order in which it is asked."""
 
-    def __init__(
-        self, board: Board, *, crowded: Mapping[str, frozenset[str]] | None = None, work: int = WORK
-    ) -> None:
-        """`crowded`: see `Cycle`; `work`: see `Evict`."""
+    def __init__(self, board: Board, *, crowded: Mapping[str, frozenset[str]] | None = None) -> None:
+        """`crowded`: see `Cycle`."""
         super().__init__(board, crowded=crowded)
         self._displace = Displace(self)
         self._rearrange = Rearrange(self, self._displace)
-        self._evict = Evict(self, self._displace, work=work)
+        self._evict = Evict(self, self._displace)
         self._refused: dict[object, tuple[object, Refusal]] = {}
 
     def turn(self, gang: Gang, *, promised: bool = True) -> Chosen | Refusal:

@@ -51,6 +51,13 @@ def test_a_place_that_more_room_spoils_is_reserved_when_it_is_there() -> None:
     assert verify(snap, plan, now=NOW) == ()
 
 
+def test_never_worse_than_greedy_where_victims_are_many() -> None:
+    """The search for victims took more steps with the exact solver than without it, and found another plan."""
+    snap = packed(world(1504000135, nodes=64, pending=64, running=64), 188000016)
+    exact, greedy = (decide(snap, now=NOW, seed=0, budget=b) for b in (EXACT, GREEDY))
+    assert score(snap, exact, now=NOW) >= score(snap, greedy, now=NOW)
+
+
 def test_a_round_is_sound() -> None:
     tally = Tally()
     run(ROUND, first=0, tally=tally)
