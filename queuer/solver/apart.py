@@ -62,7 +62,8 @@ def place_apart(greedy: Greedy, waits: Sequence[Chosen], late: Late) -> None:
             gain = _gain(greedy, move, late, most=len(waits), dearest=dearest)
             if gain is not None and gain.stands:
                 break
-            dear += [gain] if gain is not None else []
+            if gain is not None:
+                dear.append(gain)
         else:
             if not dear:
                 return

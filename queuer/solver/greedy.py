@@ -123,15 +123,15 @@ class Greedy(Cycle):
     def _start(self, gang: Gang) -> Chosen | Refusal:
         best: Refusal | None = None
         depth = (-1, False)
-        for (variant, charge), (_, least) in zip(
-            zip(gang.shape.variants, gang.shape.charges, strict=True), gang.shape.smallest, strict=True
-        ):
+        shape = gang.shape
+        for variant, charge, (_, least) in zip(shape.variants, shape.charges, shape.smallest, strict=True):
             answer = self.sized(gang, variant, charge, self._try_now)
             if isinstance(answer, Chosen):
                 self.take(answer)
                 return answer
-            if _depth(answer, least) > depth:
-                best, depth = answer, _depth(answer, least)
+            deep = _depth(answer, least)
+            if deep > depth:
+                best, depth = answer, deep
         return best or Refusal(block=Block.FLAVOR)
 
     def sized(
