@@ -4,6 +4,7 @@ sets: the tables in which most questions for a place are answered with no. They 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from copy import copy
 from functools import partial
 from typing import Self
@@ -20,7 +21,7 @@ TABLES = 24
 """Tables of each sort that are kept."""
 
 
-class _Table:
+class _Table(ABC):
     """What is worked out of free amounts (N x R) and follows them."""
 
     __slots__ = ("_frame", "_free")
@@ -28,9 +29,9 @@ class _Table:
     def __init__(self, frame: Frame, free: Matrix) -> None:
         self._frame, self._free = frame, free
 
+    @abstractmethod
     def renew(self, nodes: Numbers) -> None:
         """These nodes have changed."""
-        raise NotImplementedError
 
     def on(self, free: Matrix, differs: Numbers) -> Self:
         """The same table of other amounts (N x R) that differ on these nodes."""
@@ -40,9 +41,9 @@ class _Table:
         twin.renew(differs)
         return twin
 
+    @abstractmethod
     def _part(self) -> None:
         """Let this copy have arrays of its own."""
-        raise NotImplementedError
 
 
 class Counted(_Table):
