@@ -14,9 +14,7 @@ from queuer.domain.quantity import Resources, add, parse_resources
 from queuer.domain.queue import ROOT
 from queuer.domain.workload import Workload
 from queuer.sim.shape import Shape
-
-MOST_IN_ALL = 2**62
-"""Of one resource on all nodes, or asked for by all workloads, in base units."""
+from queuer.solver.sound import LARGEST
 
 
 def check_names(shape: Shape, *, nodes: Sequence[str], workloads: Sequence[str], problems: Problems) -> None:
@@ -91,7 +89,7 @@ def check_sums(
         for more in amounts:
             total = add(total, more)
         for resource, amount in total.items():
-            if amount > MOST_IN_ALL:
+            if amount > LARGEST:
                 problems.note(at, f"{amount} {resource} in all is more than 2^62", "write smaller amounts")
 
 
