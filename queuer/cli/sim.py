@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from queuer.sim.engine import Record
     from queuer.sim.replay import Setup
     from queuer.sim.report import QueueReport, Report
+    from queuer.solver.problem import Budget, Passes
 
 
 def _finite(value: float | None) -> float | None:
@@ -146,8 +147,19 @@ def cycle(
     else:
         said = "{} admitted, {} evicted, {} waiting".format(*counts)
         typer.echo(f"DIFFERS {file.name}: {other}" if other else f"same    {file.name}: {said}")
+        if plan.stats.passes is not None:
+            typer.echo(f"        {_how_far(plan.stats.passes, found.budget)}")
     if other:
         raise typer.Exit(1)
+
+
+def _how_far(passes: Passes, budget: Budget) -> str:
+    """How far each pass came, in words; what did nothing is not named."""
+    spent = f"{passes.spent:.3g} of {budget.deterministic:g} deterministic time"
+    times = (f"{name} {time:.3g}" for name, time in passes.times.items() if time)
+    steps = (f"{number:,} {name}" for name, number in passes.steps.items() if number)
+    attempts = f"{passes.attempts} attempt{'s' * (passes.attempts != 1)}"
+    return "; ".join([attempts, ", ".join([spent, *times]), "steps: " + (", ".join(steps) or "none")])
 
 
 def _make(store: Path | None) -> None:

@@ -217,8 +217,11 @@ class Loop:
             self._effort = time.perf_counter() - began
             self.metrics.cycle_seconds.labels("decide").observe(self._effort)
             self.wake.set()
-        for phase, seconds in plan.stats.phases.items() if plan is not None else ():
-            self.metrics.cycle_seconds.labels(phase).observe(seconds)
+        if plan is not None:
+            for phase, seconds in plan.stats.phases.items():
+                self.metrics.cycle_seconds.labels(phase).observe(seconds)
+            if plan.stats.passes is not None:
+                self.metrics.count_passes(plan.stats.passes)
         if self.recorder is not None:
             cycle = StoredCycle(snapshot=asked.snapshot, now=asked.at, seed=seed, budget=budget, plan=plan)
             self.recorder.offer(cycle, number=asked.cycle, took=self._effort)

@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from queuer import __version__
 from queuer.controller.live import Live
+from queuer.solver.problem import Passes
 from queuer.solver.worker import SolverProcess
 
 _SHORT = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -38,6 +39,13 @@ class Metrics:
             "queuer_cycle_duration_seconds", "Time of a decision by phase.", ["phase"],
             buckets=_SHORT, registry=registry,
         )  # fmt: skip
+        self.solver_time = Counter(
+            "queuer_solver_deterministic_time", "Deterministic time of the exact solver by pass.", ["pass"],
+            registry=registry,
+        )  # fmt: skip
+        self.search_steps = Counter(
+            "queuer_search_steps", "Steps of greedy's bounded searches.", ["search"], registry=registry
+        )
         self.last_cycle = Gauge(
             "queuer_cycle_last_success_timestamp_seconds", "End of the last decision.", registry=registry
         )
@@ -95,6 +103,13 @@ class Metrics:
     def count_writes(self, writes: Mapping[tuple[str, str], int]) -> None:
         """Show a client's count of writes by (verb, resource), as it is at each scrape."""
         self._show("queuer_k8s_api_writes", "Writes to the API server.", ("verb", "resource"), writes.items)
+
+    def count_passes(self, passes: Passes) -> None:
+        """Add how far the passes of one decision came."""
+        for name, time in passes.times.items():
+            self.solver_time.labels(name).inc(time)
+        for name, number in passes.steps.items():
+            self.search_steps.labels(name).inc(number)
 
     def count_solver(self, solver: SolverProcess) -> None:
         """Show what came of all that the solver's processes were asked, as it is at each scrape."""

@@ -30,6 +30,7 @@ from queuer.solver.problem import (
     Bond,
     Budget,
     CycleStats,
+    Passes,
     Plan,
     SolveStatus,
 )
@@ -47,8 +48,8 @@ def _pack(*selection: Any, **bounds: Any) -> Selection:
 
 
 class Attempt:
-    """One attempt. `crowded`: nodes by gang uid that it must keep off, as others are landing there. `spent`:
-    deterministic time of the exact solver, selections included.
+    """One attempt. `crowded`: nodes by gang uid that it must keep off, as others are landing there. `passes`: how far
+    they came, once it has run.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Attempt:
         pack = None if rearranger is None or isinstance(rearranger, ProofsOnly) else _pack
         packing = budget.deterministic / 2 if pack and packed_subtrees(self._board.book.tree) else 0.0
         self._budget = replace(budget, deterministic=budget.deterministic - packing)
-        self.spent = 0.0
+        self.passes = Passes()
         self._packer = Packer(self._greedy, pack, seed=seed, budget=packing)
         self._reserver = Reserver(self._greedy)
         self._explainer = Explainer(self._board, self._greedy)
@@ -145,7 +146,7 @@ class Attempt:
         """The plan as it stands, or improved by the exact solver where that is sound and scores higher."""
         plan, late = self._plan(standing)
         answer = contest.improve()
-        self.spent = self._packer.spent + contest.spent
+        self.passes = self._passes(contest)
         if contest.at_best and not late:
             self._proven = True
             plan = replace(plan, stats=self._stats())
@@ -248,7 +249,21 @@ class Attempt:
             contested=counts.contested,
             rearranged=counts.rearranged,
             proved=counts.proved,
+            proved_in_place=counts.proved_in_place,
             deferred=counts.deferred,
+        )
+
+    def _passes(self, contest: Contest) -> Passes:
+        counts = self._greedy.counts
+        return Passes(
+            attempts=1,
+            selection=self._packer.spent,
+            questions=contest.questions,
+            layouts=contest.layouts,
+            improvement=contest.improvement,
+            victims=counts.victims,
+            arrangements=counts.arrangements,
+            moves=counts.moves,
         )
 
 

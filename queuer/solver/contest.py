@@ -49,8 +49,9 @@ SMALL = 2_000
 
 
 class Contest:
-    """The exact solver in one decision: its questions, its budget, and the adoption of its answers. `spent`:
-    deterministic time.
+    """The exact solver in one decision: its questions, its budget, and the adoption of its answers.
+
+    Deterministic time by what it was spent on: `questions`, `layouts`, `improvement` (see `Passes`).
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Contest:
         self._board: Board = greedy.board
         self._rearranger = rearranger
         self._seed = seed
-        self.spent = 0.0
+        self.questions = self.layouts = self.improvement = 0.0
         self._budget = budget.deterministic
         self._share = budget.deterministic / 4
         self._bonds = bonds
@@ -80,6 +81,11 @@ class Contest:
         if rearranger is not None:
             self._layouts = Layouts(greedy, rearranger, seed=seed, share=self._share, prices=prices)
         self.at_best = False
+
+    @property
+    def spent(self) -> float:
+        """Deterministic time."""
+        return self.questions + self.layouts + self.improvement
 
     @property
     def _left(self) -> float:
@@ -110,7 +116,7 @@ class Contest:
             blocked=self._blocked(self._as_settled() | {gang: self._charges(gang, variants)}),
         )
         answer = self._rearranger.settle(question)
-        self.spent += answer.spent
+        self.questions += answer.spent
         if isinstance(answer, Arrangement):
             return self._adopt(answer, new=gang, evict=evict)
         return self._proof(answer, question)
@@ -126,7 +132,7 @@ class Contest:
         if self._left <= self._worth():
             return None
         again = self._rearranger.settle(replace(question, blocked={}, budget=min(self._left, self._share)))
-        self.spent += again.spent
+        self.questions += again.spent
         return again if isinstance(again, Proof) else None
 
     def _may_evict(self, gang: Gang, variants: Sequence[Variant]) -> bool:
@@ -149,7 +155,7 @@ class Contest:
         if self._layouts is None:
             return None
         answer, variant = self._layouts.settle(gang, variants, evict=evict, budget=self._left)
-        self.spent += answer.spent
+        self.layouts += answer.spent
         if variant is None or not isinstance(answer, Places):
             # Beside gangs that keep off nodes only so that others land, nothing is proven.
             return answer if isinstance(answer, Proof) and not greedy.kept_apart else None
@@ -186,7 +192,7 @@ class Contest:
             budget=budget,
             blocked=blocked,
         )
-        self.spent += answer.spent
+        self.improvement += answer.spent
         # As in `_proof`: with nodes closed nothing is said about arrangements that use what is free there.
         if isinstance(answer, Arrangement) and blocked:
             return replace(answer, proven=False)

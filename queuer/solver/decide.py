@@ -21,6 +21,7 @@ from queuer.solver.prices import Prices
 from queuer.solver.problem import (
     Budget,
     CycleStats,
+    Passes,
     Plan,
     Snapshot,
     SolveStatus,
@@ -58,16 +59,22 @@ def decide(
     assert arrays.snapshot is snapshot
     solver = rearranger or (_default_rearranger(arrays) if budget.deterministic > 0 else None)
     prices: deque[Prices] = deque(maxlen=KEPT)
-    plan, lost = _settled(arrays, now=now, seed=seed, budget=budget, solver=solver, prices=prices)
+    plan, passes, lost = _settled(arrays, now=now, seed=seed, budget=budget, solver=solver, prices=prices)
     moved = plan.stats.rearranged and _is_small(snapshot)
     if solver is None or not (lost or moved or packed_subtrees(snapshot.tree)):
-        return plan
+        return _with(plan, passes)
     # What is moved can change whose victims leave room for others and whom a retry keeps off which hosts, and a
     # selection looks at one priority at a time: by any of them the exact plan may have lost.
     proving = replace(budget, deterministic=budget.deterministic / RETRY)
-    greedy, _ = _settled(arrays, now=now, seed=seed, budget=proving, solver=ProofsOnly(solver), prices=prices)
+    greedy, beside, _ = _settled(
+        arrays, now=now, seed=seed, budget=proving, solver=ProofsOnly(solver), prices=prices
+    )
     better = score(snapshot, greedy, now=now) > score(snapshot, plan, now=now)
-    return _instead(greedy, plan) if better else plan
+    return _with(_instead(greedy, plan) if better else plan, passes + beside)
+
+
+def _with(plan: Plan, passes: Passes) -> Plan:
+    return replace(plan, stats=replace(plan.stats, passes=passes))
 
 
 def _is_small(snapshot: Snapshot) -> bool:
@@ -95,9 +102,9 @@ def _settled(
     budget: Budget,
     solver: Rearranger | None,
     prices: deque[Prices],
-) -> tuple[Plan, bool]:
-    """The best sound one of the layouts tried until one puts nobody off, and whether the solver had a part in trying
-    others. `prices`: by which something was proven in another.
+) -> tuple[Plan, Passes, bool]:
+    """The best sound one of the layouts tried until one puts nobody off; how far the passes of all came; whether the
+    solver had a part in trying others. `prices`: by which something was proven in another.
     """
     snapshot = arrays.snapshot
     crowded: dict[str, frozenset[str]] = {}
@@ -106,14 +113,16 @@ def _settled(
     tries = ATTEMPTS if _is_small(snapshot) else 1
     tried: list[Plan] = []
     moved = refused = False
-    left = budget.deterministic
+    passes = Passes()
     for attempt in range(ATTEMPTS):
-        given = replace(budget, deterministic=max(left, budget.deterministic / RETRY))
+        given = replace(
+            budget, deterministic=max(budget.deterministic - passes.spent, budget.deterministic / RETRY)
+        )
         made = Attempt(
             arrays, now=now, seed=seed, budget=given, rearranger=solver, crowded=crowded, prices=prices
         )
         plan, late = made.run()
-        left -= made.spent
+        passes += made.passes
         moved |= plan.stats.rearranged > 0
         tried.insert(0, plan)
         if not late or attempt >= tries - 1:
@@ -122,12 +131,13 @@ def _settled(
             for one in tried:
                 wrong = verify(snapshot, one, now=now)
                 if not wrong:
-                    return one, refused or (moved and (attempt > 0 or bool(late)))
+                    return one, passes, refused or (moved and (attempt > 0 or bool(late)))
             refused = True
             solver, tried, late = None, [], dict.fromkeys(_offenders(tried[-1], wrong), everywhere)
         for uid, hosts in late.items():
             crowded[uid] = everywhere if attempt > 1 else crowded.get(uid, frozenset()) | hosts
-    return _nothing(snapshot, note=f"refused by the verifier: {'; '.join(map(str, wrong[:3]))}"), True
+    nothing = _nothing(snapshot, note=f"refused by the verifier: {'; '.join(map(str, wrong[:3]))}")
+    return nothing, passes, True
 
 
 def _offenders(plan: Plan, wrong: Sequence[Violation]) -> list[str]:

@@ -34,13 +34,12 @@ class Displace:
         self._cycle = cycle
         self._board = cycle.board
         self._vain: Kept[set[object]] = Kept(lambda: cycle.board.ground)
-        self._left = PLACEMENTS
 
     def place(self, gang: Gang, variant: Variant, charge: Charge, *, bound: bool) -> Chosen | None:
         """The gang settled in a place that others have left for it; `bound`: once victims of others have gone. None =
         no such place was found, and nothing has moved.
         """
-        if self._left < 0:
+        if self._cycle.counts.moves > PLACEMENTS:
             return None
         vain = self._vain.of(None, set)
         bars: tuple[str, ...] = ()
@@ -100,7 +99,7 @@ class Displace:
             nodes.spend(one, times=-1)
         layout: list[Chosen] = []
         for one in (new, *sorted(displaced, key=_size, reverse=True)):
-            self._left -= 1
+            self._cycle.counts.moves += 1
             closed = self._cycle.closed(one.gang)
             if one is new:
                 closed = ~hosts if closed is None else closed | ~hosts

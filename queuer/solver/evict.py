@@ -82,6 +82,7 @@ class Evict:
         self._turns: dict[str, dict[object, Turn]] = {}
         # Without victims: gangs that are settled take no more than what is open in their places.
         self._hopeless_forms: Kept[set[object]] = Kept(lambda: cycle.board.ground)
+        self._somebody_goes: Kept[bool] = Kept(lambda: cycle.board.version)
         self._everyone: Kept[Everyone] = Kept(lambda: cycle.lifts)
         self._usages: Kept[Usage] = Kept(lambda: cycle.board.version)
         self._emptied_by: Kept[Floor] = Kept(lambda: cycle.board.version)
@@ -113,7 +114,17 @@ class Evict:
             refusal = replace(refusal, final=final, contested=True)
         if others and promised:
             refusal = replace(refusal, final=False, contested=True, others=not unsettled)
-        return refusal if refusal.final else replace(refusal, block=Block.DEFERRED, contested=True)
+        if not refusal.final:
+            return replace(refusal, block=Block.DEFERRED, contested=True)
+        return replace(refusal, in_place=refusal.contested and self._asked_in_place(gang))
+
+    def _asked_in_place(self, gang: Gang) -> bool:
+        """Whether others' victims, if there are any in this cycle, were as they are in a question about the gang."""
+        settled = self._cycle.chosen.values()
+        if not self._somebody_goes.of(None, lambda: any(one.evictions for one in settled)):
+            return False
+        reaches = (self.prey.reach(gang.pending, charge) for _, charge in gang.shape.smallest)
+        return not all(map(self.prey.anybody, reaches))
 
     def _bound(self, gang: Gang, variant: Variant, charge: Charge) -> Chosen | Hope:
         """The gang bound to a place; else what hope there is."""
@@ -171,7 +182,7 @@ class Evict:
     def _with_victims(self, gang: Gang, turn: Turn, *, plain: bool) -> Chosen | None:
         board, workload = self._board, gang.pending.workload
         variant, charge, reach, rank = turn.variant, turn.charge, turn.reach, turn.rank
-        work = WORK - self._cycle.counts.work
+        work = WORK - self._cycle.counts.victims
         if work < 0:
             return None
         if self._cycle.anywhere(self._emptied(reach, workload, rank), gang, variant).spreads is None:
@@ -180,7 +191,7 @@ class Evict:
         asker = Asker(workload=workload, variant=variant, charge=charge, closed=closed, bars=bars)
         search = Search(board, self.prey, asker, self.prey.permitted(reach), work=work)
         chosen = search.newest() if plain else search.cheapest()
-        self._cycle.counts.work += search.work
+        self._cycle.counts.victims += search.work
         if chosen is None:
             return None
         sheet = board.later.copy()

@@ -95,6 +95,7 @@ class Greedy(Cycle):
         if refusal.contested:
             self.counts.contested += 1
             self.counts.proved += refusal.final
+            self.counts.proved_in_place += refusal.final and refusal.in_place
             self.counts.deferred += not refusal.final
 
     def _moment(self) -> object:

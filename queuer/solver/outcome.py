@@ -31,8 +31,8 @@ class Block(StrEnum):
 class Refusal:
     """Why a gang did not start at its turn. `variant`: the choice that came farthest; `bar`: the row of quota in its
     way; `owner`: whose reservation; `final`: it is proven, or no proof is owed; `others`: not even all its own victims
-    would be enough, so at best other victims of other gangs; `packed`: the subtree whose selection took what it would
-    have had.
+    would be enough, so at best other victims of other gangs; `in_place`: proven with the victims of this cycle as they
+    are, who might be others; `packed`: the subtree whose selection took what it would have had.
     """
 
     block: Block
@@ -42,6 +42,7 @@ class Refusal:
     final: bool = True
     contested: bool = False
     others: bool = False
+    in_place: bool = False
     packed: str | None = None
 
 
@@ -69,14 +70,16 @@ class Contest(Protocol):
 
 @dataclass(slots=True)
 class Counts:
-    """What happened, for the record."""
+    """What happened, for the record (see `CycleStats`), and the steps of searches that are bounded (see `Passes`)."""
 
     contested: int = 0
     rearranged: int = 0
     proved: int = 0
+    proved_in_place: int = 0
     deferred: int = 0
-    tried: int = 0
-    work: int = 0
+    victims: int = 0
+    arrangements: int = 0
+    moves: int = 0
 
 
 def assignments(board: Board, chosen: Chosen) -> tuple[Assignment, ...]:

@@ -7,7 +7,7 @@ Amounts are base units (`queuer.domain.quantity`), times seconds since the epoch
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -192,8 +192,50 @@ class SolveStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Passes:
+    """How far each pass came, summed over all `attempts` at a plan in one decision. The same arguments give the same.
+
+    Deterministic time of the exact solver, in the unit of `Budget.deterministic`: `selection` of packed subtrees;
+    `questions` about contested gangs that open victims, or look at single nodes in small clusters; `layouts`, about
+    places alone, proofs by prices included; `improvement` of victims and places. Steps of greedy's searches: `victims`
+    who went or came back, `arrangements` and `moves`, placements tried to lay out anew all that has started, or to get
+    a few out of the way. In each attempt `evict.WORK`, `rearrange.REARRANGE` and `displace.PLACEMENTS` bound the steps.
+    """
+
+    attempts: int = 0
+    selection: float = 0.0
+    questions: float = 0.0
+    layouts: float = 0.0
+    improvement: float = 0.0
+    victims: int = 0
+    arrangements: int = 0
+    moves: int = 0
+
+    @property
+    def times(self) -> dict[str, float]:
+        """Deterministic time by pass."""
+        return {name: getattr(self, name) for name in ("selection", "questions", "layouts", "improvement")}
+
+    @property
+    def steps(self) -> dict[str, int]:
+        """Steps by search."""
+        return {name: getattr(self, name) for name in ("victims", "arrangements", "moves")}
+
+    @property
+    def spent(self) -> float:
+        """Deterministic time of all passes."""
+        return sum(self.times.values())
+
+    def __add__(self, other: Passes) -> Passes:
+        return Passes(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(Passes)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CycleStats:
     """What happened inside one decision; part of the cycle's record. Times in seconds.
+
+    Of the gangs `contested`, some were `rearranged` for, `proved` to have no place (of these `proved_in_place` with the
+    victims of the cycle as they are, who might have been others) or `deferred`. `passes`: None = not told.
 
     Told by who called `decide()`: `phases`, seconds by phase; `fallback`, why greedy stood in for the solver
     process, a word of `queuer.solver.child.Outcome`.
@@ -204,7 +246,9 @@ class CycleStats:
     contested: int = 0
     rearranged: int = 0
     proved: int = 0
+    proved_in_place: int = 0
     deferred: int = 0
+    passes: Passes | None = None
     phases: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     note: str = ""
     fallback: str = ""

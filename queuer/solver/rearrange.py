@@ -60,7 +60,7 @@ class Rearrange:
 
     def _try(self, gang: Gang, possible: Sequence[Chosen]) -> Chosen | None:
         """Some sequences of greedy placement; None = none of them worked."""
-        if self._cycle.counts.tried > REARRANGE or self._board.horizons:
+        if self._cycle.counts.arrangements > REARRANGE or self._board.horizons:
             return None
         vain = self._vain.of(None, set)
         for new in possible:
@@ -88,7 +88,7 @@ class Rearrange:
     def _lay_out(self, base: Matrix, order: Sequence[Chosen]) -> list[Chosen] | None:
         slots, placed = Slots(self._board.frame, base.copy()), []
         for chosen in order:
-            self._cycle.counts.tried += 1
+            self._cycle.counts.arrangements += 1
             workload = chosen.gang.pending.workload
             closed = self._cycle.closed(chosen.gang)
             spreads = place(

@@ -1,7 +1,8 @@
 """A decision in a file: what it was given and what it answered, so that it can be run again and compared.
 
 One line of text (format and version), then zlib over MessagePack of the records, by field name. A record that gains
-a field with a default needs no new version; one whose meaning changes does.
+a field with a default needs no new version; one whose meaning changes does. Version 2 says how far each pass came,
+which replay must give again; version 1 did not, and is still read.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from queuer.solver.decide import decide
 from queuer.solver.problem import Budget, Plan, Snapshot
 from queuer.solver.sound import problems_of
 
-VERSION = 1
+VERSION, OLDEST = 2, 1
+"""Written, and still read."""
 MOST_BYTES = 2**28
 """Of a cycle, unpacked."""
 PIECE = 2**24
@@ -32,8 +34,8 @@ _WHERE = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")
 class StoredCycle:
     """The arguments of one decision and its plan; None = not even a greedy plan was sound.
 
-    How far the passes came is in `plan.stats`. They are bounded by deterministic time, so only one thing that the
-    clock did matters: a solver process that was given up (`fallback`), in whose place greedy answered.
+    How far the passes came is in `plan.stats.passes`. They are bounded by deterministic time, so only one thing that
+    the clock did matters: a solver process that was given up (`fallback`), in whose place greedy answered.
     """
 
     snapshot: Snapshot
@@ -55,8 +57,8 @@ def decode(data: bytes, *, name: str = "file") -> StoredCycle:
     version = head.removeprefix(_MARK)
     if not head.startswith(_MARK) or not version.isdigit():
         raise _wrong(name, "is not a stored cycle", "its first line is `queuer-cycle` and a version")
-    if int(version) != VERSION:
-        hint = f"this program reads version {VERSION}; use the version of Queuer that wrote the file"
+    if not OLDEST <= int(version) <= VERSION:
+        hint = f"this program reads versions {OLDEST} to {VERSION}; use the version of Queuer that wrote the file"
         raise _wrong(name, f"has version {int(version)}", hint)
     body = _unpacked(data[len(head) + 1 :], name=name)
     try:
@@ -104,11 +106,14 @@ def again(cycle: StoredCycle, *, rearranger: Rearranger | None = None) -> Plan:
 def difference(stored: Plan, made: Plan) -> str:
     """The first place at which two plans differ, as `field: stored, made`; empty where they are the same.
 
-    Times of phases are not compared, nor what became of the solver process.
+    Times of phases are not compared, nor what became of the solver process, nor how far the passes came where that was
+    not told.
     """
     told = replace(stored.stats, phases={}, fallback="")
     if stored.stats.fallback:
         told = replace(told, status=made.stats.status, note=made.stats.note)
+    if stored.stats.passes is None:
+        told = replace(told, passes=made.stats.passes, proved_in_place=made.stats.proved_in_place)
     got = replace(made.stats, phases={})
     return _differ("", _plain(replace(stored, stats=told)), _plain(replace(made, stats=got)))
 

@@ -123,7 +123,7 @@ def judge(cycle: Cycle, again: Plan, tally: Tally) -> None:
     counts["evicted"] += len(plan.evictions)
     counts["waiting"] += len(waiting)
     counts["most_nodes"] = max(counts["most_nodes"], len(snap.nodes))
-    for name in ("contested", "rearranged", "proved", "deferred"):
+    for name in ("contested", "rearranged", "proved", "proved_in_place", "deferred"):
         counts[name] += getattr(plan.stats, name)
 
 

@@ -83,12 +83,45 @@ def test_the_first_difference_is_named() -> None:
     assert difference(fewer, cycle.plan) == f"admissions: 0 entries, {len(cycle.plan.admissions)}"
 
 
+def test_how_far_the_passes_came_is_given_again() -> None:
+    """Had one come less far, it would be seen, in whatever it did."""
+    cycle = next(c for c in (stored(seed, EXACT) for seed in range(50)) if _worked(c))
+    assert cycle.plan is not None
+    told = cycle.plan.stats.passes
+    assert told is not None
+    for name in ("attempts", *told.times, *told.steps):
+        less = replace(told, **{name: getattr(told, name) - 1})
+        other = replace(cycle.plan, stats=replace(cycle.plan.stats, passes=less))
+        assert difference(other, cycle.plan).startswith(f"stats.passes.{name}: ")
+
+
+def _worked(cycle: StoredCycle) -> bool:
+    """Whether the exact solver and a search for victims had something to do."""
+    passes = cycle.plan.stats.passes if cycle.plan is not None else None
+    return passes is not None and passes.spent > 0 and passes.victims > 0
+
+
+def test_a_cycle_of_version_1_is_read_and_decided_again() -> None:
+    """It does not say how far the passes came, nor what was proved with the victims as they are."""
+    cycle = next(c for c in (stored(seed, EXACT) for seed in range(50)) if _worked(c))
+    plain = msgspec.msgpack.decode(msgspec.msgpack.encode(cycle, enc_hook=dict))
+    for name in ("passes", "proved_in_place"):
+        del plain["plan"]["stats"][name]
+    read = decode(b"queuer-cycle 1\n" + zlib.compress(msgspec.msgpack.encode(plain)))
+    assert read.plan is not None
+    assert read.plan.stats.passes is None
+    made = again(read)
+    assert made.stats.passes is not None
+    assert difference(read.plan, made) == ""
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         (lambda data: b"", "c.cycle: is not a stored cycle"),
         (lambda data: b"PK\x03\x04 something else\n", "c.cycle: is not a stored cycle"),
-        (lambda data: data.replace(b" 1\n", b" 2\n", 1), "c.cycle: has version 2 .*reads version 1"),
+        (lambda data: data.replace(b" 2\n", b" 3\n", 1), "c.cycle: has version 3 .*reads versions 1 to 2"),
+        (lambda data: data.replace(b" 2\n", b" 0\n", 1), "c.cycle: has version 0"),
         (lambda data: data[:-20], "c.cycle: is cut off after"),
         (lambda data: data + b"more", "c.cycle: has 4 bytes after its end"),
         (lambda data: data[:100] + b"\x00\x01\x02" + data[103:], "c.cycle: is damaged"),
@@ -193,6 +226,9 @@ def test_the_verb_decides_again_and_names_a_difference(tmp_path: Path) -> None:
     found = json.loads(told.stdout)
     assert found["same"] is True
     assert [a["uid"] for a in found["plan"]["admissions"]] == [a.uid for a in cycle.plan.admissions]
+    assert found["plan"]["stats"]["passes"]["attempts"] == 1
+    told = runner.invoke(app, ["cycle", str(same)])
+    assert "1 attempt; 0 of 0 deterministic time; steps: " in told.stdout
     told = runner.invoke(app, ["cycle", str(other)])
     assert told.exit_code == 1
     assert told.stdout.startswith("DIFFERS other.cycle: admissions: 0 entries, ")

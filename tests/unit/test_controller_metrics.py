@@ -1,10 +1,22 @@
-"""What the solver's processes did can be read from the metrics."""
+"""What the solver's processes did, and how far it came, can be read from the metrics."""
 
 from __future__ import annotations
 
 from queuer.controller.metrics import Metrics
 from queuer.solver.child import Outcome
+from queuer.solver.problem import Passes
 from queuer.solver.worker import SolverProcess, Source
+
+
+def test_passes_are_added_up() -> None:
+    metrics = Metrics()
+    for passes in (Passes(questions=0.25, victims=3), Passes(questions=0.5, selection=1.0, moves=2)):
+        metrics.count_passes(passes)
+    text = metrics.text([]).decode()
+    assert 'queuer_solver_deterministic_time_total{pass="questions"} 0.75' in text
+    assert 'queuer_solver_deterministic_time_total{pass="selection"} 1.0' in text
+    assert 'queuer_search_steps_total{search="victims"} 3.0' in text
+    assert 'queuer_search_steps_total{search="moves"} 2.0' in text
 
 
 def test_failures_and_restarts_of_the_processes_are_shown_as_they_are_at_each_scrape() -> None:
