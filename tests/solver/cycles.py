@@ -219,6 +219,7 @@ class Life:
             workload = replace(
                 pending.workload,
                 uid=f"n{self.born}",
+                name=f"n{self.born}",
                 queue=self.random.choice(leaves),
                 submitted=self.now,
                 estimate=self.random.choice((None, 60.0, 300.0)),

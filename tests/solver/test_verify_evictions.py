@@ -18,6 +18,7 @@ from queuer.solver.problem import (
     Plan,
     Reservation,
     Snapshot,
+    SolveStatus,
 )
 from queuer.solver.verify import Rule, verify
 from tests.solver.make import gang, pod_set, queue, row, running, snapshot
@@ -212,6 +213,29 @@ def test_bond_starts_as_it_was_proven() -> None:
         ),
     )
     assert rules(shrunk, plan(shrunk, {"g": (at({"n1": 1}),)})) == {Rule.BOND}
+
+
+@pytest.mark.parametrize(("asked", "starts"), [(1, True), (3, False)])
+def test_a_bond_ends_with_what_it_was_given_for(asked: int, starts: bool) -> None:
+    """A gang that asks for more or fewer pods than its bond holds takes its turn like any other."""
+    snap = held_story()
+    resized = tuple(
+        replace(p, workload=replace(p.workload, pod_sets=(pod_set(asked, 8),)))
+        if p.workload.uid == "g"
+        else p
+        for p in snap.pending
+    )
+    snap = replace(snap, pending=resized)
+    made = decide(snap, now=NOW, seed=0, budget=GREEDY)
+    assert verify(snap, made, now=NOW) == ()
+    assert made.stats.status is not SolveStatus.FAILED
+    assert ("g" in {a.uid for a in made.admissions}) == starts
+    assert made.bonds == ()
+
+
+def test_a_bond_ends_when_its_queue_allows_the_flavor_no_more() -> None:
+    snap = queues(held_story(), queue("root.a", row(flavor="other")), queue("root.b"))
+    assert rules(snap, plan(snap, {})) == set()
 
 
 def test_reservation_is_left_whole_by_what_outlives_it() -> None:

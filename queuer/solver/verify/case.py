@@ -99,6 +99,15 @@ class Case:
         return {a.uid: a.assignments for a in self.plan.admissions}
 
     @cached_property
+    def resumed(self) -> frozenset[str]:
+        """Gangs that this plan starts at the flavors and sizes that a bond held for them."""
+        return frozenset(
+            bond.uid
+            for bond in self.snapshot.bonds
+            if bond.uid in self.started and _shape(self.started[bond.uid]) == _shape(bond.assignments)
+        )
+
+    @cached_property
     def bound(self) -> Mapping[str, tuple[Assignment, ...]]:
         """What this plan holds for gangs that still wait."""
         return {
@@ -204,3 +213,7 @@ class Case:
         """Uids of what is decided anew, in tournament order."""
         listed = dict.fromkeys(filter(self.new.__contains__, self.plan.order))
         return [*listed, *sorted(self.new.keys() - listed.keys())]
+
+
+def _shape(rows: Sequence[Assignment]) -> Mapping[str, tuple[str, int]]:
+    return {row.pod_set: (row.flavor, row.count) for row in rows}

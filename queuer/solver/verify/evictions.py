@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from queuer.domain.queue import Preempt, QueueState
 from queuer.domain.workload import Workload
-from queuer.solver.problem import Admitted, Assignment, Bond, Eviction, EvictionRule
+from queuer.solver.problem import Admitted, Bond, Eviction, EvictionRule
 from queuer.solver.verify.case import Case, Rule, Violation
 from queuer.solver.verify.places import free_at, planned
 from queuer.solver.verify.quota import Amounts, Key, Uses, amounts_at, amounts_of, broken_limits
@@ -41,15 +41,11 @@ def check_bonds(case: Case) -> Iterator[Violation]:
 
 def _kept(case: Case, bond: Bond, *, still: bool) -> Iterator[Violation]:
     if bond.uid in case.started:
-        if _shape(case.started[bond.uid]) != _shape(bond.assignments):
+        if bond.uid not in case.resumed and _stands(case, bond):
             text = "starts with other flavors or sizes than its bond holds"
             yield Violation(rule=Rule.BOND, uid=bond.uid, text=text)
     elif not still and _stands(case, bond):
         yield Violation(rule=Rule.BOND, uid=bond.uid, text="its bond was dropped, though it stands")
-
-
-def _shape(rows: tuple[Assignment, ...]) -> Mapping[str, tuple[str, int]]:
-    return {row.pod_set: (row.flavor, row.count) for row in rows}
 
 
 def _stands(case: Case, bond: Bond) -> bool:
@@ -63,9 +59,9 @@ def _stands(case: Case, bond: Bond) -> bool:
     ):
         return False
     sets = {p.name: p for p in workload.pod_sets}
+    if not _still_asked(case, workload, bond):
+        return False
     for row in bond.assignments:
-        if row.pod_set not in sets:
-            return False
         terms = case.terms(sets[row.pod_set], row.flavor)
         if not all(name in case.states and case.states[name].node.accepts(terms) for name in row.nodes):
             return False
@@ -81,6 +77,26 @@ def _stands(case: Case, bond: Bond) -> bool:
     after = case.uses(without=gone, bonds=[bond.uid])
     part = (workload.queue, amounts_at(workload, bond.assignments))
     return next(broken_limits(before, after, [part]), None) is None
+
+
+def _still_asked(case: Case, workload: Workload, bond: Bond) -> bool:
+    """Whether the gang still asks for what the bond holds: its pod sets, their sizes, flavors its queue allows."""
+    sizes: dict[str, int] = {}
+    for row in bond.assignments:
+        sizes[row.pod_set] = sizes.get(row.pod_set, 0) + row.count
+    if sizes.keys() - {p.name for p in workload.pod_sets}:
+        return False
+    for pod_set in workload.pod_sets:
+        least = pod_set.count if pod_set.min_count is None else pod_set.min_count
+        if not least <= sizes.get(pod_set.name, 0) <= pod_set.count:
+            return False
+        asked = [resource for resource, amount in pod_set.requests.items() if amount]
+        for allowed in (case.rows.flavors_for(workload.queue, resource) for resource in asked):
+            if allowed and any(
+                r.flavor not in allowed for r in bond.assignments if r.pod_set == pod_set.name
+            ):
+                return False
+    return True
 
 
 def check_victims(case: Case) -> Iterator[Violation]:

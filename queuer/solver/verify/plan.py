@@ -153,12 +153,11 @@ def check_levels(case: Case) -> Iterator[Violation]:
 def check_quota(case: Case) -> Iterator[Violation]:
     """Limits on every ancestor: now with all victims, and with them gone and all bonds counted."""
     standing = [uid for uid in case.bound if uid not in case.new]
-    moved = {b.uid for b in case.snapshot.bonds if b.uid in case.started}
     now_parts = [case.part(uid) for uid in case.started]
     yield from _limits(case.used, now_parts, when="now")
-    held = [*standing, *moved]
+    held = [*standing, *case.resumed]
     before = case.uses(without=case.leaving, bonds=held)
-    later = [case.part(uid) for uid in case.new if uid not in moved]
+    later = [case.part(uid) for uid in case.new if uid not in case.resumed]
     yield from _limits(before, later, when="with the victims gone")
 
 
