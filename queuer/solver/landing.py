@@ -60,7 +60,7 @@ def _without(free: Matrix, fixed: Iterable[tuple[int, Group]]) -> Matrix:
     """What is free (rows by host) once these have come, each to its only host."""
     left = free.copy()
     for row, rival in fixed:
-        left[row] -= rival.row * rival.count
+        left[row] -= rival.row * (min(rival.count, 1) if rival.need.exclusive else rival.count)
     return left
 
 

@@ -52,22 +52,25 @@ class Sheet:
     """Usage of the queues and free amounts of the nodes (N x R) at one moment.
 
     Pods that have still to land count on every node of their pin as if all that fit came there: `worst` by
-    node is what `free` is less for them, reckoned again when something there goes.
+    node is what `free` is less for them, reckoned again when something there goes. They come before whoever this cycle
+    settles there: `before` is what is free to them.
     """
 
-    __slots__ = ("_loose", "_worst", "free", "usage")
+    __slots__ = ("_before", "_loose", "_worst", "free", "usage")
 
     def __init__(self, usage: Usage, free: Matrix) -> None:
         self.usage = usage
         self.free = free
         self._loose: dict[int, dict[str, Sequence[Loose]]] = {}
         self._worst: dict[int, Matrix] = {}
+        self._before: dict[int, Matrix] = {}
 
     def copy(self) -> Sheet:
         """An independent copy."""
         twin = Sheet(self.usage.copy(), self.free.copy())
         twin._loose = {node: dict(parts) for node, parts in self._loose.items()}
         twin._worst = dict(self._worst)
+        twin._before = dict(self._before)
         return twin
 
     @property
@@ -76,15 +79,17 @@ class Sheet:
         return frozenset(self._loose)
 
     def before_landing(self) -> Matrix:
-        """What is free without the pods that have still to land (N x R), a copy."""
+        """What is free to the pods that have still to land (N x R), a copy; on other nodes what is free."""
         free = self.free.copy()
-        for node, worst in self._worst.items():
-            free[node] += worst
+        for node, row in self._before.items():
+            free[node] = row
         return free
 
     def land(self, hold: Hold) -> None:
-        """Count the workload's unbound pods."""
+        """Count the workload's unbound pods; nobody is settled yet."""
         for node, parts in hold.loose.items():
+            if node not in self._before:
+                self._before[node] = self.free[node].copy()
             self._loose.setdefault(node, {})[hold.admitted.workload.uid] = parts
             self._reckon(node)
 
@@ -99,17 +104,16 @@ class Sheet:
                 del self._loose[node][uid]
             else:
                 self._loose[node][uid] = parts
-        if self._loose:
-            for node in {*hold.bound, *hold.loose} & set(self._loose):
-                self._reckon(node)
+        for node in {*hold.bound, *hold.loose} & self._before.keys():
+            if node in hold.bound:
+                self._before[node] = self._before[node] + hold.bound[node] * times
+            self._reckon(node)
 
     def _reckon(self, node: int) -> None:
-        if node in self._worst:
-            self.free[node] += self._worst[node]
-        there = self.free[node]
-        worst = there * 0
+        before = self._before[node]
+        worst = before * 0
         for parts in self._loose[node].values():
             for loose in parts:
-                worst += loose.worst(there)
+                worst += loose.worst(before)
+        self.free[node] += self._worst.get(node, 0) - worst
         self._worst[node] = worst
-        self.free[node] = there - worst

@@ -73,6 +73,7 @@ def group(uid: str, count: int, gpu: int, hosts: str, **more: bool) -> Group:
         (group("g", 3, 8, "a b c"), [group("r", 2, 1, "a")], [10, 8, 8], 3),
         (group("g", 3, 8, "a b c"), [group("r", 2, 1, "a"), group("s", 1, 1, "a b")], [10, 8, 8], 2),
         (group("g", 2, 2, "a b c", exclusive=True), [group("r", 1, 8, "a b c")], [8, 8, 8], 2),
+        (group("g", 1, 4, "a"), [group("r", 2, 4, "a", exclusive=True)], [8], 1),
     ],
 )
 def test_worst_choice_of_rivals(own: Group, rivals: list[Group], free: list[int], left: int) -> None:

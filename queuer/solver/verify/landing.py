@@ -74,7 +74,7 @@ def _most_there(rival: Group, near: Iterable[Group], free: Mapping[str, Resource
 def _minus_all(free: Resources, pinned: Iterable[Group]) -> Resources:
     """What is left of a host after rivals that can go nowhere else."""
     for rival in pinned:
-        free = _minus(free, rival.requests, rival.count)
+        free = _minus(free, rival.requests, min(rival.count, 1) if rival.exclusive else rival.count)
     return free
 
 
