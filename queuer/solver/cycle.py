@@ -16,7 +16,7 @@ from queuer.domain.workload import Workload
 from queuer.solver.board import Board, Sheet
 from queuer.solver.capacity import take
 from queuer.solver.contested import Proof, Variant
-from queuer.solver.floor import Floor, Found, Place, key_of
+from queuer.solver.floor import Floor, Found, Room, key_of
 from queuer.solver.frame import ALL, Mask, Matrix, Numbers, Rows
 from queuer.solver.journal import Followed
 from queuer.solver.order import Gang
@@ -41,7 +41,6 @@ class Cycle:
         self.counts = Counts()
         self.lifts = 0
         self._sizes: dict[object, tuple[Variant, Charge]] = {}
-        self._seen: dict[object, Place] = {}
         # What is settled takes no more than its place, open here.
         self._pools: Followed[Pool] = Followed(board.freed, most=POOLS)
         self._emptied: Followed[Pool] = Followed(board.freed, most=POOLS)
@@ -139,19 +138,9 @@ class Cycle:
         """A place for the gang on a floor."""
         return floor.place(gang.pending.workload, variant, form=gang.shape.form, avoid=self._avoid(gang))
 
-    def anywhere(self, floor: Floor, gang: Gang, variant: Variant) -> Found:
-        """As `on`, where any place will do: that of a gang like this on another floor, if it is free here, too."""
-        key = self.key(gang, variant)
-        known = self._seen.get(key)
-        if known is not None and known.free_on(floor.free):
-            return known.found
-        found = self.on(floor, gang, variant)
-        if (
-            found.spreads is not None and len(found.spreads) == 1
-        ):  # sets beside each other must land there, too
-            rows = self.board.rows(gang.pending.workload, found.spreads)
-            self._seen[key] = Place.of(found, rows)
-        return found
+    def room(self, floor: Floor, gang: Gang, variant: Variant) -> Room:
+        """Whether there is a place for the gang on a floor."""
+        return floor.room(gang.pending.workload, variant, form=gang.shape.form, avoid=self._avoid(gang))
 
     def key(self, gang: Gang, variant: Variant) -> object:
         """Equal for gangs that placement cannot tell apart."""
@@ -247,7 +236,7 @@ class Cycle:
         """Whether sums, or the gang's own place, show that it has none in any arrangement."""
         if pool.excludes(self.key(gang, variant), gang.pending.workload, variant):
             return True
-        return self.anywhere(pool.floor, gang, variant).nowhere
+        return self.room(pool.floor, gang, variant) is Room.NONE
 
     def spend(self, free: Matrix, chosen: Chosen, *, times: int = 1) -> None:
         """Take a settled gang's pods off `free` (N x R); `times=-1` gives them back."""

@@ -17,7 +17,7 @@ from queuer.domain.workload import Workload
 from queuer.solver.contested import Proof, Variant
 from queuer.solver.cycle import Cycle
 from queuer.solver.displace import Displace
-from queuer.solver.floor import Floor
+from queuer.solver.floor import Floor, Room
 from queuer.solver.frame import Mask as Flags
 from queuer.solver.kept import Kept
 from queuer.solver.order import Gang
@@ -25,7 +25,7 @@ from queuer.solver.outcome import Block, Chosen, Refusal
 from queuer.solver.pool import Pool
 from queuer.solver.search import Search, evictions
 from queuer.solver.trial import Asker
-from queuer.solver.victims import NOBODY, Prey, Reach
+from queuer.solver.victims import NOBODY, Candidate, Prey, Reach
 
 NO_REACH = Reach((), NOBODY)
 WORK = 150_000
@@ -86,6 +86,7 @@ class Evict:
         self._everyone: Kept[Everyone] = Kept(lambda: cycle.lifts)
         self._usages: Kept[Usage] = Kept(lambda: cycle.board.version)
         self._emptied_by: Kept[Floor] = Kept(lambda: cycle.board.version)
+        self._may_go: Kept[list[Candidate]] = Kept(lambda: cycle.board.version)
         self._gone: Kept[Gone] = Kept(lambda: cycle.board.version)
 
     def bind(self, gang: Gang, refusal: Refusal, *, promised: bool = True) -> Chosen | Refusal:
@@ -185,11 +186,13 @@ class Evict:
         work = WORK - self._cycle.counts.victims
         if work < 0:
             return None
-        if self._cycle.anywhere(self._emptied(reach, workload, rank), gang, variant).spreads is None:
+        if self._beyond_root(charge, self._own_gone(reach)):
+            return None
+        if self._cycle.room(self._emptied(reach, workload, rank), gang, variant) is not Room.SOME:
             return None
         bars, closed = board.bars(workload, rank=rank), self._cycle.closed(gang)
         asker = Asker(workload=workload, variant=variant, charge=charge, closed=closed, bars=bars)
-        search = Search(board, self.prey, asker, self.prey.permitted(reach), work=work)
+        search = Search(board, self.prey, asker, self._permitted(reach), work=work)
         chosen = search.newest() if plain else search.cheapest()
         self._cycle.counts.victims += search.work
         if chosen is None:
@@ -250,18 +253,21 @@ class Evict:
         """Whether it would not fit with these gone, and all that this cycle has settled elsewhere. `others`: the part
         of them that thousands of gangs share.
         """
-        board, queue = self._board, gang.queue
-        if not self._fits_once_gone(gang, variant, charge, others):
-            pool = self._pool(gang, charge, gone)
-            if self._cycle.excluded(pool, gang, variant):
-                return True
         if self._beyond_root(charge, others) and self._beyond_root(charge, gone):
             return True
-        binding = board.claimed.binding(queue, charge)
-        asked = {a: charge[a] for a in binding}
-        if board.later.usage.fits(queue, asked):
+        if self._breaks_rows(gang.queue, charge, others) and self._breaks_rows(gang.queue, charge, gone):
+            return True
+        if self._fits_once_gone(gang, variant, charge, others):
             return False
-        return not any(self._usage_without(flags, binding).fits(queue, asked) for flags in (others, gone))
+        return self._cycle.excluded(self._pool(gang, charge, gone), gang, variant)
+
+    def _breaks_rows(self, queue: str, charge: Charge, gone: Gone) -> bool:
+        """Whether it would break a row on its path, the live capacity aside."""
+        binding = self._board.claimed.binding(queue, charge)
+        asked = {a: charge[a] for a in binding}
+        if self._board.later.usage.fits(queue, asked):
+            return False
+        return not self._usage_without(gone, binding).fits(queue, asked)
 
     def _beyond_root(self, charge: Charge, gone: Gone) -> bool:
         """Whether all queues together would still use more than root's limit."""
@@ -283,17 +289,21 @@ class Evict:
         pool = self._pool(gang, charge, gone)
         if pool.excludes(self._cycle.key(gang, variant), gang.pending.workload, variant):
             return False
-        return self._cycle.anywhere(pool.floor, gang, variant).spreads is not None
+        return self._cycle.room(pool.floor, gang, variant) is Room.SOME
 
     def _pool(self, gang: Gang, charge: Charge, gone: Gone) -> Pool:
         freed = partial(self.prey.vacated, gone.flags)
         return self._cycle.pool(gang, charge, later=True, gone=gone.key, freed=freed)
 
+    def _permitted(self, reach: Reach) -> list[Candidate]:
+        """See `Prey.permitted`; not to be changed."""
+        return self._may_go.of(reach, lambda: self.prey.permitted(reach))
+
     def _own_gone(self, reach: Reach) -> Gone:
         """Everyone who can go for this gang while others' victims are as they are."""
 
         def find() -> Gone:
-            flags = self.prey.may_go(reach)
+            flags = self.prey.flagged(self._permitted(reach))
             return Gone(flags, flags.tobytes())
 
         return self._gone.of((reach, False), find)

@@ -5,13 +5,12 @@ Gangs that placement cannot tell apart get the same answer, so thousands of wait
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-
-import numpy as np
+from enum import StrEnum
 
 from queuer.domain.workload import Workload
-from queuer.solver.capacity import Limits, Spread, place
+from queuer.solver.capacity import Limits, Spread, parts_of, place
 from queuer.solver.contested import Variant
 from queuer.solver.frame import Frame, Matrix, Numbers
 from queuer.solver.slots import Slots
@@ -29,31 +28,26 @@ class Found:
         """Whether it is proven that there is none."""
         return self.spreads is None and self.exact
 
+    @property
+    def room(self) -> Room:
+        """Whether there is one."""
+        if self.spreads is not None:
+            return Room.SOME
+        return Room.NONE if self.exact else Room.UNKNOWN
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Place:
-    """A place of one pod set: its nodes, and what it takes there (K x R; the least number where that is nothing)."""
 
-    found: Found
-    nodes: Numbers
-    amounts: Matrix
+class Room(StrEnum):
+    """Whether there is a place, wherever it is. `UNKNOWN`: none was found, which is no proof."""
 
-    @classmethod
-    def of(cls, found: Found, rows: Sequence[tuple[int, Matrix]]) -> Place:
-        """`rows`: what it takes by node (vectors of R)."""
-        amounts = np.array([row for _, row in rows], dtype=np.int64)
-        amounts[amounts == 0] = np.iinfo(np.int64).min
-        return cls(found, np.array([node for node, _ in rows], dtype=np.intp), amounts)
-
-    def free_on(self, free: Matrix) -> bool:
-        """Whether this much leaves it free (N x R)."""
-        return bool((free[self.nodes] >= self.amounts).all())
+    SOME = "some"
+    NONE = "none"
+    UNKNOWN = "unknown"
 
 
 class Floor:
     """Free amounts (N x R) and what was looked for on them. `idle`: cordons and unreadiness are disregarded."""
 
-    __slots__ = ("_frame", "_idle", "_known", "free", "slots")
+    __slots__ = ("_frame", "_idle", "_known", "_rooms", "free", "slots")
 
     def __init__(self, frame: Frame, free: Matrix, *, idle: bool = False, slots: Slots | None = None) -> None:
         """`slots`: tables of `free`, where there are any yet."""
@@ -61,12 +55,13 @@ class Floor:
         self._idle = idle
         self._frame = frame
         self._known: dict[object, Found] = {}
+        self._rooms: dict[object, Room] = {}
         self.slots = slots or Slots(frame, free)
 
     def on(self, frame: Frame) -> Floor:
         """The same on a later frame whose nodes take the same pods and are free alike."""
         twin = Floor(frame, self.free, idle=self._idle)
-        twin._known = self._known
+        twin._known, twin._rooms = self._known, self._rooms
         return twin
 
     def but(self, nodes: Numbers, free: Matrix) -> Floor:
@@ -82,6 +77,7 @@ class Floor:
         moved, more = (free != before).any(axis=1), bool((free > before).any())
         if moved.any():
             self._known = {} if more else {k: found for k, found in self._known.items() if found.nowhere}
+            self._rooms = {} if more else {k: room for k, room in self._rooms.items() if room is Room.NONE}
             self.free[nodes] = free
             self.slots.renew(*nodes[moved].tolist())
         return more
@@ -107,6 +103,37 @@ class Floor:
             )
             known = self._known[key] = Found(spreads, limits.exact)
         return known
+
+    def room(self, workload: Workload, variant: Variant, *, form: int, avoid: frozenset[str]) -> Room:
+        """Whether `place` finds one; mostly the tables say so without looking where."""
+        key = key_of(workload, variant, form=form, avoid=avoid)
+        known = self._rooms.get(key)
+        if known is None:
+            sure = self._bears(workload, variant, avoid)
+            if sure is None:
+                known = self.place(workload, variant, form=form, avoid=avoid).room
+            else:
+                known = Room.SOME if sure else Room.NONE
+            self._rooms[key] = known
+        return known
+
+    def _bears(self, workload: Workload, variant: Variant, avoid: frozenset[str]) -> bool | None:
+        """What slots say; None = nothing, as several sets share the nodes."""
+        frame, find = self._frame, self._frame.snapshot.topology.find
+        parts = parts_of(frame, workload, variant, frame.closed(avoid), idle=self._idle)
+        if len(parts) != 1:
+            return None
+        (part,) = parts
+        asked = [workload.required, *(pod_set.required for pod_set in workload.pod_sets)]
+        if any(level and find(level) is None for level in asked):
+            return False
+        own = find(workload.required) if workload.required else None
+        levels = [level for level in (own, part.required) if level is not None]
+        enough = self.slots.total(part.need, part.accepting, part.closed) >= part.count
+        if not enough or not levels:
+            return enough
+        there = self.slots.by_domain(part.need, part.accepting, part.closed, max(levels), min(levels))
+        return bool((there >= part.count).any())
 
 
 def key_of(workload: Workload, variant: Variant, *, form: int, avoid: frozenset[str]) -> object:

@@ -5,7 +5,7 @@ What a gang may do depends on few grounds, which thousands of gangs share, so th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -294,10 +294,10 @@ class Prey:
         found[[self.number_of[uid] for uid in reach.spared]] = False
         return found
 
-    def may_go(self, reach: Reach) -> Flags:
-        """Those of `permitted` as flags by hold (H)."""
+    def flagged(self, candidates: Iterable[Candidate]) -> Flags:
+        """These as flags by hold (H)."""
         found = np.zeros(len(self._board.holds), dtype=bool)
-        found[[self.number_of[c.uid] for c in self.permitted(reach)]] = True
+        found[[self.number_of[c.uid] for c in candidates]] = True
         return found
 
     def staying(self, flags: Flags) -> Flags:

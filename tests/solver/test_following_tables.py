@@ -19,7 +19,7 @@ from queuer.solver.board import FLOORS, Board, Horizon
 from queuer.solver.contested import Variant
 from queuer.solver.cycle import Cycle, Freed
 from queuer.solver.decide import decide
-from queuer.solver.floor import Floor, Found
+from queuer.solver.floor import Floor, Found, Room
 from queuer.solver.frame import ALL, Frame, Mask, Matrix, Need, Rows
 from queuer.solver.greedy import Greedy
 from queuer.solver.journal import Followed, Journal
@@ -148,8 +148,8 @@ class Watched:
         patch.setattr(Cycle, "pool", lambda *a, **k: self._pooled(*a, **k))
         patch.setattr(Floor, "place", lambda *a, **k: self._placed(*a, **k))
         patch.setattr(Pool, "excludes", lambda *a: self._excluded(*a))
-        self._anywhere = Cycle.anywhere
-        patch.setattr(Cycle, "anywhere", lambda *a: self._found(*a))
+        self._room = Floor.room
+        patch.setattr(Floor, "room", lambda *a, **k: self._roomy(*a, **k))
 
     def _floored(self, board: Board, key: object, free: Callable[[Rows], Matrix]) -> Floor:
         floor = self._floor(board, key, free)
@@ -165,11 +165,11 @@ class Watched:
         assert (found.spreads, found.exact) == (anew.spreads, anew.exact)
         return found
 
-    def _found(self, cycle: Cycle, floor: Floor, gang: Gang, variant: Variant) -> Found:
-        found, own = self._anywhere(cycle, floor, gang, variant), cycle.on(floor, gang, variant)
-        assert (found.spreads is None, found.exact) == (own.spreads is None, own.exact)
-        self.seen["another floor"] += found.spreads != own.spreads
-        return found
+    def _roomy(self, floor: Floor, workload: Workload, variant: Variant, **more: Any) -> Room:
+        room = self._room(floor, workload, variant, **more)
+        assert room is self._placed(floor, workload, variant, **more).room
+        self.seen[f"room: {room}"] += 1
+        return room
 
     def _pooled(
         self,
@@ -289,7 +289,7 @@ def test_floors_and_pools_follow_whole_decisions(monkeypatch: pytest.MonkeyPatch
     for seed in range(60):
         decide(reserving(seed), now=NOW, seed=0, budget=Budget(deterministic=0.0))
         decide(worlds.world(seed, pending=24), now=worlds.NOW, seed=0, budget=Budget(deterministic=0.0))
-    floors = ("kept", "floor beside reservations", "another floor")
+    floors = ("kept", "floor beside reservations", "room: some", "room: none")
     pools = ("pool beside reservations", "outliving", "freed", "bond stands", "excluded")
     assert all(watched.seen[what] > 5 for what in (*floors, *pools)), watched.seen
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from queuer.domain.workload import PodSet, Workload
 from queuer.solver.capacity import place
 from queuer.solver.contested import Variant
 from queuer.solver.decide import decide
-from queuer.solver.floor import Found, Place
+from queuer.solver.floor import Floor, Room
 from queuer.solver.frame import Frame
 from queuer.solver.landing import Group, lands
 from queuer.solver.problem import Admitted, Budget, NodeState, Pending, Plan, Snapshot, Unbound
@@ -201,13 +202,31 @@ def test_lands_counts_the_worst_order() -> None:
     assert lands(small, [], np.minimum(free, 1))
 
 
-def test_a_place_found_elsewhere_is_free_where_its_nodes_have_what_it_takes() -> None:
-    """Every node counts, and only what it takes there: what others overdraw is not in its way."""
-    found = Found({"main": {1: 2, 3: 1}}, exact=True)
-    known = Place.of(found, [(1, np.array([2, 0])), (3, np.array([1, 0]))])
-    assert known.free_on(np.array([[0, 0], [2, -1], [0, 0], [1, 0]]))
-    assert not known.free_on(np.array([[9, 9], [1, 9], [9, 9], [9, 9]]))
-    assert not known.free_on(np.array([[9, 9], [9, 9], [9, 9], [0, 9]]))
+def test_whether_there_is_room_is_told_as_a_place_is_found() -> None:
+    """Whatever levels the gang and its set ask for, with labels that are missing and nodes to keep off."""
+    rng, seen = random.Random(1), set[tuple[Room, object]]()
+    levels = (None, "block", "rack", "host", "hall")
+    for _ in range(400):
+        nodes = []
+        for i in range(6):
+            labels = {HOSTNAME: f"n{i}", "rack": f"r{i // 2 % 2}", "block": f"b{i // 3}"}
+            labels = {key: value for key, value in labels.items() if key == HOSTNAME or rng.random() < 0.8}
+            free = {"pods": 9, "gpu": rng.randint(0, 3)}
+            nodes.append(NodeState(node=Node(name=f"n{i}", labels=labels, allocatable=free)))
+        asked = pods("main", rng.randint(1, 5), gpu=rng.randint(1, 2))
+        asked = replace(asked, required=rng.choice(levels), exclusive_host=rng.random() < 0.3)
+        chosen = gang("g1", asked, required=rng.choice(levels), preferred=rng.choice(levels))
+        shown = replace(snapshot(nodes, chosen), topology=Topology(keys=("block", "rack")))
+        frame = Frame(shown)
+        floor, variant = (
+            Floor(frame, frame.bound_free),
+            Variant(flavors={"main": "default"}, counts={"main": asked.count}),
+        )
+        avoid = frozenset(rng.sample(["n0", "n1", "n2"], rng.randint(0, 1)))
+        room = floor.room(chosen.workload, variant, form=0, avoid=avoid)
+        assert room is floor.place(chosen.workload, variant, form=0, avoid=avoid).room
+        seen.add((room, (chosen.workload.required is None, asked.required is None)))
+    assert len(seen) == 8
 
 
 def test_an_elastic_gang_grows_as_far_as_it_fits() -> None:
