@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
@@ -20,18 +21,24 @@ from queuer.solver.capacity import Spread, take
 from queuer.solver.floor import Floor
 from queuer.solver.frame import ALL, Mask, Matrix, Rows
 from queuer.solver.journal import Followed, Journal
+from queuer.solver.problem import Admitted
 from queuer.solver.sheet import Hold, Sheet
 
-__all__ = ["Board", "Hold", "Horizon", "Sheet", "end_of"]
+__all__ = ["Board", "Hold", "Horizon", "Sheet", "end_of", "expected_end"]
 
+ANYTHING = 2**62
+"""What a reservation leaves free of a node that it does not use."""
+OVERDUE = 60.0
+"""Seconds that work past its expected end is given at least (half its age by then if that is more)."""
 FLOORS = 12
 """Floors that are kept."""
 
 
 @dataclass(slots=True, eq=False)
 class Horizon:
-    """The nodes at the start of a reservation, its gang in place and those of other reservations not. Who ends by
-    `start` does not count. `rows`: what it takes by node number (vectors of R).
+    """The nodes of a reservation at its start, its gang in place and those of other reservations not. Who ends by
+    `start` does not count. `free`: N x R, `ANYTHING` on other nodes. `rows`: what it takes by node number (vectors
+    of R).
     """
 
     uid: str
@@ -162,6 +169,11 @@ class Board:
         if times < 0:
             self._rise(hold.admitted.workload.queue)
         self.later.release(hold, times=times)
+        end = expected_end(hold.admitted, now=self.time)
+        for horizon in self.horizons.values():
+            if end > horizon.start:
+                for node, row in hold.bound.items():
+                    horizon.free[node] += row * times
         if self._line is not None and not hold.admitted.releasing:
             self._line.add(hold.admitted.workload.queue, hold.charge, times=-times)
 
@@ -286,3 +298,17 @@ def end_of(gang: Workload, *, start: float) -> float | None:
         lasts = most if estimate is None else estimate
         return None if lasts is None else start + lasts
     return start + min(estimate, most)
+
+
+def expected_end(admitted: Admitted, *, now: float) -> float:
+    """When it is expected to end, after `now`; inf = unknown. Whoever outlives an estimate is given another half of its
+    age by then, again and again: for the decision it is never about to end.
+    """
+    end = admitted.expected_end
+    if admitted.releasing:
+        return now + OVERDUE
+    if end is None:
+        return inf
+    while end <= now:
+        end += max(OVERDUE, 0.5 * (end - admitted.since))
+    return end

@@ -21,11 +21,10 @@ import msgspec
 from queuer.domain.quantity import Resources, add
 from queuer.domain.workload import Workload
 from queuer.solver.arrays import Arrays
-from queuer.solver.board import end_of
+from queuer.solver.board import end_of, expected_end
 from queuer.solver.decide import decide
 from queuer.solver.problem import Admission, Admitted, Budget, Pending, Plan, Snapshot
 from queuer.solver.stored import decode
-from queuer.solver.timeline import expected_end
 
 _NORMAL = NormalDist()
 STEP, SLACK = 30.0, 0.1

@@ -7,11 +7,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from queuer.domain.nodes import DEFAULT_FLAVOR
 from queuer.domain.queue import ROOT
 from queuer.domain.quota import Charge
 from queuer.domain.reasons import Explanation
-from queuer.solver.board import Horizon
+from queuer.solver.board import ANYTHING, Horizon
 from queuer.solver.bonds import restored
 from queuer.solver.contested import Variant
 from queuer.solver.cycle import Cycle
@@ -249,7 +251,9 @@ class Reserver:
     def _hold(self, chosen: Chosen, *, start: float, expires: float) -> None:
         board, rows = self._board, self._rows(chosen)
         self._counts.clear()
-        free = self._line().free(self._line().step_at(start))
+        nodes = sorted({node for node, _ in rows})
+        free = np.full_like(board.frame.alloc, ANYTHING)
+        free[nodes] = self._line().free(self._line().step_at(start))[nodes]
         _spend(free, rows)
         uid = chosen.gang.uid
         board.horizons[uid] = Horizon(

@@ -10,14 +10,10 @@ import numpy as np
 
 from queuer.domain.quota import Account, Charge
 from queuer.domain.usage import Usage
-from queuer.solver.board import Board, end_of
+from queuer.solver.board import Board, end_of, expected_end
 from queuer.solver.frame import Matrix
 from queuer.solver.outcome import Chosen
-from queuer.solver.problem import Admitted
 from queuer.solver.sheet import leaves
-
-OVERDUE = 60.0
-"""Seconds that work past its expected end is given at least (half its age by then if that is more)."""
 
 
 class Timeline:
@@ -77,17 +73,3 @@ class Timeline:
         for queue, charge in self._charges[:step]:
             usage.add(queue, charge, times=-1, only=only)
         return usage
-
-
-def expected_end(admitted: Admitted, *, now: float) -> float:
-    """When it is expected to end, after `now`; inf = unknown. Whoever outlives an estimate is given another half of its
-    age by then, again and again: for the decision it is never about to end.
-    """
-    end = admitted.expected_end
-    if admitted.releasing:
-        return now + OVERDUE
-    if end is None:
-        return inf
-    while end <= now:
-        end += max(OVERDUE, 0.5 * (end - admitted.since))
-    return end

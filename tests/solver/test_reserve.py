@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from queuer.domain.nodes import Flavor
-from queuer.domain.queue import Policy, Preempt
+from queuer.domain.queue import Policy, Preempt, Sharing
 from queuer.domain.reasons import Token
 from queuer.domain.workload import Workload
+from queuer.solver.board import OVERDUE, expected_end
 from queuer.solver.decide import decide
 from queuer.solver.problem import Admitted, Assignment, Budget, Plan, Reservation, Snapshot
-from queuer.solver.timeline import OVERDUE, expected_end
 from queuer.solver.verify import verify
 from tests.solver.make import gang, node, pod_set, queue, row, running, snapshot
 
@@ -88,6 +88,34 @@ def test_what_ends_before_passes_and_what_outlives_leaves_it_whole() -> None:
     ends[0] = busy("a", "n0", end=1200.0)
     beside = plan_of(world(ends, [replace(jobs[0], pod_sets=(pod_set(3, 8),)), long]))
     assert {a.uid for a in beside.admissions} == {"l"}, "three of four nodes are enough at 1200"
+
+
+@pytest.mark.parametrize("on_n0", [False, True])
+def test_what_victims_leave_beside_a_reservation_is_free_for_others(on_n0: bool) -> None:
+    """`g` waits for `a` on n0. Then `p` evicts `v`; half of what that had is left to `y`: on n1, or beside `a`."""
+    first, never = Policy(sharing=Sharing.PRIORITY), Policy(preempt=Preempt.NEVER, reservations=1)
+    queues = [queue("root", policy=first), queue("root.a", policy=never)]
+    queues.append(queue("root.b", policy=Policy(reservations=0)))
+    sets = (pod_set(1, 8, name="main"), pod_set(1, 4, name="rest"))[: 1 + on_n0]
+    evicted = Admitted(
+        workload=gang("v", *sets, queue="root.b"),
+        counts={p.name: 1 for p in sets},
+        flavors={p.name: "default" for p in sets},
+        since=0.0,
+        bound={name: dict(p.requests) for name, p in zip(("n1", "n0"), sets, strict=False)},
+    )
+    half = 4 if on_n0 else 8
+    ends = [busy("a", "n0", end=1100.0, gpus=half), busy("c", "n2", "n3"), evicted]
+    pending = [
+        asks("g", 1, half, priority=5),
+        asks("p", 1, 12 - half, queue="root.b", priority=3),
+        asks("y", 1, 4, queue="root.b", priority=2),
+    ]
+    plan = plan_of(snapshot(FOUR, queues, admitted=ends, pending=pending))
+    assert [(r.uid, hosts(r), r.start) for r in plan.reservations] == [("g", {"n0"}, 1100.0)]
+    assert [e.uid for e in plan.evictions] == ["v"]
+    left = {b.uid: b.assignments[0].nodes for b in plan.bonds}
+    assert left == {"p": {"n1": 1}, "y": {"n0" if on_n0 else "n1": 1}}
 
 
 def test_a_reservation_stays_where_it_is_until_an_earlier_time_comes_into_reach() -> None:
