@@ -1,4 +1,6 @@
-"""What a plan makes of a snapshot when it is carried out at once: victims have left and wait again, bound gangs run."""
+"""From one cycle to the next: what a plan makes of a snapshot when it is carried out at once (victims have left and
+wait again, bound gangs run), and what a snapshot may have been a cycle before.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,25 @@ from random import Random
 
 from queuer.domain.quantity import Resources, add
 from queuer.domain.workload import Workload
-from queuer.solver.problem import Admitted, Assignment, Pending, Plan, Snapshot
+from queuer.solver.problem import Admitted, Assignment, NodeState, Pending, Plan, Snapshot
+
+CAME, ENDED, STARTED = 100, 30, 30
+"""What typically differs between two snapshots: gangs that came, ended and started."""
+
+
+def before(snapshot: Snapshot) -> Snapshot:
+    """A snapshot of the cycle before: the last that came are not there, the first that run wait to start, others ran
+    beside the next ones that have ended since.
+    """
+    started, stayed = snapshot.admitted[:STARTED], snapshot.admitted[STARTED:]
+    ended = [replace(a, workload=replace(a.workload, uid=f"e{a.workload.uid}")) for a in stayed[:ENDED]]
+    waiting = (*snapshot.pending[:-CAME], *(Pending(workload=a.workload) for a in started))
+    return replace(
+        snapshot,
+        nodes=_nodes(snapshot, came=ended, gone=started),
+        admitted=(*stayed, *ended),
+        pending=waiting,
+    )
 
 
 def carried_out(
@@ -19,25 +39,31 @@ def carried_out(
     """
     running = {a.workload.uid: a for a in snapshot.admitted}
     waiting = {p.workload.uid: p for p in snapshot.pending}
-    used = {state.node.name: state.used for state in snapshot.nodes}
     gone = [running.pop(eviction.uid) for eviction in plan.evictions]
     waiting.update({a.workload.uid: Pending(workload=a.workload) for a in gone})
     begun = (*plan.admissions, *plan.bonds)
     started = [_admitted(waiting.pop(b.uid).workload, b.assignments, now=now) for b in begun]
     running.update({a.workload.uid: a for a in started})
     gone += [running.pop(uid) for uid in Random(seed).sample(sorted(running), min(ended, len(running)))]
-    for gangs, times in ((started, 1), (gone, -1)):
-        for name, amounts in ((n, a) for gang in gangs for n, a in gang.bound.items()):
-            used[name] = add(used[name], amounts, times=times)
-    states = [
-        s if used[s.node.name] is s.used else replace(s, used=used[s.node.name]) for s in snapshot.nodes
-    ]
     return replace(
         snapshot,
-        nodes=tuple(states),
+        nodes=_nodes(snapshot, came=started, gone=gone),
         admitted=tuple(running.values()),
         pending=(*waiting.values(), *come),
         reservations=tuple(r for r in plan.reservations if r.uid in waiting),
+    )
+
+
+def _nodes(
+    snapshot: Snapshot, *, came: Sequence[Admitted], gone: Sequence[Admitted]
+) -> tuple[NodeState, ...]:
+    """The nodes with the pods of these gangs, and without those of the others."""
+    used = {state.node.name: state.used for state in snapshot.nodes}
+    for gangs, times in ((came, 1), (gone, -1)):
+        for name, amounts in ((n, a) for gang in gangs for n, a in gang.bound.items()):
+            used[name] = add(used[name], amounts, times=times)
+    return tuple(
+        s if used[s.node.name] is s.used else replace(s, used=used[s.node.name]) for s in snapshot.nodes
     )
 
 

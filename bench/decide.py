@@ -22,12 +22,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 
-from bench.course import carried_out
-from bench.instances import NOW, Mix, instance
-from queuer.domain.quantity import add
+from bench.course import CAME, ENDED, before, carried_out
+from bench.instances import NOW
+from bench.sizes import add_sizes, drawn
 from queuer.solver.arrays import Arrays
 from queuer.solver.decide import decide
-from queuer.solver.problem import Budget, Pending, Plan, Snapshot
+from queuer.solver.problem import Budget, Plan, Snapshot
 from queuer.solver.score import score
 from queuer.solver.verify import verify
 
@@ -45,27 +45,8 @@ class Run:
     worse: bool
 
 
-CAME, ENDED, STARTED = 100, 30, 30
-"""What typically differs between two snapshots: gangs that came, ended and started."""
 EVERY = 30.0
 """Seconds from one decision to the next."""
-
-
-def before(snapshot: Snapshot) -> Snapshot:
-    """A snapshot of the cycle before: the last that came are not there, the first that run wait to start, others ran
-    beside the next ones that have ended since.
-    """
-    started, stayed = snapshot.admitted[:STARTED], snapshot.admitted[STARTED:]
-    ended = [replace(a, workload=replace(a.workload, uid=f"e{a.workload.uid}")) for a in stayed[:ENDED]]
-    used = {s.node.name: s.used for s in snapshot.nodes}
-    for gangs, times in ((started, -1), (ended, 1)):
-        for name, amounts in ((n, a) for gang in gangs for n, a in gang.bound.items()):
-            used[name] = add(used[name], amounts, times=times)
-    states = [
-        s if used[s.node.name] is s.used else replace(s, used=used[s.node.name]) for s in snapshot.nodes
-    ]
-    waiting = (*snapshot.pending[:-CAME], *(Pending(workload=a.workload) for a in started))
-    return replace(snapshot, nodes=tuple(states), admitted=(*stayed, *ended), pending=waiting)
 
 
 def run(old: Arrays, snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Run:
@@ -124,11 +105,7 @@ def summary(runs: Sequence[Run]) -> dict[str, float | int | None]:
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(prog="python -m bench.decide", description=__doc__)
-    made.add_argument("--nodes", type=int, default=640, help="nodes with 8 GPUs each")
-    made.add_argument("--pending", type=int, default=10_000, help="waiting workloads")
-    made.add_argument("--queues", type=int, default=300, help="leaves of the queue tree")
-    made.add_argument("--mix", type=Mix, choices=list(Mix), default=Mix.MIXED)
-    made.add_argument("--fill", type=float, default=0.97, help="part of the GPUs in use")
+    add_sizes(made)
     made.add_argument("--seeds", type=int, default=10, help="instances, with seeds 1 to this number")
     made.add_argument(
         "--budget", type=float, default=2.0, help="deterministic time of the exact solver; 0 = greedy only"
@@ -140,17 +117,10 @@ def parser() -> argparse.ArgumentParser:
 
 def measured(given: argparse.Namespace, *, seed: int) -> Run:
     """The run of one seed."""
-    drawn = instance(
-        nodes=given.nodes,
-        pending=given.pending + CAME * given.after,
-        queues=given.queues,
-        mix=given.mix,
-        fill=given.fill,
-        seed=seed,
-    )
+    everything = drawn(given, seed=seed, more=CAME * given.after)
     budget = Budget(deterministic=given.budget)
-    to_come, now = list(drawn.pending[given.pending :]), NOW
-    snapshot = replace(drawn, pending=drawn.pending[: given.pending])
+    to_come, now = list(everything.pending[given.pending :]), NOW
+    snapshot = replace(everything, pending=everything.pending[: given.pending])
     arrays = Arrays.of(before(snapshot)) if not given.after else Arrays.of(snapshot)
     for cycle in range(given.after):
         arrays = arrays.follow(snapshot)

@@ -21,8 +21,9 @@ from statistics import median
 
 import psutil
 
-from bench.decide import before
-from bench.instances import NOW, Mix, instance
+from bench.course import before
+from bench.instances import NOW
+from bench.sizes import add_sizes, drawn
 from queuer.solver.problem import Budget, Plan, Snapshot
 from queuer.solver.worker import SolverProcess
 
@@ -113,10 +114,7 @@ async def measure(snapshot: Snapshot, *, runs: int, seed: int, quiet: bool) -> d
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(prog="python -m bench.standin", description=__doc__)
-    made.add_argument("--nodes", type=int, default=640, help="nodes with 8 GPUs each")
-    made.add_argument("--pending", type=int, default=10_000, help="waiting workloads")
-    made.add_argument("--queues", type=int, default=300, help="leaves of the queue tree")
-    made.add_argument("--mix", type=Mix, choices=list(Mix), default=Mix.MIXED)
+    add_sizes(made)
     made.add_argument("--runs", type=int, default=10, help="cycles that fail, killed and stopped in turn")
     made.add_argument("--seed", type=int, default=1, help="of the instance and of the moments")
     made.add_argument("--json", action="store_true", help="the figures alone, without a line per run")
@@ -126,14 +124,7 @@ def parser() -> argparse.ArgumentParser:
 def main() -> None:
     """Print the figures."""
     given = parser().parse_args()
-    snapshot = instance(
-        nodes=given.nodes,
-        pending=given.pending,
-        queues=given.queues,
-        mix=given.mix,
-        fill=0.97,
-        seed=given.seed,
-    )
+    snapshot = drawn(given, seed=given.seed)
     print(json.dumps(asyncio.run(measure(snapshot, runs=given.runs, seed=given.seed, quiet=given.json))))
 
 

@@ -1,8 +1,8 @@
 """Keeps decisions that deserve a second look as files for `queuer sim cycle`, written beside the loop.
 
 Of each kind the newest few are kept: `unsound` (no plan could be committed), `failed` (greedy stood in for the solver
-process), `slow`, and every minute or less often one that is none of these. While one is being written others pass
-by: a record is not worth a delay.
+process that had been asked), `slow`, and every minute or less often one that is none of these. While one is being
+written others pass by: a record is not worth a delay.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from queuer.controller.logs import logger
+from queuer.solver.child import Outcome
 from queuer.solver.problem import SolveStatus
 from queuer.solver.stored import StoredCycle, encode
 
@@ -46,7 +47,8 @@ class Recorder:
     def _kind(self, cycle: StoredCycle, took: float) -> str:
         if cycle.plan is None:
             return "unsound"
-        if cycle.plan.stats.status is SolveStatus.FAILED:
+        stats = cycle.plan.stats
+        if stats.status is SolveStatus.FAILED and stats.fallback != Outcome.RESTING:
             return "failed"
         return "slow" if took > self._slow else REGULAR
 

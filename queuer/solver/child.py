@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from enum import StrEnum
 from typing import Protocol
@@ -41,6 +42,7 @@ class Outcome(StrEnum):
     CRASHED = "crashed"
     GARBAGE = "garbage"
     UNSOUND = "unsound"
+    RESTING = "resting"  # left out, as it was late again and again
     NOT_ASKED = "not-asked"  # the parent could not
 
 
@@ -52,7 +54,7 @@ class Failure(Exception):
         self.outcome = outcome
 
 
-class Watch:
+class Stopwatch:
     """Seconds between laps, by name."""
 
     def __init__(self) -> None:
@@ -75,25 +77,36 @@ class Question:
         self._told: list[tuple[Snapshot | None, bytes]] = []
         self._packing = asyncio.Lock()
 
-    async def request(self, before: Snapshot | None, budget: Budget) -> bytes:
-        """The question as bytes for a process that has `before`, or nothing yet.
+    async def asked(self, before: Snapshot, budget: Budget) -> bytes:
+        """The question as bytes for a process that has `before`: what is asked, then what differs."""
+        return wire.pack((self.number, self.now, self.seed, budget)) + await self._snapshot(before)
 
-        What is asked, then the snapshot or what differs: that is packed once for all who have the same.
-        """
+    async def taken_over(self) -> bytes:
+        """As bytes for a process that has nothing yet: nothing is asked, then the snapshot."""
+        return wire.pack(None) + await self._snapshot(None)
+
+    async def _snapshot(self, before: Snapshot | None) -> bytes:
+        """It, or what differs, packed once for all who have the same."""
         async with self._packing:
             told = next((packed for there, packed in self._told if there is before), None)
             if told is None:
                 told = await asyncio.to_thread(_told, before, self.snapshot)
                 self._told.append((before, told))
-        return wire.pack((self.number, self.now, self.seed, budget)) + told
+        return told
 
 
 class Child:
-    """One process and its successors. `restarts`: how many these are. One caller at a time."""
+    """One process and its successors. `restarts`: how many these are; `took`: seconds of the last answer. One caller
+    at a time.
+
+    A process that has just started takes a snapshot over before it is asked anything, in as much time as that needs:
+    were it asked at once, a deadline that it keeps every day could kill it again and again.
+    """
 
     def __init__(self, target: str, *, judge: Verify) -> None:
         """`target`: `module:function` that the process calls, or a class of which it makes one to call."""
         self.restarts = 0
+        self.took = 0.0
         self._target = target
         self._judge = judge
         self._process: asyncio.subprocess.Process | None = None
@@ -101,6 +114,7 @@ class Child:
         self._since = 0.0
         self._renewing = asyncio.Lock()
         self._has: Snapshot | None = None
+        self._given: Snapshot | None = None  # not taken over yet
 
     @property
     def pid(self) -> int | None:
@@ -110,25 +124,28 @@ class Child:
         return None if process is None or gone else process.pid
 
     async def plan(self, question: Question, *, budget: Budget, within: float, phase: str) -> Plan:
-        """A sound plan, asked for now and there `within` seconds; its `stats.phases` have the time it took as `phase`,
-        and what packing and judging took.
+        """A sound plan, there `within` seconds from when the process was asked, for which it must be ready in as many;
+        its `stats.phases` have the time it took as `phase`, what judging took, and all that came before as `pack`.
 
         Raises Failure; then the process is at its end, unless its plan was unsound, stale, or it is still starting.
         """
-        watch = Watch()
+        watch = Stopwatch()
         process = await self._alive()
-        request = await question.request(self._has, budget)
+        has = await self._prepared(process, question, within=within)
+        request = await question.asked(has, budget)
         watch.lap("pack")
         try:
             async with asyncio.timeout(within):
                 plan = await self._exchange(process, request, question.number)
         except TimeoutError:
-            raise self._late(within) from None
+            self._strike()
+            raise Failure(Outcome.LATE, f"no plan within {within:g} s") from None
         except BaseException:  # a failure; or cancelled: it still works on what nobody waits for
             self._strike()
             raise
         self._has = question.snapshot
         watch.lap(phase)
+        self.took = sum(watch.laps.values())
         if question.over:
             raise Failure(Outcome.STALE, "another plan was taken")
         await self._check(question, plan)
@@ -143,32 +160,50 @@ class Child:
         if broken:
             raise Failure(Outcome.UNSOUND, f"{len(broken)} rules broken, first {broken[0]}")
 
-    def _late(self, within: float) -> Failure:
-        asked = self._ready
-        if asked or asyncio.get_running_loop().time() - self._since > START_UP:
+    async def _prepared(
+        self, process: asyncio.subprocess.Process, question: Question, *, within: float
+    ) -> Snapshot:
+        """The snapshot that the process has; that of the question is given to one that has none."""
+        try:
+            if self._has is None and self._given is None:
+                await self._give(process, question)
+            async with asyncio.timeout(within):
+                if not self._ready:
+                    await _hear(process)
+                    self._ready = True
+                if self._has is None:
+                    await _hear(process)
+                    self._has, self._given = self._given, None
+        except TimeoutError:
+            if asyncio.get_running_loop().time() - self._since > START_UP:
+                self._strike()
+            raise Failure(Outcome.NOT_READY, "the solver process is still starting") from None
+        except BaseException:
             self._strike()
-        if asked:
-            return Failure(Outcome.LATE, f"no plan within {within:g} s")
-        return Failure(Outcome.NOT_READY, "the solver process is still starting")
+            raise
+        assert self._has is not None
+        return self._has
+
+    async def _give(self, process: asyncio.subprocess.Process, question: Question) -> None:
+        """Have a snapshot taken over, which nobody waits for here."""
+        told = await question.taken_over()
+        assert process.stdin is not None
+        process.stdin.write(told)
+        self._given = question.snapshot
+        self._since = asyncio.get_running_loop().time()
 
     async def _exchange(self, process: asyncio.subprocess.Process, request: bytes, number: int) -> Plan:
         assert process.stdin is not None
-        try:
-            if not self._ready:
-                if await _receive(process) != wire.READY:
-                    raise Failure(Outcome.GARBAGE, "a first word that is none")
-                self._ready = True
+        with _ends():
             process.stdin.write(request)
             await process.stdin.drain()
-            answer = await _receive(process)
-        except (asyncio.IncompleteReadError, ConnectionError) as error:
-            raise Failure(Outcome.CRASHED, f"the solver process ended ({type(error).__name__})") from error
-        match answer:
+        match await _receive(process):
             case (got, Plan() as plan) if got == number:
                 return plan
             case (got, str(text)) if got == number:
                 raise Failure(Outcome.CRASHED, text)
-        raise Failure(Outcome.GARBAGE, f"an answer of type {type(answer).__name__}")
+            case answer:
+                raise Failure(Outcome.GARBAGE, f"an answer of type {type(answer).__name__}")
 
     # The process
 
@@ -178,18 +213,20 @@ class Child:
             raise Failure(Outcome.CRASHED, "the solver process cannot be started")
         return self._process
 
-    async def renew(self) -> None:
-        """Put another in its place where there is none that may still answer."""
+    async def renew(self, question: Question | None = None) -> None:
+        """Put another in its place where there is none that may still answer; it takes over the question's snapshot."""
         async with self._renewing:
             if self.pid is None:
                 await self.kill()
                 self.restarts += 1
                 await self.start()
+                if question is not None and self._process is not None:
+                    await self._give(self._process, question)
 
     async def start(self) -> None:
         """Start it; there is none yet."""
         self._ready = self._struck = False
-        self._has = None
+        self._has = self._given = None
         self._since = asyncio.get_running_loop().time()
         with contextlib.suppress(OSError):  # no memory, too many processes: tried again at the next question
             self._process = await asyncio.create_subprocess_exec(
@@ -224,13 +261,39 @@ def _told(before: Snapshot | None, snapshot: Snapshot) -> bytes:
     return wire.pack(snapshot if before is None else Difference.between(before, snapshot))
 
 
+async def _hear(process: asyncio.subprocess.Process) -> None:
+    """Wait until it says that it is ready."""
+    match await _receive(process):
+        case wire.READY:
+            return
+        case str(text):
+            raise Failure(Outcome.CRASHED, text)
+    raise Failure(Outcome.GARBAGE, "a first word that is none")
+
+
 async def _receive(process: asyncio.subprocess.Process) -> object:
     assert process.stdout is not None
-    head = await process.stdout.readexactly(wire.HEADER.size)
+    with _ends():
+        head = await process.stdout.readexactly(wire.HEADER.size)
+        try:
+            length = wire.length_of(head)
+        except ValueError as error:
+            raise _garbage(error) from error
+        body = await process.stdout.readexactly(length)
     try:
-        body = await process.stdout.readexactly(wire.length_of(head))
         return await asyncio.to_thread(wire.unpack, body)
-    except (asyncio.IncompleteReadError, ConnectionError):
-        raise
     except Exception as error:  # unpickling garbage can raise anything
-        raise Failure(Outcome.GARBAGE, f"no message ({type(error).__name__}: {error})") from error
+        raise _garbage(error) from error
+
+
+@contextlib.contextmanager
+def _ends() -> Iterator[None]:
+    """The end of the process as a failure."""
+    try:
+        yield
+    except (asyncio.IncompleteReadError, ConnectionError) as error:
+        raise Failure(Outcome.CRASHED, f"the solver process ended ({type(error).__name__})") from error
+
+
+def _garbage(error: Exception) -> Failure:
+    return Failure(Outcome.GARBAGE, f"no message ({type(error).__name__}: {error})")

@@ -13,7 +13,11 @@ class Following:
     def __init__(self) -> None:
         self._arrays: Arrays | None = None
 
+    def follow(self, snapshot: Snapshot) -> Arrays:
+        """The arrays of this snapshot, kept for what is asked next."""
+        self._arrays = Arrays.of(snapshot) if self._arrays is None else self._arrays.follow(snapshot)
+        return self._arrays
+
     def __call__(self, snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Plan:
         """See `decide`."""
-        self._arrays = Arrays.of(snapshot) if self._arrays is None else self._arrays.follow(snapshot)
-        return decide(snapshot, now=now, seed=seed, budget=budget, arrays=self._arrays)
+        return decide(snapshot, now=now, seed=seed, budget=budget, arrays=self.follow(snapshot))

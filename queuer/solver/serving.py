@@ -1,6 +1,7 @@
 """The program of a solver process: answers the questions on its stdin until that ends, even in the middle of one.
 
-A question is two messages: what is asked, then the snapshot or what differs from the one before.
+A question is two messages: what is asked, then the snapshot or what differs from the one before. Where nothing is asked
+the snapshot is to be taken over, so that the next question is about a known one: that is answered by READY.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import queue
 import signal
 import sys
 import threading
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 from queuer.solver import wire
 from queuer.solver.difference import Difference
@@ -27,6 +28,14 @@ class Decide(Protocol):
 
     def __call__(self, snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Plan:
         """A plan for the snapshot."""
+
+
+@runtime_checkable
+class Follows(Protocol):
+    """A decision that keeps what it has worked out about a snapshot for the next."""
+
+    def follow(self, snapshot: Snapshot) -> object:
+        """Work it out for this one."""
 
 
 def resolve(target: str) -> Decide:
@@ -52,14 +61,24 @@ def serve(target: str, requests: BinaryIO, answers: BinaryIO) -> None:
     gc.disable()  # nobody waits for it between two answers
     snapshot: Any = None
     while True:
-        (number, now, seed, budget), told = line.get(), line.get()
+        asked, told = line.get(), line.get()
         try:
             snapshot = told.after(snapshot) if isinstance(told, Difference) else told
-            answer: object = function(snapshot, now=now, seed=seed, budget=budget)
+            answer = _answer(function, asked, snapshot)
         except Exception as error:  # noqa: BLE001 - told to the parent, which counts it
-            answer = f"{type(error).__name__}: {error}"
-        _send(answers, (number, answer))
+            text = f"{type(error).__name__}: {error}"
+            answer = text if asked is None else (asked[0], text)
+        _send(answers, answer)
         gc.collect()
+
+
+def _answer(function: Decide, asked: Any, snapshot: Snapshot) -> object:
+    if asked is None:
+        if isinstance(function, Follows):
+            function.follow(snapshot)
+        return wire.READY
+    number, now, seed, budget = asked
+    return number, function(snapshot, now=now, seed=seed, budget=budget)
 
 
 def _send(answers: BinaryIO, message: object) -> None:

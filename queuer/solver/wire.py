@@ -19,7 +19,7 @@ HEADER = struct.Struct(">4sQ")
 MARK = b"QUER"
 LARGEST = 2**32
 READY = "ready"
-"""What a process says first."""
+"""What a process says first, and when it has taken over a snapshot."""
 
 
 def pack(message: object) -> bytes:

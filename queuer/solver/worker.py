@@ -2,7 +2,8 @@
 
 Beside it a second process, the stand-in, makes the greedy plan of every cycle at the same time: `decide()` with a
 budget of 0. Where the first fails that plan is there, verified, or nearly so; only where both fail does the parent make
-it itself. Every plan passes the verifier in the parent, which never imports ortools.
+it itself. A first process that is late again and again is left out of more and more cycles (see `Rest`). Every plan
+passes the verifier in the parent, which never imports ortools.
 """
 
 from __future__ import annotations
@@ -17,19 +18,24 @@ from types import TracebackType
 from typing import Self
 
 from queuer.domain.errors import QueuerError
-from queuer.solver.child import Child, Failure, Outcome, Question, Verify, Watch
+from queuer.solver.child import Child, Failure, Outcome, Question, Stopwatch, Verify
 from queuer.solver.decide import decide
 from queuer.solver.problem import Budget, Plan, Snapshot, SolveStatus
+from queuer.solver.rest import Rest
 from queuer.solver.serving import Decide
 from queuer.solver.verify import verify
 
 log = logging.getLogger(__name__)
 
 DECIDE = "queuer.solver.following:Following"
-PATIENCE = 60.0
-"""Seconds that the stand-in has for a plan until it is replaced: more than a first plan for 20,000 nodes takes."""
+PATIENCE = 180.0
+"""Seconds that the stand-in has for a plan until it is replaced: more than one for 20,000 nodes takes on a busy
+machine. A cycle does not wait for one that hangs until it is replaced.
+"""
 HAND_OVER = 5.0
 """Seconds that a cycle waits for the stand-in at least, from when only that one can help."""
+USUAL = 2.0
+"""As often as the stand-in took for its last plan it is waited for at least: the parent would take longer."""
 
 
 class Source(StrEnum):
@@ -50,8 +56,9 @@ class SolverProcess:
     """`decide()` in a child process: `async with SolverProcess() as solver: plan = await solver.decide(…)`.
 
     `counts`: what came of all that was asked, by who was asked. `solver`, `stand_in`: the processes. One decision at a
-    time; more callers wait in line. A plan's `stats.phases` say how long it took to `pack` the request, to `solve` (or
-    `greedy`) and to `verify`, and where the first process failed, from then to the plan: `hand-over`.
+    time; more callers wait in line. A plan's `stats.phases` say how long it took until the request was packed and the
+    process ready for it (`pack`), to `solve` (or `greedy`) and to `verify`, and where the first process failed or was
+    left out, from then to the plan: `hand-over`.
     """
 
     def __init__(
@@ -66,7 +73,7 @@ class SolverProcess:
     ) -> None:
         """`target`, `stand_in`: what the two processes call, see `Child`; `greedy`: what the parent does. The latter
         two are called with budget 0. After a failure a cycle waits for the stand-in for as long as the solver was
-        given, or `hand_over` seconds where that is more.
+        given, `hand_over` seconds, or `USUAL` times what it took last, whichever is most.
         """
         self.counts: Counter[tuple[Source, Outcome]] = Counter()
         self.solver = Child(target, judge=judge)
@@ -75,6 +82,7 @@ class SolverProcess:
         self._judge = judge
         self._patience = patience
         self._hand_over = hand_over
+        self._rest = Rest()
         self._numbers = itertools.count(1)
         self._turn = asyncio.Lock()
         self._standing = asyncio.Lock()
@@ -123,17 +131,32 @@ class SolverProcess:
             try:
                 if budget.deterministic <= 0 or budget.wall <= 0:
                     return await self._instead(question, standing, nothing, within)
-                plan = await self._asked(
-                    Source.SOLVER, question, budget=budget, within=budget.wall, phase="solve"
-                )
+                plan = await self._solved(question, budget)
                 if isinstance(plan, Plan):
                     return plan
-                watch = Watch()
+                watch = Stopwatch()
                 greedy = await self._instead(question, standing, nothing, within)
                 watch.lap("hand-over")
                 return _standing_in(greedy, plan, watch)
             finally:
                 self._over(question)
+
+    async def _solved(self, question: Question, budget: Budget) -> Plan | Failure:
+        """What came of asking the solver, unless it rests."""
+        if self._rest.goes_on():
+            self.counts[Source.SOLVER, Outcome.RESTING] += 1
+            return Failure(Outcome.RESTING, f"the last {self._rest.late} answers were late")
+        answer = await self._asked(Source.SOLVER, question, budget=budget, within=budget.wall, phase="solve")
+        if isinstance(answer, Plan):
+            self._rest.in_time()
+        elif answer.outcome is Outcome.LATE:
+            self._rest.was_late()
+            if self._rest.left:
+                log.warning(
+                    "the solver process was late %d times in a row; cycles that greedy decides alone: %d",
+                    self._rest.late, self._rest.left,
+                )  # fmt: skip
+        return answer
 
     async def _asked(
         self, source: Source, question: Question, *, budget: Budget, within: float, phase: str
@@ -148,14 +171,14 @@ class SolverProcess:
         except Exception as error:  # noqa: BLE001 - counted; what is no Failure is logged
             failure = _failure(error, source)
             self.counts[source, failure.outcome] += 1
-            self._group.create_task(self._renew(child, source))
+            self._group.create_task(self._renew(child, source, question))
             return failure
         self.counts[source, Outcome.SOLVED if source is Source.SOLVER else Outcome.GREEDY] += 1
         return plan
 
-    async def _renew(self, child: Child, source: Source) -> None:
+    async def _renew(self, child: Child, source: Source, question: Question) -> None:
         try:
-            await child.renew()
+            await child.renew(question)
         except Exception:
             log.exception("the process %s was not renewed; that is tried again at the next question", source)
 
@@ -185,13 +208,15 @@ class SolverProcess:
     async def _instead(
         self, question: Question, standing: asyncio.Task[Plan | Failure], budget: Budget, within: float
     ) -> Plan:
-        """The stand-in's plan if it is there `within` seconds, whatever it is at; else the parent makes one."""
-        await asyncio.wait({standing}, timeout=within)
+        """The stand-in's plan if it is there `within` seconds, or `USUAL` times what it takes, whatever it is at; else
+        the parent makes one.
+        """
+        await asyncio.wait({standing}, timeout=max(within, USUAL * self.stand_in.took))
         plan = standing.result() if standing.done() else None
         return plan if isinstance(plan, Plan) else await self._alone(question, budget)
 
     async def _alone(self, question: Question, budget: Budget) -> Plan:
-        watch = Watch()
+        watch = Stopwatch()
         snapshot, now = question.snapshot, question.now
         plan = await asyncio.to_thread(self._greedy, snapshot, now=now, seed=question.seed, budget=budget)
         watch.lap("greedy")
@@ -210,7 +235,7 @@ def _failure(error: Exception, source: Source) -> Failure:
     return Failure(Outcome.NOT_ASKED, f"{type(error).__name__}: {error}")
 
 
-def _standing_in(plan: Plan, failure: Failure, watch: Watch) -> Plan:
+def _standing_in(plan: Plan, failure: Failure, watch: Stopwatch) -> Plan:
     """Greedy's plan, with why it stands in."""
     stats = replace(
         plan.stats,

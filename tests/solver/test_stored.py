@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from queuer.cli.sim import app
 from queuer.domain.errors import InvalidInput
+from queuer.solver.child import Outcome
 from queuer.solver.decide import decide
 from queuer.solver.problem import Budget, SolveStatus
 from queuer.solver.stored import StoredCycle, again, decode, difference, encode
@@ -62,11 +63,16 @@ def test_bonds_reservations_and_pods_that_land_are_kept() -> None:
         assert difference(plan, again(read)) == ""
 
 
-def test_greedy_that_stood_in_is_made_again_by_greedy() -> None:
+@pytest.mark.parametrize("why", [Outcome.LATE, Outcome.RESTING])
+def test_greedy_that_stood_in_is_made_again_by_greedy(why: Outcome) -> None:
     cycle = stored(5)
     assert cycle.plan is not None
     told = replace(
-        cycle.plan.stats, status=SolveStatus.FAILED, note="late: 5 s", fallback="late", phases={"greedy": 0.1}
+        cycle.plan.stats,
+        status=SolveStatus.FAILED,
+        note=f"{why}: 5 s",
+        fallback=why.value,
+        phases={"greedy": 0.1},
     )
     late = replace(cycle, budget=Budget(), plan=replace(cycle.plan, stats=told))
     assert late.plan is not None

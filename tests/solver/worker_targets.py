@@ -108,3 +108,25 @@ def _echo(snapshot: Snapshot, *, now: float, seed: int, budget: Budget, end: int
         os.kill(os.getpid(), signal.SIGKILL)
     plan = sound(snapshot, now=now, seed=seed, budget=budget)
     return replace(plan, stats=replace(plan.stats, note=words(snapshot)))
+
+
+class SlowToFollow:
+    """Stops itself when it shall take a snapshot over, and goes on if somebody wakes it; then it is sound."""
+
+    def follow(self, snapshot: Snapshot) -> None:
+        """See `queuer.solver.serving.Follows`."""
+        del snapshot
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    __call__ = staticmethod(sound)
+
+
+class CannotFollow:
+    """Raises when it shall take a snapshot over."""
+
+    def follow(self, snapshot: Snapshot) -> None:
+        """See `queuer.solver.serving.Follows`."""
+        del snapshot
+        raise ZeroDivisionError("on purpose")
+
+    __call__ = staticmethod(sound)
