@@ -126,7 +126,10 @@ class Board:
 
     def floor_later(self, gang: Workload, *, rank: tuple[bool, int]) -> Floor:
         """What this gang may be bound to beside what is held already."""
-        bars = self.bars(gang, rank=rank)
+        return self.floor_behind(self.bars(gang, rank=rank))
+
+    def floor_behind(self, bars: tuple[str, ...]) -> Floor:
+        """What those may be bound to who must leave these reservations whole."""
         return self.floor(
             ("later", bars), lambda nodes: self.behind(bars, self.later.free[nodes].copy(), nodes)
         )

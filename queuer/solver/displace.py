@@ -6,7 +6,7 @@ moves.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,10 +16,12 @@ from queuer.domain.quota import Charge
 from queuer.solver.capacity import Part, parts_of, place
 from queuer.solver.contested import Variant
 from queuer.solver.cycle import Cycle
-from queuer.solver.frame import Mask, Matrix
+from queuer.solver.floor import Floor
+from queuer.solver.frame import Mask, Matrix, Numbers
 from queuer.solver.kept import Kept
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen
+from queuer.solver.slots import Slots
 
 DOMAINS = 6
 """Domains tried for one gang."""
@@ -65,15 +67,17 @@ class Displace:
     def _targets(self, new: Chosen, part: Part) -> Iterator[Mask]:
         """Hosts that have slots enough for the gang if the movable leave, the fewest resources to be moved first."""
         frame = self._board.frame
-        free = _Nodes(self._cycle).free(new)
-        opened = free + self._cycle.movable_places(bound=new.bound)
+        tables, leave = _Nodes(self._cycle).floor(new).slots, self._cycle.movable_places(bound=new.bound)
         required = new.gang.pending.workload.required
         level = None if required is None else frame.snapshot.topology.find(required)
-        domain = np.zeros(len(free), dtype=np.intp) if level is None else frame.domains[level]
+        domain = np.zeros(len(leave), dtype=np.intp) if level is None else frame.domains[level]
         usable = part.open & (domain >= 0)
-        now, then = (np.where(usable, part.need.slots(matrix), 0) for matrix in (free, opened))
+        now = np.where(usable, tables.by_node(part.need, part.accepting, None), 0)
+        there = np.flatnonzero(leave.any(axis=1))
+        then, moves = now.copy(), np.zeros(len(now))
+        then[there] = np.where(usable[there], part.need.slots(tables.free[there] + leave[there]), 0)
         scale = np.maximum(frame.alloc.max(axis=0, initial=1), 1)
-        moves = ((opened - free) / scale).max(axis=1)
+        moves[there] = (leave[there] / scale).max(axis=1)
         each = np.where(then > now, moves / np.maximum(then - now, 1), np.where(now > 0, 0.0, np.inf))
         inside = np.flatnonzero(usable & (then > 0))
         place = inside if part.count == 1 else domain[inside]  # every host is a place of its own for one pod
@@ -88,7 +92,7 @@ class Displace:
                 hosts = inside[start:end]
                 found.append((float(moves[np.sort(hosts)].sum()), int(place[start]), hosts))
         for _, _, hosts in sorted(found, key=lambda item: item[:2])[:DOMAINS]:
-            mask = np.zeros(len(free), dtype=bool)
+            mask = np.zeros(len(now), dtype=bool)
             mask[hosts] = True
             yield mask
 
@@ -103,8 +107,8 @@ class Displace:
             closed = self._cycle.closed(one.gang)
             if one is new:
                 closed = ~hosts if closed is None else closed | ~hosts
-            workload, free = one.gang.pending.workload, nodes.free(one)
-            spreads = place(self._board.frame, free, workload, one.variant, closed=closed)
+            workload, slots = one.gang.pending.workload, nodes.slots(one)
+            spreads = place(self._board.frame, slots.free, workload, one.variant, closed=closed, slots=slots)
             if spreads is None:
                 return None
             layout.append(replace(one, spreads=spreads))
@@ -121,30 +125,48 @@ class Displace:
 
 
 class _Nodes:
-    """Free amounts of both sheets and all reservations, to try things on."""
+    """What both sheets and all reservations leave free, to try things on: how it differs from the board, by node."""
 
     def __init__(self, cycle: Cycle) -> None:
         self._cycle = cycle
-        self._board = board = cycle.board
-        self._now, self._later = board.now.free.copy(), board.later.free.copy()
-        self._horizons = {uid: horizon.free.copy() for uid, horizon in board.horizons.items()}
+        self._board = cycle.board
+        self._now: dict[int, Matrix] = {}
+        self._later: dict[int, Matrix] = {}
+        self._horizons: dict[str, dict[int, Matrix]] = {uid: {} for uid in cycle.board.horizons}
 
     def spend(self, one: Chosen, *, times: int = 1) -> None:
         """The gang takes its place; `times=-1` gives it back."""
         workload, board = one.gang.pending.workload, self._board
-        kept = [free for uid, free in self._horizons.items() if board.outlives(board.horizons[uid], workload)]
-        for free in (self._later, *kept) if one.bound else (self._now, self._later, *kept):
+        kept = [more for uid, more in self._horizons.items() if board.outlives(board.horizons[uid], workload)]
+        for more in (self._later, *kept) if one.bound else (self._now, self._later, *kept):
             for node, row in board.rows(workload, one.spreads):
-                free[node] -= row * times
+                more[node] = more.get(node, 0) - row * times
 
-    def free(self, one: Chosen) -> Matrix:
-        """What this gang may take (N x R)."""
+    def floor(self, one: Chosen) -> Floor:
+        """What this gang may take on the board."""
+        workload, rank = one.gang.pending.workload, self._cycle.rank_beside(one.gang, one.charge)
+        on_board = self._board.floor_later if one.bound else self._board.floor_now
+        return on_board(workload, rank=rank)
+
+    def slots(self, one: Chosen) -> Slots:
+        """What this gang may take."""
         board, workload = self._board, one.gang.pending.workload
-        rank = self._cycle.rank_beside(one.gang, one.charge)
-        free = self._later if one.bound else np.minimum(self._now, self._later)
-        for left in board.beside(board.bars(workload, rank=rank), self._horizons):
-            free = np.minimum(free, left)
-        return free
+        tables, nodes = self.floor(one).slots, np.array(sorted(self._later), dtype=np.intp)
+        if not len(nodes):
+            return tables
+        free = self._differing(board.later.free, self._later, nodes)
+        if not one.bound:
+            free = np.minimum(free, self._differing(board.now.free, self._now, nodes))
+        bars = board.bars(workload, rank=self._cycle.rank_beside(one.gang, one.charge))
+        for uid, left in zip(bars, board.beside(bars), strict=True):
+            free = np.minimum(free, self._differing(left, self._horizons[uid], nodes))
+        return tables.but(nodes, free)
+
+    def _differing(self, free: Matrix, more: Mapping[int, Matrix], nodes: Numbers) -> Matrix:
+        """`free` (N x R) on these nodes (K x R) with what there is more."""
+        zero = free[0] * 0
+        there: Matrix = free[nodes] + np.array([more.get(node, zero) for node in nodes.tolist()])
+        return there
 
 
 def _by_host(movable: Sequence[Chosen]) -> dict[int, list[int]]:

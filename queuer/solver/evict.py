@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
@@ -80,6 +80,8 @@ class Evict:
         self._displace = displace
         self.prey = Prey(cycle.board)
         self._turns: dict[str, dict[object, Turn]] = {}
+        # Forms for which victims were found last time: they are searched for at once, without a look at all in reach.
+        self._found = set[object]()
         # Without victims: gangs that are settled take no more than what is open in their places.
         self._hopeless_forms: Kept[set[object]] = Kept(lambda: cycle.board.ground)
         self._somebody_goes: Kept[bool] = Kept(lambda: cycle.board.version)
@@ -188,26 +190,47 @@ class Evict:
             return None
         if self._beyond_root(charge, self._own_gone(reach)):
             return None
-        if self._cycle.room(self._emptied(reach, workload, rank), gang, variant) is not Room.SOME:
+        form = self._cycle.key(gang, variant)
+        tried = form in self._found
+        if not tried and not self._could_fit(gang, turn):
             return None
         bars, closed = board.bars(workload, rank=rank), self._cycle.closed(gang)
         asker = Asker(workload=workload, variant=variant, charge=charge, closed=closed, bars=bars)
         search = Search(board, self.prey, asker, self._permitted(reach), work=work)
         chosen = search.newest() if plain else search.cheapest()
+        if chosen is None and tried:
+            self._found.discard(form)
+            if not self._could_fit(gang, turn):
+                return None
         self._cycle.counts.victims += search.work
         if chosen is None:
             return None
-        sheet = board.later.copy()
-        for candidate in chosen:
-            sheet.release(candidate.hold)
-        nodes = np.array(sorted({node for c in chosen for node in c.hold.rows}), dtype=np.intp)
-        left = board.behind(bars, sheet.free[nodes], nodes)
-        floor = board.floor_later(workload, rank=rank).but(nodes, left)
+        self._found.add(form)
+        floor, has_quota = self._left_by(chosen, queue=workload.queue, charge=charge, bars=bars)
         spreads = self._cycle.on(floor, gang, variant).spreads
-        if spreads is None or not sheet.usage.fits(workload.queue, charge):
+        if spreads is None or not has_quota:
             return None
         gone = evictions(chosen, beneficiary=gang.uid)
         return Chosen(gang=gang, variant=variant, charge=charge, spreads=spreads, evictions=gone, bound=True)
+
+    def _could_fit(self, gang: Gang, turn: Turn) -> bool:
+        """Whether there is room once everyone in reach has gone."""
+        floor = self._emptied(turn.reach, gang.pending.workload, turn.rank)
+        return self._cycle.room(floor, gang, turn.variant) is Room.SOME
+
+    def _left_by(
+        self, chosen: Sequence[Candidate], *, queue: str, charge: Charge, bars: tuple[str, ...]
+    ) -> tuple[Floor, bool]:
+        """The nodes once these have gone, and whether quota bears the charge then."""
+        board, later = self._board, self._board.later
+        floor = board.floor_behind(bars)
+        for candidate in chosen:
+            later.release(candidate.hold)
+        nodes = np.array(sorted({node for c in chosen for node in c.hold.rows}), dtype=np.intp)
+        left, has_quota = board.behind(bars, later.free[nodes], nodes), later.usage.fits(queue, charge)
+        for candidate in chosen:
+            later.release(candidate.hold, times=-1)
+        return floor.but(nodes, left), has_quota
 
     def in_order(self, settled: Iterable[Chosen]) -> bool:
         """Whether the victims of these, none of them on the board, may go one after the other as they are listed."""

@@ -1,7 +1,7 @@
 """Where victims could make room for one gang: hosts, domains or all nodes, each with a bound on what it costs there.
 
 The bound is that of a divisible good: the candidates that free most for the least loss go first, the last one in part.
-It is worked out for all places at once, so that a search looks into the few that can be the cheapest.
+It is worked out at once for all places where somebody can go, so that a search looks into the few that can be cheapest.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from queuer.solver.board import Board
-from queuer.solver.frame import Numbers
+from queuer.solver.frame import Mask, Numbers
 from queuer.solver.trial import Asker
 from queuer.solver.victims import Candidate, Cost, Prey
 
@@ -41,37 +41,39 @@ def scopes(board: Board, prey: Prey, asker: Asker, found: Sequence[Candidate]) -
     column = int(np.argmax(asked / np.maximum(frame.total, 1)))
     usable = np.any([p.open for p in parts], axis=0)
     level = asker.level(board)
-    if len(parts) == 1 and parts[0].count == 1:
-        place = np.arange(len(frame.names), dtype=np.intp)
-    else:
-        place = np.zeros(len(frame.names), dtype=np.intp) if level is None else frame.domains[level]
     if level is not None:
         usable &= frame.domains[level] >= 0
-    free = np.maximum(asker.behind(board, board.later.free)[:, column], 0)
-    count = int(place.max(initial=0)) + 1
-    there = np.bincount(place[usable], weights=free[usable], minlength=count)
-    at, where, amount = _freed(prey, found, np.where(usable, place, -1), column)
+    at, nodes, amount = _freed(prey, found, usable, column)
+    if len(parts) == 1 and parts[0].count == 1:
+        spots, where = np.unique(nodes, return_inverse=True)
+        there = asker.behind(board, board.later.free[spots], spots)[:, column]
+        there = np.maximum(there, 0).astype(np.float64)
+    else:
+        place = np.zeros(len(frame.names), dtype=np.intp) if level is None else frame.domains[level]
+        spots, where = np.unique(place[nodes], return_inverse=True)
+        free = np.maximum(asker.behind(board, board.later.free)[:, column], 0)
+        there = np.bincount(place[usable], weights=free[usable])[spots]
     bounds = _bounds(asked[column] - there, np.array([weight(c.cost) for c in found]), at, where, amount)
     order = np.argsort(where, kind="stable")
-    starts = np.searchsorted(where[order], np.arange(count + 1))
+    starts = np.searchsorted(where[order], np.arange(len(spots) + 1))
     for n in np.argsort(bounds, kind="stable"):
-        if np.isfinite(bounds[n]) and starts[n] < starts[n + 1]:
+        if np.isfinite(bounds[n]):
             members = set(at[order[starts[n] : starts[n + 1]]].tolist())
             yield Scope(float(bounds[n]), [found[i] for i in sorted(members)])
 
 
 def _freed(
-    prey: Prey, found: Sequence[Candidate], place: Numbers, column: int
+    prey: Prey, found: Sequence[Candidate], usable: Mask, column: int
 ) -> tuple[Numbers, Numbers, NDArray[np.float64]]:
-    """Who frees how much where: position in `found`, place, amount; those on no place are left out."""
+    """Who frees how much on which usable node: position in `found`, node, amount."""
     _, nodes, amounts = prey.entries
     holds = np.array([prey.number_of[c.uid] for c in found], dtype=np.intp)
     starts, counts = prey.spans[holds], prey.spans[holds + 1] - prey.spans[holds]
     at = np.repeat(np.arange(len(found)), counts)
     entries = np.arange(len(at)) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
-    inside = place[nodes[entries]] >= 0
+    inside = usable[nodes[entries]]
     at, entries = at[inside], entries[inside]
-    return at, place[nodes[entries]], amounts[entries, column].astype(np.float64)
+    return at, nodes[entries], amounts[entries, column].astype(np.float64)
 
 
 def _bounds(

@@ -15,7 +15,7 @@ from queuer.domain.workload import Workload
 from queuer.solver.board import Board
 from queuer.solver.capacity import Part, parts_of, place
 from queuer.solver.contested import Variant
-from queuer.solver.frame import Mask, Matrix
+from queuer.solver.frame import ALL, Mask, Matrix, Rows
 from queuer.solver.sheet import Hold
 from queuer.solver.victims import Candidate
 
@@ -32,7 +32,7 @@ class Asker:
     variant: Variant
     charge: Charge
     closed: Mask | None
-    bars: Sequence[str]
+    bars: tuple[str, ...]
 
     def level(self, board: Board) -> int | None:
         """The level of which one domain must hold it."""
@@ -43,13 +43,15 @@ class Asker:
         """Its pod sets."""
         return parts_of(board.frame, self.workload, self.variant, self.closed)
 
-    def behind(self, board: Board, free: Matrix) -> Matrix:
-        """`free` less what its bars hold (N x R)."""
-        return board.behind(self.bars, free)
+    def behind(self, board: Board, free: Matrix, nodes: Rows = ALL) -> Matrix:
+        """`free` on some nodes (K x R) less what its bars hold there."""
+        return board.behind(self.bars, free, nodes)
 
 
 class Trial:
-    """The state once some candidates have gone; at first nobody has. `short`: quota is in the way, too."""
+    """The state once some candidates have gone; at first nobody has, and in the end all must have come back: what is
+    used is counted on the board itself. `short`: quota is in the way, too.
+    """
 
     def __init__(self, board: Board, asker: Asker, found: Sequence[Candidate]) -> None:
         queue, charge = asker.workload.queue, asker.charge
@@ -57,8 +59,8 @@ class Trial:
         self.short = not board.later.usage.fits(queue, binding)
         accounts = {account for c in found for account, _ in c.lines or ()}
         self._queue, self._asked = queue, binding
-        self._usage = board.later.usage.copy() if self.short else None
-        self._line = board.line().copy() if accounts else None
+        self._usage = board.later.usage if self.short else None
+        self._line = board.line() if accounts else None
         self._accounts = frozenset(accounts | set(binding))
         parts = asker.parts(board)
         self._place = Slots(board, asker, parts[0]) if _slots_decide(parts) else Placing(board, asker, parts)
@@ -118,10 +120,10 @@ class Slots:
     """Slots of nodes and domains for the pods of one set."""
 
     def __init__(self, board: Board, asker: Asker, part: Part) -> None:
-        columns, level = part.need.columns, asker.level(board)
+        level, pods = asker.level(board), (part.need, part.accepting, part.closed)
         self._count = part.count
-        self._most = 1 if part.need.exclusive else part.count
-        self._columns: list[int] = columns.tolist()
+        self._exclusive = part.need.exclusive
+        self._columns: list[int] = part.need.columns.tolist()
         self._amounts: list[int] = part.need.amounts.tolist()
         self._loose = board.later.awaiting
         self._sheet = board.later.copy() if self._loose else board.later
@@ -129,15 +131,15 @@ class Slots:
         self._kept: Matrix | None = None
         if asker.bars:
             most = np.full_like(self._sheet.free, np.iinfo(np.int64).max)
-            self._kept = asker.behind(board, most)[:, columns]
-        domain = np.zeros(len(part.open), dtype=np.intp) if level is None else board.frame.domains[level]
-        usable = part.open & (domain >= 0)
-        slots = part.need.slots(asker.behind(board, self._sheet.free))
-        slots = np.where(usable, np.minimum(slots, self._most), 0)
-        there = np.bincount(domain[usable], weights=slots[usable], minlength=1).astype(np.int64)
-        self._usable, self._domain = usable, domain
-        self._at_first, self._slots = slots, dict[int, int]()
-        self._there: list[int] = there.tolist()
+            self._kept = asker.behind(board, most)[:, part.need.columns]
+        tables = board.floor_behind(asker.bars).slots
+        self._open = part.open
+        self._domain = (
+            np.zeros(len(part.open), dtype=np.intp) if level is None else board.frame.domains[level]
+        )
+        self._at_first, self._slots = tables.by_node(part.need, part.accepting, None), dict[int, int]()
+        there = np.array([tables.total(*pods)]) if level is None else tables.by_domain(*pods, level, level)
+        self._there, self._more = there, dict[int, int]()
         self._enough = int((there >= self._count).sum())
 
     def move(self, hold: Hold, times: int) -> None:
@@ -156,20 +158,23 @@ class Slots:
                 free = self._free[node]
                 for at, column in enumerate(self._columns):
                     free[at] += times * row.item(column)
-            if self._usable[node]:
+            if self._open[node] and self._domain[node] >= 0:
                 self._recount(node)
 
     def _recount(self, node: int) -> None:
         free = self._free[node]
         if self._kept is not None:
             free = list(map(min, free, self._kept[node].tolist()))
-        slots = max(0, min(self._most, *(f // a for f, a in zip(free, self._amounts, strict=True))))
+        slots = max(
+            0, min((f // a for f, a in zip(free, self._amounts, strict=True)), default=self._slots[node])
+        )
+        slots = min(slots, 1) if self._exclusive else slots
         more = slots - self._slots[node]
         if more:
             domain = int(self._domain[node])
-            before = self._there[domain]
+            before = int(self._there[domain]) + self._more.get(domain, 0)
             self._slots[node] = slots
-            self._there[domain] = before + more
+            self._more[domain] = self._more.get(domain, 0) + more
             self._enough += (before + more >= self._count) - (before >= self._count)
 
     def fits(self) -> bool:

@@ -103,6 +103,7 @@ class Prey:
         self._witness: dict[object, Candidate] = {}
         self._closed: dict[object, int] = {}
         self._leaving: Kept[Flags] = Kept(lambda: board.version)
+        self._left: tuple[set[str], Flags] = (set(), np.zeros(len(board.holds), dtype=bool))
         self._charges: dict[Account, Matrix] = {}
         self._masks: dict[int, Flags] = {}
 
@@ -306,9 +307,12 @@ class Prey:
         return staying
 
     def _leavers(self) -> Flags:
-        found = np.zeros(len(self._board.holds), dtype=bool)
-        found[[self.number_of[uid] for uid in self._board.leaving]] = True
-        return found
+        """Brought up to date by those who have changed their mind since it was asked for."""
+        known, flags = self._left
+        for uid in known ^ self._board.leaving:
+            flags[self.number_of[uid]] = uid in self._board.leaving
+        self._left = (set(self._board.leaving), flags)
+        return flags
 
     def vacated(self, flags: Flags) -> tuple[Numbers, Matrix]:
         """What the flagged leave free: nodes (K), amounts (K x R); all that they could have landed on counts."""
