@@ -6,6 +6,7 @@ are played again for the sake of how gangs land.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -83,6 +84,8 @@ def _moves(greedy: Greedy, late: Sequence[Chosen]) -> Iterator[Move]:
         rivals = near[: -RIVALS - 1 : -1]
         alone = [Move([one], _hosts(greedy, *near)), *(Move([r], _hosts(greedy, one)) for r in rivals)]
         yield from alone
+        if off := shared(greedy, one):
+            yield Move([one], off)
         yield Move([one, *rivals], frozenset())
         yield Move([*rivals, one], frozenset())
         pushing += [Move(m.gangs, m.off, push=True) for m in alone]
@@ -119,6 +122,16 @@ def _made(greedy: Greedy, move: Move) -> bool:
             return False
         off |= _hosts(greedy, greedy.chosen[uid])
     return True
+
+
+def shared(greedy: Greedy, one: Chosen) -> Hosts:
+    """Those of its hosts where several of its pod sets lie, or pods of earlier cycles land: they may be in its way
+    even if nobody else starts.
+    """
+    times = Counter(node for spread in one.spreads.values() for node in spread)
+    awaiting = greedy.board.now.awaiting
+    names = greedy.board.frame.names
+    return frozenset(names[node] for node, sets in times.items() if sets > 1 or node in awaiting)
 
 
 def _hosts(greedy: Greedy, *gangs: Chosen) -> Hosts:

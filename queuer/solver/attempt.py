@@ -13,7 +13,7 @@ from typing import Any
 
 from queuer.domain.reasons import Explanation
 from queuer.solver import bonds
-from queuer.solver.apart import place_apart
+from queuer.solver.apart import place_apart, shared
 from queuer.solver.arrays import Arrays
 from queuer.solver.board import Board
 from queuer.solver.contest import Contest
@@ -107,8 +107,8 @@ class Attempt:
         tournament = Tournament(self._snapshot.tree, self._offers.lines, self._board, settled=settled)
         refused = self._play(tournament)
         self._greedy.revise()
-        late = self._late(standing)
-        self._keeping_off = self._keep_off(late)
+        pinner, late = self._pinned(standing)
+        self._keeping_off = self._keep_off(pinner, late)
         place_apart(self._greedy, late, lambda: self._late(standing))
         self._reserver.finish(gangs)
         for gang in waiting:
@@ -166,10 +166,11 @@ class Attempt:
     # The plan
 
     def _plan(self, standing: Mapping[str, Bond]) -> tuple[Plan, dict[str, frozenset[str]]]:
-        bound = self._bonds(standing)
-        evictions = [e for c in self._greedy.chosen.values() if c.bound for e in c.evictions]
         pinner, late = self._pinned(standing)
         put_off = {one.gang.uid for one in late}
+        bound = {uid: bond for uid, bond in self._bonds(standing).items() if uid not in put_off}
+        settled = self._greedy.chosen.items()
+        evictions = [e for uid, c in settled if c.bound and uid not in put_off for e in c.evictions]
         bound.update({b.uid: b for b in self._snapshot.bonds if b.uid in put_off})
         bound = {
             uid: replace(bond, assignments=pinner.to_hosts(self._workloads[uid], bond.assignments))
@@ -190,7 +191,7 @@ class Attempt:
             order=tuple(self._order),
             stats=self._stats(),
         )
-        return plan, (self._keeping_off or self._keep_off(late)) if late else {}
+        return plan, (self._keeping_off or self._keep_off(pinner, late)) if late else {}
 
     def _bonds(self, standing: Mapping[str, Bond]) -> dict[str, Bond]:
         new = {uid: self._new_bond(c) for uid, c in self._greedy.chosen.items() if c.bound}
@@ -206,7 +207,7 @@ class Attempt:
         if self._waves is None or self._waves[0] != lying:
             bound = self._bonds(standing)
             pinner = Pinner(self._board, {uid: (self._workloads[uid], bond) for uid, bond in bound.items()})
-            self._waves = (lying, pinner, pinner.late(self._greedy.started()))
+            self._waves = (lying, pinner, pinner.late(self._greedy.chosen.values()))
         return self._waves[1:]
 
     def _new_bond(self, chosen: Chosen) -> Bond:
@@ -217,13 +218,16 @@ class Attempt:
             deadline=self._now + self._budget.bond,
         )
 
-    def _keep_off(self, late: Sequence[Chosen]) -> dict[str, frozenset[str]]:
+    def _keep_off(self, pinner: Pinner, late: Sequence[Chosen]) -> dict[str, frozenset[str]]:
         """Who should keep off which hosts in the next attempt: of two that cannot land beside each other, the
-        one whose turn came later.
+        one whose turn came later; who cannot land even alone off those where it meets itself or others that land.
         """
         found: dict[str, frozenset[str]] = {}
         settled = list(self._greedy.chosen.values())
         for one in late:
+            if not pinner.lands_alone(one):
+                found[one.gang.uid] = shared(self._greedy, one)
+                continue
             near = [other for other in settled if other is not one and self._hosts(other) & self._hosts(one)]
             after = [other for other in near if settled.index(other) > settled.index(one)]
             for other in after:

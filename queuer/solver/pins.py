@@ -37,7 +37,7 @@ class Pinner:
     """Settles pins and waves of the gangs that start in one cycle. `work`: rivals looked at so far."""
 
     def __init__(self, board: Board, bonds: Mapping[str, tuple[Workload, Bond]], *, work: int = WORK) -> None:
-        """`work`: see `WORK`."""
+        """`bonds`: of this cycle, old ones that stand included. `work`: see `WORK`."""
         self._board = board
         self._most = work
         self.work = 0
@@ -46,15 +46,19 @@ class Pinner:
         self._rows: dict[str, tuple[Workload, Rows]] = {}
         self._on_host: dict[int, set[str]] = {}
         self._landing = tuple(self._unbound())
+        self._staying = tuple(g for g in self._landing if g.uid not in board.leaving)
+        self._sure: dict[Group, bool] = {}
+        self._before_held: dict[str, Matrix] = {}
         self._held = {
-            uid: tuple(replace(g, wave=HELD) for g in self._hosts(w, b.assignments))
+            uid: part
             for uid, (w, b) in bonds.items()
+            for part in (tuple(replace(g, wave=HELD) for g in self._hosts(w, b.assignments)),)
+            if self._alone_lands(uid, part)
         }
         self._held_on: dict[int, set[str]] = {}
         for uid, part in self._held.items():
             for host in {h for g in part for h in g.hosts}:
                 self._held_on.setdefault(host, set()).add(uid)
-        self._before_held: dict[str, Matrix] = {}
 
     def admissions(self) -> tuple[Admission, ...]:
         """Those that found a wave, with pins and waves; see `late`."""
@@ -64,11 +68,14 @@ class Pinner:
         )
 
     def late(self, chosen: Iterable[Chosen]) -> list[Chosen]:
-        """The gangs that must wait until others have landed; all others have a wave from now on.
+        """The gangs that must wait until others have landed; all others have a wave from now on. Bound ones are among
+        them that would not land in the place held for them even alone.
 
         Those that find no wave are tried before the others that spread over hosts, as they might go first.
         """
-        order = sorted(chosen, key=_spreads)
+        chosen = list(chosen)
+        lost = [c for c in chosen if c.bound and c.gang.uid not in self._held]
+        order = sorted((c for c in chosen if not c.bound), key=_spreads)
         late = missed = self._put(order)
         least = (self._groups, self._rows, self._on_host)
         for _ in range(ORDERS):
@@ -79,7 +86,14 @@ class Pinner:
             if len(missed) < len(late):
                 least, late = (self._groups, self._rows, self._on_host), missed
         self._groups, self._rows, self._on_host = least
-        return late
+        return [*late, *lost]
+
+    def lands_alone(self, one: Chosen) -> bool:
+        """Whether it lands beside what lands already, whoever else starts."""
+        if one.bound:
+            return one.gang.uid in self._held
+        groups = tuple(self._hosts(one.gang.pending.workload, assignments(self._board, one)))
+        return all(lands(g, [*self._landing, *groups], self._free) for g in groups)
 
     @property
     def _worn(self) -> bool:
@@ -165,15 +179,17 @@ class Pinner:
         """The gang in the earliest wave in which it lands and lets all others land; None = not in this cycle."""
         near = [self._groups[uid] for uid in self._near(groups)]
         landing = [g for g in self._landing if _touch(g, groups)]
+        robbed = [g for g in self._staying if _touch(g, groups) and self._is_sure(g)]
         held = {uid: self._held[uid] for uid in _meet(self._held_on, groups)}
         if not held and all(len(g.hosts) == 1 for g in itertools.chain(groups, landing, *near)):
             return tuple(groups)
         last = max((own[0].wave for own in near), default=0 if landing else -1)
         for wave in range(last + 1 if self._worn else 0, last + 2):
             coming = tuple(replace(g, wave=wave) for g in groups)
-            others = (own for own in (landing, *near) if own and own[0].wave >= wave)
+            others = (own for own in near if own[0].wave >= wave)
             if (
                 self._land(coming, coming)
+                and (wave > 0 or self._land(robbed, coming, beside=self._staying))
                 and all(self._land(own, coming) for own in others)
                 and all(self._lands_held(uid, part, coming) for uid, part in held.items())
             ):
@@ -183,16 +199,37 @@ class Pinner:
     def _near(self, groups: Sequence[Group]) -> list[str]:
         return _meet(self._on_host, groups)
 
-    def _land(self, own: Sequence[Group], coming: Sequence[Group]) -> bool:
-        """Whether these, of one wave, land beside all others up to it."""
-        known = (*self._landing, *(g for uid in self._near(own) for g in self._groups[uid]))
+    def _land(
+        self, own: Sequence[Group], coming: Sequence[Group], *, beside: Sequence[Group] | None = None
+    ) -> bool:
+        """Whether these, of one wave, land beside all others up to it. `beside`: what lands already, all by default."""
+        if not own:
+            return True
+        already = self._landing if beside is None else beside
+        known = (*already, *(g for uid in self._near(own) for g in self._groups[uid]))
         rivals = [g for g in (*known, *coming) if g.wave <= own[0].wave]
         self.work += len(own) * len(rivals)
         return all(lands(g, rivals, self._free) for g in own)
 
+    def _is_sure(self, landing: Group) -> bool:
+        """Whether pods of an earlier cycle land if nobody else comes: nobody may rob them of that."""
+        if landing not in self._sure:
+            self._sure[landing] = lands(landing, self._staying, self._free)
+        return self._sure[landing]
+
+    def _alone_lands(self, uid: str, part: Sequence[Group]) -> bool:
+        """Whether a bound gang finds its place beside what lands already, once all victims have gone."""
+        landing = [g for g in self._staying if _touch(g, part)]
+        if not landing and all(
+            len(g.hosts) == 1 or not _touch(g, [o for o in part if o is not g]) for g in part
+        ):
+            return True
+        free = self._free_for_held(uid)
+        return all(lands(g, [*landing, *part], free) for g in part)
+
     def _lands_held(self, uid: str, part: Sequence[Group], coming: Sequence[Group]) -> bool:
         rivals = [g for other in self._near(part) for g in self._groups[other]]
-        free, everyone = self._free_for_held(uid), [*self._landing, *rivals, *coming, *part]
+        free, everyone = self._free_for_held(uid), [*self._staying, *rivals, *coming, *part]
         self.work += len(part) * len(everyone)
         return all(lands(g, everyone, free) for g in part)
 

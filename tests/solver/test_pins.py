@@ -119,7 +119,7 @@ def test_pods_land_in_any_order_on_any_host_of_their_pins(seed: int) -> None:
         assert left_over(snap, plan, rng) == []
 
 
-@pytest.mark.parametrize("seed", [2_493, 3_358])
+@pytest.mark.parametrize("seed", [2_493, 3_686])
 def test_of_the_layouts_that_were_tried_the_best_is_taken(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In these worlds the last one starts fewer gangs, or later ones, than one before it that put some off, if nobody
     gets another place.

@@ -67,12 +67,14 @@ def _short(
 def check_landing(case: Case) -> Iterator[Violation]:
     """Every group of pods finds its slots after the worst choice of those that may come before it."""
     waves = {a.uid: a.wave for a in case.plan.admissions}
-    landing = _alike(_unbound(case))
+    landing = _alike(g for g in _unbound(case) if g.uid not in case.leaving)
+    going = _alike(g for g in _unbound(case) if g.uid in case.leaving)
     starting = _alike(_groups(case, case.started, waves))
     there = _ByHost([*landing, *starting])
-    free = free_at(case, there.hosts)
+    everyone = _ByHost([*landing, *going, *starting])  # a victim's pods may land before they are deleted
+    free = free_at(case, everyone.hosts)
     for group in starting:
-        rivals = [g for g in there.near(group) if g.wave <= group.wave]
+        rivals = [g for g in everyone.near(group) if g.wave <= group.wave]
         yield from _judge(group, certain_slots(group, rivals, free))
     for group in landing:
         near = there.near(group)
@@ -151,7 +153,7 @@ def _unbound(case: Case) -> Iterator[Group]:
     for admitted in case.snapshot.admitted:
         sets = {p.name: p for p in admitted.workload.pod_sets}
         for rest in admitted.unbound:
-            if rest.pod_set in sets and admitted.workload.uid not in case.leaving:
+            if rest.pod_set in sets:
                 yield Group(
                     uid=admitted.workload.uid,
                     pod_set=rest.pod_set,

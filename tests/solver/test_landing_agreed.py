@@ -1,0 +1,103 @@
+"""Whoever lays out a plan and whoever verifies it agree on who lands: no layout is refused for that inside a cycle."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from queuer.solver import attempt
+from queuer.solver import decide as decision
+from queuer.solver.arrays import Arrays
+from queuer.solver.board import Board
+from queuer.solver.decide import decide
+from queuer.solver.greedy import Greedy
+from queuer.solver.outcome import Chosen, assignments
+from queuer.solver.pins import Pinner
+from queuer.solver.problem import Assignment, Bond, Budget, Eviction, EvictionRule, Snapshot, Unbound
+from queuer.solver.verify import Rule, Violation, verify
+from tests.solver import worlds
+from tests.solver.make import gang, node, pod_set, queue, running, snapshot
+from tests.solver.plans import at, plan, rules
+
+
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch) -> list[Violation]:
+    """What the verifier has found wrong with layouts."""
+    found: list[Violation] = []
+
+    def noted(*asked: Any, **more: Any) -> tuple[Violation, ...]:
+        wrong = verify(*asked, **more)
+        found.extend(wrong)
+        return wrong
+
+    monkeypatch.setattr(attempt, "verify", noted)
+    monkeypatch.setattr(decision, "verify", noted)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("seed", "size", "packed"),
+    [
+        (160_736, 8, False),
+        (160_491, 16, True),
+        (8_100, 24, False),
+        (39_429, 32, False),
+        (160_677, 32, False),
+        (160_893, 32, False),
+        (160_743, 64, True),
+    ],
+)
+def test_no_layout_is_refused(seed: int, size: int, packed: bool, refused: list[Violation]) -> None:
+    snap = worlds.world(seed, nodes=size, pending=size, running=size)
+    decide(worlds.packed(snap, seed // 8) if packed else snap, now=worlds.NOW, seed=0, budget=Budget())
+    assert refused == []
+
+
+@pytest.mark.parametrize(
+    ("leader", "worker", "lands"), [({0: 1}, {0: 2, 1: 1}, False), ({1: 1}, {0: 3}, True)]
+)
+def test_a_bound_gang_lands_for_certain_where_its_own_pods_cannot_rob_each_other(
+    leader: dict[int, int], worker: dict[int, int], lands: bool
+) -> None:
+    """All three workers may come to the first node, which holds the leader and two of them."""
+    sets = (pod_set(1, 4, name="leader"), pod_set(3, 1, name="worker"))
+    snap = snapshot([node("a", gpu=6), node("b", gpu=4)], [queue("root.a")], pending=[gang("g", *sets)])
+    greedy = Greedy(Board(Arrays.of(snap), now=0.0))
+    (own,) = greedy.board.arrays.offers.gangs.values()
+    greedy.take(
+        Chosen(
+            gang=own,
+            variant=own.shape.variants[0],
+            charge=own.shape.charges[0],
+            spreads={"leader": leader, "worker": worker},
+            bound=True,
+        )
+    )
+    one = greedy.chosen["g"]
+    held = Bond(uid="g", assignments=assignments(greedy.board, one), victims=(), deadline=9.0)
+    pinner = Pinner(greedy.board, {"g": (own.pending.workload, held)})
+    assert pinner.late([one]) == ([] if lands else [one])
+    assert pinner.lands_alone(one) is lands
+
+
+def robbing(**change: Any) -> tuple[Snapshot, Assignment, Eviction]:
+    """A victim whose only pod may still land on `a` or `b`, and where `g` starts."""
+    loose = Unbound(pod_set="main", count=1, hosts=("a", "b"))
+    victim = replace(running(gang("v", pod_set(1, 8), queue="root.b"), {}), bound={}, unbound=(loose,))
+    snap = snapshot(
+        [node("a"), node("b")],
+        [queue("root"), queue("root.a"), queue("root.b")],
+        admitted=[replace(victim, **change)],
+        pending=[gang("g", pod_set(1, 8)), gang("h", pod_set(1, 8))],
+    )
+    return snap, at({"a": 1}), Eviction(uid="v", beneficiary="h", rule=EvictionRule.PREEMPT)
+
+
+def test_pods_of_a_victim_may_land_before_they_are_deleted() -> None:
+    """So nobody may count on their room at once; those that are bound wait until they have gone."""
+    snap, place, eviction = robbing()
+    bond = Bond(uid="h", assignments=(at({"b": 1}),), victims=("v",), deadline=100.0)
+    assert Rule.LANDING in rules(snap, plan(snap, {"g": (place,)}, bonds=(bond,), evictions=(eviction,)))
+    assert Rule.LANDING not in rules(snap, plan(snap, {}, bonds=(bond,), evictions=(eviction,)))
