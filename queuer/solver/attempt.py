@@ -20,8 +20,9 @@ from queuer.solver.contest import Contest
 from queuer.solver.contested import Arrangement, Rearranger
 from queuer.solver.explain.explainer import Explainer, behind
 from queuer.solver.greedy import Greedy
+from queuer.solver.groups import Groups
 from queuer.solver.order import Gang, Tournament
-from queuer.solver.outcome import Block, Chosen, Refusal, assignments
+from queuer.solver.outcome import Block, Chosen, Refusal
 from queuer.solver.packed.packer import Packer, Selection
 from queuer.solver.packed.worth import packed_subtrees
 from queuer.solver.pins import Pinner
@@ -84,6 +85,7 @@ class Attempt:
         self._improved = False
         self._proven = False
         self._keeping_off: dict[str, frozenset[str]] = {}
+        self._groups = Groups(self._board)
         self._waves: tuple[tuple[object, ...], Pinner, list[Chosen]] | None = None
 
     def run(self) -> tuple[Plan, dict[str, frozenset[str]]]:
@@ -205,15 +207,17 @@ class Attempt:
         """The waves of all that start, and who found none: reckoned once while nothing moves."""
         lying = (*self._greedy.chosen.values(), *self._board.horizons)
         if self._waves is None or self._waves[0] != lying:
-            bound = self._bonds(standing)
-            pinner = Pinner(self._board, {uid: (self._workloads[uid], bond) for uid, bond in bound.items()})
+            places = {uid: bond.assignments for uid, bond in standing.items()}
+            places |= {uid: self._groups.of(c)[0] for uid, c in self._greedy.chosen.items() if c.bound}
+            held = {uid: (self._workloads[uid], rows) for uid, rows in places.items()}
+            pinner = Pinner(self._board, held, groups=self._groups)
             self._waves = (lying, pinner, pinner.late(self._greedy.chosen.values()))
         return self._waves[1:]
 
     def _new_bond(self, chosen: Chosen) -> Bond:
         return Bond(
             uid=chosen.gang.uid,
-            assignments=assignments(self._board, chosen),
+            assignments=self._groups.of(chosen)[0],
             victims=tuple(e.uid for e in chosen.evictions),
             deadline=self._now + self._budget.bond,
         )

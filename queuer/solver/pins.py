@@ -9,56 +9,52 @@ is alone in its domain is pinned to the domain instead of the hosts.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 
 import numpy as np
 
-from queuer.domain.workload import PodSet, Workload
+from queuer.domain.workload import Workload
 from queuer.solver.board import Board
 from queuer.solver.frame import Matrix
+from queuer.solver.groups import Groups, Rows, meet, set_named, touch
 from queuer.solver.landing import Group, lands
-from queuer.solver.outcome import Chosen, assignments
-from queuer.solver.problem import Admission, Assignment, Bond
+from queuer.solver.outcome import Chosen
+from queuer.solver.problem import Admission, Assignment
 
 ORDERS = 4
 """Times that gangs which find no wave are tried before the others."""
 WIDENED = (2, 2, 1)
 """Fewest hosts of pods that get the hosts of those beside them, too, one time after the other."""
-HELD = 2**31
-"""The wave of bound gangs: after all that land meanwhile."""
 WORK = 10_000
 """Rivals looked at after which gangs get no wave but the last, no further host and no other order."""
-Rows = tuple[Assignment, ...]
 
 
 class Pinner:
     """Settles pins and waves of the gangs that start in one cycle. `work`: rivals looked at so far."""
 
-    def __init__(self, board: Board, bonds: Mapping[str, tuple[Workload, Bond]], *, work: int = WORK) -> None:
-        """`bonds`: of this cycle, old ones that stand included. `work`: see `WORK`."""
+    def __init__(
+        self,
+        board: Board,
+        bonds: Mapping[str, tuple[Workload, Rows]],
+        *,
+        work: int = WORK,
+        groups: Groups | None = None,
+    ) -> None:
+        """`bonds`: places of this cycle's bound gangs, of old ones too. `work`: see `WORK`. `groups`: of this board,
+        where the caller keeps them; they follow `bonds`, and this is of no use once they have followed others.
+        """
         self._board = board
         self._most = work
         self.work = 0
         self._free: Matrix = board.frame.bound_free
+        self._around = groups or Groups(board)
+        self._around.follow(bonds)
         self._groups: dict[str, tuple[Group, ...]] = {}
         self._rows: dict[str, tuple[Workload, Rows]] = {}
         self._on_host: dict[int, set[str]] = {}
-        self._landing = tuple(self._unbound())
-        self._staying = tuple(g for g in self._landing if g.uid not in board.leaving)
         self._sure: dict[Group, bool] = {}
-        self._before_held: dict[str, Matrix] = {}
-        self._held = {
-            uid: part
-            for uid, (w, b) in bonds.items()
-            for part in (tuple(replace(g, wave=HELD) for g in self._hosts(w, b.assignments)),)
-            if self._alone_lands(uid, part)
-        }
-        self._held_on: dict[int, set[str]] = {}
-        for uid, part in self._held.items():
-            for host in {h for g in part for h in g.hosts}:
-                self._held_on.setdefault(host, set()).add(uid)
+        self._lost = {uid for uid in self._around.doubtful if not self._lands_held(uid, ())}
 
     def admissions(self) -> tuple[Admission, ...]:
         """Those that found a wave, with pins and waves; see `late`."""
@@ -74,7 +70,7 @@ class Pinner:
         Those that find no wave are tried before the others that spread over hosts, as they might go first.
         """
         chosen = list(chosen)
-        lost = [c for c in chosen if c.bound and c.gang.uid not in self._held]
+        lost = [c for c in chosen if c.bound and c.gang.uid in self._lost]
         order = sorted((c for c in chosen if not c.bound), key=_spreads)
         late = missed = self._put(order)
         least = (self._groups, self._rows, self._on_host)
@@ -91,9 +87,9 @@ class Pinner:
     def lands_alone(self, one: Chosen) -> bool:
         """Whether it lands beside what lands already, whoever else starts."""
         if one.bound:
-            return one.gang.uid in self._held
-        groups = tuple(self._hosts(one.gang.pending.workload, assignments(self._board, one)))
-        return all(lands(g, [*self._landing, *groups], self._free) for g in groups)
+            return one.gang.uid not in self._lost
+        _, groups = self._around.of(one)
+        return all(lands(g, [*self._around.landing_near(groups), *groups], self._free) for g in groups)
 
     @property
     def _worn(self) -> bool:
@@ -105,8 +101,7 @@ class Pinner:
         late: list[Chosen] = []
         for one in order:
             workload, uid = one.gang.pending.workload, one.gang.uid
-            rows = assignments(self._board, one)
-            groups = tuple(self._hosts(workload, rows))
+            rows, groups = self._around.of(one)
             settled, wider = self._in_a_wave(groups), groups
             for least in WIDENED:
                 if settled is None and not self._worn:
@@ -128,36 +123,11 @@ class Pinner:
             for row in rows
         )
 
-    # Who may land where
-
-    def _unbound(self) -> Iterator[Group]:
-        frame = self._board.frame
-        for admitted in self._board.snapshot.admitted:
-            for part in admitted.unbound:
-                pod_set = _set(admitted.workload, part.pod_set)
-                hosts = [frame.index[h] for h in part.hosts if h in frame.index]
-                yield self._group(admitted.workload, pod_set, part.count, hosts)
-
-    def _hosts(self, workload: Workload, rows: Sequence[Assignment]) -> Iterator[Group]:
-        for row in rows:
-            hosts = [self._board.frame.index[name] for name in row.nodes]
-            yield self._group(workload, _set(workload, row.pod_set), row.count, hosts)
-
-    def _group(self, workload: Workload, pod_set: PodSet, count: int, hosts: Iterable[int]) -> Group:
-        frame = self._board.frame
-        return Group(
-            uid=workload.uid,
-            count=count,
-            need=frame.need(pod_set),
-            row=frame.row(pod_set.requests),
-            hosts=frozenset(hosts),
-        )
-
     def _widened(
         self, workload: Workload, rows: Rows, groups: tuple[Group, ...], *, least: int
     ) -> tuple[Group, ...]:
         """Pods that have this many hosts at `least`, with the hosts of those with whom they share some, too."""
-        frame, sets = self._board.frame, [_set(workload, row.pod_set) for row in rows]
+        frame, sets = self._board.frame, [set_named(workload, row.pod_set) for row in rows]
         if self._bound_to_nodes(workload) or any(p.required for p in sets):
             return groups
         level, inside = self._level(workload, rows), None
@@ -167,7 +137,7 @@ class Pinner:
         found = []
         for group, pod_set, row in zip(groups, sets, rows, strict=True):
             near = [g for uid in self._near([group]) for g in self._groups[uid] if len(g.hosts) > 1]
-            theirs = frozenset().union(*(g.hosts for g in near if _touch(g, [group])))
+            theirs = frozenset().union(*(g.hosts for g in near if touch(g, [group])))
             open_ = frame.open_to(pod_set, row.flavor)
             usable = {h for h in theirs if open_[h] and (inside is None or inside[h])}
             found.append(replace(group, hosts=group.hosts | usable) if len(group.hosts) >= least else group)
@@ -178,82 +148,56 @@ class Pinner:
     def _in_a_wave(self, groups: Sequence[Group]) -> tuple[Group, ...] | None:
         """The gang in the earliest wave in which it lands and lets all others land; None = not in this cycle."""
         near = [self._groups[uid] for uid in self._near(groups)]
-        landing = [g for g in self._landing if _touch(g, groups)]
-        robbed = [g for g in self._staying if _touch(g, groups) and self._is_sure(g)]
-        held = {uid: self._held[uid] for uid in _meet(self._held_on, groups)}
+        landing = self._around.landing_near(groups)
+        held = [uid for uid in self._around.held_near(groups) if uid not in self._lost]
         if not held and all(len(g.hosts) == 1 for g in itertools.chain(groups, landing, *near)):
             return tuple(groups)
         last = max((own[0].wave for own in near), default=0 if landing else -1)
+        robbed = [g for g in landing if self._stays(g) and self._is_sure(g)]
         for wave in range(last + 1 if self._worn else 0, last + 2):
             coming = tuple(replace(g, wave=wave) for g in groups)
             others = (own for own in near if own[0].wave >= wave)
             if (
                 self._land(coming, coming)
-                and (wave > 0 or self._land(robbed, coming, beside=self._staying))
+                and (wave > 0 or self._land(robbed, coming, staying=True))
                 and all(self._land(own, coming) for own in others)
-                and all(self._lands_held(uid, part, coming) for uid, part in held.items())
+                and all(self._lands_held(uid, coming) for uid in held)
             ):
                 return coming
         return None
 
     def _near(self, groups: Sequence[Group]) -> list[str]:
-        return _meet(self._on_host, groups)
+        return meet(self._on_host, groups)
 
-    def _land(
-        self, own: Sequence[Group], coming: Sequence[Group], *, beside: Sequence[Group] | None = None
-    ) -> bool:
-        """Whether these, of one wave, land beside all others up to it. `beside`: what lands already, all by default."""
+    def _land(self, own: Sequence[Group], coming: Sequence[Group], *, staying: bool = False) -> bool:
+        """Whether these, of one wave, land beside all others up to it. `staying`: victims have gone."""
         if not own:
             return True
-        already = self._landing if beside is None else beside
+        already = [g for g in self._around.landing_near(own) if not staying or self._stays(g)]
         known = (*already, *(g for uid in self._near(own) for g in self._groups[uid]))
         rivals = [g for g in (*known, *coming) if g.wave <= own[0].wave]
         self.work += len(own) * len(rivals)
         return all(lands(g, rivals, self._free) for g in own)
 
+    def _stays(self, landing: Group) -> bool:
+        return landing.uid not in self._board.leaving
+
     def _is_sure(self, landing: Group) -> bool:
         """Whether pods of an earlier cycle land if nobody else comes: nobody may rob them of that."""
         if landing not in self._sure:
-            self._sure[landing] = lands(landing, self._staying, self._free)
+            near = [g for g in self._around.landing_near([landing]) if self._stays(g)]
+            self._sure[landing] = lands(landing, near, self._free)
         return self._sure[landing]
 
-    def _alone_lands(self, uid: str, part: Sequence[Group]) -> bool:
-        """Whether a bound gang finds its place beside what lands already, once all victims have gone."""
-        landing = [g for g in self._staying if _touch(g, part)]
-        if not landing and all(
-            len(g.hosts) == 1 or not _touch(g, [o for o in part if o is not g]) for g in part
-        ):
-            return True
-        free = self._free_for_held(uid)
-        return all(lands(g, [*landing, *part], free) for g in part)
-
-    def _lands_held(self, uid: str, part: Sequence[Group], coming: Sequence[Group]) -> bool:
+    def _lands_held(self, uid: str, coming: Sequence[Group]) -> bool:
+        """Whether a bound gang finds its place, once all victims have gone, beside all that land before."""
+        part = self._around.held[uid]
+        landing = [g for g in self._around.landing_near(part) if self._stays(g)]
         rivals = [g for other in self._near(part) for g in self._groups[other]]
-        free, everyone = self._free_for_held(uid), [*self._staying, *rivals, *coming, *part]
+        everyone = [*landing, *rivals, *coming, *part]
         self.work += len(part) * len(everyone)
-        return all(lands(g, everyone, free) for g in part)
-
-    def _free_for_held(self, uid: str) -> Matrix:
-        """For one bound gang: the nodes once all victims have gone, with the other bound gangs in place."""
-        if uid not in self._before_held:
-            free = self._vacated.copy()
-            for node, row in self._board.held.get(uid, ()):
-                free[node] += row
-            self._before_held[uid] = free
-        return self._before_held[uid]
-
-    @cached_property
-    def _vacated(self) -> Matrix:
-        """The nodes once all victims have gone, with all bound gangs in place."""
-        board = self._board
-        free = self._free.copy()
-        for uid in board.leaving:
-            for node, row in board.holds[uid].bound.items():
-                free[node] += row
-        for place in board.held.values():
-            for node, row in place:
-                free[node] -= row
-        return free
+        with self._around.vacated(uid) as free:
+            return all(lands(g, everyone, free) for g in part)
 
     # Pins
 
@@ -291,7 +235,9 @@ class Pinner:
         """
         frame, topology = self._board.frame, self._board.snapshot.topology
         level = self._level(workload, rows)
-        if level in (None, len(frame.domains) - 1) or any(_set(workload, r.pod_set).required for r in rows):
+        if level in (None, len(frame.domains) - 1) or any(
+            set_named(workload, r.pod_set).required for r in rows
+        ):
             return None
         node = frame.index[next(iter(rows[0].nodes))]
         labels, keys = self._board.snapshot.nodes[node].node.labels, topology.keys[: level + 1]
@@ -299,16 +245,16 @@ class Pinner:
             return None
         inside = frame.domains[level] == frame.domains[level][node]
         groups = [
-            self._group(workload, pod_set, row.count, np.flatnonzero(open_).tolist())
+            self._around.group(workload, pod_set, row.count, np.flatnonzero(open_).tolist())
             for row in rows
-            for pod_set in (_set(workload, row.pod_set),)
+            for pod_set in (set_named(workload, row.pod_set),)
             for open_ in (inside & frame.open_to(pod_set, row.flavor),)
         ]
         return {key: labels[key] for key in keys} if self._alone(workload, groups) else None
 
     def _alone(self, workload: Workload, groups: Sequence[Group]) -> bool:
-        others = [*self._landing, *(g for part in self._held.values() for g in part)]
-        if self._near(groups) != [workload.uid] or any(_touch(g, groups) for g in others):
+        around = self._around
+        if self._near(groups) != [workload.uid] or around.landing_near(groups) or around.held_near(groups):
             return False
         return not self._bound_to_nodes(workload) and all(lands(g, groups, self._free) for g in groups)
 
@@ -321,7 +267,7 @@ class Pinner:
         frame, topology = self._board.frame, self._board.snapshot.topology
         selector = dict(frame.flavors[row.flavor].node_labels)
         labels = self._board.snapshot.nodes[frame.index[next(iter(row.nodes))]].node.labels
-        for level in (workload.required, _set(workload, row.pod_set).required):
+        for level in (workload.required, set_named(workload, row.pod_set).required):
             at = topology.find(level) if level else None
             if at is not None and (key := topology.keys[at]) in labels:
                 selector[key] = labels[key]
@@ -336,16 +282,3 @@ def _ahead(order: Iterable[Chosen], late: Sequence[Chosen]) -> list[Chosen]:
 
 def _spreads(chosen: Chosen) -> bool:
     return max(len(s) for s in chosen.spreads.values()) > 1
-
-
-def _set(workload: Workload, name: str) -> PodSet:
-    return next(p for p in workload.pod_sets if p.name == name)
-
-
-def _meet(on_host: Mapping[int, set[str]], groups: Iterable[Group]) -> list[str]:
-    """Who is on a host of these, by uid."""
-    return sorted({uid for g in groups for h in g.hosts for uid in on_host.get(h, ())})
-
-
-def _touch(group: Group, groups: Sequence[Group]) -> bool:
-    return any(not group.hosts.isdisjoint(g.hosts) for g in groups)

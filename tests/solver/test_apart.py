@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import product
+from random import Random
 from typing import Any
 
 import pytest
@@ -20,6 +21,8 @@ from queuer.solver.decide import decide
 from queuer.solver.displace import Displace
 from queuer.solver.frame import Mask
 from queuer.solver.greedy import Greedy
+from queuer.solver.groups import Groups
+from queuer.solver.holding import lift, restore
 from queuer.solver.outcome import Chosen
 from queuer.solver.pins import Pinner
 from queuer.solver.problem import Budget, Pending, Plan, Snapshot
@@ -40,9 +43,9 @@ def planned(snap: Snapshot, budget: Budget) -> Plan:
     return plan
 
 
-def played(snap: Snapshot) -> Greedy:
+def played(snap: Snapshot, *, now: float = NOW) -> Greedy:
     """Greedy after the turns of all, in the order of their uids."""
-    greedy = Greedy(Board(Arrays.of(snap), now=NOW))
+    greedy = Greedy(Board(Arrays.of(snap), now=now))
     for _, one in sorted(greedy.board.arrays.offers.gangs.items()):
         greedy.turn(one)
     return greedy
@@ -172,12 +175,39 @@ def test_a_large_tournament_is_played_once(monkeypatch: pytest.MonkeyPatch) -> N
     assert played_ == [100]
 
 
+def test_waves_that_follow_what_moves_are_those_of_a_fresh_look() -> None:
+    """Gangs move, with other victims or none, and move back; bound ones and pods that have still to land included."""
+    moved, bound, doubtful = 0, 0, 0
+    for seed in range(60):
+        snap = drawn(seed) if seed % 2 else worlds.world(seed, nodes=10, pending=24, running=24)
+        greedy, rng = played(snap, now=worlds.NOW), Random(seed)
+        groups = Groups(greedy.board)
+        for _ in range(8 if greedy.chosen else 0):
+            before = dict(greedy.chosen)
+            one = rng.choice(list(before.values()))
+            lift(greedy, [one])
+            off = frozenset(greedy.board.frame.names[n] for s in one.spreads.values() for n in s)
+            greedy.keep_off(one.gang.uid, off)
+            placed = greedy.place_anew(one, push=rng.random() < 0.5)
+            if not placed or rng.random() < 0.3:
+                restore(greedy, before)
+            chosen = list(greedy.chosen.values())
+            held = {c.gang.uid: (c.gang.pending.workload, groups.of(c)[0]) for c in chosen if c.bound}
+            followed, fresh = Pinner(greedy.board, held, groups=groups), Pinner(greedy.board, held)
+            late = followed.late(chosen)
+            assert fresh.late(chosen) == late
+            assert fresh.admissions() == followed.admissions()
+            assert fresh.work == followed.work
+            moved, bound, doubtful = moved + placed, bound + len(held), doubtful + len(groups.doubtful)
+    assert min(moved, bound, doubtful) > 10
+
+
 def test_waves_are_looked_for_once_while_nothing_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Pinner] = []
 
     class Noted(Pinner):
-        def __init__(self, *of: Any) -> None:
-            super().__init__(*of)
+        def __init__(self, *of: Any, **more: Any) -> None:
+            super().__init__(*of, **more)
             made.append(self)
 
     monkeypatch.setattr(attempt, "Pinner", Noted)

@@ -76,8 +76,7 @@ def test_a_bound_gang_lands_for_certain_where_its_own_pods_cannot_rob_each_other
         )
     )
     one = greedy.chosen["g"]
-    held = Bond(uid="g", assignments=assignments(greedy.board, one), victims=(), deadline=9.0)
-    pinner = Pinner(greedy.board, {"g": (own.pending.workload, held)})
+    pinner = Pinner(greedy.board, {"g": (own.pending.workload, assignments(greedy.board, one))})
     assert pinner.late([one]) == ([] if lands else [one])
     assert pinner.lands_alone(one) is lands
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from queuer.solver.cycle import Cycle
 from queuer.solver.outcome import Chosen, assignments
 from queuer.solver.pins import Pinner
-from queuer.solver.problem import Assignment, Bond
+from queuer.solver.problem import Assignment
 
 MOST = 20_000
 """Gangs that may be pinned anew in one cycle."""
@@ -67,13 +67,7 @@ class Beside:
         board = self._board
         places: dict[str, tuple[Assignment, ...]] = {b.uid: b.assignments for b in board.snapshot.bonds}
         places |= {uid: assignments(board, one) for uid, one in self._cycle.chosen.items() if one.bound}
-        return Pinner(
-            board,
-            {
-                uid: (workload, Bond(uid=uid, assignments=places[uid], victims=(), deadline=board.time))
-                for uid, (workload, _) in board.bound.items()
-            },
-        )
+        return Pinner(board, {uid: (workload, places[uid]) for uid, (workload, _) in board.bound.items()})
 
 
 def _hosts(one: Chosen) -> frozenset[int]:
