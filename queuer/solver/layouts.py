@@ -29,6 +29,8 @@ LOOK = 4e-9
 
 PARTS = 16
 """Part of its time that a question has at least, after others have used up theirs."""
+VAIN = 4
+"""Questions in a row that use up even that before no more places are looked for: prices alone are asked for then."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,6 +74,7 @@ class Layouts:
         self._solver = solver
         self._seed = seed
         self._share, self._least = share, share / PARTS
+        self._vain = 0
         self._forms: dict[object, Form] = {}
         self._nowhere: list[Form] = []
         self._not_now: list[Form] = []
@@ -100,7 +103,7 @@ class Layouts:
             if key in self._open:
                 proven = False
                 continue
-            if not evict and self._cannot_start(form):
+            if not evict and self._cannot_start(form, gang):
                 continue
             answer = self._ask(form, gang, starts=not evict)
             if isinstance(answer, Places):
@@ -139,7 +142,7 @@ class Layouts:
         self._nowhere.append(form)
         return True
 
-    def _cannot_start(self, form: Form) -> bool:
+    def _cannot_start(self, form: Form, gang: Gang) -> bool:
         """Whether it is proven that it cannot start now. What is free now does not depend on who leaves, so a proof
         that looks at nothing but what has started holds for the rest of the cycle.
         """
@@ -148,6 +151,8 @@ class Layouts:
         if self._left <= 0:
             return False
         if not self._too_dear(form, starts=True, started_only=True):
+            if self._nobody_bound and self._cycle.closed(gang) is None:
+                return False  # the question to come is this one
             question = self._question(self._laid(form), started_only=True, found=False)
             if not isinstance(self._answer(question), Proof):
                 return False
@@ -170,6 +175,10 @@ class Layouts:
         if prices in self._prices:
             self._prices.remove(prices)
         self._prices.appendleft(prices)
+
+    @property
+    def _nobody_bound(self) -> bool:
+        return self._board.later is self._board.now
 
     # Forms
 
@@ -220,16 +229,21 @@ class Layouts:
             closed=closed,
             starts=starts,
         )
-        answer = self._answer(self._question(asked, started_only=False, found=True))
+        found = self._vain < VAIN
+        answer = self._answer(self._question(asked, started_only=False, found=found))
         if isinstance(answer, Proof) and closed is None:
-            proven = self._not_now if starts else self._nowhere
+            now = self._not_beside_started if self._nobody_bound else self._not_now
+            proven = now if starts else self._nowhere
             proven[:] = [*(known for known in proven if not form.within(known)), form]
         return answer
 
     def _answer(self, question: Layout) -> Places | Proof | Unknown:
         answer = self._solver.lay(question)
         self._left -= answer.spent
-        if answer.spent >= question.budget:
+        late = answer.spent >= question.budget
+        if question.found:
+            self._vain = self._vain + 1 if late and self._share == self._least else 0
+        if late:
             self._share = max(self._share / 2, self._least)  # who comes later shall have time, too
         if isinstance(answer, Proof) and answer.prices is not None:
             self._used(answer.prices)

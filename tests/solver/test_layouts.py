@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from math import log2
 
 from queuer.solver.arrays import Arrays
 from queuer.solver.board import Board
-from queuer.solver.contested import Proof, Unknown, Variant
+from queuer.solver.contested import Layout, Proof, Unknown, Variant
 from queuer.solver.cpsat import CpSat
 from queuer.solver.cycle import Cycle
-from queuer.solver.layouts import Form, Layouts
+from queuer.solver.layouts import PARTS, VAIN, Form, Layouts
 from queuer.solver.order import Gang, Shape
 from queuer.solver.outcome import Chosen
 from queuer.solver.prices import Prices
@@ -96,3 +97,40 @@ def test_a_proof_serves_harder_gangs_only() -> None:
         ("two", "rack"),
         ("two", "block"),
     }
+
+
+class Late:
+    """A solver that never comes to an end. `asked`: its questions."""
+
+    def __init__(self) -> None:
+        self.asked: list[Layout] = []
+
+    def lay(self, question: Layout) -> Unknown:
+        """See `Rearranger`."""
+        self.asked.append(question)
+        return Unknown(spent=question.budget if question.found else 0.0)
+
+    def settle(self, question: object) -> Unknown:
+        """See `Rearranger`."""
+        raise AssertionError
+
+    def improve(self, **settled: object) -> Unknown:
+        """See `Rearranger`."""
+        raise AssertionError
+
+
+def test_one_question_is_asked_where_nobody_is_bound_and_no_places_once_that_is_in_vain() -> None:
+    """Each halves the share down to a sixteenth; so often more it is tried, then prices alone are asked for."""
+    jobs = [gang(f"g{i}", pod_set(1, 1 + i)) for i in range(12)]
+    snap = snapshot([node("n0", gpu=1)], [queue("root.a")], pending=jobs)
+    late = Late()
+    cycle = Cycle(Board(Arrays.of(snap), now=NOW))
+    layouts = Layouts(cycle, late, seed=0, share=1.0, prices=deque())
+    for number, job in enumerate(jobs):
+        one = asked(snap, job.uid, number)
+        answer, _ = layouts.settle(one, one.shape.variants, evict=False, budget=9.0)
+        assert isinstance(answer, Unknown)
+    assert [q.asked.uid for q in late.asked] == [job.uid for job in jobs]
+    halves = int(log2(PARTS))
+    assert [q.budget for q in late.asked[: halves + 1]] == [2.0**-n for n in range(halves + 1)]
+    assert [q.found for q in late.asked] == [True] * (halves + VAIN) + [False] * (12 - halves - VAIN)
