@@ -262,6 +262,8 @@ def _holder(holder: Mapping[str, Any], *, now: float) -> str:
         return f"{told}, leaving"
     if holder.get("held"):
         return f"{told}, held"
+    if holder.get("starting"):
+        told += ", admitted in this cycle"
     ends = holder.get("ends")
     return told if ends is None else f"{told}, {f'ends in {age(ends - now)}' if ends > now else 'overdue'}"
 

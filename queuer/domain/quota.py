@@ -50,7 +50,8 @@ class Shortfall:
     """The first row that a charge would break, seen from the leaf: `held + asks > limit` in `account` of
     `queue`.
 
-    `held`: what counts there already, unlent guarantees of its children included (`used` is without those).
+    `held`: what counts there beside what is asked, guarantees that others do not lend included (`used` is without
+    those; what its own path does not lend is there for the charge).
     `live`: the limit is the live capacity, not a row.
     """
 

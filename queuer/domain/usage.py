@@ -137,8 +137,10 @@ class Usage:
             if limit is None:
                 continue
             used = self.used(queue, account)
-            if used + asks > limit or (seen > 0 and after > limit):
-                yield self._short(queue, account, asks, limit=limit, held=max(used, after - seen))
+            above = seen > 0 and after > limit
+            if used + asks > limit or above:
+                held = after - asks if above else used
+                yield self._short(queue, account, asks, limit=limit, held=held)
 
     def _short(self, queue: str, account: Account, asks: int, *, limit: int, held: int) -> Shortfall:
         return Shortfall(

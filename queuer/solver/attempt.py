@@ -79,7 +79,7 @@ class Attempt:
         self.passes = Passes()
         self._packer = Packer(self._greedy, pack, seed=seed, budget=packing)
         self._reserver = Reserver(self._greedy)
-        self._explainer = Explainer(self._board, self._greedy)
+        self._refused: dict[str, tuple[Gang, Refusal]] = {}
         self._explanations: dict[str, Explanation] = dict(self._offers.aside)
         self._order: list[str] = list(self._offers.aside)
         self._improved = False
@@ -107,14 +107,14 @@ class Attempt:
         waiting = [g for uid, g in gangs.items() if uid not in settled]
         self._order += [uid for uid in gangs if uid in settled]
         tournament = Tournament(self._snapshot.tree, self._offers.lines, self._board, settled=settled)
-        refused = self._play(tournament)
+        self._play(tournament)
         self._greedy.revise()
         pinner, late = self._pinned(standing)
         self._keeping_off = self._keep_off(pinner, late)
         place_apart(self._greedy, late, lambda: self._late(standing))
         self._reserver.finish(gangs)
         for gang in waiting:
-            if gang.uid not in self._greedy.chosen and gang.uid not in refused:
+            if gang.uid not in self._greedy.chosen and gang.uid not in self._refused:
                 self._order.append(gang.uid)
                 head = tournament.passed_over[gang.queue]
                 reason = behind(
@@ -122,12 +122,20 @@ class Attempt:
                     f"is first in {gang.queue}, whose order is strict, and waits",
                 )
                 self._explanations[gang.uid] = Explanation(primary=reason)
-        for uid, (gang, refusal) in refused.items():
-            self._explanations[uid] = self._explainer.refused(gang, refusal)
+        self._tell(standing)
         return self._best(contest, standing)
 
-    def _play(self, tournament: Tournament) -> dict[str, tuple[Gang, Refusal]]:
-        refused: dict[str, tuple[Gang, Refusal]] = {}
+    def _tell(self, standing: Mapping[str, Bond]) -> None:
+        """Why those wait that had their turn, as things lie now without those that are put off."""
+        late = self._late(standing)
+        self._greedy.lift(late)
+        explainer = Explainer(self._board, self._greedy, put_off=frozenset(one.gang.uid for one in late))
+        for uid, (gang, refusal) in self._refused.items():
+            self._explanations[uid] = explainer.refused(gang, refusal)
+        for one in late:
+            self._greedy.take(one)
+
+    def _play(self, tournament: Tournament) -> None:
         while (gang := tournament.next()) is not None:
             subtree = self._packer.due(gang)
             if subtree is not None:
@@ -136,13 +144,12 @@ class Attempt:
             self._order.append(gang.uid)
             answer = self._packer.turn(gang)
             if isinstance(answer, Refusal):
-                refused[gang.uid] = (gang, answer)
+                self._refused[gang.uid] = (gang, answer)
                 if _by_capacity(answer):
                     self._reserver.consider(gang)
             else:
                 self._reserver.settled(gang.uid)
             tournament.done(gang, settled=isinstance(answer, Chosen))
-        return refused
 
     def _best(self, contest: Contest, standing: Mapping[str, Bond]) -> tuple[Plan, dict[str, frozenset[str]]]:
         """The plan as it stands, or improved by the exact solver where that is sound and scores higher."""
@@ -162,7 +169,8 @@ class Attempt:
         # The proof is about the answer: where that cannot be carried out, it says nothing about this plan.
         self._proven = answer.proven and sound
         if gained and sound:
-            plan = better
+            self._tell(standing)
+            plan, _ = self._plan(standing)
         return replace(plan, stats=self._stats()), late
 
     # The plan
@@ -179,8 +187,8 @@ class Attempt:
             for uid, bond in bound.items()
         }
         explanations = {uid: self._explanations[uid] for uid in self._order if uid in self._explanations}
-        explanations.update({uid: self._explainer.put_off() for uid in put_off})
-        explanations.update({uid: self._explainer.bound(bond) for uid, bond in bound.items()})
+        explanations.update({uid: Explainer.put_off() for uid in put_off})
+        explanations.update({uid: Explainer.bound(bond) for uid, bond in bound.items()})
         for held in self._reserver.held:
             if held.uid in explanations:
                 explanations[held.uid] = with_reservation(explanations[held.uid], held)

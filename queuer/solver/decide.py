@@ -83,12 +83,13 @@ def _is_small(snapshot: Snapshot) -> bool:
 
 def _instead(greedy: Plan, exact: Plan) -> Plan:
     """The greedy plan, where gangs that it deferred are told that an arrangement with them could not land."""
+    landing = Explainer.put_off().primary
     told = {
-        uid: exact.explanations[uid]
+        uid: replace(explanation, primary=landing)
         for uid, explanation in greedy.explanations.items()
         if explanation.primary.token is Token.SOLVER_DEFERRED
         and uid in exact.explanations
-        and exact.explanations[uid].primary.token is Token.PENDING_EVALUATION
+        and exact.explanations[uid].primary == landing
     }
     stats = replace(greedy.stats, note="the exact plan scored less than greedy's")
     return replace(greedy, explanations={**greedy.explanations, **told}, stats=stats)

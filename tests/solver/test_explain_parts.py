@@ -69,7 +69,7 @@ def test_nodes_that_do_not_count_are_counted_by_cause() -> None:
     found = told(snap)
     assert (
         found.primary.text
-        == "main needs room for 3 pods of 8 example.com/gpu; 2 fit on all nodes together, 1 is missing."
+        == "main needs room for 3 pods of 8 example.com/gpu; 2 fit on all usable nodes together, 1 is missing."
     )
     causes = ("Flavor", "Selector", "Taint", "Cordoned", "NotReady", "Avoided", "Full")
     assert by(found) == dict.fromkeys(causes, 1)
@@ -159,8 +159,8 @@ def test_what_is_held_is_told_apart_from_what_is_used() -> None:
     waits = [gang("a", pod_set(1, 8)), gang("g", pod_set(4, 1), queue="root.c", submitted=1.0)]
     found = told(snapshot([node("n1"), node("n2")], queues, admitted=used, pending=waits))
     assert found.primary.text == (
-        f"root uses 5 of 16 {GPU} (the live capacity) beside 3 that are leaving, 8 are held for jobs that start when "
-        "evicted ones have left; this job asks 4."
+        f"root uses 8 of 16 {GPU} (the live capacity), 3 of these are leaving, 8 more are held for jobs that start "
+        "when evicted ones have left; this job asks 4."
     )
     assert found.detail["holders"] == [
         {

@@ -62,7 +62,7 @@ def test_sums_suffice_but_too_few_nodes_can_be_emptied() -> None:
     assert told.primary.text.endswith(
         "0 are free, 45 of the 64 that others borrow may be reclaimed (45 from root.b). "
         "With all of these gone, main needs room for "
-        "4 pods of 8 example.com/gpu; 3 fit on all nodes together, 1 is missing."
+        "4 pods of 8 example.com/gpu; 3 fit on all usable nodes together, 1 is missing."
     )
 
 
@@ -120,7 +120,7 @@ def test_a_place_that_reclaim_cannot_make() -> None:
         "root.a uses 0 of its guaranteed 16 example.com/gpu and may claim 16 more. "
         "This job asks 12: 2 of the 17 that others borrow may be reclaimed (2 from root.b). "
         "With all of these gone, main needs room for "
-        "2 pods of 6 example.com/gpu; 1 fits on all nodes together, 1 is missing."
+        "2 pods of 6 example.com/gpu; 1 fits on all usable nodes together, 1 is missing."
     )
 
 

@@ -18,6 +18,7 @@ from queuer.domain.workload import Workload
 from queuer.solver.board import Board, Horizon
 from queuer.solver.contested import Variant
 from queuer.solver.explain.advice import Advisor
+from queuer.solver.explain.holders import Holders
 from queuer.solver.explain.place import Closest, PlaceWords
 from queuer.solver.explain.quota import QuotaWords
 from queuer.solver.explain.reclaim import ReclaimWords
@@ -46,9 +47,11 @@ class Kind:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Around:
-    """What the nodes lack for gangs that placement cannot tell apart, and the parts of the explanation about nodes."""
+    """What the nodes lack for gangs that placement cannot tell apart, reservations aside (None: nothing), and the parts
+    of the explanation about nodes.
+    """
 
-    lack: Reason
+    lack: Reason | None
     detail: Mapping[str, Any]
 
 
@@ -70,11 +73,13 @@ class Alike(NamedTuple):
 class Explainer:
     """Words for the refusals of one cycle, on the board as it is once all have had their turns."""
 
-    def __init__(self, board: Board, greedy: Greedy) -> None:
+    def __init__(self, board: Board, greedy: Greedy, *, put_off: frozenset[str] = frozenset()) -> None:
+        """`put_off`: uids of what was settled and does not start in this cycle after all."""
         self._board = board
         self._greedy = greedy
         self._quota = QuotaWords(board)
         self._place = PlaceWords(board)
+        self._who = Holders(greedy, put_off)
         self._reclaim = ReclaimWords(board, self._quota, self._place)
         self._advisor = Advisor(greedy, self._quota, self._place)
         self._alike: dict[int, Alike] = {}
@@ -113,41 +118,54 @@ class Explainer:
         detail: dict[str, Any] = {"need": kind.need}
         if refusal.block is not Block.LANDING:
             detail["available"] = self._quota.available(gang.queue, kind.flavors, kind.resources)
-        reasons: tuple[Reason, ...]
-        short: Shortfall | None = None
-        if refusal.variant is not None and _is_quota(refusal):
-            rows = self._rows(gang, refusal.variant, alone=alone)
-            reasons, detail["holders"], short = rows.reasons, rows.holders, rows.first
-        elif refusal.variant is not None and refusal.block in _PLACES:
-            around = self._nodes(gang, refusal.variant, bars, owner=refusal.owner)
-            reasons = (around.lack,)
-            detail |= around.detail
-        else:
-            reasons = (_no_flavor(gang.queue),)
-        reasons = (*self._guaranteed(gang, refusal, reasons[0], short), *reasons)
+        reasons, parts = self._reasons(gang, refusal, bars, alone=alone)
+        if refusal.packed is not None:
+            reasons = (_outdone(gang, refusal.packed), *reasons)
         advice: tuple[Mapping[str, Any], ...] = ()
         if kind.has_options and refusal.block in (Block.PLACE, Block.DEFERRED, Block.QUOTA):
             advice = self._advisor.would_admit(gang)
         elif refusal.block is Block.ENTITLEMENT and refusal.variant is not None:
             advice = self._advisor.would_entitle(gang, *self._least(gang, refusal.variant))
-        if (first := self._first(gang, refusal)) is not None:
-            reasons = (first, *reasons) if refusal.block is Block.DEFERRED else (first,)
-        if refusal.packed is not None:
-            reasons = (_outdone(gang, refusal.packed), *reasons)
-        return Explanation(primary=reasons[0], others=reasons[1:], would_admit=advice, detail=detail)
+        return Explanation(
+            primary=reasons[0], others=reasons[1:], would_admit=advice, detail={**detail, **parts}
+        )
 
-    def _first(self, gang: Gang, refusal: Refusal) -> Reason | None:
-        """The primary reason where it is neither a row of quota nor a lack of room."""
-        match refusal.block:
-            case Block.DEFERRED:
-                return _NOT_ITS_OWN if refusal.others else _DEFERRED
-            case Block.LANDING:
-                return _LANDING
-            case Block.RESERVED if refusal.owner is not None:
-                return behind(self._waiting(refusal.owner), "holds a reservation that this job would break")
-            case Block.ENTITLEMENT if refusal.variant is not None:
-                return self._quota.entitlement(gang, self._least(gang, refusal.variant)[1])
-        return None
+    def _reasons(
+        self, gang: Gang, refusal: Refusal, bars: tuple[str, ...], *, alone: bool
+    ) -> tuple[tuple[Reason, ...], Mapping[str, Any]]:
+        """What refused it at its turn, the primary reason first, and the parts of the explanation about that."""
+        variant, block = refusal.variant, refusal.block
+        if block is Block.LANDING:
+            return (_LANDING,), {}
+        if variant is None:
+            return (self._place.nowhere(gang.pending.workload),), {}
+        if block is Block.ENTITLEMENT:
+            return (self._quota.entitlement(gang, self._least(gang, variant)[1]) or _GIVEN_BACK,), {}
+        if _is_quota(refusal):
+            rows = self._rows(gang, variant, alone=alone)
+            reasons, parts = rows.reasons, {"holders": rows.holders}
+            reasons = (*self._guaranteed(gang, refusal, reasons, rows.first), *reasons)
+        else:
+            around = self._nodes(gang, variant, bars, owner=refusal.owner)
+            reasons, parts = self._no_place(refusal, bars, around.lack), dict(around.detail)
+            reasons = (*self._guaranteed(gang, refusal, reasons, None), *reasons)
+        if block is Block.DEFERRED:
+            reasons = (_NOT_ITS_OWN if refusal.others else _DEFERRED, *reasons)
+        return reasons, parts
+
+    def _no_place(self, refusal: Refusal, bars: Sequence[str], lack: Reason | None) -> tuple[Reason, ...]:
+        """A reservation that is in the way, or what nodes lack. Either may be gone since its turn."""
+        lacks = () if lack is None else (lack,)
+        owner = refusal.owner if refusal.owner in bars else None
+        if lack is None and owner is None:
+            owner = next(iter(bars), None)
+        if refusal.block is Block.DEFERRED:
+            return lacks
+        if owner is not None:
+            nodes = len(self._board.horizons[owner].nodes)
+            why = f"holds a reservation of {nodes} {'node' if nodes == 1 else 'nodes'} that this job would break"
+            return (behind(self._waiting(owner), why), *lacks)
+        return lacks or (_MADE_ROOM,)
 
     def _meet(self, gang: Gang) -> Alike:
         """The first of a queue and shape."""
@@ -203,19 +221,23 @@ class Explainer:
         if not short:
             return Rows((_GIVEN_BACK,), [], None)
         reasons = tuple(self._quota.reason(gang, row) for row in short)
-        return Rows(reasons, list(self._quota.in_the_way(short[0])), short[0])
+        return Rows(reasons, self._in_the_way(short[0]), short[0])
+
+    def _in_the_way(self, short: Shortfall) -> list[Mapping[str, Any]]:
+        """Who holds most of what a row counts."""
+        return list(self._who.in_queue(short.queue, short.account, self._quota.counts_held(short)))
 
     def _guaranteed(
-        self, gang: Gang, refusal: Refusal, told: Reason, short: Shortfall | None
+        self, gang: Gang, refusal: Refusal, told: Sequence[Reason], short: Shortfall | None
     ) -> tuple[Reason, ...]:
         """What comes first for a gang inside its guarantee. `told`: what it is told without this."""
         quota, place = refusal.block is Block.QUOTA, refusal.block is Block.PLACE
         if refusal.variant is None or not (
-            (quota and short is not None) or (place and told.token is Token.TOPOLOGY_PLACEMENT_FAILED)
+            (quota and short is not None) or (place and told[0].token is Token.TOPOLOGY_PLACEMENT_FAILED)
         ):
             return ()
         least, charge = self._least(gang, refusal.variant)
-        found = self._reclaim.reason(gang, least, charge, token=told.token, short=short)
+        found = self._reclaim.reason(gang, least, charge, token=told[0].token, short=short)
         return () if found is None else (found,)
 
     # Nodes
@@ -243,8 +265,12 @@ class Explainer:
             job, least = gang.pending.workload, replace(variant, counts=gang.shape.least)
             closest = self._place.closest(job, least, avoid)
             if closest is None:
-                return Around(lack=_no_flavor(gang.queue), detail={})
-            lack = self._place.shut(job, least, avoid) or self._place.lack(closest)
+                return Around(lack=self._place.nowhere(job), detail={})
+            lack = self._place.shut(job, least, avoid)
+            if lack is None and (
+                closest.missing or not self._place.fits(job, least, avoid, form=gang.shape.form)
+            ):
+                lack = self._place.lack(closest)
             behind_them = self._board.floor_now(job, rank=self._rank(gang)).free if bars else None
             flavor = variant.flavors[closest.part.name]
             excluded = self._place.excluded(closest, flavor, avoid, behind_them)
@@ -263,9 +289,9 @@ class Explainer:
                 found.append({"reservation": uid, **name, "starts": starts})
         scarce = self._place.scarce(closest)
         if scarce is not None and closest.at is None:
-            found += self._quota.holders(ROOT, (None, scarce), bool(self._board.bound))
+            found += self._who.in_queue(ROOT, (None, scarce), bool(self._board.bound))
         elif scarce is not None:
-            found += self._place.holders(closest, scarce)
+            found += self._who.on_nodes(self._place.nodes(closest), scarce)
         return found
 
     def _waiting(self, uid: str) -> Workload:
@@ -277,11 +303,11 @@ class Explainer:
     def _find_never(self, gang: Gang, queue: str) -> Reason | None:
         """By the limits on the path of this queue."""
         workload, shape = gang.pending.workload, gang.shape
-        reason: Reason | None = self._no_level(workload) or _no_flavor(gang.queue)
+        reason: Reason | None = self._no_level(workload) or self._place.nowhere(workload)
         if reason is not None and reason.token is Token.MISCONFIGURED:
             return reason
         for least, charge in shape.smallest:
-            over = self._quota.over(queue, charge)
+            over = self._quota.over(gang, queue, charge)
             if over is None and self._place.fits(workload, least, frozenset(), form=shape.form, idle=True):
                 return None
             reason = over or self._too_large(workload, least)
@@ -300,11 +326,7 @@ class Explainer:
     def _too_large(self, workload: Workload, variant: Variant) -> Reason:
         """Larger than any domain could ever hold. New or relabelled nodes would help, so it waits."""
         closest = self._place.closest(workload, variant, frozenset(), idle=True)
-        if closest is None:
-            return _no_flavor(workload.queue)
-        lack = self._place.lack(closest)
-        text = f"{lack.text} It would not fit even if every node were idle."
-        return Reason(token=lack.token, text=text, params={**lack.params, "idle": True})
+        return self._place.nowhere(workload) if closest is None else self._place.lack(closest)
 
     # Gangs that were not refused
 
@@ -349,11 +371,6 @@ def simple(token: Token, text: str, params: Mapping[str, Any] | None = None) -> 
     return Explanation(primary=Reason(token=token, text=text, params=params or {}))
 
 
-def _no_flavor(queue: str) -> Reason:
-    text = f"No flavor that {queue} allows has a node that accepts the pods' selectors and tolerations."
-    return Reason(token=Token.NO_MATCHING_FLAVOR, text=text, params={"queue": queue})
-
-
 def _is_quota(refusal: Refusal) -> bool:
     """Whether rows of quota are in the way."""
     return refusal.block is Block.QUOTA or (refusal.block is Block.DEFERRED and refusal.bar is not None)
@@ -364,16 +381,21 @@ _GIVEN_BACK = Reason(
     token=Token.PENDING_EVALUATION,
     text="Quota that it needed at its turn has been given back in this cycle; the next cycle decides.",
 )
+_MADE_ROOM = Reason(
+    token=Token.PENDING_EVALUATION,
+    text="Room that it needed at its turn has been given back in this cycle; the next cycle decides.",
+)
 _DEFERRED = Reason(
     token=Token.SOLVER_DEFERRED,
     text="Time ran out before a place for this job was found or proven not to exist.",
 )
 _NOT_ITS_OWN = Reason(
     token=Token.SOLVER_DEFERRED,
-    text="No work that it may evict would leave it room. Whether other victims of the jobs before it would"
-    " was not looked into: too many start at once.",
+    text="None of the work that it may evict would make room for it. Whether jobs before it could have evicted other"
+    " work instead was not worked out in time.",
 )
 _LANDING = Reason(
     token=Token.PENDING_EVALUATION,
-    text="Its hosts overlap with those of gangs that are landing; it starts when they have landed.",
+    text="There is room for it, but other jobs are landing on those nodes and could take its place; it is tried again"
+    " when they have landed.",
 )

@@ -1,12 +1,11 @@
-"""What the nodes tell a waiting gang: the domain that comes closest, what it lacks, who holds it, and why the others do
-not count.
+"""What the nodes tell a waiting gang: the domain that comes closest, what it lacks, and why the others do not count.
 
 Gangs that placement cannot tell apart share the answer; sums over nodes are taken once for each kind of pod.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -21,8 +20,8 @@ from queuer.domain.workload import PodSet, Workload
 from queuer.solver.board import Board
 from queuer.solver.capacity import Part, parts_of
 from queuer.solver.contested import Variant
-from queuer.solver.explain.quota import most, workload
 from queuer.solver.frame import Mask, Matrix, well
+from queuer.solver.score import allowed_flavors
 
 NOBODY_BEFORE = (True, 2**31)
 """The rank of a gang that no reservation binds."""
@@ -33,14 +32,22 @@ ANYTHING = (Toleration(operator="Exists"),)
 class Closest:
     """The pod set that is shortest of room, with the domain of level `at` that has most slots for it, and these slots.
 
-    `domain`: its number; -1 where there is none, or no level and all nodes count together.
+    `parts`: all pod sets; `domain`: its number; -1 where there is none, or no level and all nodes count together;
+    `idle`: were every node empty and well.
     """
 
     part: Part
     pod_set: PodSet
+    parts: tuple[tuple[Part, PodSet, int | None], ...]
+    idle: bool
     at: int | None
     domain: int
     most: int
+
+    @property
+    def missing(self) -> int:
+        """How many pods have no slot there."""
+        return max(0, self.part.count - self.most)
 
 
 class PlaceWords:
@@ -55,15 +62,6 @@ class PlaceWords:
     def _free(self) -> Matrix:
         """Free now and once all victims have gone, reservations aside (N x R)."""
         return np.minimum(self._board.now.free, self._board.later.free)
-
-    @cached_property
-    def _on_node(self) -> Mapping[int, Sequence[str]]:
-        """Uids of what is admitted, by node."""
-        found: dict[int, list[str]] = {}
-        for uid, hold in self._board.holds.items():
-            for node in hold.rows:
-                found.setdefault(node, []).append(uid)
-        return found
 
     def closest(
         self,
@@ -82,12 +80,17 @@ class PlaceWords:
         closed = None if idle else board.closed(avoid)
         level = board.snapshot.topology.find(job.required) if job.required else None
         best: Closest | None = None
-        for part in parts_of(board.frame, job, variant, closed, idle=idle):
-            at = max((n for n in (part.required, level) if n is not None), default=None)  # the narrower
+        sets = {p.name: p for p in job.pod_sets}
+        parts = tuple(
+            (part, sets[part.name], max((n for n in (part.required, level) if n is not None), default=None))
+            for part in parts_of(board.frame, job, variant, closed, idle=idle)
+        )
+        for part, pod_set, at in parts:  # at: the narrower level
             domain, slots = self._largest(part, at, free, known=idle if kept and closed is None else None)
             if best is None or slots / part.count < best.most / best.part.count:
-                pod_set = next(p for p in job.pod_sets if p.name == part.name)
-                best = Closest(part=part, pod_set=pod_set, at=at, domain=domain, most=slots)
+                best = Closest(
+                    part=part, pod_set=pod_set, parts=parts, idle=idle, at=at, domain=domain, most=slots
+                )
         return best
 
     def fits(
@@ -116,43 +119,89 @@ class PlaceWords:
         return self._board.frame.domains[at]
 
     def lack(self, found: Closest) -> Reason:
-        """What the closest domain lacks."""
+        """What the closest domain lacks: slots for the pod set that is shortest of them, or room for all sets."""
         frame, part, at = self._board.frame, found.part, found.at
-        per = format_resources({r: n for r, n in found.pod_set.requests.items() if r != "pods" and n})
-        each = ", ".join(f"{amount} {resource}" for resource, amount in per.items()) or "1 pod"
-        missing = max(0, part.count - found.most)
         params: dict[str, Any] = {
-            "podSet": part.name, "count": part.count, "per": per, "fits": found.most, "missing": missing,
-        }  # fmt: skip
-        where = "on all nodes together"
+            "podSet": part.name,
+            "count": part.count,
+            "per": _per(found.pod_set),
+            "fits": found.most,
+            "missing": found.missing,
+        }
+        if found.idle:
+            params["idle"] = True
         if at is not None:
             params["level"] = frame.snapshot.topology.levels[at]
             if found.domain >= 0:
                 params["domain"] = frame.domain_names[at][found.domain][-1]
-                where = f"in the best {params['level']}, {params['domain']}"
-            else:
-                where = f"as no usable node carries the label of level {params['level']}"
-        text = f"{part.name} needs room for {_count(part.count, 'pod')} of {each}"
-        text += f" in one {params['level']}" if at is not None else ""
-        if missing:
-            fit = f"{found.most} {'fits' if found.most == 1 else 'fit'}"
-            text += f"; {fit} {where}, {missing} {'is' if missing == 1 else 'are'} missing."
+        if found.missing:
+            text = f"{self._needs((part, found.pod_set, at))}; {_fit(found, params)}."
         else:
-            text += "; each pod set alone has room, all together have not."
+            needs = [self._needs(one) for one in found.parts]
+            even = ", not even with every node idle" if found.idle else ""
+            text = f"{'; '.join(needs)}: there is room for each alone, not for all together{even}."
         return Reason(token=Token.TOPOLOGY_PLACEMENT_FAILED, text=text, params=params)
+
+    def _needs(self, one: tuple[Part, PodSet, int | None]) -> str:
+        part, pod_set, at = one
+        each = ", ".join(f"{amount} {resource}" for resource, amount in _per(pod_set).items()) or "1 pod"
+        least = "at least " if part.count < pod_set.count else ""
+        text = f"{part.name} needs room for {least}{_count(part.count, 'pod')} of {each}"
+        return text if at is None else f"{text} in one {self._board.frame.snapshot.topology.levels[at]}"
 
     def shut(self, job: Workload, variant: Variant, avoid: frozenset[str]) -> Reason | None:
         """Every node that would accept a pod set is cordoned, unready or avoided."""
-        parts = parts_of(self._board.frame, job, variant, self._board.closed(avoid))
+        frame = self._board.frame
+        parts = parts_of(frame, job, variant, self._board.closed(avoid))
         shut = next((p for p in parts if not p.open.any()), None)
         if shut is None:
             return None
-        text = (
-            f"All nodes for {shut.name} are cordoned, not ready, or avoided after a failed landing "
-            f"({len(avoid)})."
-        )
-        params = {"podSet": shut.name, "avoided": len(avoid)}
+        pod_set = next(p for p in job.pod_sets if p.name == shut.name)
+        inside = frame.open_to(pod_set, variant.flavors[shut.name], idle=True)
+        cordoned = self._cordoned(inside & ~shut.accepting)
+        counts = {
+            "cordoned": cordoned,
+            "not ready": int((inside & ~shut.accepting).sum()) - cordoned,
+            "avoided after a failed landing": int(shut.accepting.sum()),
+        }
+        nodes = int(inside.sum())
+        why = ", ".join(f"{n} {what}" for what, n in counts.items() if n)
+        text = f"None of the {nodes} nodes for {shut.name} can be used: {why}."
+        if nodes == 1:
+            text = f"The only node for {shut.name} is {next(what for what, n in counts.items() if n)}."
+        params = {"podSet": shut.name, "nodes": nodes, "avoided": counts["avoided after a failed landing"]}
         return Reason(token=Token.NODES_UNAVAILABLE, text=text, params=params)
+
+    def nowhere(self, job: Workload) -> Reason:
+        """No node accepts some pod set, were all of them well: there is none, or none of these flavors, or the
+        set's own terms exclude all.
+        """
+        frame, declared = self._board.frame, self._board.snapshot.flavors
+
+        def allowed(pod_set: PodSet) -> tuple[str, ...]:
+            tree = self._board.snapshot.tree
+            return allowed_flavors(pod_set, queue=job.queue, tree=tree, flavors=declared)
+
+        def accepted(pod_set: PodSet) -> bool:
+            return any(frame.open_to(pod_set, flavor, idle=True).any() for flavor in allowed(pod_set))
+
+        refused = next((p for p in job.pod_sets if not accepted(p)), job.pod_sets[0])
+        flavors = allowed(refused)
+        nodes = sum(int(frame.in_flavor[flavor].sum()) for flavor in flavors)
+        params = {"queue": job.queue, "podSet": refused.name, "flavors": list(flavors), "nodes": nodes}
+        if not frame.names:
+            return Reason(token=Token.NODES_UNAVAILABLE, text="The cluster has no nodes.", params=params)
+        if flavors and not nodes:
+            text = f"The cluster has no node of the flavors that {job.queue} allows: {', '.join(flavors)}."
+            return Reason(token=Token.NODES_UNAVAILABLE, text=text, params=params)
+        of = f" of {', '.join(flavors)}" if declared else ""
+        them = (
+            f"The only node{of} does not accept" if nodes == 1 else f"None of the {nodes} nodes{of} accepts"
+        )
+        text = f"{them} the selectors and tolerations of {refused.name}."
+        if not flavors:
+            text = f"{job.queue} allows no flavor for all that {refused.name} asks for."
+        return Reason(token=Token.NO_MATCHING_FLAVOR, text=text, params=params)
 
     # Why nodes do not count
 
@@ -168,7 +217,7 @@ class PlaceWords:
         idle, open_ = frame.open_to(found.pod_set, flavor, idle=True), frame.open_to(found.pod_set, flavor)
         slots = part.need.slots(self._free)
         selected, tainted = self._refused(found.pod_set, flavor, inside & ~idle)
-        cordoned = sum(frame.snapshot.nodes[i].node.unschedulable for i in (idle & ~open_).nonzero()[0])
+        cordoned = self._cordoned(idle & ~open_)
         roomy = part.open & (slots > 0)
         reserved = 0 if behind is None else int((roomy & (part.need.slots(behind) == 0)).sum())
         causes = {
@@ -189,6 +238,10 @@ class PlaceWords:
             told["domains"] = {"level": level, "short": int((room < part.count).sum()), "of": len(room)}
         return told
 
+    def _cordoned(self, nodes: Mask) -> int:
+        states = self._board.frame.snapshot.nodes
+        return sum(states[i].node.unschedulable for i in nodes.nonzero()[0])
+
     def _refused(self, pod_set: PodSet, flavor: str, nodes: Mask) -> tuple[int, int]:
         """How many of these nodes the selectors exclude, and how many a taint alone."""
         frame = self._board.frame
@@ -205,7 +258,7 @@ class PlaceWords:
             self._tainted[key] = (len(at) - tainted, tainted)
         return self._tainted[key]
 
-    # Who holds the closest domain
+    # The closest domain
 
     def scarce(self, found: Closest) -> str | None:
         """The resource of which the domain has least for what is asked."""
@@ -215,23 +268,15 @@ class PlaceWords:
         slots = (self._free[nodes][:, need.columns].clip(min=0) // need.amounts).sum(axis=0)
         return self._board.frame.resources[int(need.columns[int(slots.argmin())])]
 
+    def nodes(self, found: Closest) -> frozenset[int]:
+        """The nodes of the domain that the pod set may use."""
+        return frozenset(int(node) for node in self._nodes(found))
+
     def _nodes(self, found: Closest) -> NDArray[Any]:
         if found.at is None:
             return found.part.open.nonzero()[0]
         inside: Mask = found.part.open & (self._numbers(found.at) == found.domain)
         return inside.nonzero()[0]
-
-    def holders(self, found: Closest, resource: str) -> tuple[Mapping[str, Any], ...]:
-        """The workloads that hold most of a resource on the nodes of the domain."""
-        board, column = self._board, self._board.frame.column[resource]
-        inside = {int(n) for n in self._nodes(found)}
-        there = {uid for node in inside for uid in self._on_node.get(node, ())}
-        uses = {uid: _sum(board.holds[uid].rows, inside, column) for uid in there}
-        return tuple(workload(board, uid, resource, n) for uid, n in most(uses))
-
-
-def _sum(rows: Mapping[int, Matrix], inside: Collection[int], column: int) -> int:
-    return sum(int(row[column]) for node, row in rows.items() if node in inside)
 
 
 def _by_domain(numbers: NDArray[Any], slots: NDArray[Any]) -> NDArray[Any]:
@@ -253,3 +298,23 @@ def _largest(numbers: NDArray[Any], slots: NDArray[Any]) -> tuple[int, int]:
 
 def _count(number: int, thing: str) -> str:
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def _per(pod_set: PodSet) -> dict[str, str]:
+    return format_resources({r: n for r, n in pod_set.requests.items() if r != "pods" and n})
+
+
+def _fit(found: Closest, params: Mapping[str, Any]) -> str:
+    """How many pods fit, where most do. `params`: with `level` and `domain`, where there is one."""
+    level, most = params.get("level"), found.most
+    if level is not None and found.domain < 0:
+        return f"no {'' if found.idle else 'usable '}node carries the label of level {level}"
+    usable = "" if found.idle else "usable "
+    if not most:
+        anywhere = f"in any {level}" if level else f"on any {usable}node"
+        return f"{'even with every node idle none would fit' if found.idle else 'none fits'} {anywhere}"
+    where = f"in the best {level}, {params['domain']}" if level else f"on all {usable}nodes together"
+    if found.idle:
+        return f"even with every node idle {most} would fit {where}, {found.missing} would be missing"
+    fit, missing = ("fits" if most == 1 else "fit"), ("is" if found.missing == 1 else "are")
+    return f"{most} {fit} {where}, {found.missing} {missing} missing"

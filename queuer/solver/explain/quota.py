@@ -1,4 +1,4 @@
-"""What quota tells a waiting gang: every row that stands in its way, the room at each level, and who holds it.
+"""What quota tells a waiting gang: every row that stands in its way, and the room at each level.
 
 Thousands of gangs wait for the same few rows: root is asked once for each charge, and equal answers are one object.
 """
@@ -6,7 +6,7 @@ Thousands of gangs wait for the same few rows: root is asked once for each charg
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache, cached_property
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,8 @@ from queuer.domain.reasons import Reason, Token
 from queuer.solver.board import Board
 from queuer.solver.order import Gang
 
-HOLDERS = 3
-"""How many holders are named at most."""
+BOUND = "jobs that start when evicted ones have left"
+"""Whom bound gangs are called before those who do not know them."""
 
 
 class QuotaWords:
@@ -27,7 +27,7 @@ class QuotaWords:
 
     def __init__(self, board: Board) -> None:
         self._board = board
-        self._told: dict[tuple[Shortfall, Token], Reason] = {}
+        self._told: dict[tuple[Shortfall, Token, str], Reason] = {}
         self._fits_root: dict[object, bool] = {}
         self._there: dict[object, list[dict[str, Any]]] = {}
         self._free: dict[object, dict[str, str]] = {}
@@ -35,7 +35,6 @@ class QuotaWords:
         self._limited = cache(self._find_limited)
         self._below_root = cache(self._find_below_root)
         self._unused = cache(self._find_unused)
-        self.holders = cache(self._find_holders)
 
     # What stands in the way
 
@@ -96,15 +95,16 @@ class QuotaWords:
     def reason(self, gang: Gang, short: Shortfall) -> Reason:
         """One row that stands in the way of a gang."""
         token = Token.WAITING_FOR_QUOTA
+        asks = asks_of(gang)
         if (
             short.queue != ROOT
             and self._guaranteed(short)
             and not any(self.entitled(gang.queue, charge) for charge in gang.shape.charges)
         ):
             token = Token.BORROWING_LIMIT_REACHED
-        key = (short, token)
+        key = (short, token, asks)
         if key not in self._told:
-            self._told[key] = self._tell(short, token)
+            self._told[key] = self._tell(short, token, asks)
         return self._told[key]
 
     def _guaranteed(self, short: Shortfall) -> int:
@@ -128,30 +128,51 @@ class QuotaWords:
             if path != ROOT
         )
 
-    def _tell(self, short: Shortfall, token: Token) -> Reason:
-        resource, bound = short.account[1], self._bound(short)
-        used = short.used - bound
-        params = amounts(short.queue, short.account, asks=short.asks, limit=short.limit, used=used)
-        params["guaranteed"] = format_quantity(self._guaranteed(short), resource=resource)
-        limit = "the live capacity" if short.live else "the limit"
-        text = (
-            f"{short.queue} uses {params['used']} of {params['limit']} {self.name(short.account)} ({limit})"
+    def _tell(self, short: Shortfall, token: Token, asks: str) -> Reason:
+        """`used + held - leaving + kept + asks > limit`; without `held` where `used` alone is too much."""
+        account = short.account
+        used, held = self._used(short.queue, account)
+        counts = held > 0 and self.counts_held(short)
+        leaving = used + held - short.used if counts else 0
+        kept = short.held - short.used
+        guaranteed = self._guaranteed(short)
+        params = amounts(
+            short.queue,
+            account,
+            asks=short.asks,
+            limit=short.limit,
+            used=used,
+            held=held,
+            guaranteed=guaranteed,
         )
-        if bound:
-            leaving = self._board.now.usage.used(short.queue, short.account) - used
-            params["held"] = format_quantity(bound, resource=resource)
-            params["leaving"] = format_quantity(leaving, resource=resource)
-            text += f" beside {params['leaving']} that are leaving" if leaving else ""
-            text += f", {params['held']} are held for jobs that start when evicted ones have left"
-        if short.held > short.used:
-            params["kept"] = format_quantity(short.held - short.used, resource=resource)
-            text += f", {params['kept']} are kept for queues that do not lend them"
-        return Reason(token=token, text=f"{text}; this job asks {params['asks']}.", params=params)
+        limit = "the live capacity" if short.live else "the limit"
+        text = f"{short.queue} uses {params['used']} of {params['limit']} {self.name(account)} ({limit})"
+        if leaving:
+            params |= amounts(short.queue, account, leaving=leaving)
+            text += f", {params['leaving']} of these {_be(leaving)} leaving"
+        if counts:
+            text += f", {params['held']} more {_be(held)} held for {BOUND}"
+        if kept:
+            params |= amounts(short.queue, account, kept=kept)
+            text += f", {params['kept']} {_be(kept)} kept for queues that do not lend {'it' if kept == 1 else 'them'}"
+        return Reason(token=token, text=f"{text}; this job {asks} {params['asks']}.", params=params)
 
-    def _bound(self, short: Shortfall) -> int:
-        """What counts in the row because it is held for bound gangs: 0 where what is used now is in the way."""
-        now = self._board.now.usage.used(short.queue, short.account)
-        return 0 if short.used == now else self._board.claimed.used(short.queue, short.account) - now
+    def counts_held(self, short: Shortfall) -> bool:
+        """Whether what is held for bound gangs counts in the row, not what is used now."""
+        return short.used != self._board.now.usage.used(short.queue, short.account)
+
+    def _used(self, queue: str, account: Account) -> tuple[int, int]:
+        """What is used, and what is held for bound gangs."""
+        used = self._board.now.usage.used(queue, account)
+        return used, self._board.claimed.used(queue, account) - used
+
+    def claimed(self, queue: str, account: Account) -> tuple[dict[str, Any], str]:
+        """What counts against the guarantee of a queue: `used`, `held`, `guaranteed` and a sentence about them."""
+        used, held = self._used(queue, account)
+        guaranteed = self._board.book.guaranteed(queue, account)
+        params = amounts(queue, account, used=used, held=held, guaranteed=guaranteed)
+        text = f"{queue} uses {params['used']} of its guaranteed {params['guaranteed']} {self.name(account)}"
+        return params, f"{text}, {params['held']} more {_be(held)} held for {BOUND}" if held else text
 
     def name(self, account: Account) -> str:
         """The resource, with its flavor where there are several to tell apart."""
@@ -160,7 +181,7 @@ class QuotaWords:
 
     # Never
 
-    def over(self, queue: str, charge: Charge) -> Reason | None:
+    def over(self, gang: Gang, queue: str, charge: Charge) -> Reason | None:
         """Larger by itself than a limit on the path, the live capacity included: the least of these is named."""
         book = self._board.book
         for resource in dict.fromkeys(resource for _, resource in charge):
@@ -177,26 +198,31 @@ class QuotaWords:
                 params = amounts(path, account, asks=charge[account], limit=limit)
                 live = path == ROOT and limit == book.live.get(account, 0)
                 bound = "the cluster has" if live else f"{path} may never use more than"
-                text = f"Asks {params['asks']} {self.name(account)}; {bound} {params['limit']}."
+                text = f"{asks_of(gang).capitalize()} {params['asks']} {self.name(account)}; {bound} {params['limit']}."
                 return Reason(token=Token.EXCEEDS_MAX_QUOTA, text=text, params=params)
         return None
 
-    def entitlement(self, gang: Gang, charge: Charge) -> Reason:
-        """Work that nobody may evict does not borrow."""
+    def entitlement(self, gang: Gang, charge: Charge) -> Reason | None:
+        """Work that nobody may evict does not borrow. None: it would not have to, as things are."""
         board, queue = self._board, gang.queue
         claims = [a for a in charge if a in board.book.claims(queue)]
         if not claims:
-            text = f"Work that is not preemptible starts only inside a guarantee; {queue} has none for this."
+            asked = ", ".join(
+                f"{format_quantity(amount, resource=resource)} {resource}"
+                for (flavor, resource), amount in charge.items()
+                if flavor is None and amount and resource != "pods"
+            )
+            text = "Work that is not preemptible starts only inside a guarantee: "
+            text += f"this job {asks_of(gang)} {asked}; {queue} is guaranteed none of that."
             return Reason(token=Token.EXCEEDS_MAX_QUOTA, text=text, params={"queue": queue})
-        used = {a: board.claimed.used(queue, a) for a in claims}
-        worst = max(claims, key=lambda a: used[a] + charge[a] - board.book.guaranteed(queue, a))
-        guaranteed = board.book.guaranteed(queue, worst)
-        params = amounts(queue, worst, asks=charge[worst], used=used[worst], guaranteed=guaranteed)
-        text = (
-            f"Work that is not preemptible does not borrow: {queue} uses {params['used']} of its guaranteed "
-            f"{params['guaranteed']} {self.name(worst)}; this job asks {params['asks']}."
-        )
-        never = charge[worst] > guaranteed
+        over = {a: board.claimed.used(queue, a) + charge[a] - board.book.guaranteed(queue, a) for a in claims}
+        worst = max(claims, key=lambda a: over[a])
+        if over[worst] <= 0:
+            return None
+        params, text = self.claimed(queue, worst)
+        params |= amounts(queue, worst, asks=charge[worst])
+        text = f"Work that is not preemptible does not borrow: {text}; this job {asks_of(gang)} {params['asks']}."
+        never = charge[worst] > board.book.guaranteed(queue, worst)
         return Reason(
             token=Token.EXCEEDS_MAX_QUOTA if never else Token.WAITING_FOR_QUOTA, text=text, params=params
         )
@@ -265,84 +291,19 @@ class QuotaWords:
             if path in least
         )
 
-    def in_the_way(self, short: Shortfall) -> tuple[Mapping[str, Any], ...]:
-        """Who holds most of what a row counts."""
-        return self.holders(short.queue, short.account, bool(self._bound(short)))
-
-    def _find_holders(self, queue: str, account: Account, later: bool) -> tuple[Mapping[str, Any], ...]:
-        """Who uses most of an account in a queue: its children, or the workloads of a leaf. `later`: without what is
-        leaving, with the bound gangs.
-        """
-        board, resource = self._board, account[1]
-        bound = self._bound_in(queue, account) if later else {}
-        kids = board.book.tree.children[queue]
-        if kids:
-            used = {kid: board.now.usage.used(kid, account) for kid in kids}
-            if later:
-                held_in = {kid: sum(self._bound_in(kid, account).values()) for kid in kids}
-                used = {kid: board.later.usage.used(kid, account) - held_in[kid] for kid in kids}
-        else:
-            gone = board.leaving if later else set()
-            rows = [uid for uid in self._running.get(queue, ()) if uid not in gone]
-            used = {uid: board.holds[uid].charge.get(account, 0) for uid in rows}
-        return tuple(
-            promised(board, name, resource, n)
-            if name in bound
-            else {"queue": name, **held(resource, n)}
-            if kids
-            else workload(board, name, resource, n)
-            for name, n in most({**used, **bound})
-        )
-
-    def _bound_in(self, queue: str, account: Account) -> dict[str, int]:
-        """What is held for each bound gang of the queue's subtree."""
-        board = self._board
-        found = {
-            uid: charge.get(account, 0)
-            for uid, (w, charge) in board.bound.items()
-            if queue in board.book.lineage(w.queue)
-        }
-        return {uid: amount for uid, amount in found.items() if amount}
-
-    @cached_property
-    def _running(self) -> Mapping[str, Sequence[str]]:
-        """Uids of what is admitted, by leaf."""
-        found: dict[str, list[str]] = {}
-        for uid, hold in self._board.holds.items():
-            found.setdefault(hold.admitted.workload.queue, []).append(uid)
-        return found
-
-
-def most(amounts_by: Mapping[str, int]) -> list[tuple[str, int]]:
-    """The largest amounts above 0, equal ones by name."""
-    found = sorted(amounts_by.items(), key=lambda item: (-item[1], item[0]))[:HOLDERS]
-    return [(name, amount) for name, amount in found if amount > 0]
-
-
-def held(resource: str, amount: int) -> dict[str, str]:
-    """What a holder holds."""
-    return {"resource": resource, "amount": format_quantity(amount, resource=resource)}
-
-
-def workload(board: Board, uid: str, resource: str, amount: int) -> dict[str, Any]:
-    """A workload that holds something, and when it is expected to end if that is known."""
-    admitted = board.holds[uid].admitted
-    own = admitted.workload
-    found = {"workload": uid, "name": own.name, "namespace": own.namespace, "queue": own.queue}
-    ends = {} if admitted.expected_end is None else {"ends": admitted.expected_end}
-    leaving = {"leaving": True} if admitted.releasing or uid in board.leaving else {}
-    return {**found, **held(resource, amount), **ends, **leaving}
-
-
-def promised(board: Board, uid: str, resource: str, amount: int) -> dict[str, Any]:
-    """A bound gang, for which something is held."""
-    own = board.bound[uid][0]
-    found = {"workload": uid, "name": own.name, "namespace": own.namespace, "queue": own.queue}
-    return {**found, **held(resource, amount), "held": True}
-
 
 def amounts(queue: str, account: Account, **given: int) -> dict[str, Any]:
     """Figures of an account as `Reason.params`."""
     flavor = {} if account[0] is None else {"flavor": account[0]}
     shown = {name: format_quantity(amount, resource=account[1]) for name, amount in given.items()}
     return {"queue": queue, "resource": account[1], **flavor, **shown}
+
+
+def asks_of(gang: Gang) -> str:
+    """How what it asks for begins: figures are those of its smallest size."""
+    sets = gang.pending.workload.pod_sets
+    return "asks" if all(gang.shape.least[p.name] == p.count for p in sets) else "asks at least"
+
+
+def _be(amount: int) -> str:
+    return "is" if amount == 1 else "are"

@@ -20,8 +20,9 @@ from queuer.domain.quota import Account, Charge, Shortfall
 from queuer.domain.reasons import Reason, Token
 from queuer.solver.board import Board, Hold
 from queuer.solver.contested import Variant
+from queuer.solver.explain.holders import HOLDERS
 from queuer.solver.explain.place import PlaceWords
-from queuer.solver.explain.quota import HOLDERS, QuotaWords, amounts
+from queuer.solver.explain.quota import QuotaWords, amounts, asks_of
 from queuer.solver.frame import Matrix
 from queuer.solver.order import Gang
 from queuer.solver.victims import evictable
@@ -71,8 +72,8 @@ class ReclaimWords:
         of = claim if short is None else short.account
         given = {toward: self._given(common, claims, of) for toward, common in levels}
         back = sum(found.total - found.amounts.get(toward, 0) for toward, found in given.items())
-        free = None if short is None else self._room(gang.queue, short)
-        if not back and (free is None or free >= charge[of]):
+        free = None if short is None else self._room(gang.queue, charge, short)
+        if not back and (free is None or free >= charge[of] or of[1] != claim[1]):
             return None
         lower = self._lower(gang.queue, gang.pending.workload.priority)
         figures = {"asks": charge[of], "reclaimable": back, "lower": sum(h.charge.get(of, 0) for h in lower)}
@@ -87,11 +88,24 @@ class ReclaimWords:
         params["from"] = [
             {"queue": queue, "amount": format_quantity(n, resource=of[1])} for queue, n in _most(given)
         ]
-        unit = "" if of[1] == claim[1] else f" {self._quota.name(of)}"
-        text += f" This job asks {params['asks']}{unit}: {_sums(params)}."
+        unit = self._quota.name(of)
+        unit = "" if unit == self._quota.name(claim) else f" {unit}"
+        text += f" This job {asks_of(gang)} {params['asks']}{unit}: "
+        text += ", ".join([*self._left(short, free), *_sums(params)]) + "."
         if not figures.get("missing"):
             text += f" {self._still(gang, variant, given, lower)}"
         return Reason(token=token, text=text, params=params)
+
+    def _left(self, short: Shortfall | None, free: int | None) -> Sequence[str]:
+        """What the row leaves, that of a limit by name."""
+        if short is None or free is None:
+            return ()
+        limit, left = (format_quantity(n, resource=short.account[1]) for n in (short.limit, abs(free)))
+        if short.live:
+            return (_is(left, "free") if free >= 0 else f"{left} more {_be(left)} taken than there are",)
+        if free < 0:
+            return (f"{short.queue} is {left} above its limit of {limit}",)
+        return (f"{short.queue} has {left} left of its limit of {limit}",)
 
     def _levels(self, gang: Gang, charge: Charge, short: Shortfall | None) -> tuple[Level, ...]:
         """Where it may reclaim what helps with the row. None where it could take more by priority, or was itself
@@ -110,14 +124,11 @@ class ReclaimWords:
 
     def _claimed(self, queue: str, claim: Account) -> tuple[str, dict[str, Any]]:
         """What its guarantee leaves a queue."""
-        board = self._board
-        used, guaranteed = board.claimed.used(queue, claim), board.book.guaranteed(queue, claim)
-        params = amounts(queue, claim, used=used, guaranteed=guaranteed, left=guaranteed - used)
-        text = (
-            f"{queue} uses {params['used']} of its guaranteed {params['guaranteed']} {self._quota.name(claim)} "
-            f"and may claim {params['left']} more."
-        )
-        return text, params
+        params, text = self._quota.claimed(queue, claim)
+        left = self._board.book.guaranteed(queue, claim) - self._board.claimed.used(queue, claim)
+        params |= amounts(queue, claim, left=left)
+        comma = "" if params["held"] == "0" else ","
+        return f"{text}{comma} and may claim {params['left']} more.", params
 
     def _over(self, queue: str, account: Account) -> int:
         """What a queue will use above its guarantee once those who are leaving have left."""
@@ -127,10 +138,13 @@ class ReclaimWords:
         """What the children of a queue use above their guarantees."""
         return sum(self._over(kid, account) for kid in self._board.book.tree.children[common])
 
-    def _room(self, queue: str, short: Shortfall) -> int:
-        """What the row leaves once those who are leaving have left."""
-        rooms = dict(self._board.later.usage.rooms(queue, short.account))
-        return rooms.get(short.queue, 0)
+    def _room(self, queue: str, charge: Charge, short: Shortfall) -> int:
+        """What the row leaves once those who are leaving have left; below 0, what is too much."""
+        usage, row = self._board.later.usage, (short.queue, short.account)
+        then = next((s for s in usage.shortfalls(queue, charge) if (s.queue, s.account) == row), None)
+        if then is not None:
+            return then.limit - then.held
+        return dict(usage.rooms(queue, short.account)).get(short.queue, 0)
 
     # Who has to give back
 
@@ -218,18 +232,21 @@ def _most(given: Mapping[str, Given]) -> list[tuple[str, int]]:
     return sorted(found, key=lambda row: (-row[1], row[0]))[:HOLDERS]
 
 
-def _sums(params: Mapping[str, Any]) -> str:
-    """What there is of what it asks for."""
-    told = [_is(params["free"], "free")] if "free" in params else []
+def _sums(params: Mapping[str, Any]) -> Sequence[str]:
+    """What may be taken of what it asks for, and what is missing then."""
     whose = ", ".join(f"{one['amount']} from {one['queue']}" for one in params["from"])
     of_all = f" of the {params['borrowed']} that others borrow" if "borrowed" in params else ""
-    told.append(f"{params['reclaimable']}{of_all} may be reclaimed" + (f" ({whose})" if whose else ""))
+    told = [f"{params['reclaimable']}{of_all} may be reclaimed" + (f" ({whose})" if whose else "")]
     if params["lower"] != "0":
         told.append(f"{params['lower']} of lower priority may be preempted")
     if params.get("missing", "0") != "0":
         told.append(_is(params["missing"], "missing"))
-    return ", ".join(told)
+    return told
 
 
 def _is(amount: str, what: str) -> str:
-    return f"{amount} {'is' if amount == '1' else 'are'} {what}"
+    return f"{amount} {_be(amount)} {what}"
+
+
+def _be(amount: str) -> str:
+    return "is" if amount == "1" else "are"

@@ -1,0 +1,223 @@
+"""What waiting gangs are told is counted again; sentences say what is used, what is held and who has it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from queuer.domain.nodes import Flavor, SchedulingTerms, Topology
+from queuer.domain.queue import Policy, Preempt
+from queuer.domain.reasons import Explanation, Token, Verdict
+from queuer.domain.workload import Workload
+from queuer.solver.decide import decide
+from queuer.solver.problem import Admitted, Assignment, Bond, Budget, Snapshot
+from tests.solver import worlds
+from tests.solver.cases import seeded
+from tests.solver.cases_reserved import reserving
+from tests.solver.cycles import Life
+from tests.solver.make import GPU, gang, node, pod_set, queue, row, running, snapshot
+from tests.solver.told import Recount
+
+GREEDY, EXACT = Budget(deterministic=0.0), Budget()
+FLAVORS = (Flavor(name="x", node_labels={"f": "x"}), Flavor(name="y", node_labels={"f": "y"}))
+RACKS = Topology(keys=("rack",))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_every_figure_of_a_life_is_what_is_counted(seed: int) -> None:
+    """With bonds, reservations, late pods and victims on their way out."""
+    life = Life(Random(seed), (reserving if seed % 2 else seeded)(seed))
+    for number in range(8):
+        snap, plan = life.cycle(GREEDY)
+        assert list(Recount(snap, plan).faults()) == [], (seed, number)
+
+
+@pytest.mark.parametrize(
+    ("seed", "size"), [*((seed, 16) for seed in range(20)), (745, 24), (820, 8), (920, 24)]
+)
+def test_every_figure_of_a_world_is_what_is_counted(seed: int, size: int) -> None:
+    """The last three: the exact solver moves others after the turns, and gangs are put off that had a place."""
+    snap = worlds.world(seed, nodes=size, pending=size, running=size)
+    if seed == 920:
+        snap = worlds.packed(snap, 128)
+    plan = decide(snap, now=worlds.NOW, seed=0, budget=EXACT)
+    assert list(Recount(snap, plan).faults()) == []
+
+
+def told(snap: Snapshot, uid: str = "g") -> Explanation:
+    """Why the gang waits."""
+    return decide(snap, now=0.0, seed=0, budget=GREEDY).explanations[uid]
+
+
+# Used and held
+
+
+def bound(
+    waits: Workload,
+    *also: Admitted,
+    guaranteed: int,
+    limit: int | None = None,
+    sizes: tuple[int, int, int] = (4, 3, 2),
+) -> Snapshot:
+    """`early` of queue a is bound to n0, which v of queue b leaves; r of a runs on n1. Nodes of these sizes."""
+    leaves = running(gang("v", pod_set(1, 4), queue="root.b"), {"n0": 1}, releasing=True)
+    place = Assignment(pod_set="main", flavor="default", nodes={"n0": 1})
+    return snapshot(
+        [node(f"n{i}", gpu=size) for i, size in enumerate(sizes)],
+        [
+            queue("root.a", row(guaranteed=guaranteed, limit=limit), policy=Policy(preempt=Preempt.NEVER)),
+            queue("root.b"),
+        ],
+        admitted=[leaves, running(gang("r", pod_set(1, 3)), {"n1": 1}), *also],
+        pending=[gang("early", pod_set(1, 4), submitted=-9.0), waits],
+        bonds=(Bond(uid="early", assignments=(place,), victims=("v",), deadline=99.0),),
+    )
+
+
+def test_held_is_not_used_where_work_may_not_borrow() -> None:
+    """a uses 3 of its 8, and 4 are held for `early`: two more would be one too many."""
+    reason = told(bound(gang("g", pod_set(1, 2), preemptible=False), guaranteed=8)).primary
+    assert reason.text == (
+        f"Work that is not preemptible does not borrow: root.a uses 3 of its guaranteed 8 {GPU}, 4 more are held "
+        "for jobs that start when evicted ones have left; this job asks 2."
+    )
+    assert (reason.params["used"], reason.params["held"]) == ("3", "4")
+
+
+def test_held_is_not_used_where_a_guarantee_is_claimed() -> None:
+    other = running(gang("w", pod_set(1, 5), queue="root.b", preemptible=False), {"n1": 1})
+    snap = bound(gang("g", pod_set(1, 5)), other, guaranteed=12, sizes=(4, 8, 3))
+    reason = told(snap).primary
+    assert reason.text.startswith(
+        f"root.a uses 3 of its guaranteed 12 {GPU}, 4 more are held for jobs that start when evicted ones have "
+        "left, and may claim 5 more. This job asks 5: "
+    )
+
+
+def test_held_counts_in_a_limit_beside_what_is_used() -> None:
+    reason = told(bound(gang("g", pod_set(1, 2)), guaranteed=4, limit=8)).primary
+    assert reason.text == (
+        f"root.a uses 3 of 8 {GPU} (the limit), 4 more are held for jobs that start when evicted ones have left; "
+        "this job asks 2."
+    )
+
+
+def test_what_its_own_queue_does_not_lend_is_not_kept_from_it() -> None:
+    """a may use the 4 that it does not lend; only b's 3 are kept from it."""
+    queues = [queue("root.a", row(guaranteed=4, lend=0)), queue("root.b", row(guaranteed=3, lend=0))]
+    reason = told(snapshot([node("n0", gpu=8)], queues, pending=[gang("g", pod_set(6, 1))])).primary
+    assert reason.text == (
+        f"root uses 0 of 8 {GPU} (the live capacity), 3 are kept for queues that do not lend them; this job asks 6."
+    )
+
+
+def test_figures_of_a_gang_with_a_size_range_are_those_of_its_smallest() -> None:
+    full = running(gang("r", pod_set(1, 8)), {"n0": 1})
+    waits = gang("g", pod_set(4, 1, min_count=2))
+    limited = snapshot([node("n0")], [queue("root.a", row(limit=8))], admitted=[full], pending=[waits])
+    assert told(limited).primary.text == f"root.a uses 8 of 8 {GPU} (the limit); this job asks at least 2."
+
+
+# Who holds it
+
+
+def test_who_starts_in_this_cycle_holds_it_from_now_on() -> None:
+    """Of a quota, and of a node."""
+    first, waits = gang("first", pod_set(1, 6), submitted=-1.0, estimate=60.0), gang("g", pod_set(1, 4))
+    row_of = {"workload": "first", "name": "first", "namespace": "test", "queue": "root.a"}
+    holder = {**row_of, "resource": GPU, "amount": "6", "ends": 60.0, "starting": True}
+    limited = snapshot([node("n0")], [queue("root.a", row(limit=8))], pending=[first, waits])
+    assert told(limited).detail["holders"] == [holder]
+    full = running(gang("r", pod_set(1, 5), queue="root.b"), {"n1": 1})
+    nodes = [node(f"n{i}", labels={"rack": f"r{i}"}) for i in (0, 1)]
+    waits = replace(waits, required="rack")
+    racks = snapshot(nodes, [queue("root.a"), queue("root.b")], admitted=[full], pending=[first, waits])
+    assert told(racks).detail["holders"] == [holder]
+
+
+def test_who_is_bound_to_a_node_holds_it() -> None:
+    """v leaves n0 for `early`."""
+    snap = bound(gang("g", pod_set(1, 4), required="host"), guaranteed=12, sizes=(4, 3, 8))
+    nodes = tuple(replace(s, node=replace(s.node, unschedulable=s.node.name != "n0")) for s in snap.nodes)
+    held = told(replace(snap, nodes=nodes)).detail["holders"]
+    assert [(h["workload"], h.get("held"), h.get("leaving")) for h in held] == [
+        ("early", True, None),
+        ("v", None, True),
+    ]
+
+
+# Words
+
+
+@pytest.mark.parametrize(
+    ("asks", "text"),
+    [
+        (gang("g", pod_set(1, 5)), "main needs room for 1 pod of 5 {}; none fits on any usable node."),
+        (
+            gang("g", pod_set(1, 5), required="rack"),
+            "main needs room for 1 pod of 5 {} in one rack; none fits in any rack.",
+        ),
+        (
+            gang("g", pod_set(3, 7), required="rack"),
+            "main needs room for 3 pods of 7 {} in one rack; even with every node idle 2 would fit in the best rack, "
+            "r0, 1 would be missing.",
+        ),
+        (
+            gang("g", pod_set(1, 3), pod_set(1, 2, name="second"), required="host"),
+            "main needs room for 1 pod of 3 {0} in one host; second needs room for 1 pod of 2 {0} in one host: "
+            "there is room for each alone, not for all together.",
+        ),
+    ],
+)
+def test_what_nodes_lack(asks: Workload, text: str) -> None:
+    """Four nodes of 8 in two racks, 4 free on each."""
+    nodes = [node(f"n{i}", labels={"rack": f"r{i // 2}"}) for i in range(4)]
+    used = [running(gang(f"u{i}", pod_set(1, 4), queue="root.b"), {f"n{i}": 1}) for i in range(4)]
+    snap = snapshot(nodes, [queue("root.a"), queue("root.b")], admitted=used, pending=[asks], topology=RACKS)
+    assert told(snap).primary.text == text.format(GPU)
+
+
+def test_a_cluster_without_nodes_is_a_matter_for_its_operator() -> None:
+    reason = told(snapshot([], [queue("root.a")], pending=[gang("g", pod_set(1, 1))])).primary
+    assert (reason.token, reason.verdict) == (Token.NODES_UNAVAILABLE, Verdict.ESCALATE)
+    assert reason.text == "The cluster has no nodes."
+
+
+def test_flavors_without_nodes_and_nodes_that_do_not_accept() -> None:
+    """The first is no fault of the job, the second is."""
+    only_y = [queue("root.a", row(flavor="y", limit=8))]
+    there = [node("n0", labels={"f": "x"}), node("n1", labels={"f": "x"})]
+    none = snapshot(there, only_y, flavors=FLAVORS, pending=[gang("g", pod_set(1, 1))])
+    assert told(none).primary.token is Token.NODES_UNAVAILABLE
+    assert told(none).primary.text == "The cluster has no node of the flavors that root.a allows: y."
+    picky = gang("g", pod_set(1, 1, terms=SchedulingTerms(node_selector={"disk": "ssd"})))
+    refused = snapshot(there, [queue("root.a")], flavors=FLAVORS, pending=[picky])
+    assert (told(refused).primary.token, told(refused).verdict) == (Token.NO_MATCHING_FLAVOR, Verdict.CHANGE)
+    assert (
+        told(refused).primary.text
+        == "None of the 2 nodes of x, y accepts the selectors and tolerations of main."
+    )
+
+
+def test_nodes_that_cannot_be_used_are_counted() -> None:
+    nodes = [node("n0", unschedulable=True), node("n1", ready=False), node("n2", ready=False)]
+    reason = told(snapshot(nodes, [queue("root.a")], pending=[gang("g", pod_set(1, 1))])).primary
+    assert reason.text == "None of the 3 nodes for main can be used: 1 cordoned, 2 not ready."
+
+
+def test_figures_of_one_resource_are_not_mixed_with_those_of_another() -> None:
+    """a may claim GPUs; what it lacks is CPU, which nobody has to give back."""
+    sets = replace(pod_set(1, 1), requests={GPU: 1, "cpu": 4000, "pods": 1})
+    nodes = [replace(node("n0"), allocatable={GPU: 8, "cpu": 8000, "pods": 20})]
+    taken = running(
+        gang("r", replace(pod_set(1, 0), requests={"cpu": 6000, "pods": 1}), queue="root.b"), {"n0": 1}
+    )
+    snap = snapshot(
+        nodes,
+        [queue("root.a", row(guaranteed=4)), queue("root.b")],
+        admitted=[taken],
+        pending=[gang("g", sets)],
+    )
+    assert told(snap).primary.text == "root uses 6 of 8 cpu (the live capacity); this job asks 4."
