@@ -58,6 +58,7 @@ class Board:
 
     `claimed`: what is used plus what is held for bound gangs, their victims still counted. Entitlement and
     shares are judged by it, so that what a queue has taken back in this cycle it does not take back twice.
+    `former`: horizons that ended or moved in this cycle.
     `journal`, `freed`: nodes where anything changes, and where more than the places of settled gangs does.
     `past`: shares of past use by queue. `epoch`, `version`, `ground` move when what was refused may be permitted, when
     anything changes, and when more than the places of settled gangs does.
@@ -84,6 +85,7 @@ class Board:
         self.bound: dict[str, tuple[Workload, Charge]] = {}
         self.avoiding = arrays.offers.avoiding
         self.horizons: dict[str, Horizon] = {}
+        self.former: list[Horizon] = []
         self.epoch = 0
         self.version = 0
         self.ground = 0

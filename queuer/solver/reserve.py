@@ -104,7 +104,7 @@ class Reserver:
         held = self._held.pop(uid, None)
         if held is not None:
             self._counts.clear()
-            del self._board.horizons[uid]
+            self._board.former.append(self._board.horizons.pop(uid))
             self._board.changed()
 
     def finish(self, gangs: Mapping[str, Gang]) -> None:

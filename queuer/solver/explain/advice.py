@@ -7,7 +7,7 @@ none to any gang that placement cannot tell apart; only what is left is tried in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, takewhile
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from queuer.domain.quantity import format_quantity
 from queuer.domain.quota import Account, Charge
 from queuer.domain.workload import PodSet, Workload
+from queuer.solver.capacity import Spread
 from queuer.solver.contested import Variant
 from queuer.solver.cycle import Cycle
 from queuer.solver.explain.beside import Beside
@@ -163,24 +164,50 @@ class Advisor:
         if outside and not self._board.claimed.entitled(gang.queue, charge, at=gang.queue):
             return False
         rank = (False, 0)
-        if self._board.horizons:
+        if self._board.horizons or self._board.former:
             rank = (self._quota.entitled(gang.queue, charge), workload.priority)
         avoid = gang.pending.avoid | self._cycle.keeps_off(gang.uid)
-        key = (kind, required, avoid, self._board.bars(workload, rank=rank))
+        ended = tuple(
+            i for i, h in enumerate(self._board.former) if self._board.binds(h, workload, rank=rank)
+        )
+        key = (kind, required, avoid, self._board.bars(workload, rank=rank), ended)
         if key not in self._landing:
             changed = replace(workload, required=required)
             floor = self._board.floor_now(changed, rank=rank)
             sized = replace(variant, counts=counts)
             spreads = floor.place(changed, sized, form=gang.shape.form, avoid=avoid).spreads
-            self._landing[key] = spreads is not None and self._beside.lands(
-                Chosen(
-                    gang=replace(gang, pending=replace(gang.pending, workload=changed)),
-                    variant=sized,
-                    charge=charge,
-                    spreads=spreads,
+            self._landing[key] = (
+                spreads is not None
+                and not self._were_kept(spreads, ended)
+                and self._beside.lands(
+                    Chosen(
+                        gang=replace(gang, pending=replace(gang.pending, workload=changed)),
+                        variant=sized,
+                        charge=charge,
+                        spreads=spreads,
+                    )
                 )
             )
         return self._landing[key]
+
+    def _were_kept(self, spreads: Mapping[str, Spread], ended: Iterable[int]) -> bool:
+        """Whether any of these nodes was reserved by one of these that have ended: at its turn, perhaps."""
+        nodes = {node for spread in spreads.values() for node in spread}
+        return not all(self._board.former[i].nodes.isdisjoint(nodes) for i in ended)
+
+    def is_unsure(self, gang: Gang, *, others: bool) -> bool:
+        """Whether others could have what a gang with a standing reservation is offered: changed, it would have another
+        reservation, and not all places and refusals before its turn be what they were. `others`: somebody before it was
+        refused for a reservation.
+        """
+        board = self._board
+        standing = {one.uid for one in board.snapshot.reservations}
+        if gang.uid not in standing:
+            return False
+        gangs = board.arrays.offers.gangs
+        beside = (gangs[uid] for uid in standing - {gang.uid} if uid in gangs)
+        evicts = any(one.bound and one.evictions for one in self._cycle.chosen.values())
+        return others or evicts or any(gang.shape.flavors & one.shape.flavors for one in beside)
 
     @staticmethod
     def _kind(gang: Gang, variant: Variant, counts: Mapping[str, int]) -> object:

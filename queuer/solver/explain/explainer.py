@@ -86,10 +86,11 @@ class Explainer:
         self._kinds: dict[object, Kind] = {}
         self._at_root: dict[object, Rows] = {}
         self._around: dict[object, Around] = {}
+        self._reserved = False  # somebody so far was refused for a reservation
         self._binding: dict[tuple[int, int], tuple[Horizon, ...]] = {}
 
     def refused(self, gang: Gang, refusal: Refusal) -> Explanation:
-        """Why a gang that had its turn waits."""
+        """Why a gang that had its turn waits. To be asked in the order of turns."""
         alike, variant = self._alike.get(gang.shape.number) or self._meet(gang), refusal.variant
         bars: tuple[str, ...] = ()
         if self._board.horizons and (alike.kind.has_options or refusal.bar is None):
@@ -105,13 +106,17 @@ class Explainer:
             gang.pending.avoid,
             bars,
             refusal.block is Block.ENTITLEMENT and self._advisor.waits_behind(gang),
+            unsure := self._advisor.is_unsure(gang, others=self._reserved),
         )
+        self._reserved |= refusal.block in (Block.RESERVED, Block.DEFERRED)
         known = alike.known.get(key)
         if known is None:
-            known = alike.known[key] = self._explain(gang, alike.kind, refusal, bars)
+            known = alike.known[key] = self._explain(gang, alike.kind, refusal, bars, unsure=unsure)
         return known
 
-    def _explain(self, gang: Gang, kind: Kind, refusal: Refusal, bars: tuple[str, ...]) -> Explanation:
+    def _explain(
+        self, gang: Gang, kind: Kind, refusal: Refusal, bars: tuple[str, ...], *, unsure: bool
+    ) -> Explanation:
         alone = self._only_root(gang)
         if not (alone and kind.never is None) and (never := self._find_never(gang, gang.queue)) is not None:
             return Explanation(primary=never, detail={"need": kind.need})
@@ -122,9 +127,9 @@ class Explainer:
         if refusal.packed is not None:
             reasons = (_outdone(gang, refusal.packed), *reasons)
         advice: tuple[Mapping[str, Any], ...] = ()
-        if kind.has_options and refusal.block in (Block.PLACE, Block.DEFERRED, Block.QUOTA):
+        if kind.has_options and refusal.block in (Block.PLACE, Block.DEFERRED, Block.QUOTA) and not unsure:
             advice = self._advisor.would_admit(gang)
-        elif refusal.block is Block.ENTITLEMENT and refusal.variant is not None:
+        elif refusal.block is Block.ENTITLEMENT and refusal.variant is not None and not unsure:
             advice = self._advisor.would_entitle(gang, *self._least(gang, refusal.variant))
         return Explanation(
             primary=reasons[0], others=reasons[1:], would_admit=advice, detail={**detail, **parts}
