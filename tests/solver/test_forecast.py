@@ -197,3 +197,20 @@ def test_the_program_answers_like_the_function() -> None:
         [sys.executable, "-m", "queuer.solver.forecast"], input=asked, capture_output=True, check=True
     )
     assert msgspec.json.decode(done.stdout, type=dict[str, StartRange]) == forecast(made, now=0.0, seed=0)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_ranges_of_a_course_of_cycles_are_never_absurd(seed: int) -> None:
+    """Nothing starts before now or ends before it begins; who starts in this cycle is told now, nobody else for sure.
+    With bonds, reservations that stand, late pods and overdue work about.
+    """
+    for snap, plan, now in live(seed, cycles=6, budget=GREEDY):
+        starting = {admission.uid for admission in plan.admissions}
+        found = forecast(snap, now=now, seed=1, effort=Effort(rolls=2, decisions=4))
+        assert starting <= found.keys()
+        for uid, told in found.items():
+            times = [t for t in (told.earliest, told.likely, told.latest) if t is not None]
+            assert now <= times[0]
+            assert times == sorted(times), (uid, told)
+            assert told.likely is not None or told.latest is None, (uid, told)
+            assert (told == at(now)) == (uid in starting), (uid, told)
