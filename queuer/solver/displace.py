@@ -144,9 +144,19 @@ class _Nodes:
 
     def floor(self, one: Chosen) -> Floor:
         """What this gang may take on the board."""
-        workload, rank = one.gang.pending.workload, self._cycle.rank_beside(one.gang, one.charge)
+        workload, rank = one.gang.pending.workload, self._rank(one)
         on_board = self._board.floor_later if one.bound else self._board.floor_now
         return on_board(workload, rank=rank)
+
+    def _rank(self, one: Chosen) -> tuple[bool, int]:
+        """Its rank beside the reservations. Who is on the board is among what is claimed there already."""
+        claimed, settled = self._board.claimed, one.gang.uid in self._cycle.chosen
+        if settled:
+            claimed.add(one.gang.queue, one.charge, times=-1)
+        rank = self._cycle.rank_beside(one.gang, one.charge)
+        if settled:
+            claimed.add(one.gang.queue, one.charge)
+        return rank
 
     def slots(self, one: Chosen) -> Slots:
         """What this gang may take."""
@@ -157,7 +167,7 @@ class _Nodes:
         free = self._differing(board.later.free, self._later, nodes)
         if not one.bound:
             free = np.minimum(free, self._differing(board.now.free, self._now, nodes))
-        bars = board.bars(workload, rank=self._cycle.rank_beside(one.gang, one.charge))
+        bars = board.bars(workload, rank=self._rank(one))
         for uid, left in zip(bars, board.beside(bars), strict=True):
             free = np.minimum(free, self._differing(left, self._horizons[uid], nodes))
         return tables.but(nodes, free)

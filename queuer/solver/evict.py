@@ -33,6 +33,9 @@ WORK = 150_000
 it, or greedy alone would sometimes find the better plan.
 """
 
+EMPTIED = 12
+"""Floors kept of nodes that all whom some gang may evict have left."""
+
 
 class Hope(StrEnum):
     """What hope a gang has that finds no victims that are enough. `OTHERS`: only other victims of others could help."""
@@ -87,7 +90,7 @@ class Evict:
         self._somebody_goes: Kept[bool] = Kept(lambda: cycle.board.version)
         self._everyone: Kept[Everyone] = Kept(lambda: cycle.lifts)
         self._usages: Kept[Usage] = Kept(lambda: cycle.board.version)
-        self._emptied_by: Kept[Floor] = Kept(lambda: cycle.board.version)
+        self._emptied_by: Kept[Floor] = Kept(lambda: cycle.board.version, most=EMPTIED)
         self._may_go: Kept[list[Candidate]] = Kept(lambda: cycle.board.version)
         self._gone: Kept[Gone] = Kept(lambda: cycle.board.version)
 

@@ -11,10 +11,12 @@ Answer = TypeVar("Answer")
 class Kept(Generic[Answer]):
     """Answers by key, all dropped when the clock has moved."""
 
-    __slots__ = ("_answers", "_clock", "_moment")
+    __slots__ = ("_answers", "_clock", "_moment", "_most")
 
-    def __init__(self, clock: Callable[[], object]) -> None:
+    def __init__(self, clock: Callable[[], object], *, most: int | None = None) -> None:
+        """`most`: how many are kept, the newest."""
         self._clock = clock
+        self._most = most
         self._moment: object = None
         self._answers: dict[object, Answer] = {}
 
@@ -25,4 +27,6 @@ class Kept(Generic[Answer]):
             self._moment, self._answers = moment, {}
         if key not in self._answers:
             self._answers[key] = make()
+            if self._most is not None and len(self._answers) > self._most:
+                del self._answers[next(iter(self._answers))]
         return self._answers[key]

@@ -17,9 +17,9 @@ from queuer.domain.queue import Policy, Preempt, Sharing
 from queuer.domain.reasons import Token
 from queuer.domain.workload import Workload
 from queuer.solver.arrays import Arrays
-from queuer.solver.board import Board
+from queuer.solver.board import Board, Horizon
 from queuer.solver.decide import decide
-from queuer.solver.displace import Displace
+from queuer.solver.displace import Displace, _Nodes
 from queuer.solver.greedy import Greedy
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen
@@ -169,6 +169,23 @@ def test_gangs_of_this_cycle_make_room_on_a_host() -> None:
     assert found is not None
     assert sorted(next(iter(c.spreads["main"])) for c in greedy.chosen.values()) in ([0, 0, 1], [0, 1, 1])
     assert greedy.board.now.free[:, greedy.board.frame.column["example.com/gpu"]].tolist() == [0, 0]
+
+
+def test_who_is_moved_is_entitled_as_it_was_at_its_turn() -> None:
+    """Its own charge counts once: inside its guarantee it may lie where one outside of it holds a reservation."""
+    queues = [queue("root"), queue("root.a", row(guaranteed=4)), queue("root.b")]
+    waiting = [gang("moved", pod_set(1, 4)), gang("owner", pod_set(1, 8), queue="root.b", submitted=1)]
+    greedy = Greedy(Board(Arrays.of(snapshot([node("a"), node("b")], queues, pending=waiting)), now=0.0))
+    board, gangs = greedy.board, greedy.board.arrays.offers.gangs
+    board.horizons["owner"] = Horizon(
+        uid="owner", start=9.0, free=board.now.free.copy() * 0, rank=(False, 0), rows=()
+    )
+    one = chosen(greedy, gangs["moved"], 0)
+    greedy.take(one)
+    before = board.claimed.used("root.a", (None, "example.com/gpu"))
+    assert _Nodes(greedy)._rank(one) == (True, 0)
+    assert greedy.rank(one.gang, one.charge) == (False, 0)  # counted twice
+    assert board.claimed.used("root.a", (None, "example.com/gpu")) == before
 
 
 def chosen(greedy: Greedy, one: Gang, at: int) -> Chosen:
