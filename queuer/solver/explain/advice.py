@@ -51,6 +51,7 @@ class Advisor:
         self._options: dict[object, _Options] = {}
         self._charges: dict[object, Charge] = {}
         self._landing: dict[object, bool] = {}
+        self._standing = frozenset(one.uid for one in self._board.snapshot.reservations)
         self._lookups = LOOKUPS // max(1, len(self._board.frame.names))
         self._tries = TRIES
 
@@ -200,12 +201,10 @@ class Advisor:
         reservation, and not all places and refusals before its turn be what they were. `others`: somebody before it was
         refused for a reservation.
         """
-        board = self._board
-        standing = {one.uid for one in board.snapshot.reservations}
-        if gang.uid not in standing:
+        if gang.uid not in self._standing:
             return False
-        gangs = board.arrays.offers.gangs
-        beside = (gangs[uid] for uid in standing - {gang.uid} if uid in gangs)
+        gangs = self._board.arrays.offers.gangs
+        beside = (gangs[uid] for uid in self._standing - {gang.uid} if uid in gangs)
         evicts = any(one.bound and one.evictions for one in self._cycle.chosen.values())
         return others or evicts or any(gang.shape.flavors & one.shape.flavors for one in beside)
 
