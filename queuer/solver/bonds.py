@@ -11,6 +11,7 @@ import numpy as np
 from queuer.solver.board import Board
 from queuer.solver.capacity import Spread, place
 from queuer.solver.contested import Variant
+from queuer.solver.frame import Matrix
 from queuer.solver.greedy import Greedy
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen
@@ -36,14 +37,15 @@ def resume(greedy: Greedy, gangs: Mapping[str, Gang]) -> dict[str, Bond]:
         gone = [v for v in bond.victims if v in board.holds and board.holds[v].admitted.releasing]
         board.bind(chosen.gang.pending.workload, chosen.charge, chosen.spreads, victims=gone)
         held.append((bond, chosen))
-    waiting: dict[str, Bond] = {}
-    for bond, chosen in held:
-        if not _start(greedy, chosen):
-            waiting[bond.uid] = bond
-    # Who leaves for a gang that has started leaves for nobody any more: nothing new is promised on its room.
-    for uid in sorted(board.leaving - {victim for bond in waiting.values() for victim in bond.victims}):
-        board.stay(uid)
-    return waiting
+    waiting = {bond.uid: (bond, chosen) for bond, chosen in held}
+    before = len(waiting) + 1
+    elsewhere = True
+    while len(waiting) < before:  # what those who started had held may be what others lacked
+        before = len(waiting)
+        for uid in list(waiting):
+            _start(greedy, uid, waiting, elsewhere=elsewhere)
+        elsewhere = False
+    return {uid: bond for uid, (bond, _) in waiting.items()}
 
 
 def restored(board: Board, gang: Gang, rows: Sequence[Assignment]) -> Chosen | None:
@@ -72,32 +74,38 @@ def restored(board: Board, gang: Gang, rows: Sequence[Assignment]) -> Chosen | N
     return Chosen(gang=gang, variant=variant, charge=charge, spreads=spreads, bound=True)
 
 
-def _start(greedy: Greedy, chosen: Chosen) -> bool:
-    """Start a bound gang in its held place, or elsewhere, if it fits now."""
-    board, workload = greedy.board, chosen.gang.pending.workload
+def _start(greedy: Greedy, uid: str, waiting: dict[str, tuple[Bond, Chosen]], *, elsewhere: bool) -> None:
+    """Start a bound gang in its held place, or `elsewhere`, if it fits now and leaves whole what is held for others.
+
+    Its victims leave for nobody any more then: nothing new is promised on their room. Its quota was held, so only use
+    can be in its way.
+    """
+    board = greedy.board
+    bond, chosen = waiting[uid]
+    workload, spreads = chosen.gang.pending.workload, None
+    shared = {victim for other, (one, _) in waiting.items() if other != uid for victim in one.victims}
+    own = [victim for victim in bond.victims if victim in board.leaving and victim not in shared]
     board.unbind(workload, chosen.charge, chosen.spreads)
-    blocked = greedy.quota_block(workload, chosen.variant, chosen.charge, board.sheets())
-    if blocked is None and not greedy.waits_apart(workload.uid):
+    for victim in own:
+        board.stay(victim)
+    blocked = greedy.quota_block(workload, chosen.variant, chosen.charge, (board.now,))
+    if blocked is None and not greedy.waits_apart(uid):
         free = np.minimum(board.now.free, board.later.free)
-        spreads = (
-            chosen.spreads
-            if _room(board, chosen)
-            else place(
-                board.frame, free, workload, chosen.variant, closed=board.closed(chosen.gang.pending.avoid)
-            )
-        )
-        if spreads is not None:
-            greedy.take(
-                Chosen(gang=chosen.gang, variant=chosen.variant, charge=chosen.charge, spreads=spreads)
-            )
-            return True
-    board.bind(workload, chosen.charge, chosen.spreads, victims=())
-    return False
+        if _room(board, chosen, free):
+            spreads = chosen.spreads
+        elif elsewhere:
+            closed = board.closed(chosen.gang.pending.avoid)
+            spreads = place(board.frame, free, workload, chosen.variant, closed=closed)
+    if spreads is None:
+        board.bind(workload, chosen.charge, chosen.spreads, victims=own)
+    else:
+        del waiting[uid]
+        greedy.take(Chosen(gang=chosen.gang, variant=chosen.variant, charge=chosen.charge, spreads=spreads))
 
 
-def _room(board: Board, chosen: Chosen) -> bool:
-    """Whether the held place is free now."""
-    free = board.now.free.copy()
+def _room(board: Board, chosen: Chosen, free: Matrix) -> bool:
+    """Whether the held place is free (N x R)."""
+    free = free.copy()
     for pod_set in chosen.gang.pending.workload.pod_sets:
         for node, count in chosen.spreads.get(pod_set.name, {}).items():
             free[node] -= board.frame.row(pod_set.requests) * count

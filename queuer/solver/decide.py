@@ -137,7 +137,7 @@ def _settled(
             solver, tried, late = None, [], dict.fromkeys(_offenders(tried[-1], wrong), everywhere)
         for uid, hosts in late.items():
             crowded[uid] = everywhere if attempt > 1 else crowded.get(uid, frozenset()) | hosts
-    nothing = _nothing(snapshot, note=f"refused by the verifier: {'; '.join(map(str, wrong[:3]))}")
+    nothing = _nothing(snapshot, now=now, note=f"refused by the verifier: {'; '.join(map(str, wrong[:3]))}")
     return nothing, passes, True
 
 
@@ -148,10 +148,10 @@ def _offenders(plan: Plan, wrong: Sequence[Violation]) -> list[str]:
     return sorted((named & waiting) | beneficiaries)
 
 
-def _nothing(snapshot: Snapshot, *, note: str) -> Plan:
+def _nothing(snapshot: Snapshot, *, now: float, note: str) -> Plan:
     """The plan that starts nobody and keeps what stands: what is left when no sound plan was found."""
     waiting = [p.workload.uid for p in snapshot.pending]
-    held = {b.uid: b for b in snapshot.bonds if b.uid in waiting}
+    held = {b.uid: b for b in snapshot.bonds if b.uid in waiting and b.deadline > now}
     later = simple(Token.SOLVER_DEFERRED, "No sound plan was found in this cycle; the next one tries again.")
     return Plan(
         admissions=(),

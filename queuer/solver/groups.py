@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+import numpy as np
+
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.board import Board
 from queuer.solver.frame import Matrix
@@ -42,6 +44,7 @@ class Groups:
         self._held_on: dict[int, set[str]] = {}
         self._taken: dict[str, Taken] = {}
         self._left: frozenset[str] = frozenset()
+        self._releasing = frozenset(uid for uid, h in board.holds.items() if h.admitted.releasing)
         self._vacated: Matrix | None = None
 
     def of(self, one: Chosen) -> tuple[Rows, Part]:
@@ -101,7 +104,7 @@ class Groups:
                     self.doubtful.add(uid)
 
     def _vacate(self) -> Matrix:
-        """The nodes once all victims have gone, with all bound gangs in place, as the board stands (N x R)."""
+        """The nodes once all have gone who leave, with all bound gangs in place, as the board stands (N x R)."""
         board = self._board
         if self._vacated is None:
             self._vacated = board.frame.bound_free.copy()
@@ -114,22 +117,28 @@ class Groups:
                 self._taken[uid] = place
                 for node, row in place:
                     free[node] -= row
-        for uid in self._left ^ board.leaving:
-            times = 1 if uid in board.leaving else -1
+        gone = self._releasing | board.leaving
+        for uid in self._left ^ gone:
+            times = 1 if uid in gone else -1
             for node, row in board.holds[uid].bound.items():
                 free[node] += row * times
-        self._left = frozenset(board.leaving)
+        self._left = gone
         return free
 
     @contextmanager
     def vacated(self, uid: str) -> Iterator[Matrix]:
-        """For one bound gang: the nodes once all victims have gone, with the other bound gangs in place (N x R)."""
+        """For one bound gang: the nodes once all have gone who leave, with the other bound gangs in place (N x R)."""
         free, own = self._vacate(), self._taken.get(uid, ())
         for node, row in own:
             free[node] += row
         yield free
         for node, row in own:
             free[node] -= row
+
+    def is_whole(self, uid: str) -> bool:
+        """Whether the place of a bound gang will be there: that of an earlier cycle is lost where a victim stays."""
+        free = self._vacate()
+        return not any(np.any((free[node] < 0) & (row > 0)) for node, row in self._taken.get(uid, ()))
 
     def _unbound(self) -> Iterator[Group]:
         index = self._board.frame.index

@@ -149,7 +149,7 @@ class Pinner:
         """The gang in the earliest wave in which it lands and lets all others land; None = not in this cycle."""
         near = [self._groups[uid] for uid in self._near(groups)]
         landing = self._around.landing_near(groups)
-        held = [uid for uid in self._around.held_near(groups) if uid not in self._lost]
+        held = [u for u in self._around.held_near(groups) if u not in self._lost and self._around.is_whole(u)]
         if not held and all(len(g.hosts) == 1 for g in itertools.chain(groups, landing, *near)):
             return tuple(groups)
         last = max((own[0].wave for own in near), default=0 if landing else -1)

@@ -1,96 +1,128 @@
 """Brute force of DESIGN 3 for small worlds: the tournament of 3.4 with every arrangement and every permitted set of
 victims tried, nothing clever and nothing shared with the decision but the records and the verifier's sums.
+
+What fits is asked in `oracle_room`, whom it costs in `oracle_victims`; reservations are beside it, in
+`oracle_reservations`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import combinations, permutations, product
+from collections.abc import Container, Iterator, Mapping
+from itertools import product
 
-from queuer.domain.queue import Preempt, Sharing
-from queuer.domain.workload import PodSet, Workload
-from queuer.solver.problem import Admitted, Eviction, EvictionRule, Snapshot
-from queuer.solver.score import allowed_flavors, eviction_cost, live_capacity
-from queuer.solver.verify.quota import Amounts, Key, Rows, Uses, amounts_of, broken_limits
+from queuer.domain.queue import Sharing
+from queuer.domain.workload import Workload
+from queuer.solver.problem import Bond, Snapshot
+from queuer.solver.score import allowed_flavors
+from queuer.solver.verify.quota import Amounts, Key, Uses, amounts_of
+from tests.solver.oracle_room import Held, Turn, add, flavor_at, place_of, sized, taken
+from tests.solver.oracle_victims import Evicting
 
 STARTED, BOUND, WAITING = 2, 1, 0
-Cost = tuple[int, int, int, int]
-Free = dict[str, dict[str, int]]
-Ground = tuple[str, EvictionRule, tuple[Key, ...] | None]
-"""A permission to evict: for a gang of which queue, by which rule, where above the guarantee; None = anywhere."""
 
 
-@dataclass(frozen=True, eq=False)
-class Turn:
-    """A settled gang: its flavor by pod set, and whether it starts or is bound."""
-
-    workload: Workload
-    flavors: Mapping[str, str]
-    bound: bool
-
-    @property
-    def asks(self) -> Amounts:
-        """Amounts by account."""
-        return amounts_of(self.workload, {p.name: p.count for p in self.workload.pod_sets}, self.flavors)
-
-
-@dataclass(eq=False)
-class Oracle:
-    """The state of the tournament. `order`: uids in turn; `flags`: what became of them. `gone`: whose work is lost, as
-    settled at the turn of who evicts.
+class Oracle(Evicting):
+    """The tournament. `order`: uids in turn, those that were bound before first; `flags`: what became of them.
+    `elsewhere`: bound gangs that start in another place than the one that was held; `lying`: what those take that start
+    in theirs.
     """
 
-    snapshot: Snapshot
-    now: float
-    order: list[str] = field(default_factory=list)
-    flags: dict[str, int] = field(default_factory=dict)
-    settled: list[Turn] = field(default_factory=list)
-    gone: tuple[str, ...] = ()
+    def __init__(self, snapshot: Snapshot, now: float, *, elsewhere: Container[str] = ()) -> None:
+        super().__init__(snapshot, now)
+        self.elsewhere = elsewhere
+        self.lying: dict[str, dict[str, dict[str, int]]] = {}
+        self.order: list[str] = []
+        self.flags: dict[str, int] = {}
 
-    def __post_init__(self) -> None:
-        self.rows = Rows(self.snapshot)
-        self.admitted = {a.workload.uid: a for a in self.snapshot.admitted}
-        self.permitted: dict[str, list[tuple[str, EvictionRule, tuple[Key, ...] | None]]] = {}
+    # Bonds of earlier cycles
 
-    # Use
+    def resume(self) -> None:
+        """Bonds hold before anyone has a turn; then, in their order, who has a place now starts.
 
-    def use(self, *, without: Sequence[str] = (), started: bool = True) -> Uses:
-        """Use of the admitted, less some, and of what this cycle has started."""
-        found = Uses(self.rows)
-        for uid, a in self.admitted.items():
-            if uid not in without:
-                found.count(a.workload.queue, charged(a))
-        for turn in self.settled:
-            if started and not turn.bound:
-                found.count(turn.workload.queue, turn.asks)
+        Whoever starts must leave whole what is held for the others once their own victims have gone: its victims leave
+        for nobody any more.
+        """
+        workloads = {p.workload.uid: p.workload for p in self.snapshot.pending}
+        for bond in self.snapshot.bonds:
+            if bond.uid in workloads and (held := self._standing(workloads[bond.uid], bond)) is not None:
+                self.held[bond.uid] = held
+        self.bonded = frozenset(self.held)
+        self.order += [uid for uid in workloads if uid in self.held]
+        self.flags |= dict.fromkeys(self.held, BOUND)
+        before = len(self.held) + 1
+        while len(self.held) < before:  # what those who started had held may be what others lacked
+            before = len(self.held)
+            for uid in list(self.held):
+                self._start(uid)
+
+    def _standing(self, workload: Workload, bond: Bond) -> Held | None:
+        """None = the bond has ended: past its deadline, or its place is closed to the gang."""
+        place = place_of(bond.assignments)
+        flavors = {row.pod_set: row.flavor for row in bond.assignments}
+        counts = {name: sum(nodes.values()) for name, nodes in place.items()}
+        sizes = {p.name: range(p.min_count or p.count, p.count + 1) for p in workload.pod_sets}
+        if bond.deadline <= self.now or counts.keys() != sizes.keys():
+            return None
+        if flavors not in list(self.flavor_choices(workload)) or any(
+            counts[n] not in sizes[n] for n in counts
+        ):
+            return None
+        turn = self.turn_of(sized(workload, counts), flavors, bound=True)
+        states = {s.node.name: s.node for s in self.snapshot.nodes}
+        for p in workload.pod_sets:
+            for name in place[p.name]:
+                if name not in states or name in self.avoid[workload.uid]:
+                    return None
+                if not states[name].accepts(p.terms) or flavor_at(states[name].labels) != flavors[p.name]:
+                    return None
+        still = {v for v in bond.victims if v in self.admitted and self.admitted[v].releasing}
+        return Held(turn, place, frozenset(still))
+
+    def _start(self, uid: str) -> None:
+        before = self.held
+        held, self.held = before[uid], {other: one for other, one in before.items() if other != uid}
+        turn = self.turn_of(held.turn.workload, held.turn.flavors, bound=False)
+        if self.allowed(turn) and self.has_quota(turn) and self._has_place(turn, held):
+            self.settled.append(turn)
+            self.flags[uid] = STARTED
+        else:
+            self.held = before
+
+    def _has_place(self, turn: Turn, held: Held) -> bool:
+        """Its own, while those before it lie where they started, or another if it takes one: it is owed no other."""
+        uid = turn.workload.uid
+        if uid in self.elsewhere:
+            return self.arranged([*self.settled, turn], ())
+        sheets, own = (self.free_now(), self.free_later(())), taken(turn.workload, held.place)
+        self.lying[uid] = own
+        for sheet, place in product(sheets, self.lying.values()):
+            add(sheet, place, times=-1)
+        asked = [(n, r) for n, amounts in own.items() for r, amount in amounts.items() if amount]
+        others = [one for one in self.settled if one.workload.uid not in self.lying]
+        found = all(s[n][r] >= 0 for s in sheets for n, r in asked) and self.place_all(others, *sheets)
+        if not found:
+            del self.lying[uid]
         return found
 
-    def claimed(self) -> Uses:
-        """Use, and what is held for bound gangs: entitlement and shares are judged by it."""
-        found = self.use()
-        for turn in self.settled:
-            if turn.bound:
-                found.count(turn.workload.queue, turn.asks)
-        return found
+    def turn_of(self, workload: Workload, flavors: Mapping[str, str], *, bound: bool) -> Turn:
+        """A turn of the gang at this size."""
+        return Turn(workload, flavors, bound)
 
     # The tournament
 
     def run(self) -> None:
         """Give everyone a turn."""
-        lines = {
-            leaf: sorted(
-                (p.workload for p in self.snapshot.pending if p.workload.queue == leaf),
-                key=lambda w: (-w.priority, w.submitted),
-            )
-            for leaf in self.snapshot.tree.leaves
-        }
-        while any(lines.values()):
-            workload = self._best("root", lines, self.claimed())
-            assert workload is not None
-            lines[workload.queue].remove(workload)
+        self.resume()
+        while (workload := self.next()) is not None:
             self.order.append(workload.uid)
             self.flags[workload.uid] = self._turn(workload)
+
+    def next(self) -> Workload | None:
+        """Whose turn it is."""
+        waiting = [p.workload for p in self.snapshot.pending if p.workload.uid not in self.flags]
+        waiting.sort(key=lambda w: (-w.priority, w.submitted))
+        lines = {leaf: [w for w in waiting if w.queue == leaf] for leaf in self.snapshot.tree.leaves}
+        return self._best("root", lines, self.claimed())
 
     def _best(self, path: str, lines: Mapping[str, list[Workload]], use: Uses) -> Workload | None:
         children = self.snapshot.tree.children[path]
@@ -140,275 +172,24 @@ class Oracle:
                 for f in allowed_flavors(
                     p, queue=workload.queue, tree=self.snapshot.tree, flavors=self.snapshot.flavors
                 )
-                if any(self._flavor(s.node.labels) == f for s in self.snapshot.nodes)
+                if any(flavor_at(s.node.labels) == f for s in self.snapshot.nodes)
             ]
             for p in workload.pod_sets
         ]
         for picks in product(*allowed):
             yield dict(zip(names, picks, strict=True))
 
-    def _flavor(self, labels: Mapping[str, str]) -> str:
-        return labels.get("f", "default")
-
     def _turn(self, workload: Workload) -> int:
         choices = list(self.flavor_choices(workload))
         for bound in (False, True):
             for flavors in choices:
-                turn = Turn(workload, flavors, bound)
+                turn = self.turn_of(workload, flavors, bound=bound)
                 gone = self.possible(turn)
                 if gone is not None:
                     self.settled.append(turn)
                     self.gone = gone
                     return BOUND if bound else STARTED
         return WAITING
-
-    # One turn
-
-    def possible(self, turn: Turn) -> tuple[str, ...] | None:
-        """The least costly victims with which all settled gangs and this one have quota and a place; None = there are
-        none such.
-
-        A gang that may evict nobody as things are takes the victims as they are.
-        """
-        workload, claimed = turn.workload, self.claimed()
-        if not workload.preemptible and not claimed.entitled(workload.queue, turn.asks, at=workload.queue):
-            return None
-        everyone = [*self.settled, turn]
-        if turn.bound:
-            self.permitted[workload.uid] = list(self._victims(turn, claimed))
-            if self._anybody(workload):
-                return self.least(everyone)
-        elif not self._has_quota(self.use(), turn):
-            return None
-        return self.gone if self.arranged(everyone, self.gone) else None
-
-    def _anybody(self, workload: Workload) -> bool:
-        """Whether anyone who is not leaving already may go after those who are."""
-        use = self._once_released()
-        for uid in self.gone:
-            use.count(self.admitted[uid].workload.queue, charged(self.admitted[uid]), times=-1)
-        return any(
-            uid not in self.gone and self._borrows(use, self.admitted[uid], workload.queue, keys)
-            for uid, _, keys in self.permitted[workload.uid]
-        )
-
-    def _has_quota(self, use: Uses, turn: Turn) -> bool:
-        after = self.use()
-        after.count(turn.workload.queue, turn.asks)
-        return next(broken_limits(use, after, [(turn.workload.queue, turn.asks)]), None) is None
-
-    def _victims(self, turn: Turn, use: Uses) -> Iterator[tuple[str, EvictionRule, tuple[Key, ...] | None]]:
-        tree, gang = self.snapshot.tree, turn.workload
-        for uid, a in self.admitted.items():
-            victim = a.workload
-            if not victim.preemptible or a.releasing:
-                continue
-            lower = victim.priority < gang.priority
-            if victim.queue == gang.queue:
-                if lower and tree.policy(gang.queue).preempt is not Preempt.NEVER:
-                    yield uid, EvictionRule.PREEMPT, None
-                continue
-            common = tree.common_ancestor(gang.queue, victim.queue)
-            mine = tree.lineage(gang.queue)
-            at = mine[mine.index(common) - 1]
-            if tree.policy(gang.queue).reclaim and use.entitled(gang.queue, turn.asks, at=at):
-                yield uid, EvictionRule.RECLAIM, tuple(self.rows.claims(gang.queue, turn.asks))
-            elif lower and tree.policy(common).preempt is Preempt.LOWER_PRIORITY:
-                said = self.rows.claims(victim.queue, turn.asks)
-                yield uid, EvictionRule.PREEMPT, tuple(said) or None
-
-    def victim_sets(self, everyone: Sequence[Turn]) -> Iterator[tuple[str, ...]]:
-        """Every set of victims that may go in some order, the cheapest first."""
-        by_uid = self._grounds(everyone)
-        sizes = range(len(by_uid) + 1)
-        sets = [gone for size in sizes for gone in combinations(sorted(by_uid), size)]
-        priced = ((self.cost(everyone, gone), gone) for gone in sets)
-        yield from (gone for _, gone in sorted((cost, gone) for cost, gone in priced if cost is not None))
-
-    def _grounds(self, everyone: Sequence[Turn]) -> dict[str, list[Ground]]:
-        """Who may be evicted, with every permission."""
-        found: dict[str, list[Ground]] = {}
-        for turn in everyone:
-            if turn.bound:
-                for uid, rule, keys in self.permitted[turn.workload.uid]:
-                    found.setdefault(uid, []).append((turn.workload.queue, rule, keys))
-        return found
-
-    def _going(self, order: Sequence[str], by_uid: Mapping[str, list[Ground]]) -> list[EvictionRule] | None:
-        """By which rule each of these may go at its moment, reclaim where it can be; None = one may not."""
-        use, found = self._once_released(), []
-        for uid in order:
-            a = self.admitted[uid]
-            rules = {rule for queue, rule, keys in by_uid[uid] if self._borrows(use, a, queue, keys)}
-            if not rules:
-                return None
-            found.append(EvictionRule.RECLAIM if EvictionRule.RECLAIM in rules else EvictionRule.PREEMPT)
-            use.count(a.workload.queue, charged(a), times=-1)
-        return found
-
-    def _once_released(self) -> Uses:
-        """Use once all that is releasing has gone."""
-        return self.use(without=[uid for uid, a in self.admitted.items() if a.releasing])
-
-    def _borrows(self, use: Uses, victim: Admitted, queue: str, keys: tuple[Key, ...] | None) -> bool:
-        if keys is None:
-            return True
-        common = self.snapshot.tree.common_ancestor(queue, victim.workload.queue)
-        lineage = self.snapshot.tree.lineage(victim.workload.queue)
-        path = lineage[: lineage.index(common)]
-        own = charged(victim)
-        return any(own.get(k) and all(use.over(p, k) for p in path) for k in keys)
-
-    def least(self, everyone: Sequence[Turn]) -> tuple[str, ...] | None:
-        """Victims of least cost with which all these can be arranged."""
-        return next((gone for gone in self.victim_sets(everyone) if self.arranged(everyone, gone)), None)
-
-    def cheapest(self) -> Cost:
-        """The least eviction cost with which all that is settled can be arranged."""
-        gone = self.least(self.settled)
-        assert gone is not None
-        cost = self.cost(self.settled, gone)
-        assert cost is not None
-        return cost
-
-    def cost(self, everyone: Sequence[Turn], gone: Sequence[str]) -> Cost | None:
-        """What it costs at least to evict these, in the order that costs least; None = they may go in no order."""
-        capacity = live_capacity(self.snapshot.nodes, self.snapshot.flavors)
-        by_uid = self._grounds(everyone)
-        mildest = [min(self._rank(rule) for _, rule, _ in by_uid[uid]) for uid in gone]
-        best: Cost | None = None
-        for order in permutations(gone):
-            rules = self._going(order, by_uid)
-            if rules is None:
-                continue
-            victims = [(self.admitted[uid], rule) for uid, rule in zip(order, rules, strict=True)]
-            cost = eviction_cost(victims, capacity=capacity, now=self.now)
-            best = cost if best is None else min(best, cost)
-            if sorted(map(self._rank, rules)) == sorted(mildest):
-                break
-        return best
-
-    @staticmethod
-    def _rank(rule: EvictionRule) -> int:
-        return 0 if rule is EvictionRule.RECLAIM else 1
-
-    def evictions(self, turn: Turn) -> tuple[Eviction, ...]:
-        """Those of the settled victims that are named for this gang, the first that may evict them."""
-        earlier = self.settled[: self.settled.index(turn)]
-        taken = {uid for one in earlier if one.bound for uid, _, _ in self.permitted[one.workload.uid]}
-        return tuple(
-            Eviction(uid=uid, beneficiary=turn.workload.uid, rule=rule)
-            for uid, rule, _ in (self.permitted[turn.workload.uid] if turn.bound else ())
-            if uid in self.gone and uid not in taken
-        )
-
-    # Arrangements
-
-    def arranged(self, everyone: Sequence[Turn], gone: Sequence[str]) -> bool:
-        """Whether limits hold and all pods have a node, now for those that start and with victims gone for all."""
-        before = self.use(without=gone, started=False)
-        after = self.use(without=gone, started=False)
-        for turn in everyone:
-            after.count(turn.workload.queue, turn.asks)
-            if next(broken_limits(before, after, [(turn.workload.queue, turn.asks)]), None) is not None:
-                return False
-            before.count(turn.workload.queue, turn.asks)
-        now, later = self._free(()), self._free(gone)
-        return self._place(everyone, 0, now, later)
-
-    def _free(self, gone: Sequence[str]) -> Free:
-        free = {
-            s.node.name: {r: n - s.used.get(r, 0) for r, n in s.node.allocatable.items()}
-            for s in self.snapshot.nodes
-        }
-        for uid in gone:
-            for name, amounts in self.admitted[uid].bound.items():
-                for resource, amount in amounts.items():
-                    free[name][resource] += amount
-        return free
-
-    def _place(self, everyone: Sequence[Turn], at: int, now: Free, later: Free) -> bool:
-        if at == len(everyone):
-            return True
-        turn = everyone[at]
-        sheets = [later] if turn.bound else [now, later]
-        return any(self._pods(everyone, at, pods, sheets, now, later, {}) for pods in self._scopes(turn))
-
-    def _scopes(self, turn: Turn) -> Iterator[dict[str, list[str]]]:
-        """Nodes by pod set, once for each domain of the required level."""
-        topology, level = self.snapshot.topology, turn.workload.required
-        index = None if level is None else topology.find(level)
-        domains = (
-            [None]
-            if index is None
-            else sorted({topology.domain(s.node, index) for s in self.snapshot.nodes} - {None}, key=str)
-        )
-        for domain in domains:
-            yield {
-                p.name: [
-                    s.node.name
-                    for s in self.snapshot.nodes
-                    if s.node.accepts(p.terms)
-                    and self._flavor(s.node.labels) == turn.flavors[p.name]
-                    and (index is None or topology.domain(s.node, index) == domain)
-                ]
-                for p in turn.workload.pod_sets
-            }
-
-    def _pods(
-        self,
-        everyone: Sequence[Turn],
-        at: int,
-        scope: Mapping[str, list[str]],
-        sheets: Sequence[Free],
-        now: Free,
-        later: Free,
-        done: Mapping[str, int],
-    ) -> bool:
-        """Pods of one gang one by one, each on a node not before the last one's of its set."""
-        turn = everyone[at]
-        pod_set = next((p for p in turn.workload.pod_sets if done.get(p.name, 0) < p.count), None)
-        if pod_set is None:
-            return self._lands(turn, sheets) and self._place(everyone, at + 1, now, later)
-        number = done.get(pod_set.name, 0)
-        start = done.get(f"{pod_set.name} last", 0)
-        for i, name in enumerate(scope[pod_set.name]):
-            if i < start or not self._bears(everyone, at, name, pod_set.requests, sheets):
-                continue
-            self._spend(turn, name, pod_set, sheets)
-            rest = {**done, pod_set.name: number + 1, f"{pod_set.name} last": i + pod_set.exclusive_host}
-            if self._pods(everyone, at, scope, sheets, now, later, rest):
-                return True
-            self._spend(turn, name, pod_set, sheets, times=-1)
-        return False
-
-    def _bears(
-        self,
-        everyone: Sequence[Turn],
-        at: int,
-        name: str,
-        requests: Mapping[str, int],
-        sheets: Sequence[Free],
-    ) -> bool:
-        """Whether a node has room for one pod more of the gang whose turn is number `at`."""
-        return all(f[name].get(r, 0) >= n for f in sheets for r, n in requests.items() if n)
-
-    def _spend(
-        self, turn: Turn, name: str, pod_set: PodSet, sheets: Sequence[Free], *, times: int = 1
-    ) -> None:
-        """One pod of the gang comes to a node."""
-        for f in sheets:
-            for r, n in pod_set.requests.items():
-                f[name][r] -= n * times
-
-    def _lands(self, turn: Turn, sheets: Sequence[Free]) -> bool:
-        """Whether the place just found for the gang is one where it lands; the brute force knows no landing (3.5)."""
-        return True
-
-
-def charged(admitted: Admitted) -> dict[Key, int]:
-    """Amounts of an admitted workload by account."""
-    return amounts_of(admitted.workload, admitted.counts, admitted.flavors)
 
 
 def answer(snapshot: Snapshot, *, now: float) -> tuple[tuple[str, ...], tuple[int, ...]]:

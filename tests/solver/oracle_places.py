@@ -4,21 +4,20 @@ reservations keep from them.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from math import inf
 
 from queuer.domain.workload import PodSet, Workload
-from queuer.solver.problem import Admitted, Assignment, Plan, Snapshot
-from tests.solver.oracle import Free, Oracle, Turn
+from queuer.solver.problem import Admitted, Plan, Snapshot
+from tests.solver.oracle import Oracle
+from tests.solver.oracle_room import Free, Place, Turn, add, lands, place_of, sized, taken
 
 LAYOUTS = 200
 """Arrangements of what has started that are looked at for one reservation."""
 WORK = 400_000
 """Pods laid for one plan, after which nothing is said."""
-Place = Mapping[str, Mapping[str, int]]
-"""Pods by pod set and node."""
 Layout = Mapping[str, Place]
 """Places by uid."""
 Rank = tuple[bool, int]
@@ -59,20 +58,9 @@ def plain(place: Place) -> dict[str, dict[str, int]]:
     return {name: {n: c for n, c in sorted(nodes.items()) if c} for name, nodes in sorted(place.items())}
 
 
-def place_of(rows: Iterable[Assignment]) -> dict[str, Mapping[str, int]]:
-    """Pods by pod set and node."""
-    return {row.pod_set: row.nodes for row in rows}
-
-
 def smallest(workload: Workload) -> Workload:
     """The gang at its smallest size."""
     return sized(workload, {p.name: p.min_count or p.count for p in workload.pod_sets})
-
-
-def sized(workload: Workload, counts: Mapping[str, int]) -> Workload:
-    """The gang at a size."""
-    sets = tuple(replace(p, count=counts[p.name], min_count=None) for p in workload.pod_sets)
-    return replace(workload, pod_sets=sets)
 
 
 def end_of(admitted: Admitted, now: float) -> float:
@@ -102,14 +90,13 @@ class Placing(Oracle):
         self._planned |= {b.uid: b.assignments for b in plan.bonds}
         self._told = {r.uid: r for r in plan.reservations}
         self._sheets: dict[str, Free] = {}
-        self._laid: dict[str, list[tuple[str, str]]] = {}
         self._work = 0
 
     def _ends(self, layout: Layout) -> list[tuple[float, float, str, Mapping[str, Mapping[str, int]]]]:
         found = [
             (end_of(a, self.now), a.since, uid, a.bound)
             for uid, a in self.admitted.items()
-            if uid not in self.gone
+            if uid not in self.gone and uid not in self.leaving()
         ]
         for turn in self.settled:
             if not turn.bound:
@@ -119,7 +106,7 @@ class Placing(Oracle):
 
     def _free_after(self, layout: Layout, ended: Container[str]) -> Free:
         """What is free once these have ended, beside all other reservations."""
-        free = self._free(self.gone)
+        free = self.free_later(self.gone)
         for turn in self.settled:
             add(free, taken(turn.workload, layout[turn.workload.uid]), times=-1)
         for end in self._ends(layout):
@@ -133,7 +120,7 @@ class Placing(Oracle):
         """Arrangements of what is settled, that of the plan first."""
         mine = {t.workload.uid: place_of(self._planned[t.workload.uid]) for t in self.settled}
         yield mine
-        for one in islice(self._all_layouts(0, {}, self._free(()), self._free(self.gone)), LAYOUTS):
+        for one in islice(self._all_layouts(0, {}, self.free_now(), self.free_later(self.gone)), LAYOUTS):
             if one != mine:
                 yield one
 
@@ -225,9 +212,11 @@ class Placing(Oracle):
         return found
 
     def _at_start(self, held: Kept, gone: Sequence[str]) -> Free:
-        free = self._free(gone)
-        for uid, a in self.admitted.items():
-            if uid not in gone and end_of(a, self.now) <= held.start:
+        free = self.free_later(gone)
+        still = self.admitted.keys() - set(gone) - self.leaving()
+        for uid in still:
+            a = self.admitted[uid]
+            if end_of(a, self.now) <= held.start:
                 add(free, a.bound)
         return free
 
@@ -261,76 +250,6 @@ class Placing(Oracle):
     ) -> None:
         super()._spend(turn, name, pod_set, sheets, times=times)
         assert isinstance(turn, Ranked)
-        laid = self._laid.setdefault(turn.workload.uid, [])
-        if times > 0:
-            laid.append((pod_set.name, name))
-        else:
-            laid.pop()
         for uid, sheet in self._sheets.items():
             if uid != turn.workload.uid and turn.ends > self.kept[uid].start:
                 add(sheet, {name: pod_set.requests}, times=-times)
-
-    def _lands(self, turn: Turn, sheets: Sequence[Free]) -> bool:
-        place: dict[str, dict[str, int]] = {}
-        for pod_set, node in self._laid.get(turn.workload.uid, ()):
-            mine = place.setdefault(pod_set, {})
-            mine[node] = mine.get(node, 0) + 1
-        before = [{n: dict(amounts) for n, amounts in sheet.items()} for sheet in sheets]
-        for sheet in before:
-            add(sheet, taken(turn.workload, place))
-        return all(lands(turn.workload, place, sheet) for sheet in before)
-
-
-def lands(workload: Workload, place: Place, free: Free) -> bool:
-    """Whether the sets of one gang land, each somewhere on its own hosts, in whatever order and wherever they come."""
-    sets = {p.name: p for p in workload.pod_sets if p.name in place}
-    if len(sets) < 2 or all(len(place[name]) == 1 for name in sets):
-        return True
-    hosts = sorted({n for name in sets for n in place[name]})
-    left = {n: dict(free[n]) for n in hosts}
-    seen: set[object] = set()
-
-    def stuck(there: dict[tuple[str, str], int]) -> bool:
-        key = tuple(sorted(there.items()))
-        if key in seen:
-            return False
-        seen.add(key)
-        for name, pod_set in sets.items():
-            missing = pod_set.count - sum(c for (s, _), c in there.items() if s == name)
-            if not missing:
-                continue
-            some = False
-            for node in place[name]:
-                if pod_set.exclusive_host and there.get((name, node)):
-                    continue
-                if any(left[node].get(r, 0) < n for r, n in pod_set.requests.items() if n):
-                    continue
-                some = True
-                add(left, {node: pod_set.requests}, times=-1)
-                more = {**there, (name, node): there.get((name, node), 0) + 1}
-                caught = stuck(more)
-                add(left, {node: pod_set.requests})
-                if caught:
-                    return True
-            if not some:
-                return True
-        return False
-
-    return not stuck({})
-
-
-def taken(workload: Workload, place: Place) -> dict[str, dict[str, int]]:
-    """What a place takes of each node."""
-    found: dict[str, dict[str, int]] = {}
-    for pod_set in workload.pod_sets:
-        for name, count in place.get(pod_set.name, {}).items():
-            at = found.setdefault(name, {})
-            for r, n in pod_set.requests.items():
-                at[r] = at.get(r, 0) + n * count
-    return found
-
-
-def add(free: Free, rows: Mapping[str, Mapping[str, int]], *, times: int = 1) -> None:
-    for name, amounts in rows.items():
-        for r, n in amounts.items():
-            free[name][r] = free[name].get(r, 0) + n * times

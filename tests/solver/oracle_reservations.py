@@ -15,22 +15,19 @@ from queuer.domain.reasons import Token
 from queuer.domain.workload import Workload
 from queuer.solver.problem import Plan, Reservation, Snapshot
 from queuer.solver.verify.quota import Uses, amounts_of, broken_limits
-from tests.solver.oracle import BOUND, STARTED, WAITING, Turn
+from tests.solver.oracle import BOUND, STARTED, WAITING
 from tests.solver.oracle_places import (
     GivenUp,
     Kept,
     Layout,
-    Place,
     Placing,
     Rank,
     Ranked,
     lasts,
-    place_of,
     plain,
-    sized,
     smallest,
-    taken,
 )
+from tests.solver.oracle_room import Place, Turn, flavor_at, place_of, sized, taken
 
 
 class Follower(Placing):
@@ -41,13 +38,17 @@ class Follower(Placing):
         self.wrong: tuple[int, str] = (-1, "")
         self.deferred = 0
         self.workloads = {p.workload.uid: p.workload for p in snapshot.pending}
-        self._started = {a.uid for a in plan.admissions}
+        self._planned_starts = {a.uid for a in plan.admissions}
         self._hinted = False
 
     def agrees(self) -> bool | None:
         """Whether some run comes to the plan; None = too many to look at."""
         try:
-            return self._resume(list(self.snapshot.reservations))
+            self.resume()
+            for uid, flag in self.flags.items():
+                if flag != self._told_flag(uid):
+                    return self._miss(f"{uid} was bound and is {self._told_flag(uid)}, not {flag}")
+            return self._renew(list(self.snapshot.reservations))
         except GivenUp:
             return None
 
@@ -57,14 +58,14 @@ class Follower(Placing):
 
     # The run
 
-    def _resume(self, left: list[Reservation]) -> bool:
+    def _renew(self, left: list[Reservation]) -> bool:
         if not left:
             return self._turns()
         old, rest = left[0], left[1:]
         gang = self.workloads.get(old.uid)
         if gang is None or old.expires <= self.now or not self._most(gang):
-            return self._resume(rest)
-        return any(self._with(old.uid, one, lambda: self._resume(rest)) for one in self._renewed(old))
+            return self._renew(rest)
+        return any(self._with(old.uid, one, lambda: self._renew(rest)) for one in self._renewed(old))
 
     def _with(self, uid: str, one: Kept | None, then: Callable[[], bool]) -> bool:
         before = dict(self.kept)
@@ -76,14 +77,7 @@ class Follower(Placing):
         return done
 
     def _turns(self) -> bool:
-        lines = {
-            leaf: sorted(
-                (w for u, w in self.workloads.items() if w.queue == leaf and u not in self.flags),
-                key=lambda w: (-w.priority, w.submitted),
-            )
-            for leaf in self.snapshot.tree.leaves
-        }
-        workload = self._best("root", lines, self.claimed()) if any(lines.values()) else None
+        workload = self.next()
         if workload is None:
             return self._finish(list(self.kept))
         if self.plan.order[len(self.order)] != workload.uid:
@@ -102,7 +96,7 @@ class Follower(Placing):
 
     def _settle(self, workload: Workload) -> bool:
         uid = workload.uid
-        got = STARTED if uid in self._started else BOUND if uid in self._planned else WAITING
+        got = self._told_flag(uid)
         tried = set()
         for self._hinted in (False, True):
             flag, turn, gone = self._possible(workload)
@@ -135,6 +129,9 @@ class Follower(Placing):
             self.kept = before
         return False
 
+    def _told_flag(self, uid: str) -> int:
+        return STARTED if uid in self._planned_starts else BOUND if uid in self._planned else WAITING
+
     def _is_deferred(self, uid: str) -> bool:
         told = self.plan.explanations.get(uid)
         return told is not None and told.primary.token is Token.SOLVER_DEFERRED
@@ -144,16 +141,16 @@ class Follower(Placing):
         least = smallest(workload)
         for bound in (False, True):
             for flavors in self.flavor_choices(workload):
-                turn = self._ranked(least, flavors, bound=bound)
+                turn = self.turn_of(least, flavors, bound=bound)
                 gone = self.possible(turn)
                 if gone is None:
                     continue
                 flag = BOUND if bound else STARTED
                 rows = self._planned.get(workload.uid)
-                if rows is None or bound == (workload.uid in self._started):
+                if rows is None or bound == (workload.uid in self._planned_starts):
                     return flag, turn, gone
                 counts = {p.name: 0 for p in workload.pod_sets} | {r.pod_set: r.count for r in rows}
-                large = self._ranked(
+                large = self.turn_of(
                     sized(workload, counts), {r.pod_set: r.flavor for r in rows}, bound=bound
                 )
                 again = self.possible(large)
@@ -163,7 +160,7 @@ class Follower(Placing):
                 return flag, large, again
         return WAITING, None, None
 
-    def _ranked(self, workload: Workload, flavors: Mapping[str, str], *, bound: bool) -> Ranked:
+    def turn_of(self, workload: Workload, flavors: Mapping[str, str], *, bound: bool) -> Ranked:
         return Ranked(
             workload=workload,
             flavors=flavors,
@@ -238,13 +235,13 @@ class Follower(Placing):
         """Its flavors, as far as written quota permits them and there is a reservation left for them."""
         least = smallest(workload)
         for flavors in self.flavor_choices(workload):
-            turn = self._ranked(least, flavors, bound=False)
+            turn = self.turn_of(least, flavors, bound=False)
             claimed = self.claimed()
             if not workload.preemptible and not claimed.entitled(
                 workload.queue, turn.asks, at=workload.queue
             ):
                 continue
-            if self._written(self.use(), turn) and self._written(self._later(), turn):
+            if self._written(self.use(), turn) and self._written(self._with_bonds(), turn):
                 yield turn
 
     def _left(self, workload: Workload) -> bool:
@@ -253,8 +250,9 @@ class Follower(Placing):
         taken = [set(one.flavors.values()) for one in self.kept.values()]
         return max((sum(f in t for t in taken) for f in allowed), default=0) < self._most(workload)
 
-    def _later(self) -> Uses:
-        use = self.use(without=self.gone)
+    def _with_bonds(self) -> Uses:
+        """Use once all victims have gone."""
+        use = self.later(self.gone)
         for turn in self.settled:
             if turn.bound:
                 use.count(turn.workload.queue, turn.asks)
@@ -271,9 +269,8 @@ class Follower(Placing):
 
     def _has_quota_after(self, ended: Container[str], turn: Turn) -> bool:
         """Whether all limits bear it once these have ended, too."""
-        use = self.use(
-            without=[uid for uid in self.admitted if uid in ended or uid in self.gone], started=False
-        )
+        gone = [uid for uid in self.admitted if uid in ended or uid in self.gone]
+        use = self.later(gone, started=False)
         for one in self.settled:
             if one.workload.uid not in ended:
                 use.count(one.workload.queue, one.asks)
@@ -327,12 +324,12 @@ class Follower(Placing):
             for name in row.nodes:
                 if name not in states or not states[name].accepts(sets[row.pod_set].terms):
                     return None
-                if self._flavor(states[name].labels) != row.flavor:
+                if flavor_at(states[name].labels) != row.flavor:
                     return None
         flavors = _flavors(old)
         if flavors not in list(self.flavor_choices(workload)):
             return None
-        turn = self._ranked(sized(workload, counts), flavors, bound=False)
+        turn = self.turn_of(sized(workload, counts), flavors, bound=False)
         return self._hold(turn, place, start=old.start, expires=old.expires)
 
     def _hold(self, turn: Ranked, place: Place, *, start: float, expires: float) -> Kept:

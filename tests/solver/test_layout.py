@@ -17,7 +17,8 @@ from queuer.solver.cpsat.tree import Tree
 from queuer.solver.frame import Frame, Matrix
 from tests.solver import make
 from tests.solver.cases import NOW, seeded
-from tests.solver.oracle import Oracle, Turn
+from tests.solver.oracle import Oracle
+from tests.solver.oracle_room import Turn
 
 Tournament = TypeVar("Tournament", bound=Oracle)
 
@@ -68,7 +69,7 @@ class Watched(Oracle):
 
     def arranged_nodes(self, everyone: list[Turn]) -> bool:
         """Whether all pods have a node, quota aside."""
-        return self._place(everyone, 0, self._free(()), self._free(self.gone))
+        return self._place(everyone, 0, self.free_now(), self.free_later(self.gone))
 
 
 def check(question: Layout, answer: Places) -> None:

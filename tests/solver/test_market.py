@@ -9,7 +9,7 @@ from queuer.solver.contested import Layout, Proof
 from queuer.solver.cpsat import CpSat
 from queuer.solver.market import Market
 from queuer.solver.prices import Measure, Prices
-from tests.solver.oracle import Turn
+from tests.solver.oracle_room import Turn
 from tests.solver.test_layout import Watched, asked, played
 
 

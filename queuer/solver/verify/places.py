@@ -107,17 +107,21 @@ def _held(case: Case, coming: _ByHost) -> Iterator[Violation]:
     held = planned(case, case.bound)
     left: dict[str, Resources] = {
         name: _plus(free, held.get(name, {}), times=-1)
-        for name, free in free_at(case, hosts, case.leaving).items()
+        for name, free in free_at(case, hosts, case.leaving | case.releasing).items()
     }
     for uid, own in groups.items():
         mine = planned(case, {uid: case.bound[uid]})
         reach = {host for group in own for host in group.hosts if host in left}
         free = {host: _plus(left[host], mine[host]) if host in mine else left[host] for host in reach}
+        whole = all(
+            free[h].get(r, 0) >= n for h, asked in mine.items() if h in free for r, n in asked.items()
+        )
         for group in own:
             siblings = [g for g in own if g is not group]
             near = coming.near(group)
             before = [g for g in near if g.wave < 0]
-            if uid in case.new or certain_slots(group, [*before, *siblings], free) >= group.count:
+            stands = whole and certain_slots(group, [*before, *siblings], free) >= group.count
+            if uid in case.new or stands:
                 yield from _judge(group, certain_slots(group, [*near, *siblings], free))
 
 
