@@ -16,7 +16,7 @@ import numpy as np
 
 from queuer.domain.workload import Workload
 from queuer.solver.board import Board
-from queuer.solver.frame import Matrix
+from queuer.solver.frame import Matrix, Numbers
 from queuer.solver.groups import Groups, Rows, meet, set_named, touch
 from queuer.solver.landing import Group, lands
 from queuer.solver.outcome import Chosen
@@ -244,6 +244,8 @@ class Pinner:
         if any(key not in labels for key in keys):
             return None
         inside = frame.domains[level] == frame.domains[level][node]
+        if any(self._strays(np.flatnonzero(inside & ~frame.in_flavor[r.flavor]), r.flavor) for r in rows):
+            return None
         groups = [
             self._around.group(workload, pod_set, row.count, np.flatnonzero(open_).tolist())
             for row in rows
@@ -251,6 +253,11 @@ class Pinner:
             for open_ in (inside & frame.open_to(pod_set, row.flavor),)
         ]
         return {key: labels[key] for key in keys} if self._alone(workload, groups) else None
+
+    def _strays(self, others: Numbers, flavor: str) -> bool:
+        """Whether the labels of a flavor let pods onto one of these nodes of other flavors."""
+        asked, states = self._board.frame.flavors[flavor].node_labels.items(), self._board.snapshot.nodes
+        return any(asked <= states[n].node.labels.items() for n in others.tolist())
 
     def _alone(self, workload: Workload, groups: Sequence[Group]) -> bool:
         around = self._around

@@ -7,7 +7,8 @@ from random import Random
 
 import pytest
 
-from queuer.domain.queue import Policy, Preempt
+from queuer.domain.nodes import Flavor
+from queuer.domain.queue import Policy, Preempt, QuotaRow
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.arrays import Arrays
 from queuer.solver.attempt import Attempt
@@ -69,6 +70,25 @@ def test_a_gang_is_opened_to_no_host_outside_its_rack() -> None:
     found = by_uid(decided(world([4, 4, 4, 2], *waiting, racks="qqrr")))
     assert set(found) == {"a", "b"}
     assert set(found["b"].assignments[0].hosts or ()) == {"n2", "n3"}
+
+
+def test_a_rack_with_nodes_of_a_flavor_before_is_no_pin() -> None:
+    """Every node has the labels of `rest`, those of `fast` too: the gang is pinned to its hosts."""
+    labels = {"block": "b", "rack": "r"}
+    nodes = [node("a", labels={**labels, "pool": "fast"}), node("b", labels=labels), node("c", labels=labels)]
+    flavors = (Flavor(name="fast", node_labels={"pool": "fast"}), Flavor(name="rest"))
+    waiting = [gang("g", pod_set(2, 8), required="rack")]
+    found = by_uid(
+        decided(
+            snapshot(
+                nodes,
+                [queue("root.a", QuotaRow(resource=GPU, flavor="rest"))],
+                flavors=flavors,
+                pending=waiting,
+            )
+        )
+    )
+    assert found["g"].assignments[0].hosts == ("b", "c")
 
 
 @pytest.mark.parametrize("work", [0, 2_000])
