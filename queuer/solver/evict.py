@@ -15,14 +15,16 @@ from queuer.domain.quota import Account, Charge
 from queuer.domain.usage import Usage
 from queuer.domain.workload import Workload
 from queuer.solver.contested import Proof, Variant
-from queuer.solver.cycle import Cycle
+from queuer.solver.cycle import POOLS, Cycle
 from queuer.solver.displace import Displace
 from queuer.solver.floor import Floor, Room
 from queuer.solver.frame import Mask as Flags
+from queuer.solver.frame import Numbers
+from queuer.solver.journal import Followed
 from queuer.solver.kept import Kept
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Block, Chosen, Refusal
-from queuer.solver.pool import Pool
+from queuer.solver.pool import Emptied, Pool
 from queuer.solver.search import Search, evictions
 from queuer.solver.trial import Asker
 from queuer.solver.victims import NOBODY, Candidate, Prey, Reach
@@ -91,6 +93,7 @@ class Evict:
         self._everyone: Kept[Everyone] = Kept(lambda: cycle.lifts)
         self._usages: Kept[Usage] = Kept(lambda: cycle.board.version)
         self._emptied_by: Kept[Floor] = Kept(lambda: cycle.board.version, most=EMPTIED)
+        self._shared: Followed[Emptied] = Followed(cycle.board.freed, most=POOLS)
         self._may_go: Kept[list[Candidate]] = Kept(lambda: cycle.board.version)
         self._gone: Kept[Gone] = Kept(lambda: cycle.board.version)
 
@@ -122,7 +125,7 @@ class Evict:
             refusal = replace(refusal, final=False, contested=True, others=not unsettled)
         if not refusal.final:
             return replace(refusal, block=Block.DEFERRED, contested=True)
-        return replace(refusal, in_place=refusal.contested and self._asked_in_place(gang))
+        return replace(refusal, in_place=self._asked_in_place(gang)) if refusal.contested else refusal
 
     def _asked_in_place(self, gang: Gang) -> bool:
         """Whether others' victims, if there are any in this cycle, were as they are in a question about the gang."""
@@ -312,10 +315,22 @@ class Evict:
 
     def _fits_once_gone(self, gang: Gang, variant: Variant, charge: Charge, gone: Gone) -> bool:
         """Whether nothing excludes it with these gone, nor then with more: thousands of gangs share the answer."""
-        pool = self._pool(gang, charge, gone)
+        pool = self._shared_pool(gang, charge, gone)
         if pool.excludes(self._cycle.key(gang, variant), gang.pending.workload, variant):
             return False
         return self._cycle.room(pool.floor, gang, variant) is Room.SOME
+
+    def _shared_pool(self, gang: Gang, charge: Charge, gone: Gone) -> Pool:
+        """As `_pool`. Mostly who leaves was thought gone before, so one that is kept seldom changes."""
+        base = self._cycle.pool(gang, charge, later=True)
+        if not gone.flags.any():
+            return base
+        bars = self._board.bars(gang.pending.workload, rank=self._cycle.rank_beside(gang, charge))
+        shared = self._shared.of((self._cycle.lifts, bars), base.emptied, _outdated)
+        if shared.gone != gone.key:
+            shared.renew(base, *self.prey.vacated(gone.flags))
+            shared.gone = gone.key
+        return shared.pool
 
     def _pool(self, gang: Gang, charge: Charge, gone: Gone) -> Pool:
         freed = partial(self.prey.vacated, gone.flags)
@@ -357,6 +372,10 @@ class Evict:
             return left
 
         return self._usages.of((gone.key, binding), usage)
+
+
+def _outdated(shared: Emptied, _: Numbers) -> None:
+    shared.gone = None
 
 
 def _choice(variant: Variant) -> object:

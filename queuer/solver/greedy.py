@@ -25,6 +25,17 @@ from queuer.solver.rearrange import Rearrange
 from queuer.solver.revise import revise
 from queuer.solver.victims import Prey
 
+DEPTHS = (
+    Block.FLAVOR,
+    Block.ENTITLEMENT,
+    Block.QUOTA,
+    Block.LANDING,
+    Block.RESERVED,
+    Block.PLACE,
+    Block.DEFERRED,
+)
+"""How far a turn came, least first."""
+
 
 class Greedy(Cycle):
     """Settles gangs on a board in the order in which it is asked."""
@@ -122,18 +133,17 @@ class Greedy(Cycle):
         return replace(answer, block=Block.LANDING) if isinstance(answer, Refusal) else answer
 
     def _start(self, gang: Gang) -> Chosen | Refusal:
-        best: Refusal | None = None
-        depth = (-1, False)
+        refused: list[tuple[Refusal, Charge]] = []
         shape = gang.shape
         for variant, charge, (_, least) in zip(shape.variants, shape.charges, shape.smallest, strict=True):
             answer = self.sized(gang, variant, charge, self._try_now)
             if isinstance(answer, Chosen):
                 self.take(answer)
                 return answer
-            deep = _depth(answer, least)
-            if deep > depth:
-                best, depth = answer, deep
-        return best or Refusal(block=Block.FLAVOR)
+            refused.append((answer, least))
+        if len(refused) > 1:
+            return max(refused, key=lambda one: _depth(*one))[0]
+        return refused[0][0] if refused else Refusal(block=Block.FLAVOR)
 
     def sized(
         self,
@@ -208,14 +218,5 @@ def _depth(refusal: Refusal, least: Charge) -> tuple[int, bool]:
     """How far a variant came, and whether a row of quota in its way could ever bear it at its smallest size: the most
     telling refusal is explained.
     """
-    bar = refusal.bar
-    rank = (
-        Block.FLAVOR,
-        Block.ENTITLEMENT,
-        Block.QUOTA,
-        Block.LANDING,
-        Block.RESERVED,
-        Block.PLACE,
-        Block.DEFERRED,
-    ).index(refusal.block)
+    bar, rank = refusal.bar, DEPTHS.index(refusal.block)
     return rank, bar is None or tuple(least.values())[bar.at] <= bar.limit

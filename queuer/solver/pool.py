@@ -100,6 +100,10 @@ class Pool:
         floor = self.floor.but(nodes, self.floor.free[nodes] + more)
         return Pool(self._frame, floor, self._settled)
 
+    def emptied(self) -> Emptied:
+        """One of its own for what is free here and more."""
+        return Emptied(Pool(self._frame, Floor(self._frame, self.floor.free.copy()), self._settled))
+
     def renew(self, nodes: Numbers, free: Matrix) -> None:
         """This much is free on some nodes now (K x R)."""
         more = self.floor.renew(nodes, free)
@@ -132,6 +136,20 @@ class Pool:
         np.add.at(by_gang, self._settled.of[inside], taken[inside])
         whole: Matrix = slots.whole(pods.level, pods.count) - (by_gang // pods.count).sum(axis=0)
         return bool(np.any(whole < 1))
+
+
+@dataclass(slots=True, eq=False)
+class Emptied:
+    """A pool with more free than another. `gone`: who left that, equal for the same; None = the other has changed."""
+
+    pool: Pool
+    gone: object = None
+
+    def renew(self, base: Pool, nodes: Numbers, more: Matrix) -> None:
+        """There is more free than in this pool on some nodes now (K x R)."""
+        free = base.floor.free.copy()
+        free[nodes] += more
+        self.pool.renew(np.arange(len(free)), free)
 
 
 def pods_of(frame: Frame, workload: Workload, variant: Variant) -> Iterator[Pods]:

@@ -19,6 +19,7 @@ from queuer.solver.board import FLOORS, Board, Horizon
 from queuer.solver.contested import Variant
 from queuer.solver.cycle import Cycle, Freed
 from queuer.solver.decide import decide
+from queuer.solver.evict import Evict, Gone
 from queuer.solver.floor import Floor, Found, Room
 from queuer.solver.frame import ALL, Frame, Mask, Matrix, Need, Rows
 from queuer.solver.greedy import Greedy
@@ -146,6 +147,8 @@ class Watched:
         self._place, self._excludes = Floor.place, Pool.excludes
         patch.setattr(Board, "floor", lambda *a: self._floored(*a))
         patch.setattr(Cycle, "pool", lambda *a, **k: self._pooled(*a, **k))
+        self._shared = Evict._shared_pool
+        patch.setattr(Evict, "_shared_pool", lambda *a: self._emptied(*a))
         patch.setattr(Floor, "place", lambda *a, **k: self._placed(*a, **k))
         patch.setattr(Pool, "excludes", lambda *a: self._excluded(*a))
         self._room = Floor.room
@@ -194,6 +197,13 @@ class Watched:
         self.seen["pool beside reservations"] += bool(bars)
         self.seen["outliving"] += bool(bars) and settled.gangs > 0
         self.seen["bond stands"] += bool(cycle.board.snapshot.bonds)
+        return pool
+
+    def _emptied(self, evict: Evict, gang: Gang, charge: Charge, gone: Gone) -> Pool:
+        pool, made = self._shared(evict, gang, charge, gone), evict._pool(gang, charge, gone)
+        assert np.array_equal(pool.floor.free, made.floor.free)
+        self._settled[id(pool)] = (pool, self._settled[id(made)][1])
+        self.seen["shared"] += bool(gone.flags.any())
         return pool
 
     def _excluded(self, pool: Pool, key: object, workload: Workload, variant: Variant) -> bool:
@@ -280,8 +290,12 @@ def test_pools_follow_what_is_settled_reserved_and_leaves(seed: int, monkeypatch
 
 
 def test_floors_and_pools_follow_whole_decisions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside reservations and standing bonds, with victims gone, whatever the turns of a decision do in between."""
+    """Beside reservations and standing bonds, with victims gone, whatever the turns of a decision do in between; also
+    for gangs that sums would refuse before.
+    """
     watched = Watched(monkeypatch)
+    monkeypatch.setattr(Evict, "_beyond_root", lambda *_: False)
+    monkeypatch.setattr(Evict, "_breaks_rows", lambda *_: False)
     for seed in range(20):
         life = Life(Random(seed), seeded(seed))
         for number in range(8):
@@ -290,7 +304,7 @@ def test_floors_and_pools_follow_whole_decisions(monkeypatch: pytest.MonkeyPatch
         decide(reserving(seed), now=NOW, seed=0, budget=Budget(deterministic=0.0))
         decide(worlds.world(seed, pending=24), now=worlds.NOW, seed=0, budget=Budget(deterministic=0.0))
     floors = ("kept", "floor beside reservations", "room: some", "room: none")
-    pools = ("pool beside reservations", "outliving", "freed", "bond stands", "excluded")
+    pools = ("shared", "pool beside reservations", "outliving", "freed", "bond stands", "excluded")
     assert all(watched.seen[what] > 5 for what in (*floors, *pools)), watched.seen
 
 
