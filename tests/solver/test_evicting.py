@@ -18,8 +18,10 @@ from queuer.domain.reasons import Token
 from queuer.domain.workload import Workload
 from queuer.solver.arrays import Arrays
 from queuer.solver.board import Board, Horizon
+from queuer.solver.cycle import Cycle
 from queuer.solver.decide import decide
 from queuer.solver.displace import Displace, _Nodes
+from queuer.solver.evict import Evict, Turn
 from queuer.solver.greedy import Greedy
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen
@@ -228,3 +230,63 @@ def test_who_found_no_room_that_others_leave_is_asked_again_when_more_leave() ->
         "second": {"wide"},
         "late": set(),
     }
+
+
+CROWDED = [
+    crowded(nodes=24, gangs=6, mix=mix, seed=seed, rule=rule)
+    for rule in EvictionRule
+    for mix in Mix
+    for seed in (1, 2)
+]
+
+
+class Forgetful(set[object]):
+    """Forms for which no victims were ever found."""
+
+    def add(self, form: object) -> None:
+        """It is forgotten at once."""
+
+
+def test_forms_that_found_victims_before_change_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are searched for without a look at all in reach; nor do the steps of a pass, whose bounds decide, differ."""
+    spared = [decide(snap, now=NOW, seed=0, budget=ALONE) for snap in CROWDED]
+    made, again = Evict.__init__, 0
+
+    def forgetful(self: Evict, cycle: Cycle, displace: Displace) -> None:
+        made(self, cycle, displace)
+        self._found = Forgetful()
+
+    def counted(self: Evict, gang: Gang, turn: Turn) -> bool:
+        nonlocal again
+        again += 1
+        return could_fit(self, gang, turn)
+
+    could_fit = Evict._could_fit
+    monkeypatch.setattr(Evict, "_could_fit", counted)
+    assert [decide(snap, now=NOW, seed=0, budget=ALONE) for snap in CROWDED] == spared
+    looks, again = again, 0
+    monkeypatch.setattr(Evict, "__init__", forgetful)
+    assert [decide(snap, now=NOW, seed=0, budget=ALONE) for snap in CROWDED] == spared
+    assert again > looks > 0
+
+
+def test_a_search_for_victims_leaves_the_board_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is used and free is counted on the board itself while victims are tried."""
+    found = {True: 0, False: 0}
+    search = Evict._with_victims
+
+    def state(board: Board) -> object:
+        used = [usage.copy()._now() for usage in (board.now.usage, board.later.usage, board.line())]
+        return used, board.now.free.tolist(), board.later.free.tolist(), board.later.before_landing().tolist()
+
+    def watched(self: Evict, gang: Gang, turn: Turn, *, plain: bool) -> Chosen | None:
+        before = state(self._board)
+        chosen = search(self, gang, turn, plain=plain)
+        assert state(self._board) == before
+        found[chosen is not None] += 1
+        return chosen
+
+    monkeypatch.setattr(Evict, "_with_victims", watched)
+    for snap in CROWDED:
+        decide(snap, now=NOW, seed=0, budget=ALONE)
+    assert found[True] > 10, found
