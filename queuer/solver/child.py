@@ -20,8 +20,10 @@ from queuer.solver.difference import Difference
 from queuer.solver.problem import Budget, Plan, Snapshot
 from queuer.solver.verify import Violation
 
-START_UP = 30.0
-"""Seconds after which a process that has not said it is ready is replaced."""
+START_UP = 120.0
+"""Seconds after which a process that has neither started nor taken a snapshot over is replaced: more than a large one
+takes on a busy machine. No cycle waits as long.
+"""
 
 
 class Verify(Protocol):

@@ -7,9 +7,7 @@ are jsonb. `ledger` has no foreign key: the book outlives the jobs in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import StrEnum
-from typing import Any
 
 from sqlalchemy import (
     ARRAY,
@@ -17,14 +15,12 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
-    DateTime,
     Double,
     ForeignKey,
     Identity,
     Index,
     Integer,
     MetaData,
-    SmallInteger,
     Table,
     Text,
     Uuid,
@@ -35,6 +31,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from queuer.domain.queue import ManagedBy, QueueState
 from queuer.domain.reasons import Token
 from queuer.domain.workload import State
+from queuer.store.columns import document, moment, one_of, singleton, stamped
 
 metadata = MetaData(
     naming_convention={
@@ -69,37 +66,10 @@ class Outcome(StrEnum):
     WITHDRAWN = "withdrawn"
 
 
-def _words(column: str, words: Iterable[str]) -> CheckConstraint:
-    listed = ", ".join(f"'{word}'" for word in words)
-    return CheckConstraint(f"{column} IN ({listed})", name=column)
-
-
-def _singleton() -> tuple[Column[Any], CheckConstraint]:
-    """The key of a table that holds exactly one row."""
-    return (
-        Column("id", SmallInteger, primary_key=True, autoincrement=False, server_default=text("1")),
-        CheckConstraint("id = 1", name="singleton"),
-    )
-
-
-def _at(name: str, *, nullable: bool = False) -> Column[Any]:
-    return Column(name, DateTime(timezone=True), nullable=nullable)
-
-
-def _stamped(name: str) -> Column[Any]:
-    return Column(name, DateTime(timezone=True), nullable=False, server_default=text("now()"))
-
-
-def _json(name: str, empty: str | None = "{}") -> Column[Any]:
-    """A jsonb column; `empty=None` makes it nullable (SQL NULL, never JSON null)."""
-    default = None if empty is None else text(f"'{empty}'::jsonb")
-    return Column(name, JSONB(none_as_null=True), nullable=empty is None, server_default=default)
-
-
 configuration = Table(
     "configuration",
     metadata,
-    *_singleton(),
+    *singleton(),
     Column("revision", BigInteger, nullable=False, server_default=text("0")),
     comment="Revision of queues, flavors and topology together; its row lock orders all changesets.",
 )
@@ -116,9 +86,9 @@ queue = Table(
     Column("namespaces", ARRAY(Text), nullable=False),
     Column("managed_by", Text),
     Column("revision", BigInteger, nullable=False),
-    _stamped("created_at"),
-    _words("state", QueueState),
-    _words("managed_by", ManagedBy),
+    stamped("created_at"),
+    one_of("state", QueueState),
+    one_of("managed_by", ManagedBy),
     CheckConstraint("weight > 0", name="weight"),
     CheckConstraint("char_length(path) <= 63", name="path_length"),
     CheckConstraint("(parent_id IS NULL) = (path = 'root')", name="one_root"),
@@ -157,32 +127,32 @@ flavor = Table(
     Column("tolerations", JSONB, nullable=False),
     Column("managed_by", Text, nullable=False),
     Column("revision", BigInteger, nullable=False),
-    _words("managed_by", ManagedBy),
+    one_of("managed_by", ManagedBy),
     comment="A node belongs to the first that matches, by position, then name.",
 )
 
 topology = Table(
     "topology",
     metadata,
-    *_singleton(),
+    *singleton(),
     Column("levels", ARRAY(Text), nullable=False),
     Column("managed_by", Text, nullable=False),
     Column("revision", BigInteger, nullable=False),
-    _words("managed_by", ManagedBy),
+    one_of("managed_by", ManagedBy),
 )
 
 changeset = Table(
     "changeset",
     metadata,
     Column("revision", BigInteger, primary_key=True, autoincrement=False),
-    _stamped("at"),
+    stamped("at"),
     Column("actor", Text, nullable=False),
     Column("source", Text, nullable=False),
     Column("writer", Text, nullable=False),
     Column("reason", Text, nullable=False),
     Column("changes", JSONB, nullable=False),
     Column("reverts", BigInteger, ForeignKey("changeset.revision")),
-    _words("writer", ManagedBy),
+    one_of("writer", ManagedBy),
     comment="Applied changes of the configuration: each names an object with its form before and after.",
 )
 
@@ -190,13 +160,13 @@ audit = Table(
     "audit",
     metadata,
     Column("id", BigInteger, Identity(always=True), primary_key=True),
-    _stamped("at"),
+    stamped("at"),
     Column("actor", Text, nullable=False),
     Column("source", Text, nullable=False),
     Column("action", Text, nullable=False),
     Column("reason", Text, nullable=False),
     Column("revision", BigInteger, ForeignKey("changeset.revision")),
-    _json("detail"),
+    document("detail"),
     comment="Who did what and why: changesets, overrides, repairs of the ledger. Append only.",
 )
 
@@ -211,7 +181,7 @@ workload = Table(
     Column("user_name", Text, nullable=False),
     Column("priority", Integer, nullable=False),
     Column("preemptible", Boolean, nullable=False),
-    _at("submitted"),
+    moment("submitted"),
     Column("required", Text),
     Column("preferred", Text),
     Column("max_runtime", Double),
@@ -224,16 +194,16 @@ workload = Table(
     Column("attempt", Integer, nullable=False, server_default=text("1")),
     Column("admission_id", Uuid),
     Column("token", Text),
-    _json("explanation", None),
-    _at("reason_since", nullable=True),
-    _at("admitted_at", nullable=True),
-    _at("landed_at", nullable=True),
-    _at("finished_at", nullable=True),
-    _at("deleted_at", nullable=True),
-    _json("avoid"),
+    document("explanation", None),
+    moment("reason_since", nullable=True),
+    moment("admitted_at", nullable=True),
+    moment("landed_at", nullable=True),
+    moment("finished_at", nullable=True),
+    moment("deleted_at", nullable=True),
+    document("avoid"),
     Column("first", Boolean, nullable=False, server_default=text("false")),
-    _words("state", State),
-    _words("token", Token),
+    one_of("state", State),
+    one_of("token", Token),
     CheckConstraint("attempt > 0", name="attempt"),
     CheckConstraint(
         "(admission_id IS NULL) OR state NOT IN ('Queued', 'Held')", name="waiting_is_not_admitted"
@@ -266,9 +236,9 @@ admission = Table(
     Column("wave", Integer, nullable=False),
     Column("assignments", JSONB, nullable=False),
     Column("domains", JSONB, nullable=False),
-    _at("at"),
-    _at("landed_at", nullable=True),
-    _at("ended_at", nullable=True),
+    moment("at"),
+    moment("landed_at", nullable=True),
+    moment("ended_at", nullable=True),
     Column("end_cause", Text),
     Index("uq_admission_attempt", "uid", "attempt", unique=True),
     Index("uq_admission_open", "uid", unique=True, postgresql_where=text("ended_at IS NULL")),
@@ -286,8 +256,8 @@ ledger = Table(
     Column("flavor", Text, nullable=False),
     Column("count", Integer, nullable=False),
     Column("amounts", JSONB, nullable=False),
-    _at("opened"),
-    _at("closed", nullable=True),
+    moment("opened"),
+    moment("closed", nullable=True),
     CheckConstraint("count > 0", name="count"),
     CheckConstraint("closed >= opened", name="interval"),
     CheckConstraint("jsonb_typeof(amounts) = 'object'", name="amounts"),
@@ -308,13 +278,13 @@ outbox = Table(
     Column("cycle", BigInteger),
     Column("wave", Integer, nullable=False),
     Column("patch", JSONB, nullable=False),
-    _stamped("at"),
-    _at("done_at", nullable=True),
+    stamped("at"),
+    moment("done_at", nullable=True),
     Column("outcome", Text),
     Column("resource_version", Text),
     Column("message", Text),
-    _words("kind", EntryKind),
-    _words("outcome", Outcome),
+    one_of("kind", EntryKind),
+    one_of("outcome", Outcome),
     CheckConstraint("(done_at IS NULL) = (outcome IS NULL)", name="done"),
     Index("uq_outbox_effect", "admission_id", "kind", unique=True, postgresql_where=text("done_at IS NULL")),
     Index("ix_outbox_undone", "seq", postgresql_where=text("done_at IS NULL")),
@@ -328,7 +298,7 @@ bond = Table(
     Column("uid", Text, ForeignKey("workload.uid", ondelete="CASCADE"), primary_key=True),
     Column("assignments", JSONB, nullable=False),
     Column("victims", ARRAY(Text), nullable=False),
-    _at("deadline"),
+    moment("deadline"),
     comment="Place and quota held for a gang while its victims leave.",
 )
 
@@ -337,8 +307,8 @@ reservation = Table(
     metadata,
     Column("uid", Text, ForeignKey("workload.uid", ondelete="CASCADE"), primary_key=True),
     Column("assignments", JSONB, nullable=False),
-    _at("start"),
-    _at("expires"),
+    moment("start"),
+    moment("expires"),
     comment="Capacity held from `start` for a gang that is blocked by capacity alone.",
 )
 
@@ -347,16 +317,16 @@ cycle = Table(
     metadata,
     Column("id", BigInteger, primary_key=True, autoincrement=False),
     Column("epoch", BigInteger, nullable=False),
-    _at("started_at"),
-    _at("finished_at"),
+    moment("started_at"),
+    moment("finished_at"),
     Column("trigger", Text, nullable=False),
     Column("status", Text, nullable=False),
     Column("admitted", Integer, nullable=False),
     Column("evicted", Integer, nullable=False),
     Column("waiting", Integer, nullable=False),
-    _json("stats"),
-    _json("capacity"),
-    _words("status", SOLVE_STATUSES),
+    document("stats"),
+    document("capacity"),
+    one_of("status", SOLVE_STATUSES),
     Index("ix_cycle_started_at", "started_at"),
     comment="One row per committed decision. `capacity`: {flavor: {resource: allocatable}}, base units.",
 )
@@ -365,11 +335,11 @@ event = Table(
     "event",
     metadata,
     Column("id", BigInteger, Identity(always=True), primary_key=True),
-    _at("at"),
+    moment("at"),
     Column("type", Text, nullable=False),
     Column("uid", Text),
     Column("queue", Text),
-    _json("data"),
+    document("data"),
     Index("ix_event_uid", "uid", "id", postgresql_where=text("uid IS NOT NULL")),
     Index("ix_event_at", "at"),
     comment="What happened. Ids rise in commit order, so a reader may resume after the last it has seen.",
@@ -380,14 +350,14 @@ reason_transition = Table(
     metadata,
     Column("id", BigInteger, Identity(always=True), primary_key=True),
     Column("uid", Text, ForeignKey("workload.uid", ondelete="CASCADE"), nullable=False),
-    _at("at"),
+    moment("at"),
     Column("from_token", Text),
     Column("token", Text),
     Column("text", Text, nullable=False),
     Column("params", JSONB, nullable=False),
     Column("cycle", BigInteger),
-    _words("from_token", Token),
-    _words("token", Token),
+    one_of("from_token", Token),
+    one_of("token", Token),
     Index("ix_reason_transition_uid", "uid", "id"),
     Index("ix_reason_transition_at", "at"),
     comment="Each change of a workload's primary reason. `token` NULL: it stopped waiting.",
@@ -396,9 +366,9 @@ reason_transition = Table(
 leader = Table(
     "leader",
     metadata,
-    *_singleton(),
+    *singleton(),
     Column("epoch", BigInteger, nullable=False, server_default=text("0")),
     Column("holder", Text, nullable=False, server_default=text("''")),
-    _at("since", nullable=True),
+    moment("since", nullable=True),
     comment="The epoch that every write of a controller must carry.",
 )
