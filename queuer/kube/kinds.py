@@ -76,6 +76,7 @@ class Kind:
     left: Callable[[Any], int | None]
     roles: Callable[[Any], tuple[Role, ...]]
     deadline: Callable[[Any], int | None]
+    deadline_path: tuple[str, ...]
     pod_label: str | None = None
 
 
@@ -163,6 +164,7 @@ JOB = Kind(
     left=_job_left,
     roles=_job_roles,
     deadline=lambda job: job.spec.active_deadline_seconds,
+    deadline_path=("spec", "activeDeadlineSeconds"),
 )
 PYTORCHJOB = Kind(
     name="PyTorchJob",
@@ -176,6 +178,7 @@ PYTORCHJOB = Kind(
     left=lambda job: None,
     roles=_pytorch_roles,
     deadline=lambda job: job.spec.run_policy.active_deadline_seconds,
+    deadline_path=("spec", "runPolicy", "activeDeadlineSeconds"),
     pod_label="training.kubeflow.org/replica-type",
 )
 KINDS: tuple[Kind, ...] = (JOB, PYTORCHJOB)

@@ -118,7 +118,7 @@ class Job(_Struct, frozen=True):
 
 
 class ReplicaSpec(_Struct, frozen=True):
-    template: PodTemplate
+    template: PodTemplate = PodTemplate()
     replicas: int | None = None
 
 

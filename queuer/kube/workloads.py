@@ -16,8 +16,9 @@ from typing import Any, TypeVar
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.fields import parse_duration
 from queuer.domain.nodes import HOSTNAME, Requirement, SchedulingTerms, Toleration
+from queuer.domain.quantity import Resources
 from queuer.domain.queue import check_path
-from queuer.domain.workload import PodSet, Workload
+from queuer.domain.workload import PodSet, Workload, demand_of
 from queuer.kube.kinds import JobObject, Kind
 from queuer.kube.objects import Amounts, LimitRange, Meta, PodTemplate
 from queuer.kube.patches import Own, own_roles
@@ -36,7 +37,7 @@ _OURS = ("queuer.dev/admission", "queuer.dev/status", "queuer.dev/break-glass")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _DIGITS = re.compile(r"[0-9]{1,10}")
 _MOST = 2**60
-"""Of one resource for a pod set, in base units: an exbibyte. Sums over gangs must stay within 64 bits."""
+"""Of one resource for a job, in base units: an exbibyte. Sums over gangs must stay within 64 bits."""
 _LONGEST_RUN = 10 * 365 * 86400.0
 T = TypeVar("T")
 
@@ -92,19 +93,17 @@ def workload_of(kind: Kind, job: JobObject, *, facts: NamespaceFacts) -> Workloa
     notes = meta.annotations
     roles = own_roles(kind, job)
     reading.of(lambda: _check_names(meta, roles), None)
+    reading.of(lambda: _check_apart(roles), None)
     pod_sets = tuple(
         found
         for own in roles
         if (found := reading.of(lambda own=own: _pod_set(own, notes, facts=facts), None)) is not None  # type: ignore[misc]
     )
-    if not reading.problems and not any(p.count for p in pod_sets):
-        reading.problems.append(
-            FieldProblem(
-                field="spec", message="the job asks for no pod", hint="raise parallelism or replicas above 0"
-            )
-        )
+    if not reading.problems:
+        reading.of(lambda: _check_sums(pod_sets), None)
     reading.of(lambda: check_path(meta.labels.get(QUEUE, ""), field=f"label {QUEUE}"), None)
-    limit = reading.of(lambda: _runtime(notes), None) or kind.deadline(job)
+    deadline = reading.of(lambda: _deadline(kind, job), None)
+    limit = reading.of(lambda: _runtime(notes), None) or deadline
     workload = Workload(
         uid=meta.uid,
         kind=kind.name,
@@ -117,7 +116,7 @@ def workload_of(kind: Kind, job: JobObject, *, facts: NamespaceFacts) -> Workloa
         preemptible=reading.of(lambda: _flag(notes, PREEMPTIBLE, unsaid=True), True),
         required=reading.of(lambda: _level(notes, TOPOLOGY_REQUIRED), None),
         preferred=reading.of(lambda: _level(notes, TOPOLOGY_PREFERRED), None),
-        max_runtime=None if limit is None else float(limit),
+        max_runtime=limit,
         hold=reading.of(lambda: _flag(notes, HOLD, unsaid=False), False),
     )
     if reading.problems:
@@ -127,16 +126,18 @@ def workload_of(kind: Kind, job: JobObject, *, facts: NamespaceFacts) -> Workloa
 
 def _pod_set(own: Own, notes: Mapping[str, str], *, facts: NamespaceFacts) -> PodSet:
     role, where = own.role, ".".join(own.role.template_path)
+    if role.count < 0:
+        hint = "write the number of pods, 0 for none"
+        raise InvalidInput(_wrong(".".join(role.count_path), f"{role.count} is less than 0", hint))
+    if not role.template.spec.containers:
+        raise InvalidInput(_wrong(f"{where}.spec.containers", "is empty", "write what the pods run"))
     requests = effective_requests(
         role.template.spec,
         limit_ranges=facts.limit_ranges,
         overheads=facts.overheads,
         field=f"{where}.spec",
     )
-    for resource, amount in requests.items():
-        if amount * role.count > _MOST:
-            problem = f"{role.count} pods ask for more than 2^60 {resource} together"
-            raise InvalidInput(FieldProblem(field=f"{where}.spec", message=problem, hint="ask for less"))
+    _check_amounts({r: amount * role.count for r, amount in requests.items()}, role.count, f"{where}.spec")
     return PodSet(
         name=role.name,
         count=role.count,
@@ -145,6 +146,35 @@ def _pod_set(own: Own, notes: Mapping[str, str], *, facts: NamespaceFacts) -> Po
         terms=_terms(own, field=f"{where}.spec"),
         exclusive_host=_exclusive(role.template, own.scheduling.get("affinity", {})),
     )
+
+
+def _check_amounts(amounts: Resources, pods: int, field: str) -> None:
+    for resource, amount in amounts.items():
+        if amount > _MOST:
+            problem = f"{pods} pods ask for more than 2^60 {resource} together"
+            raise InvalidInput(_wrong(field, problem, "ask for less"))
+
+
+def _check_sums(pod_sets: tuple[PodSet, ...]) -> None:
+    """Refuse what asks for nothing, or for too much, in all pod sets together."""
+    pods = sum(p.count for p in pod_sets)
+    if not pods:
+        raise InvalidInput(_wrong("spec", "the job asks for no pod", "raise parallelism or replicas above 0"))
+    _check_amounts(demand_of(pod_sets, {p.name: p.count for p in pod_sets}), pods, "spec")
+
+
+def _check_apart(roles: tuple[Own, ...]) -> None:
+    """Refuse roles whose names differ in case alone: the label on their pods, in lower case, is the same."""
+    known: dict[str, Own] = {}
+    for own in roles:
+        first = known.setdefault(own.role.name, own)
+        if first is not own:
+            one, other = (".".join(o.role.count_path[:-1]) for o in (first, own))
+            raise InvalidInput(_wrong(other, f"is the same pod set as {one}", "keep one of them"))
+
+
+def _wrong(field: str, message: str, hint: str) -> FieldProblem:
+    return FieldProblem(field=field, message=message, hint=hint)
 
 
 def _check_names(meta: Meta, roles: tuple[Own, ...]) -> None:
@@ -202,6 +232,15 @@ def _runtime(notes: Mapping[str, str]) -> float | None:
     return seconds
 
 
+def _deadline(kind: Kind, job: JobObject) -> float | None:
+    """How long Kubernetes lets the job run. What is longer than any run counts as the longest."""
+    seconds = kind.deadline(job)
+    if seconds is not None and seconds <= 0:
+        problem = f"{seconds} ends the job as soon as it starts"
+        raise InvalidInput(_wrong(".".join(kind.deadline_path), problem, "raise it above 0, or remove it"))
+    return None if seconds is None else min(float(seconds), _LONGEST_RUN)
+
+
 def _flag(notes: Mapping[str, str], key: str, *, unsaid: bool) -> bool:
     text = notes.get(key)
     if text in (None, "true", "false"):
@@ -231,7 +270,7 @@ def _min_count(name: str, count: int, notes: Mapping[str, str]) -> int | None:
             FieldProblem(
                 field=f"annotation {MIN_COUNT}{name}",
                 message=f"{text[:40]!r} is not a number of pods the job could shrink to",
-                hint=f"write 1 to {count}",
+                hint=f"write 1 to {count}" if count else "remove it: there are none",
             )
         )
     return int(text)

@@ -153,3 +153,81 @@ def test_the_waiting_init_container_of_workers_counts() -> None:
     """training-operator gives workers of a job with a master an init container of 50m CPU and 10Mi."""
     found = {p.name: p.requests for p in read(pytorchjob(), kind=PYTORCHJOB).pod_sets}
     assert found == {"master": {"pods": 1}, "worker": {"cpu": 50, "memory": 10 << 20, "pods": 1}}
+
+
+def replicas(**changes: Any) -> dict[str, Any]:
+    """A PyTorchJob whose CRD bounds none of this."""
+    found = pytorchjob()
+    specs = found["spec"]["pytorchReplicaSpecs"]
+    for role, change in changes.items():
+        specs[role] = {**specs["Worker"], **change}
+    return found
+
+
+def asking(**requests: str) -> dict[str, Any]:
+    return {"template": {"spec": {"containers": [{"name": "c", "resources": {"requests": requests}}]}}}
+
+
+SPECS = "spec.pytorchReplicaSpecs"
+
+
+@pytest.mark.parametrize(
+    ("manifest", "field", "said"),
+    [
+        (replicas(Worker={"replicas": -1}), f"{SPECS}.Worker.replicas", "-1 is less than 0 (write the number"),
+        (replicas(worker={}), f"{SPECS}.worker", f"the same pod set as {SPECS}.Worker (keep one"),
+        (replicas(Worker={"template": {}}), f"{SPECS}.Worker.template.spec.containers", "is empty"),
+        (replicas(Worker={"replicas": 0}, Master={"replicas": 0}), "spec", "asks for no pod"),
+        (replicas(Master=asking(memory="-1")), f"{SPECS}.Master.template.spec.containers[c].resources.requests.memory",
+         "is negative"),
+        (replicas(Worker={"replicas": 2**31 - 1, **asking(memory="1Gi")}), f"{SPECS}.Worker.template.spec",
+         "2147483647 pods ask for more than 2^60 memory"),
+        (replicas(**{role: {"replicas": 1, **asking(memory="1Ei")} for role in "abcdefgh"}), "spec",
+         "12 pods ask for more than 2^60 memory"),
+    ],
+)  # fmt: skip
+def test_counts_and_roles_that_the_api_server_accepts(
+    manifest: dict[str, Any], field: str, said: str
+) -> None:
+    """What no decision could be made on is told to the owner of the job instead."""
+    with pytest.raises(InvalidInput) as caught:
+        read(manifest, kind=PYTORCHJOB)
+    (problem,) = caught.value.problems
+    assert problem.field == field
+    assert said in str(problem)
+    assert problem.hint or "negative" in said
+
+
+def test_a_size_range_of_no_pods_is_refused_with_a_fix() -> None:
+    """There is no number to write."""
+    found = replicas(Worker={"replicas": 0})
+    found["metadata"]["annotations"] = {"queuer.dev/min-count.worker": "1"}
+    with pytest.raises(InvalidInput, match="remove it"):
+        read(found, kind=PYTORCHJOB)
+
+
+@pytest.mark.parametrize("kind", [JOB, PYTORCHJOB])
+@pytest.mark.parametrize(("seconds", "lasts"), [(None, None), (60, 60.0), (2**63 - 1, 10 * 365 * 86400.0)])
+def test_the_deadline_of_a_job_bounds_its_run(kind: Kind, seconds: int | None, lasts: float | None) -> None:
+    """No end is expected at a time that is none."""
+    assert read(timed(kind, seconds), kind=kind).max_runtime == lasts
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"),
+    [(JOB, "spec.activeDeadlineSeconds"), (PYTORCHJOB, "spec.runPolicy.activeDeadlineSeconds")],
+)
+@pytest.mark.parametrize("seconds", [0, -1])
+def test_a_deadline_that_no_run_can_keep_is_refused(kind: Kind, field: str, seconds: int) -> None:
+    """Even where an annotation says how long it lasts."""
+    found = timed(kind, seconds)
+    found["metadata"]["annotations"] = {"queuer.dev/max-runtime": "1h"}
+    with pytest.raises(InvalidInput, match="ends the job as soon as it starts") as caught:
+        read(found, kind=kind)
+    assert [p.field for p in caught.value.problems] == [field]
+
+
+def timed(kind: Kind, seconds: int | None) -> dict[str, Any]:
+    found = job() if kind is JOB else pytorchjob()
+    (found["spec"] if kind is JOB else found["spec"]["runPolicy"])["activeDeadlineSeconds"] = seconds
+    return found
