@@ -70,7 +70,7 @@ def place_apart(greedy: Greedy, waits: Sequence[Chosen], late: Late) -> None:
                 return
             least = min(dear, key=lambda g: (len(g.waits), g.cost))
             gain = _gain(greedy, least.move, late, most=len(waits), dearest=least.cost)
-        if gain is None:
+        if gain is None or not gain.stands:  # its victims are dearer this time: it was taken back again
             return
         waits = gain.waits
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from queuer.domain.queue import Policy, Preempt
-from queuer.solver import attempt
+from queuer.solver import apart, attempt
 from queuer.solver import decide as decision
-from queuer.solver.apart import place_apart
+from queuer.solver.apart import Gain, place_apart
 from queuer.solver.arrays import Arrays
 from queuer.solver.attempt import Attempt
 from queuer.solver.board import Board
@@ -28,6 +28,7 @@ from queuer.solver.pins import Pinner
 from queuer.solver.problem import Budget, Pending, Plan, Snapshot
 from queuer.solver.score import score
 from queuer.solver.verify import verify
+from queuer.solver.victims import Cost
 from tests.solver import worlds
 from tests.solver.make import gang, node, pod_set, queue, running, snapshot
 from tests.solver.test_contest import crowded
@@ -214,3 +215,21 @@ def test_waves_are_looked_for_once_while_nothing_moves(monkeypatch: pytest.Monke
     snap = snapshot([node("a")], [queue("root.a")], pending=[gang("g", pod_set(2, 2))])
     assert [a.uid for a in planned(snap, GREEDY).admissions] == ["g"]
     assert len(made) == 1
+
+
+def test_a_move_that_has_become_dearer_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searches are bounded, so a move that is made once more may cost more than it did; then nothing has moved."""
+    greedy, asked = Greedy(Board(Arrays.of(crowded(0)), now=NOW)), list[Sequence[str]]()
+
+    def moves(_: Greedy, waits: Sequence[str]) -> Iterator[str]:
+        asked.append(waits)
+        yield "move"
+
+    def gain(_: Greedy, move: str, late: object, *, most: int, dearest: Cost) -> Gain:
+        dearer = (dearest[0], dearest[1] + 1, *dearest[2:])
+        return Gain(move, ["one"], dearer, stands=False)  # type: ignore[arg-type, list-item]
+
+    monkeypatch.setattr(apart, "_moves", moves)
+    monkeypatch.setattr(apart, "_gain", gain)
+    place_apart(greedy, ["one", "two"], list)  # type: ignore[list-item]
+    assert asked == [["one", "two"]]
