@@ -11,7 +11,7 @@ import pytest
 
 from queuer.domain.queue import Policy, Preempt
 from queuer.solver.decide import decide
-from queuer.solver.problem import Budget, Pending, Plan, Snapshot
+from queuer.solver.problem import Assignment, Bond, Budget, Pending, Plan, Reservation, Snapshot
 from tests.solver import cases, worlds
 from tests.solver.cases import seeded
 from tests.solver.cases_reserved import reserving
@@ -95,3 +95,43 @@ def test_only_the_first_of_its_queue_is_offered_a_guarantee() -> None:
 
     assert told(6) == [("g", f"root.a guaranteed {GPU}>=4")]
     assert told(3) == []
+
+
+def test_who_is_bound_already_stands_before_nobody() -> None:
+    """Its place and its quota are held; what is offered to the one behind it is no less."""
+    queues = [
+        queue("root", policy=Policy(preempt=Preempt.NEVER)),
+        queue("root.a", row(guaranteed=2, limit=40)),
+    ]
+    leaving = running(gang("v", pod_set(1, 8), queue="root.b"), {"n1": 1}, releasing=True)
+    jobs = [gang("g", pod_set(1, 8)), gang("h", pod_set(1, 4), submitted=1.0, preemptible=False)]
+    bond = Bond(
+        uid="g",
+        assignments=(Assignment(pod_set="main", flavor="default", nodes={"n1": 1}),),
+        victims=("v",),
+        deadline=100.0,
+    )
+    snap = snapshot(
+        [node("n0", gpu=6), node("n1", gpu=8)],
+        [*queues, queue("root.b")],
+        admitted=[leaving],
+        pending=jobs,
+        bonds=(bond,),
+    )
+    found = dict.fromkeys(change for _, change in offered(snap, now=0.0))
+    assert list(found) == ["preemptible=true", f"root.a guaranteed {GPU}>=12"]
+    assert all(starts(snap, snap.pending[1], change, now=0.0) for change in found)
+
+
+def test_its_own_reservation_keeps_no_guarantee_from_a_gang() -> None:
+    """Its guarantee was larger when it got that."""
+    queues = [queue("root", policy=Policy(preempt=Preempt.NEVER)), queue("root.a", row(guaranteed=2))]
+    busy = running(gang("long", pod_set(1, 4)), {"n0": 1}, expected_end=600.0)
+    job = gang("g", pod_set(1, 4), preemptible=False)
+    there = (Assignment(pod_set="main", flavor="default", nodes={"n0": 1}),)
+    kept = Reservation(uid="g", assignments=there, start=600.0, expires=1200.0)
+    nodes = [node("n0", gpu=4), node("n1", gpu=4)]
+    snap = snapshot(nodes, queues, admitted=[busy], pending=[job], reservations=(kept,))
+    found = [change for _, change in offered(snap, now=30.0)]
+    assert f"root.a guaranteed {GPU}>=8" in found
+    assert all(starts(snap, snap.pending[0], change, now=30.0) for change in found)

@@ -92,12 +92,14 @@ class Advisor:
             yield f"{queue} guaranteed {', '.join(rows)}"
 
     def waits_behind(self, gang: Gang) -> bool:
-        """Whether another gang of its queue that waits has its turn before, or holds a reservation."""
-        offers, cycle = self._board.arrays.offers, self._cycle
-        line = offers.lines[gang.queue]
-        ahead = (one for one in takewhile(lambda one: one is not gang, line) if one.uid not in cycle.chosen)
-        held = (uid for uid in self._board.horizons if offers.gangs[uid].queue == gang.queue)
-        return any(True for _ in chain(ahead, held))
+        """Whether another gang of its queue waits that has its turn before, or holds a reservation. Who is bound since
+        an earlier cycle has its place, and its quota counts.
+        """
+        offers, queue = self._board.arrays.offers, gang.queue
+        settled = self._cycle.chosen.keys() | self._board.bound.keys()
+        before = (one.uid for one in takewhile(lambda one: one is not gang, offers.lines[queue]))
+        held = (uid for uid in self._board.horizons if uid != gang.uid and offers.gangs[uid].queue == queue)
+        return any(uid not in settled for uid in chain(before, held))
 
     def _dominant(self, charge: Charge) -> Account:
         """What it asks most of, of all there is."""
