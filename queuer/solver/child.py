@@ -101,17 +101,19 @@ class Child:
     """One process and its successors. `restarts`: how many these are; `took`: seconds of the last answer. One caller
     at a time.
 
-    A process that has just started takes a snapshot over before it is asked anything, in as much time as that needs:
-    were it asked at once, a deadline that it keeps every day could kill it again and again.
+    A process that has just started takes a snapshot over before it is asked anything, and has `start_up` seconds for
+    that: were it asked at once, a deadline that it keeps every day could kill it again and again.
     """
 
-    def __init__(self, target: str, *, judge: Verify) -> None:
+    def __init__(self, target: str, *, judge: Verify, start_up: float = START_UP) -> None:
         """`target`: `module:function` that the process calls, or a class of which it makes one to call."""
         self.restarts = 0
         self.took = 0.0
         self._target = target
         self._judge = judge
+        self._start_up = start_up
         self._process: asyncio.subprocess.Process | None = None
+        self._reading: asyncio.Task[object] | None = None
         self._ready = self._struck = False
         self._since = 0.0
         self._renewing = asyncio.Lock()
@@ -171,13 +173,13 @@ class Child:
                 await self._give(process, question)
             async with asyncio.timeout(within):
                 if not self._ready:
-                    await _hear(process)
+                    await self._hear(process)
                     self._ready = True
                 if self._has is None:
-                    await _hear(process)
+                    await self._hear(process)
                     self._has, self._given = self._given, None
         except TimeoutError:
-            if asyncio.get_running_loop().time() - self._since > START_UP:
+            if asyncio.get_running_loop().time() - self._since > self._start_up:
                 self._strike()
             raise Failure(Outcome.NOT_READY, "the solver process is still starting") from None
         except BaseException:
@@ -199,13 +201,31 @@ class Child:
         with _ends():
             process.stdin.write(request)
             await process.stdin.drain()
-        match await _receive(process):
+        match await self._receive(process):
             case (got, Plan() as plan) if got == number:
                 return plan
             case (got, str(text)) if got == number:
                 raise Failure(Outcome.CRASHED, text)
             case answer:
                 raise Failure(Outcome.GARBAGE, f"an answer of type {type(answer).__name__}")
+
+    async def _hear(self, process: asyncio.subprocess.Process) -> None:
+        """Wait until it says that it is ready."""
+        match await self._receive(process):
+            case wire.READY:
+                return
+            case str(text):
+                raise Failure(Outcome.CRASHED, text)
+        raise Failure(Outcome.GARBAGE, "a first word that is none")
+
+    async def _receive(self, process: asyncio.subprocess.Process) -> object:
+        """The next message. Where the wait for it is cut short it is left, however far it was read, to the next."""
+        reading = self._reading = self._reading or asyncio.create_task(_message(process))
+        await asyncio.wait({reading})
+        self._reading = None
+        if reading.cancelled():
+            raise Failure(Outcome.CRASHED, "the solver process was replaced")
+        return reading.result()
 
     # The process
 
@@ -245,6 +265,10 @@ class Child:
         """End it, if there is one."""
         self._strike()
         process, self._process = self._process, None
+        reading, self._reading = self._reading, None
+        if reading is not None:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
         if process is not None:
             await process.wait()  # reaped: no zombie is left
 
@@ -263,17 +287,7 @@ def _told(before: Snapshot | None, snapshot: Snapshot) -> bytes:
     return wire.pack(snapshot if before is None else Difference.between(before, snapshot))
 
 
-async def _hear(process: asyncio.subprocess.Process) -> None:
-    """Wait until it says that it is ready."""
-    match await _receive(process):
-        case wire.READY:
-            return
-        case str(text):
-            raise Failure(Outcome.CRASHED, text)
-    raise Failure(Outcome.GARBAGE, "a first word that is none")
-
-
-async def _receive(process: asyncio.subprocess.Process) -> object:
+async def _message(process: asyncio.subprocess.Process) -> object:
     assert process.stdout is not None
     with _ends():
         head = await process.stdout.readexactly(wire.HEADER.size)

@@ -8,18 +8,23 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
 
-from queuer.solver import child
-from queuer.solver.child import Outcome
-from queuer.solver.problem import Budget, Snapshot, SolveStatus
+from queuer.solver import child, wire
+from queuer.solver.child import Child, Failure, Outcome, Question
+from queuer.solver.problem import Budget, Plan, Snapshot, SolveStatus
+from queuer.solver.verify import verify
 from queuer.solver.worker import Source
 from tests.solver.processes import (
     HASTY,
     NOTHING,
     PATIENT,
+    TARGETS,
     ask,
     broken,
     gone,
@@ -74,7 +79,7 @@ async def test_child_that_still_starts_is_left_alone() -> None:
 
 
 async def test_child_that_takes_a_snapshot_over_is_left_alone() -> None:
-    """However long that needs: no deadline runs before it is asked."""
+    """No deadline of a cycle runs before it is asked."""
     async with process("SlowToFollow") as solver:
         pid = solver.solver.pid
         assert pid is not None
@@ -86,6 +91,67 @@ async def test_child_that_takes_a_snapshot_over_is_left_alone() -> None:
         assert (await ask(solver)).stats.note == f"child {pid}"
         assert (await ask(solver, HASTY)).stats.note == f"child {pid}"
         assert solver.restarts[Source.SOLVER] == 0
+
+
+@asynccontextmanager
+async def alone(name: str, *, start_up: float = 30.0) -> AsyncIterator[Child]:
+    """One process, without a stand-in."""
+    one = Child(f"{TARGETS}:{name}", judge=verify, start_up=start_up)
+    await one.start()
+    try:
+        yield one
+    finally:
+        await one.kill()
+
+
+async def plan(one: Child, *, within: float = 30.0) -> Plan:
+    question = Question(1, small(), now=0.0, seed=1)
+    return await one.plan(question, budget=PATIENT, within=within, phase="solve")
+
+
+@pytest.mark.parametrize(("start_up", "replaced"), [(0.0, True), (30.0, False)])
+async def test_process_that_does_not_start_in_its_time_is_replaced(start_up: float, replaced: bool) -> None:
+    async with alone("sound", start_up=start_up) as one:
+        assert one.pid is not None
+        os.kill(one.pid, signal.SIGSTOP)
+        with pytest.raises(Failure, match="still starting"):
+            await plan(one, within=0.1)
+        assert (one.pid is None) is replaced
+
+
+@pytest.mark.parametrize(("start_up", "replaced"), [(0.0, True), (30.0, False)])
+async def test_child_that_does_not_take_over_in_its_time_is_replaced(start_up: float, replaced: bool) -> None:
+    async with alone("SlowToFollow", start_up=start_up) as one:
+        await one.kill()
+        await one.renew(Question(1, small(), now=0.0, seed=1))
+        pid = one.pid
+        assert pid is not None
+        await until(lambda: stopped(pid))
+        with pytest.raises(Failure, match="still starting"):
+            await plan(one, within=0.1)
+        assert (one.pid is None) is replaced
+
+
+async def test_first_word_that_is_read_when_the_wait_for_it_ends_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else the next is taken for it, and the one after that is waited for in vain."""
+    begun, go = threading.Event(), threading.Event()
+    unpack = wire.unpack
+
+    def held(body: bytes) -> object:
+        begun.set()
+        assert go.wait(30)
+        return unpack(body)
+
+    monkeypatch.setattr(wire, "unpack", held)
+    async with alone("sound") as one:
+        pid = one.pid  # alone, so the word is its own
+        while not begun.is_set():
+            with pytest.raises(Failure, match="still starting"):
+                await plan(one, within=0.1)
+        go.set()
+        assert (await plan(one)).stats.note == f"child {pid}"
 
 
 async def test_child_that_replaces_another_takes_the_snapshot_over_at_once() -> None:
@@ -228,10 +294,10 @@ async def test_process_that_cannot_be_started_is_tried_again(monkeypatch: pytest
     async def refuse(*_: object, **__: object) -> asyncio.subprocess.Process:
         raise BlockingIOError("Resource temporarily unavailable")
 
-    with monkeypatch.context() as patched:
-        patched.setattr(asyncio, "create_subprocess_exec", refuse)
-        solver = await process("sound").__aenter__()
-        assert (await ask(solver)).stats.fallback == Outcome.CRASHED
-        assert solver.counts[Source.CONTROLLER, Outcome.GREEDY] == 1
-    assert (await ask(solver)).stats.status is SolveStatus.OPTIMAL
-    await solver.__aexit__(None, None, None)
+    async with AsyncExitStack() as stack:
+        with monkeypatch.context() as patched:
+            patched.setattr(asyncio, "create_subprocess_exec", refuse)
+            solver = await stack.enter_async_context(process("sound"))
+            assert (await ask(solver)).stats.fallback == Outcome.CRASHED
+            assert solver.counts[Source.CONTROLLER, Outcome.GREEDY] == 1
+        assert (await ask(solver)).stats.status is SolveStatus.OPTIMAL
