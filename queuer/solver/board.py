@@ -7,8 +7,7 @@ vacated. Reservations are further sheets, each the state at its start.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 
 import numpy as np
@@ -20,37 +19,17 @@ from queuer.solver.arrays import Arrays
 from queuer.solver.capacity import Spread, take
 from queuer.solver.floor import Floor
 from queuer.solver.frame import ALL, Mask, Matrix, Rows
+from queuer.solver.horizon import NOTHING, Amounts, Horizon, behind
 from queuer.solver.journal import Followed, Journal
 from queuer.solver.problem import Admitted
 from queuer.solver.sheet import Hold, Sheet
 
-__all__ = ["Board", "Hold", "Horizon", "Sheet", "end_of", "expected_end"]
+__all__ = ["Board", "Hold", "Sheet", "end_of", "expected_end"]
 
-ANYTHING = 2**62
-"""What a reservation leaves free of a node that it does not use."""
 OVERDUE = 60.0
 """Seconds that work past its expected end is given at least (half its age by then if that is more)."""
 FLOORS = 12
 """Floors that are kept."""
-
-
-@dataclass(slots=True, eq=False)
-class Horizon:
-    """The nodes of a reservation at its start, its gang in place and those of other reservations not. Who ends by
-    `start` does not count. `free`: N x R, `ANYTHING` on other nodes. `rows`: what it takes by node number (vectors
-    of R).
-    """
-
-    uid: str
-    start: float
-    free: Matrix
-    rank: tuple[bool, int]
-    rows: Sequence[tuple[int, Matrix]]
-
-    @property
-    def nodes(self) -> frozenset[int]:
-        """Where it is."""
-        return frozenset(node for node, _ in self.rows)
 
 
 class Board:
@@ -177,8 +156,7 @@ class Board:
         end = expected_end(hold.admitted, now=self.time)
         for horizon in self.horizons.values():
             if end > horizon.start:
-                for node, row in hold.bound.items():
-                    horizon.free[node] += row * times
+                horizon.spend(hold.bound.items(), times=-times)
         if self._line is not None and not hold.admitted.releasing:
             self._line.add(hold.admitted.workload.queue, hold.charge, times=-times)
 
@@ -191,26 +169,16 @@ class Board:
         free = self.now.free[nodes]
         return free.copy() if self.later is self.now else np.minimum(free, self.later.free[nodes])
 
-    def behind(self, bars: Sequence[str], free: Matrix, nodes: Rows = ALL) -> Matrix:
-        """`free` on some nodes (K x R) less what these reservations hold there."""
-        for left in self.beside(bars):
-            free = np.minimum(free, left[nodes])
-        return free
-
-    def beside(self, bars: Sequence[str], frees: Mapping[str, Matrix] | None = None) -> Iterator[Matrix]:
-        """What each of these reservations leaves (N x R, not to be changed) with the gangs of those among them that
-        start no later in place, too. `frees`: in place of what the horizons say is free.
-        """
-        for uid in bars:
-            horizon = self.horizons[uid]
-            free = horizon.free if frees is None else frees[uid]
-            others = [self.horizons[o] for o in bars if o != uid and self.horizons[o].start <= horizon.start]
-            if others:
-                free = free.copy()
-            for other in others:
-                for node, row in other.rows:
-                    free[node] -= row
-            yield free
+    def behind(
+        self,
+        bars: Sequence[str],
+        free: Matrix,
+        nodes: Rows = ALL,
+        *,
+        more: Mapping[str, Amounts] = NOTHING,
+    ) -> Matrix:
+        """`free` on some nodes (K x R) less what these reservations hold there, see `horizon.behind`."""
+        return behind([self.horizons[uid] for uid in bars], free, nodes, more=more)
 
     def binds(self, horizon: Horizon, gang: Workload, *, rank: tuple[bool, int]) -> bool:
         """Whether the gang must leave this reservation whole."""
@@ -281,7 +249,7 @@ class Board:
     def _on_horizons(self, gang: Workload, spreads: Mapping[str, Spread], *, times: int = 1) -> None:
         for horizon in self.horizons.values():
             if self.outlives(horizon, gang):
-                self._take(horizon.free, gang, spreads, times=times)
+                horizon.spend(self.rows(gang, spreads), times=times)
 
     def rows(self, gang: Workload, spreads: Mapping[str, Spread]) -> list[tuple[int, Matrix]]:
         """What a place takes, by node number (vectors of R)."""

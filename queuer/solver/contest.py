@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from queuer.domain.quota import Charge
-from queuer.solver.board import Board, Horizon
+from queuer.solver.board import Board
 from queuer.solver.capacity import Spread
 from queuer.solver.contested import (
     Arrangement,
@@ -29,6 +29,7 @@ from queuer.solver.contested import (
 from queuer.solver.frame import Matrix
 from queuer.solver.greedy import Greedy
 from queuer.solver.holding import holds, intact, lift, restore, short
+from queuer.solver.horizon import Horizon
 from queuer.solver.layouts import Layouts
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen, assignments

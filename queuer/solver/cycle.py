@@ -18,6 +18,7 @@ from queuer.solver.capacity import take
 from queuer.solver.contested import Proof, Variant
 from queuer.solver.floor import Floor, Found, Room, key_of
 from queuer.solver.frame import ALL, Mask, Matrix, Numbers, Rows
+from queuer.solver.horizon import Amounts, Horizon
 from queuer.solver.journal import Followed
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Block, Chosen, Contest, Counts, Refusal
@@ -44,7 +45,7 @@ class Cycle:
         # What is settled takes no more than its place, open here.
         self._pools: Followed[Pool] = Followed(board.freed, most=POOLS)
         self._emptied: Followed[Pool] = Followed(board.freed, most=POOLS)
-        self._lasting: dict[tuple[str, float], tuple[int, Matrix]] = {}
+        self._lasting: dict[Horizon, tuple[int, dict[int, Matrix]]] = {}
         self._pods: dict[object, Settled] = {}
         self._places = {bound: np.zeros_like(board.frame.alloc) for bound in (False, True)}
         self._evicting = np.zeros_like(board.frame.alloc)
@@ -217,19 +218,19 @@ class Cycle:
         free = board.later.free[nodes] + started + self._places[True][nodes]
         if not later:
             free = np.minimum(free, board.now.free[nodes] + started)
-        for uid, left in zip(bars, board.beside(bars), strict=True):
-            free = np.minimum(free, left[nodes] + self._outliving(uid)[nodes])
-        return free
+        return board.behind(bars, free, nodes, more={uid: self._outliving(uid) for uid in bars})
 
-    def _outliving(self, uid: str) -> Matrix:
-        """What those settled gangs take (N x R) that still run when this reservation starts."""
+    def _outliving(self, uid: str) -> Amounts:
+        """What those settled gangs take of a reservation's nodes that still run when it starts."""
         horizon = self.board.horizons[uid]
-        key = (uid, horizon.start)
-        seen, taken = self._lasting.get(key) or (0, np.zeros_like(horizon.free))
+        seen, taken = self._lasting.get(horizon, (0, {}))
         for one in islice(self.chosen.values(), seen, None):
-            if self.board.outlives(horizon, one.gang.pending.workload):
-                self.spend(taken, one, times=-1)
-        self._lasting[key] = (len(self.chosen), taken)
+            workload = one.gang.pending.workload
+            if self.board.outlives(horizon, workload):
+                for node, row in self.board.rows(workload, one.spreads):
+                    if node in horizon.free:
+                        taken[node] = taken[node] + row if node in taken else row
+        self._lasting[horizon] = (len(self.chosen), taken)
         return taken
 
     def excluded(self, pool: Pool, gang: Gang, variant: Variant) -> bool:

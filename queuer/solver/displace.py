@@ -168,9 +168,7 @@ class _Nodes:
         if not one.bound:
             free = np.minimum(free, self._differing(board.now.free, self._now, nodes))
         bars = board.bars(workload, rank=self._rank(one))
-        for uid, left in zip(bars, board.beside(bars), strict=True):
-            free = np.minimum(free, self._differing(left, self._horizons[uid], nodes))
-        return tables.but(nodes, free)
+        return tables.but(nodes, board.behind(bars, free, nodes, more=self._horizons))
 
     def _differing(self, free: Matrix, more: Mapping[int, Matrix], nodes: Numbers) -> Matrix:
         """`free` (N x R) on these nodes (K x R) with what there is more."""

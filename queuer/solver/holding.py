@@ -55,7 +55,7 @@ def difference(these: Mapping[str, Chosen], others: Mapping[str, Chosen]) -> lis
 
 def intact(board: Board) -> frozenset[str]:
     """Owners of the reservations whose place is whole."""
-    return frozenset(u for u, h in board.horizons.items() if bool((h.free[sorted(h.nodes)] >= 0).all()))
+    return frozenset(u for u, h in board.horizons.items() if all((row >= 0).all() for row in h.free.values()))
 
 
 def short(free: Matrix, row: Matrix) -> bool:

@@ -7,18 +7,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from queuer.domain.nodes import DEFAULT_FLAVOR
 from queuer.domain.queue import ROOT
 from queuer.domain.quota import Charge
 from queuer.domain.reasons import Explanation
-from queuer.solver.board import ANYTHING, Horizon
 from queuer.solver.bonds import restored
 from queuer.solver.contested import Variant
 from queuer.solver.cycle import Cycle
 from queuer.solver.floor import Floor
 from queuer.solver.frame import Matrix
+from queuer.solver.horizon import Amounts, Horizon
 from queuer.solver.kept import Kept
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen, assignments
@@ -39,7 +37,7 @@ class Held:
     reservation: Reservation
     chosen: Chosen
     rows: Rows
-    spare: Matrix
+    spare: Amounts
 
 
 class Reserver:
@@ -151,9 +149,8 @@ class Reserver:
 
     def _intact(self, held: Held) -> bool:
         """Whether nothing has come onto its place that it has no room for."""
-        nodes = [node for node, _ in held.rows]
-        left = self._board.horizons[held.reservation.uid].free[nodes]
-        return bool(((left >= 0) | (left >= held.spare)).all())
+        left, spare = self._board.horizons[held.reservation.uid].free, held.spare
+        return all(bool(((row >= 0) | (row >= spare[node])).all()) for node, row in left.items())
 
     # Where and when
 
@@ -251,22 +248,13 @@ class Reserver:
     def _hold(self, chosen: Chosen, *, start: float, expires: float) -> None:
         board, rows = self._board, self._rows(chosen)
         self._counts.clear()
-        nodes = sorted({node for node, _ in rows})
-        free = np.full_like(board.frame.alloc, ANYTHING)
-        free[nodes] = self._line().free(self._line().step_at(start))[nodes]
-        _spend(free, rows)
-        uid = chosen.gang.uid
-        board.horizons[uid] = Horizon(
-            uid=uid,
-            start=start,
-            free=free,
-            rank=self._cycle.rank(chosen.gang, chosen.charge),
-            rows=rows,
-        )
+        uid, rank = chosen.gang.uid, self._cycle.rank(chosen.gang, chosen.charge)
+        free = self._line().free(self._line().step_at(start))
+        horizon = board.horizons[uid] = Horizon.of(uid, start=start, rank=rank, rows=rows, free=free)
         reservation = Reservation(
             uid=uid, assignments=assignments(board, chosen), start=start, expires=expires
         )
-        spare = free[[node for node, _ in rows]]
+        spare = dict(horizon.free)
         self._held[uid] = Held(reservation=reservation, chosen=chosen, rows=rows, spare=spare)
         board.changed()
 

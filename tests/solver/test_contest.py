@@ -14,12 +14,13 @@ from queuer.domain.reasons import Token
 from queuer.solver import contest, rearrange
 from queuer.solver.arrays import Arrays
 from queuer.solver.attempt import Attempt
-from queuer.solver.board import Board, Horizon
+from queuer.solver.board import Board
 from queuer.solver.contest import Contest
 from queuer.solver.contested import Arrangement, Layout, Places, Proof, Question, Unknown
 from queuer.solver.cpsat import CpSat
 from queuer.solver.decide import decide
 from queuer.solver.greedy import Greedy
+from queuer.solver.horizon import Horizon
 from queuer.solver.outcome import Chosen
 from queuer.solver.problem import Assignment, Budget, Snapshot, SolveStatus
 from queuer.solver.verify import verify
@@ -61,8 +62,12 @@ def test_a_reservation_closes_its_nodes_to_whom_it_binds_at_the_flavor_taken() -
     arrays, solver = Arrays.of(snap), Listening()
     board = Board(arrays, now=NOW)
     greedy, (first, second) = Greedy(board), arrays.offers.gangs.values()
-    board.horizons["r"] = Horizon(
-        "r", NOW + 10, board.now.free.copy(), (False, 9), [(n, board.now.free[n] * 0) for n in (0, 1)]
+    board.horizons["r"] = Horizon.of(
+        "r",
+        start=NOW + 10,
+        rank=(False, 9),
+        rows=[(n, board.now.free[n] * 0) for n in (0, 1)],
+        free=board.now.free,
     )
     taken = greedy.turn(first)
     assert isinstance(taken, Chosen)

@@ -17,12 +17,13 @@ from queuer.domain.queue import Policy, Preempt, Sharing
 from queuer.domain.reasons import Token
 from queuer.domain.workload import Workload
 from queuer.solver.arrays import Arrays
-from queuer.solver.board import Board, Horizon
+from queuer.solver.board import Board
 from queuer.solver.cycle import Cycle
 from queuer.solver.decide import decide
 from queuer.solver.displace import Displace, _Nodes
 from queuer.solver.evict import Evict, Turn
 from queuer.solver.greedy import Greedy
+from queuer.solver.horizon import Horizon
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen
 from queuer.solver.problem import Admitted, Budget, EvictionRule, Plan, Snapshot
@@ -179,9 +180,7 @@ def test_who_is_moved_is_entitled_as_it_was_at_its_turn() -> None:
     waiting = [gang("moved", pod_set(1, 4)), gang("owner", pod_set(1, 8), queue="root.b", submitted=1)]
     greedy = Greedy(Board(Arrays.of(snapshot([node("a"), node("b")], queues, pending=waiting)), now=0.0))
     board, gangs = greedy.board, greedy.board.arrays.offers.gangs
-    board.horizons["owner"] = Horizon(
-        uid="owner", start=9.0, free=board.now.free.copy() * 0, rank=(False, 0), rows=()
-    )
+    board.horizons["owner"] = Horizon.of("owner", start=9.0, rank=(False, 0), rows=[], free=board.now.free)
     one = chosen(greedy, gangs["moved"], 0)
     greedy.take(one)
     before = board.claimed.used("root.a", (None, "example.com/gpu"))

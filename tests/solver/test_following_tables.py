@@ -15,7 +15,7 @@ import pytest
 from queuer.domain.quota import Charge
 from queuer.domain.workload import Workload
 from queuer.solver.arrays import Arrays
-from queuer.solver.board import FLOORS, Board, Horizon
+from queuer.solver.board import FLOORS, Board
 from queuer.solver.contested import Variant
 from queuer.solver.cycle import Cycle, Freed
 from queuer.solver.decide import decide
@@ -23,6 +23,7 @@ from queuer.solver.evict import Evict, Gone
 from queuer.solver.floor import Floor, Found, Room
 from queuer.solver.frame import ALL, Frame, Mask, Matrix, Need, Rows
 from queuer.solver.greedy import Greedy
+from queuer.solver.horizon import Horizon
 from queuer.solver.journal import Followed, Journal
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen
@@ -231,10 +232,15 @@ def anew(cycle: Cycle, bars: Sequence[str], *, later: bool) -> tuple[Matrix, Set
     if not later:
         free = np.minimum(free, board.now.free + places(c for c in chosen if not c.bound))
     settled = Settled(board.frame)
-    for uid, left in zip(bars, board.beside(bars), strict=True):
+    for uid in bars:
         horizon = board.horizons[uid]
         lasting = places(c for c in chosen if board.outlives(horizon, c.gang.pending.workload))
-        free = np.minimum(free, left + lasting)
+        for node, left in horizon.free.items():
+            others = [
+                board.horizons[o] for o in bars if o != uid and board.horizons[o].start <= horizon.start
+            ]
+            held = sum(o.takes.get(node, 0) for o in others)
+            free[node] = np.minimum(free[node], left - held + lasting[node])
     for one in chosen:
         workload = one.gang.pending.workload
         if (later or not one.bound) and all(board.outlives(board.horizons[uid], workload) for uid in bars):
@@ -250,10 +256,9 @@ def reserve(board: Board, random: Random) -> None:
     else:
         uid, node = random.choice(waiting[:3]), random.randrange(len(board.frame.names))
         free, row = board.later.free // 2, board.frame.alloc[node] // 2
-        free[node] -= row
         start = board.time + random.choice((100.0, 1_000.0, 5_000.0))
         rank = (False, random.choice((0, 2**30)))
-        board.horizons[uid] = Horizon(uid=uid, start=start, free=free, rank=rank, rows=[(node, row)])
+        board.horizons[uid] = Horizon.of(uid, start=start, rank=rank, rows=[(node, row)], free=free)
     board.changed()
 
 

@@ -9,7 +9,7 @@ import pytest
 from queuer.domain.nodes import Flavor
 from queuer.domain.queue import Policy, Preempt, Sharing
 from queuer.domain.reasons import Token
-from queuer.domain.workload import Workload
+from queuer.domain.workload import PodSet, Workload
 from queuer.solver.board import OVERDUE, expected_end
 from queuer.solver.decide import decide
 from queuer.solver.problem import Admitted, Assignment, Budget, Plan, Reservation, Snapshot
@@ -262,6 +262,29 @@ def test_higher_priority_passes_a_hold_and_the_hold_moves_on() -> None:
         urgent, pending=tuple(replace(p, workload=replace(p.workload, priority=0)) for p in urgent.pending)
     )
     assert verify(plain, replace(plan, reservations=held), now=NOW)
+
+
+def test_what_victims_leave_elsewhere_is_free_however_much_it_is() -> None:
+    """`p` evicts `v`, which has all GPUs of n1 and the largest sum of bytes there can be; `q` takes of both."""
+    most, root = 2**62, queue("root", policy=Policy(sharing=Sharing.PRIORITY))
+    policies = Policy(preempt=Preempt.NEVER, reservations=1), Policy(reservations=0)
+    queues = [root, *(queue(f"root.{q}", policy=policy) for q, policy in zip("ab", policies, strict=True))]
+
+    def large(amount: int, gpus: int) -> PodSet:
+        one = pod_set(1, gpus)
+        return replace(one, requests={**one.requests, "bytes": amount})
+
+    nodes = [node("n0"), node("n1")]
+    nodes[1] = replace(nodes[1], allocatable={**nodes[1].allocatable, "bytes": most})
+    evicted = running(gang("v", large(most, 8), queue="root.b"), {"n1": 1}, since=0.0)
+    pending = [
+        asks("g", 1, priority=5),
+        asks("p", 1, 4, queue="root.b", priority=3),
+        gang("q", large(1, 4), queue="root.b", priority=2, submitted=NOW),
+    ]
+    plan = plan_of(snapshot(nodes, queues, admitted=[busy("a", "n0", end=1100.0), evicted], pending=pending))
+    assert [(r.uid, hosts(r)) for r in plan.reservations] == [("g", {"n0"})]
+    assert {b.uid for b in plan.bonds} == {"p", "q"}
 
 
 # Two reservations, and what else stands beside one

@@ -15,7 +15,7 @@ from queuer.domain.queue import ROOT
 from queuer.domain.quota import Charge, Shortfall
 from queuer.domain.reasons import Exclusion, Explanation, Reason, Token
 from queuer.domain.workload import Workload
-from queuer.solver.board import Board, Horizon
+from queuer.solver.board import Board
 from queuer.solver.contested import Variant
 from queuer.solver.explain.advice import Advisor
 from queuer.solver.explain.holders import Holders
@@ -23,6 +23,7 @@ from queuer.solver.explain.place import Closest, PlaceWords
 from queuer.solver.explain.quota import QuotaWords
 from queuer.solver.explain.reclaim import ReclaimWords
 from queuer.solver.greedy import Greedy
+from queuer.solver.horizon import Horizon
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Block, Refusal
 from queuer.solver.problem import Bond

@@ -5,7 +5,7 @@ Gangs are only ever added, so what does not fit once need not be tried again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -13,10 +13,11 @@ from queuer.domain.quota import Charge
 from queuer.domain.usage import Usage
 from queuer.domain.workload import Workload
 from queuer.solver.board import Board, end_of
-from queuer.solver.capacity import Spread, place, take
+from queuer.solver.capacity import Spread, place
 from queuer.solver.contested import Variant
 from queuer.solver.frame import Matrix
 from queuer.solver.greedy import Greedy
+from queuer.solver.horizon import behind
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Block, Chosen, Refusal
 
@@ -35,7 +36,7 @@ class Room:
         self.free: Matrix = np.minimum(board.now.free, board.later.free)
         self.usages: list[Usage] = [sheet.usage.copy() for sheet in board.sheets()]
         self._claimed = self.usages[0] if board.claimed is board.now.usage else board.claimed.copy()
-        self._horizons = {uid: horizon.free.copy() for uid, horizon in board.horizons.items()}
+        self._horizons = {uid: horizon.copy() for uid, horizon in board.horizons.items()}
         self.apart: frozenset[str] = frozenset()
         self._dead: set[object] = set()
         self._shared = np.zeros(len(self.free), dtype=bool)
@@ -48,7 +49,7 @@ class Room:
         twin.greedy, twin.free = self.greedy, self.free.copy()
         twin.usages = [usage.copy() for usage in self.usages]
         twin._claimed = twin.usages[0] if self._claimed is self.usages[0] else self._claimed.copy()
-        twin._horizons = {uid: free.copy() for uid, free in self._horizons.items()}
+        twin._horizons = {uid: horizon.copy() for uid, horizon in self._horizons.items()}
         twin.apart = self.apart
         twin._dead = set(self._dead)
         twin._shared = self._shared.copy()
@@ -68,9 +69,7 @@ class Room:
         key = (self.greedy.key(gang, variant), bars)
         if key in self._dead or not self.allows(gang, charge):
             return NO
-        free = self.free
-        for left in self._beside(bars):
-            free = np.minimum(free, left)
+        free = self._behind(bars)
         frame, workload, closed = self.greedy.board.frame, gang.pending.workload, self.greedy.closed(gang)
         spreads = None
         if gang.uid in self.apart:
@@ -98,18 +97,15 @@ class Room:
         if not self.allows(chosen.gang, chosen.charge):
             return False
         bars = self._bars(chosen.gang, chosen.charge)
-        return _on_nodes(self.greedy.board, chosen, [self.free, *self._beside(bars)])
+        return _on_nodes(self.greedy.board, chosen, [self._behind(bars)])
 
     def leaves_all_reserved(self, chosen: Chosen) -> bool:
         """Whether the very nodes bear the gang beside all reservations, even those that do not bind it."""
-        return _on_nodes(self.greedy.board, chosen, [self.free, *self._beside(tuple(self._horizons))])
+        return _on_nodes(self.greedy.board, chosen, [self._behind(self._horizons)])
 
     def least(self) -> Matrix:
         """What is free to gangs that must leave all reservations whole (N x R)."""
-        free = self.free
-        for left in self._beside(tuple(self._horizons)):
-            free = np.minimum(free, left)
-        return free.copy()
+        return self._behind(self._horizons).copy()
 
     def take(self, chosen: Chosen) -> None:
         """The gang takes its place and quota."""
@@ -120,17 +116,17 @@ class Room:
         self.greedy.spend(self.free, chosen)
         self._note(chosen)
         end = end_of(workload, start=board.time)
-        for uid, free in self._horizons.items():
-            if uid != workload.uid and (end is None or end > board.horizons[uid].start):
-                for pod_set in workload.pod_sets:
-                    take(free, board.frame.row(pod_set.requests), chosen.spreads.get(pod_set.name, {}))
+        for uid, horizon in self._horizons.items():
+            if uid != workload.uid and (end is None or end > horizon.start):
+                horizon.spend(board.rows(workload, chosen.spreads))
 
     def _note(self, chosen: Chosen) -> None:
         if _spreads(chosen.spreads):
             self._shared[[node for spread in chosen.spreads.values() for node in spread]] = True
 
-    def _beside(self, bars: Sequence[str]) -> Iterator[Matrix]:
-        return self.greedy.board.beside(bars, self._horizons)
+    def _behind(self, bars: Iterable[str]) -> Matrix:
+        """What is free to those who must leave these reservations whole (N x R), not to be changed."""
+        return behind([self._horizons[uid] for uid in bars], self.free)
 
     def _bars(self, gang: Gang, charge: Charge) -> tuple[str, ...]:
         if not self._horizons:
@@ -146,7 +142,7 @@ def stands(greedy: Greedy, chosen: Chosen) -> bool:
     if not _allowed(workload, chosen.charge, [sheet.usage for sheet in sheets], board.claimed):
         return False
     bars = board.bars(workload, rank=greedy.rank(gang, chosen.charge))
-    return _on_nodes(board, chosen, [*(s.free for s in sheets), *board.beside(bars)])
+    return _on_nodes(board, chosen, [board.behind(bars, s.free) for s in sheets])
 
 
 def _allowed(workload: Workload, charge: Charge, usages: Iterable[Usage], claimed: Usage) -> bool:
