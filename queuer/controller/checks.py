@@ -10,26 +10,15 @@ import difflib
 from collections.abc import Collection, Iterator
 
 from queuer.controller.state import Rules
-from queuer.domain.errors import InvalidInput
 from queuer.domain.nodes import HOSTNAME, Node, Topology
 from queuer.domain.queue import QueueTree
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import Workload
 
-_LONGEST = 600
-"""Characters of a sentence; what it quotes may be a quarter of a megabyte of annotation."""
-
 
 def misconfigured(text: str, **params: object) -> Explanation:
     """The explanation of a job that only its owner, or a change of the queues, can mend."""
     return Explanation(primary=Reason(token=Token.MISCONFIGURED, text=text, params=params))
-
-
-def malformed(error: InvalidInput) -> Explanation:
-    """The explanation of a job whose labels, annotations or template cannot be read."""
-    fields = [problem.field for problem in error.problems]
-    text = "; ".join(str(problem) for problem in error.problems)
-    return misconfigured(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…", fields=fields)
 
 
 def check(workload: Workload, rules: Rules, nodes: Collection[Node]) -> Explanation | None:

@@ -9,12 +9,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from queuer.controller.batch import Batch
-from queuer.controller.checks import check, malformed
+from queuer.controller.checks import check
 from queuer.controller.jobs import ClusterJobs
 from queuer.controller.live import JobView, Live
 from queuer.controller.state import ClusterState
 from queuer.domain.errors import InvalidInput
-from queuer.domain.reasons import Explanation, Reason, Token
+from queuer.domain.reasons import Explanation, Reason, Token, malformed
 from queuer.domain.workload import State
 from queuer.store.workloads import Intake
 
@@ -46,7 +46,7 @@ def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: Cluster
     try:
         workload = jobs.workload(job)
     except InvalidInput as error:
-        workload, explanation = jobs.bare_workload(job), malformed(error)
+        workload, explanation = jobs.bare_workload(job), malformed(error.problems)
     else:
         explanation = check(workload, state.rules, state.nodes.values())
     if known is None:

@@ -5,11 +5,16 @@ Tokens follow Kueue's KEP-10852 where a meaning exists there, so that users and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
+
+from queuer.domain.errors import FieldProblem
+
+LONGEST = 600
+"""Characters of a sentence that quotes what somebody wrote, which may be a quarter of a megabyte of annotation."""
 
 
 class Verdict(StrEnum):
@@ -109,3 +114,12 @@ class Explanation:
     def verdict(self) -> Verdict:
         """The verdict of the primary reason."""
         return self.primary.verdict
+
+
+def malformed(problems: Iterable[FieldProblem]) -> Explanation:
+    """The explanation of a job that cannot be decided on as it is, whose `params` name the fields."""
+    told = tuple(problems)
+    text = "; ".join(map(str, told))
+    short = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+    params = {"fields": [problem.field for problem in told]}
+    return Explanation(primary=Reason(token=Token.MISCONFIGURED, text=short, params=params))

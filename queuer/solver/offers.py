@@ -11,18 +11,17 @@ from functools import cache
 from itertools import product
 from typing import Any
 
-from queuer.domain.errors import InvalidInput
 from queuer.domain.nodes import Flavor
 from queuer.domain.queue import QueueState, QueueTree
 from queuer.domain.quota import QuotaBook, charge_for
-from queuer.domain.reasons import Explanation, Reason, Token
+from queuer.domain.reasons import Explanation, Reason, Token, malformed
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.contested import Variant
 from queuer.solver.frame import Frame
 from queuer.solver.order import Gang, Shape
 from queuer.solver.problem import Pending, Snapshot
 from queuer.solver.score import allowed_flavors
-from queuer.solver.sound import faults_of_workload
+from queuer.solver.sound import countable, faults_of_workload
 
 VARIANTS = 64
 """Combinations of flavors over pod sets that are considered for one gang."""
@@ -52,11 +51,15 @@ class Kinds:
             return False
         return all(_usable(frame, asked, flavor) is usable for asked, flavor, usable in self._usable.values())
 
-    def gang(self, pending: Pending, frame: Frame) -> Gang:
-        """The gang of a waiting workload."""
+    def gang(self, pending: Pending, frame: Frame) -> Gang | Explanation:
+        """The gang of a waiting workload, or why it takes no part."""
         workload = pending.workload
+        if reason := self._aside(workload):
+            return reason
         form = _form_key(workload)
         shape = self._shapes.get((workload.queue, form))
+        if (shape is None or not countable(workload)) and (faults := tuple(faults_of_workload(workload))):
+            return malformed(faults)
         if shape is None:
             shape = self._shapes[workload.queue, form] = self._new_shape(workload, form, frame)
         alike = (
@@ -76,8 +79,6 @@ class Kinds:
         )
 
     def _new_shape(self, workload: Workload, form: object, frame: Frame) -> Shape:
-        if faults := tuple(faults_of_workload(workload, at=f"workload {workload.uid}")):
-            raise InvalidInput(*faults)
         counts = {p.name: p.count for p in workload.pod_sets}
         choices = []
         named: set[str] = set()
@@ -114,8 +115,8 @@ class Kinds:
             self._usable[key] = (pod_set, flavor, _usable(frame, pod_set, flavor))
         return self._usable[key][2]
 
-    def aside(self, workload: Workload) -> Explanation | None:
-        """Why a workload takes no part; None = it does."""
+    def _aside(self, workload: Workload) -> Explanation | None:
+        """Why nothing is asked about it; None = it is."""
         closed = self.closed(workload.queue)
         if workload.hold and (closed is None or closed.primary.token is Token.SUSPENDED):
             return _only(Token.ON_HOLD, "The job is on hold.")
@@ -170,12 +171,11 @@ class Offers:
             workload = pending.workload
             gang = known.get(workload.uid)
             if gang is None or (gang.pending is not pending and gang.pending != pending):
-                reason = kinds.aside(workload)
-                if reason is not None:
-                    aside[workload.uid] = reason
+                found = kinds.gang(pending, frame)
+                if isinstance(found, Explanation):
+                    aside[workload.uid] = found
                     continue
-                gang = kinds.gang(pending, frame)
-                came.append(gang)
+                came.append(gang := found)
             gangs[workload.uid] = gang
         gone = [gang for uid, gang in known.items() if gangs.get(uid) is not gang]
         return replace(

@@ -1,14 +1,14 @@
 """Whether what is given can be decided on at all, and what is wrong with it, by field.
 
-Everything in a file is looked at before. A decision looks only for what would give a wrong plan instead of none, where
-it meets new records, and comes here for the words.
+What is wrong with a waiting workload sets that one aside. Everything else in a file is looked at before; a decision
+looks only for what would give a wrong plan instead of none, where it meets new records, and comes here for the words.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from itertools import islice
 
 from queuer.domain.errors import FieldProblem, InvalidInput
@@ -35,8 +35,8 @@ def unsound(snapshot: Snapshot) -> InvalidInput:
 
 
 def faults_of(snapshot: Snapshot) -> Iterator[FieldProblem]:
-    """What is wrong with a snapshot, numbers first."""
-    yield from _numbers(snapshot, at="snapshot")
+    """What is wrong with a snapshot, waiting workloads aside, numbers first."""
+    yield from _numbers(replace(snapshot, pending=()), at="snapshot")
     yield from _sums(snapshot)
     yield from _tree(snapshot.tree)
     uids = [*(p.workload.uid for p in snapshot.pending), *(a.workload.uid for a in snapshot.admitted)]
@@ -46,8 +46,6 @@ def faults_of(snapshot: Snapshot) -> Iterator[FieldProblem]:
     yield from _twice(snapshot.topology.keys, at="snapshot.topology.keys")
     yield from _twice((b.uid for b in snapshot.bonds), at="snapshot.bonds: uid")
     yield from _twice((r.uid for r in snapshot.reservations), at="snapshot.reservations: uid")
-    for i, one in enumerate(snapshot.pending):
-        yield from faults_of_workload(one.workload, at=f"snapshot.pending[{i}].workload")
     for i, held in enumerate(snapshot.admitted):
         yield from _admitted(held, at=f"snapshot.admitted[{i}]")
 
@@ -95,8 +93,19 @@ def _sums(snapshot: Snapshot) -> Iterator[FieldProblem]:
             yield _wrong(f"snapshot.nodes: allocatable.{resource}", f"{amount} together is beyond 2^62", hint)
 
 
-def faults_of_workload(workload: Workload, *, at: str) -> Iterator[FieldProblem]:
-    """What is wrong with its pod sets."""
+def countable(workload: Workload) -> bool:
+    """Whether its times and its priority are numbers that arithmetic can use."""
+    told = (workload.priority, workload.submitted, workload.max_runtime, workload.estimate)
+    return all(number is None or abs(number) <= LARGEST for number in told)
+
+
+def faults_of_workload(workload: Workload) -> Iterator[FieldProblem]:
+    """What is wrong with a waiting workload, numbers first."""
+    yield from _numbers(workload, at="workload")
+    yield from _pod_sets(workload, at="workload")
+
+
+def _pod_sets(workload: Workload, *, at: str) -> Iterator[FieldProblem]:
     if not workload.pod_sets:
         yield _wrong(f"{at}.pod_sets", "is empty")
     yield from _twice((p.name for p in workload.pod_sets), at=f"{at}.pod_sets: name")
@@ -110,12 +119,12 @@ def _pod_set(pod_set: PodSet, *, at: str) -> Iterator[FieldProblem]:
     if pod_set.min_count is not None and not 1 <= pod_set.min_count <= pod_set.count:
         yield _wrong(f"{at}.min_count", f"{pod_set.min_count} is not between 1 and {pod_set.count}")
     for resource, amount in pod_set.requests.items():
-        if amount * pod_set.count > LARGEST:
+        if amount <= LARGEST < amount * pod_set.count:
             yield _wrong(f"{at}.requests.{resource}", f"{pod_set.count} times {amount} is beyond 2^62")
 
 
 def _admitted(held: Admitted, *, at: str) -> Iterator[FieldProblem]:
-    yield from faults_of_workload(held.workload, at=f"{at}.workload")
+    yield from _pod_sets(held.workload, at=f"{at}.workload")
     names = {p.name for p in held.workload.pod_sets}
     for name in sorted(names):
         for field, there in (("counts", held.counts), ("flavors", held.flavors)):

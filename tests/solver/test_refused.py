@@ -1,18 +1,23 @@
 """What cannot be decided on is refused by field, not decided wrongly: in direct calls, and where one snapshot follows
-another.
+another. One gang alone is set aside, and all others have their turns.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from queuer.domain.errors import InvalidInput
+from queuer.domain.queue import Order, Policy
+from queuer.domain.reasons import Token
 from queuer.domain.workload import Workload
 from queuer.solver.arrays import Arrays
 from queuer.solver.decide import decide
-from queuer.solver.problem import Budget, Pending, Snapshot
+from queuer.solver.forecast import forecast
+from queuer.solver.problem import Admission, Assignment, Bond, Budget, Pending, Plan, Reservation, Snapshot
+from queuer.solver.verify import Rule, verify
 from tests.solver.make import GPU, gang, node, pod_set, queue, running, snapshot
 
 GREEDY = Budget(deterministic=0.0)
@@ -41,11 +46,6 @@ TWICE = gang("g", pod_set(1, 1)), gang("g", pod_set(2, 1))
 @pytest.mark.parametrize(
     ("snap", "field"),
     [
-        (waiting(gang("z", pod_set(0, 1))), "workload z.pod_sets[0].count"),
-        (waiting(gang("z", pod_set(2, 1), pod_set(-1, 1, name="b"))), "workload z.pod_sets[1].count"),
-        (waiting(gang("z", pod_set(1, 1, min_count=0))), "workload z.pod_sets[0].min_count"),
-        (waiting(gang("z")), "workload z.pod_sets"),
-        (waiting(gang("z", pod_set(2, 2**62))), f"workload z.pod_sets[0].requests.{GPU}"),
         (waiting(*TWICE), "snapshot: uid"),
         (waiting(gang("v", pod_set(1, 1))), "snapshot: uid"),
         (waiting(*(replace(w, hold=True) for w in TWICE)), "snapshot: uid"),
@@ -67,3 +67,67 @@ def test_what_would_give_a_wrong_plan_is_refused_by_field(snap: Snapshot, field:
 def test_the_largest_that_can_be_summed_is_decided_on() -> None:
     plan = decide(sized(2**61, 2**61), now=0.0, seed=0, budget=GREEDY)
     assert [a.uid for a in plan.admissions] == ["g"]
+
+
+def unsound(**changes: Any) -> Workload:
+    return replace(gang("z", pod_set(1, 1), submitted=-1.0), **changes)
+
+
+NAN = float("nan")
+PLACES = (Assignment(pod_set="main", flavor="default", nodes={"n1": 1}),)
+UNSOUND = [
+    (unsound(pod_sets=(pod_set(0, 1),)), "workload.pod_sets[0].count"),
+    (unsound(pod_sets=(pod_set(2, 1), pod_set(-1, 1, name="b"))), "workload.pod_sets[1].count"),
+    (unsound(pod_sets=(pod_set(1, 1), pod_set(1, 1))), "workload.pod_sets: name"),
+    (unsound(pod_sets=(pod_set(1, 1, min_count=0),)), "workload.pod_sets[0].min_count"),
+    (unsound(pod_sets=(pod_set(1, 1, min_count=2),)), "workload.pod_sets[0].min_count"),
+    (unsound(pod_sets=()), "workload.pod_sets"),
+    (unsound(pod_sets=(pod_set(2, 2**62),)), f"workload.pod_sets[0].requests.{GPU}"),
+    (unsound(pod_sets=(pod_set(1, 2**63),)), f"workload.pod_sets[0].requests.{GPU}"),
+    (unsound(pod_sets=(pod_set(1, -1),)), f"workload.pod_sets[0].requests.{GPU}"),
+    (unsound(submitted=NAN), "workload.submitted"),
+    (unsound(max_runtime=NAN), "workload.max_runtime"),
+    (unsound(estimate=float("inf")), "workload.estimate"),
+    (unsound(priority=2**63), "workload.priority"),
+]
+
+
+@pytest.mark.parametrize(("bad", "field"), UNSOUND)
+def test_a_gang_that_cannot_be_decided_on_is_told_so_and_stops_nobody(bad: Workload, field: str) -> None:
+    """It is first in its line, which is strict, and something was held for it."""
+    snap = replace(
+        waiting(bad, gang("g", pod_set(1, 8))),
+        tree=snapshot([], [queue("root.a", policy=Policy(order=Order.STRICT))]).tree,
+        bonds=(Bond(uid="z", assignments=PLACES, victims=("v",), deadline=9.0),),
+        reservations=(Reservation(uid="z", assignments=PLACES, start=1.0, expires=9.0),),
+    )
+    plan = decide(snap, now=0.0, seed=0, budget=Budget())
+    reason = plan.explanations["z"].primary
+    assert (reason.token, reason.params["fields"]) == (Token.MISCONFIGURED, [field])
+    assert reason.text.startswith(f"{field}: ")
+    assert [a.uid for a in plan.admissions] == ["g"]
+    assert (plan.bonds, plan.reservations) == ((), ())
+    assert verify(snap, plan, now=0.0) == ()
+    arrays = Arrays.of(GOOD).follow(snap)
+    assert decide(snap, now=0.0, seed=0, budget=Budget(), arrays=arrays) == plan
+    assert forecast(snap, now=0.0, seed=0).keys() == {"g"}
+
+
+@pytest.mark.parametrize(("bad", "field"), UNSOUND)
+def test_a_plan_that_starts_such_a_gang_is_unsound(bad: Workload, field: str) -> None:
+    """The verifier has its own eye for it."""
+    snap = waiting(bad)
+    plan = decide(snap, now=0.0, seed=0, budget=GREEDY)
+    started = replace(plan, admissions=(Admission(uid="z", assignments=PLACES),), explanations={})
+    rules = {violation.rule for violation in verify(snap, started, now=0.0)}
+    assert rules & {Rule.CLOSED, Rule.REFERENCE}
+
+
+def test_what_is_mended_has_its_turn() -> None:
+    """The arrays that set it aside do not remember."""
+    bad = waiting(unsound(pod_sets=(pod_set(-1, 1),)))
+    arrays = Arrays.of(bad)
+    good = waiting(unsound())
+    plan: Plan = decide(good, now=0.0, seed=0, budget=GREEDY, arrays=arrays.follow(good))
+    assert [a.uid for a in plan.admissions] == ["z"]
+    assert [*arrays.follow(good).follow(bad).offers.aside] == ["z"]

@@ -12,6 +12,8 @@ from queuer.domain.workload import PodSet, Workload
 from queuer.solver.problem import Admitted, Assignment, Bond, NodeState, Pending, Plan, Snapshot
 from queuer.solver.verify.quota import Amounts, Rows, Uses, amounts_at, amounts_of
 
+_MOST = 2**62
+
 
 class Rule(StrEnum):
     """The rules a plan can break."""
@@ -29,7 +31,7 @@ class Rule(StrEnum):
     BOND = "bond"
     VICTIM = "victim"
     NON_PREEMPTIBLE = "non-preemptible"
-    CLOSED = "closed"  # the queue is held or draining, or the workload is on hold
+    CLOSED = "closed"  # the queue is held or draining, the workload on hold or malformed
     STRICT = "strict-order"
     RESERVATION = "reservation"
     EXPLANATION = "explanation"
@@ -45,6 +47,18 @@ class Violation:
 
     def __str__(self) -> str:
         return f"{self.rule} {self.uid}: {self.text}"
+
+
+def well_formed(workload: Workload) -> bool:
+    """Whether it asks for pods in numbers that can be summed; nothing is decided about one that does not."""
+    names = {p.name for p in workload.pod_sets}
+    times = (workload.priority, workload.submitted, workload.max_runtime, workload.estimate)
+    return (
+        0 < len(names) == len(workload.pod_sets)
+        and all(-_MOST <= number <= _MOST for number in times if number is not None)
+        and all(1 <= (p.count if p.min_count is None else p.min_count) <= p.count for p in workload.pod_sets)
+        and all(0 <= n * p.count <= _MOST for p in workload.pod_sets for n in p.requests.values())
+    )
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from queuer.domain.queue import Preempt, QueueState
 from queuer.domain.workload import Workload
 from queuer.solver.problem import Admitted, Bond, Eviction, EvictionRule
-from queuer.solver.verify.case import Case, Rule, Violation
+from queuer.solver.verify.case import Case, Rule, Violation, well_formed
 from queuer.solver.verify.places import free_at, planned
 from queuer.solver.verify.quota import Amounts, Key, Uses, amounts_at, amounts_of, broken_limits
 
@@ -54,6 +54,7 @@ def _stands(case: Case, bond: Bond) -> bool:
     tree = case.snapshot.tree
     if (
         workload.hold
+        or not well_formed(workload)
         or workload.queue not in tree
         or tree.effective_state(workload.queue) is not QueueState.OPEN
     ):

@@ -15,7 +15,7 @@ from queuer.domain.queue import Order, QueueState
 from queuer.domain.reasons import Token
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.problem import Assignment, Pending, Plan, Snapshot
-from queuer.solver.verify.case import Case, Rule, Violation
+from queuer.solver.verify.case import Case, Rule, Violation, well_formed
 from queuer.solver.verify.evictions import check_bonds, check_victims
 from queuer.solver.verify.places import check_capacity, check_landing, check_reservations
 from queuer.solver.verify.quota import Amounts, Key, Uses, broken_limits
@@ -188,7 +188,7 @@ def check_non_preemptible(case: Case) -> Iterator[Violation]:
 
 
 def check_closed(case: Case) -> Iterator[Violation]:
-    """Nothing new starts in held and draining queues, or on hold."""
+    """Nothing new starts in held and draining queues, on hold, or malformed."""
     for uid in case.new:
         workload = case.workload(uid)
         tree = case.snapshot.tree
@@ -198,6 +198,8 @@ def check_closed(case: Case) -> Iterator[Violation]:
             yield Violation(rule=Rule.CLOSED, uid=uid, text=f"{workload.queue} is {state}")
         if workload.hold:
             yield Violation(rule=Rule.CLOSED, uid=uid, text="it is on hold")
+        if not well_formed(workload):
+            yield Violation(rule=Rule.CLOSED, uid=uid, text="it asks for what cannot be summed")
 
 
 def check_strict(case: Case) -> Iterator[Violation]:
@@ -217,7 +219,7 @@ def check_strict(case: Case) -> Iterator[Violation]:
                     if _turn(head) < _turn(pending) and _meet(case, head.workload, pending.workload):
                         text = f"passes {head.workload.uid}, which waits before it in {queue}"
                         yield Violation(rule=Rule.STRICT, uid=uid, text=text)
-            elif not pending.workload.hold:
+            elif not pending.workload.hold and well_formed(pending.workload):
                 refused.append(pending)
 
 
