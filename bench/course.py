@@ -10,7 +10,7 @@ from random import Random
 
 from queuer.domain.quantity import Resources, add
 from queuer.domain.workload import Workload
-from queuer.solver.problem import Admitted, Assignment, NodeState, Pending, Plan, Snapshot
+from queuer.solver.problem import Admission, Admitted, Assignment, Bond, NodeState, Pending, Plan, Snapshot
 
 CAME, ENDED, STARTED = 100, 30, 30
 """What typically differs between two snapshots: gangs that came, ended and started."""
@@ -41,7 +41,7 @@ def carried_out(
     waiting = {p.workload.uid: p for p in snapshot.pending}
     gone = [running.pop(eviction.uid) for eviction in plan.evictions]
     waiting.update({a.workload.uid: Pending(workload=a.workload) for a in gone})
-    begun = (*plan.admissions, *plan.bonds)
+    begun: tuple[Admission | Bond, ...] = (*plan.admissions, *plan.bonds)
     started = [_admitted(waiting.pop(b.uid).workload, b.assignments, now=now) for b in begun]
     running.update({a.workload.uid: a for a in started})
     gone += [running.pop(uid) for uid in Random(seed).sample(sorted(running), min(ended, len(running)))]

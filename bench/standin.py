@@ -20,6 +20,7 @@ import time
 from statistics import median
 
 import psutil
+import structlog
 
 from bench.course import before
 from bench.instances import NOW
@@ -45,23 +46,30 @@ class Course:
 
     async def undisturbed(self) -> float:
         """Both processes decide in peace; how long the first took for the later cycle. They end on the earlier one."""
-        for snapshot in self._cycles:
-            _, took = await self._cycle(snapshot, PATIENT)
-            beside, _ = await self._cycle(snapshot, NOTHING)
-        for budget in (PATIENT, NOTHING):
-            await self._cycle(self._cycles[0], budget)
+        earlier, later = self._cycles
+        await self._both(earlier)
+        took, ready = await self._both(later)
+        await self._both(earlier)
         self.seconds["undisturbed"].append(took)
-        self.seconds["ready"].append(sum(beside.stats.phases.values()))
+        self.seconds["ready"].append(ready)
         return took
 
+    async def _both(self, snapshot: Snapshot) -> tuple[float, float]:
+        """Seconds of a cycle, and until the stand-in's plan of it is there."""
+        _, took = await self._cycle(snapshot, PATIENT)
+        beside, _ = await self._cycle(snapshot, NOTHING)
+        return took, sum(beside.stats.phases.values())
+
     async def disturbed(self, *, usual: float, number: signal.Signals) -> None:
-        """The first process gets a signal on its way to a plan."""
+        """The first process gets a signal on its way to a plan; where it is being replaced just then nobody does."""
         at = self._random.uniform(0.0, 0.9 * usual)
         budget = Budget(wall=SPARE * usual if number is signal.SIGSTOP else PATIENT.wall)
         asked = asyncio.create_task(self._cycle(self._cycles[1], budget))
         await asyncio.sleep(at)
         pid = self._solver.solver.pid
-        assert pid is not None
+        if pid is None:
+            await asked
+            return
         os.kill(pid, number)
         plan, took = await asked
         if not plan.stats.fallback:  # it had just answered
@@ -124,6 +132,7 @@ def parser() -> argparse.ArgumentParser:
 def main() -> None:
     """Print the figures."""
     given = parser().parse_args()
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     snapshot = drawn(given, seed=given.seed)
     print(json.dumps(asyncio.run(measure(snapshot, runs=given.runs, seed=given.seed, quiet=given.json))))
 

@@ -44,7 +44,7 @@ class Outcome(StrEnum):
     CRASHED = "crashed"
     GARBAGE = "garbage"
     UNSOUND = "unsound"
-    RESTING = "resting"  # left out, as it was late again and again
+    RESTING = "resting"  # left out, as it failed again and again
     NOT_ASKED = "not-asked"  # the parent could not
 
 
@@ -98,8 +98,8 @@ class Question:
 
 
 class Child:
-    """One process and its successors. `restarts`: how many these are; `took`: seconds of the last answer. One caller
-    at a time.
+    """One process and its successors. `restarts`: how many these are; `took`: seconds from when it was last asked to
+    its answer. One caller at a time.
 
     A process that has just started takes a snapshot over before it is asked anything, and has `start_up` seconds for
     that: were it asked at once, a deadline that it keeps every day could kill it again and again.
@@ -149,7 +149,7 @@ class Child:
             raise
         self._has = question.snapshot
         watch.lap(phase)
-        self.took = sum(watch.laps.values())
+        self.took = watch.laps[phase]
         if question.over:
             raise Failure(Outcome.STALE, "another plan was taken")
         await self._check(question, plan)

@@ -2,7 +2,7 @@
 
 Beside it a second process, the stand-in, makes the greedy plan of every cycle at the same time: `decide()` with a
 budget of 0. Where the first fails that plan is there, verified, or nearly so; only where both fail does the parent make
-it itself. A first process that is late again and again is left out of more and more cycles (see `Rest`). Every plan
+it itself. A first process that fails again and again is left out of more and more cycles (see `Rest`). Every plan
 passes the verifier in the parent, which never imports ortools.
 """
 
@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 from collections import Counter
 from dataclasses import replace
 from enum import StrEnum
 from types import TracebackType
 from typing import Self
+
+import structlog
 
 from queuer.domain.errors import QueuerError
 from queuer.solver.child import Child, Failure, Outcome, Question, Stopwatch, Verify
@@ -25,17 +26,19 @@ from queuer.solver.rest import Rest
 from queuer.solver.serving import Decide
 from queuer.solver.verify import verify
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(part="solver")
 
 DECIDE = "queuer.solver.following:Following"
 PATIENCE = 180.0
 """Seconds that the stand-in has for a plan until it is replaced: more than one for 20,000 nodes takes on a busy
-machine. A cycle does not wait for one that hangs until it is replaced.
+machine. No cycle waits longer for it.
 """
 HAND_OVER = 5.0
 """Seconds that a cycle waits for the stand-in at least, from when only that one can help."""
 USUAL = 2.0
 """As often as the stand-in took for its last plan it is waited for at least: the parent would take longer."""
+BROKEN = frozenset({Outcome.LATE, Outcome.CRASHED, Outcome.GARBAGE, Outcome.UNSOUND})
+"""Failures of the solver itself: not that it still starts, nor what the parent could not do."""
 
 
 class Source(StrEnum):
@@ -73,7 +76,7 @@ class SolverProcess:
     ) -> None:
         """`target`, `stand_in`: what the two processes call, see `Child`; `greedy`: what the parent does. The latter
         two are called with budget 0. After a failure a cycle waits for the stand-in for as long as the solver was
-        given, `hand_over` seconds, or `USUAL` times what it took last, whichever is most.
+        given, `hand_over` seconds, or `USUAL` times what it took last, whichever is most, up to `patience`.
         """
         self.counts: Counter[tuple[Source, Outcome]] = Counter()
         self.solver = Child(target, judge=judge)
@@ -145,17 +148,19 @@ class SolverProcess:
         """What came of asking the solver, unless it rests."""
         if self._rest.goes_on():
             self.counts[Source.SOLVER, Outcome.RESTING] += 1
-            return Failure(Outcome.RESTING, f"the last {self._rest.late} answers were late")
+            return Failure(Outcome.RESTING, f"it failed {self._rest.failures} times in a row")
         answer = await self._asked(Source.SOLVER, question, budget=budget, within=budget.wall, phase="solve")
         if isinstance(answer, Plan):
-            self._rest.in_time()
-        elif answer.outcome is Outcome.LATE:
-            self._rest.was_late()
+            self._rest.answered()
+        elif answer.outcome in BROKEN:
+            self._rest.failed()
             if self._rest.left:
                 log.warning(
-                    "the solver process was late %d times in a row; cycles that greedy decides alone: %d",
-                    self._rest.late, self._rest.left,
-                )  # fmt: skip
+                    "the solver rests",
+                    failures=self._rest.failures,
+                    last=f"{answer.outcome}: {answer}",
+                    cycles=self._rest.left,
+                )
         return answer
 
     async def _asked(
@@ -180,7 +185,7 @@ class SolverProcess:
         try:
             await child.renew(question)
         except Exception:
-            log.exception("the process %s was not renewed; that is tried again at the next question", source)
+            log.exception("process not renewed, to be tried again at the next question", process=source.value)
 
     # Greedy's plan
 
@@ -211,7 +216,8 @@ class SolverProcess:
         """The stand-in's plan if it is there `within` seconds, or `USUAL` times what it takes, whatever it is at; else
         the parent makes one.
         """
-        await asyncio.wait({standing}, timeout=max(within, USUAL * self.stand_in.took))
+        usual = USUAL * self.stand_in.took
+        await asyncio.wait({standing}, timeout=min(max(within, usual), self._patience))
         plan = standing.result() if standing.done() else None
         return plan if isinstance(plan, Plan) else await self._alone(question, budget)
 
@@ -231,7 +237,7 @@ class SolverProcess:
 def _failure(error: Exception, source: Source) -> Failure:
     if isinstance(error, Failure):
         return error
-    log.error("the process %s was not asked", source, exc_info=error)
+    log.error("process not asked", process=source.value, exc_info=error)
     return Failure(Outcome.NOT_ASKED, f"{type(error).__name__}: {error}")
 
 

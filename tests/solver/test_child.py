@@ -14,8 +14,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
+from structlog.testing import CapturingLogger
 
-from queuer.solver import child, wire
+from queuer.solver import child, wire, worker
 from queuer.solver.child import Child, Failure, Outcome, Question
 from queuer.solver.problem import Budget, Plan, Snapshot, SolveStatus
 from queuer.solver.verify import verify
@@ -154,6 +155,13 @@ async def test_first_word_that_is_read_when_the_wait_for_it_ends_is_not_lost(
         assert (await plan(one)).stats.note == f"child {pid}"
 
 
+async def test_time_of_an_answer_is_without_the_wait_for_who_had_to_start_first() -> None:
+    async with alone("sound") as one:
+        phases = (await plan(one)).stats.phases
+        assert one.took == phases["solve"]
+        assert phases["pack"] > 0
+
+
 async def test_child_that_replaces_another_takes_the_snapshot_over_at_once() -> None:
     """Nobody asks for it: between two questions it has time."""
     async with process("SlowToFollow") as solver:
@@ -255,9 +263,9 @@ async def test_snapshot_is_packed_once_for_both(monkeypatch: pytest.MonkeyPatch)
     assert befores == [None, snapshot, snapshot, snapshot]  # taken over, then asked three times
 
 
-async def test_process_that_cannot_be_renewed_is_renewed_later(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_process_that_cannot_be_renewed_is_renewed_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = CapturingLogger()
+    monkeypatch.setattr(worker, "log", lines)
     async with process("sound") as solver:
         await ask(solver)
         assert solver.solver.pid is not None
@@ -265,7 +273,7 @@ async def test_process_that_cannot_be_renewed_is_renewed_later(
         with monkeypatch.context() as patched:
             patched.setattr(asyncio, "create_subprocess_exec", broken)
             assert (await ask(solver, HASTY)).stats.fallback == Outcome.LATE
-            await until(lambda: bool(caplog.records))
+            await until(lambda: bool(lines.calls))
         assert (await ask(solver)).stats.fallback == ""
 
 

@@ -6,13 +6,17 @@ import asyncio
 import os
 import signal
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from bench.standin import Course
 from queuer.solver.child import Outcome
 from queuer.solver.decide import decide
-from queuer.solver.problem import Budget
+from queuer.solver.problem import Budget, Plan, Snapshot
 from queuer.solver.worker import SolverProcess, Source
+from tests.solver import worker_targets
 from tests.solver.processes import (
     GREEDY,
     HASTY,
@@ -149,3 +153,33 @@ async def test_stand_in_is_waited_for_as_long_as_it_usually_takes() -> None:
         os.kill(pid, signal.SIGCONT)
         assert (await question).stats.note == f"child {pid}"
         assert solver.counts == {SOLVED: 1, (Source.STAND_IN, Outcome.STALE): 1, GREEDY: 1}
+
+
+async def test_stand_in_is_never_waited_for_longer_than_until_it_is_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever it took last."""
+
+    async def hangs(*_: object, **__: object) -> Plan:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with process("sound", hand_over=0.01, patience=0.1) as solver:
+        monkeypatch.setattr(solver.stand_in, "plan", hangs)
+        solver.stand_in.took = 1000.0
+        async with asyncio.timeout(30):
+            plan = await ask(solver, Budget(deterministic=1.0, wall=0.0))
+        assert solver.counts == {(Source.CONTROLLER, Outcome.GREEDY): 1}
+        assert "hand-over" not in plan.stats.phases
+
+
+async def test_bench_skips_a_run_in_which_the_process_is_just_being_replaced() -> None:
+    class Renewing:
+        solver = SimpleNamespace(pid=None)
+
+        async def decide(self, snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Plan:
+            return worker_targets.sound(snapshot, now=now, seed=seed, budget=budget)
+
+    course = Course(cast("SolverProcess", Renewing()), world(0), seed=1)
+    await course.disturbed(usual=0.0, number=signal.SIGKILL)
+    assert not any(course.seconds.values())

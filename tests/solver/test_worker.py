@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from structlog.testing import CapturingLogger
 
+from queuer.solver import worker
 from queuer.solver.child import Outcome
 from queuer.solver.decide import decide
 from queuer.solver.following import Following
@@ -121,9 +123,10 @@ async def test_fault_of_the_parent_in_asking_costs_that_answer_alone(
     faulty: list[Source],
     source: Source,
     monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Above all one of the stand-in, for which nobody waits, does not end the controller."""
+    lines = CapturingLogger()
+    monkeypatch.setattr(worker, "log", lines)
     async with process(target) as solver:
         with monkeypatch.context() as patched:
             for faults in faulty:
@@ -132,8 +135,8 @@ async def test_fault_of_the_parent_in_asking_costs_that_answer_alone(
             await until(lambda: all(solver.counts[each, Outcome.NOT_ASKED] == 1 for each in faulty))
         assert [who for who, outcome in solver.counts if outcome in GOOD] == [source]
         assert (plan.stats.fallback == "") is (source is Source.SOLVER)
-        told = [r for r in caplog.records if r.name == "queuer.solver.worker"]
-        assert [r.exc_info is not None for r in told] == [True] * len(faulty)
+        assert {line.kwargs["process"] for line in lines.calls} == {faults.value for faults in faulty}
+        assert all(isinstance(line.kwargs["exc_info"], RuntimeError) for line in lines.calls)
         assert (await ask(solver, NOTHING)).stats.note == f"child {solver.stand_in.pid}"
 
 
