@@ -214,12 +214,21 @@ class SolverProcess:
         self, question: Question, standing: asyncio.Task[Plan | Failure], budget: Budget, within: float
     ) -> Plan:
         """The stand-in's plan if it is there `within` seconds, or `USUAL` times what it takes, whatever it is at; else
-        the parent makes one.
+        the parent makes one, and what is there first counts: a stand-in that has just started has most behind it.
         """
         usual = USUAL * self.stand_in.took
         await asyncio.wait({standing}, timeout=min(max(within, usual), self._patience))
-        plan = standing.result() if standing.done() else None
-        return plan if isinstance(plan, Plan) else await self._alone(question, budget)
+        if standing.done() and isinstance(plan := standing.result(), Plan):
+            return plan
+        alone = asyncio.create_task(self._alone(question, budget))
+        try:
+            await asyncio.wait({standing, alone}, return_when=asyncio.FIRST_COMPLETED)
+            if not alone.done() and isinstance(plan := standing.result(), Plan):
+                return plan
+            return await alone
+        finally:
+            alone.cancel()  # its thread ends unheeded
+            await asyncio.wait({alone})
 
     async def _alone(self, question: Question, budget: Budget) -> Plan:
         watch = Stopwatch()

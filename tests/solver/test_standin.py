@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
@@ -171,6 +172,28 @@ async def test_stand_in_is_never_waited_for_longer_than_until_it_is_replaced(
             plan = await ask(solver, Budget(deterministic=1.0, wall=0.0))
         assert solver.counts == {(Source.CONTROLLER, Outcome.GREEDY): 1}
         assert "hand-over" not in plan.stats.phases
+
+
+async def test_plan_of_the_stand_in_is_taken_even_when_the_parent_has_begun_its_own() -> None:
+    """In the first cycle of a large cluster nobody knows how long it takes, but it has most of that behind it."""
+    begun, go = threading.Event(), threading.Event()
+
+    def greedy(snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Plan:
+        begun.set()
+        assert go.wait(60)
+        return worker_targets.sound(snapshot, now=now, seed=seed, budget=budget)
+
+    async with process("die", beside="hang", greedy=greedy, hand_over=0.01) as solver:
+        pid = solver.stand_in.pid
+        assert pid is not None
+        question = asyncio.create_task(ask(solver, Budget(deterministic=1.0, wall=0.0)))
+        try:
+            await until(lambda: begun.is_set() and stopped(pid))
+            os.kill(pid, signal.SIGCONT)
+            assert (await question).stats.note == f"child {pid}"
+        finally:
+            go.set()
+        assert solver.counts == {GREEDY: 1}
 
 
 async def test_bench_skips_a_run_in_which_the_process_is_just_being_replaced() -> None:
