@@ -1,8 +1,8 @@
 """A decision in a file: what it was given and what it answered, so that it can be run again and compared.
 
 One line of text (format and version), then zlib over MessagePack of the records, by field name. A record that gains
-a field with a default needs no new version; one whose meaning changes does. Version 2 says how far each pass came,
-which replay must give again; version 1 did not, and is still read.
+a field with a default needs no new version; a change of what a record means, or of what is compared, does. In version
+2 replay must also give again how far each pass came; version 1 does not say that, and is still read.
 """
 
 from __future__ import annotations
