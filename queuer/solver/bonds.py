@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from queuer.domain.workload import Workload
 from queuer.solver.board import Board
 from queuer.solver.capacity import Spread, place
 from queuer.solver.contested import Variant
-from queuer.solver.frame import Matrix
+from queuer.solver.frame import Matrix, Numbers
 from queuer.solver.greedy import Greedy
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen
@@ -49,7 +50,7 @@ def resume(greedy: Greedy, gangs: Mapping[str, Gang]) -> dict[str, Bond]:
 
 
 def restored(board: Board, gang: Gang, rows: Sequence[Assignment]) -> Chosen | None:
-    """A held place as a choice; None where it no longer fits the gang, its queue or the nodes."""
+    """A held place as a choice; None where it no longer fits the gang, its queue, the nodes or their domains."""
     workload = gang.pending.workload
     sets = {p.name: p for p in workload.pod_sets}
     spreads: dict[str, Spread] = {}
@@ -66,12 +67,34 @@ def restored(board: Board, gang: Gang, rows: Sequence[Assignment]) -> Chosen | N
     counts = {p.name: sum(spreads.get(p.name, {}).values()) for p in workload.pod_sets}
     if any(not gang.shape.least[p.name] <= counts[p.name] <= p.count for p in workload.pod_sets):
         return None
+    if not _as_asked(board, workload, spreads):
+        return None
     flavors = {row.pod_set: row.flavor for row in rows}
     if all(flavors != variant.flavors for variant in gang.shape.variants):
         return None  # its queue allows them no more
     variant = Variant(flavors=flavors, counts=counts)
     charge = board.charge(workload, variant.flavors, variant.counts)
     return Chosen(gang=gang, variant=variant, charge=charge, spreads=spreads, bound=True)
+
+
+def _as_asked(board: Board, workload: Workload, spreads: Mapping[str, Spread]) -> bool:
+    """Whether a place lies in one domain where one is asked, and has one pod a host where that is asked."""
+    everywhere = [node for spread in spreads.values() for node in spread]
+    asked = [(workload.required, everywhere)]
+    for pod_set in workload.pod_sets:
+        spread = spreads.get(pod_set.name, {})
+        if pod_set.exclusive_host and any(count > 1 for count in spread.values()):
+            return False
+        asked.append((pod_set.required, list(spread)))
+    for level, nodes in asked:
+        at = board.snapshot.topology.find(level) if level else None
+        if level and (at is None or not _in_one(board.frame.domains[at][nodes])):
+            return False
+    return True
+
+
+def _in_one(domains: Numbers) -> bool:
+    return bool((domains >= 0).all() and (domains == domains[:1]).all())
 
 
 def _start(greedy: Greedy, uid: str, waiting: dict[str, tuple[Bond, Chosen]], *, elsewhere: bool) -> None:

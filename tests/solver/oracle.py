@@ -68,13 +68,8 @@ class Oracle(Evicting):
         ):
             return None
         turn = self.turn_of(sized(workload, counts), flavors, bound=True)
-        states = {s.node.name: s.node for s in self.snapshot.nodes}
-        for p in workload.pod_sets:
-            for name in place[p.name]:
-                if name not in states or name in self.avoid[workload.uid]:
-                    return None
-                if not states[name].accepts(p.terms) or flavor_at(states[name].labels) != flavors[p.name]:
-                    return None
+        if not self.as_asked(turn, place):
+            return None
         still = {v for v in bond.victims if v in self.admitted and self.admitted[v].releasing}
         return Held(turn, place, frozenset(still))
 

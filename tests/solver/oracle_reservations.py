@@ -27,7 +27,7 @@ from tests.solver.oracle_places import (
     plain,
     smallest,
 )
-from tests.solver.oracle_room import Place, Turn, flavor_at, place_of, sized, taken
+from tests.solver.oracle_room import Place, Turn, place_of, sized, taken
 
 
 class Follower(Placing):
@@ -314,22 +314,17 @@ class Follower(Placing):
                 yield from self._granted_in(workload, layout)
 
     def _restored(self, old: Reservation, workload: Workload) -> Kept | None:
-        place, sets = place_of(old.assignments), {p.name: p for p in workload.pod_sets}
-        states = {s.node.name: s.node for s in self.snapshot.nodes}
+        place = place_of(old.assignments)
         counts = {name: sum(nodes.values()) for name, nodes in place.items()}
         for p in workload.pod_sets:
             if not (p.min_count or p.count) <= counts.get(p.name, 0) <= p.count:
                 return None
-        for row in old.assignments:
-            for name in row.nodes:
-                if name not in states or not states[name].accepts(sets[row.pod_set].terms):
-                    return None
-                if flavor_at(states[name].labels) != row.flavor:
-                    return None
         flavors = _flavors(old)
         if flavors not in list(self.flavor_choices(workload)):
             return None
         turn = self.turn_of(sized(workload, counts), flavors, bound=False)
+        if not self.as_asked(turn, place):
+            return None
         return self._hold(turn, place, start=old.start, expires=old.expires)
 
     def _hold(self, turn: Ranked, place: Place, *, start: float, expires: float) -> Kept:

@@ -164,6 +164,14 @@ class Room:
                 for p in turn.workload.pod_sets
             }
 
+    def as_asked(self, turn: Turn, place: Mapping[str, Mapping[str, int]]) -> bool:
+        """Whether a place of an earlier cycle is what the gang asks for still: nodes, domains, one pod a host."""
+        alone = all(max(place[p.name].values()) == 1 for p in turn.workload.pod_sets if p.exclusive_host)
+        return alone and any(
+            all(set(nodes) <= set(scope[name]) for name, nodes in place.items())
+            for scope in self._scopes(turn)
+        )
+
     def _pods(
         self,
         everyone: Sequence[Turn],

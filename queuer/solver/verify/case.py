@@ -140,9 +140,9 @@ class Case:
 
     @cached_property
     def new(self) -> Mapping[str, tuple[Assignment, ...]]:
-        """What this plan decides anew: admissions, and bonds that were not there before just so."""
-        old = {b.uid: b.assignments for b in self.snapshot.bonds}
-        return {**self.started, **{u: rows for u, rows in self.bound.items() if old.get(u) != rows}}
+        """What this plan decides anew: admissions, and bonds that did not hold just these places before."""
+        old = {b.uid: _place(b.assignments) for b in self.snapshot.bonds}
+        return {**self.started, **{u: rows for u, rows in self.bound.items() if old.get(u) != _place(rows)}}
 
     @cached_property
     def leaving(self) -> frozenset[str]:
@@ -231,3 +231,8 @@ class Case:
 
 def _shape(rows: Sequence[Assignment]) -> Mapping[str, tuple[str, int]]:
     return {row.pod_set: (row.flavor, row.count) for row in rows}
+
+
+def _place(rows: Sequence[Assignment]) -> Sequence[object]:
+    """What is held, however the pin is worded: that follows the labels."""
+    return [(row.pod_set, row.flavor, row.nodes) for row in rows]

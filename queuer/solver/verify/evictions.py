@@ -56,16 +56,20 @@ def _stands(case: Case, bond: Bond) -> bool:
         workload.hold
         or not well_formed(workload)
         or workload.queue not in tree
+        or not tree.is_leaf(workload.queue)
         or tree.effective_state(workload.queue) is not QueueState.OPEN
     ):
         return False
     sets = {p.name: p for p in workload.pod_sets}
-    if not _still_asked(case, workload, bond):
+    if not (_still_asked(case, workload, bond) and _still_in_one_domain(case, workload, bond)):
         return False
     for row in bond.assignments:
         terms = case.terms(sets[row.pod_set], row.flavor)
-        if not all(name in case.states and case.states[name].node.accepts(terms) for name in row.nodes):
-            return False
+        for name in row.nodes:
+            if name not in case.states or not case.states[name].node.accepts(terms):
+                return False
+            if case.flavor_at(name) != row.flavor:
+                return False
         if case.pending[bond.uid].avoid & set(row.nodes):
             return False
     gone = frozenset(uid for b in case.snapshot.bonds for uid in b.victims if uid in case.releasing)
@@ -91,12 +95,30 @@ def _still_asked(case: Case, workload: Workload, bond: Bond) -> bool:
         least = pod_set.count if pod_set.min_count is None else pod_set.min_count
         if not least <= sizes.get(pod_set.name, 0) <= pod_set.count:
             return False
+        mine = [row for row in bond.assignments if row.pod_set == pod_set.name]
+        if pod_set.exclusive_host and any(n > 1 for row in mine for n in row.nodes.values()):
+            return False
         asked = [resource for resource, amount in pod_set.requests.items() if amount]
         for allowed in (case.rows.flavors_for(workload.queue, resource) for resource in asked):
-            if allowed and any(
-                r.flavor not in allowed for r in bond.assignments if r.pod_set == pod_set.name
-            ):
+            if allowed and any(row.flavor not in allowed for row in mine):
                 return False
+    return True
+
+
+def _still_in_one_domain(case: Case, workload: Workload, bond: Bond) -> bool:
+    """Whether all that must be together is in one domain still, by today's labels and levels."""
+    topology = case.snapshot.topology
+    levels = {p.name: p.required for p in workload.pod_sets}
+    together = [(levels[row.pod_set], [*row.nodes]) for row in bond.assignments]
+    together.append((workload.required, [name for row in bond.assignments for name in row.nodes]))
+    for level, names in together:
+        at = topology.find(level) if level is not None else None
+        if level is not None and at is None:
+            return False
+        there = [case.states[n].node for n in names if n in case.states]
+        domains = {topology.domain(node, at) for node in there if at is not None}
+        if len(domains) > 1 or None in domains:
+            return False
     return True
 
 

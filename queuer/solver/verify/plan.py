@@ -203,7 +203,9 @@ def check_closed(case: Case) -> Iterator[Violation]:
 
 
 def check_strict(case: Case) -> Iterator[Violation]:
-    """In a leaf with `order: strict`, nothing passes a refused gang unless their flavors are disjoint."""
+    """In a leaf with `order: strict`, nothing passes a refused gang unless their flavors are disjoint. What a bond
+    held before passes nobody.
+    """
     tree = case.snapshot.tree
     lines: dict[str, list[Pending]] = {q: [] for q in tree.leaves if tree.policy(q).order is Order.STRICT}
     for pending in case.snapshot.pending if lines else ():
@@ -215,7 +217,7 @@ def check_strict(case: Case) -> Iterator[Violation]:
         for pending in line:
             uid = pending.workload.uid
             if uid in case.new or uid in case.bound:
-                for head in refused:
+                for head in refused if uid in case.new and uid not in case.resumed else ():
                     if _turn(head) < _turn(pending) and _meet(case, head.workload, pending.workload):
                         text = f"passes {head.workload.uid}, which waits before it in {queue}"
                         yield Violation(rule=Rule.STRICT, uid=uid, text=text)
