@@ -19,7 +19,7 @@ from queuer.solver.frame import Frame
 from queuer.solver.offers import Offers
 from queuer.solver.problem import Admitted, Snapshot
 from queuer.solver.sheet import Hold, Sheet, leaves
-from queuer.solver.sound import LARGEST, unsound
+from queuer.solver.sound import LARGEST, faults_of_sums, unsound
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -46,7 +46,8 @@ class Arrays:
     @classmethod
     def _of(cls, snapshot: Snapshot) -> Arrays:
         frame = Frame(snapshot)
-        if frame.alloc.sum(axis=0, dtype=np.float64).max(initial=0) > LARGEST:
+        rounded = frame.alloc.sum(axis=0, dtype=np.float64).max(initial=0)
+        if rounded > LARGEST / 2 and any(faults_of_sums(snapshot)):
             raise unsound(snapshot)
         book = QuotaBook(snapshot.tree, frame.capacity())
         holds, sheet = _running(snapshot, frame, Usage(book), {})
@@ -93,7 +94,8 @@ class Arrays:
         snapshot, offers = self.snapshot, self.offers
         waiting, admitted = len(offers.gangs) + len(offers.aside), len(self.holds)
         if (waiting, admitted) != (len(snapshot.pending), len(snapshot.admitted)) or not (
-            self.holds.keys().isdisjoint(offers.gangs.keys())
+            offers.gangs.keys().isdisjoint(offers.aside.keys())
+            and self.holds.keys().isdisjoint(offers.gangs.keys())
             and self.holds.keys().isdisjoint(offers.aside.keys())
         ):
             raise unsound(snapshot)
@@ -117,11 +119,14 @@ class Arrays:
 
 @contextmanager
 def _refusing(snapshot: Snapshot) -> Iterator[None]:
-    """Amounts that 64 bits cannot hold are refused by name."""
+    """Amounts that 64 bits cannot hold are refused by name; an overflow for which none is to blame is no refusal."""
     try:
         yield
     except OverflowError as error:
-        raise unsound(snapshot) from error
+        refusal = unsound(snapshot)
+        if not refusal.problems:
+            raise
+        raise refusal from error
 
 
 def _running(

@@ -37,7 +37,7 @@ def unsound(snapshot: Snapshot) -> InvalidInput:
 def faults_of(snapshot: Snapshot) -> Iterator[FieldProblem]:
     """What is wrong with a snapshot, waiting workloads aside, numbers first."""
     yield from _numbers(replace(snapshot, pending=()), at="snapshot")
-    yield from _sums(snapshot)
+    yield from faults_of_sums(snapshot)
     yield from _tree(snapshot.tree)
     uids = [*(p.workload.uid for p in snapshot.pending), *(a.workload.uid for a in snapshot.admitted)]
     yield from _twice(uids, at="snapshot: uid")
@@ -82,7 +82,7 @@ def _tree(tree: QueueTree) -> Iterator[FieldProblem]:
     yield from tree.problems()
 
 
-def _sums(snapshot: Snapshot) -> Iterator[FieldProblem]:
+def faults_of_sums(snapshot: Snapshot) -> Iterator[FieldProblem]:
     """Resources of which all nodes together have more than 64 bits can sum."""
     totals: Counter[str] = Counter()
     for state in snapshot.nodes:

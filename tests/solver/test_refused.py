@@ -49,8 +49,10 @@ TWICE = gang("g", pod_set(1, 1)), gang("g", pod_set(2, 1))
         (waiting(*TWICE), "snapshot: uid"),
         (waiting(gang("v", pod_set(1, 1))), "snapshot: uid"),
         (waiting(*(replace(w, hold=True) for w in TWICE)), "snapshot: uid"),
+        (waiting(TWICE[0], replace(TWICE[1], hold=True)), "snapshot: uid"),
         (replace(GOOD, admitted=(FULL, FULL)), "snapshot: uid"),
         (sized(2**62, 2**62), f"snapshot.nodes: allocatable.{GPU}"),
+        (sized(2**61, 2**61 + 1), f"snapshot.nodes: allocatable.{GPU}"),
         (sized(2**63, 8), f"snapshot.nodes[0].node.allocatable.{GPU}"),
     ],
 )
@@ -65,8 +67,28 @@ def test_what_would_give_a_wrong_plan_is_refused_by_field(snap: Snapshot, field:
 
 
 def test_the_largest_that_can_be_summed_is_decided_on() -> None:
-    plan = decide(sized(2**61, 2**61), now=0.0, seed=0, budget=GREEDY)
-    assert [a.uid for a in plan.admissions] == ["g"]
+    """Also where floating-point numbers would sum to more: all of these are rounded up."""
+    up = [2**60 + 129] * 3
+    nodes = [
+        replace(
+            GOOD.nodes[1], node=replace(GOOD.nodes[1].node, name=f"m{i}", allocatable={GPU: n, "pods": 20})
+        )
+        for i, n in enumerate([*up, 2**62 - sum(up)])
+    ]
+    for snap in (sized(2**61, 2**61), replace(GOOD, nodes=tuple(nodes), admitted=())):
+        plan = decide(snap, now=0.0, seed=0, budget=GREEDY)
+        assert [a.uid for a in plan.admissions] == ["g"]
+
+
+def test_a_fault_of_the_program_is_not_told_as_one_of_the_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refusal always names a field."""
+
+    def breaks(*_: object) -> None:
+        raise OverflowError("in the program")
+
+    monkeypatch.setattr("queuer.solver.arrays.Usage", breaks)
+    with pytest.raises(OverflowError, match="in the program"):
+        Arrays.of(GOOD)
 
 
 def unsound(**changes: Any) -> Workload:
