@@ -114,6 +114,7 @@ def _settled(
     tries = ATTEMPTS if _is_small(snapshot) else 1
     tried: list[Plan] = []
     moved = refused = False
+    given_up = ""
     passes = Passes()
     for attempt in range(ATTEMPTS):
         given = replace(
@@ -132,9 +133,17 @@ def _settled(
             for one in tried:
                 wrong = verify(snapshot, one, now=now)
                 if not wrong:
+                    if arrays.snapshot is not snapshot:
+                        one = replace(
+                            one, stats=replace(one.stats, note=f"without what was held: {given_up}")
+                        )
                     return one, passes, refused or (moved and (attempt > 0 or bool(late)))
+            offenders = _offenders(tried[-1], wrong)
+            if refused:  # to put them off was not enough
+                arrays = _without(arrays, offenders)
+                given_up = "; ".join(map(str, wrong[:3]))
             refused = True
-            solver, tried, late = None, [], dict.fromkeys(_offenders(tried[-1], wrong), everywhere)
+            solver, tried, late = None, [], dict.fromkeys(offenders, everywhere)
         for uid, hosts in late.items():
             crowded[uid] = everywhere if attempt > 1 else crowded.get(uid, frozenset()) | hosts
     nothing = _nothing(snapshot, now=now, note=f"refused by the verifier: {'; '.join(map(str, wrong[:3]))}")
@@ -142,10 +151,24 @@ def _settled(
 
 
 def _offenders(plan: Plan, wrong: Sequence[Violation]) -> list[str]:
-    """The waiting gangs for which rules are broken, those for whose sake a victim would wrongly go included."""
+    """The waiting gangs for which rules are broken, those for whose sake a victim would wrongly go included. Where
+    nobody is named, all that start or are bound.
+    """
     waiting, named = set(plan.order), {v.uid for v in wrong}
     beneficiaries = {e.beneficiary for e in plan.evictions if e.uid in named}
-    return sorted((named & waiting) | beneficiaries)
+    settled = {a.uid for a in plan.admissions} | {b.uid for b in plan.bonds}
+    return sorted((named & waiting) | beneficiaries or settled)
+
+
+def _without(arrays: Arrays, uids: Sequence[str]) -> Arrays:
+    """As if these had no bond and no reservation. The verifier still asks for a bond that stands."""
+    snapshot = arrays.snapshot
+    left = replace(
+        snapshot,
+        bonds=tuple(b for b in snapshot.bonds if b.uid not in uids),
+        reservations=tuple(r for r in snapshot.reservations if r.uid not in uids),
+    )
+    return replace(arrays, snapshot=left)
 
 
 def _nothing(snapshot: Snapshot, *, now: float, note: str) -> Plan:

@@ -11,9 +11,10 @@ import pytest
 
 from queuer.domain.nodes import Flavor, Topology
 from queuer.domain.queue import Order, Policy
+from queuer.solver import decide as decision
 from queuer.solver.decide import decide
 from queuer.solver.problem import Assignment, Bond, Pending, Plan, Snapshot, SolveStatus
-from queuer.solver.verify import verify
+from queuer.solver.verify import Rule, Violation, verify
 from tests.solver.cases import seeded
 from tests.solver.cycles import Life
 from tests.solver.edits import edited
@@ -148,3 +149,17 @@ def test_who_comes_before_a_bound_gang_in_a_strict_queue_stops_nobody() -> None:
     made = planned(replace(snap, tree=type(snap.tree).of(strict), pending=(snap.pending[0], late, head)))
     assert started(made) == {"late"}
     assert [b.uid for b in made.bonds] == ["g"]
+
+
+def test_a_bond_that_the_verifier_refuses_ends_and_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the two judge differently, to give the bond up is tried before the plan is."""
+
+    def refusing(snap: Snapshot, made: Plan, *, now: float) -> tuple[Violation, ...]:
+        held = [b.uid for b in made.bonds]
+        return tuple(Violation(rule=Rule.BOND, uid=uid, text="is refused") for uid in held)
+
+    monkeypatch.setattr(decision, "verify", refusing)
+    made = decide(bonded(), now=NOW, seed=0, budget=GREEDY)
+    assert made.stats.status is not SolveStatus.FAILED
+    assert (started(made), made.bonds) == ({"late"}, ())
+    assert made.stats.note == "without what was held: bond g: is refused"
