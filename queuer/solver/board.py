@@ -153,12 +153,15 @@ class Board:
         if times < 0:
             self._rise(hold.admitted.workload.queue)
         self.later.release(hold, times=times)
-        end = expected_end(hold.admitted, now=self.time)
         for horizon in self.horizons.values():
-            if end > horizon.start:
+            if self.outlasts(hold, horizon):
                 horizon.spend(hold.bound.items(), times=-times)
         if self._line is not None and not hold.admitted.releasing:
             self._line.add(hold.admitted.workload.queue, hold.charge, times=-times)
+
+    def outlasts(self, hold: Hold, horizon: Horizon) -> bool:
+        """Whether it would still be there when this reservation starts, did it not leave."""
+        return expected_end(hold.admitted, now=self.time) > horizon.start
 
     def sheets(self) -> tuple[Sheet, ...]:
         """The distinct sheets that a gang which starts now must fit."""

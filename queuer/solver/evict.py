@@ -26,7 +26,7 @@ from queuer.solver.order import Gang
 from queuer.solver.outcome import Block, Chosen, Refusal
 from queuer.solver.pool import Emptied, Pool
 from queuer.solver.search import Search, evictions
-from queuer.solver.trial import Asker
+from queuer.solver.trial import Asker, Credit
 from queuer.solver.victims import NOBODY, Candidate, Prey, Reach
 
 NO_REACH = Reach((), NOBODY)
@@ -229,11 +229,13 @@ class Evict:
     ) -> tuple[Floor, bool]:
         """The nodes once these have gone, and whether quota bears the charge then."""
         board, later = self._board, self._board.later
-        floor = board.floor_behind(bars)
+        floor, credit = board.floor_behind(bars), Credit(board, bars)
         for candidate in chosen:
             later.release(candidate.hold)
+            credit.move(candidate.hold, 1)
         nodes = np.array(sorted({node for c in chosen for node in c.hold.rows}), dtype=np.intp)
-        left, has_quota = board.behind(bars, later.free[nodes], nodes), later.usage.fits(queue, charge)
+        left = board.behind(bars, later.free[nodes], nodes, more=credit.more)
+        has_quota = later.usage.fits(queue, charge)
         for candidate in chosen:
             later.release(candidate.hold, times=-1)
         return floor.but(nodes, left), has_quota
@@ -259,8 +261,9 @@ class Evict:
         bars = board.bars(workload, rank=rank)
 
         def floor() -> Floor:
-            nodes, gone = self.prey.vacated(self.prey.staying(self.prey.flags(reach)))
-            free = board.behind(bars, board.later.free[nodes] + gone, nodes)
+            flags = self.prey.staying(self.prey.flags(reach))
+            (nodes, gone), more = self.prey.vacated(flags), self.prey.credited(flags, bars)
+            free = board.behind(bars, board.later.free[nodes] + gone, nodes, more=more)
             return board.floor_later(workload, rank=rank).but(nodes, free)
 
         return self._emptied_by.of((reach, bars), floor)

@@ -5,7 +5,7 @@ Victims come and go thousands of times in one search, so slots, domains and usag
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ from queuer.solver.board import Board
 from queuer.solver.capacity import Part, parts_of, place
 from queuer.solver.contested import Variant
 from queuer.solver.frame import ALL, Mask, Matrix, Rows
+from queuer.solver.horizon import NOTHING, Amounts
 from queuer.solver.sheet import Hold
 from queuer.solver.victims import Candidate
 
@@ -43,9 +44,32 @@ class Asker:
         """Its pod sets."""
         return parts_of(board.frame, self.workload, self.variant, self.closed)
 
-    def behind(self, board: Board, free: Matrix, nodes: Rows = ALL) -> Matrix:
-        """`free` on some nodes (K x R) less what its bars hold there."""
-        return board.behind(self.bars, free, nodes)
+    def behind(
+        self, board: Board, free: Matrix, nodes: Rows = ALL, *, more: Mapping[str, Amounts] = NOTHING
+    ) -> Matrix:
+        """`free` on some nodes (K x R) less what its bars hold there. `more`: see `Board.behind`."""
+        return board.behind(self.bars, free, nodes, more=more)
+
+
+class Credit:
+    """What those who have gone leave free at the starts of reservations when they would still have been there: `more`,
+    by owner and node.
+    """
+
+    def __init__(self, board: Board, bars: Iterable[str]) -> None:
+        self._board = board
+        self._horizons = [(board.horizons[uid], board.horizons[uid].nodes) for uid in bars]
+        self.more: dict[str, dict[int, Matrix]] = {horizon.uid: {} for horizon, _ in self._horizons}
+
+    def move(self, hold: Hold, times: int) -> None:
+        """The hold goes, or comes back with `times=-1`."""
+        for horizon, reserved in self._horizons:
+            nodes = [node for node in hold.bound if node in reserved]
+            if nodes and self._board.outlasts(hold, horizon):
+                there = self.more[horizon.uid]
+                for node in nodes:
+                    row = hold.bound[node] * times
+                    there[node] = there[node] + row if node in there else row
 
 
 class Trial:
@@ -112,12 +136,12 @@ class Placing:
         if not self._most.fits():
             return False
         board, asker = self._board, self._asker
-        free = asker.behind(board, self._sheet.free)
+        free = asker.behind(board, self._sheet.free, more=self._most.credit.more)
         return place(board.frame, free, asker.workload, asker.variant, closed=asker.closed) is not None
 
 
 class Slots:
-    """Slots of nodes and domains for the pods of one set."""
+    """Slots of nodes and domains for the pods of one set. `credit`: see `Credit`."""
 
     def __init__(self, board: Board, asker: Asker, part: Part) -> None:
         level, pods = asker.level(board), (part.need, part.accepting, part.closed)
@@ -128,10 +152,9 @@ class Slots:
         self._loose = board.later.awaiting
         self._sheet = board.later.copy() if self._loose else board.later
         self._free: dict[int, list[int]] = {}
-        self._kept: Matrix | None = None
-        if asker.bars:
-            most = np.full_like(self._sheet.free, np.iinfo(np.int64).max)
-            self._kept = asker.behind(board, most)[:, part.need.columns]
+        self._board, self._asker = board, asker
+        self._reserved = frozenset[int]().union(*(board.horizons[uid].nodes for uid in asker.bars))
+        self.credit = Credit(board, asker.bars)
         tables = board.floor_behind(asker.bars).slots
         self._open = part.open
         self._domain = (
@@ -144,6 +167,8 @@ class Slots:
 
     def move(self, hold: Hold, times: int) -> None:
         """The hold goes, or comes back with `times=-1`."""
+        if self._reserved:
+            self.credit.move(hold, times)
         for node in hold.rows:
             if node not in self._free:  # most nodes are never asked about
                 self._free[node] = self._sheet.free[node, self._columns].tolist()
@@ -163,8 +188,8 @@ class Slots:
 
     def _recount(self, node: int) -> None:
         free = self._free[node]
-        if self._kept is not None:
-            free = list(map(min, free, self._kept[node].tolist()))
+        if node in self._reserved:
+            free = list(map(min, free, self._kept(node)))
         slots = max(
             0, min((f // a for f, a in zip(free, self._amounts, strict=True)), default=self._slots[node])
         )
@@ -176,6 +201,13 @@ class Slots:
             self._slots[node] = slots
             self._more[domain] = self._more.get(domain, 0) + more
             self._enough += (before + more >= self._count) - (before >= self._count)
+
+    def _kept(self, node: int) -> list[int]:
+        """What the bars leave there of what the pods ask for."""
+        most = np.full((1, self._sheet.free.shape[1]), np.iinfo(np.int64).max)
+        free = self._asker.behind(self._board, most, np.array([node]), more=self.credit.more)
+        kept: list[int] = free[0, self._columns].tolist()
+        return kept
 
     def fits(self) -> bool:
         """Whether one domain has slots enough."""

@@ -19,6 +19,7 @@ from queuer.domain.usage import Usage
 from queuer.solver.board import Board, Hold
 from queuer.solver.frame import Mask as Flags
 from queuer.solver.frame import Matrix, Numbers
+from queuer.solver.horizon import Amounts
 from queuer.solver.kept import Kept
 from queuer.solver.problem import Admitted, EvictionRule, Pending
 from queuer.solver.score import lost_work, preempted_work
@@ -323,6 +324,25 @@ class Prey:
         there = nodes[mine]
         starts = np.flatnonzero(np.diff(there, prepend=-1))
         return there[starts], np.add.reduceat(amounts[mine], starts)
+
+    def credited(self, flags: Flags, bars: Iterable[str]) -> Mapping[str, Amounts]:
+        """What the flagged leave free at the starts of these reservations when they would still have been there, by
+        owner; all that they could have landed on counts.
+        """
+        board, found = self._board, dict[str, dict[int, Matrix]]()
+        holds, nodes, amounts = self._by_node
+        for uid in bars:
+            horizon, there = board.horizons[uid], found.setdefault(uid, {})
+            for node in horizon.nodes:
+                first, last = np.searchsorted(nodes, (node, node + 1)).tolist()
+                for at in range(first, last):
+                    if flags[holds[at]] and board.outlasts(self._listed[holds[at]], horizon):
+                        there[node] = there[node] + amounts[at] if node in there else amounts[at]
+        return found
+
+    @cached_property
+    def _listed(self) -> list[Hold]:
+        return list(self._board.holds.values())
 
     @cached_property
     def _by_node(self) -> tuple[Numbers, Numbers, Matrix]:

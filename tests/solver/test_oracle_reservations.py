@@ -12,7 +12,7 @@ from queuer.solver.decide import decide
 from queuer.solver.problem import Budget, Plan, Snapshot
 from queuer.solver.verify import verify
 from tests.solver.cases import NOW
-from tests.solver.cases_reserved import reserving
+from tests.solver.cases_reserved import reserving, sharing
 from tests.solver.oracle_reservations import Follower
 
 
@@ -38,6 +38,23 @@ def test_plans_with_reservations_are_those_of_brute_force(first: int) -> None:
         seen["deferred"] += follower.deferred
     assert seen["reserved"] > 0
     assert seen["deferred"] == 0
+
+
+def test_victims_are_found_on_nodes_that_are_reserved() -> None:
+    """What they leave when the reservation starts, too, is there for who comes in their place: nothing is put off."""
+    beside = 0
+    for seed in [*range(195, 205), *range(240, 250)]:
+        snap = sharing(seed)
+        plan = planned(snap)
+        if any(e.primary.token is Token.PENDING_EVALUATION for e in plan.explanations.values()):
+            continue
+        follower = Follower(snap, NOW, plan)
+        assert follower.agrees() is not False, (seed, follower.wrong)
+        assert follower.deferred == 0, seed
+        reserved = {n for held in plan.reservations for row in held.assignments for n in row.nodes}
+        gone = {e.uid for e in plan.evictions}
+        beside += any(a.workload.uid in gone and a.bound.keys() & reserved for a in snap.admitted)
+    assert beside > 0
 
 
 def test_plans_that_reserve_otherwise_are_found_out() -> None:

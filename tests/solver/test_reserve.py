@@ -396,3 +396,25 @@ def test_who_ends_before_a_reservation_makes_room_for_a_later_gang_on_its_place(
     ]
     plan = plan_of(world(full, jobs, most=2, held=held))
     assert {a.uid for a in plan.admissions} == {"short", "long"}
+
+
+@pytest.mark.parametrize("sets", [(pod_set(1, 4),), (pod_set(1, 3), pod_set(1, 1, name="second"))])
+def test_who_takes_the_place_of_a_victim_leaves_the_rest_of_its_node_reserved(
+    sets: tuple[PodSet, ...],
+) -> None:
+    """What the victim leaves is free when the reservation starts, too, as it would have stayed that long."""
+    first, never = Policy(sharing=Sharing.PRIORITY), Policy(preempt=Preempt.NEVER, reservations=1)
+    queues = [
+        queue("root", policy=first),
+        queue("root.a", policy=never),
+        queue("root.b", policy=Policy(reservations=0)),
+    ]
+    victim = running(gang("v", pod_set(1, 4), queue="root.b"), {"n0": 1}, since=0.0)
+    full = [busy("x", "n0", gpus=4, end=NOW + 100), victim, busy("y", "n1"), busy("z", "n2", "n3")]
+    taker = gang("p", *sets, queue="root.b", submitted=NOW, priority=3)
+    jobs = [asks("g", 1, 4, priority=5), taker]
+    snap = snapshot(FOUR, queues, admitted=full, pending=jobs)
+    plan = decide(snap, now=NOW, seed=0, budget=Budget(deterministic=0.0))
+    assert verify(snap, plan, now=NOW) == ()
+    assert [(r.uid, r.start, hosts(r)) for r in plan.reservations] == [("g", NOW + 100, {"n0"})]
+    assert [(e.uid, e.beneficiary) for e in plan.evictions] == [("v", "p")]
