@@ -151,6 +151,7 @@ def test_where_only_other_victims_of_others_would_help_the_reason_says_so() -> N
     told = plan.explanations["large"]
     assert (told.primary.token, plan.stats.deferred) == (Token.SOLVER_DEFERRED, 1)
     assert told.primary.text.startswith("None of the work that it may evict would make room for it.")
+    assert "time" not in told.primary.text  # nobody was asked, so none ran out
     assert told.others[0].token is Token.WAITING_FOR_QUOTA
     assert {b.uid for b in decide(snap, now=0.0, seed=0, budget=Budget()).bonds} == {"small", "large"}
 

@@ -393,12 +393,13 @@ _MADE_ROOM = Reason(
 )
 _DEFERRED = Reason(
     token=Token.SOLVER_DEFERRED,
-    text="Time ran out before a place for this job was found or proven not to exist.",
+    text="In this cycle neither a place for this job was found nor a proof that there is none; the next one tries"
+    " again.",
 )
 _NOT_ITS_OWN = Reason(
     token=Token.SOLVER_DEFERRED,
     text="None of the work that it may evict would make room for it. Whether jobs before it could have evicted other"
-    " work instead was not worked out in time.",
+    " work instead was not worked out in this cycle; the next one tries again.",
 )
 _LANDING = Reason(
     token=Token.PENDING_EVALUATION,
