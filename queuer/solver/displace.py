@@ -18,6 +18,7 @@ from queuer.solver.contested import Variant
 from queuer.solver.cycle import Cycle
 from queuer.solver.floor import Floor
 from queuer.solver.frame import Mask, Matrix, Numbers
+from queuer.solver.holding import intact, restore
 from queuer.solver.kept import Kept
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen
@@ -59,8 +60,8 @@ class Displace:
         for hosts in self._targets(new, parts[0]):
             there = {n for host in np.flatnonzero(hosts).tolist() for n in lying.get(host, ())}
             layout = self._moved(new, hosts, [movable[n] for n in sorted(there)])
-            if layout is not None:
-                return self._adopt(layout)
+            if layout is not None and self._adopted(layout):
+                return layout[0]
         vain.add(key)
         return None
 
@@ -115,13 +116,18 @@ class Displace:
             nodes.spend(layout[-1])
         return layout
 
-    def _adopt(self, layout: Sequence[Chosen]) -> Chosen:
+    def _adopted(self, layout: Sequence[Chosen]) -> bool:
+        """Lay it out, unless one that may displace a reservation which the gang must leave whole would do so for it."""
         new, *moved = layout
+        before, whole = dict(self._cycle.chosen), intact(self._board) - {new.gang.uid}
         self._cycle.lift(self._cycle.chosen[c.gang.uid] for c in moved)
         self._board.changed()
         for chosen in (*moved, new):
             self._cycle.take(chosen)
-        return new
+        if intact(self._board) >= whole:
+            return True
+        restore(self._cycle, before)
+        return False
 
 
 class _Nodes:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from queuer.solver import horizon
 from queuer.solver.board import Board, Sheet
 from queuer.solver.cycle import Cycle
 from queuer.solver.frame import Matrix
@@ -55,7 +56,7 @@ def difference(these: Mapping[str, Chosen], others: Mapping[str, Chosen]) -> lis
 
 def intact(board: Board) -> frozenset[str]:
     """Owners of the reservations whose place is whole."""
-    return frozenset(u for u, h in board.horizons.items() if all((row >= 0).all() for row in h.free.values()))
+    return horizon.intact(board.horizons.values(), now=board.time)
 
 
 def short(free: Matrix, row: Matrix) -> bool:

@@ -5,7 +5,7 @@ others there (DESIGN 3.4). Of other nodes they say nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,7 +19,8 @@ NOTHING: Mapping[str, Amounts] = {}
 @dataclass(slots=True, eq=False)
 class Horizon:
     """The nodes of a reservation at its start. Who ends by `start` does not count. By node number (vectors of R):
-    `takes`, what it takes, and `free`, what is free with its gang in place and those of other reservations not.
+    `takes`, what it takes, and `free`, what is free with its gang in place and those of other reservations not;
+    `spare`: the same when it was made.
     """
 
     uid: str
@@ -27,6 +28,7 @@ class Horizon:
     rank: tuple[bool, int]
     takes: Amounts
     free: dict[int, Matrix]
+    spare: Amounts
 
     @classmethod
     def of(
@@ -41,12 +43,11 @@ class Horizon:
         """`rows`: what it takes, by node number. `free`: what is free at its start without it (N x R)."""
         takes = summed(rows)
         left: dict[int, Matrix] = {node: free[node] - row for node, row in takes.items()}
-        return cls(uid=uid, start=start, rank=rank, takes=takes, free=left)
+        return cls(uid=uid, start=start, rank=rank, takes=takes, free=left, spare=dict(left))
 
     def copy(self) -> Horizon:
         """An independent copy."""
-        free = {node: row.copy() for node, row in self.free.items()}
-        return Horizon(uid=self.uid, start=self.start, rank=self.rank, takes=self.takes, free=free)
+        return replace(self, free=dict(self.free))
 
     @property
     def nodes(self) -> frozenset[int]:
@@ -84,17 +85,38 @@ def behind(
     free = free.copy()
     for at, node in enumerate(range(len(free))[nodes] if isinstance(nodes, slice) else nodes.tolist()):
         if node in reserved:
-            for uid, left in _left(node, [h for h in horizons if node in h.free]):
-                there = more.get(uid, {}).get(node)
-                np.minimum(free[at], left if there is None else left + there, out=free[at])
+            there = [h for h in horizons if node in h.free]
+            for one in there:
+                left, open_ = _left(one, node, there), more.get(one.uid, {}).get(node)
+                np.minimum(free[at], left if open_ is None else left + open_, out=free[at])
     return free
 
 
-def _left(node: int, there: Sequence[Horizon]) -> Iterable[tuple[str, Matrix]]:
-    """What each of these leaves on a node of theirs beside the others that start no later."""
-    for one in there:
-        left = one.free[node]
-        for other in there:
-            if other is not one and other.start <= one.start:
-                left = left - other.takes[node]
-        yield one.uid, left
+def _left(one: Horizon, node: int, among: Iterable[Horizon]) -> Matrix:
+    """What a reservation leaves on a node of its place beside those that start no later."""
+    left = one.free[node]
+    for other in among:
+        if other is not one and other.start <= one.start and node in other.takes:
+            left = left - other.takes[node]
+    return left
+
+
+def intact(horizons: Iterable[Horizon], *, now: float) -> frozenset[str]:
+    """Owners of the reservations that are whole beside each other, or on whose places nothing has come since they were
+    made. Of two that are too much for a node together the one of lower rank is not, else the later one. What is held
+    from now on, for want of a known end, is not taken to be in place for others.
+    """
+    kept: list[Horizon] = []
+    for one in sorted(horizons, key=lambda h: (h.start <= now, not h.rank[0], -h.rank[1], h.start)):
+        among = [h for h in kept if not h.takes.keys().isdisjoint(one.takes)]
+        if all(_whole(h, [*kept, one], now) for h in (*among, one)):
+            kept.append(one)
+    return frozenset(one.uid for one in kept)
+
+
+def _whole(one: Horizon, among: Sequence[Horizon], now: float) -> bool:
+    counted = [h for h in among if h.start > now or one.start <= now]
+    return all(
+        bool(((_left(one, node, counted) >= 0) | (free >= one.spare[node])).all())
+        for node, free in one.free.items()
+    )

@@ -16,7 +16,7 @@ from queuer.solver.contested import Variant
 from queuer.solver.cycle import Cycle
 from queuer.solver.floor import Floor
 from queuer.solver.frame import Matrix
-from queuer.solver.horizon import Amounts, Horizon
+from queuer.solver.horizon import Horizon, intact
 from queuer.solver.kept import Kept
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen, assignments
@@ -37,7 +37,6 @@ class Held:
     reservation: Reservation
     chosen: Chosen
     rows: Rows
-    spare: Amounts
 
 
 class Reserver:
@@ -148,9 +147,8 @@ class Reserver:
         return most is not None and self._board.time - gang.pending.workload.submitted >= most
 
     def _intact(self, held: Held) -> bool:
-        """Whether nothing has come onto its place that it has no room for."""
-        left, spare = self._board.horizons[held.reservation.uid].free, held.spare
-        return all(bool(((row >= 0) | (row >= spare[node])).all()) for node, row in left.items())
+        """Whether nothing has come onto its place that it has no room for, beside other reservations."""
+        return held.reservation.uid in intact(self._board.horizons.values(), now=self._board.time)
 
     # Where and when
 
@@ -250,12 +248,11 @@ class Reserver:
         self._counts.clear()
         uid, rank = chosen.gang.uid, self._cycle.rank(chosen.gang, chosen.charge)
         free = self._line().free(self._line().step_at(start))
-        horizon = board.horizons[uid] = Horizon.of(uid, start=start, rank=rank, rows=rows, free=free)
+        board.horizons[uid] = Horizon.of(uid, start=start, rank=rank, rows=rows, free=free)
         reservation = Reservation(
             uid=uid, assignments=assignments(board, chosen), start=start, expires=expires
         )
-        spare = dict(horizon.free)
-        self._held[uid] = Held(reservation=reservation, chosen=chosen, rows=rows, spare=spare)
+        self._held[uid] = Held(reservation=reservation, chosen=chosen, rows=rows)
         board.changed()
 
 

@@ -27,7 +27,7 @@ from tests.solver.oracle_places import (
     plain,
     smallest,
 )
-from tests.solver.oracle_room import Place, Turn, place_of, sized, taken
+from tests.solver.oracle_room import Place, Turn, add, place_of, sized, taken
 
 
 class Follower(Placing):
@@ -179,6 +179,8 @@ class Follower(Placing):
     def _finish(self, left: list[str]) -> bool:
         """Reservations that others may have displaced are renewed."""
         if not left:
+            if broken := [uid for uid, one in self.kept.items() if not self._is_whole(one)]:
+                return self._miss(f"nobody moved what is reserved for {broken}")
             mine = sorted(map(str, (one.told() for one in self.kept.values())))
             told = [
                 (r.uid, r.start, r.expires, sorted(_flavors(r).items()), plain(place_of(r.assignments)))
@@ -196,6 +198,20 @@ class Follower(Placing):
         done = any(self._with(uid, one, lambda: self._finish(rest)) for one in found)
         self.kept[uid] = held
         return done
+
+    def _is_whole(self, held: Kept) -> bool:
+        """Whether its place, with those of all that start no later, is free at its start as the plan lies."""
+        if held.start <= self.now:
+            return True
+        free, layout = self._at_start(held, self.gone), next(self._layouts())
+        for turn in self.settled:
+            assert isinstance(turn, Ranked)
+            if turn.ends > held.start:
+                add(free, taken(turn.workload, layout[turn.workload.uid]), times=-1)
+        for one in self.kept.values():
+            if self.now < one.start <= held.start:
+                add(free, one.taken, times=-1)
+        return all(free[n].get(r, 0) >= 0 for n, amounts in held.taken.items() for r in amounts if amounts[r])
 
     def _displaceable(self, held: Kept) -> bool:
         """Whether anybody settled since may lie on its place."""

@@ -12,6 +12,7 @@ from queuer.solver.decide import decide
 from queuer.solver.problem import Budget, Plan, Snapshot
 from queuer.solver.verify import verify
 from tests.solver.cases import NOW
+from tests.solver.cases_overlapping import overlapping
 from tests.solver.cases_reserved import reserving, sharing
 from tests.solver.oracle_reservations import Follower
 
@@ -55,6 +56,23 @@ def test_victims_are_found_on_nodes_that_are_reserved() -> None:
         gone = {e.uid for e in plan.evictions}
         beside += any(a.workload.uid in gone and a.bound.keys() & reserved for a in snap.admitted)
     assert beside > 0
+
+
+@pytest.mark.parametrize("first", range(0, 200, 50))
+def test_two_reservations_on_one_node_are_those_of_brute_force(first: int) -> None:
+    """Also where work takes what one of them, or both, would need."""
+    seen = Counter[str]()
+    for seed in range(first, first + 50):
+        snap = overlapping(seed)
+        plan = planned(snap)
+        if any(e.primary.token is Token.PENDING_EVALUATION for e in plan.explanations.values()):
+            continue
+        follower = Follower(snap, NOW, plan)
+        assert follower.agrees() is not False, (seed, follower.wrong)
+        places = [{n for row in r.assignments for n in row.nodes} for r in plan.reservations]
+        seen["shared"] += len(places) > 1 and not places[0].isdisjoint(places[1])
+        seen["started"] += len(plan.admissions)
+    assert min(seen["shared"], seen["started"]) > 5
 
 
 def test_plans_that_reserve_otherwise_are_found_out() -> None:

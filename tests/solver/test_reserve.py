@@ -10,9 +10,14 @@ from queuer.domain.nodes import Flavor
 from queuer.domain.queue import Policy, Preempt, Sharing
 from queuer.domain.reasons import Token
 from queuer.domain.workload import PodSet, Workload
-from queuer.solver.board import OVERDUE, expected_end
+from queuer.solver.arrays import Arrays
+from queuer.solver.board import OVERDUE, Board, expected_end
 from queuer.solver.decide import decide
+from queuer.solver.greedy import Greedy
+from queuer.solver.holding import intact
+from queuer.solver.outcome import Chosen, Refusal
 from queuer.solver.problem import Admitted, Assignment, Budget, Plan, Reservation, Snapshot
+from queuer.solver.reserve import Reserver
 from queuer.solver.verify import verify
 from tests.solver.make import gang, node, pod_set, queue, row, running, snapshot
 
@@ -326,6 +331,48 @@ def test_who_outranks_one_of_two_reservations_leaves_only_the_other_whole() -> N
     plan = plan_of(world(full, jobs, most=2, held=held))
     assert {a.uid for a in plan.admissions} == {"mid"}
     assert [r.start for r in plan.reservations if r.uid == "high"] == [1200.0]
+
+
+def shared() -> Snapshot:
+    """At 1100 four GPUs of n0 are free, two for each of two reservations; on n1 there is room for both."""
+    ends = [
+        busy("x", "n0", gpus=4), busy("y", "n1", end=1100.0), busy("z", "n2", end=1200.0), busy("w", "n3")
+    ]  # fmt: skip
+    one_a_host = pod_set(2, 2, exclusive_host=True)
+    jobs = [
+        replace(asks(uid, 2, submitted=at), pod_sets=(one_a_host,)) for uid, at in (("A", 0.0), ("B", 1.0))
+    ]
+    held = two("A", "n0", "n1", start=1100.0), two("B", "n0", "n2", start=1200.0)
+    return world(ends, jobs, most=3, held=held)
+
+
+def test_two_reservations_do_not_hold_the_same_when_one_outranks_both() -> None:
+    """`G` takes two of the four GPUs that they share: each would have room, not both."""
+    snap = shared()
+    (urgent,) = world([], [asks("G", 1, 2, priority=5)]).pending
+    plan = plan_of(replace(snap, pending=(*snap.pending, urgent)))
+    assert [a.assignments[0].nodes for a in plan.admissions] == [{"n0": 1}]
+    assert [(r.uid, r.start, hosts(r)) for r in plan.reservations] == [
+        ("A", 1100.0, {"n0", "n1"}),
+        ("B", 1200.0, {"n1", "n2"}),
+    ]
+    both = two("A", "n0", "n1", start=1100.0), two("B", "n0", "n1", start=1100.0)
+    assert verify(replace(snap, pending=(*snap.pending, urgent)), replace(plan, reservations=both), now=NOW)
+
+
+def test_a_place_that_breaks_two_reservations_together_does_not_stand() -> None:
+    """Whoever proposes it: greedy does not find it, and a layout with it is taken back."""
+    snap = shared()
+    (more,) = world([], [asks("G", 1, 2)]).pending
+    arrays = Arrays.of(replace(snap, pending=(*snap.pending, more)))
+    greedy = Greedy(Board(arrays, now=NOW))
+    Reserver(greedy).resume(arrays.offers.gangs)
+    one, whole = arrays.offers.gangs["G"], intact(greedy.board)
+    variant, charge = one.shape.variants[0], one.shape.charges[0]
+    assert whole == {"A", "B"}
+    assert isinstance(greedy.turn(one), Refusal)
+    greedy.take(Chosen(gang=one, variant=variant, charge=charge, spreads={"main": {0: 1}}))
+    assert not intact(greedy.board) >= whole
 
 
 def test_a_hold_without_a_known_end_leaves_an_older_reservation_where_it_is() -> None:

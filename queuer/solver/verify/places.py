@@ -191,7 +191,8 @@ def _alike(groups: Iterable[Group]) -> list[Group]:
 
 
 def check_reservations(case: Case) -> Iterator[Violation]:
-    """What starts now and does not end before a reservation leaves its place whole."""
+    """What starts now and does not end before a reservation leaves it whole, beside others that start no later."""
+    timed = [r for r in case.plan.reservations if r.uid not in case.started and r.start > case.now]
     for reservation in case.plan.reservations:
         if reservation.uid in case.started:
             continue
@@ -199,6 +200,7 @@ def check_reservations(case: Case) -> Iterator[Violation]:
             yield from _check_hold(case, reservation)
             continue
         kept = planned(case, {reservation.uid: reservation.assignments})
+        beside = planned(case, {r.uid: r.assignments for r in timed if r.start <= reservation.start})
         staying = {u: rows for u, rows in case.started.items() if _ends(case, u) > reservation.start}
         shared = {n: amounts for n, amounts in planned(case, staying).items() if n in kept}
         if not shared:
@@ -211,9 +213,9 @@ def check_reservations(case: Case) -> Iterator[Violation]:
         free = free_at(case, shared, ended | case.leaving)
         for name, amounts in shared.items():
             for resource, amount in amounts.items():
-                need, have = kept[name].get(resource, 0), free[name].get(resource, 0)
-                if amount and need and need <= have < need + amount:
-                    text = f"{name} keeps {need} {resource} for it, of {have}; {amount} start there now"
+                need, have = beside[name].get(resource, 0), free[name].get(resource, 0)
+                if amount and kept[name].get(resource, 0) and need <= have < need + amount:
+                    text = f"{name} keeps {need} {resource} by then, of {have}; {amount} start there now"
                     yield Violation(rule=Rule.RESERVATION, uid=reservation.uid, text=text)
 
 
