@@ -13,7 +13,7 @@ from queuer.domain.nodes import DEFAULT_FLAVOR, Flavor, Node, SchedulingTerms
 from queuer.domain.quantity import Resources, add
 from queuer.domain.reasons import Token
 from queuer.domain.workload import State
-from queuer.solver.board import end_of
+from queuer.solver.ends import end_of
 from queuer.solver.problem import Admitted, Assignment, NodeState, Pending, Snapshot, Unbound
 
 NOT_OFFERED = frozenset({Token.MISCONFIGURED})

@@ -11,7 +11,7 @@ from queuer.domain.past import Interval
 from queuer.domain.quantity import Resources, add
 from queuer.domain.workload import Workload, demand_of
 from queuer.sim.scenario import Scenario, Story
-from queuer.solver.board import end_of
+from queuer.solver.ends import end_of
 from queuer.solver.problem import Admitted
 
 

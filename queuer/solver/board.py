@@ -8,7 +8,6 @@ vacated. Reservations are further sheets, each the state at its start.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import inf
 
 import numpy as np
 
@@ -17,17 +16,13 @@ from queuer.domain.usage import Usage
 from queuer.domain.workload import Workload
 from queuer.solver.arrays import Arrays
 from queuer.solver.capacity import Spread, take
+from queuer.solver.ends import end_of, expected_end
 from queuer.solver.floor import Floor
-from queuer.solver.frame import ALL, Mask, Matrix, Rows
+from queuer.solver.frame import ALL, Mask, Matrix, NodeRows
 from queuer.solver.horizon import NOTHING, Amounts, Horizon, behind
 from queuer.solver.journal import Followed, Journal
-from queuer.solver.problem import Admitted
 from queuer.solver.sheet import Hold, Sheet
 
-__all__ = ["Board", "Hold", "Sheet", "end_of", "expected_end"]
-
-OVERDUE = 60.0
-"""Seconds that work past its expected end is given at least (half its age by then if that is more)."""
 FLOORS = 12
 """Floors that are kept."""
 
@@ -92,7 +87,7 @@ class Board:
         self.version += 1
         self.ground += 1
 
-    def floor(self, key: object, free: Callable[[Rows], Matrix]) -> Floor:
+    def floor(self, key: object, free: Callable[[NodeRows], Matrix]) -> Floor:
         """The floor of this name. `free`: what is free on some nodes as things are (K x R), a new matrix."""
         return self._floors.of(
             key,
@@ -167,7 +162,7 @@ class Board:
         """The distinct sheets that a gang which starts now must fit."""
         return (self.now,) if self.later is self.now else (self.now, self.later)
 
-    def unheld(self, nodes: Rows) -> Matrix:
+    def unheld(self, nodes: NodeRows) -> Matrix:
         """What is free now, less what is held for bound gangs, on some nodes (K x R), a new matrix."""
         free = self.now.free[nodes]
         return free.copy() if self.later is self.now else np.minimum(free, self.later.free[nodes])
@@ -176,7 +171,7 @@ class Board:
         self,
         bars: Sequence[str],
         free: Matrix,
-        nodes: Rows = ALL,
+        nodes: NodeRows = ALL,
         *,
         more: Mapping[str, Amounts] = NOTHING,
     ) -> Matrix:
@@ -265,26 +260,3 @@ class Board:
     def closed(self, avoid: frozenset[str]) -> Mask | None:
         """Node mask of an avoid list; None = nothing to avoid."""
         return self.frame.closed(avoid)
-
-
-def end_of(gang: Workload, *, start: float) -> float | None:
-    """When a gang that starts then is expected to end; None = unknown."""
-    estimate, most = gang.estimate, gang.max_runtime
-    if estimate is None or most is None:
-        lasts = most if estimate is None else estimate
-        return None if lasts is None else start + lasts
-    return start + min(estimate, most)
-
-
-def expected_end(admitted: Admitted, *, now: float) -> float:
-    """When it is expected to end, after `now`; inf = unknown. Whoever outlives an estimate is given another half of its
-    age by then, again and again: for the decision it is never about to end.
-    """
-    end = admitted.expected_end
-    if admitted.releasing:
-        return now + OVERDUE
-    if end is None:
-        return inf
-    while end <= now:
-        end += max(OVERDUE, 0.5 * (end - admitted.since))
-    return end

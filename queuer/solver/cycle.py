@@ -13,16 +13,17 @@ import numpy as np
 
 from queuer.domain.quota import Charge
 from queuer.domain.workload import Workload
-from queuer.solver.board import Board, Sheet
+from queuer.solver.board import Board
 from queuer.solver.capacity import take
 from queuer.solver.contested import Proof, Variant
 from queuer.solver.floor import Floor, Found, Room, key_of
-from queuer.solver.frame import ALL, Mask, Matrix, Numbers, Rows
+from queuer.solver.frame import ALL, Mask, Matrix, NodeRows, Numbers
 from queuer.solver.horizon import Amounts, Horizon
 from queuer.solver.journal import Followed
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Block, Chosen, Contest, Counts, Refusal
-from queuer.solver.pool import Pool, Settled
+from queuer.solver.pool import Pool, SettledPods
+from queuer.solver.sheet import Sheet
 
 Freed = Callable[[], tuple[Numbers, Matrix]]
 """What more is free: nodes (K), amounts (K x R)."""
@@ -46,7 +47,7 @@ class Cycle:
         self._pools: Followed[Pool] = Followed(board.freed, most=POOLS)
         self._emptied: Followed[Pool] = Followed(board.freed, most=POOLS)
         self._lasting: dict[Horizon, tuple[int, dict[int, Matrix]]] = {}
-        self._pods: dict[object, Settled] = {}
+        self._pods: dict[object, SettledPods] = {}
         self._places = {bound: np.zeros_like(board.frame.alloc) for bound in (False, True)}
         self._evicting = np.zeros_like(board.frame.alloc)
 
@@ -190,11 +191,11 @@ class Cycle:
             return pool
         return self._emptied.of((self.lifts, later, bars, gone), lambda: pool.but(*freed()))
 
-    def _settled_pods(self, bars: Sequence[str], *, later: bool) -> Settled:
+    def _settled_pods(self, bars: Sequence[str], *, later: bool) -> SettledPods:
         """The pods of all settled gangs that need a place as long as the new one; they are only added to."""
         key = (later, *[(uid, self.board.horizons[uid].start) for uid in bars])
         if key not in self._pods:
-            self._pods[key] = Settled(self.board.frame)
+            self._pods[key] = SettledPods(self.board.frame)
         pods = self._pods[key]
         for one in islice(self.chosen.values(), pods.seen, None):
             if self._lies_in(one, bars, later=later):
@@ -212,7 +213,7 @@ class Cycle:
         started = self._places[False]
         return self.board.now.free + started, self.board.later.free + started + self._places[True]
 
-    def _opened(self, bars: Sequence[str], nodes: Rows, *, later: bool) -> Matrix:
+    def _opened(self, bars: Sequence[str], nodes: NodeRows, *, later: bool) -> Matrix:
         """What is free on some nodes with the places of settled gangs open (K x R), a new matrix."""
         board, started = self.board, self._places[False][nodes]
         free = board.later.free[nodes] + started + self._places[True][nodes]

@@ -21,8 +21,8 @@ import msgspec
 from queuer.domain.quantity import Resources, add
 from queuer.domain.workload import Workload
 from queuer.solver.arrays import Arrays
-from queuer.solver.board import end_of, expected_end
 from queuer.solver.decide import decide
+from queuer.solver.ends import end_of, expected_end
 from queuer.solver.problem import Admission, Admitted, Budget, Pending, Plan, Snapshot
 from queuer.solver.stored import decode
 

@@ -6,7 +6,7 @@ Shapes: N nodes (in snapshot order), R resources. Amounts are int64 base units.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 
@@ -21,8 +21,10 @@ from queuer.solver.problem import Admitted, NodeState, Snapshot
 Matrix = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 Numbers = NDArray[np.intp]
-Rows = Numbers | slice
+NodeRows = Numbers | slice
 """Some nodes, or all of them."""
+Taken = Sequence[tuple[int, Matrix]]
+"""What a place takes, by node number (vectors of R)."""
 ALL = slice(None)
 
 

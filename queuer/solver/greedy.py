@@ -18,7 +18,7 @@ from queuer.solver.cycle import Cycle
 from queuer.solver.displace import Displace
 from queuer.solver.evict import Evict
 from queuer.solver.floor import Found
-from queuer.solver.frame import Matrix, Rows
+from queuer.solver.frame import Matrix, NodeRows
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Block, Chosen, Refusal
 from queuer.solver.rearrange import Rearrange
@@ -200,7 +200,7 @@ class Greedy(Cycle):
         found = self.on(board.floor("kept", self._kept), gang, variant)
         return None if found.spreads is None else found
 
-    def _kept(self, nodes: Rows) -> Matrix:
+    def _kept(self, nodes: NodeRows) -> Matrix:
         """What is free on nodes where a reservation begins before others would end; nothing elsewhere."""
         kept = np.zeros(len(self.board.frame.names), dtype=bool)
         kept[list(frozenset[int]().union(*(h.nodes for h in self.board.horizons.values())))] = True

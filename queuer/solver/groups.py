@@ -5,7 +5,7 @@ They are kept while a gang lies where it does, so that thousands of bound gangs 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.board import Board
-from queuer.solver.frame import Matrix
+from queuer.solver.frame import Matrix, Taken
 from queuer.solver.landing import Group
 from queuer.solver.outcome import Chosen, assignments
 from queuer.solver.problem import Assignment
@@ -21,9 +21,7 @@ from queuer.solver.problem import Assignment
 HELD = 2**31
 """The wave of bound gangs: after all that land meanwhile."""
 Part = tuple[Group, ...]
-Rows = tuple[Assignment, ...]
-Taken = Sequence[tuple[int, Matrix]]
-"""What a place takes, by node number (vectors of R)."""
+Assignments = tuple[Assignment, ...]
 
 
 class Groups:
@@ -37,17 +35,17 @@ class Groups:
         for group in self._unbound():
             for host in group.hosts:
                 self._landing.setdefault(host, []).append(group)
-        self._known: dict[str, tuple[Chosen, Rows, Part]] = {}
+        self._known: dict[str, tuple[Chosen, Assignments, Part]] = {}
         self.held: dict[str, Part] = {}
         self.doubtful: set[str] = set()
-        self._placed: dict[str, Rows] = {}
+        self._placed: dict[str, Assignments] = {}
         self._held_on: dict[int, set[str]] = {}
         self._taken: dict[str, Taken] = {}
         self._left: frozenset[str] = frozenset()
         self._releasing = frozenset(uid for uid, h in board.holds.items() if h.admitted.releasing)
         self._vacated: Matrix | None = None
 
-    def of(self, one: Chosen) -> tuple[Rows, Part]:
+    def of(self, one: Chosen) -> tuple[Assignments, Part]:
         """The place of a settled gang by node name, and its groups, each on the hosts of its place."""
         known = self._known.get(one.gang.uid)
         if known is None or known[0] is not one:
@@ -85,7 +83,7 @@ class Groups:
         """Bound gangs with hosts of these, by uid."""
         return meet(self._held_on, groups)
 
-    def follow(self, bonds: Mapping[str, tuple[Workload, Rows]]) -> None:
+    def follow(self, bonds: Mapping[str, tuple[Workload, Assignments]]) -> None:
         """These are the bound gangs and their places."""
         for uid in [
             uid for uid, rows in self._placed.items() if uid not in bonds or bonds[uid][1] is not rows

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from queuer.solver import horizon
-from queuer.solver.board import Board, Sheet
+from queuer.solver.board import Board
 from queuer.solver.cycle import Cycle
 from queuer.solver.frame import Matrix
 from queuer.solver.outcome import Chosen
+from queuer.solver.sheet import Sheet
 
 
 def holds(cycle: Cycle, lifted: Sequence[Chosen], laid: Sequence[Chosen]) -> bool:

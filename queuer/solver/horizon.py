@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from queuer.solver.frame import ALL, Matrix, Rows
+from queuer.solver.frame import ALL, Matrix, NodeRows
 
 Amounts = Mapping[int, Matrix]
 """By node number (vectors of R)."""
@@ -72,7 +72,7 @@ def summed(rows: Iterable[tuple[int, Matrix]]) -> dict[int, Matrix]:
 def behind(
     horizons: Sequence[Horizon],
     free: Matrix,
-    nodes: Rows = ALL,
+    nodes: NodeRows = ALL,
     *,
     more: Mapping[str, Amounts] = NOTHING,
 ) -> Matrix:

@@ -17,7 +17,7 @@ import numpy as np
 from queuer.domain.workload import Workload
 from queuer.solver.board import Board
 from queuer.solver.frame import Matrix, Numbers
-from queuer.solver.groups import Groups, Rows, meet, set_named, touch
+from queuer.solver.groups import Assignments, Groups, meet, set_named, touch
 from queuer.solver.landing import Group, lands
 from queuer.solver.outcome import Chosen
 from queuer.solver.problem import Admission, Assignment
@@ -36,7 +36,7 @@ class Pinner:
     def __init__(
         self,
         board: Board,
-        bonds: Mapping[str, tuple[Workload, Rows]],
+        bonds: Mapping[str, tuple[Workload, Assignments]],
         *,
         work: int = WORK,
         groups: Groups | None = None,
@@ -51,7 +51,7 @@ class Pinner:
         self._around = groups or Groups(board)
         self._around.follow(bonds)
         self._groups: dict[str, tuple[Group, ...]] = {}
-        self._rows: dict[str, tuple[Workload, Rows]] = {}
+        self._rows: dict[str, tuple[Workload, Assignments]] = {}
         self._on_host: dict[int, set[str]] = {}
         self._sure: dict[Group, bool] = {}
         self._lost = {uid for uid in self._around.doubtful if not self._lands_held(uid, ())}
@@ -116,7 +116,7 @@ class Pinner:
                 self._on_host.setdefault(host, set()).add(uid)
         return late
 
-    def to_hosts(self, workload: Workload, rows: Sequence[Assignment]) -> Rows:
+    def to_hosts(self, workload: Workload, rows: Sequence[Assignment]) -> Assignments:
         """The rows pinned to their hosts."""
         return tuple(
             replace(row, selector=self._selector(workload, row), hosts=tuple(sorted(row.nodes)))
@@ -124,7 +124,7 @@ class Pinner:
         )
 
     def _widened(
-        self, workload: Workload, rows: Rows, groups: tuple[Group, ...], *, least: int
+        self, workload: Workload, rows: Assignments, groups: tuple[Group, ...], *, least: int
     ) -> tuple[Group, ...]:
         """Pods that have this many hosts at `least`, with the hosts of those with whom they share some, too."""
         frame, sets = self._board.frame, [set_named(workload, row.pod_set) for row in rows]
@@ -201,7 +201,7 @@ class Pinner:
 
     # Pins
 
-    def _pin(self, uid: str) -> Rows:
+    def _pin(self, uid: str) -> Assignments:
         """To the domain where that is safe, else to the hosts."""
         (workload, rows), names = self._rows[uid], self._board.frame.names
         wide = self._domain(workload, rows)
@@ -216,7 +216,7 @@ class Pinner:
             for row, group in zip(rows, self._groups[uid], strict=True)
         )
 
-    def _level(self, workload: Workload, rows: Rows) -> int | None:
+    def _level(self, workload: Workload, rows: Assignments) -> int | None:
         """The narrowest level of which one domain holds the gang, if it asks for one and not for more than that."""
         frame, topology = self._board.frame, self._board.snapshot.topology
         asked = topology.find(workload.required or workload.preferred or "")
@@ -229,7 +229,7 @@ class Pinner:
                 return level
         return None
 
-    def _domain(self, workload: Workload, rows: Rows) -> Mapping[str, str] | None:
+    def _domain(self, workload: Workload, rows: Assignments) -> Mapping[str, str] | None:
         """Labels of the narrowest domain that holds the gang, if nobody else is landing there and it lands
         for certain anywhere in it. None for a gang that asks for no level, or that lies on one host.
         """

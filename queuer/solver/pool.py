@@ -31,7 +31,7 @@ class Pods:
     level: int
 
 
-class Settled:
+class SettledPods:
     """Pods of settled gangs as arrays (S) that grow. `gangs`: how many there are; `seen`: how many were looked at."""
 
     def __init__(self, frame: Frame) -> None:
@@ -88,7 +88,7 @@ class Settled:
 class Pool:
     """Nodes with the places of some settled gangs open. These gangs may only become more."""
 
-    def __init__(self, frame: Frame, floor: Floor, settled: Settled) -> None:
+    def __init__(self, frame: Frame, floor: Floor, settled: SettledPods) -> None:
         """`floor`: the open places included."""
         self.floor = floor
         self._frame = frame

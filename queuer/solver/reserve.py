@@ -4,7 +4,7 @@ is known and it has waited `maxWait`, a place is held from now on (DESIGN 3.4).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from queuer.domain.nodes import DEFAULT_FLAVOR
@@ -15,7 +15,7 @@ from queuer.solver.bonds import restored
 from queuer.solver.contested import Variant
 from queuer.solver.cycle import Cycle
 from queuer.solver.floor import Floor
-from queuer.solver.frame import Matrix
+from queuer.solver.frame import Matrix, Taken
 from queuer.solver.horizon import Horizon, intact
 from queuer.solver.kept import Kept
 from queuer.solver.order import Gang
@@ -26,9 +26,6 @@ from queuer.solver.timeline import Timeline
 LEAST = 300.0
 """Seconds that a reservation outlives its start at least."""
 
-Rows = Sequence[tuple[int, Matrix]]
-"""What a place takes, by node number."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
@@ -36,7 +33,7 @@ class Held:
 
     reservation: Reservation
     chosen: Chosen
-    rows: Rows
+    rows: Taken
 
 
 class Reserver:
@@ -238,7 +235,7 @@ class Reserver:
         _spend(left, rows)
         return bool((left[[node for node, _ in rows]] >= 0).all())
 
-    def _rows(self, chosen: Chosen) -> Rows:
+    def _rows(self, chosen: Chosen) -> Taken:
         return self._board.rows(chosen.gang.pending.workload, chosen.spreads)
 
     # On the board
@@ -263,6 +260,6 @@ def with_reservation(explanation: Explanation, held: Reservation) -> Explanation
     return replace(explanation, detail={**explanation.detail, "reservation": told})
 
 
-def _spend(free: Matrix, rows: Rows) -> None:
+def _spend(free: Matrix, rows: Taken) -> None:
     for node, row in rows:
         free[node] -= row

@@ -12,7 +12,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from queuer.solver.frame import ALL, Frame, Mask, Matrix, Need, Numbers, Rows
+from queuer.solver.frame import ALL, Frame, Mask, Matrix, Need, NodeRows, Numbers
 from queuer.solver.journal import Followed, Journal
 
 Counts = NDArray[np.float64]
@@ -58,7 +58,7 @@ class Counted(_Table):
         self.by_node = self._count(ALL)
         self.total = int(self.by_node.sum())
 
-    def _count(self, nodes: Rows) -> Matrix:
+    def _count(self, nodes: NodeRows) -> Matrix:
         return np.where(self._accepting[nodes], self._need.slots(self._free[nodes]), 0)
 
     def by_domain(self, level: int, inside: int) -> Counts:
@@ -107,7 +107,7 @@ class Alone(_Table):
         self._by_node = self._count(ALL)
         self.total: Matrix = self._by_node.sum(axis=0)
 
-    def _count(self, nodes: Rows) -> Matrix:
+    def _count(self, nodes: NodeRows) -> Matrix:
         free = np.maximum(self._free[nodes][:, self._need.columns], 0)
         alone: Matrix = free // self._need.amounts * self._accepting[nodes, None]
         return alone
@@ -157,7 +157,7 @@ class Emptiness(_Table):
         self._sums: dict[int, Counts] = {}
         self.by_node = self._sum(ALL)
 
-    def _sum(self, nodes: Rows) -> Counts:
+    def _sum(self, nodes: NodeRows) -> Counts:
         free, alloc = self._free[nodes], self._frame.alloc[nodes]
         total = np.zeros(len(free))
         for column in self._columns:

@@ -15,7 +15,7 @@ from queuer.domain.workload import Workload
 from queuer.solver.board import Board
 from queuer.solver.capacity import Part, parts_of, place
 from queuer.solver.contested import Variant
-from queuer.solver.frame import ALL, Mask, Matrix, Rows
+from queuer.solver.frame import ALL, Mask, Matrix, NodeRows
 from queuer.solver.horizon import NOTHING, Amounts
 from queuer.solver.sheet import Hold
 from queuer.solver.victims import Candidate
@@ -45,7 +45,7 @@ class Asker:
         return parts_of(board.frame, self.workload, self.variant, self.closed)
 
     def behind(
-        self, board: Board, free: Matrix, nodes: Rows = ALL, *, more: Mapping[str, Amounts] = NOTHING
+        self, board: Board, free: Matrix, nodes: NodeRows = ALL, *, more: Mapping[str, Amounts] = NOTHING
     ) -> Matrix:
         """`free` on some nodes (K x R) less what its bars hold there. `more`: see `Board.behind`."""
         return board.behind(self.bars, free, nodes, more=more)
@@ -87,7 +87,9 @@ class Trial:
         self._line = board.line() if accounts else None
         self._accounts = frozenset(accounts | set(binding))
         parts = asker.parts(board)
-        self._place = Slots(board, asker, parts[0]) if _slots_decide(parts) else Placing(board, asker, parts)
+        self._place = (
+            PodSlots(board, asker, parts[0]) if _slots_decide(parts) else Placing(board, asker, parts)
+        )
 
     def permitted(self, candidate: Candidate) -> bool:
         """Whether the rule permits it now that those before it have gone."""
@@ -124,7 +126,7 @@ class Placing:
     def __init__(self, board: Board, asker: Asker, parts: Sequence[Part]) -> None:
         self._board, self._asker = board, asker
         self._sheet = board.later.copy()
-        self._most = Slots(board, asker, max(parts, key=lambda part: part.count))
+        self._most = PodSlots(board, asker, max(parts, key=lambda part: part.count))
 
     def move(self, hold: Hold, times: int) -> None:
         """The hold goes, or comes back with `times=-1`."""
@@ -140,7 +142,7 @@ class Placing:
         return place(board.frame, free, asker.workload, asker.variant, closed=asker.closed) is not None
 
 
-class Slots:
+class PodSlots:
     """Slots of nodes and domains for the pods of one set. `credit`: see `Credit`."""
 
     def __init__(self, board: Board, asker: Asker, part: Part) -> None:

@@ -16,13 +16,14 @@ import numpy as np
 from queuer.domain.queue import ROOT, Preempt
 from queuer.domain.quota import Account, Charge
 from queuer.domain.usage import Usage
-from queuer.solver.board import Board, Hold
+from queuer.solver.board import Board
 from queuer.solver.frame import Mask as Flags
 from queuer.solver.frame import Matrix, Numbers
 from queuer.solver.horizon import Amounts
 from queuer.solver.kept import Kept
 from queuer.solver.problem import Admitted, EvictionRule, Pending
 from queuer.solver.score import lost_work, preempted_work
+from queuer.solver.sheet import Hold
 
 Line = tuple[Account, tuple[str, ...]]
 """An account and the queues that must use more in it than they are guaranteed at the moment the victim goes.

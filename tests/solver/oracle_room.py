@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.problem import Admitted, Assignment, Snapshot
-from queuer.solver.verify.quota import Amounts, Key, Rows, Uses, amounts_of, broken_limits
+from queuer.solver.verify.quota import Amounts, Key, QuotaRows, Uses, amounts_of, broken_limits
 
 Free = dict[str, dict[str, int]]
 Place = Mapping[str, Mapping[str, int]]
@@ -50,7 +50,7 @@ class Room:
     def __init__(self, snapshot: Snapshot, now: float) -> None:
         self.snapshot = snapshot
         self.now = now
-        self.rows = Rows(snapshot)
+        self.rows = QuotaRows(snapshot)
         self.admitted = {a.workload.uid: a for a in snapshot.admitted}
         self.avoid = {p.workload.uid: p.avoid for p in snapshot.pending}
         self.settled: list[Turn] = []

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from queuer.domain.quantity import add
 from queuer.domain.reasons import Explanation
 from queuer.domain.workload import Workload
-from queuer.solver.board import end_of
 from queuer.solver.decide import decide
+from queuer.solver.ends import end_of
 from queuer.solver.problem import Admitted, Budget, NodeState, Plan, Snapshot, SolveStatus
 from queuer.solver.score import score
 from queuer.solver.verify import verify

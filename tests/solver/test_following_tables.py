@@ -21,13 +21,13 @@ from queuer.solver.cycle import Cycle, Freed
 from queuer.solver.decide import decide
 from queuer.solver.evict import Evict, Gone
 from queuer.solver.floor import Floor, Found, Room
-from queuer.solver.frame import ALL, Frame, Mask, Matrix, Need, Rows
+from queuer.solver.frame import ALL, Frame, Mask, Matrix, Need, NodeRows
 from queuer.solver.greedy import Greedy
 from queuer.solver.horizon import Horizon
 from queuer.solver.journal import Followed, Journal
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen
-from queuer.solver.pool import Pool, Settled
+from queuer.solver.pool import Pool, SettledPods
 from queuer.solver.problem import Budget, Eviction, EvictionRule
 from queuer.solver.slots import Slots
 from tests.solver import worlds
@@ -143,7 +143,7 @@ class Watched:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.seen: Counter[str] = Counter()
-        self._settled: dict[int, tuple[Pool, Settled]] = {}
+        self._settled: dict[int, tuple[Pool, SettledPods]] = {}
         self._floor, self._pool = Board.floor, Cycle.pool
         self._place, self._excludes = Floor.place, Pool.excludes
         patch.setattr(Board, "floor", lambda *a: self._floored(*a))
@@ -155,7 +155,7 @@ class Watched:
         self._room = Floor.room
         patch.setattr(Floor, "room", lambda *a, **k: self._roomy(*a, **k))
 
-    def _floored(self, board: Board, key: object, free: Callable[[Rows], Matrix]) -> Floor:
+    def _floored(self, board: Board, key: object, free: Callable[[NodeRows], Matrix]) -> Floor:
         floor = self._floor(board, key, free)
         assert np.array_equal(floor.free, free(ALL))
         self.seen["kept"] += key == "kept"
@@ -215,7 +215,7 @@ class Watched:
         return excluded
 
 
-def anew(cycle: Cycle, bars: Sequence[str], *, later: bool) -> tuple[Matrix, Settled]:
+def anew(cycle: Cycle, bars: Sequence[str], *, later: bool) -> tuple[Matrix, SettledPods]:
     """What is free with the places of settled gangs open, and who of them needs a place there, from all that is
     settled.
     """
@@ -231,7 +231,7 @@ def anew(cycle: Cycle, bars: Sequence[str], *, later: bool) -> tuple[Matrix, Set
     free = board.later.free + places(chosen)
     if not later:
         free = np.minimum(free, board.now.free + places(c for c in chosen if not c.bound))
-    settled = Settled(board.frame)
+    settled = SettledPods(board.frame)
     for uid in bars:
         horizon = board.horizons[uid]
         lasting = places(c for c in chosen if board.outlives(horizon, c.gang.pending.workload))
@@ -404,7 +404,7 @@ def test_a_floor_keeps_its_proofs_until_something_becomes_more() -> None:
 def test_floors_beyond_the_most_go() -> None:
     board = Play(0).board
 
-    def free(nodes: Rows) -> Matrix:
+    def free(nodes: NodeRows) -> Matrix:
         return board.unheld(nodes)
 
     first = board.floor(0, free)

@@ -11,8 +11,9 @@ from queuer.domain.queue import Policy, Preempt, Sharing
 from queuer.domain.reasons import Token
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.arrays import Arrays
-from queuer.solver.board import OVERDUE, Board, expected_end
+from queuer.solver.board import Board
 from queuer.solver.decide import decide
+from queuer.solver.ends import OVERDUE, expected_end
 from queuer.solver.greedy import Greedy
 from queuer.solver.holding import intact
 from queuer.solver.outcome import Chosen, Refusal

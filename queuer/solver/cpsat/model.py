@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from queuer.domain.quota import Account
 from queuer.solver.capacity import Part
 from queuer.solver.cpsat.data import Data, Item
-from queuer.solver.cpsat.proto import Rows
+from queuer.solver.cpsat.proto import GrowingModel
 from queuer.solver.frame import Matrix
 
 LARGEST = 60_000
@@ -32,7 +32,7 @@ class Model:
 
     def __init__(self, data: Data, *, seed: int) -> None:
         self.data = data
-        self.rows = Rows(seed=seed)
+        self.rows = GrowingModel(seed=seed)
         self.x: dict[tuple[int, int, int], int] = {}
         self.t: dict[tuple[str, str], int] = {}
         self._choices: dict[tuple[object, ...], dict[int, int]] = {}

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from queuer.solver.cpsat.proto import Rows, Status, Terms, scaled
+from queuer.solver.cpsat.proto import GrowingModel, Status, Terms, scaled
 from queuer.solver.frame import Matrix
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen
@@ -81,7 +81,7 @@ class Relaxed:
 
     def __init__(self, sums: Sums, *, seed: int) -> None:
         self._sums = sums
-        self.rows = Rows(seed=seed)
+        self.rows = GrowingModel(seed=seed)
         self._count = [self.rows.variable(0, len(sums.families[option.family])) for option in sums.options]
         _choose_once(self.rows, sums, ((n, v) for n, v in enumerate(self._count)))
         for amounts, left in sums.limits(surely=False):
@@ -152,7 +152,7 @@ class _Search:
         self._budget = budget
         self._best = best
         self._relaxed = Relaxed(sums, seed=seed)
-        self._rows = Rows(seed=seed)
+        self._rows = GrowingModel(seed=seed)
         self._y: dict[tuple[int, int], int] = {}
         self._f: dict[tuple[int, int], int] = {}
         self.closed = True
@@ -286,7 +286,7 @@ def _added(times: Mapping[int, int], arriving: Mapping[int, Mapping[int, int]]) 
     return total
 
 
-def _choose_once(rows: Rows, sums: Sums, variables: Iterable[tuple[int, int]]) -> None:
+def _choose_once(rows: GrowingModel, sums: Sums, variables: Iterable[tuple[int, int]]) -> None:
     """No family starts more gangs than it has."""
     by_family: dict[int, dict[int, int]] = {}
     for option, variable in variables:

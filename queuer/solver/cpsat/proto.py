@@ -33,7 +33,7 @@ class Status(Enum):
     UNKNOWN = auto()
 
 
-class Rows:
+class GrowingModel:
     """A model that grows: variables, rows `low <= Σ coefficient * variable <= high`, one objective at a time.
 
     `listed`: the rows as variables, coefficients, low and high; written to the proto at the next solve. `spent`:
@@ -123,7 +123,7 @@ def _set_up(solver: cp_model.CpSolver, *, seed: int, budget: float) -> None:
     parameters.max_deterministic_time = max(0.0, budget)
 
 
-def scaled(terms: Terms, rows: Rows) -> tuple[dict[int, int], int]:
+def scaled(terms: Terms, rows: GrowingModel) -> tuple[dict[int, int], int]:
     """The terms shifted right until their sum is safe, and by how many bits: 0 = exact."""
     most = sum(abs(c) * max(map(abs, rows.bounds[v])) for v, c in terms.items())
     shift = max(0, most.bit_length() - LARGEST_OBJECTIVE.bit_length())

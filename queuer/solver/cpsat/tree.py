@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from queuer.solver.contested import Laid, Layout
-from queuer.solver.cpsat.proto import Rows
+from queuer.solver.cpsat.proto import GrowingModel
 from queuer.solver.frame import Mask, Matrix, Need
 from queuer.solver.prices import Measure
 
@@ -76,11 +76,11 @@ class Tree:
 
     def __init__(self, question: Layout, *, apart: Mask, budget: float) -> None:
         """`apart`: nodes that are a leaf each (N). Raises OutOfTimeError where building costs more than `budget`, and
-        OverflowError as `Rows.row` does.
+        OverflowError as `GrowingModel.row` does.
         """
         self.question = question
         self._budget = budget
-        self.rows = Rows(seed=question.seed)
+        self.rows = GrowingModel(seed=question.seed)
         self.kinds: list[Kind] = []
         self.classes: list[Class] = []
         self._kind_numbers: dict[object, int] = {}

@@ -56,7 +56,7 @@ class Around:
     detail: Mapping[str, Any]
 
 
-class Rows(NamedTuple):
+class InTheWay(NamedTuple):
     """Rows of quota in a gang's way, who holds what the first of them lacks, and that row."""
 
     reasons: tuple[Reason, ...]
@@ -85,7 +85,7 @@ class Explainer:
         self._advisor = Advisor(greedy, self._quota, self._place)
         self._alike: dict[int, Alike] = {}
         self._kinds: dict[object, Kind] = {}
-        self._at_root: dict[object, Rows] = {}
+        self._at_root: dict[object, InTheWay] = {}
         self._around: dict[object, Around] = {}
         self._reserved = False  # somebody so far was refused for a reservation
         self._binding: dict[tuple[int, int], tuple[Horizon, ...]] = {}
@@ -213,7 +213,7 @@ class Explainer:
                 return False
         return bool(gang.shape.variants)
 
-    def _rows(self, gang: Gang, variant: Variant, *, alone: bool) -> Rows:
+    def _rows(self, gang: Gang, variant: Variant, *, alone: bool) -> InTheWay:
         """The rows in the way. `alone`: none below root is."""
         if not alone:
             return self._told(gang, self._quota.shortfalls(gang.queue, self._least(gang, variant)[1]))
@@ -223,11 +223,11 @@ class Explainer:
             self._at_root[kind] = self._told(gang, short)
         return self._at_root[kind]
 
-    def _told(self, gang: Gang, short: Sequence[Shortfall]) -> Rows:
+    def _told(self, gang: Gang, short: Sequence[Shortfall]) -> InTheWay:
         if not short:
-            return Rows((_GIVEN_BACK,), [], None)
+            return InTheWay((_GIVEN_BACK,), [], None)
         reasons = tuple(self._quota.reason(gang, row) for row in short)
-        return Rows(reasons, self._in_the_way(short[0]), short[0])
+        return InTheWay(reasons, self._in_the_way(short[0]), short[0])
 
     def _in_the_way(self, short: Shortfall) -> list[Mapping[str, Any]]:
         """Who holds most of what a row counts."""

@@ -4,23 +4,22 @@ gangs for which something is held.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any
 
 from queuer.domain.quantity import format_quantity
 from queuer.domain.quota import Account
 from queuer.domain.workload import Workload
-from queuer.solver.board import end_of
 from queuer.solver.cycle import Cycle
-from queuer.solver.frame import Matrix
+from queuer.solver.ends import end_of
+from queuer.solver.frame import Taken
 from queuer.solver.outcome import Chosen
 
 HOLDERS = 3
 """How many holders are named at most."""
 
 Holder = Mapping[str, Any]
-Rows = Iterable[tuple[int, Matrix]]
 
 
 class Holders:
@@ -75,11 +74,11 @@ class Holders:
             return _row(own, resource, amount, ends=end_of(own, start=board.time), starting=True)
         return _row(board.bound[uid][0], resource, amount, held=True)
 
-    def _rows(self, uid: str) -> Rows:
+    def _rows(self, uid: str) -> Taken:
         """What it holds by node (vectors of R)."""
         board = self._board
         if uid in board.holds:
-            return board.holds[uid].rows.items()
+            return list(board.holds[uid].rows.items())
         if uid in self._starting:
             chosen = self._starting[uid]
             return board.rows(chosen.gang.pending.workload, chosen.spreads)

@@ -18,13 +18,14 @@ from queuer.domain.quantity import format_quantity
 from queuer.domain.queue import Preempt
 from queuer.domain.quota import Account, Charge, Shortfall
 from queuer.domain.reasons import Reason, Token
-from queuer.solver.board import Board, Hold
+from queuer.solver.board import Board
 from queuer.solver.contested import Variant
 from queuer.solver.explain.holders import HOLDERS
 from queuer.solver.explain.place import PlaceWords
 from queuer.solver.explain.quota import QuotaWords, amounts, asks_of
 from queuer.solver.frame import Matrix
 from queuer.solver.order import Gang
+from queuer.solver.sheet import Hold
 from queuer.solver.victims import evictable
 
 LOOKS = 200_000

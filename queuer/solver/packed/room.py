@@ -12,9 +12,10 @@ import numpy as np
 from queuer.domain.quota import Charge
 from queuer.domain.usage import Usage
 from queuer.domain.workload import Workload
-from queuer.solver.board import Board, end_of
+from queuer.solver.board import Board
 from queuer.solver.capacity import Spread, place
 from queuer.solver.contested import Variant
+from queuer.solver.ends import end_of
 from queuer.solver.frame import Matrix
 from queuer.solver.greedy import Greedy
 from queuer.solver.horizon import behind

@@ -10,7 +10,7 @@ from functools import cached_property
 from queuer.domain.nodes import SchedulingTerms, flavor_of
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.problem import Admitted, Assignment, Bond, NodeState, Pending, Plan, Snapshot
-from queuer.solver.verify.quota import Amounts, Rows, Uses, amounts_at, amounts_of
+from queuer.solver.verify.quota import Amounts, QuotaRows, Uses, amounts_at, amounts_of
 
 _MOST = 2**62
 
@@ -151,9 +151,9 @@ class Case:
         return frozenset(uid for bond in self.plan.bonds for uid in bond.victims if uid in going)
 
     @cached_property
-    def rows(self) -> Rows:
+    def rows(self) -> QuotaRows:
         """Quota rows."""
-        return Rows(self.snapshot)
+        return QuotaRows(self.snapshot)
 
     @cached_property
     def _pins(self) -> dict[object, frozenset[str]]:

@@ -37,7 +37,7 @@ def amounts_at(workload: Workload, places: Iterable[Assignment]) -> dict[Key, in
     return amounts_of(workload, {r.pod_set: r.count for r in rows}, {r.pod_set: r.flavor for r in rows})
 
 
-class Rows:
+class QuotaRows:
     """The tree's rows as questions. Live capacity counts every node that belongs to a flavor."""
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -110,12 +110,12 @@ class Rows:
 class Uses:
     """Who uses what at one moment: amounts by queue, ancestors included."""
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: QuotaRows) -> None:
         self.rows = rows
         self._used: dict[str, dict[Key, int]] = {}
 
     @classmethod
-    def of(cls, rows: Rows, admitted: Iterable[Admitted]) -> Uses:
+    def of(cls, rows: QuotaRows, admitted: Iterable[Admitted]) -> Uses:
         """The sum over all that hold quota."""
         own: dict[tuple[str, str | None], dict[str, int]] = {}
         for one in admitted:
