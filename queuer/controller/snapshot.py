@@ -105,13 +105,18 @@ def _unbound(live: Live, pods: tuple[PodView, ...], state: ClusterState) -> tupl
     placement = live.placement
     assert placement is not None
     short = missing(placement.counts, tally(pods), state.jobs.get(live.uid))
-    terms = {p.name: p.terms for p in live.workload.pod_sets}
+    sets = {p.name: p for p in live.workload.pod_sets}
+
+    def hosts(assignment: Assignment) -> tuple[str, ...]:
+        asked = sets[assignment.pod_set]
+        pinned = hosts_in_pin(assignment, asked.terms, nodes=state.nodes, flavors=state.rules.flavors)
+        if not asked.exclusive_host:
+            return pinned
+        own = {p.charged_to for p in pods if p.pod_set == asked.name and p.deleted is None}
+        return tuple(host for host in pinned if host not in own)
+
     return tuple(
-        Unbound(
-            pod_set=a.pod_set,
-            count=short[a.pod_set],
-            hosts=hosts_in_pin(a, terms[a.pod_set], nodes=state.nodes, flavors=state.rules.flavors),
-        )
+        Unbound(pod_set=a.pod_set, count=short[a.pod_set], hosts=hosts(a))
         for a in placement.assignments
         if short[a.pod_set]
     )

@@ -50,8 +50,8 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unbound:
-    """Pods of an admitted gang that are not bound yet: they may land on any of `hosts`, whichever kube-
-    scheduler picks.
+    """Pods of an admitted gang that are not bound yet: they may land on any of `hosts`, whichever kube-scheduler
+    picks. Of pods that keep off each other, hosts where one lies already are not among them.
     """
 
     pod_set: str

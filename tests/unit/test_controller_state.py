@@ -100,6 +100,22 @@ def test_snapshot_holds_bound_pods_where_they_are_and_the_rest_wherever_they_may
     assert snapshot.nodes[0].used == {}, "a snapshot does not change under the solver"
 
 
+def test_pods_that_keep_off_each_other_do_not_land_where_one_lies() -> None:
+    """Else others that start beside them were thought to leave one host too many, and could take the last."""
+    state = ClusterState()
+    for name in ("n1", "n2", "n3"):
+        state.node_changed(node(name))
+    state.configure(RULES)
+    [asked] = WORKLOAD.pod_sets
+    apart = replace(WORKLOAD, pod_sets=(replace(asked, exclusive_host=True),))
+    state.put(placed(Live(workload=apart, state=State.QUEUED)))
+    state.pod_changed(pod("a", "n2", owner="u", pod_set="main"))
+    state.pod_changed(pod("b", "n1", owner="u", pod_set="main", deleted=50.0))
+    [admitted] = take(state, now=60.0).admitted
+    [unbound] = admitted.unbound
+    assert unbound.hosts == ("n1", "n3"), "n1 is free again once its pod has gone"
+
+
 def test_releasing_work_is_counted_in_full_and_waits_for_nothing() -> None:
     state = ClusterState()
     state.configure(RULES)
