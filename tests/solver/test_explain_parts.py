@@ -355,6 +355,20 @@ def test_what_would_admit_work_that_is_not_preemptible() -> None:
     assert changes(queue("root.a", row(guaranteed=2, limit=4))) == []
 
 
+def test_what_can_never_start_is_not_told_to_wait_for_others() -> None:
+    """More than its queue is guaranteed, whatever others use: that comes first, what is full today behind it."""
+    never = gang("g", pod_set(6, 1), preemptible=False)
+    queues = [queue("root"), queue("root.a", row(guaranteed=4)), queue("root.b")]
+    busy = [running(gang(f"r{i}", pod_set(1, 4), queue="root.b"), {f"n{i}": 1}) for i in range(2)]
+    full = running(gang("r", pod_set(1, 4), queue="root.b"), {"n1": 1})
+    nodes = [node("n0"), node("n1")]
+    for others, also in ((busy, []), ([*busy, full], [Token.WAITING_FOR_QUOTA])):
+        why = told(snapshot(nodes, queues, admitted=others, pending=[never]))
+        assert why.primary.token is Token.EXCEEDS_MAX_QUOTA
+        assert why.primary.params["guaranteed"] == "4"
+        assert [reason.token for reason in why.others] == also
+
+
 def test_the_flavor_that_could_ever_hold_it_is_the_one_explained() -> None:
     """`job` can never have 8 of the 4 that x allows; it waits for y, which others have."""
     flavors = (Flavor(name="x", node_labels={"f": "x"}), Flavor(name="y", node_labels={"f": "y"}))

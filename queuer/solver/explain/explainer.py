@@ -106,7 +106,7 @@ class Explainer:
             gang.pending.workload.preemptible,
             gang.pending.avoid,
             bars,
-            refusal.block is Block.ENTITLEMENT and self._advisor.waits_behind(gang),
+            not gang.pending.workload.preemptible and self._advisor.waits_behind(gang),
             unsure := self._advisor.is_unsure(gang, others=self._reserved),
         )
         self._reserved |= refusal.block in (Block.RESERVED, Block.DEFERRED)
@@ -127,11 +127,14 @@ class Explainer:
         reasons, parts = self._reasons(gang, refusal, bars, alone=alone)
         if refusal.packed is not None:
             reasons = (_outdone(gang, refusal.packed), *reasons)
+        owed = refusal.block is Block.ENTITLEMENT
+        if not owed and (small := self._quota.never_entitled(gang)) is not None:
+            owed, reasons = True, (small, *reasons)
         advice: tuple[Mapping[str, Any], ...] = ()
-        if kind.has_options and refusal.block in (Block.PLACE, Block.DEFERRED, Block.QUOTA) and not unsure:
-            advice = self._advisor.would_admit(gang)
-        elif refusal.block is Block.ENTITLEMENT and refusal.variant is not None and not unsure:
+        if owed and refusal.variant is not None and not unsure:
             advice = self._advisor.would_entitle(gang, *self._least(gang, refusal.variant))
+        elif kind.has_options and refusal.block in (Block.PLACE, Block.DEFERRED, Block.QUOTA) and not unsure:
+            advice = self._advisor.would_admit(gang)
         return Explanation(
             primary=reasons[0], others=reasons[1:], would_admit=advice, detail={**detail, **parts}
         )

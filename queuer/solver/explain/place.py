@@ -144,9 +144,9 @@ class PlaceWords:
 
     def _needs(self, one: tuple[Part, PodSet, int | None]) -> str:
         part, pod_set, at = one
-        each = ", ".join(f"{amount} {resource}" for resource, amount in _per(pod_set).items()) or "1 pod"
+        each = ", ".join(f"{amount} {resource}" for resource, amount in _per(pod_set).items())
         least = "at least " if part.count < pod_set.count else ""
-        text = f"{part.name} needs room for {least}{_count(part.count, 'pod')} of {each}"
+        text = f"{part.name} needs room for {least}{_count(part.count, 'pod')}{each and f' of {each}'}"
         return text if at is None else f"{text} in one {self._board.frame.snapshot.topology.levels[at]}"
 
     def shut(self, job: Workload, variant: Variant, avoid: frozenset[str]) -> Reason | None:

@@ -216,16 +216,24 @@ class QuotaWords:
             text += f"this job {asks_of(gang)} {asked}; {queue} is guaranteed none of that."
             return Reason(token=Token.EXCEEDS_MAX_QUOTA, text=text, params={"queue": queue})
         over = {a: board.claimed.used(queue, a) + charge[a] - board.book.guaranteed(queue, a) for a in claims}
-        worst = max(claims, key=lambda a: over[a])
+        beyond = {a: charge[a] > board.book.guaranteed(queue, a) for a in claims}
+        worst = max(claims, key=lambda a: (beyond[a], over[a]))
         if over[worst] <= 0:
             return None
         params, text = self.claimed(queue, worst)
         params |= amounts(queue, worst, asks=charge[worst])
         text = f"Work that is not preemptible does not borrow: {text}; this job {asks_of(gang)} {params['asks']}."
-        never = charge[worst] > board.book.guaranteed(queue, worst)
-        return Reason(
-            token=Token.EXCEEDS_MAX_QUOTA if never else Token.WAITING_FOR_QUOTA, text=text, params=params
-        )
+        token = Token.EXCEEDS_MAX_QUOTA if beyond[worst] else Token.WAITING_FOR_QUOTA
+        return Reason(token=token, text=text, params=params)
+
+    def never_entitled(self, gang: Gang) -> Reason | None:
+        """Work that nobody may evict is larger by itself than what its queue is guaranteed, whatever its flavors."""
+        reason = None
+        for _, charge in () if gang.pending.workload.preemptible else gang.shape.smallest:
+            reason = self.entitlement(gang, charge)
+            if reason is None or reason.token is not Token.EXCEEDS_MAX_QUOTA:
+                return None
+        return reason
 
     # What there is
 
