@@ -67,6 +67,10 @@ scenarios: setup ## Run the stories of tests/scenarios, a line per expectation (
 cycles: setup ## Check 10,000 random cycles of the decision, about half an hour (ARGS="--cycles N --first SEED")
 	@$(PY) -m tests.solver.many_cycles $(ARGS)
 
+.PHONY: worlds
+worlds: setup ## Compare 2,500 small worlds with brute force, some minutes (ARGS="--kind KIND --worlds N --first SEED")
+	@$(PY) -m tests.solver.many_worlds $(ARGS)
+
 .PHONY: landing
 landing: control-plane ## Land 500 random clusters' gangs on real kube-schedulers (ARGS="--cases N --first SEED")
 	@$(PY) -m tests.e2e.landing $(ARGS)

@@ -1,0 +1,101 @@
+"""The long gate beside brute force: thousands of small worlds, in each of which the decision must be that of DESIGN 3
+looked up arrangement by arrangement.
+
+    python -m tests.solver.many_worlds --kind plain --worlds 2000 [--first SEED]
+
+*left out* are plans that the brute force does not judge: gangs that could not land beside others (3.5), searches too
+long for it, and work that the decision itself deferred.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable
+from enum import StrEnum
+
+from queuer.domain.reasons import Token
+from queuer.solver.decide import decide
+from queuer.solver.problem import Budget, Plan, Snapshot
+from queuer.solver.verify import verify
+from tests.solver.cases import NOW, seeded
+from tests.solver.cases_bonds import LATER, standing
+from tests.solver.cases_overlapping import overlapping
+from tests.solver.cases_reserved import reserving, sharing
+from tests.solver.oracle_reservations import Follower
+from tests.solver.test_oracle import compare
+
+
+class Outcome(StrEnum):
+    """What the brute force says of one world."""
+
+    AGREES = "agrees"
+    PUT_OFF = "put_off"
+    TOO_LONG = "too_long"
+    DEFERRED = "deferred"
+    DIFFERS = "differs"
+
+
+def planned(snap: Snapshot) -> Plan:
+    """The exact plan, verified."""
+    plan = decide(snap, now=NOW, seed=0, budget=Budget(deterministic=10.0))
+    assert verify(snap, plan, now=NOW) == ()
+    return plan
+
+
+def followed(snap: Snapshot, plan: Plan) -> tuple[Outcome, str]:
+    """Whether some run of the tournament with reservations comes to this plan; else where the farthest stopped."""
+    if any(e.primary.token is Token.PENDING_EVALUATION for e in plan.explanations.values()):
+        return Outcome.PUT_OFF, ""
+    follower = Follower(snap, NOW, plan)
+    agrees = follower.agrees()
+    if agrees is False:
+        return Outcome.DIFFERS, follower.wrong[1]
+    if follower.deferred:
+        return Outcome.DEFERRED, ""
+    return (Outcome.TOO_LONG if agrees is None else Outcome.AGREES), ""
+
+
+def _compared(snap: Snapshot, *, now: float) -> tuple[Outcome, str]:
+    try:
+        return (Outcome.AGREES if compare(snap, now=now) else Outcome.PUT_OFF), ""
+    except AssertionError as error:
+        return Outcome.DIFFERS, (str(error).splitlines() or ["flags, order or eviction cost"])[0]
+
+
+KINDS: dict[str, Callable[[int], tuple[Outcome, str]]] = {
+    "plain": lambda seed: _compared(seeded(seed), now=NOW),
+    "standing": lambda seed: _compared(standing(seed), now=LATER),
+    "reserving": lambda seed: followed(reserving(seed), planned(reserving(seed))),
+    "sharing": lambda seed: followed(sharing(seed), planned(sharing(seed))),
+    "overlapping": lambda seed: followed(overlapping(seed), planned(overlapping(seed))),
+}
+
+
+def main() -> int:
+    """A line for each world that differs or is deferred, then one JSON line; 1 where any differs."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    options.add_argument("--kind", choices=KINDS, action="append", help="which worlds (default: all)")
+    options.add_argument("--worlds", type=int, default=500, help="how many of each (default: %(default)s)")
+    options.add_argument("--first", type=int, default=1000, help="seed of the first")
+    wanted = options.parse_args()
+    if wanted.worlds < 1:
+        options.error("--worlds must be at least 1")
+    report = {}
+    for kind in wanted.kind or KINDS:
+        seen = Counter[Outcome]()
+        for seed in range(wanted.first, wanted.first + wanted.worlds):
+            outcome, text = KINDS[kind](seed)
+            seen[outcome] += 1
+            if outcome in (Outcome.DIFFERS, Outcome.DEFERRED):
+                sys.stdout.write(f"{kind} {seed} {outcome}: {text}\n")
+                sys.stdout.flush()
+        report[kind] = {outcome.value: seen[outcome] for outcome in Outcome}
+    sys.stdout.write(json.dumps(report) + "\n")
+    return int(any(counts[Outcome.DIFFERS.value] for counts in report.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
