@@ -18,7 +18,8 @@ from queuer.solver.arrays import Arrays
 from queuer.solver.board import Board
 from queuer.solver.contest import Contest
 from queuer.solver.contested import Arrangement, Rearranger
-from queuer.solver.explain.explainer import Explainer, behind
+from queuer.solver.explain import sentences
+from queuer.solver.explain.explainer import Explainer
 from queuer.solver.greedy import Greedy
 from queuer.solver.groups import Groups
 from queuer.solver.order import Gang, Tournament
@@ -117,7 +118,7 @@ class Attempt:
             if gang.uid not in self._greedy.chosen and gang.uid not in self._refused:
                 self._order.append(gang.uid)
                 head = tournament.passed_over[gang.queue]
-                reason = behind(
+                reason = sentences.behind(
                     gangs[head].pending.workload,
                     f"is first in {gang.queue}, whose order is strict, and waits",
                 )
@@ -187,8 +188,8 @@ class Attempt:
             for uid, bond in bound.items()
         }
         explanations = {uid: self._explanations[uid] for uid in self._order if uid in self._explanations}
-        explanations.update({uid: Explainer.put_off() for uid in put_off})
-        explanations.update({uid: Explainer.bound(bond) for uid, bond in bound.items()})
+        explanations.update({uid: sentences.put_off() for uid in put_off})
+        explanations.update({uid: sentences.bound(bond) for uid, bond in bound.items()})
         for held in self._reserver.held:
             if held.uid in explanations:
                 explanations[held.uid] = with_reservation(explanations[held.uid], held)

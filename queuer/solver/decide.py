@@ -15,7 +15,7 @@ from queuer.domain.reasons import Token
 from queuer.solver.arrays import Arrays
 from queuer.solver.attempt import Attempt
 from queuer.solver.contested import Arrangement, Layout, Places, Proof, Question, Rearranger, Unknown
-from queuer.solver.explain.explainer import Explainer, simple
+from queuer.solver.explain import sentences
 from queuer.solver.packed.worth import packed_subtrees
 from queuer.solver.prices import Prices
 from queuer.solver.problem import (
@@ -83,7 +83,7 @@ def _is_small(snapshot: Snapshot) -> bool:
 
 def _instead(greedy: Plan, exact: Plan) -> Plan:
     """The greedy plan, where gangs that it deferred are told that an arrangement with them could not land."""
-    landing = Explainer.put_off().primary
+    landing = sentences.put_off().primary
     told = {
         uid: replace(explanation, primary=landing)
         for uid, explanation in greedy.explanations.items()
@@ -175,13 +175,15 @@ def _nothing(snapshot: Snapshot, *, now: float, note: str) -> Plan:
     """The plan that starts nobody and keeps what stands: what is left when no sound plan was found."""
     waiting = [p.workload.uid for p in snapshot.pending]
     held = {b.uid: b for b in snapshot.bonds if b.uid in waiting and b.deadline > now}
-    later = simple(Token.SOLVER_DEFERRED, "No sound plan was found in this cycle; the next one tries again.")
+    later = sentences.simple(
+        Token.SOLVER_DEFERRED, "No sound plan was found in this cycle; the next one tries again."
+    )
     return Plan(
         admissions=(),
         evictions=(),
         bonds=tuple(held.values()),
         reservations=tuple(r for r in snapshot.reservations if r.uid in waiting),
-        explanations={uid: Explainer.bound(held[uid]) if uid in held else later for uid in waiting},
+        explanations={uid: sentences.bound(held[uid]) if uid in held else later for uid in waiting},
         order=tuple(waiting),
         stats=CycleStats(
             status=SolveStatus.FAILED, considered=len(waiting), deferred=len(waiting), note=note

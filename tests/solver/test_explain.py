@@ -12,7 +12,7 @@ from queuer.domain.queue import Order, Policy, Queue, QueueState, QueueTree, Quo
 from queuer.domain.reasons import Token, Verdict
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.decide import decide
-from queuer.solver.explain.explainer import Explainer
+from queuer.solver.explain import sentences
 from queuer.solver.problem import Admitted, Assignment, Bond, Budget, NodeState, Pending, Plan, Snapshot
 
 NOW = 1_000.0
@@ -211,7 +211,7 @@ def test_bound_gangs_say_whose_room_they_wait_for(hosts: int, victims: int, text
     place = Assignment(pod_set="main", flavor="default", nodes={f"n{i}": 1 for i in range(hosts)})
     gone = tuple(f"w{i}" for i in range(victims))
     bond = Bond(uid="w9", assignments=(place,), victims=gone, deadline=NOW)
-    assert Explainer.bound(bond).primary.text == text
+    assert sentences.bound(bond).primary.text == text
 
 
 def test_not_preemptible_work_outside_its_guarantee() -> None:

@@ -1,0 +1,113 @@
+"""What is around a waiting gang: reservations that it must leave whole, what the nodes lack and who is on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from queuer.domain.queue import ROOT
+from queuer.domain.reasons import Exclusion, Reason
+from queuer.domain.workload import Workload
+from queuer.solver.board import Board
+from queuer.solver.contested import Variant
+from queuer.solver.explain.holders import Holders
+from queuer.solver.explain.place import Closest, PlaceWords
+from queuer.solver.explain.quota import QuotaWords
+from queuer.solver.explain.sentences import MADE_ROOM, behind
+from queuer.solver.horizon import Horizon
+from queuer.solver.order import Gang
+from queuer.solver.outcome import Block, Refusal
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Around:
+    """What the nodes lack for gangs that placement cannot tell apart, reservations aside (None: nothing), and the parts
+    of the explanation about nodes.
+    """
+
+    lack: Reason | None
+    detail: Mapping[str, Any]
+
+
+class Surroundings:
+    """Asked once all have had their turns."""
+
+    def __init__(self, board: Board, quota: QuotaWords, place: PlaceWords, who: Holders) -> None:
+        self._board = board
+        self._quota = quota
+        self._place = place
+        self._who = who
+        self._known: dict[object, Around] = {}
+        self._binding: dict[tuple[int, int], tuple[Horizon, ...]] = {}
+
+    def bars(self, gang: Gang) -> tuple[str, ...]:
+        """Owners of the reservations that the gang must leave whole."""
+        workload = gang.pending.workload
+        key = (gang.shape.number, workload.priority)
+        if key not in self._binding:
+            rank = self._rank(gang)
+            self._binding[key] = tuple(h for h in self._board.horizons.values() if rank <= h.rank)
+        return tuple([h.uid for h in self._binding[key] if self._board.binds(h, workload, rank=h.rank)])
+
+    def no_place(self, refusal: Refusal, bars: Sequence[str], lack: Reason | None) -> tuple[Reason, ...]:
+        """A reservation that is in the way, or what nodes lack. Either may be gone since its turn."""
+        lacks = () if lack is None else (lack,)
+        owner = refusal.owner if refusal.owner in bars else None
+        if lack is None and owner is None:
+            owner = next(iter(bars), None)
+        if refusal.block is Block.DEFERRED:
+            return lacks
+        if owner is not None:
+            nodes = len(self._board.horizons[owner].nodes)
+            why = f"holds a reservation of {nodes} {'node' if nodes == 1 else 'nodes'} that this job would break"
+            return (behind(self._waiting(owner), why), *lacks)
+        return lacks or (MADE_ROOM,)
+
+    def of(self, gang: Gang, variant: Variant, bars: tuple[str, ...], *, owner: str | None) -> Around:
+        """`bars`: owners of the reservations that it must leave whole; `owner`: the one that refused it."""
+        avoid = gang.pending.avoid
+        key = (gang.shape.form, *variant.flavors.values(), avoid, bars, owner)
+        if key not in self._known:
+            job, least = gang.pending.workload, replace(variant, counts=gang.shape.least)
+            closest = self._place.closest(job, least, avoid)
+            if closest is None:
+                return Around(lack=self._place.nowhere(job), detail={})
+            lack = self._place.shut(job, least, avoid)
+            if lack is None and (
+                closest.missing or not self._place.fits(job, least, avoid, form=gang.shape.form)
+            ):
+                lack = self._place.lack(closest)
+            behind_them = self._board.floor_now(job, rank=self._rank(gang)).free if bars else None
+            flavor = variant.flavors[closest.part.name]
+            excluded = self._place.excluded(closest, flavor, avoid, behind_them)
+            kept = any(cause["why"] == Exclusion.RESERVED for cause in excluded["by"])
+            holders = self._holders(closest, bars if kept else (owner,) if owner else ())
+            self._known[key] = Around(lack=lack, detail={"excluded": excluded, "holders": holders})
+        return self._known[key]
+
+    def _rank(self, gang: Gang) -> tuple[bool, int]:
+        charges = gang.shape.charges
+        return (
+            bool(charges) and self._quota.entitled(gang.queue, charges[0]),
+            gang.pending.workload.priority,
+        )
+
+    def _holders(self, closest: Closest, reservations: Iterable[str]) -> list[Mapping[str, Any]]:
+        """Reservations that keep nodes from it, and who holds most of what is scarce where it comes closest."""
+        found: list[Mapping[str, Any]] = []
+        for uid in reservations:
+            if uid in self._board.horizons:  # it may have ended since the gang's turn
+                owner, starts = self._waiting(uid), self._board.horizons[uid].start
+                name = {"name": owner.name, "namespace": owner.namespace}
+                found.append({"reservation": uid, **name, "starts": starts})
+        scarce = self._place.scarce(closest)
+        if scarce is not None and closest.at is None:
+            found += self._who.in_queue(ROOT, (None, scarce), bool(self._board.bound))
+        elif scarce is not None:
+            found += self._who.on_nodes(self._place.nodes(closest), scarce)
+        return found
+
+    def _waiting(self, uid: str) -> Workload:
+        """The owner of a reservation."""
+        return self._board.arrays.offers.gangs[uid].pending.workload

@@ -1,0 +1,73 @@
+"""Sentences that need no figures of nodes or quota: about gangs that are put off, bound, or behind another one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from queuer.domain.reasons import Explanation, Reason, Token
+from queuer.domain.workload import Workload
+from queuer.solver.problem import Bond
+
+GIVEN_BACK = Reason(
+    token=Token.PENDING_EVALUATION,
+    text="Quota that it needed at its turn has been given back in this cycle; the next cycle decides.",
+)
+MADE_ROOM = Reason(
+    token=Token.PENDING_EVALUATION,
+    text="Room that it needed at its turn has been given back in this cycle; the next cycle decides.",
+)
+DEFERRED = Reason(
+    token=Token.SOLVER_DEFERRED,
+    text="In this cycle neither a place for this job was found nor a proof that there is none; the next one tries"
+    " again.",
+)
+NOT_ITS_OWN = Reason(
+    token=Token.SOLVER_DEFERRED,
+    text="None of the work that it may evict would make room for it. Whether jobs before it could have evicted other"
+    " work instead was not worked out in this cycle; the next one tries again.",
+)
+LANDING = Reason(
+    token=Token.PENDING_EVALUATION,
+    text="There is room for it, but other jobs are landing on those nodes and could take its place; it is tried again"
+    " when they have landed.",
+)
+
+
+def put_off() -> Explanation:
+    """It could start, but not beside those that start in this cycle."""
+    return Explanation(primary=LANDING)
+
+
+def bound(bond: Bond) -> Explanation:
+    """Its place is held while victims leave: its own, or those of others that make room enough for it too."""
+    hosts = sorted({name for row in bond.assignments for name in row.nodes})
+    nodes = "1 node is" if len(hosts) == 1 else f"{len(hosts)} nodes are"
+    match len(bond.victims):
+        case 0:
+            starts = "in room that workloads evicted for other jobs leave"
+        case 1:
+            starts = "when 1 evicted workload has left"
+        case several:
+            starts = f"when {several} evicted workloads have left"
+    text = f"{nodes} held for it; it starts {starts}."
+    params = {"victims": list(bond.victims), "hosts": hosts, "deadline": bond.deadline}
+    return simple(Token.WAITING_FOR_PREEMPTED_WORKLOADS, text, params)
+
+
+def behind(owner: Workload, why: str) -> Reason:
+    """Another gang goes first."""
+    params = {"owner": owner.uid, "name": owner.name, "namespace": owner.namespace}
+    return Reason(token=Token.BEHIND_IN_QUEUE, text=f"{owner.namespace}/{owner.name} {why}.", params=params)
+
+
+def outdone(priority: int, root: str) -> Reason:
+    """Others of its priority ask for more together."""
+    text = f"{root} is packed: among jobs of priority {priority} those start that ask for most together, "
+    text += "and beside them no room for this one was found."
+    return Reason(token=Token.BEHIND_IN_QUEUE, text=text, params={"queue": root, "priority": priority})
+
+
+def simple(token: Token, text: str, params: Mapping[str, Any] | None = None) -> Explanation:
+    """An explanation that is its primary reason alone."""
+    return Explanation(primary=Reason(token=token, text=text, params=params or {}))
