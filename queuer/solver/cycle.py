@@ -125,6 +125,11 @@ class Cycle:
         return uid in self._crowded
 
     @property
+    def apart(self) -> bool:
+        """Whether any gang, settled or not, keeps off nodes where others are landing."""
+        return bool(self._crowded)
+
+    @property
     def kept_apart(self) -> bool:
         """Whether any settled gang keeps off nodes where others are landing."""
         return not self._crowded.keys().isdisjoint(self.chosen.keys())

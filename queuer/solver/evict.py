@@ -127,6 +127,10 @@ class Evict:
             return replace(refusal, block=Block.DEFERRED, contested=True)
         return replace(refusal, in_place=self._asked_in_place(gang)) if refusal.contested else refusal
 
+    def sought(self, uid: str) -> bool:
+        """Whether room that others leave was looked for at the turn of this gang."""
+        return uid in self._turns
+
     def _asked_in_place(self, gang: Gang) -> bool:
         """Whether others' victims, if there are any in this cycle, were as they are in a question about the gang."""
         settled = self._cycle.chosen.values()

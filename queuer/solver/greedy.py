@@ -80,6 +80,10 @@ class Greedy(Cycle):
         """Who may be evicted."""
         return self._evict.prey
 
+    def sought(self, uid: str) -> bool:
+        """Whether room that others leave was looked for at its turn."""
+        return self._evict.sought(uid)
+
     def place_anew(self, one: Chosen, *, push: bool) -> bool:
         """Settle a gang once more, off the board now, at its size and flavor; what quota allowed stays allowed.
 

@@ -19,7 +19,7 @@ from tests.solver.changes import changed, changed_tree
 from tests.solver.cycles import Life
 from tests.solver.make import GPU, gang, node, pod_set, queue, row, running, snapshot
 
-GREEDY = Budget(deterministic=0.0)
+GREEDY, EXACT = Budget(deterministic=0.0), Budget(deterministic=0.5)
 
 
 def offered(snap: Snapshot, *, now: float) -> Iterator[tuple[Pending, str]]:
@@ -48,8 +48,8 @@ def test_who_takes_an_offer_starts() -> None:
     """Quota, levels, sizes and whether it is preemptible; with victims, bonds and reservations about."""
     tried = Counter[str]()
     for seed in [*range(20), 273, 348, 525, 527, 536, 592, 596, 679]:
-        drawn = worlds.world(seed, nodes=16, pending=16, running=16)
-        for snap, now in ((drawn, worlds.NOW), (cases.seeded(seed), cases.NOW), (reserving(seed), cases.NOW)):
+        mixed = worlds.world(seed, nodes=16, pending=16, running=16)
+        for snap, now in ((mixed, worlds.NOW), (cases.seeded(seed), cases.NOW), (reserving(seed), cases.NOW)):
             for pending, change in offered(snap, now=now):
                 assert starts(snap, pending, change, now=now), (seed, pending.workload.uid, change)
                 tried[change.partition("=")[0].split(" ")[-1].rstrip("<>")] += 1
@@ -69,6 +69,43 @@ def test_who_takes_an_offer_starts_where_reservations_and_bonds_stand(seed: int)
         for pending, change in told_in(snap, plan):
             taken = any(starts(snap, pending, change, now=now, budget=b) for b in (GREEDY, Budget()))
             assert taken, (seed, number, pending.workload.uid, change)
+
+
+def drawn(kind: str, seed: int) -> Snapshot:
+    """The world of a seed."""
+    if kind == "small":
+        return seeded(seed)
+    mixed = worlds.world(seed, nodes=12, pending=14, running=12)
+    return worlds.packed(mixed, seed) if kind == "packed" else mixed
+
+
+@pytest.mark.parametrize(
+    ("kind", "seed", "cycles", "budget"),
+    [
+        ("small", 10035, 11, EXACT),  # who was kept off its reservation evicts
+        ("small", 10199, 4, GREEDY),  # who was kept off its reservation gets one
+        ("mixed", 20067, 4, EXACT),  # who has started beside its reservation starts elsewhere
+        ("small", 10110, 12, EXACT),  # a reservation that has ended bound it, and not one that is like it
+        ("small", 10134, 2, EXACT),  # others keep off each other as they land, and so would it
+        ("small", 10499, 11, GREEDY),  # it grows, and does not land at the larger size
+        ("small", 10522, 3, GREEDY),  # with a larger guarantee another of its queue grows
+        ("packed", 62034, 4, EXACT),  # with a larger guarantee another of its queue is selected
+    ],
+)
+def test_what_others_would_have_first_is_not_offered(
+    kind: str, seed: int, cycles: int, budget: Budget
+) -> None:
+    """What comes before its turn may be otherwise when the gang is."""
+    life = Life(Random(seed), drawn(kind, seed))
+    for number in range(cycles):
+        now = life.now
+        snap, plan = life.cycle(budget)
+        for pending, change in told_in(snap, plan):
+            assert starts(snap, pending, change, now=now, budget=budget), (
+                number,
+                pending.workload.uid,
+                change,
+            )
 
 
 def test_owners_of_standing_reservations_are_offered_changes_too() -> None:

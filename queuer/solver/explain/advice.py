@@ -7,12 +7,14 @@ none to any gang that placement cannot tell apart; only what is left is tried in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain, takewhile
 from typing import Any
 
 from queuer.domain.quantity import format_quantity
+from queuer.domain.queue import Order
 from queuer.domain.quota import Account, Charge
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.capacity import Spread
@@ -38,6 +40,16 @@ class _Options:
     fewer: tuple[tuple[Variant, str, int], ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Change:
+    """A gang with another level, at these flavors. `entitled`: were it inside its guarantee, or free to borrow."""
+
+    gang: Gang
+    variant: Variant
+    required: str | None
+    entitled: bool = False
+
+
 class Advisor:
     """Tries changes on the board of one cycle."""
 
@@ -50,6 +62,7 @@ class Advisor:
         self._levels = self._board.snapshot.topology.levels
         self._options: dict[object, _Options] = {}
         self._charges: dict[object, Charge] = {}
+        self._places: dict[object, Chosen | None] = {}
         self._landing: dict[object, bool] = {}
         self._standing = frozenset(one.uid for one in self._board.snapshot.reservations)
         self._lookups = LOOKUPS // max(1, len(self._board.frame.names))
@@ -65,12 +78,11 @@ class Advisor:
         preemptible work, or what its queue's guarantee would have to be.
         """
         found = self.would_admit(gang) if self.has_options(gang) else ()
-        workload, shape = gang.pending.workload, gang.shape
-        full = {p.name: p.count for p in workload.pod_sets}  # what it takes where it may borrow
+        inside = _Change(gang=gang, variant=variant, required=gang.pending.workload.required, entitled=True)
         changes: list[str] = []
-        if self._starts(gang, variant, full, required=workload.required, entitled=True):
+        if self._starts(inside, gang.shape.least, most=_full(gang)):
             changes.append("preemptible=true")
-        if self._starts(gang, variant, shape.least, required=workload.required, entitled=True):
+        if self._starts(inside, gang.shape.least):
             changes += self._guarantees(gang, charge)
         return (*found, *({"change": change, "evictions": 0} for change in changes))
 
@@ -92,14 +104,25 @@ class Advisor:
             yield f"{queue} guaranteed {', '.join(rows)}"
 
     def waits_behind(self, gang: Gang) -> bool:
-        """Whether another gang of its queue waits that has its turn before, or holds a reservation. Who is bound since
-        an earlier cycle has its place, and its quota counts.
+        """Whether another gang of its queue would have a larger guarantee first: it waits and has its turn before (in a
+        packed queue, might have), or holds a reservation, or has started smaller for want of it. Who is bound since an
+        earlier cycle has its place, and its quota counts.
         """
         offers, queue = self._board.arrays.offers, gang.queue
+        if queue in self._short:
+            return True
         settled = self._cycle.chosen.keys() | self._board.bound.keys()
-        before = (one.uid for one in takewhile(lambda one: one is not gang, offers.lines[queue]))
+        packed = self._board.book.tree.policy(queue).order is Order.PACKED
+        line = (one.uid for one in takewhile(lambda one: packed or one is not gang, offers.lines[queue]))
         held = (uid for uid in self._board.horizons if uid != gang.uid and offers.gangs[uid].queue == queue)
-        return any(uid not in settled for uid in chain(before, held))
+        return any(uid not in settled and uid != gang.uid for uid in chain(line, held))
+
+    @cached_property
+    def _short(self) -> Set[str]:
+        """Queues in which work that may not borrow has started otherwise than it asked to."""
+        settled = self._cycle.chosen.values()
+        confined = (one for one in settled if not one.gang.pending.workload.preemptible)
+        return {one.gang.queue for one in confined if one.variant != one.gang.shape.variants[0]}
 
     def _dominant(self, charge: Charge) -> Account:
         """What it asks most of, of all there is."""
@@ -126,15 +149,17 @@ class Advisor:
         return bool(options.wider or options.fewer)
 
     def _changes(self, gang: Gang, options: _Options) -> Iterator[str]:
-        shape, required = gang.shape, gang.pending.workload.required
+        shape, required, full = gang.shape, gang.pending.workload.required, _full(gang)
         for level in options.wider:
-            if any(self._starts(gang, v, shape.least, required=level) for v in shape.variants):
+            wider = (_Change(gang=gang, variant=v, required=level) for v in shape.variants)
+            if any(self._starts(change, shape.least, most=full) for change in wider):
                 yield f"topology={level or 'any'}"
                 break
         for variant, name, most in options.fewer:
+            change = _Change(gang=gang, variant=variant, required=required)
 
-            def starts(count: int, variant: Variant = variant, name: str = name) -> bool:
-                return self._starts(gang, variant, {**shape.least, name: count}, required=required)
+            def starts(count: int, change: _Change = change, name: str = name) -> bool:
+                return self._starts(change, {**shape.least, name: count}, most={**full, name: count})
 
             if not self._fits_quota(gang, variant, {**shape.least, name: 1}):
                 continue
@@ -144,28 +169,50 @@ class Advisor:
                 return
 
     def _starts(
-        self,
-        gang: Gang,
-        variant: Variant,
-        counts: Mapping[str, int],
-        *,
-        required: str | None,
-        entitled: bool = False,
+        self, change: _Change, counts: Mapping[str, int], *, most: Mapping[str, int] | None = None
     ) -> bool:
-        """Whether it would start now at these flavors, sizes and level, without eviction, and land for certain.
-        `entitled`: were it inside its guarantee, or free to borrow.
+        """Whether it would start now at this size, without eviction, and land for certain. `most`: it grows up to that,
+        as at its turn.
         """
+        found = self._placed(change, counts)
+        if found is not None and most is not None:
+            found = self._grown(change, found, most)
+        if found is None:
+            return False
+        if found not in self._landing:
+            self._landing[found] = self._beside.lands(found)
+        return self._landing[found]
+
+    def _grown(self, change: _Change, least: Chosen, most: Mapping[str, int]) -> Chosen | None:
+        """The largest size that fits (see `Greedy.sized`)."""
+        counts = dict(least.variant.counts)
+        if counts == most:
+            return least
+        if (full := self._placed(change, most)) is not None:
+            return full
+        for name, largest in most.items():
+            counts[name] = self._largest(change, counts, name, largest)
+        return self._placed(change, counts)
+
+    def _largest(self, change: _Change, counts: Mapping[str, int], name: str, most: int) -> int:
+        """How many pods of a set fit beside the others."""
+
+        def fits(more: int) -> bool:
+            return self._placed(change, {**counts, name: counts[name] + more}) is not None
+
+        return counts[name] + _bisect(most - counts[name], fits)
+
+    def _placed(self, change: _Change, counts: Mapping[str, int]) -> Chosen | None:
+        """Where it would start now at this size, without eviction."""
         self._tries -= 1
-        if self._tries < 0:
-            return False
-        workload = gang.pending.workload
-        if not self._fits_quota(gang, variant, counts):
-            return False
+        gang, variant, workload = change.gang, change.variant, change.gang.pending.workload
+        if self._tries < 0 or not self._fits_quota(gang, variant, counts):
+            return None
         kind = self._kind(gang, variant, counts)
         charge = self._charges[kind]
-        outside = not (entitled or workload.preemptible)
-        if outside and not self._board.claimed.entitled(gang.queue, charge, at=gang.queue):
-            return False
+        inside = change.entitled or workload.preemptible
+        if not (inside or self._board.claimed.entitled(gang.queue, charge, at=gang.queue)):
+            return None
         rank = (False, 0)
         if self._board.horizons or self._board.former:
             rank = (self._quota.entitled(gang.queue, charge), workload.priority)
@@ -173,42 +220,37 @@ class Advisor:
         ended = tuple(
             i for i, h in enumerate(self._board.former) if self._board.binds(h, workload, rank=rank)
         )
-        key = (kind, required, avoid, self._board.bars(workload, rank=rank), ended)
-        if key not in self._landing:
-            changed = replace(workload, required=required)
-            floor = self._board.floor_now(changed, rank=rank)
-            sized = replace(variant, counts=counts)
-            spreads = floor.place(changed, sized, form=gang.shape.form, avoid=avoid).spreads
-            self._landing[key] = (
-                spreads is not None
-                and not self._were_kept(spreads, ended)
-                and self._beside.lands(
-                    Chosen(
-                        gang=replace(gang, pending=replace(gang.pending, workload=changed)),
-                        variant=sized,
-                        charge=charge,
-                        spreads=spreads,
-                    )
-                )
-            )
-        return self._landing[key]
+        key = (kind, change.required, avoid, self._board.bars(workload, rank=rank), ended)
+        if key not in self._places:
+            asks = replace(workload, required=change.required)
+            sized, floor = replace(variant, counts=counts), self._board.floor_now(asks, rank=rank)
+            spreads = floor.place(asks, sized, form=gang.shape.form, avoid=avoid).spreads
+            found = None
+            if spreads is not None and not self._were_kept(spreads, ended):
+                asking = replace(gang, pending=replace(gang.pending, workload=asks))
+                found = Chosen(gang=asking, variant=sized, charge=charge, spreads=spreads)
+            self._places[key] = found
+        return self._places[key]
 
     def _were_kept(self, spreads: Mapping[str, Spread], ended: Iterable[int]) -> bool:
         """Whether any of these nodes was reserved by one of these that have ended: at its turn, perhaps."""
         nodes = {node for spread in spreads.values() for node in spread}
         return not all(self._board.former[i].nodes.isdisjoint(nodes) for i in ended)
 
-    def is_unsure(self, gang: Gang, *, others: bool) -> bool:
-        """Whether others could have what a gang with a standing reservation is offered: changed, it would have another
-        reservation, and not all places and refusals before its turn be what they were. `others`: somebody before it was
-        refused for a reservation.
+    def is_unsure(self, gang: Gang, *, before: Set[str]) -> bool:
+        """Whether those before it might have what it is offered. That of a gang with a standing reservation would lie
+        elsewhere if the gang were changed, and so might all who have had their turns on its flavors. And where gangs
+        keep off each other as they land, one more might have to keep off, too. `before`: flavors of those before it
+        whom nodes kept from starting.
         """
+        if self._cycle.apart:
+            return True
         if gang.uid not in self._standing:
             return False
-        gangs = self._board.arrays.offers.gangs
-        beside = (gangs[uid] for uid in self._standing - {gang.uid} if uid in gangs)
-        evicts = any(one.bound and one.evictions for one in self._cycle.chosen.values())
-        return others or evicts or any(gang.shape.flavors & one.shape.flavors for one in beside)
+        gangs, flavors = self._board.arrays.offers.gangs, gang.shape.flavors
+        beside = [gangs[uid] for uid in self._standing - {gang.uid} if uid in gangs]
+        beside += [one.gang for one in self._cycle.chosen.values()]
+        return not flavors.isdisjoint(before) or any(flavors & one.shape.flavors for one in beside)
 
     @staticmethod
     def _kind(gang: Gang, variant: Variant, counts: Mapping[str, int]) -> object:
@@ -271,6 +313,10 @@ class Advisor:
 def _named(account: Account) -> str:
     flavor, resource = account
     return resource if flavor is None else f"{resource} on {flavor}"
+
+
+def _full(gang: Gang) -> Mapping[str, int]:
+    return {p.name: p.count for p in gang.pending.workload.pod_sets}
 
 
 def _least(gang: Gang, variant: Variant) -> Variant:

@@ -50,6 +50,20 @@ class Surroundings:
             self._binding[key] = tuple(h for h in self._board.horizons.values() if rank <= h.rank)
         return tuple([h.uid for h in self._binding[key] if self._board.binds(h, workload, rank=h.rank)])
 
+    def reserved(self, gang: Gang) -> tuple[tuple[int, bool], ...]:
+        """The reservations of this cycle, ended ones included, that bind it when it is entitled (True) or is not: if it
+        asked for less, it might be.
+        """
+        board, workload = self._board, gang.pending.workload
+        return tuple(
+            [
+                (number, entitled)
+                for number, horizon in enumerate((*board.horizons.values(), *board.former))
+                for entitled in (False, True)
+                if board.binds(horizon, workload, rank=(entitled, workload.priority))
+            ]
+        )
+
     def no_place(self, refusal: Refusal, bars: Sequence[str], lack: Reason | None) -> tuple[Reason, ...]:
         """A reservation that is in the way, or what nodes lack. Either may be gone since its turn."""
         lacks = () if lack is None else (lack,)

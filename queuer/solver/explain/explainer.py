@@ -78,7 +78,7 @@ class Explainer:
         self._alike: dict[int, Alike] = {}
         self._kinds: dict[object, Kind] = {}
         self._at_root: dict[object, InTheWay] = {}
-        self._reserved = False  # somebody so far was refused for a reservation
+        self._before = set[str]()  # flavors of those so far whom nodes kept from starting
 
     def refused(self, gang: Gang, refusal: Refusal) -> Explanation:
         """Why a gang that had its turn waits. To be asked in the order of turns."""
@@ -97,9 +97,11 @@ class Explainer:
             gang.pending.avoid,
             bars,
             not gang.pending.workload.preemptible and self._advisor.waits_behind(gang),
-            unsure := self._advisor.is_unsure(gang, others=self._reserved),
+            self._around.reserved(gang) if alike.kind.has_options else (),
+            unsure := self._advisor.is_unsure(gang, before=self._before),
         )
-        self._reserved |= refusal.block in (Block.RESERVED, Block.DEFERRED)
+        if refusal.block in _BY_NODES or self._greedy.sought(gang.uid):
+            self._before |= gang.shape.flavors
         known = alike.known.get(key)
         if known is None:
             known = alike.known[key] = self._explain(gang, alike.kind, refusal, bars, unsure=unsure)
@@ -229,3 +231,6 @@ class Explainer:
 def _is_quota(refusal: Refusal) -> bool:
     """Whether rows of quota are in the way."""
     return refusal.block is Block.QUOTA or (refusal.block is Block.DEFERRED and refusal.bar is not None)
+
+
+_BY_NODES = (Block.PLACE, Block.RESERVED, Block.LANDING, Block.DEFERRED)
