@@ -222,6 +222,7 @@ class Loop:
                 self.metrics.cycle_seconds.labels(phase).observe(seconds)
             if plan.stats.passes is not None:
                 self.metrics.count_passes(plan.stats.passes)
+            self.metrics.count_deferred(plan.stats.causes)
         if self.recorder is not None:
             cycle = StoredCycle(snapshot=asked.snapshot, now=asked.at, seed=seed, budget=budget, plan=plan)
             self.recorder.offer(cycle, number=asked.cycle, took=self._effort)

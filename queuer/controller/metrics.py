@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from queuer import __version__
 from queuer.controller.live import Live
+from queuer.domain.reasons import Deferral
 from queuer.solver.problem import Passes
 from queuer.solver.worker import SolverProcess
 
@@ -46,6 +47,10 @@ class Metrics:
         self.search_steps = Counter(
             "queuer_search_steps", "Steps of greedy's bounded searches.", ["search"], registry=registry
         )
+        self.deferred = Counter(
+            "queuer_deferred", "Gangs whose turn ended without a place and without a proof that there is none.",
+            ["cause"], registry=registry,
+        )  # fmt: skip
         self.last_cycle = Gauge(
             "queuer_cycle_last_success_timestamp_seconds", "End of the last decision.", registry=registry
         )
@@ -110,6 +115,11 @@ class Metrics:
             self.solver_time.labels(name).inc(time)
         for name, number in passes.steps.items():
             self.search_steps.labels(name).inc(number)
+
+    def count_deferred(self, causes: Mapping[Deferral, int]) -> None:
+        """Add the gangs that one decision deferred."""
+        for cause, number in causes.items():
+            self.deferred.labels(cause.value).inc(number)
 
     def count_solver(self, solver: SolverProcess) -> None:
         """Show what came of all that the solver's processes were asked, as it is at each scrape."""

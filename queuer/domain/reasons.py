@@ -78,6 +78,18 @@ class Exclusion(StrEnum):
     RESERVED = "Reserved"
 
 
+class Deferral(StrEnum):
+    """Why neither a place for a gang was found nor a proof that there is none."""
+
+    TIME = "Time"  # the exact solver had none for it
+    SIZE = "Size"  # too large a question for the exact solver
+    RESERVED = (
+        "Reserved"  # an answer that holds only with reserved nodes closed whole, or that breaks a reservation
+    )
+    LANDING = "Landing"  # an answer in which gangs could not land beside each other
+    PLAN = "Plan"  # no sound plan for the whole cycle
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
     """One reason: a sentence for people, and its figures for programs.

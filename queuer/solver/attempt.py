@@ -258,7 +258,7 @@ class Attempt:
         if self._rearranger is None or not (counts.contested or self._proven or self._improved):
             status = SolveStatus.GREEDY
         else:
-            best = self._proven and not counts.deferred
+            best = self._proven and not counts.deferred.total()
             status = SolveStatus.OPTIMAL if best else SolveStatus.FEASIBLE
         return CycleStats(
             status=status,
@@ -267,7 +267,8 @@ class Attempt:
             rearranged=counts.rearranged,
             proved=counts.proved,
             proved_in_place=counts.proved_in_place,
-            deferred=counts.deferred,
+            deferred=counts.deferred.total(),
+            causes=dict(counts.deferred),
         )
 
     def _passes(self, contest: Contest) -> Passes:

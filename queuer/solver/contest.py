@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from queuer.domain.quota import Charge
+from queuer.domain.reasons import Deferral
 from queuer.solver.board import Board
 from queuer.solver.capacity import Spread
 from queuer.solver.contested import (
@@ -92,17 +93,17 @@ class Contest:
     def _left(self) -> float:
         return self._budget - self.spent
 
-    def settle(self, gang: Gang, variants: Sequence[Variant], *, evict: bool) -> Chosen | Proof | None:
-        """An arrangement in which the gang starts (or, with `evict`, is bound), adopted; a proof; None =
-        unknown.
+    def settle(self, gang: Gang, variants: Sequence[Variant], *, evict: bool) -> Chosen | Proof | Deferral:
+        """An arrangement in which the gang starts (or, with `evict`, is bound), adopted; a proof; or why there is
+        neither.
         """
         if self._rearranger is None:
-            return None
-        joint = evict and self._may_evict(gang, variants)
-        if not self._may_ask() or not (joint or self._small()):
+            return Deferral.TIME
+        joint, unasked = evict and self._may_evict(gang, variants), self.unasked()
+        if unasked is not None or not (joint or self._small()):
             found = self._in_place(gang, variants, evict=evict)
             # With victims as they are, nothing is said about its own.
-            return None if joint and isinstance(found, Proof) else found
+            return unasked if joint and unasked is not None and isinstance(found, Proof) else found
         self._asked += 1
         question = Question(
             snapshot=self._board.snapshot,
@@ -122,19 +123,25 @@ class Contest:
             return self._adopt(answer, new=gang, evict=evict)
         return self._proof(answer, question)
 
-    def _proof(self, answer: Proof | Unknown, question: Question) -> Proof | None:
+    def _proof(self, answer: Proof | Unknown, question: Question) -> Proof | Deferral:
         """The proof, if it is one: nodes of reservations were closed whole, though a part of them is free to others,
         and some only so that others land there, so only with these nodes open.
         """
-        if not isinstance(answer, Proof) or self._rearranger is None:
-            return None
-        if not question.blocked:
+        if isinstance(answer, Unknown):
+            return answer.cause
+        if not question.blocked or self._rearranger is None:
             return answer
         if self._left <= self._worth():
-            return None
+            return Deferral.TIME
         again = self._rearranger.settle(replace(question, blocked={}, budget=min(self._left, self._share)))
         self.questions += again.spent
-        return again if isinstance(again, Proof) else None
+        if isinstance(again, Arrangement):
+            return self._in_the_way()
+        return again if isinstance(again, Proof) else again.cause
+
+    def _in_the_way(self) -> Deferral:
+        """What keeps an arrangement from being used."""
+        return Deferral.RESERVED if self._board.horizons else Deferral.LANDING
 
     def _may_evict(self, gang: Gang, variants: Sequence[Variant]) -> bool:
         prey, charges = self._prey, self._charges(gang, variants)
@@ -150,32 +157,35 @@ class Contest:
     def _small(self) -> bool:
         return len(self._board.frame.names) * (len(self._greedy.chosen) + 1) <= SMALL
 
-    def _in_place(self, gang: Gang, variants: Sequence[Variant], *, evict: bool) -> Chosen | Proof | None:
+    def _in_place(self, gang: Gang, variants: Sequence[Variant], *, evict: bool) -> Chosen | Proof | Deferral:
         """The same, with the victims as they are, for clusters of any size."""
         greedy = self._greedy
         if self._layouts is None:
-            return None
+            return Deferral.TIME
         answer, variant = self._layouts.settle(gang, variants, evict=evict, budget=self._left)
         self.layouts += answer.spent
-        if variant is None or not isinstance(answer, Places):
+        if isinstance(answer, Unknown):
+            return answer.cause
+        if isinstance(answer, Proof):
             # Beside gangs that keep off nodes only so that others land, nothing is proven.
-            return answer if isinstance(answer, Proof) and not greedy.kept_apart else None
+            return Deferral.LANDING if greedy.kept_apart else answer
+        assert variant is not None
         charge = self._board.charge(gang.pending.workload, variant.flavors, variant.counts)
         moved = [replace(c, spreads=_spreads(answer, c.gang)) for c in greedy.chosen.values()]
         new = Chosen(gang=gang, variant=variant, charge=charge, spreads=_spreads(answer, gang), bound=evict)
         before, waiting = dict(greedy.chosen), self._late()
         if not self._put([*moved, new], must=frozenset(before) | {gang.uid}):
-            return None
+            return self._in_the_way()
         if self._late() > waiting:
             restore(greedy, before)
-            return None
+            return Deferral.LANDING
         greedy.counts.rearranged += 1
         return greedy.chosen[gang.uid]
 
     def improve(self) -> Arrangement | Unknown:
         """A better arrangement of all that is settled, not adopted yet."""
         worth = len(self._greedy.chosen) > 1 or any(c.evictions for c in self._greedy.chosen.values())
-        if self._rearranger is None or not self._may_ask() or not worth:
+        if self._rearranger is None or self.unasked() is not None or not worth:
             return Unknown(note="not asked")
         self.at_best = self._at_best()
         if self.at_best:
@@ -231,13 +241,13 @@ class Contest:
         """Take an improvement over; whether it was sound."""
         return self._laid_out(answer, new=None, evict=False)
 
-    def asks_jointly(self) -> bool:
-        """Whether a question that leaves the victims of all gangs open could still be asked."""
-        return self._rearranger is not None and self._may_ask()
-
-    def _may_ask(self) -> bool:
-        few = self._asked < QUESTIONS and len(self._greedy.chosen) <= MOST
-        return few and self._left > self._worth()
+    def unasked(self) -> Deferral | None:
+        """Why no question about all that is settled can be asked; None = it can."""
+        worth = self._worth()
+        if len(self._greedy.chosen) > MOST or (self._rearranger is not None and worth >= self._budget):
+            return Deferral.SIZE
+        out_of_time = self._rearranger is None or self._asked >= QUESTIONS or self._left <= worth
+        return Deferral.TIME if out_of_time else None
 
     def _worth(self) -> float:
         """What must be left for a model of all that is settled."""
@@ -286,10 +296,10 @@ class Contest:
         ranks = [self._greedy.rank(gang, charge) for charge in charges]
         return any(self._board.binds(horizon, gang.pending.workload, rank=rank) for rank in ranks)
 
-    def _adopt(self, answer: Arrangement, *, new: Gang, evict: bool) -> Chosen | None:
-        """The new gang as the answer settles it; None = the answer is not sound."""
+    def _adopt(self, answer: Arrangement, *, new: Gang, evict: bool) -> Chosen | Deferral:
+        """The new gang as the answer settles it, if that is sound."""
         if not self._laid_out(answer, new=new, evict=evict):
-            return None
+            return self._in_the_way()
         self._greedy.counts.rearranged += 1
         return self._greedy.chosen[new.uid]
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
 
+from queuer.domain.reasons import Deferral
 from queuer.domain.workload import Workload
 from queuer.solver.frame import Frame, Mask, Matrix
 from queuer.solver.prices import Prices
@@ -104,9 +105,10 @@ class Proof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unknown:
-    """Neither found nor refuted in time."""
+    """Neither found nor refuted, and why."""
 
     spent: float = 0.0
+    cause: Deferral = Deferral.TIME
     note: str = ""
 
 

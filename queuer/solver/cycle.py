@@ -12,6 +12,7 @@ from itertools import islice
 import numpy as np
 
 from queuer.domain.quota import Charge
+from queuer.domain.reasons import Deferral
 from queuer.domain.workload import Workload
 from queuer.solver.board import Board
 from queuer.solver.capacity import take
@@ -82,9 +83,11 @@ class Cycle:
         if one.evictions:
             self.spend(self._evicting, one, times=times)
 
-    def ask(self, gang: Gang, variants: Sequence[Variant], *, evict: bool) -> Chosen | Proof | None:
+    def ask(self, gang: Gang, variants: Sequence[Variant], *, evict: bool) -> Chosen | Proof | Deferral:
         """The exact solver's answer about a contested gang, see `Contest`."""
-        answer = None if self.contest is None else self.contest.settle(gang, variants, evict=evict)
+        if self.contest is None:
+            return Deferral.TIME
+        answer = self.contest.settle(gang, variants, evict=evict)
         self.counts.contested += isinstance(answer, Chosen)
         return answer
 

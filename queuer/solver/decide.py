@@ -11,7 +11,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
-from queuer.domain.reasons import Token
+from queuer.domain.reasons import Deferral, Explanation, Token
 from queuer.solver.arrays import Arrays
 from queuer.solver.attempt import Attempt
 from queuer.solver.contested import Arrangement, Layout, Places, Proof, Question, Rearranger, Unknown
@@ -175,9 +175,7 @@ def _nothing(snapshot: Snapshot, *, now: float, note: str) -> Plan:
     """The plan that starts nobody and keeps what stands: what is left when no sound plan was found."""
     waiting = [p.workload.uid for p in snapshot.pending]
     held = {b.uid: b for b in snapshot.bonds if b.uid in waiting and b.deadline > now}
-    later = sentences.simple(
-        Token.SOLVER_DEFERRED, "No sound plan was found in this cycle; the next one tries again."
-    )
+    later = Explanation(primary=sentences.deferred(Deferral.PLAN))
     return Plan(
         admissions=(),
         evictions=(),
@@ -186,7 +184,11 @@ def _nothing(snapshot: Snapshot, *, now: float, note: str) -> Plan:
         explanations={uid: sentences.bound(held[uid]) if uid in held else later for uid in waiting},
         order=tuple(waiting),
         stats=CycleStats(
-            status=SolveStatus.FAILED, considered=len(waiting), deferred=len(waiting), note=note
+            status=SolveStatus.FAILED,
+            considered=len(waiting),
+            deferred=len(waiting),
+            causes={Deferral.PLAN: len(waiting)},
+            note=note,
         ),
     )
 

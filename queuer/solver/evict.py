@@ -12,9 +12,10 @@ import numpy as np
 
 from queuer.domain.queue import ROOT
 from queuer.domain.quota import Account, Charge
+from queuer.domain.reasons import Deferral
 from queuer.domain.usage import Usage
 from queuer.domain.workload import Workload
-from queuer.solver.contested import Proof, Variant
+from queuer.solver.contested import Variant
 from queuer.solver.cycle import POOLS, Cycle
 from queuer.solver.displace import Displace
 from queuer.solver.floor import Floor, Room
@@ -119,10 +120,12 @@ class Evict:
             asked = self._cycle.ask(gang, unsettled, evict=True)
             if isinstance(asked, Chosen):
                 return asked
-            final = refusal.final and isinstance(asked, Proof)
-            refusal = replace(refusal, final=final, contested=True)
+            refusal = replace(refusal, contested=True)
+            if isinstance(asked, Deferral):
+                refusal = replace(refusal, final=False, cause=refusal.cause or asked)
         if others and promised:
-            refusal = replace(refusal, final=False, contested=True, others=not unsettled)
+            cause = refusal.cause or self._unasked()
+            refusal = replace(refusal, final=False, contested=True, others=not unsettled, cause=cause)
         if not refusal.final:
             return replace(refusal, block=Block.DEFERRED, contested=True)
         return replace(refusal, in_place=self._asked_in_place(gang)) if refusal.contested else refusal
@@ -278,12 +281,15 @@ class Evict:
         """
         if self._excluded(gang, variant, charge, self._everyone_gone(NO_REACH), self._everyone_gone(reach)):
             return Hope.NONE
-        contest = self._cycle.contest
-        if contest is None or not contest.asks_jointly():
+        if self._unasked() is not None:
             nobody, own = (self._own_gone(r) for r in (NO_REACH, reach))
             if self._excluded(gang, variant, charge, nobody, own):
                 return Hope.OTHERS
         return Hope.SOME
+
+    def _unasked(self) -> Deferral | None:
+        contest = self._cycle.contest
+        return Deferral.TIME if contest is None else contest.unasked()
 
     def _excluded(self, gang: Gang, variant: Variant, charge: Charge, others: Gone, gone: Gone) -> bool:
         """Whether it would not fit with these gone, and all that this cycle has settled elsewhere. `others`: the part

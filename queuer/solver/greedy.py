@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from queuer.domain.quota import Charge
+from queuer.domain.reasons import Deferral
 from queuer.solver.board import Board
 from queuer.solver.contested import Variant
 from queuer.solver.cycle import Cycle
@@ -111,7 +112,8 @@ class Greedy(Cycle):
             self.counts.contested += 1
             self.counts.proved += refusal.final
             self.counts.proved_in_place += refusal.final and refusal.in_place
-            self.counts.deferred += not refusal.final
+            if not refusal.final:
+                self.counts.deferred[refusal.cause or Deferral.TIME] += 1
 
     def _moment(self) -> object:
         """While this is the same, what is refused stays refused. Each start can put a queue above its

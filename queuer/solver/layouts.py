@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from queuer.domain.reasons import Deferral
 from queuer.solver.board import Board
 from queuer.solver.contested import Laid, Layout, Places, Proof, Rearranger, Unknown, Variant
 from queuer.solver.cycle import Cycle
@@ -79,7 +80,7 @@ class Layouts:
         self._nowhere: list[Form] = []
         self._not_now: list[Form] = []
         self._not_beside_started: list[Form] = []
-        self._open: set[object] = set()  # asked about in vain
+        self._open: dict[object, Deferral] = {}  # asked about in vain, and why
         self._version = -1
         self._leaving: frozenset[str] = frozenset()
         self._settled: frozenset[str] = frozenset()
@@ -93,7 +94,7 @@ class Layouts:
         """Places with the gang started (or, with `evict`, bound) at this variant; else a proof, else nothing. Without
         `budget` what is proven already is all that is said.
         """
-        self._left, proven = budget, True
+        self._left, cause = budget, None
         self._follow()
         for variant in variants:
             form = self.form(gang, variant)
@@ -101,19 +102,18 @@ class Layouts:
                 continue
             key = (self._cycle.key(gang, variant), evict)
             if key in self._open:
-                proven = False
+                cause = self._open[key]
                 continue
             if not evict and self._cannot_start(form, gang):
                 continue
             answer = self._ask(form, gang, starts=not evict)
             if isinstance(answer, Places):
                 return replace(answer, spent=budget - self._left), variant
-            if not isinstance(answer, Proof):
-                self._open.add(key)
-                proven = False
+            if isinstance(answer, Unknown):
+                cause = self._open[key] = answer.cause
         spent = budget - self._left
-        if not proven:
-            return Unknown(spent=spent), None
+        if cause is not None:
+            return Unknown(spent=spent, cause=cause), None
         return Proof(argument="no arrangement with today's victims", spent=spent), None
 
     # Proofs

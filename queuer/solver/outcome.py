@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
 from queuer.domain.quota import Bar, Charge
+from queuer.domain.reasons import Deferral
 from queuer.solver.board import Board
 from queuer.solver.capacity import Spread
 from queuer.solver.contested import Proof, Variant
@@ -32,7 +34,8 @@ class Refusal:
     """Why a gang did not start at its turn. `variant`: the choice that came farthest; `bar`: the row of quota in its
     way; `owner`: whose reservation; `final`: it is proven, or no proof is owed; `others`: not even all its own victims
     would be enough, so at best other victims of other gangs; `in_place`: proven with the victims of this cycle as they
-    are, who might be others; `packed`: the subtree whose selection took what it would have had.
+    are, who might be others; `packed`: the subtree whose selection took what it would have had; `cause`: why it is not
+    settled whether there is a place (only where it is contested and not `final`).
     """
 
     block: Block
@@ -44,6 +47,7 @@ class Refusal:
     others: bool = False
     in_place: bool = False
     packed: str | None = None
+    cause: Deferral | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -61,11 +65,11 @@ class Chosen:
 class Contest(Protocol):
     """Who is asked about contested gangs, see `queuer.solver.contest`."""
 
-    def settle(self, gang: Gang, variants: Sequence[Variant], *, evict: bool) -> Chosen | Proof | None:
-        """The gang settled, a proof that it cannot be, or None = unknown."""
+    def settle(self, gang: Gang, variants: Sequence[Variant], *, evict: bool) -> Chosen | Proof | Deferral:
+        """The gang settled, a proof that it cannot be, or why neither is known."""
 
-    def asks_jointly(self) -> bool:
-        """Whether a question that leaves the victims of all gangs open could still be asked."""
+    def unasked(self) -> Deferral | None:
+        """Why no question that leaves the victims of all gangs open can be asked; None = it can."""
 
 
 @dataclass(slots=True)
@@ -76,7 +80,7 @@ class Counts:
     rearranged: int = 0
     proved: int = 0
     proved_in_place: int = 0
-    deferred: int = 0
+    deferred: Counter[Deferral] = field(default_factory=Counter)
     victims: int = 0
     arrangements: int = 0
     moves: int = 0

@@ -15,7 +15,7 @@ from queuer.domain.nodes import Flavor, Node, Topology
 from queuer.domain.past import Past
 from queuer.domain.quantity import NOTHING, Resources
 from queuer.domain.queue import QueueTree
-from queuer.domain.reasons import Explanation
+from queuer.domain.reasons import Deferral, Explanation
 from queuer.domain.workload import Workload
 
 
@@ -235,7 +235,8 @@ class CycleStats:
     """What happened inside one decision; part of the cycle's record. Times in seconds.
 
     Of the gangs `contested`, some were `rearranged` for, `proved` to have no place (of these `proved_in_place` with the
-    victims of the cycle as they are, who might have been others) or `deferred`. `passes`: None = not told.
+    victims of the cycle as they are, who might have been others) or `deferred`, by their `causes`. `passes`: None = not
+    told.
 
     Told by who called `decide()`: `phases`, seconds by phase; `fallback`, why greedy stood in for the solver
     process, a word of `queuer.solver.child.Outcome`.
@@ -248,6 +249,7 @@ class CycleStats:
     proved: int = 0
     proved_in_place: int = 0
     deferred: int = 0
+    causes: Mapping[Deferral, int] = field(default_factory=lambda: MappingProxyType({}))
     passes: Passes | None = None
     phases: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     note: str = ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from queuer.domain.reasons import Deferral
 from queuer.solver.contested import Arrangement, Layout, Places, Proof, Question, Rearranger, Unknown
 
 
@@ -17,12 +18,14 @@ class ProofsOnly:
     def lay(self, question: Layout) -> Places | Proof | Unknown:
         """See `Rearranger`."""
         answer = self._solver.lay(replace(question, found=False))
-        return answer if isinstance(answer, Proof) else Unknown(spent=answer.spent)
+        return Unknown(spent=answer.spent, cause=Deferral.LANDING) if isinstance(answer, Places) else answer
 
     def settle(self, question: Question) -> Arrangement | Proof | Unknown:
         """See `Rearranger`."""
         answer = self._solver.settle(question)
-        return answer if isinstance(answer, Proof) else Unknown(spent=answer.spent)
+        if isinstance(answer, Arrangement):
+            return Unknown(spent=answer.spent, cause=Deferral.LANDING)
+        return answer
 
     def improve(self, **settled: Any) -> Arrangement | Unknown:
         """See `Rearranger`."""

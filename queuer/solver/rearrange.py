@@ -47,7 +47,9 @@ class Rearrange:
         answer = self._cycle.ask(gang, [new.variant for new in possible], evict=False)
         if isinstance(answer, Chosen):
             return answer
-        return replace(refusal, final=isinstance(answer, Proof), contested=True)
+        if isinstance(answer, Proof):
+            return replace(refusal, final=True, contested=True)
+        return replace(refusal, final=False, contested=True, cause=answer)
 
     def _possible(self, gang: Gang) -> list[Chosen]:
         """The gang's choices, at its smallest size, that neither quota, nor sums, nor its own place exclude."""

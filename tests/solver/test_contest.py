@@ -10,7 +10,7 @@ import pytest
 
 from queuer.domain.nodes import Flavor
 from queuer.domain.queue import Order, Policy
-from queuer.domain.reasons import Token
+from queuer.domain.reasons import Deferral, Token
 from queuer.solver import contest, rearrange
 from queuer.solver.arrays import Arrays
 from queuer.solver.attempt import Attempt
@@ -46,6 +46,38 @@ class Listening:
         return Unknown()
 
 
+class Closing(Listening):
+    """A solver that proves something where nodes are closed, and not where they are open."""
+
+    def settle(self, question: Question) -> Arrangement | Proof | Unknown:
+        self.asked.append(question)
+        if question.blocked:
+            return Proof(argument="closed")
+        first = len(self.asked) == 2
+        return Arrangement(assignments={}) if first else Unknown(cause=Deferral.SIZE)
+
+
+@pytest.mark.parametrize(
+    ("bound", "most", "cause"),
+    [
+        ("MOST", 0, Deferral.SIZE),
+        ("WORTH", Budget().deterministic, Deferral.SIZE),
+        ("QUESTIONS", 0, Deferral.TIME),
+        ("QUESTIONS", 1, None),
+    ],
+)
+def test_why_nothing_is_asked(
+    bound: str, most: float, cause: Deferral | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More is settled than is asked about, the model would take all the time, or enough has been asked."""
+    monkeypatch.setattr(contest, bound, most)
+    arrays = Arrays.of(TWO)
+    greedy, (first, _) = Greedy(Board(arrays, now=NOW)), arrays.offers.gangs.values()
+    assert isinstance(greedy.turn(first), Chosen)
+    asking = Contest(greedy, Listening(), seed=0, budget=Budget(), bonds={}, prices=deque(), late=lambda: 0)
+    assert asking.unasked() is cause
+
+
 def test_a_reservation_closes_its_nodes_to_whom_it_binds_at_the_flavor_taken() -> None:
     """root.a has a guarantee in y alone: there its work comes before the reservation, in x it would not. What is
     settled is counted in already.
@@ -59,7 +91,7 @@ def test_a_reservation_closes_its_nodes_to_whom_it_binds_at_the_flavor_taken() -
         flavors=flavors,
         pending=[gang("first", pod_set(1, 8)), gang("next", pod_set(1, 4), submitted=1.0)],
     )
-    arrays, solver = Arrays.of(snap), Listening()
+    arrays, solver = Arrays.of(snap), Closing()
     board = Board(arrays, now=NOW)
     greedy, (first, second) = Greedy(board), arrays.offers.gangs.values()
     board.horizons["r"] = Horizon.of(
@@ -76,11 +108,11 @@ def test_a_reservation_closes_its_nodes_to_whom_it_binds_at_the_flavor_taken() -
         board.horizons["r"], first.pending.workload, rank=greedy.rank(first, first.shape.charges[0])
     )
     asking = Contest(greedy, solver, seed=0, budget=Budget(), bonds={}, prices=deque(), late=lambda: 0)
-    asking.settle(second, second.shape.variants[:1], evict=False)
-    asking.settle(second, second.shape.variants[1:], evict=False)
-    in_x, in_y = (question.blocked for question in solver.asked)
+    answers = [asking.settle(second, variants, evict=False) for variants in zip(second.shape.variants)]
+    in_x, with_all_open, in_y = (question.blocked for question in solver.asked)
     assert in_x == {"next": frozenset({"n0", "n1"})}
-    assert in_y == {}
+    assert with_all_open == in_y == {}
+    assert answers == [Deferral.RESERVED, Deferral.SIZE]
 
 
 @pytest.mark.parametrize(("after", "taken"), [(1, True), (2, False)])
@@ -102,7 +134,7 @@ def test_places_in_which_more_gangs_could_not_land_are_not_taken(
         greedy, Swapping(), seed=0, budget=Budget(), bonds={}, prices=deque(), late=lambda: next(late)
     )
     answer = asking.settle(second, second.shape.variants, evict=False)
-    assert isinstance(answer, Chosen) == taken
+    assert isinstance(answer, Chosen) if taken else answer is Deferral.LANDING
     assert (greedy.chosen == before) == (not taken)
     assert ((greedy.board.now.free == free).all()) == (not taken)
 

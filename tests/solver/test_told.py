@@ -9,9 +9,10 @@ import pytest
 
 from queuer.domain.nodes import Flavor, SchedulingTerms, Topology
 from queuer.domain.queue import Policy, Preempt
-from queuer.domain.reasons import Explanation, Token, Verdict
+from queuer.domain.reasons import Deferral, Explanation, Token, Verdict
 from queuer.domain.workload import Workload
 from queuer.solver.decide import decide
+from queuer.solver.explain import sentences
 from queuer.solver.problem import Admitted, Assignment, Bond, Budget, Snapshot
 from tests.solver import worlds
 from tests.solver.cases import seeded
@@ -199,6 +200,14 @@ def test_flavors_without_nodes_and_nodes_that_do_not_accept() -> None:
         told(refused).primary.text
         == "None of the 2 nodes of x, y accepts the selectors and tolerations of main."
     )
+
+
+def test_every_cause_of_a_deferral_has_words_of_its_own() -> None:
+    """For programs, and for people."""
+    told = [sentences.deferred(cause, others=others) for cause in Deferral for others in (False, True)]
+    assert [Deferral(reason.params["cause"]) for reason in told[::2]] == list(Deferral)
+    assert len({reason.text for reason in told}) == 2 * len(Deferral) - 1  # a whole plan is nobody's question
+    assert all(reason.text.endswith("; the next one tries again.") for reason in told)
 
 
 def test_nodes_that_cannot_be_used_are_counted() -> None:

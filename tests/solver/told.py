@@ -43,7 +43,7 @@ class Recount:
         if "fits" in params:
             yield from self._slots(uid, reason)
         held = {r.uid for r in self.plan.reservations}
-        if "reservation" in reason.text and params["owner"] not in held:
+        if "holds a reservation" in reason.text and params["owner"] not in held:
             yield "there is no such reservation"
 
     # Quota

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from queuer.controller.metrics import Metrics
+from queuer.domain.reasons import Deferral
 from queuer.solver.child import Outcome
 from queuer.solver.problem import Passes
 from queuer.solver.worker import SolverProcess, Source
@@ -17,6 +18,15 @@ def test_passes_are_added_up() -> None:
     assert 'queuer_solver_deterministic_time_total{pass="selection"} 1.0' in text
     assert 'queuer_search_steps_total{search="victims"} 3.0' in text
     assert 'queuer_search_steps_total{search="moves"} 2.0' in text
+
+
+def test_deferred_gangs_are_counted_by_cause() -> None:
+    metrics = Metrics()
+    for causes in ({Deferral.TIME: 2, Deferral.SIZE: 1}, {Deferral.TIME: 3}):
+        metrics.count_deferred(causes)
+    text = metrics.text([]).decode()
+    assert 'queuer_deferred_total{cause="Time"} 5.0' in text
+    assert 'queuer_deferred_total{cause="Size"} 1.0' in text
 
 
 def test_failures_and_restarts_of_the_processes_are_shown_as_they_are_at_each_scrape() -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from queuer.domain.reasons import Deferral
 from queuer.solver.contested import Layout, Places, Proof, Unknown
 from queuer.solver.cpsat.decode import by_gang, on_nodes
 from queuer.solver.cpsat.proto import Status
@@ -35,7 +36,7 @@ def lay(question: Layout) -> Places | Proof | Unknown:
         try:
             tree = Tree(question, apart=apart, budget=left)
         except OverflowError as error:
-            return Unknown(spent=spent, note=str(error))
+            return Unknown(spent=spent, cause=Deferral.SIZE, note=str(error))
         except OutOfTimeError:
             return Unknown(spent=question.budget, note=LATE)
         prices = _proving(tree, budget=left) if not split else None
@@ -77,5 +78,5 @@ def _solved(tree: Tree, *, budget: float) -> Places | Proof | Unknown | list[int
         return stuck
     found = None if tree.relaxed else by_gang(tree, values, pods)
     if found is None:
-        return Unknown(note="levels of single pod sets are not in this model")
+        return Unknown(cause=Deferral.SIZE, note="levels of single pod sets are not in this model")
     return Places(spreads=found)

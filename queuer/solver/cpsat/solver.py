@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from queuer.domain.reasons import Deferral
 from queuer.solver.arrays import Arrays
 from queuer.solver.contested import (
     Arrangement,
@@ -54,11 +55,11 @@ class CpSat:
 
     def settle(self, question: Question) -> Arrangement | Proof | Unknown:
         """The first variant for which there is an arrangement; a proof needs one for every variant."""
-        spent, open_ = 0.0, ""
+        spent, cause, open_ = 0.0, Deferral.TIME, ""
         for variant in question.variants:
             left = question.budget - spent
             if left <= 0:
-                open_ = "the time was used up"
+                cause, open_ = Deferral.TIME, "the time was used up"
                 break
             data = gather(
                 arrays=self._of(question.snapshot),
@@ -78,9 +79,9 @@ class CpSat:
                 # Another gang's earlier variant that stayed open does not matter: any arrangement keeps the promise.
                 return search.arrangement(spent=spent)
             if status is Status.UNKNOWN:
-                open_ = search.note
+                cause, open_ = search.cause, search.note
         if open_:
-            return Unknown(spent=spent, note=open_)
+            return Unknown(spent=spent, cause=cause, note=open_)
         return Proof(
             argument="no arrangement with any permitted victims: the full model is infeasible", spent=spent
         )
@@ -142,12 +143,12 @@ class _Search:
         self._budget = budget
         self._values: Sequence[int] = ()
         self._evictions: tuple[Eviction, ...] = ()
-        self.note = ""
+        self.note, self.cause = "", Deferral.TIME
         self._model: Model | None = None
         try:
             self._model = Model(data, seed=seed)
         except (TooLarge, OverflowError) as error:
-            self.note = str(error)
+            self.note, self.cause = str(error), Deferral.SIZE
 
     @property
     def spent(self) -> float:
@@ -206,7 +207,7 @@ class _Search:
             if order is None or not within_quota(model, evicted):
                 continue
             if not places_hold(model, values, evicted):
-                self.note = "pods that are still landing may take the place"
+                self.note, self.cause = "pods that are still landing may take the place", Deferral.LANDING
                 return Status.UNKNOWN
             self._values, self._evictions = values, order
             model.rows.hint = dict(enumerate(values))

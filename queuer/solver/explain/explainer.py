@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 from queuer.domain.quantity import format_resources
 from queuer.domain.queue import ROOT
 from queuer.domain.quota import Charge, Shortfall
-from queuer.domain.reasons import Explanation, Reason, Token
+from queuer.domain.reasons import Deferral, Explanation, Reason, Token
 from queuer.solver.board import Board
 from queuer.solver.contested import Variant
+from queuer.solver.explain import sentences
 from queuer.solver.explain.advice import Advisor
 from queuer.solver.explain.around import Surroundings
 from queuer.solver.explain.holders import Holders
@@ -23,7 +24,6 @@ from queuer.solver.explain.never import Never
 from queuer.solver.explain.place import PlaceWords
 from queuer.solver.explain.quota import QuotaWords
 from queuer.solver.explain.reclaim import ReclaimWords
-from queuer.solver.explain.sentences import DEFERRED, GIVEN_BACK, LANDING, NOT_ITS_OWN, outdone
 from queuer.solver.greedy import Greedy
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Block, Refusal
@@ -92,6 +92,7 @@ class Explainer:
             refusal.bar is None,
             refusal.owner,
             refusal.others,
+            refusal.cause,
             refusal.packed and (refusal.packed, gang.pending.workload.priority),
             gang.pending.workload.preemptible,
             gang.pending.avoid,
@@ -118,7 +119,7 @@ class Explainer:
             detail["available"] = self._quota.available(gang.queue, kind.flavors, kind.resources)
         reasons, parts = self._reasons(gang, refusal, bars, alone=alone)
         if refusal.packed is not None:
-            reasons = (outdone(gang.pending.workload.priority, refusal.packed), *reasons)
+            reasons = (sentences.outdone(gang.pending.workload.priority, refusal.packed), *reasons)
         owed = refusal.block is Block.ENTITLEMENT
         if not owed and (small := self._quota.never_entitled(gang)) is not None:
             owed, reasons = True, (small, *reasons)
@@ -137,11 +138,11 @@ class Explainer:
         """What refused it at its turn, the primary reason first, and the parts of the explanation about that."""
         variant, block = refusal.variant, refusal.block
         if block is Block.LANDING:
-            return (LANDING,), {}
+            return (sentences.LANDING,), {}
         if variant is None:
             return (self._place.nowhere(gang.pending.workload),), {}
         if block is Block.ENTITLEMENT:
-            return (self._quota.entitlement(gang, self._least(gang, variant)[1]) or GIVEN_BACK,), {}
+            return (self._quota.entitlement(gang, self._least(gang, variant)[1]) or sentences.GIVEN_BACK,), {}
         if _is_quota(refusal):
             rows = self._rows(gang, variant, alone=alone)
             reasons, parts = rows.reasons, {"holders": rows.holders}
@@ -151,7 +152,8 @@ class Explainer:
             reasons, parts = self._around.no_place(refusal, bars, around.lack), dict(around.detail)
             reasons = (*self._guaranteed(gang, refusal, reasons, None), *reasons)
         if block is Block.DEFERRED:
-            reasons = (NOT_ITS_OWN if refusal.others else DEFERRED, *reasons)
+            cause = refusal.cause or Deferral.TIME
+            reasons = (sentences.deferred(cause, others=refusal.others), *reasons)
         return reasons, parts
 
     def _meet(self, gang: Gang) -> Alike:
@@ -206,7 +208,7 @@ class Explainer:
 
     def _told(self, gang: Gang, short: Sequence[Shortfall]) -> InTheWay:
         if not short:
-            return InTheWay((GIVEN_BACK,), [], None)
+            return InTheWay((sentences.GIVEN_BACK,), [], None)
         reasons = tuple(self._quota.reason(gang, row) for row in short)
         return InTheWay(reasons, self._in_the_way(short[0]), short[0])
 

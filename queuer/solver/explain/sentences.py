@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from queuer.domain.reasons import Explanation, Reason, Token
+from queuer.domain.reasons import Deferral, Explanation, Reason, Token
 from queuer.domain.workload import Workload
 from queuer.solver.problem import Bond
 
@@ -17,21 +17,34 @@ MADE_ROOM = Reason(
     token=Token.PENDING_EVALUATION,
     text="Room that it needed at its turn has been given back in this cycle; the next cycle decides.",
 )
-DEFERRED = Reason(
-    token=Token.SOLVER_DEFERRED,
-    text="In this cycle neither a place for this job was found nor a proof that there is none; the next one tries"
-    " again.",
-)
-NOT_ITS_OWN = Reason(
-    token=Token.SOLVER_DEFERRED,
-    text="None of the work that it may evict would make room for it. Whether jobs before it could have evicted other"
-    " work instead was not worked out in this cycle; the next one tries again.",
-)
 LANDING = Reason(
     token=Token.PENDING_EVALUATION,
     text="There is room for it, but other jobs are landing on those nodes and could take its place; it is tried again"
     " when they have landed.",
 )
+
+_WHY = {
+    Deferral.TIME: "the exact solver had no time for it",
+    Deferral.SIZE: "it is too large a question for the exact solver",
+    Deferral.RESERVED: "reservations are in the way of what the exact solver found",
+    Deferral.LANDING: "jobs that are landing are in the way of what the exact solver found",
+}
+
+
+def deferred(cause: Deferral, *, others: bool = False) -> Reason:
+    """It is not settled whether there is a place for it. `others`: only other victims of other gangs could make one."""
+    if cause is Deferral.PLAN:
+        text = "No sound plan was found in this cycle"
+    elif others:
+        text = "None of the work that it may evict would make room for it. Whether jobs before it could have evicted"
+        text += f" other work instead was not worked out in this cycle: {_WHY[cause]}"
+    else:
+        text = (
+            "In this cycle neither a place for this job was found nor a proof that there is none: "
+            + _WHY[cause]
+        )
+    text += "; the next one tries again."
+    return Reason(token=Token.SOLVER_DEFERRED, text=text, params={"cause": cause.value})
 
 
 def put_off() -> Explanation:
