@@ -40,11 +40,11 @@ class Usage:
         self, path: str, charge: Charge, *, times: int = 1, only: frozenset[Account] | None = None
     ) -> None:
         """Count a charge in the queue and all its ancestors; `only`: no other accounts than these."""
+        if only is not None:
+            charge = {account: amount for account, amount in charge.items() if account in only}
         layout = self.book.layout(path, tuple(charge))
         amounts = self._now()
         for (account, amount), spots in zip(charge.items(), layout.counts, strict=True):
-            if only is not None and account not in only:
-                continue
             delta = amount * times
             if spots is None:
                 self._add_unevenly(path, account, delta)

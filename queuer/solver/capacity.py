@@ -253,14 +253,16 @@ def _fill(frame: Frame, free: Matrix, part: Part, slots: Matrix, inside: Numbers
         usable = np.flatnonzero(there)
     if inside is not None:
         usable = inside[usable]
-    asked = np.zeros(len(frame.resources), dtype=bool)
-    asked[part.need.columns] = True
-    foreign = (free[usable][:, ~asked] > 0).sum(axis=1)
+    columns, amounts = part.need.columns, part.need.amounts
+    rows = free[usable]
+    asked = rows[:, columns]
+    foreign = (rows > 0).sum(axis=1) - (asked > 0).sum(axis=1)
     if one:
-        usable = usable[foreign == foreign.min()]
-        loose = _looseness(free[usable][:, asked], part.row[asked], frame.alloc[usable][:, asked])
+        least = foreign == foreign.min()
+        usable = usable[least]
+        loose = _looseness(asked[least], amounts, frame.alloc[usable][:, columns])
         return {int(usable[loose.argmin()]): part.count}
-    loose = _looseness(free[usable][:, asked], part.row[asked], frame.alloc[usable][:, asked])
+    loose = _looseness(asked, amounts, frame.alloc[usable][:, columns])
     left = part.count
     spread: Spread = {}
     for at in np.lexsort((usable, loose, foreign)):
@@ -279,7 +281,8 @@ def _looseness(free: Matrix, row: Matrix, alloc: Matrix) -> NDArray[np.float64]:
     So the fullest node is taken, but rather one where the pod uses up resources evenly than one where it leaves
     some without the others, GPUs without CPU say, that nobody can use.
     """
-    before, after = free / np.maximum(alloc, 1), (free - row) / np.maximum(alloc, 1)
+    whole = np.maximum(alloc, 1)
+    before, after = free / whole, (free - row) / whole
     least = before.min(axis=1, initial=1.0) - after.min(axis=1, initial=1.0)
     loose: NDArray[np.float64] = after.sum(axis=1) + len(row) * least
     return loose

@@ -267,10 +267,10 @@ class Contest:
 
     def _standing(self) -> tuple[Standing, ...]:
         """Bonds of earlier cycles."""
-        workloads = {p.workload.uid: p for p in self._board.snapshot.pending}
+        gangs = self._board.arrays.offers.gangs
         return tuple(
             Standing(
-                pending=workloads[bond.uid],
+                pending=gangs[bond.uid].pending,
                 assignments=bond.assignments,
                 victims=tuple(v for v in bond.victims if v in self._board.holds),
             )

@@ -304,12 +304,16 @@ class Evict:
         return self._cycle.excluded(self._pool(gang, charge, gone), gang, variant)
 
     def _breaks_rows(self, queue: str, charge: Charge, gone: Gone) -> bool:
-        """Whether it would break a row on its path, the live capacity aside."""
-        binding = self._board.claimed.binding(queue, charge)
+        """Whether it would break a row on its path, the live capacity aside, which `_beyond_root` looks at; where some
+        queue keeps part of its guarantee back, that counts against it, too.
+        """
+        board = self._board
+        binding = board.claimed.binding(queue, charge)
         asked = {a: charge[a] for a in binding}
-        if self._board.later.usage.fits(queue, asked):
+        live = not board.book.initial[ROOT].keys().isdisjoint(binding)
+        if board.later.usage.fits(queue, asked, live=live):
             return False
-        return not self._usage_without(gone, binding).fits(queue, asked)
+        return not self._usage_without(gone, binding).fits(queue, asked, live=live)
 
     def _beyond_root(self, charge: Charge, gone: Gone) -> bool:
         """Whether all queues together would still use more than root's limit."""

@@ -163,7 +163,7 @@ class Greedy(Cycle):
         """
         answer = attempt(gang, variant, charge)
         least = gang.shape.least
-        if isinstance(answer, Chosen) or all(least[name] == n for name, n in variant.counts.items()):
+        if isinstance(answer, Chosen) or variant.counts == least:
             return answer
         counts = dict(least)
         best = attempt(gang, *self.resized(gang, variant, counts))

@@ -123,7 +123,8 @@ class Pool:
     def _short(self, pods: Pods, mine: list[Pods]) -> bool:
         """Whether the slots for these pods cannot suffice, beside the gang's other pods and all that is settled."""
         slots, taken = self.floor.slots.alone(pods.need, pods.open), self._settled.taken(pods)
-        left = slots.total - taken.sum(axis=0)
+        together = taken.sum(axis=0)
+        left = slots.total - together
         for other in mine:
             if other is not pods and _inside(other.open, pods.open):
                 left -= other.row[pods.need.columns] // pods.need.amounts * other.count
@@ -131,11 +132,13 @@ class Pool:
             return True
         if pods.level < 0:
             return False
+        whole = slots.whole(pods.level, pods.count)
+        if np.all(whole > together // pods.count):  # one by one they take no more than that
+            return False
         by_gang = np.zeros((self._settled.gangs, taken.shape[1]), dtype=np.int64)
         inside = self._settled.inside(pods.level)
         np.add.at(by_gang, self._settled.of[inside], taken[inside])
-        whole: Matrix = slots.whole(pods.level, pods.count) - (by_gang // pods.count).sum(axis=0)
-        return bool(np.any(whole < 1))
+        return bool(np.any(whole <= (by_gang // pods.count).sum(axis=0)))
 
 
 @dataclass(slots=True, eq=False)

@@ -55,11 +55,11 @@ def scopes(board: Board, prey: Prey, asker: Asker, found: Sequence[Candidate]) -
         there = np.bincount(place[usable], weights=free[usable])[spots]
     bounds = _bounds(asked[column] - there, np.array([weight(c.cost) for c in found]), at, where, amount)
     order = np.argsort(where, kind="stable")
-    starts = np.searchsorted(where[order], np.arange(len(spots) + 1))
-    for n in np.argsort(bounds, kind="stable"):
-        if np.isfinite(bounds[n]):
-            members = set(at[order[starts[n] : starts[n + 1]]].tolist())
-            yield Scope(float(bounds[n]), [found[i] for i in sorted(members)])
+    starts = np.searchsorted(where[order], np.arange(len(spots) + 1)).tolist()
+    there = at[order]
+    for n in np.argsort(bounds, kind="stable")[: np.isfinite(bounds).sum()].tolist():
+        members = {*there[starts[n] : starts[n + 1]].tolist()}
+        yield Scope(bounds.item(n), [found[i] for i in sorted(members)])
 
 
 def _freed(

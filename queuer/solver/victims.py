@@ -5,9 +5,9 @@ What a gang may do depends on few grounds, which thousands of gangs share, so th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 from operator import attrgetter
 
@@ -100,8 +100,9 @@ class Prey:
         self._reaches: dict[object, Reach] = {}
         self._numbers: dict[object, int] = {}
         self._grounds_of: list[tuple[Party, ...]] = []
-        self._parties: dict[object, Party | None] = {}
-        self._under: dict[str, list[str]] = {}
+        self._parties: dict[object, tuple[Party, ...]] = {}
+        self._under = cache(self._find_under)
+        self._lost = cache(self._find_lost)
         self._witness: dict[object, Candidate] = {}
         self._closed: dict[object, int] = {}
         self._leaving: Kept[Flags] = Kept(lambda: board.version)
@@ -110,14 +111,17 @@ class Prey:
         self._masks: dict[int, Flags] = {}
 
     @cached_property
-    def _by_queue(self) -> dict[str, list[tuple[Hold, int]]]:
-        """Holds by queue, with the work that an eviction loses."""
-        board, found = self._board, dict[str, list[tuple[Hold, int]]]()
+    def _by_queue(self) -> dict[str, list[Hold]]:
+        """Holds that anybody may evict, by queue."""
+        board, found = self._board, dict[str, list[Hold]]()
         for hold in board.holds.values():
             if evictable(board, hold.admitted):
-                lost = lost_work(hold.admitted, capacity=board.capacity, now=board.time)
-                found.setdefault(hold.admitted.workload.queue, []).append((hold, lost))
+                found.setdefault(hold.admitted.workload.queue, []).append(hold)
         return found
+
+    def _find_lost(self, hold: Hold) -> int:
+        """The work that its eviction loses."""
+        return lost_work(hold.admitted, capacity=self._board.capacity, now=self._board.time)
 
     @cached_property
     def number_of(self) -> Mapping[str, int]:
@@ -186,24 +190,29 @@ class Prey:
 
     def _find(self, ground: Ground) -> Iterator[Party]:
         """The candidates of a ground."""
-        book, common, toward = self._board.book, ground.common, ground.toward
-        if common == toward:
-            queues = [common] if common in self._by_queue else []
+        if ground.common == ground.toward:
+            yield from self._parties_in(ground, ground.common, [ground.common])
         else:
-            queues = [q for q in self._queues_under(common) if toward not in book.lineage(q)]
-        for queue in queues:
-            key = (ground.rule, queue, common, ground.below, ground.accounts)
-            if key not in self._parties:
-                self._parties[key] = self._party(ground, queue)
-            if (party := self._parties[key]) is not None:
-                yield party
+            for child, queues in self._under(ground.common).items():
+                if child != ground.toward:
+                    yield from self._parties_in(ground, child, queues)
 
-    def _queues_under(self, common: str) -> list[str]:
-        """Queues strictly below, in which somebody may be evicted."""
-        if common not in self._under:
-            lineage = self._board.book.lineage
-            self._under[common] = [queue for queue in self._by_queue if common in lineage(queue)[1:]]
-        return self._under[common]
+    def _parties_in(self, ground: Ground, child: str, queues: Iterable[str]) -> tuple[Party, ...]:
+        """Those of one child, the same wherever else the ground leads."""
+        key = (ground.rule, ground.common, child, ground.below, ground.accounts)
+        if key not in self._parties:
+            found = (self._party(ground, queue) for queue in queues if queue in self._by_queue)
+            self._parties[key] = tuple(party for party in found if party is not None)
+        return self._parties[key]
+
+    def _find_under(self, common: str) -> Mapping[str, Sequence[str]]:
+        """By child of a queue, the queues there in which somebody may be evicted."""
+        found: dict[str, list[str]] = {}
+        for queue in self._by_queue:
+            path = self._board.book.lineage(queue)
+            if common in path[1:]:
+                found.setdefault(path[path.index(common) - 1], []).append(queue)
+        return found
 
     def _party(self, ground: Ground, queue: str) -> Party | None:
         """None = nobody there is a candidate."""
@@ -217,13 +226,14 @@ class Prey:
         return Party(found, numbers, top) if found else None
 
     def _in_queue(self, ground: Ground, queue: str, lines: tuple[Line, ...] | None) -> Iterator[Candidate]:
-        for hold, lost in self._by_queue[queue]:
+        for hold in self._by_queue[queue]:
             victim = hold.admitted.workload
             if ground.below is None or victim.priority < ground.below:
                 own = lines
                 if lines is not None and not all(hold.charge.get(account) for account, _ in lines):
                     own = tuple([line for line in lines if hold.charge.get(line[0])])
                 if own != ():
+                    lost = self._lost(hold)
                     cost = (preempted_work(lost, ground.rule), lost, 1, victim.priority)
                     yield Candidate(hold, ground.rule, own, cost, victim.uid)
 

@@ -290,3 +290,19 @@ def test_a_search_for_victims_leaves_the_board_as_it_was(monkeypatch: pytest.Mon
     for snap in CROWDED:
         decide(snap, now=NOW, seed=0, budget=ALONE)
     assert found[True] > 10, found
+
+
+def test_what_a_queue_keeps_back_counts_when_a_bound_refuses_for_the_live_capacity() -> None:
+    """Of 7 GPUs `root.b` keeps 5 for itself: even with `young` gone there is no quota for `g`, whatever else goes."""
+    queues = [
+        queue("root"),
+        queue("root.a", row(guaranteed=5)),
+        queue("root.b", row(guaranteed=8, lend=3)),
+        queue("root.c", row(guaranteed=1)),
+    ]
+    old = running(gang("old", pod_set(1, 4), preemptible=False), {"n0": 1})
+    young = running(gang("young", pod_set(1, 2)), {"n0": 1})
+    nodes, waiting = [node("n0", gpu=6), node("n1", gpu=1)], [gang("g", pod_set(1, 1), queue="root.c")]
+    plan = sound(snapshot(nodes, queues, admitted=[old, young], pending=waiting))
+    assert plan.explanations["g"].primary.token is Token.WAITING_FOR_QUOTA
+    assert (plan.evictions, plan.stats.contested) == ((), 0)

@@ -255,3 +255,12 @@ def test_a_pod_goes_where_it_uses_resources_up_evenly() -> None:
 def test_of_equal_nodes_the_fullest_is_taken() -> None:
     nodes = [node("n0", gpu=8, cpu=64, used=1), node("n1", gpu=8, cpu=64, used=5), node("n2", gpu=8, cpu=64)]
     assert places(run(nodes, gang("g0", pods("p", 1, gpu=2, cpu=8)))) == {"g0": {"p": {"n1": 1}}}
+
+
+def test_slots_enough_in_racks_too_small_are_no_place_for_a_gang_of_one_rack() -> None:
+    """One rack of two nodes and two of one: the first gang takes the only rack there is for the second."""
+    nodes = [node(name, rack=rack, gpu=8) for name, rack in zip("abcd", "rrst", strict=True)]
+    first, second = (gang(uid, pods("main", 2, gpu=8), required="rack") for uid in ("g1", "g2"))
+    plan = decide(snapshot(nodes, first, second), now=NOW, seed=0, budget=GREEDY)
+    assert [a.uid for a in plan.admissions] == ["g1"]
+    assert (plan.stats.contested, plan.stats.deferred) == (0, 0)

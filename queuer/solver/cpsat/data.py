@@ -242,10 +242,7 @@ def _distinct(data: Data) -> list[int]:
 def taken_nodes(data: Data) -> dict[int, list[str]]:
     """Uids of the admitted workloads on each node that holds any (their unbound pods by their pins)."""
     found: dict[int, list[str]] = {}
-    index = data.board.frame.index
     for uid, hold in data.board.holds.items():
-        hosts = set(hold.admitted.bound) | {h for rest in hold.admitted.unbound for h in rest.hosts}
-        for name in sorted(hosts):
-            if name in index:
-                found.setdefault(index[name], []).append(uid)
+        for node in {*hold.bound, *hold.loose}:
+            found.setdefault(node, []).append(uid)
     return found
