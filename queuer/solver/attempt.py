@@ -143,8 +143,10 @@ class Attempt:
                 tournament.prefer(subtree, self._packer.select(subtree, tournament.waiting(subtree)))
                 continue
             self._order.append(gang.uid)
+            self._reserver.set_aside(gang.uid)
             answer = self._packer.turn(gang)
             if isinstance(answer, Refusal):
+                self._reserver.refused()
                 self._refused[gang.uid] = (gang, answer)
                 if _by_capacity(answer):
                     self._reserver.consider(gang)

@@ -149,14 +149,14 @@ class Board:
             self._rise(hold.admitted.workload.queue)
         self.later.release(hold, times=times)
         for horizon in self.horizons.values():
-            if self.outlasts(hold, horizon):
+            if self.outlasts(hold, horizon.start):
                 horizon.spend(hold.bound.items(), times=-times)
         if self._line is not None and not hold.admitted.releasing:
             self._line.add(hold.admitted.workload.queue, hold.charge, times=-times)
 
-    def outlasts(self, hold: Hold, horizon: Horizon) -> bool:
-        """Whether it would still be there when this reservation starts, did it not leave."""
-        return expected_end(hold.admitted, now=self.time) > horizon.start
+    def outlasts(self, hold: Hold, start: float) -> bool:
+        """Whether it would still be there when a reservation starts then, did it not leave."""
+        return expected_end(hold.admitted, now=self.time) > start
 
     def sheets(self) -> tuple[Sheet, ...]:
         """The distinct sheets that a gang which starts now must fit."""

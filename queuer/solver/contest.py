@@ -7,7 +7,7 @@ answer in time, such a gang waits as deferred, never as lacking capacity.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -29,9 +29,9 @@ from queuer.solver.contested import (
 )
 from queuer.solver.frame import Matrix
 from queuer.solver.greedy import Greedy
-from queuer.solver.holding import holds, intact, lift, restore, short
-from queuer.solver.horizon import Horizon
+from queuer.solver.holding import holds, intact, lift, restore, short, unharmed
 from queuer.solver.layouts import Layouts
+from queuer.solver.limits import limits
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen, assignments
 from queuer.solver.prices import Prices
@@ -115,7 +115,8 @@ class Contest:
             variants=tuple(variants),
             evict=evict,
             budget=min(self._left, self._share),
-            blocked=self._blocked(self._as_settled() | {gang: self._charges(gang, variants)}),
+            blocked=self._crowded((*self._gangs(), gang)),
+            reserved=limits(self._greedy, gang, self._charges(gang, variants)),
         )
         answer = self._rearranger.settle(question)
         self.questions += answer.spent
@@ -124,9 +125,7 @@ class Contest:
         return self._proof(answer, question)
 
     def _proof(self, answer: Proof | Unknown, question: Question) -> Proof | Deferral:
-        """The proof, if it is one: nodes of reservations were closed whole, though a part of them is free to others,
-        and some only so that others land there, so only with these nodes open.
-        """
+        """The proof, if it is one: where nodes were closed only so that others land there, only with these open."""
         if isinstance(answer, Unknown):
             return answer.cause
         if not question.blocked or self._rearranger is None:
@@ -136,7 +135,7 @@ class Contest:
         again = self._rearranger.settle(replace(question, blocked={}, budget=min(self._left, self._share)))
         self.questions += again.spent
         if isinstance(again, Arrangement):
-            return self._in_the_way()
+            return Deferral.LANDING
         return again if isinstance(again, Proof) else again.cause
 
     def _in_the_way(self) -> Deferral:
@@ -150,9 +149,9 @@ class Contest:
     def _charges(self, gang: Gang, variants: Sequence[Variant]) -> list[Charge]:
         return [self._board.charge(gang.pending.workload, v.flavors, v.counts) for v in variants]
 
-    def _as_settled(self) -> dict[Gang, list[Charge]]:
-        """Whoever is settled, with what it asks for beside what is counted for it already."""
-        return {c.gang: [dict.fromkeys(c.charge, 0)] for c in self._greedy.chosen.values()}
+    def _gangs(self) -> list[Gang]:
+        """Whoever is settled."""
+        return [c.gang for c in self._greedy.chosen.values()]
 
     def _small(self) -> bool:
         return len(self._board.frame.names) * (len(self._greedy.chosen) + 1) <= SMALL
@@ -193,7 +192,7 @@ class Contest:
         budget = min(self._left, self._share) - self._worth()
         if budget <= 0:
             return Unknown(note="the model would be too large for the time that is left")
-        blocked = self._blocked(self._as_settled())
+        blocked = self._crowded(self._gangs())
         answer = self._rearranger.improve(
             snapshot=self._board.snapshot,
             now=self._board.time,
@@ -202,6 +201,7 @@ class Contest:
             standing=self._standing(),
             budget=budget,
             blocked=blocked,
+            reserved=limits(self._greedy),
         )
         self.improvement += answer.spent
         # As in `_proof`: with nodes closed nothing is said about arrangements that use what is free there.
@@ -277,24 +277,9 @@ class Contest:
             for bond in self._bonds.values()
         )
 
-    def _blocked(self, gangs: Mapping[Gang, Sequence[Charge]]) -> dict[str, frozenset[str]]:
-        """Nodes that reservations close to gangs which would still run when they start, and crowded ones. `gangs`: with
-        the charges at which they may start.
-        """
-        names = self._board.frame.names
-        found: dict[str, frozenset[str]] = {}
-        for gang, charges in gangs.items():
-            horizons = [h for h in self._board.horizons.values() if self._binds(h, gang, charges)]
-            nodes = [n for h in horizons for n in h.nodes]
-            closed = frozenset(names[n] for n in nodes) | self._greedy.keeps_off(gang.uid)
-            if closed:
-                found[gang.uid] = closed
-        return found
-
-    def _binds(self, horizon: Horizon, gang: Gang, charges: Sequence[Charge]) -> bool:
-        """Whether the gang must leave it whole at any of these charges."""
-        ranks = [self._greedy.rank(gang, charge) for charge in charges]
-        return any(self._board.binds(horizon, gang.pending.workload, rank=rank) for rank in ranks)
+    def _crowded(self, gangs: Iterable[Gang]) -> dict[str, frozenset[str]]:
+        """Nodes that gangs keep off so that others land there, by uid."""
+        return {gang.uid: nodes for gang in gangs if (nodes := self._greedy.keeps_off(gang.uid))}
 
     def _adopt(self, answer: Arrangement, *, new: Gang, evict: bool) -> Chosen | Deferral:
         """The new gang as the answer settles it, if that is sound."""
@@ -321,10 +306,11 @@ class Contest:
 
     def _put(self, moved: Sequence[Chosen], *, must: frozenset[str]) -> bool:
         """Lay out anew who lies elsewhere; what is not sound is taken back. `must`: who is to be as it says, the others
-        start if they can.
+        start if they can. Who is not settled yet comes last.
         """
         greedy, before = self._greedy, dict(self._greedy.chosen)
-        whole = intact(self._board)
+        added = moved[-1].gang.uid not in before
+        whole = unharmed(greedy, moved[-1]) if added else intact(self._board)
         new = [c for c in moved if c.gang.uid not in must or not _same(before.get(c.gang.uid), c)]
         lifted = [before[c.gang.uid] for c in new if c.gang.uid in before]
         lift(greedy, lifted)

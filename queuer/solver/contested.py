@@ -9,7 +9,7 @@ installed, budget 0) every contested gang waits as `SolverDeferred`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
@@ -55,6 +55,20 @@ class Standing:
     victims: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Reserved:
+    """A reservation of another than the asked gang, as far as it binds who would still run at its `start`.
+
+    `settled`: what such gangs that are settled may take of its nodes together (vectors of R by node number): what
+    leaves it whole, or what they take now. `asked`: for each variant, what they may take of a node on which the asked
+    gang lies, too; None = that does not have to leave it whole. Both without what victims leave.
+    """
+
+    start: float
+    settled: Mapping[int, Matrix]
+    asked: Sequence[Mapping[int, Matrix] | None] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """Can `gang` start too?
@@ -62,8 +76,8 @@ class Question:
     `settled`: in tournament order. `variants`: allowed, best first. `evict=False`: the gang must start now.
     `evict=True`: it may be bound; if the rules permit it victims as things are (see `Prey.anybody`), all victims
     of this cycle are open and a joint set is looked for. Otherwise those of `settled` are as they are, and only
-    places may change. `blocked`: nodes by gang uid that reservations or avoid lists close to it, beside what its
-    terms say. `budget`: deterministic time that may be spent.
+    places may change. `blocked`: nodes by gang uid that are closed to it, beside what its terms say and those it
+    avoids. `reserved`: reservations that stay whole. `budget`: deterministic time that may be spent.
     """
 
     snapshot: Snapshot
@@ -76,6 +90,7 @@ class Question:
     evict: bool
     budget: float
     blocked: Mapping[str, frozenset[str]] = field(default_factory=lambda: MappingProxyType({}))
+    reserved: Sequence[Reserved] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +192,7 @@ class Rearranger(Protocol):
         standing: tuple[Standing, ...],
         budget: float,
         blocked: Mapping[str, frozenset[str]],
+        reserved: Sequence[Reserved] = (),
     ) -> Arrangement | Unknown:
         """The admitted set and its sizes fixed: better evictions, flavors, narrowness, fragmentation, in this
         order.

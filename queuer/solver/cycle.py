@@ -227,9 +227,9 @@ class Cycle:
         free = board.later.free[nodes] + started + self._places[True][nodes]
         if not later:
             free = np.minimum(free, board.now.free[nodes] + started)
-        return board.behind(bars, free, nodes, more={uid: self._outliving(uid) for uid in bars})
+        return board.behind(bars, free, nodes, more={uid: self.outliving(uid) for uid in bars})
 
-    def _outliving(self, uid: str) -> Amounts:
+    def outliving(self, uid: str) -> Amounts:
         """What those settled gangs take of a reservation's nodes that still run when it starts."""
         horizon = self.board.horizons[uid]
         seen, taken = self._lasting.get(horizon, (0, {}))

@@ -18,7 +18,7 @@ from queuer.solver.contested import Variant
 from queuer.solver.cycle import Cycle
 from queuer.solver.floor import Floor
 from queuer.solver.frame import Mask, Matrix, Numbers
-from queuer.solver.holding import intact, restore
+from queuer.solver.holding import intact, restore, unharmed
 from queuer.solver.kept import Kept
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen
@@ -119,7 +119,7 @@ class Displace:
     def _adopted(self, layout: Sequence[Chosen]) -> bool:
         """Lay it out, unless one that may displace a reservation which the gang must leave whole would do so for it."""
         new, *moved = layout
-        before, whole = dict(self._cycle.chosen), intact(self._board) - {new.gang.uid}
+        before, whole = dict(self._cycle.chosen), unharmed(self._cycle, new)
         self._cycle.lift(self._cycle.chosen[c.gang.uid] for c in moved)
         self._board.changed()
         for chosen in (*moved, new):

@@ -60,6 +60,14 @@ def intact(board: Board) -> frozenset[str]:
     return horizon.intact(board.horizons.values(), now=board.time)
 
 
+def unharmed(cycle: Cycle, new: Chosen) -> frozenset[str]:
+    """Owners of the reservations that stay whole, whatever is moved so that this gang has a place: those that it may
+    not displace itself. It is not on the board yet.
+    """
+    rank = cycle.rank_beside(new.gang, new.charge)
+    return frozenset(uid for uid in intact(cycle.board) if rank <= cycle.board.horizons[uid].rank)
+
+
 def short(free: Matrix, row: Matrix) -> bool:
     """Whether a node lacks what is asked for there (R each)."""
     return bool(np.any((free < 0) & (row > 0)))

@@ -87,12 +87,12 @@ def behind(
         if node in reserved:
             there = [h for h in horizons if node in h.free]
             for one in there:
-                left, open_ = _left(one, node, there), more.get(one.uid, {}).get(node)
+                left, open_ = left_beside(one, node, there), more.get(one.uid, {}).get(node)
                 np.minimum(free[at], left if open_ is None else left + open_, out=free[at])
     return free
 
 
-def _left(one: Horizon, node: int, among: Iterable[Horizon]) -> Matrix:
+def left_beside(one: Horizon, node: int, among: Iterable[Horizon]) -> Matrix:
     """What a reservation leaves on a node of its place beside those that start no later."""
     left = one.free[node]
     for other in among:
@@ -115,8 +115,13 @@ def intact(horizons: Iterable[Horizon], *, now: float) -> frozenset[str]:
 
 
 def _whole(one: Horizon, among: Sequence[Horizon], now: float) -> bool:
-    counted = [h for h in among if h.start > now or one.start <= now]
+    counted = in_place(one, among, now=now)
     return all(
-        bool(((_left(one, node, counted) >= 0) | (free >= one.spare[node])).all())
+        bool(((left_beside(one, node, counted) >= 0) | (free >= one.spare[node])).all())
         for node, free in one.free.items()
     )
+
+
+def in_place(one: Horizon, among: Iterable[Horizon], *, now: float) -> list[Horizon]:
+    """Those of these reservations whose gangs can be taken to be there when this one starts."""
+    return [h for h in among if h.start > now or one.start <= now]

@@ -43,6 +43,7 @@ class Reserver:
         self._cycle = cycle
         self._board = cycle.board
         self._held: dict[str, Held] = {}
+        self._aside: dict[str, Horizon] | None = None
         self._after: Kept[Floor] = Kept(lambda: cycle.board.version)
         self._timeline: tuple[int, Timeline] | None = None
         self._counts: dict[frozenset[str], int] = {}
@@ -63,6 +64,21 @@ class Reserver:
                 continue
             chosen = restored(self._board, gang, old.assignments)
             self._renew(gang, old, None if chosen is None else replace(chosen, bound=False))
+
+    def set_aside(self, uid: str) -> None:
+        """It is this gang's turn: nobody leaves its own reservation whole while it looks for a place, as that ends when
+        one is found.
+        """
+        if uid in self._held:
+            self._aside = self._board.horizons
+            self._board.horizons = {other: h for other, h in self._aside.items() if other != uid}
+            self._board.changed()
+
+    def refused(self) -> None:
+        """Its turn has changed nothing: what was set aside holds again."""
+        if self._aside is not None:
+            self._board.horizons, self._aside = self._aside, None
+            self._board.changed()
 
     def consider(self, gang: Gang) -> None:
         """The gang was refused for capacity: keep what it has, or reserve if its flavors have one left."""
@@ -98,7 +114,9 @@ class Reserver:
         held = self._held.pop(uid, None)
         if held is not None:
             self._counts.clear()
-            self._board.former.append(self._board.horizons.pop(uid))
+            self._board.former.append((self._aside or self._board.horizons)[uid])
+            self._board.horizons.pop(uid, None)
+            self._aside = None
             self._board.changed()
 
     def finish(self, gangs: Mapping[str, Gang]) -> None:

@@ -65,7 +65,7 @@ class Credit:
         """The hold goes, or comes back with `times=-1`."""
         for horizon, reserved in self._horizons:
             nodes = [node for node in hold.bound if node in reserved]
-            if nodes and self._board.outlasts(hold, horizon):
+            if nodes and self._board.outlasts(hold, horizon.start):
                 there = self.more[horizon.uid]
                 for node in nodes:
                     row = hold.bound[node] * times

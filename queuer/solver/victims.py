@@ -347,7 +347,7 @@ class Prey:
             for node in horizon.nodes:
                 first, last = np.searchsorted(nodes, (node, node + 1)).tolist()
                 for at in range(first, last):
-                    if flags[holds[at]] and board.outlasts(self._listed[holds[at]], horizon):
+                    if flags[holds[at]] and board.outlasts(self._listed[holds[at]], horizon.start):
                         there[node] = there[node] + amounts[at] if node in there else amounts[at]
         return found
 

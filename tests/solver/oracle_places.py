@@ -5,12 +5,14 @@ reservations keep from them.
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import islice, permutations
 from math import inf
 
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.problem import Admitted, Plan, Snapshot
+from queuer.solver.verify.landing import Group, certain_slots
 from tests.solver.oracle import Oracle
 from tests.solver.oracle_room import Free, Place, Turn, add, lands, place_of, sized, taken
 
@@ -27,6 +29,16 @@ class GivenUp(Exception):
     """There is too much to try."""
 
 
+class Victims(StrEnum):
+    """Whose work is lost at a turn: the cheapest set; that of the plan; those settled before and the cheapest of its
+    own. All may be replaced at the end; how cheap a plan is then `oracle` judges, without reservations.
+    """
+
+    CHEAPEST = "cheapest"
+    PLANNED = "planned"
+    MORE = "more"
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Ranked(Turn):
     """A settled gang with what it may displace, and when it ends. `workload`: at the size that was settled."""
@@ -37,7 +49,7 @@ class Ranked(Turn):
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """A reservation in force. `since`: how many were settled before."""
+    """A reservation in force. `since`: how many were settled before; `layout`: where they lay."""
 
     uid: str
     start: float
@@ -47,6 +59,7 @@ class Kept:
     taken: Mapping[str, Mapping[str, int]]
     rank: Rank
     since: int = 0
+    layout: Layout = field(default_factory=dict)
 
     def told(self) -> object:
         """What a plan says of it."""
@@ -85,7 +98,8 @@ class Placing(Oracle):
         super().__init__(snapshot, now)
         self.plan = plan
         self.kept: dict[str, Kept] = {}
-        self.strict = False
+        self.strict = self.landing = False
+        self.lost = Victims.CHEAPEST
         self._planned = {a.uid: a.assignments for a in plan.admissions}
         self._planned |= {b.uid: b.assignments for b in plan.bonds}
         self._told = {r.uid: r for r in plan.reservations}
@@ -194,6 +208,50 @@ class Placing(Oracle):
             yield from self._lay(workload, scope, left, more, which, i + pod_set.exclusive_host)
             add(left, {name: pod_set.requests})
 
+    def least(self, everyone: Sequence[Turn]) -> tuple[str, ...] | None:
+        """See `Victims`; the cheapest where those are not enough."""
+        found = None
+        if self.lost is Victims.PLANNED:
+            uids = {turn.workload.uid for turn in everyone}
+            gone = tuple(e.uid for e in self.plan.evictions if e.beneficiary in uids)
+            found = gone if self.arranged(everyone, gone) else None
+        elif self.lost is Victims.MORE:
+            own = {uid for uid, _, _ in self.permitted[everyone[-1].workload.uid]}
+            more = (g for g in self.victim_sets(everyone) if set(self.gone) <= set(g) <= own | set(self.gone))
+            found = next((gone for gone in more if self.arranged(everyone, gone)), None)
+        return super().least(everyone) if found is None else found
+
+    def _place(self, everyone: Sequence[Turn], at: int, now: Free, later: Free) -> bool:
+        found = super()._place(everyone, at, now, later)
+        return found and (not self.landing or at < len(everyone) or self._all_land(everyone))
+
+    def _all_land(self, everyone: Sequence[Turn]) -> bool:
+        """Whether those who start land one after the other in some order, each pinned to its hosts, wherever pods come
+        (3.5).
+        """
+        starting = [turn for turn in everyone if not turn.bound]
+        return any(self._land(order) for order in permutations(starting))
+
+    def _land(self, order: Sequence[Turn]) -> bool:
+        free, groups = self.free_now(), list[Group]()
+        for wave, turn in enumerate(order):
+            place = self.place(turn.workload.uid)
+            groups += [
+                Group(
+                    uid=turn.workload.uid,
+                    pod_set=p.name,
+                    count=p.count,
+                    requests=p.requests,
+                    hosts=frozenset(place[p.name]),
+                    wave=wave,
+                    exclusive=p.exclusive_host,
+                )
+                for p in turn.workload.pod_sets
+            ]
+        return all(
+            certain_slots(one, [g for g in groups if g.wave <= one.wave], free) >= one.count for one in groups
+        )
+
     # What reservations keep from settled gangs
 
     def _binds(self, held: Kept, turn: Turn, number: int) -> bool:
@@ -236,7 +294,7 @@ class Placing(Oracle):
             return False
         binding = [one for one in self.kept.values() if self._binds(one, turn, at)]
         for held in binding:
-            if name not in held.taken:
+            if name not in held.taken or (held.start <= self.now and self._lay_there(held, turn, name)):
                 continue
             there = [o for o in binding if o is held or o.start <= held.start]
             for r, n in requests.items():
@@ -244,6 +302,12 @@ class Placing(Oracle):
                 if n and self._sheets[held.uid][name].get(r, 0) - kept < n:
                     return False
         return True
+
+    def _lay_there(self, held: Kept, turn: Turn, name: str) -> bool:
+        """Whether one pod more lies where the gang lay when the place was held: that counts with it there."""
+        place = held.layout.get(turn.workload.uid, {})
+        laid = sum(node == name for _, node in self.laid.get(turn.workload.uid, ()))
+        return laid < sum(nodes.get(name, 0) for nodes in place.values())
 
     def _spend(
         self, turn: Turn, name: str, pod_set: PodSet, sheets: Sequence[Free], *, times: int = 1

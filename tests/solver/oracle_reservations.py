@@ -7,8 +7,9 @@ all of them are tried, those of the plan first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from math import inf
 
 from queuer.domain.reasons import Token
@@ -23,6 +24,7 @@ from tests.solver.oracle_places import (
     Placing,
     Rank,
     Ranked,
+    Victims,
     lasts,
     plain,
     smallest,
@@ -39,7 +41,6 @@ class Follower(Placing):
         self.deferred = 0
         self.workloads = {p.workload.uid: p.workload for p in snapshot.pending}
         self._planned_starts = {a.uid for a in plan.admissions}
-        self._hinted = False
 
     def agrees(self) -> bool | None:
         """Whether some run comes to the plan; None = too many to look at."""
@@ -98,19 +99,15 @@ class Follower(Placing):
         uid = workload.uid
         got = self._told_flag(uid)
         tried = set()
-        for self._hinted in (False, True):
-            flag, turn, gone = self._possible(workload)
-            if got < flag:  # it is owed no move that breaks a reservation
-                self.strict = True
-                flag, turn, gone = self._possible(workload)
-                self.strict = False
+        for self.lost in Victims:
+            flag, turn, gone = self._owed(workload, got)
             if (flag, gone) in tried:
                 continue
             tried.add((flag, gone))
             if got < flag and self._is_deferred(uid):
                 self.deferred += 1
                 flag, turn = WAITING, None
-            if got != flag:
+            if got != flag and (got, flag) != (STARTED, BOUND):  # it may start after all, see `_finish`
                 self._miss(f"{uid} is {got}, not {flag} ({self.kept or 'no reservations'})")
                 continue
             before = dict(self.kept)
@@ -128,6 +125,19 @@ class Follower(Placing):
                 return True
             self.kept = before
         return False
+
+    def _owed(self, workload: Workload, got: int) -> tuple[int, Turn | None, tuple[str, ...] | None]:
+        """What must become of it. At its own turn nobody leaves its reservation whole; nobody is owed a move that
+        breaks one, nor a place in which not all land.
+        """
+        before = self.kept
+        self.kept = {uid: one for uid, one in before.items() if uid != workload.uid}
+        found = self._possible(workload)
+        for self.strict, self.landing in ((True, False), (True, True)):
+            if got < found[0]:
+                found = self._possible(workload)
+        self.kept, self.strict, self.landing = before, False, False
+        return found
 
     def _told_flag(self, uid: str) -> int:
         return STARTED if uid in self._planned_starts else BOUND if uid in self._planned else WAITING
@@ -179,6 +189,8 @@ class Follower(Placing):
     def _finish(self, left: list[str]) -> bool:
         """Reservations that others may have displaced are renewed."""
         if not left:
+            if not self._upgraded():
+                return self._miss("somebody who was bound could not start after all")
             if broken := [uid for uid, one in self.kept.items() if not self._is_whole(one)]:
                 return self._miss(f"nobody moved what is reserved for {broken}")
             mine = sorted(map(str, (one.told() for one in self.kept.values())))
@@ -198,6 +210,14 @@ class Follower(Placing):
         done = any(self._with(uid, one, lambda: self._finish(rest)) for one in found)
         self.kept[uid] = held
         return done
+
+    def _upgraded(self) -> bool:
+        """Whether those who start though they were bound at their turn can: a reservation that was in their way may
+        have ended since.
+        """
+        late = [t for t in self.settled if t.bound and t.workload.uid in self._planned_starts]
+        started = [replace(t, bound=False) if t in late else t for t in self.settled]
+        return not late or (all(map(self.has_quota, late)) and self.arranged(started, self.gone))
 
     def _is_whole(self, held: Kept) -> bool:
         """Whether its place, with those of all that start no later, is free at its start as the plan lies."""
@@ -309,7 +329,7 @@ class Follower(Placing):
             yield None
             return
         for place in places:
-            yield self._hold(turn, place, start=start, expires=expires)
+            yield self._hold(turn, place, layout, start=start, expires=expires)
 
     def _renewed(self, old: Reservation, *, lost: bool = False) -> Iterator[Kept | None]:
         workload = self.workloads[old.uid]
@@ -323,9 +343,11 @@ class Follower(Placing):
             if found is not None and not (timed and stands and old.start <= found[0]):
                 start, turn, places = found
                 for place in places:
-                    yield self._hold(turn, place, start=start, expires=max(old.expires, start + 300.0))
-            elif stands:
-                yield standing
+                    yield self._hold(
+                        turn, place, layout, start=start, expires=max(old.expires, start + 300.0)
+                    )
+            elif standing is not None and stands:
+                yield replace(standing, layout=layout)
             else:
                 yield from self._granted_in(workload, layout)
 
@@ -341,9 +363,9 @@ class Follower(Placing):
         turn = self.turn_of(sized(workload, counts), flavors, bound=False)
         if not self.as_asked(turn, place):
             return None
-        return self._hold(turn, place, start=old.start, expires=old.expires)
+        return self._hold(turn, place, {}, start=old.start, expires=old.expires)
 
-    def _hold(self, turn: Ranked, place: Place, *, start: float, expires: float) -> Kept:
+    def _hold(self, turn: Ranked, place: Place, layout: Layout, *, start: float, expires: float) -> Kept:
         return Kept(
             uid=turn.workload.uid,
             start=start,
@@ -353,6 +375,7 @@ class Follower(Placing):
             taken=taken(turn.workload, place),
             rank=turn.rank,
             since=len(self.settled),
+            layout=layout,
         )
 
     # When and where
@@ -390,14 +413,6 @@ class Follower(Placing):
         return all(
             free[name].get(r, 0) >= n for name, amounts in held.taken.items() for r, n in amounts.items()
         )
-
-    def least(self, everyone: Sequence[Turn]) -> tuple[str, ...] | None:
-        """The victims of the plan, if these are enough and it is asked for them."""
-        if not self._hinted:
-            return super().least(everyone)
-        uids = {turn.workload.uid for turn in everyone}
-        gone = tuple(e.uid for e in self.plan.evictions if e.beneficiary in uids)
-        return gone if self.arranged(everyone, gone) else super().least(everyone)
 
 
 def _flavors(reservation: Reservation) -> dict[str, str]:

@@ -25,7 +25,7 @@ from queuer.solver.outcome import Chosen
 from queuer.solver.problem import Assignment, Budget, Snapshot, SolveStatus
 from queuer.solver.verify import verify
 from tests.solver.cases import NOW
-from tests.solver.make import gang, node, pod_set, queue, row, snapshot
+from tests.solver.make import GPU, gang, node, pod_set, queue, row, snapshot
 from tests.solver.oracle import STARTED, Oracle
 
 
@@ -78,9 +78,20 @@ def test_why_nothing_is_asked(
     assert asking.unasked() is cause
 
 
-def test_a_reservation_closes_its_nodes_to_whom_it_binds_at_the_flavor_taken() -> None:
+def test_nothing_is_proven_with_nodes_closed_only_so_that_others_land() -> None:
+    arrays, solver = Arrays.of(TWO), Closing()
+    greedy, (first, second) = Greedy(Board(arrays, now=NOW)), arrays.offers.gangs.values()
+    assert isinstance(greedy.turn(first), Chosen)
+    greedy.keep_off(second.uid, frozenset({"n0"}))
+    asking = Contest(greedy, solver, seed=0, budget=Budget(), bonds={}, prices=deque(), late=lambda: 0)
+    answers = [asking.settle(second, second.shape.variants, evict=False) for _ in range(2)]
+    assert answers == [Deferral.LANDING, Deferral.SIZE]
+    assert [question.blocked for question in solver.asked] == [{second.uid: frozenset({"n0"})}, {}] * 2
+
+
+def test_a_reservation_limits_whom_it_binds_at_the_flavor_taken() -> None:
     """root.a has a guarantee in y alone: there its work comes before the reservation, in x it would not. What is
-    settled is counted in already.
+    settled may take what it takes.
     """
     flavors = (Flavor(name="x", node_labels={"f": "x"}), Flavor(name="y", node_labels={"f": "y"}))
     nodes = [node("n0", gpu=4, labels={"f": "x"}), node("n1", gpu=16, labels={"f": "y"})]
@@ -91,7 +102,7 @@ def test_a_reservation_closes_its_nodes_to_whom_it_binds_at_the_flavor_taken() -
         flavors=flavors,
         pending=[gang("first", pod_set(1, 8)), gang("next", pod_set(1, 4), submitted=1.0)],
     )
-    arrays, solver = Arrays.of(snap), Closing()
+    arrays, solver = Arrays.of(snap), Listening()
     board = Board(arrays, now=NOW)
     greedy, (first, second) = Greedy(board), arrays.offers.gangs.values()
     board.horizons["r"] = Horizon.of(
@@ -108,11 +119,14 @@ def test_a_reservation_closes_its_nodes_to_whom_it_binds_at_the_flavor_taken() -
         board.horizons["r"], first.pending.workload, rank=greedy.rank(first, first.shape.charges[0])
     )
     asking = Contest(greedy, solver, seed=0, budget=Budget(), bonds={}, prices=deque(), late=lambda: 0)
-    answers = [asking.settle(second, variants, evict=False) for variants in zip(second.shape.variants)]
-    in_x, with_all_open, in_y = (question.blocked for question in solver.asked)
-    assert in_x == {"next": frozenset({"n0", "n1"})}
-    assert with_all_open == in_y == {}
-    assert answers == [Deferral.RESERVED, Deferral.SIZE]
+    asking.settle(second, second.shape.variants[:1], evict=False)
+    asking.settle(second, second.shape.variants[1:], evict=False)
+    (in_x,), (in_y,) = (question.reserved for question in solver.asked)
+    gpu = board.frame.column[GPU]
+    assert list(in_y.asked) == [None]
+    for limits in (*in_x.asked, in_x.settled, in_y.settled):
+        assert limits is not None
+        assert {n: int(left[gpu]) for n, left in limits.items()} == {0: 4, 1: 16}
 
 
 @pytest.mark.parametrize(("after", "taken"), [(1, True), (2, False)])

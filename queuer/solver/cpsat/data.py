@@ -45,11 +45,29 @@ class Item:
         return self.pending.workload
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Limits:
+    """What those who still run when a reservation starts may take of its nodes, by node number (vectors of R): see
+    `Reserved`. `asked`: with the asked gang, the last item, there; None = it does not matter.
+    """
+
+    start: float
+    settled: Mapping[int, Matrix]
+    asked: Mapping[int, Matrix] | None
+
+    def at(self, node: int) -> object:
+        """Equal for nodes with equal limits; None where there are none."""
+        if node not in self.settled:
+            return None
+        return self.settled[node].tobytes(), None if self.asked is None else self.asked[node].tobytes()
+
+
 @dataclass(slots=True, eq=False)
 class Data:
     """Everything the model needs. `now`, `later`: free amounts (N x R) without the items. `line`: use of the
     queues by which a victim's queue is judged to be above its guarantee. `held`: nodes of standing bonds. `gone`:
-    evictions that are settled, already off `later` and `line`."""
+    evictions that are settled, already off `later` and `line`. `others`: how many items are settled already, the first
+    ones. `limits`: of reservations."""
 
     board: Board
     items: list[Item]
@@ -61,6 +79,8 @@ class Data:
     held: set[int] = field(default_factory=set)
     evictions: dict[tuple[str, str], Eviction] = field(default_factory=dict)
     gone: tuple[Eviction, ...] = ()
+    others: int = 0
+    limits: Sequence[Limits] = ()
 
     @property
     def two_sheets(self) -> bool:
@@ -80,6 +100,7 @@ def gather(
     standing: Sequence[Standing],
     blocked: Mapping[str, frozenset[str]],
     asked: tuple[Pending, Variant, bool] | None = None,
+    reserved: Sequence[Limits] = (),
 ) -> Data:
     """The data of a question. `asked`: the contested gang, its variant, and whether it may be bound."""
     board = Board(arrays, now=now)
@@ -93,6 +114,8 @@ def gather(
         later=board.later.free,
         line=board.now.usage,
         prey=Prey(board),
+        others=len(settled),
+        limits=reserved,
     )
     for one in settled:
         known = {row.pod_set: _numbers(board, row) for row in one.assignments}
@@ -228,6 +251,7 @@ def _distinct(data: Data) -> list[int]:
             tuple(data.later[node, columns].tolist()),
             tuple(int(level[node]) for level in levels),
             tuple(uses),
+            tuple(one.at(node) for one in data.limits),
             node in taken,
             tuple(data.board.frame.alloc[node].tolist()),
             node if node in special else -1,

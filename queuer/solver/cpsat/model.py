@@ -17,6 +17,7 @@ from queuer.domain.quota import Account
 from queuer.solver.capacity import Part
 from queuer.solver.cpsat.data import Data, Item
 from queuer.solver.cpsat.proto import GrowingModel
+from queuer.solver.cpsat.reserved import limit_by_reservations
 from queuer.solver.frame import Matrix
 
 LARGEST = 60_000
@@ -40,6 +41,7 @@ class Model:
         self._victims()
         self._levels()
         self._capacity()
+        limit_by_reservations(self)
         self._quota()
         self._borrowers()
 
@@ -144,7 +146,7 @@ class Model:
                     if (i, p, node) in self.x:
                         for column, amount in _needs(part):
                             asked[node, column][self.x[i, p, node]] = amount
-        frees = self._frees() if victims else {}
+        frees = self.frees() if victims else {}
         for (node, column), terms in asked.items():
             have = int(free[node, column])
             if sum(amount * self.rows.bounds[v][1] for v, amount in terms.items()) <= have:
@@ -160,7 +162,8 @@ class Model:
                 have = 0
             self.rows.row(row, high=have)
 
-    def _frees(self) -> Mapping[tuple[int, int], list[tuple[str, int]]]:
+    def frees(self) -> Mapping[tuple[int, int], list[tuple[str, int]]]:
+        """What victims leave at most, by node and column."""
         found: dict[tuple[int, int], list[tuple[str, int]]] = defaultdict(list)
         for uid, candidate in self.data.victims().items():
             for node, row in candidate.hold.rows.items():  # at most; see `checks`

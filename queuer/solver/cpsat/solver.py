@@ -16,12 +16,13 @@ from queuer.solver.contested import (
     Places,
     Proof,
     Question,
+    Reserved,
     Settled,
     Standing,
     Unknown,
 )
 from queuer.solver.cpsat.checks import chosen, in_order, places_hold, within_quota
-from queuer.solver.cpsat.data import Data, gather
+from queuer.solver.cpsat.data import Data, Limits, gather
 from queuer.solver.cpsat.layout import lay
 from queuer.solver.cpsat.model import Model, TooLarge
 from queuer.solver.cpsat.objective import (
@@ -56,7 +57,7 @@ class CpSat:
     def settle(self, question: Question) -> Arrangement | Proof | Unknown:
         """The first variant for which there is an arrangement; a proof needs one for every variant."""
         spent, cause, open_ = 0.0, Deferral.TIME, ""
-        for variant in question.variants:
+        for number, variant in enumerate(question.variants):
             left = question.budget - spent
             if left <= 0:
                 cause, open_ = Deferral.TIME, "the time was used up"
@@ -68,6 +69,7 @@ class CpSat:
                 standing=question.standing,
                 blocked=question.blocked,
                 asked=(question.gang, variant, question.evict),
+                reserved=[Limits(one.start, one.settled, one.asked[number]) for one in question.reserved],
             )
             if not question.evict and _no_quota(data):
                 continue
@@ -100,11 +102,19 @@ class CpSat:
         standing: tuple[Standing, ...],
         budget: float,
         blocked: Mapping[str, frozenset[str]],
+        reserved: Sequence[Reserved] = (),
     ) -> Arrangement | Unknown:
         """The settled gangs at their sizes and flavors, arranged as well as time allows."""
         if not settled:
             return Unknown(note="nothing to arrange")
-        data = gather(arrays=self._of(snapshot), now=now, settled=settled, standing=standing, blocked=blocked)
+        data = gather(
+            arrays=self._of(snapshot),
+            now=now,
+            settled=settled,
+            standing=standing,
+            blocked=blocked,
+            reserved=[Limits(one.start, one.settled, None) for one in reserved],
+        )
         search = _Search(data, seed=seed, budget=budget)
         levels: list[Level] = [
             *_evictions(search),

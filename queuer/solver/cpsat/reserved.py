@@ -1,0 +1,80 @@
+"""Rows for reservations: what those who would still run at a start may take of its nodes, node by node.
+
+Settled gangs leave a reservation whole or take no more there than they do now. The one that comes on top leaves enough
+on the nodes that it takes, unless it may displace the reservation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+from queuer.solver.cpsat.data import Limits
+from queuer.solver.cpsat.proto import Terms
+from queuer.solver.ends import end_of
+
+if TYPE_CHECKING:
+    from queuer.solver.cpsat.model import Model
+
+
+def limit_by_reservations(model: Model) -> None:
+    """Add the rows of all reservations to the model."""
+    frees = model.frees() if model.data.limits else {}
+    for one in model.data.limits:
+        lasting = _lasting(model, one)
+        settled, new = ([i for i in lasting if (i < model.data.others) == old] for old in (True, False))
+        going = {
+            uid for uid, c in model.data.victims().items() if model.data.board.outlasts(c.hold, one.start)
+        }
+        for node in (n for n in model.data.nodes if n in one.settled):
+            gone = _gone(model, one, node)
+            for column in range(len(gone)):
+                left = dict[int, int]()
+                for uid, amount in frees.get((node, column), ()):
+                    if uid in going:
+                        left |= model.gone(uid, times=-amount)
+                taken, more = (_taken(model, items, node, column) for items in (settled, new))
+                _row(model, {**taken, **left}, pods=taken, high=int(one.settled[node][column]) + gone[column])
+                if one.asked is not None:
+                    high = int(one.asked[node][column]) + gone[column]
+                    _row(model, {**taken, **more, **left}, pods=more, high=high)
+
+
+def _lasting(model: Model, one: Limits) -> list[int]:
+    """Items that would still run when the reservation starts."""
+    ends = [end_of(item.workload, start=model.data.board.time) for item in model.data.items]
+    return [i for i, end in enumerate(ends) if end is None or end > one.start]
+
+
+def _gone(model: Model, one: Limits, node: int) -> list[int]:
+    """What those leave there (R) whose eviction is settled."""
+    board = model.data.board
+    found = board.frame.alloc[node] * 0
+    for hold in (board.holds[eviction.uid] for eviction in model.data.gone):
+        if node in hold.rows and board.outlasts(hold, one.start):
+            found = found + hold.rows[node]
+    gone: list[int] = found.tolist()
+    return gone
+
+
+def _taken(model: Model, items: Sequence[int], node: int, column: int) -> dict[int, int]:
+    """What these take of a node, as terms."""
+    return {
+        model.x[i, p, node]: amount
+        for i in items
+        for p, part in enumerate(model.data.items[i].parts)
+        for at, amount in zip(part.need.columns.tolist(), part.need.amounts.tolist(), strict=True)
+        if at == column and (i, p, node) in model.x
+    }
+
+
+def _row(model: Model, terms: Terms, *, pods: Collection[int], high: int) -> None:
+    """The row holds if there are any of these pods."""
+    rows = model.rows
+    most = sum(c * rows.bounds[v][c > 0] for v, c in terms.items())
+    if most <= high or not pods:
+        return
+    used = rows.boolean()
+    for variable in pods:
+        rows.row({variable: 1, used: -rows.bounds[variable][1]}, high=0)
+    rows.row({**terms, used: most - high}, high=most)

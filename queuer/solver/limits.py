@@ -1,0 +1,50 @@
+"""What reservations leave of their nodes to the gangs of a question for the exact solver."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from queuer.domain.quota import Charge
+from queuer.solver.contested import Reserved
+from queuer.solver.cycle import Cycle
+from queuer.solver.frame import Matrix
+from queuer.solver.horizon import Horizon, in_place, left_beside
+from queuer.solver.order import Gang
+
+
+def limits(cycle: Cycle, asked: Gang | None = None, charges: Sequence[Charge] = ()) -> tuple[Reserved, ...]:
+    """What they leave to those that are settled, and to the asked gang at these charges."""
+    board = cycle.board
+    horizons = list(board.horizons.values())
+    bars = [] if asked is None else [_bars(cycle, asked, charge) for charge in charges]
+    found = []
+    for one in horizons:
+        taken, counted = _taken(cycle, one), in_place(one, horizons, now=board.time)
+        settled = {n: taken[n] + np.maximum(left_beside(one, n, counted), 0) for n in one.nodes}
+        beside = [
+            {n: taken[n] + left_beside(one, n, there) for n in one.nodes} if one in there else None
+            for there in bars
+        ]
+        found.append(Reserved(start=one.start, settled=settled, asked=beside))
+    return tuple(found)
+
+
+def _bars(cycle: Cycle, gang: Gang, charge: Charge) -> list[Horizon]:
+    """The reservations that the gang must leave whole."""
+    bars = cycle.board.bars(gang.pending.workload, rank=cycle.rank_beside(gang, charge))
+    return [cycle.board.horizons[uid] for uid in bars]
+
+
+def _taken(cycle: Cycle, one: Horizon) -> dict[int, Matrix]:
+    """What settled gangs take of its nodes that would still run when it starts, less what their victims leave."""
+    board = cycle.board
+    taken: dict[int, Matrix] = dict.fromkeys(one.nodes, np.zeros_like(board.frame.alloc[0]))
+    taken.update(cycle.outliving(one.uid))
+    for eviction in (e for c in cycle.chosen.values() for e in c.evictions):
+        hold = board.holds[eviction.uid]
+        if board.outlasts(hold, one.start):
+            for node in one.nodes & hold.bound.keys():
+                taken[node] = taken[node] - hold.bound[node]
+    return taken
