@@ -102,7 +102,7 @@ class Board:
 
     def floor_later(self, gang: Workload, *, rank: tuple[bool, int]) -> Floor:
         """What this gang may be bound to beside what is held already."""
-        return self.floor_behind(self.bars(gang, rank=rank))
+        return self.floor_behind(self.bars(gang, rank=rank, bound=True))
 
     def floor_behind(self, bars: tuple[str, ...]) -> Floor:
         """What those may be bound to who must leave these reservations whole."""
@@ -114,9 +114,9 @@ class Board:
         """What is free now, less what is held for bound gangs; reservations aside."""
         return self.floor("present", self.unheld)
 
-    def bars(self, gang: Workload, *, rank: tuple[bool, int]) -> tuple[str, ...]:
-        """Owners of the reservations that the gang must leave whole."""
-        return tuple(uid for uid, h in self.horizons.items() if self.binds(h, gang, rank=rank))
+    def bars(self, gang: Workload, *, rank: tuple[bool, int], bound: bool = False) -> tuple[str, ...]:
+        """Owners of the reservations that the gang must leave whole if it starts now, or is to be `bound`."""
+        return tuple(uid for uid, h in self.horizons.items() if self.binds(h, gang, rank=rank, bound=bound))
 
     def line(self) -> Usage:
         """What is used once all that is on its way out has gone: by it a victim's queue is judged to be above its
@@ -178,13 +178,15 @@ class Board:
         """`free` on some nodes (K x R) less what these reservations hold there, see `horizon.behind`."""
         return behind([self.horizons[uid] for uid in bars], free, nodes, more=more)
 
-    def binds(self, horizon: Horizon, gang: Workload, *, rank: tuple[bool, int]) -> bool:
+    def binds(self, horizon: Horizon, gang: Workload, *, rank: tuple[bool, int], bound: bool = False) -> bool:
         """Whether the gang must leave this reservation whole."""
-        return rank <= horizon.rank and self.outlives(horizon, gang)
+        return rank <= horizon.rank and self.outlives(horizon, gang, bound=bound)
 
-    def outlives(self, horizon: Horizon, gang: Workload) -> bool:
-        """Whether the gang, started now, would still run when this reservation of another starts."""
-        end = end_of(gang, start=self.time)
+    def outlives(self, horizon: Horizon, gang: Workload, *, bound: bool = False) -> bool:
+        """Whether the gang, started now, would still run when this reservation of another starts. Nobody knows when one
+        ends that is bound, as nobody knows when it starts.
+        """
+        end = None if bound else end_of(gang, start=self.time)
         return horizon.uid != gang.uid and (end is None or end > horizon.start)
 
     def start(self, gang: Workload, charge: Charge, spreads: Mapping[str, Spread], *, times: int = 1) -> None:
@@ -216,7 +218,7 @@ class Board:
         self.held[gang.uid] = self.rows(gang, spreads)
         self.bound[gang.uid] = (gang, charge)
         self._take(self.later.free, gang, spreads)
-        self._on_horizons(gang, spreads)
+        self._on_horizons(gang, spreads, bound=True)
 
     def unbind(self, gang: Workload, charge: Charge, spreads: Mapping[str, Spread]) -> None:
         """End the holding; the victims stay on their way out."""
@@ -227,7 +229,7 @@ class Board:
         self.claimed.add(gang.queue, charge, times=-1)
         del self.held[gang.uid], self.bound[gang.uid]
         self._take(self.later.free, gang, spreads, times=-1)
-        self._on_horizons(gang, spreads, times=-1)
+        self._on_horizons(gang, spreads, bound=True, times=-1)
 
     def stay(self, uid: str) -> None:
         """A victim is not evicted after all."""
@@ -244,9 +246,11 @@ class Board:
             if pod_set.name in spreads:
                 take(free, self.frame.row(pod_set.requests), spreads[pod_set.name], times=times)
 
-    def _on_horizons(self, gang: Workload, spreads: Mapping[str, Spread], *, times: int = 1) -> None:
+    def _on_horizons(
+        self, gang: Workload, spreads: Mapping[str, Spread], *, bound: bool = False, times: int = 1
+    ) -> None:
         for horizon in self.horizons.values():
-            if self.outlives(horizon, gang):
+            if self.outlives(horizon, gang, bound=bound):
                 horizon.spend(self.rows(gang, spreads), times=times)
 
     def rows(self, gang: Workload, spreads: Mapping[str, Spread]) -> list[tuple[int, Matrix]]:

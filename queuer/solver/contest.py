@@ -116,7 +116,7 @@ class Contest:
             evict=evict,
             budget=min(self._left, self._share),
             blocked=self._crowded((*self._gangs(), gang)),
-            reserved=limits(self._greedy, gang, self._charges(gang, variants)),
+            reserved=limits(self._greedy, gang, self._charges(gang, variants), bound=evict),
         )
         answer = self._rearranger.settle(question)
         self.questions += answer.spent

@@ -187,7 +187,7 @@ class Cycle:
         `later`: once today's victims have gone; `freed`: with what these leave, too; `gone` is equal for equal ones.
         """
         board = self.board
-        bars = board.bars(gang.pending.workload, rank=self.rank_beside(gang, charge))
+        bars = board.bars(gang.pending.workload, rank=self.rank_beside(gang, charge), bound=later)
         settled = self._settled_pods(bars, later=later)
         free = partial(self._opened, bars, later=later)
         pool = self._pools.of(
@@ -214,7 +214,9 @@ class Cycle:
     def _lies_in(self, one: Chosen, bars: Sequence[str], *, later: bool) -> bool:
         """Whether a settled gang needs a place in such a pool."""
         workload, board = one.gang.pending.workload, self.board
-        return (later or not one.bound) and all(board.outlives(board.horizons[uid], workload) for uid in bars)
+        return (later or not one.bound) and all(
+            board.outlives(board.horizons[uid], workload, bound=one.bound) for uid in bars
+        )
 
     def opened(self) -> tuple[Matrix, Matrix]:
         """What is free now, and once today's victims have gone (N x R each), without what this cycle has settled."""
@@ -235,7 +237,7 @@ class Cycle:
         seen, taken = self._lasting.get(horizon, (0, {}))
         for one in islice(self.chosen.values(), seen, None):
             workload = one.gang.pending.workload
-            if self.board.outlives(horizon, workload):
+            if self.board.outlives(horizon, workload, bound=one.bound):
                 for node, row in self.board.rows(workload, one.spreads):
                     if node in horizon.free:
                         taken[node] = taken[node] + row if node in taken else row

@@ -47,7 +47,8 @@ class Displace:
         vain = self._vain.of(None, set)
         bars: tuple[str, ...] = ()
         if self._board.horizons:
-            bars = self._board.bars(gang.pending.workload, rank=self._cycle.rank(gang, charge))
+            rank = self._cycle.rank(gang, charge)
+            bars = self._board.bars(gang.pending.workload, rank=rank, bound=bound)
         key = (self._cycle.key(gang, variant), bars, bound)
         if key in vain:
             return None
@@ -143,7 +144,11 @@ class _Nodes:
     def spend(self, one: Chosen, *, times: int = 1) -> None:
         """The gang takes its place; `times=-1` gives it back."""
         workload, board = one.gang.pending.workload, self._board
-        kept = [more for uid, more in self._horizons.items() if board.outlives(board.horizons[uid], workload)]
+        kept = [
+            more
+            for uid, more in self._horizons.items()
+            if board.outlives(board.horizons[uid], workload, bound=one.bound)
+        ]
         for more in (self._later, *kept) if one.bound else (self._now, self._later, *kept):
             for node, row in board.rows(workload, one.spreads):
                 more[node] = more.get(node, 0) - row * times
@@ -173,7 +178,7 @@ class _Nodes:
         free = self._differing(board.later.free, self._later, nodes)
         if not one.bound:
             free = np.minimum(free, self._differing(board.now.free, self._now, nodes))
-        bars = board.bars(workload, rank=self._rank(one))
+        bars = board.bars(workload, rank=self._rank(one), bound=one.bound)
         return tables.but(nodes, board.behind(bars, free, nodes, more=self._horizons))
 
     def _differing(self, free: Matrix, more: Mapping[int, Matrix], nodes: Numbers) -> Matrix:

@@ -155,7 +155,7 @@ class Evict:
             return Hope.NONE
         rank = self._cycle.rank_beside(gang, charge)
         hopeless = self._hopeless_forms.of(None, set)
-        form = (board.bars(workload, rank=rank), self._cycle.key(gang, variant))
+        form = (board.bars(workload, rank=rank, bound=True), self._cycle.key(gang, variant))
         if not anybody and form in hopeless:
             return Hope.NONE
         self._turns.setdefault(gang.uid, {})[_choice(variant)] = Turn(variant, charge, reach, rank)
@@ -207,7 +207,7 @@ class Evict:
         tried = form in self._found
         if not tried and not self._could_fit(gang, turn):
             return None
-        bars, closed = board.bars(workload, rank=rank), self._cycle.closed(gang)
+        bars, closed = board.bars(workload, rank=rank, bound=True), self._cycle.closed(gang)
         asker = Asker(workload=workload, variant=variant, charge=charge, closed=closed, bars=bars)
         search = Search(board, self.prey, asker, self._permitted(reach), work=work)
         chosen = search.newest() if plain else search.cheapest()
@@ -265,7 +265,7 @@ class Evict:
     def _emptied(self, reach: Reach, workload: Workload, rank: tuple[bool, int]) -> Floor:
         """The nodes once everyone in reach has gone too."""
         board = self._board
-        bars = board.bars(workload, rank=rank)
+        bars = board.bars(workload, rank=rank, bound=True)
 
         def floor() -> Floor:
             flags = self.prey.staying(self.prey.flags(reach))
@@ -342,7 +342,8 @@ class Evict:
         base = self._cycle.pool(gang, charge, later=True)
         if not gone.flags.any():
             return base
-        bars = self._board.bars(gang.pending.workload, rank=self._cycle.rank_beside(gang, charge))
+        rank = self._cycle.rank_beside(gang, charge)
+        bars = self._board.bars(gang.pending.workload, rank=rank, bound=True)
         shared = self._shared.of((self._cycle.lifts, bars), base.emptied, _outdated)
         if shared.gone != gone.key:
             shared.renew(base, *self.prey.vacated(gone.flags))

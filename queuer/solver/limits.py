@@ -14,11 +14,13 @@ from queuer.solver.horizon import Horizon, in_place, left_beside
 from queuer.solver.order import Gang
 
 
-def limits(cycle: Cycle, asked: Gang | None = None, charges: Sequence[Charge] = ()) -> tuple[Reserved, ...]:
-    """What they leave to those that are settled, and to the asked gang at these charges."""
+def limits(
+    cycle: Cycle, asked: Gang | None = None, charges: Sequence[Charge] = (), *, bound: bool = False
+) -> tuple[Reserved, ...]:
+    """What they leave to those that are settled, and to the asked gang at these charges, which may be `bound`."""
     board = cycle.board
     horizons = list(board.horizons.values())
-    bars = [] if asked is None else [_bars(cycle, asked, charge) for charge in charges]
+    bars = [] if asked is None else [_bars(cycle, asked, charge, bound=bound) for charge in charges]
     found = []
     for one in horizons:
         taken, counted = _taken(cycle, one), in_place(one, horizons, now=board.time)
@@ -31,9 +33,10 @@ def limits(cycle: Cycle, asked: Gang | None = None, charges: Sequence[Charge] = 
     return tuple(found)
 
 
-def _bars(cycle: Cycle, gang: Gang, charge: Charge) -> list[Horizon]:
+def _bars(cycle: Cycle, gang: Gang, charge: Charge, *, bound: bool) -> list[Horizon]:
     """The reservations that the gang must leave whole."""
-    bars = cycle.board.bars(gang.pending.workload, rank=cycle.rank_beside(gang, charge))
+    rank = cycle.rank_beside(gang, charge)
+    bars = cycle.board.bars(gang.pending.workload, rank=rank, bound=bound)
     return [cycle.board.horizons[uid] for uid in bars]
 
 

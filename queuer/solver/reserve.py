@@ -91,7 +91,8 @@ class Reserver:
             return
         if self._vain[0] != self._board.version:
             self._vain = (self._board.version, set())
-        key = (gang.shape.number, gang.pending.avoid, self._patient(gang))
+        workload = gang.pending.workload
+        key = (gang.shape.number, gang.pending.avoid, workload.preemptible, self._patient(gang))
         if key not in self._vain[1]:
             self._grant(gang)
             if gang.uid not in self._held:

@@ -176,7 +176,7 @@ class Follower(Placing):
             flavors=flavors,
             bound=bound,
             rank=self._rank_of(workload, flavors),
-            ends=self.now + lasts(workload),
+            ends=inf if bound else self.now + lasts(workload),
         )
 
     def _rank_of(self, workload: Workload, flavors: Mapping[str, str]) -> Rank:
@@ -215,9 +215,17 @@ class Follower(Placing):
         """Whether those who start though they were bound at their turn can: a reservation that was in their way may
         have ended since.
         """
-        late = [t for t in self.settled if t.bound and t.workload.uid in self._planned_starts]
-        started = [replace(t, bound=False) if t in late else t for t in self.settled]
-        return not late or (all(map(self.has_quota, late)) and self.arranged(started, self.gone))
+        late = {
+            t: self._started(t)
+            for t in self.settled
+            if t.bound and self._told_flag(t.workload.uid) == STARTED
+        }
+        everyone = [late.get(t, t) for t in self.settled]
+        return not late or (all(map(self.has_quota, late)) and self.arranged(everyone, self.gone))
+
+    def _started(self, turn: Turn) -> Ranked:
+        assert isinstance(turn, Ranked)
+        return replace(turn, bound=False, ends=self.now + lasts(turn.workload))
 
     def _is_whole(self, held: Kept) -> bool:
         """Whether its place, with those of all that start no later, is free at its start as the plan lies."""

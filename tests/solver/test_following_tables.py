@@ -186,7 +186,8 @@ class Watched:
         freed: Freed | None = None,
     ) -> Pool:
         pool = self._pool(cycle, gang, charge, later=later, gone=gone, freed=freed)
-        bars = cycle.board.bars(gang.pending.workload, rank=cycle.rank(gang, charge))
+        rank = cycle.rank(gang, charge)
+        bars = cycle.board.bars(gang.pending.workload, rank=rank, bound=later)
         free, settled = anew(cycle, bars, later=later)
         if freed is not None:
             nodes, amounts = freed()
@@ -234,7 +235,7 @@ def anew(cycle: Cycle, bars: Sequence[str], *, later: bool) -> tuple[Matrix, Set
     settled = SettledPods(board.frame)
     for uid in bars:
         horizon = board.horizons[uid]
-        lasting = places(c for c in chosen if board.outlives(horizon, c.gang.pending.workload))
+        lasting = places(c for c in chosen if board.outlives(horizon, c.gang.pending.workload, bound=c.bound))
         for node, left in horizon.free.items():
             others = [
                 board.horizons[o] for o in bars if o != uid and board.horizons[o].start <= horizon.start
@@ -243,7 +244,9 @@ def anew(cycle: Cycle, bars: Sequence[str], *, later: bool) -> tuple[Matrix, Set
             free[node] = np.minimum(free[node], left - held + lasting[node])
     for one in chosen:
         workload = one.gang.pending.workload
-        if (later or not one.bound) and all(board.outlives(board.horizons[uid], workload) for uid in bars):
+        if (later or not one.bound) and all(
+            board.outlives(board.horizons[uid], workload, bound=one.bound) for uid in bars
+        ):
             settled.add(workload, one.variant)
     return free, settled
 

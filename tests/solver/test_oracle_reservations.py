@@ -67,8 +67,10 @@ def test_two_reservations_on_one_node_are_those_of_brute_force(first: int) -> No
         (overlapping, 70113),  # a part of a node that is reserved is free
         (reserving, 73459),  # somebody lies on a place that is held from then on
         (reserving, 73745),  # the reservation in somebody's way ends later in the cycle
+        (reserving, 306263),  # of two alike only one may borrow
         (reserving, 73815),  # no arrangement in which all would land
         (sharing, 73310),  # another lies on what is reserved for the gang whose turn it is
+        (sharing, 306890),  # nobody knows when one ends that is bound
         (sharing, 304319),  # victims of one turn are others than the cheapest of all
     ],
 )

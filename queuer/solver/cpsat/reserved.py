@@ -42,7 +42,8 @@ def limit_by_reservations(model: Model) -> None:
 
 def _lasting(model: Model, one: Limits) -> list[int]:
     """Items that would still run when the reservation starts."""
-    ends = [end_of(item.workload, start=model.data.board.time) for item in model.data.items]
+    now = model.data.board.time
+    ends = [None if item.bound else end_of(item.workload, start=now) for item in model.data.items]
     return [i for i, end in enumerate(ends) if end is None or end > one.start]
 
 
