@@ -21,7 +21,7 @@ from queuer.solver.floor import Floor
 from queuer.solver.frame import ALL, Mask, Matrix, NodeRows
 from queuer.solver.horizon import NOTHING, Amounts, Horizon, behind
 from queuer.solver.journal import Followed, Journal
-from queuer.solver.sheet import Hold, Sheet
+from queuer.solver.sheet import Hold, Sheet, leaves
 
 FLOORS = 12
 """Floors that are kept."""
@@ -68,6 +68,7 @@ class Board:
         self._floors: Followed[Floor] = Followed(self.journal, most=FLOORS)
         self._line: Usage | None = None
         self._risen: dict[str, int] = {}
+        self._left: dict[str, Mapping[int, Matrix]] = {}
         self.idle = arrays.idle
 
     def fork(self) -> None:
@@ -150,9 +151,18 @@ class Board:
         self.later.release(hold, times=times)
         for horizon in self.horizons.values():
             if self.outlasts(hold, horizon.start):
-                horizon.spend(hold.bound.items(), times=-times)
+                horizon.spend(self.left_by(hold).items(), times=-times)
         if self._line is not None and not hold.admitted.releasing:
             self._line.add(hold.admitted.workload.queue, hold.charge, times=-times)
+
+    def left_by(self, hold: Hold) -> Mapping[int, Matrix]:
+        """What it leaves by node, with its pods that have still to land on each of their nodes, as they are counted
+        there now. Once others have gone it may be more.
+        """
+        uid = hold.admitted.workload.uid
+        if hold.loose and uid not in self._left:
+            self._left[uid] = leaves(hold.bound, hold.loose, self.now.before_landing())
+        return self._left[uid] if hold.loose else hold.bound
 
     def outlasts(self, hold: Hold, start: float) -> bool:
         """Whether it would still be there when a reservation starts then, did it not leave."""

@@ -48,6 +48,6 @@ def _taken(cycle: Cycle, one: Horizon) -> dict[int, Matrix]:
     for eviction in (e for c in cycle.chosen.values() for e in c.evictions):
         hold = board.holds[eviction.uid]
         if board.outlasts(hold, one.start):
-            for node in one.nodes & hold.bound.keys():
-                taken[node] = taken[node] - hold.bound[node]
+            for node in one.nodes & hold.rows.keys():
+                taken[node] = taken[node] - board.left_by(hold)[node]
     return taken

@@ -64,11 +64,11 @@ class Credit:
     def move(self, hold: Hold, times: int) -> None:
         """The hold goes, or comes back with `times=-1`."""
         for horizon, reserved in self._horizons:
-            nodes = [node for node in hold.bound if node in reserved]
+            nodes = [node for node in hold.rows if node in reserved]
             if nodes and self._board.outlasts(hold, horizon.start):
-                there = self.more[horizon.uid]
+                there, left = self.more[horizon.uid], self._board.left_by(hold)
                 for node in nodes:
-                    row = hold.bound[node] * times
+                    row = left[node] * times
                     there[node] = there[node] + row if node in there else row
 
 

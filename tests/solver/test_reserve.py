@@ -17,7 +17,7 @@ from queuer.solver.ends import OVERDUE, expected_end
 from queuer.solver.greedy import Greedy
 from queuer.solver.holding import intact
 from queuer.solver.outcome import Chosen, Refusal
-from queuer.solver.problem import Admitted, Assignment, Budget, Plan, Reservation, Snapshot
+from queuer.solver.problem import Admitted, Assignment, Budget, Plan, Reservation, Snapshot, Unbound
 from queuer.solver.reserve import Reserver
 from queuer.solver.verify import verify
 from tests.solver.make import gang, node, pod_set, queue, row, running, snapshot
@@ -446,11 +446,14 @@ def test_who_ends_before_a_reservation_makes_room_for_a_later_gang_on_its_place(
     assert {a.uid for a in plan.admissions} == {"short", "long"}
 
 
+@pytest.mark.parametrize("landed", [True, False])
 @pytest.mark.parametrize("sets", [(pod_set(1, 4),), (pod_set(1, 3), pod_set(1, 1, name="second"))])
 def test_who_takes_the_place_of_a_victim_leaves_the_rest_of_its_node_reserved(
-    sets: tuple[PodSet, ...],
+    sets: tuple[PodSet, ...], landed: bool
 ) -> None:
-    """What the victim leaves is free when the reservation starts, too, as it would have stayed that long."""
+    """What the victim leaves is free when the reservation starts, too, as it would have stayed that long; also where it
+    had still to land.
+    """
     first, never = Policy(sharing=Sharing.PRIORITY), Policy(preempt=Preempt.NEVER, reservations=1)
     queues = [
         queue("root", policy=first),
@@ -458,6 +461,8 @@ def test_who_takes_the_place_of_a_victim_leaves_the_rest_of_its_node_reserved(
         queue("root.b", policy=Policy(reservations=0)),
     ]
     victim = running(gang("v", pod_set(1, 4), queue="root.b"), {"n0": 1}, since=0.0)
+    if not landed:
+        victim = replace(victim, bound={}, unbound=(Unbound(pod_set="main", count=1, hosts=("n0",)),))
     full = [busy("x", "n0", gpus=4, end=NOW + 100), victim, busy("y", "n1"), busy("z", "n2", "n3")]
     taker = gang("p", *sets, queue="root.b", submitted=NOW, priority=3)
     jobs = [asks("g", 1, 4, priority=5), taker]
