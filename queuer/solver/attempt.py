@@ -80,6 +80,7 @@ class Attempt:
         self.passes = Passes()
         self._packer = Packer(self._greedy, pack, seed=seed, budget=packing)
         self._reserver = Reserver(self._greedy)
+        self._held: dict[str, Bond] = {}
         self._refused: dict[str, tuple[Gang, Refusal]] = {}
         self._explanations: dict[str, Explanation] = dict(self._offers.aside)
         self._order: list[str] = list(self._offers.aside)
@@ -92,7 +93,8 @@ class Attempt:
     def run(self) -> tuple[Plan, dict[str, frozenset[str]]]:
         """The plan, and the hosts that gangs which it had to put off should keep off, by uid."""
         gangs = self._offers.gangs
-        standing = bonds.resume(self._greedy, gangs)
+        self._held = bonds.resume(self._greedy, gangs)
+        standing = {uid: bond for uid, bond in self._held.items() if uid not in self._greedy.chosen}
         self._reserver.resume({uid: g for uid, g in gangs.items() if uid not in standing})
         contest = Contest(
             self._greedy,
@@ -184,7 +186,7 @@ class Attempt:
         bound = {uid: bond for uid, bond in self._bonds(standing).items() if uid not in put_off}
         settled = self._greedy.chosen.items()
         evictions = [e for uid, c in settled if c.bound and uid not in put_off for e in c.evictions]
-        bound.update({b.uid: b for b in self._snapshot.bonds if b.uid in put_off})
+        bound.update({uid: bond for uid, bond in self._held.items() if uid in put_off})
         bound = {
             uid: replace(bond, assignments=pinner.to_hosts(self._workloads[uid], bond.assignments))
             for uid, bond in bound.items()

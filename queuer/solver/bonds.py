@@ -20,20 +20,22 @@ from queuer.solver.problem import Assignment, Bond
 
 
 def resume(greedy: Greedy, gangs: Mapping[str, Gang]) -> dict[str, Bond]:
-    """Put the standing bonds on the board and start those that can. Returns the ones that still wait, by uid.
+    """Put the standing bonds on the board and start those that can. Returns all that were put on the board, by uid.
 
-    A bond ends at its deadline, with its gang, or when its place is no longer usable; its gang then takes its
-    turn like any other.
+    A bond ends at its deadline, with its gang, when its place is no longer usable, or when that will not be free though
+    all who are leaving go; its gang then takes its turn like any other.
     """
     board = greedy.board
     held: list[tuple[Bond, Chosen]] = []
+    room = _in_the_end(board) if board.snapshot.bonds else board.frame.alloc
     for bond in board.snapshot.bonds:
         gang = gangs.get(bond.uid)
         chosen = (
             None if gang is None or bond.deadline <= board.time else restored(board, gang, bond.assignments)
         )
-        if chosen is None:
+        if chosen is None or not _room(board, chosen, room):
             continue
+        _spend(board, chosen, room)
         # A victim that has gone, waited and started again is no longer on its way out.
         gone = [v for v in bond.victims if v in board.holds and board.holds[v].admitted.releasing]
         board.bind(chosen.gang.pending.workload, chosen.charge, chosen.spreads, victims=gone)
@@ -46,7 +48,17 @@ def resume(greedy: Greedy, gangs: Mapping[str, Gang]) -> dict[str, Bond]:
         for uid in list(waiting):
             _start(greedy, uid, waiting, elsewhere=elsewhere)
         elsewhere = False
-    return {uid: bond for uid, (bond, _) in waiting.items()}
+    return {bond.uid: bond for bond, _ in held}
+
+
+def _in_the_end(board: Board) -> Matrix:
+    """What is left of the nodes (N x R) once all who are leaving have gone. Pods that are not ours come and go."""
+    left = board.frame.alloc.copy()
+    for hold in board.holds.values():
+        if not hold.admitted.releasing:
+            for node, row in hold.bound.items():
+                left[node] -= row
+    return left
 
 
 def restored(board: Board, gang: Gang, rows: Sequence[Assignment]) -> Chosen | None:
@@ -129,9 +141,7 @@ def _start(greedy: Greedy, uid: str, waiting: dict[str, tuple[Bond, Chosen]], *,
 def _room(board: Board, chosen: Chosen, free: Matrix) -> bool:
     """Whether the held place is free (N x R)."""
     free = free.copy()
-    for pod_set in chosen.gang.pending.workload.pod_sets:
-        for node, count in chosen.spreads.get(pod_set.name, {}).items():
-            free[node] -= board.frame.row(pod_set.requests) * count
+    _spend(board, chosen, free)
     touched = sorted({n for spread in chosen.spreads.values() for n in spread})
     asked = sorted(
         {
@@ -142,3 +152,8 @@ def _room(board: Board, chosen: Chosen, free: Matrix) -> bool:
         }
     )
     return bool((free[np.ix_(touched, asked)] >= 0).all())
+
+
+def _spend(board: Board, chosen: Chosen, free: Matrix) -> None:
+    for node, row in board.rows(chosen.gang.pending.workload, chosen.spreads):
+        free[node] -= row

@@ -56,7 +56,7 @@ class Oracle(Evicting):
                 self._start(uid)
 
     def _standing(self, workload: Workload, bond: Bond) -> Held | None:
-        """None = the bond has ended: past its deadline, or its place is closed to the gang."""
+        """None = the bond has ended: past its deadline, or its place is closed to the gang or will not be free."""
         place = place_of(bond.assignments)
         flavors = {row.pod_set: row.flavor for row in bond.assignments}
         counts = {name: sum(nodes.values()) for name, nodes in place.items()}
@@ -68,10 +68,22 @@ class Oracle(Evicting):
         ):
             return None
         turn = self.turn_of(sized(workload, counts), flavors, bound=True)
-        if not self.as_asked(turn, place):
+        if not (self.as_asked(turn, place) and self._comes_true(taken(workload, place))):
             return None
         still = {v for v in bond.victims if v in self.admitted and self.admitted[v].releasing}
         return Held(turn, place, frozenset(still))
+
+    def _comes_true(self, place: Mapping[str, Mapping[str, int]]) -> bool:
+        """Whether there is room beside the bonds before it once all who are leaving have gone, other pods aside."""
+        free = {s.node.name: dict(s.node.allocatable) for s in self.snapshot.nodes}
+        for one in self.admitted.values():
+            if not one.releasing:
+                add(free, one.bound, times=-1)
+        for held in self.held.values():
+            add(free, taken(held.turn.workload, held.place), times=-1)
+        return all(
+            free[n].get(r, 0) >= amount for n, row in place.items() for r, amount in row.items() if amount
+        )
 
     def _start(self, uid: str) -> None:
         before = self.held

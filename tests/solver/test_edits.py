@@ -49,9 +49,9 @@ def test_there_is_a_plan_after_any_edit(first: int) -> None:
     assert standing >= 20
 
 
-def bonded(*, back: bool = True) -> Snapshot:
-    """g, in rack r0, is bound to n0 and n1; its victim on n0 has come back or is leaving, one of another on n2 is on
-    its way out, and late wants the free node n3.
+def bonded() -> Snapshot:
+    """g, in rack r0, is bound to n0 and n1; its victim on n0 is leaving, one of another on n2 is on its way out, and
+    late wants the free node n3.
     """
     racks = [node(f"n{i}", labels={"rack": f"r{i // 2}", "f": "x"}) for i in range(4)]
     rows = Assignment(
@@ -65,13 +65,13 @@ def bonded(*, back: bool = True) -> Snapshot:
         racks,
         [queue("root.a")],
         admitted=[
-            running(gang("back", pod_set(1, 8)), {"n0": 1}, flavor="x", since=NOW, releasing=not back),
+            running(gang("victim", pod_set(1, 8)), {"n0": 1}, flavor="x", releasing=True),
             running(gang("out", pod_set(1, 8)), {"n2": 1}, flavor="x", releasing=True),
         ],
         pending=[gang("g", pod_set(2, 8), required="rack"), gang("late", pod_set(1, 8), submitted=1.0)],
         flavors=(Flavor(name="x", node_labels={"f": "x"}),),
         topology=Topology(keys=("rack",)),
-        bonds=(Bond(uid="g", assignments=(rows,), victims=("back", "out"), deadline=NOW + 100),),
+        bonds=(Bond(uid="g", assignments=(rows,), victims=("victim", "out"), deadline=NOW + 100),),
     )
 
 
@@ -125,14 +125,14 @@ def test_a_bond_ends_with_the_level_that_its_gang_asks_for() -> None:
 
 
 def test_a_bond_ends_where_its_nodes_are_of_another_flavor() -> None:
-    snap = bonded(back=False)
+    snap = bonded()
     made = planned(replace(snap, flavors=(Flavor(name="first", node_labels={"rack": "r0"}), *snap.flavors)))
     assert made.bonds == ()
 
 
 def test_a_bond_ends_with_its_leaf() -> None:
     """A queue that got children takes no jobs."""
-    snap = bonded(back=False)
+    snap = bonded()
     other = replace(snap.pending[1], workload=replace(snap.pending[1].workload, queue="root.a.new"))
     tree = type(snap.tree).of([*snap.tree, queue("root.a.new")])
     made = planned(replace(snap, tree=tree, pending=(snap.pending[0], other)))

@@ -4,13 +4,20 @@ work that is leaving.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 
 import pytest
 
+from queuer.domain.queue import Policy, Preempt
+from queuer.domain.reasons import Token
+from queuer.solver.arrays import Arrays
+from queuer.solver.attempt import Attempt
 from queuer.solver.decide import decide
-from queuer.solver.problem import Budget
+from queuer.solver.problem import Assignment, Bond, Budget
+from queuer.solver.verify import verify
+from tests.solver.cases import NOW
 from tests.solver.cases_bonds import LATER, standing
+from tests.solver.make import GPU, gang, node, pod_set, queue, running, snapshot
 from tests.solver.test_oracle import compare
 
 FOUND = (
@@ -51,3 +58,55 @@ def test_bonds_come_to_every_end() -> None:
         seen["avoiding"] += any(p.avoid for p in snap.pending)
         seen["leaving"] += any(a.releasing for a in snap.admitted)
     assert min(seen.values()) >= 10
+
+
+def test_a_bond_ends_when_its_place_will_not_be_free() -> None:
+    """`rests` was to have what `other` left of a victim's node; that victim has started anew there. Foreign pods on
+    such a place are waited for, and so is whoever is leaving.
+    """
+    queues = [queue("root"), queue("root.a", policy=Policy(preempt=Preempt.LOWER_PRIORITY))]
+    held = (Assignment(pod_set="main", flavor="default", nodes={"n0": 1}),)
+    waiting = [
+        gang(uid, pod_set(1, 4), priority=1, submitted=at) for uid, at in (("other", 0.0), ("rests", 1.0))
+    ]
+    bonds = (
+        Bond(uid="other", assignments=held, victims=("victim",), deadline=LATER + 100),
+        Bond(uid="rests", assignments=held, victims=(), deadline=LATER + 100),
+    )
+
+    def bound(gpus: int, *, leaving: bool, foreign: int = 0) -> dict[str, set[str]]:
+        victim = running(gang("victim", pod_set(1, gpus)), {"n0": 1}, releasing=leaving)
+        young = running(gang("young", pod_set(1, 8)), {"n1": 1}, since=NOW)
+        snap = snapshot(
+            [node("n0"), node("n1")],
+            queues,
+            admitted=[victim, young],
+            pending=waiting,
+            bonds=bonds,
+            foreign={"n0": {GPU: foreign}},
+        )
+        plan = decide(snap, now=LATER, seed=0, budget=Budget(deterministic=0.0))
+        assert verify(snap, plan, now=LATER) == ()
+        return {b.uid: {n for one in b.assignments for n in one.nodes} for b in plan.bonds}
+
+    assert bound(8, leaving=True) == {"other": {"n0"}, "rests": {"n0"}}
+    assert bound(4, leaving=True, foreign=4) == {"other": {"n0"}, "rests": {"n0"}}
+    assert bound(8, leaving=False) == {"other": {"n1"}, "rests": {"n1"}}
+    assert bound(4, leaving=False, foreign=1) == {"other": {"n0"}, "rests": {"n1"}}
+
+
+def test_who_is_put_off_is_not_given_a_bond_back_that_has_ended() -> None:
+    """Its deadline has passed, and it cannot land beside others: it waits without."""
+    snap = standing(977)
+    attempt = Attempt(
+        Arrays.of(snap),
+        now=LATER,
+        seed=0,
+        budget=Budget(deterministic=0.0),
+        rearranger=None,
+        crowded={},
+        prices=deque(),
+    )
+    plan, _ = attempt.run()
+    assert plan.explanations["g4"].primary.token is Token.PENDING_EVALUATION
+    assert verify(snap, plan, now=LATER) == ()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from queuer.domain.queue import Preempt, QueueState
 from queuer.domain.workload import Workload
-from queuer.solver.problem import Admitted, Bond, Eviction, EvictionRule
+from queuer.solver.problem import Admitted, Assignment, Bond, Eviction, EvictionRule
 from queuer.solver.verify.case import Case, Rule, Violation, well_formed
 from queuer.solver.verify.places import free_at, planned
 from queuer.solver.verify.quota import Amounts, Key, Uses, amounts_at, amounts_of, broken_limits
@@ -34,22 +34,29 @@ def check_bonds(case: Case) -> Iterator[Violation]:
             yield Violation(rule=Rule.BOND, uid=uid, text=f"{staying[0]} is its victim and is not evicted")
         if uid in case.new and not any(v in case.running for v in case.leaving):
             yield Violation(rule=Rule.BOND, uid=uid, text="bound, though nobody leaves")
+    earlier: dict[str, Sequence[Assignment]] = {}
     for bond in case.snapshot.bonds:
         if bond.uid in case.pending and bond.deadline > case.now:
-            yield from _kept(case, bond, still=bond.uid in bonds)
+            yield from _kept(case, bond, earlier, still=bond.uid in bonds)
+            if bond.uid in bonds or bond.uid in case.started:
+                earlier[bond.uid] = bond.assignments
 
 
-def _kept(case: Case, bond: Bond, *, still: bool) -> Iterator[Violation]:
+def _kept(
+    case: Case, bond: Bond, earlier: Mapping[str, Sequence[Assignment]], *, still: bool
+) -> Iterator[Violation]:
     if bond.uid in case.started:
-        if bond.uid not in case.resumed and _stands(case, bond):
+        if bond.uid not in case.resumed and _stands(case, bond, earlier):
             text = "starts with other flavors or sizes than its bond holds"
             yield Violation(rule=Rule.BOND, uid=bond.uid, text=text)
-    elif not still and _stands(case, bond):
+    elif not still and _stands(case, bond, earlier):
         yield Violation(rule=Rule.BOND, uid=bond.uid, text="its bond was dropped, though it stands")
 
 
-def _stands(case: Case, bond: Bond) -> bool:
-    """Whether what the bond holds is there at the start of the cycle, its victims and other bonds' gone."""
+def _stands(case: Case, bond: Bond, earlier: Mapping[str, Sequence[Assignment]]) -> bool:
+    """Whether what the bond holds is there at the start of the cycle, its victims and other bonds' gone. `earlier`:
+    what those bonds hold that are kept and were made before it.
+    """
     workload = case.workload(bond.uid)
     tree = case.snapshot.tree
     if (
@@ -74,9 +81,10 @@ def _stands(case: Case, bond: Bond) -> bool:
             return False
     gone = frozenset(uid for b in case.snapshot.bonds for uid in b.victims if uid in case.releasing)
     asked = planned(case, {bond.uid: bond.assignments})
-    free = free_at(case, asked, gone)
+    free, held = free_at(case, asked, gone), planned(case, earlier)
     for name, amounts in asked.items():
-        if any(free[name].get(resource, 0) < amount for resource, amount in amounts.items() if amount):
+        left = {r: n - held.get(name, {}).get(r, 0) for r, n in free[name].items()}
+        if any(left.get(resource, 0) < amount for resource, amount in amounts.items() if amount):
             return False
     before = case.uses(without=gone)
     after = case.uses(without=gone, bonds=[bond.uid])
