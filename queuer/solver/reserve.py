@@ -219,11 +219,13 @@ class Reserver:
         return high
 
     def _fits_after(self, step: int, gang: Gang, variant: Variant, charge: Charge) -> bool:
-        """Whether nodes bear it after so many ends, and the live capacity, where others keep a part of that back."""
+        """Whether nodes bear it after so many ends, and the live capacity, where others keep a part of that back or
+        more than nodes hold is used.
+        """
         if self._cycle.on(self._floor(step), gang, variant).spreads is None:
             return False
-        kept = self._board.book.initial[ROOT]
-        asked = {account: amount for account, amount in charge.items() if kept.get(account)}
+        kept, overdrawn = self._board.book.initial[ROOT], self._line().overdrawn
+        asked = {a: amount for a, amount in charge.items() if kept.get(a) or a in overdrawn}
         usage = self._line().usage(step, only=frozenset(asked)) if asked else None
         return usage is None or usage.fits(gang.queue, asked)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from math import inf
 
 import numpy as np
 
+from queuer.domain.queue import ROOT
 from queuer.domain.quota import Account, Charge
 from queuer.domain.usage import Usage
 from queuer.solver.board import Board
@@ -67,6 +69,22 @@ class Timeline:
         length = self._lengths[step]
         np.add.at(free, self._nodes[:length], self._amounts[:length])
         return free
+
+    @cached_property
+    def overdrawn(self) -> frozenset[Account]:
+        """Where less is left of the live capacity than nodes have free, as what is used is on no node or too much for
+        one: that a gang has a place is not enough there, at any step.
+        """
+        board, free = self._board, np.maximum(self._board.later.free, 0)
+        left: dict[str | None, Matrix] = {
+            flavor: free[mask].sum(axis=0) for flavor, mask in board.frame.in_flavor.items()
+        }
+        left[None] = sum(left.values(), start=np.zeros_like(free[0]))
+        return frozenset(
+            (flavor, r)
+            for (flavor, r), live in board.book.live.items()
+            if live - board.later.usage.used(ROOT, (flavor, r)) < left[flavor][board.frame.column[r]]
+        )
 
     def usage(self, step: int, *, only: frozenset[Account]) -> Usage:
         """What is used at a step in these accounts."""

@@ -405,6 +405,15 @@ def test_nothing_is_reserved_that_others_keep_back_even_then() -> None:
     assert starts(0) == []
 
 
+def test_what_is_used_on_a_node_that_is_gone_counts_when_the_time_is_looked_for() -> None:
+    """Nodes would bear it after the first end, the live capacity after the second."""
+    ends = [busy("a", "n0", end=1100.0), busy("b", "n1", end=1200.0), busy("c", "n2", "n3")]
+    (held,) = plan_of(world([*ends, busy("d", "lost")], [asks("g", 1)])).reservations
+    assert held.start == 1200.0
+    (held,) = plan_of(world(ends, [asks("g", 1)])).reservations
+    assert held.start == 1100.0
+
+
 def test_a_reservation_ends_when_its_queue_may_not_use_the_flavor_any_more() -> None:
     """Else it would keep a place for a gang that can never come."""
     flavors = (Flavor(name="x", node_labels={"f": "x"}), Flavor(name="y", node_labels={"f": "y"}))
