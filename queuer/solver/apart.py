@@ -125,13 +125,14 @@ def _made(greedy: Greedy, move: Move) -> bool:
 
 
 def shared(greedy: Greedy, one: Chosen) -> Hosts:
-    """Those of its hosts where several of its pod sets lie, or pods of earlier cycles land: they may be in its way
-    even if nobody else starts.
+    """Those of its hosts where several of its pod sets lie, pods of earlier cycles land, or a bond of an earlier cycle
+    holds a place: they may be in its way even if nobody else starts.
     """
+    board = greedy.board
     times = Counter(node for spread in one.spreads.values() for node in spread)
-    awaiting = greedy.board.now.awaiting
-    names = greedy.board.frame.names
-    return frozenset(names[node] for node, sets in times.items() if sets > 1 or node in awaiting)
+    standing = (rows for uid, rows in board.held.items() if uid not in greedy.chosen)
+    awaited = {*board.now.awaiting, *(node for rows in standing for node, _ in rows)}
+    return frozenset(board.frame.names[node] for node, sets in times.items() if sets > 1 or node in awaited)
 
 
 def _hosts(greedy: Greedy, *gangs: Chosen) -> Hosts:

@@ -7,7 +7,7 @@ could not land are placed apart, what was chosen is pinned and what was refused 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from queuer.solver.explain import sentences
 from queuer.solver.explain.explainer import Explainer
 from queuer.solver.greedy import Greedy
 from queuer.solver.groups import Groups
+from queuer.solver.holding import restore
 from queuer.solver.order import Gang, Tournament
 from queuer.solver.outcome import Block, Chosen, Refusal
 from queuer.solver.packed.packer import Packer, Selection
@@ -115,6 +116,7 @@ class Attempt:
         pinner, late = self._pinned(standing)
         self._keeping_off = self._keep_off(pinner, late)
         place_apart(self._greedy, late, lambda: self._late(standing))
+        self._take_back(standing, tournament.passed_over.values())
         self._reserver.finish(gangs)
         for gang in waiting:
             if gang.uid not in self._greedy.chosen and gang.uid not in self._refused:
@@ -155,6 +157,26 @@ class Attempt:
             else:
                 self._reserver.settled(gang.uid)
             tournament.done(gang, settled=isinstance(answer, Chosen))
+
+    def _take_back(self, standing: Mapping[str, Bond], heads: Collection[str]) -> None:
+        """Who kept off some hosts in vain starts on them all the same where all others still land, some elsewhere.
+        `heads`: gangs that others wait behind. Who is to keep off everywhere waits, too.
+        """
+        greedy, everywhere = self._greedy, len(self._board.frame.names)
+        for uid, (gang, refusal) in list(self._refused.items()):
+            off = greedy.keeps_off(uid)
+            if refusal.block is not Block.LANDING or len(off) == everywhere or uid in heads:
+                continue
+            before, most = dict(greedy.chosen), len(self._late(standing))
+            greedy.keep_off(uid, frozenset())
+            if isinstance(greedy.start(gang), Chosen):
+                place_apart(greedy, self._late(standing), lambda: self._late(standing))
+                if len(self._late(standing)) <= most:
+                    del self._refused[uid]
+                    self._reserver.settled(uid)
+                    continue
+                restore(greedy, before)
+            greedy.keep_off(uid, off)
 
     def _best(self, contest: Contest, standing: Mapping[str, Bond]) -> tuple[Plan, dict[str, frozenset[str]]]:
         """The plan as it stands, or improved by the exact solver where that is sound and scores higher."""
@@ -237,7 +259,8 @@ class Attempt:
 
     def _keep_off(self, pinner: Pinner, late: Sequence[Chosen]) -> dict[str, frozenset[str]]:
         """Who should keep off which hosts in the next attempt: of two that cannot land beside each other, the
-        one whose turn came later; who cannot land even alone off those where it meets itself or others that land.
+        one whose turn came later; who cannot land even alone, or would rob a bond of an earlier cycle, off those where
+        it meets itself, others that land, or such a bond.
         """
         found: dict[str, frozenset[str]] = {}
         settled = list(self._greedy.chosen.values())
@@ -250,7 +273,7 @@ class Attempt:
             for other in after:
                 found[other.gang.uid] = found.get(other.gang.uid, frozenset()) | self._hosts(one)
             if not after:
-                found[one.gang.uid] = frozenset().union(*(self._hosts(other) for other in near))
+                found[one.gang.uid] = shared(self._greedy, one).union(*map(self._hosts, near))
         return found
 
     def _hosts(self, chosen: Chosen) -> frozenset[str]:

@@ -69,7 +69,7 @@ class Greedy(Cycle):
         return answer
 
     def _settled(self, gang: Gang, *, promised: bool) -> Chosen | Refusal:
-        answer = self._start(gang)
+        answer = self.start(gang)
         if isinstance(answer, Refusal) and answer.block in (Block.PLACE, Block.RESERVED):
             answer = self._rearrange.place(gang, answer, promised=promised)
         if isinstance(answer, Refusal) and answer.block is not Block.FLAVOR:
@@ -132,13 +132,14 @@ class Greedy(Cycle):
 
     def _start_apart(self, gang: Gang) -> Chosen | Refusal:
         """Start, or be bound, away from others that are landing, or wait until they have landed."""
-        answer = self._start(gang)
+        answer = self.start(gang)
         if isinstance(answer, Chosen):
             return answer
         answer = self._evict.bind(gang, answer)
         return replace(answer, block=Block.LANDING) if isinstance(answer, Refusal) else answer
 
-    def _start(self, gang: Gang) -> Chosen | Refusal:
+    def start(self, gang: Gang) -> Chosen | Refusal:
+        """Start at once, off the nodes that it keeps off, with nobody moved or evicted."""
         refused: list[tuple[Refusal, Charge]] = []
         shape = gang.shape
         for variant, charge, (_, least) in zip(shape.variants, shape.charges, shape.smallest, strict=True):

@@ -1,19 +1,26 @@
 """Whether pods land for certain inside their pins, whatever kube-scheduler picks (DESIGN 3.5).
 
-Pods that are alike land if their hosts have slots enough after the worst that their rivals can do. Two lower
-bounds of what is left are used, and the better one counts: every rival sends each host all that fits there;
-or each rival pod destroys as many slots as it ever can. Rivals that are pinned to one host are simply taken
-off it, and if they are of an earlier wave others find them there.
+Pods that are alike land if their hosts have slots enough after the worst that their rivals can do. Lower bounds of what
+is left are asked one after the other, the cheapest first: each rival pod destroys as many slots as it ever can; every
+rival sends each host all that fits there; at last, where that is a small sum, the worst itself. Rivals that are pinned
+to one host are simply taken off it, and if they are of an earlier wave others find them there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
 
 import numpy as np
 
 from queuer.solver.frame import Matrix, Need
+
+STATES = 400
+"""The worst is looked for up to this many numbers of rivals still to come, times hosts. More would be of no use: the
+verifier looks no further.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -41,19 +48,21 @@ def lands(group: Group, rivals: Iterable[Group], free: Matrix) -> bool:
     fixed = [(at[next(iter(r.hosts))], r) for r in near if len(r.hosts) == 1]
     loose = [r for r in near if len(r.hosts) > 1]
     left = _without(free[hosts], fixed)
-    room = np.minimum(group.need.slots(left), group.count)
-    if int(room.sum()) < group.count:
-        return False
-    if not loose or _each_harms(group, loose, room):
+    spare = int(np.minimum(group.need.slots(left), group.count).sum()) - group.count
+    if spare < 0 or not loose:
+        return spare >= 0
+    if sum(_harm(group, rival) for rival in loose) <= spare:
         return True
-    worst = left
-    for wave in sorted({r.wave for r in loose}):
-        found = _without(free[hosts], [(i, r) for i, r in fixed if r.wave < wave])
-        for rival in (r for r in loose if r.wave == wave):
-            shared = [at[h] for h in rival.hosts if h in at]
-            fits = np.minimum(rival.need.slots(found[shared]), rival.count)
-            worst[shared] -= fits[:, None] * rival.row
-    return int(np.minimum(group.need.slots(worst), group.count).sum()) >= group.count
+    loose = _alike(loose)
+    most = np.zeros((len(loose), len(hosts)), dtype=np.int64)
+    for number, rival in enumerate(loose):
+        shared = [at[h] for h in rival.hosts if h in at]
+        found = _without(free[hosts], [(i, r) for i, r in fixed if r.wave < rival.wave])[shared]
+        most[number, shared] = np.minimum(rival.need.slots(found), rival.count)
+    rows = np.array([rival.row for rival in loose])
+    if int(np.minimum(group.need.slots(left - most.T @ rows), group.count).sum()) >= group.count:
+        return True
+    return _least(group, [rival.count for rival in loose], rows, most, left) >= group.count
 
 
 def _without(free: Matrix, fixed: Iterable[tuple[int, Group]]) -> Matrix:
@@ -64,10 +73,38 @@ def _without(free: Matrix, fixed: Iterable[tuple[int, Group]]) -> Matrix:
     return left
 
 
-def _each_harms(group: Group, rivals: Sequence[Group], room: Matrix) -> bool:
-    harm = 0
+def _harm(group: Group, rival: Group) -> int:
+    """Slots that a rival can take at most, wherever it lands."""
+    asked = rival.row[group.need.columns]
+    return rival.count * int(np.max(-(-asked // group.need.amounts), initial=0))
+
+
+def _alike(rivals: Sequence[Group]) -> list[Group]:
+    """Rivals of one shape, wave and pin as one, as any of them comes instead of another; not where pods keep apart."""
+    found: dict[object, Group] = {}
     for rival in rivals:
-        asked = rival.row[group.need.columns]
-        per_pod = int(np.max(-(-asked // group.need.amounts), initial=0))
-        harm += rival.count * per_pod
-    return int(room.sum()) - harm >= group.count
+        key = id(rival) if rival.need.exclusive else (rival.hosts, rival.wave, rival.row.tobytes())
+        found[key] = replace(rival, count=rival.count + found[key].count) if key in found else rival
+    return list(found.values())
+
+
+def _least(group: Group, counts: Sequence[int], rows: Matrix, most: Matrix, left: Matrix) -> int:
+    """The fewest slots that rivals (V) leave, host by host (H) over how many of each still come; 0 where that is too
+    large a sum. `rows`: of one pod (V x R); `most`: how many a host holds (V x H); `left`: free there (H x R).
+    """
+    coming = tuple(count + 1 for count in counts)
+    if prod(coming) * len(left) > STATES:
+        return 0
+    never = group.count * len(left) + 1
+    kept = np.full(coming, never)
+    kept[tuple(counts)] = 0
+    for free, there in zip(left, most.T.tolist(), strict=True):
+        choices = np.array(list(product(*(range(n + 1) for n in there))))
+        slots = np.minimum(group.need.slots(free - choices @ rows), group.count)
+        after = np.full(coming, never)
+        for taken, own in zip(choices.tolist(), slots.tolist(), strict=True):
+            before = kept[tuple(slice(n, None) for n in taken)]
+            rest = after[tuple(slice(size - n) for size, n in zip(coming, taken, strict=True))]
+            np.minimum(rest, before + own, out=rest)
+        kept = after
+    return int(kept.min())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import product
 from random import Random
@@ -62,16 +62,21 @@ def late(greedy: Greedy) -> Sequence[Chosen]:
     return Pinner(greedy.board, {}).late(greedy.started())
 
 
-@pytest.mark.parametrize("make", [crowded, drawn])
-def test_all_that_found_a_place_start_as_soon_as_they_can_land_apart(make: Callable[[int], Snapshot]) -> None:
+# Worlds in which somebody could not land; in those of the second list all can once gangs have moved.
+STUCK = [(crowded, s) for s in (26, 229, 266, 829)] + [(drawn, s) for s in (100, 159, 212, 949)]
+MENDED = [(crowded, s) for s in (389, 1274, 2052)] + [(drawn, s) for s in (666, 1327, 1952, 2422)]
+
+
+def test_all_that_found_a_place_start_as_soon_as_they_can_land_apart() -> None:
     mended = 0
-    for seed in range(450):
+    for make, seed in STUCK + MENDED:
         greedy = played(make(seed))
         started, waits = {c.gang.uid for c in greedy.started()}, late(greedy)
         place_apart(greedy, waits, partial(late, greedy))
         assert {c.gang.uid for c in greedy.started()} == started
-        mended += bool(waits) and not late(greedy)
-    assert mended >= 3
+        assert waits
+        mended += not late(greedy)
+    assert mended >= len(MENDED)
 
 
 def test_a_move_that_helps_nobody_leaves_everything_as_it_was() -> None:
@@ -153,7 +158,7 @@ def test_all_that_is_moved_out_of_the_way_in_one_cycle_shares_one_budget(
 def test_no_plan_starts_less_than_one_whose_gangs_stay_where_they_lie(
     budget: Budget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worlds_ = [make(seed) for seed in range(10_295, 10_312) for make in (crowded, drawn)]
+    worlds_ = [make(seed) for make, seed in STUCK + MENDED]
     moved = [score(snap, planned(snap, budget), now=NOW) for snap in worlds_]
     monkeypatch.setattr(attempt, "place_apart", lambda *_: None)
     stayed = [score(snap, planned(snap, budget), now=NOW) for snap in worlds_]

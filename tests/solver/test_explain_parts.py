@@ -272,7 +272,8 @@ def test_a_change_with_a_place_in_which_it_may_not_land_is_not_offered() -> None
     """
     nodes = [node(f"n{i}", labels={"rack": "r"}) for i in (1, 2, 3)]
     used = [
-        running(gang(f"r{i}", pod_set(1, gpus), queue="root.b"), {f"n{i}": 1}) for i, gpus in ((1, 3), (3, 4))
+        running(gang(f"r{i}", pod_set(1, gpus), queue="root.b"), {f"n{i}": 1})
+        for i, gpus in ((1, 1), (2, 3), (3, 4))
     ]
     before, waits = gang("e", pod_set(3, 3), queue="root.b", priority=5), gang("g", pod_set(8, 2))
     queues = [queue("root.a"), queue("root.b")]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from queuer.solver import attempt
@@ -12,14 +15,20 @@ from queuer.solver import decide as decision
 from queuer.solver.arrays import Arrays
 from queuer.solver.board import Board
 from queuer.solver.decide import decide
+from queuer.solver.frame import Need
 from queuer.solver.greedy import Greedy
+from queuer.solver.landing import Group, lands
 from queuer.solver.outcome import Chosen, assignments
 from queuer.solver.pins import Pinner
 from queuer.solver.problem import Assignment, Bond, Budget, Eviction, EvictionRule, Snapshot, Unbound
 from queuer.solver.verify import Rule, Violation, verify
+from queuer.solver.verify import landing as verified
+from queuer.solver.verify.landing import certain_slots
 from tests.solver import worlds
 from tests.solver.make import gang, node, pod_set, queue, running, snapshot
 from tests.solver.plans import at, plan, rules
+from tests.solver.test_contest import crowded
+from tests.solver.test_pins import drawn
 
 
 @pytest.fixture
@@ -79,6 +88,72 @@ def test_a_bound_gang_lands_for_certain_where_its_own_pods_cannot_rob_each_other
     pinner = Pinner(greedy.board, {"g": (own.pending.workload, assignments(greedy.board, one))})
     assert pinner.late([one]) == ([] if lands else [one])
     assert pinner.lands_alone(one) is lands
+
+
+def test_both_find_the_same_slots_certain() -> None:
+    """In sums as small as these the worst itself is looked for; none of the two shares the other's code."""
+    landed = 0
+    for seed in range(800):
+        rng = Random(seed)
+        free = np.array([[rng.randint(0, 8), rng.randint(0, 8)] for _ in range(rng.randint(2, 4))])
+        groups = [drawn_group(f"g{i}", rng, len(free)) for i in range(rng.randint(2, 5))]
+        own, *rivals = sorted(groups, key=lambda g: -g.wave)
+        room = {str(host): dict(zip("rs", row, strict=True)) for host, row in enumerate(free.tolist())}
+        certain = certain_slots(as_verified(own), map(as_verified, rivals), room)
+        assert lands(own, rivals, free) is (certain >= own.count), seed
+        landed += certain >= own.count
+    assert 100 < landed < 700
+
+
+def drawn_group(uid: str, rng: Random, hosts: int) -> Group:
+    row = np.array([rng.randint(1, 3), rng.choice((0, 1, 2))])
+    columns = np.flatnonzero(row)
+    return Group(
+        uid=uid,
+        count=rng.randint(1, 4),
+        need=Need(columns, row[columns], rng.random() < 0.15),
+        row=row,
+        hosts=frozenset(rng.sample(range(hosts), rng.randint(1, hosts))),
+        wave=rng.choice((0, 0, 1)),
+    )
+
+
+def as_verified(group: Group) -> verified.Group:
+    return verified.Group(
+        uid=group.uid,
+        pod_set="main",
+        count=group.count,
+        requests=dict(zip("rs", group.row.tolist(), strict=True)),
+        hosts=frozenset(map(str, group.hosts)),
+        wave=group.wave,
+        exclusive=group.need.exclusive,
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "seed", "uid"),
+    [(drawn, 1_020, "w1"), (drawn, 2_493, "w4"), (crowded, 2_004, "g5"), (drawn, 212, "w5")],
+)
+def test_nobody_is_put_off_who_is_certain_to_land(
+    make: Callable[[int], Snapshot], seed: int, uid: str
+) -> None:
+    """The last of them finds no place off the hosts of others, and may share them once these have moved."""
+    found = decide(make(seed), now=100.0, seed=0, budget=Budget(deterministic=0.0))
+    assert uid in {a.uid for a in found.admissions}
+
+
+def test_who_would_rob_a_bond_of_an_earlier_cycle_starts_elsewhere() -> None:
+    """The fullest nodes are `a` and `c`, but with `v` gone both pods of `g` might come to `a`."""
+    leaving = running(gang("v", pod_set(1, 4), queue="root.b"), {"a": 1}, releasing=True)
+    snap = snapshot(
+        [node("a", gpu=6), node("b", gpu=3), node("c", gpu=2)],
+        [queue("root"), queue("root.a"), queue("root.b")],
+        admitted=[leaving],
+        pending=[gang("h", pod_set(1, 4)), gang("g", pod_set(2, 2))],
+        bonds=[Bond(uid="h", assignments=(at({"a": 1}),), victims=("v",), deadline=100.0)],
+    )
+    found = decide(snap, now=0.0, seed=0, budget=Budget(deterministic=0.0))
+    assert [(a.uid, a.assignments[0].nodes) for a in found.admissions] == [("g", {"b": 1, "c": 1})]
 
 
 def robbing(**change: Any) -> tuple[Snapshot, Assignment, Eviction]:
