@@ -24,8 +24,7 @@ from random import Random
 from typing import Any
 from unittest import mock
 
-from queuer.solver import attempt, wire
-from queuer.solver import decide as decision
+from queuer.solver import attempt, attempts, wire
 from queuer.solver.decide import decide
 from queuer.solver.problem import Budget, Plan, Snapshot, SolveStatus
 from queuer.solver.score import score
@@ -145,7 +144,7 @@ def run(cycles: int, *, first: int, tally: Tally) -> None:
     with (
         mock.patch.dict(os.environ, seed_of_hashes),
         mock.patch.object(attempt, "verify", watched),
-        mock.patch.object(decision, "verify", watched),
+        mock.patch.object(attempts, "verify", watched),
         ProcessPoolExecutor(1, mp_context=get_context("spawn")) as elsewhere,
     ):
         for cycle in rounds(first, tally):

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from queuer.domain.queue import Policy, Preempt
-from queuer.solver import apart, attempt
-from queuer.solver import decide as decision
+from queuer.solver import apart, attempt, attempts
 from queuer.solver.apart import Gain, place_apart
 from queuer.solver.arrays import Arrays
 from queuer.solver.attempt import Attempt
@@ -168,7 +167,7 @@ def test_no_plan_starts_less_than_one_whose_gangs_stay_where_they_lie(
 
 def test_a_large_tournament_is_played_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever has no other place waits for the next cycle."""
-    monkeypatch.setattr(decision, "SMALL", 0)
+    monkeypatch.setattr(attempts, "SMALL", 0)
     played_, run = [0], Attempt.run
 
     def counted(one: Attempt) -> tuple[Plan, dict[str, frozenset[str]]]:

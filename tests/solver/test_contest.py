@@ -247,7 +247,7 @@ def test_answers_about_places_alone_agree_with_brute_force(monkeypatch: pytest.M
     """
     monkeypatch.setattr(contest, "SMALL", 0)
     monkeypatch.setattr(rearrange, "REARRANGE", -1)
-    monkeypatch.setattr("queuer.solver.decide.ATTEMPTS", 1)
+    monkeypatch.setattr("queuer.solver.attempts.ATTEMPTS", 1)
     solver = Counting()
     for seed in range(160):
         snap = crowded(seed)

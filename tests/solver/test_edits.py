@@ -11,7 +11,7 @@ import pytest
 
 from queuer.domain.nodes import Flavor, Topology
 from queuer.domain.queue import Order, Policy
-from queuer.solver import decide as decision
+from queuer.solver import attempts
 from queuer.solver.decide import decide
 from queuer.solver.problem import Assignment, Bond, Pending, Plan, Snapshot, SolveStatus
 from queuer.solver.verify import Rule, Violation, verify
@@ -158,7 +158,7 @@ def test_a_bond_that_the_verifier_refuses_ends_and_stops_nobody(monkeypatch: pyt
         held = [b.uid for b in made.bonds]
         return tuple(Violation(rule=Rule.BOND, uid=uid, text="is refused") for uid in held)
 
-    monkeypatch.setattr(decision, "verify", refusing)
+    monkeypatch.setattr(attempts, "verify", refusing)
     made = decide(bonded(), now=NOW, seed=0, budget=GREEDY)
     assert made.stats.status is not SolveStatus.FAILED
     assert (started(made), made.bonds) == ({"late"}, ())

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from queuer.solver import attempt
-from queuer.solver import decide as decision
+from queuer.solver import attempt, attempts
 from queuer.solver.arrays import Arrays
 from queuer.solver.board import Board
 from queuer.solver.decide import decide
@@ -42,7 +41,7 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> list[Violation]:
         return wrong
 
     monkeypatch.setattr(attempt, "verify", noted)
-    monkeypatch.setattr(decision, "verify", noted)
+    monkeypatch.setattr(attempts, "verify", noted)
     return found
 
 

@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from queuer.solver import decide as decision
+from queuer.solver import attempts
 from queuer.solver.decide import decide
 from queuer.solver.problem import Plan, Snapshot
 from queuer.solver.score import score
@@ -37,7 +37,7 @@ def test_victims_of_a_gang_that_started_elsewhere_are_promised_to_nobody(seed: i
         refused.extend(broken)
         return broken
 
-    with mock.patch.object(decision, "verify", watched):
+    with mock.patch.object(attempts, "verify", watched):
         for _ in range(cycles):
             life.cycle(GREEDY)
     assert refused == []

@@ -1,0 +1,171 @@
+"""Attempt after attempt at the plan of one cycle, until one puts nobody off; the best sound plan counts (DESIGN 3.5).
+
+Gangs that cannot land beside others keep off their hosts in the next attempt, later everywhere. Where the verifier
+refuses every plan, the gangs at fault wait; where it still does, their bonds and reservations end, too.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from queuer.domain.reasons import Deferral, Explanation
+from queuer.solver.arrays import Arrays
+from queuer.solver.attempt import Attempt
+from queuer.solver.contested import Rearranger
+from queuer.solver.explain import sentences
+from queuer.solver.prices import Prices
+from queuer.solver.problem import Budget, CycleStats, Passes, Plan, Snapshot, SolveStatus
+from queuer.solver.score import score
+from queuer.solver.verify import Violation, verify
+
+SMALL = 20_000
+"""Nodes times waiting gangs above which one attempt is made only, and greedy's not beside it."""
+ATTEMPTS = 5
+"""Attempts at most while the verifier refuses none."""
+APART = 2
+"""Attempts after which whoever cannot land keeps off everywhere."""
+RETRY = 4
+"""Part of the exact solver's budget that each attempt after the first has at least."""
+
+
+def is_small(snapshot: Snapshot) -> bool:
+    """Whether there is time to make several attempts."""
+    return len(snapshot.nodes) * len(snapshot.pending) <= SMALL
+
+
+class Attempts:
+    """Those at one plan. `passes`: how far all of them came. `lost`: whether the exact solver had a part in some, so
+    that the plan might have been better without it.
+    """
+
+    def __init__(
+        self,
+        arrays: Arrays,
+        *,
+        now: float,
+        seed: int,
+        budget: Budget,
+        solver: Rearranger | None,
+        prices: deque[Prices],
+    ) -> None:
+        """`prices`: by which something was proven in attempts before."""
+        self.passes = Passes()
+        self.lost = False
+        self._arrays = arrays
+        self._snapshot = arrays.snapshot
+        self._now, self._seed, self._budget = now, seed, budget
+        self._solver = solver
+        self._prices = prices
+        self._crowded: dict[str, frozenset[str]] = {}
+        self._given_up = ""
+
+    def settle(self) -> Plan:
+        """The best sound plan; the one that starts nobody where there is none."""
+        plan, wrong = self._best()
+        for remedy in (self._put_off, self._give_up):
+            if wrong:
+                remedy(_offenders(plan, wrong), wrong)
+                plan, wrong = self._best()
+        if wrong:
+            return _nothing(self._snapshot, now=self._now, note=f"refused by the verifier: {_listed(wrong)}")
+        if self._given_up:
+            note = f"without what was held: {self._given_up}"
+            plan = replace(plan, stats=replace(plan.stats, note=note))
+        return plan
+
+    def _best(self) -> tuple[Plan, Sequence[Violation]]:
+        """The best plan of some attempts that the verifier accepts, else their worst with what is wrong with it."""
+        plans = self._made()
+        if len(plans) > 1:
+            plans.sort(key=lambda plan: score(self._snapshot, plan, now=self._now), reverse=True)
+        wrong: Sequence[Violation] = ()
+        for plan in plans:
+            wrong = verify(self._snapshot, plan, now=self._now)
+            if not wrong:
+                return plan, ()
+        return plans[-1], wrong
+
+    def _made(self) -> list[Plan]:
+        """The plans of attempts until one puts nobody off, the last first."""
+        plans: list[Plan] = []
+        late: Mapping[str, frozenset[str]] = {}
+        while not plans or (late and self.passes.attempts < ATTEMPTS and is_small(self._snapshot)):
+            self._keep_off(late)
+            spent, whole = self.passes.spent, self._budget.deterministic
+            attempt = Attempt(
+                self._arrays,
+                now=self._now,
+                seed=self._seed,
+                budget=replace(self._budget, deterministic=max(whole - spent, whole / RETRY)),
+                rearranger=self._solver,
+                crowded=self._crowded,
+                prices=self._prices,
+            )
+            plan, late = attempt.run()
+            self.passes += attempt.passes
+            plans.insert(0, plan)
+        self.lost |= any(plan.stats.rearranged for plan in plans) and (len(plans) > 1 or bool(late))
+        return plans
+
+    # What the next attempt does otherwise
+
+    def _keep_off(self, late: Mapping[str, frozenset[str]]) -> None:
+        """Whoever cannot land keeps off these hosts, too; off all where that is no news, or has not helped."""
+        known = {uid: self._crowded.get(uid, frozenset()) for uid in late}
+        if self.passes.attempts > APART or all(hosts <= known[uid] for uid, hosts in late.items()):
+            late = dict.fromkeys(late, frozenset(self._arrays.frame.index))
+        self._crowded |= {uid: known[uid] | hosts for uid, hosts in late.items()}
+
+    def _put_off(self, offenders: Sequence[str], wrong: Sequence[Violation]) -> None:
+        """They wait, and the exact solver, which may have brought them there, is not asked."""
+        self._crowded |= dict.fromkeys(offenders, frozenset(self._arrays.frame.index))
+        self._solver, self.lost = None, True
+
+    def _give_up(self, offenders: Sequence[str], wrong: Sequence[Violation]) -> None:
+        """As if they had no bond and no reservation. The verifier still asks for a bond that stands."""
+        self._put_off(offenders, wrong)
+        left = replace(
+            self._snapshot,
+            bonds=tuple(b for b in self._snapshot.bonds if b.uid not in offenders),
+            reservations=tuple(r for r in self._snapshot.reservations if r.uid not in offenders),
+        )
+        self._arrays = replace(self._arrays, snapshot=left)
+        self._given_up = _listed(wrong)
+
+
+def _listed(wrong: Sequence[Violation]) -> str:
+    return "; ".join(map(str, wrong[:3]))
+
+
+def _offenders(plan: Plan, wrong: Sequence[Violation]) -> list[str]:
+    """The waiting gangs for which rules are broken, those for whose sake a victim would wrongly go included. Where
+    nobody is named, all that start or are bound.
+    """
+    waiting, named = set(plan.order), {v.uid for v in wrong}
+    beneficiaries = {e.beneficiary for e in plan.evictions if e.uid in named}
+    settled = {a.uid for a in plan.admissions} | {b.uid for b in plan.bonds}
+    return sorted((named & waiting) | beneficiaries or settled)
+
+
+def _nothing(snapshot: Snapshot, *, now: float, note: str) -> Plan:
+    """The plan that starts nobody and keeps what stands: what is left when no sound plan was found."""
+    waiting = [p.workload.uid for p in snapshot.pending]
+    held = {b.uid: b for b in snapshot.bonds if b.uid in waiting and b.deadline > now}
+    later = Explanation(primary=sentences.deferred(Deferral.PLAN))
+    return Plan(
+        admissions=(),
+        evictions=(),
+        bonds=tuple(held.values()),
+        reservations=tuple(r for r in snapshot.reservations if r.uid in waiting),
+        explanations={uid: sentences.bound(held[uid]) if uid in held else later for uid in waiting},
+        order=tuple(waiting),
+        stats=CycleStats(
+            status=SolveStatus.FAILED,
+            considered=len(waiting),
+            deferred=len(waiting),
+            causes={Deferral.PLAN: len(waiting)},
+            note=note,
+        ),
+    )

@@ -1,0 +1,91 @@
+"""What one attempt after the other does otherwise: who keeps off which hosts, who waits, what is given up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from queuer.solver import attempts
+from queuer.solver.attempt import Attempt
+from queuer.solver.decide import decide
+from queuer.solver.problem import Budget, Plan, Snapshot, SolveStatus
+from queuer.solver.verify import Rule, Violation
+from tests.solver.make import gang, node, pod_set, queue, snapshot
+
+ALL = frozenset({"n0", "n1"})
+Late = Mapping[str, frozenset[str]]
+
+
+def snap() -> Snapshot:
+    waiting = [gang(uid, pod_set(1, 2), submitted=float(i)) for i, uid in enumerate("ab")]
+    return snapshot([node("n0", gpu=4), node("n1", gpu=4)], [queue("root.a")], pending=waiting)
+
+
+def decided(monkeypatch: pytest.MonkeyPatch, *late: Late, snap: Snapshot) -> tuple[Plan, list[Late]]:
+    """The plan, and who kept off what in each attempt. `late`: who could not land, one by one."""
+    seen, init, run = list[Late](), Attempt.__init__, Attempt.run
+
+    def noted(one: Attempt, *args: Any, crowded: Late, **more: Any) -> None:
+        seen.append(dict(crowded))
+        init(one, *args, crowded=crowded, **more)
+
+    def told(one: Attempt) -> tuple[Plan, dict[str, frozenset[str]]]:
+        return run(one)[0], dict(late[len(seen) - 1]) if len(seen) <= len(late) else {}
+
+    monkeypatch.setattr(Attempt, "__init__", noted)
+    monkeypatch.setattr(Attempt, "run", told)
+    return decide(snap, now=0.0, seed=0, budget=Budget(deterministic=0.0)), seen
+
+
+def refusing(monkeypatch: pytest.MonkeyPatch, uid: str) -> None:
+    """The verifier refuses every plan that starts this one."""
+
+    def verify(_: Snapshot, made: Plan, *, now: float) -> Sequence[Violation]:
+        return [Violation(rule=Rule.LANDING, uid=uid, text="no")] if uid in started(made) else ()
+
+    monkeypatch.setattr(attempts, "verify", verify)
+
+
+def started(plan: Plan) -> set[str]:
+    return {a.uid for a in plan.admissions}
+
+
+def test_who_cannot_land_keeps_off_hosts_and_at_last_off_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = [{"b": frozenset({"n0"})}, {"a": frozenset({"n1"})}, {"b": frozenset({"n1"})}]
+    _, seen = decided(monkeypatch, *late, snap=snap())
+    only = frozenset({"n0"})
+    assert seen == [{}, {"b": only}, {"b": only, "a": frozenset({"n1"})}, {"b": ALL, "a": frozenset({"n1"})}]
+
+
+@pytest.mark.parametrize("again", [frozenset[str](), frozenset({"n0"})])
+def test_no_attempt_is_made_twice(again: frozenset[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who cannot land and has nothing new to keep off waits."""
+    _, seen = decided(monkeypatch, {"b": frozenset({"n0"})}, {"b": again}, snap=snap())
+    assert seen == [{}, {"b": frozenset({"n0"})}, {"b": ALL}]
+
+
+def test_attempts_are_bounded_and_the_best_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, seen = decided(monkeypatch, *[{"a": frozenset({"n0"})}] * 9, snap=snap())
+    assert len(seen) == attempts.ATTEMPTS
+    assert started(plan) == {"a", "b"}
+
+
+def test_who_is_refused_by_the_verifier_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After as many attempts as may be, too, and the others start."""
+    refusing(monkeypatch, "a")
+    plan, seen = decided(monkeypatch, *[{"b": frozenset({"n0"})}] * attempts.ATTEMPTS, snap=snap())
+    assert len(seen) == attempts.ATTEMPTS + 1
+    assert seen[-1]["a"] == ALL
+    assert "a" not in started(plan)
+    assert plan.stats.status is not SolveStatus.FAILED
+
+
+def test_a_plan_that_starts_nobody_is_left_where_all_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        attempts, "verify", lambda *_, now: (Violation(rule=Rule.QUOTA, uid="", text="always"),)
+    )
+    plan, seen = decided(monkeypatch, snap=snap())
+    assert (len(seen), started(plan), plan.stats.status) == (3, set(), SolveStatus.FAILED)
+    assert plan.stats.note == "refused by the verifier: quota : always"
