@@ -172,17 +172,23 @@ class _Roll:
 
     def _landed(self, admitted: Admitted) -> Admitted:
         """With all pods on nodes: those that have still to land take the first hosts of their pin that have room."""
-        requests = {p.name: p.requests for p in admitted.workload.pod_sets}
+        sets = {p.name: p for p in admitted.workload.pod_sets}
         bound, left = dict(admitted.bound), []
         for loose in admitted.unbound:
-            count = loose.count
+            asked, count = sets[loose.pod_set], loose.count
+            open_ = []
             for host in loose.hosts:
-                while count and self._fits(host, requests[loose.pod_set]):
-                    self._take(host, requests[loose.pod_set])
-                    bound[host] = add(bound.get(host, {}), requests[loose.pod_set])
-                    count -= 1
+                most = min(count, 1) if asked.exclusive_host else count
+                landed = 0
+                while landed < most and self._fits(host, asked.requests):
+                    self._take(host, asked.requests)
+                    bound[host] = add(bound.get(host, {}), asked.requests)
+                    landed += 1
+                count -= landed
+                if not (landed and asked.exclusive_host):
+                    open_.append(host)
             if count:
-                left.append(replace(loose, count=count))
+                left.append(replace(loose, count=count, hosts=tuple(open_)))
         return replace(admitted, bound=bound, unbound=tuple(left))
 
     def _fits(self, host: str, requests: Resources) -> bool:

@@ -115,7 +115,7 @@ class Life:
             if pod.node:
                 bound[pod.node] = add(bound.get(pod.node, {}), pod.pod_set.requests)
             else:
-                key = (pod.pod_set.name, pod.pin)
+                key = (pod.pod_set.name, pod.pin - self._taken(run, pod.pod_set))
                 loose[key] = loose.get(key, 0) + 1
         return Admitted(
             workload=run.workload,
@@ -131,6 +131,11 @@ class Life:
             releasing=run.releasing,
             expected_end=run.ends if run.told else None,
         )
+
+    @staticmethod
+    def _taken(run: Run, pod_set: PodSet) -> set[str | None]:
+        """Hosts on which a pod lies that others of its set keep off."""
+        return {p.node for p in run.pods if p.pod_set is pod_set} if pod_set.exclusive_host else set()
 
     def cycle(self, budget: Budget) -> tuple[Snapshot, Plan]:
         """Decide, verify, carry out, and let time pass."""

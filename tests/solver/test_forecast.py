@@ -173,6 +173,18 @@ def test_pods_that_still_land_do_not_block_their_whole_pin() -> None:
     assert forecast(made, now=0.0, seed=0)["g"].likely == 0.0
 
 
+def test_pods_that_keep_off_each_other_land_one_a_host() -> None:
+    """Else one node was thought to be left for g, which is forecast to start when both pods have ended."""
+    nodes = [node("n1"), node("n2")]
+    apart = pod_set(2, 4, exclusive_host=True)
+    landing = Admitted(
+        workload=gang("h", apart, estimate=600.0), counts={"main": 2}, flavors={"main": "default"}, since=0.0,
+        unbound=(Unbound(pod_set="main", count=2, hosts=("n1", "n2")),), expected_end=600.0,
+    )  # fmt: skip
+    made = snapshot(nodes, [queue("root.a")], admitted=[landing], pending=[asks("g")])
+    assert forecast(made, now=0.0, seed=0, effort=PLAIN)["g"].likely == 600.0
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_any_world_can_be_foretold_twice_alike(seed: int) -> None:
     """Every plan in a roll passed the verifier, or there would be a fault; nothing is over-full."""
