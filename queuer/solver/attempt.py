@@ -52,7 +52,7 @@ def _pack(*selection: Any, **bounds: Any) -> Selection:
 
 class Attempt:
     """One attempt. `crowded`: nodes by gang uid that it must keep off, as others are landing there. `passes`: how far
-    they came, once it has run.
+    they came, `gave_back`: whether a bond is given back to a gang that is put off, once it has run.
     """
 
     def __init__(
@@ -82,6 +82,7 @@ class Attempt:
         self._packer = Packer(self._greedy, pack, seed=seed, budget=packing)
         self._reserver = Reserver(self._greedy)
         self._held: dict[str, Bond] = {}
+        self.gave_back = False
         self._refused: dict[str, tuple[Gang, Refusal]] = {}
         self._explanations: dict[str, Explanation] = dict(self._offers.aside)
         self._order: list[str] = list(self._offers.aside)
@@ -208,7 +209,9 @@ class Attempt:
         bound = {uid: bond for uid, bond in self._bonds(standing).items() if uid not in put_off}
         settled = self._greedy.chosen.items()
         evictions = [e for uid, c in settled if c.bound and uid not in put_off for e in c.evictions]
-        bound.update({uid: bond for uid, bond in self._held.items() if uid in put_off})
+        back = {uid: bond for uid, bond in self._held.items() if uid in put_off}
+        bound.update(back)
+        self.gave_back |= bool(back)
         bound = {
             uid: replace(bond, assignments=pinner.to_hosts(self._workloads[uid], bond.assignments))
             for uid, bond in bound.items()

@@ -21,7 +21,9 @@ from queuer.solver.score import score
 from queuer.solver.verify import Violation, verify
 
 SMALL = 20_000
-"""Nodes times waiting gangs above which one attempt is made only, and greedy's not beside it."""
+"""Nodes times waiting gangs above which one attempt is made only, and greedy's not beside it, unless one that was bound
+before is put off: others may lie where its bond holds a place.
+"""
 ATTEMPTS = 5
 """Attempts at most while the verifier refuses none."""
 APART = 2
@@ -91,7 +93,8 @@ class Attempts:
         """The plans of attempts until one puts nobody off, the last first."""
         plans: list[Plan] = []
         late: Mapping[str, frozenset[str]] = {}
-        while not plans or (late and self.passes.attempts < ATTEMPTS and is_small(self._snapshot)):
+        again = is_small(self._snapshot)
+        while not plans or (late and self.passes.attempts < ATTEMPTS and again):
             self._keep_off(late)
             spent, whole = self.passes.spent, self._budget.deterministic
             attempt = Attempt(
@@ -104,6 +107,7 @@ class Attempts:
                 prices=self._prices,
             )
             plan, late = attempt.run()
+            again |= attempt.gave_back
             self.passes += attempt.passes
             plans.insert(0, plan)
         self.lost |= any(plan.stats.rearranged for plan in plans) and (len(plans) > 1 or bool(late))

@@ -10,11 +10,12 @@ import pytest
 
 from queuer.domain.queue import Policy, Preempt
 from queuer.domain.reasons import Token
+from queuer.solver import attempts
 from queuer.solver.arrays import Arrays
 from queuer.solver.attempt import Attempt
 from queuer.solver.decide import decide
-from queuer.solver.problem import Assignment, Bond, Budget
-from queuer.solver.verify import verify
+from queuer.solver.problem import Assignment, Bond, Budget, Plan, Snapshot
+from queuer.solver.verify import Violation, verify
 from tests.solver.cases import NOW
 from tests.solver.cases_bonds import LATER, standing
 from tests.solver.make import GPU, gang, node, pod_set, queue, running, snapshot
@@ -110,3 +111,21 @@ def test_who_is_put_off_is_not_given_a_bond_back_that_has_ended() -> None:
     plan, _ = attempt.run()
     assert plan.explanations["g4"].primary.token is Token.PENDING_EVALUATION
     assert verify(snap, plan, now=LATER) == ()
+
+
+def test_nobody_takes_what_is_held_for_one_that_is_put_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It could not land beside others that now lie on its place: another attempt is made, in large clusters too. The
+    verifier has nothing to refuse, so nobody waits for its sake.
+    """
+    monkeypatch.setattr(attempts, "SMALL", 0)
+    verified = Counter[bool]()
+
+    def counted(snap: Snapshot, made: Plan, *, now: float) -> tuple[Violation, ...]:
+        wrong = verify(snap, made, now=now)
+        verified[not wrong] += 1
+        return wrong
+
+    monkeypatch.setattr(attempts, "verify", counted)
+    plan = decide(standing(470), now=LATER, seed=0, budget=Budget(deterministic=0.0))
+    assert "g1" in {a.uid for a in plan.admissions}
+    assert verified == {True: 1}
