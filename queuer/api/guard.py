@@ -20,7 +20,7 @@ from queuer.api.problems import problem
 
 READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _UNEXPECTED = "something went wrong here, and nothing was changed by it"
-log = structlog.get_logger(__name__)
+log = structlog.get_logger(part="api")
 
 PROBES = frozenset({"/livez", "/readyz"})
 _PAGE_POLICY = (

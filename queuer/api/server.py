@@ -26,7 +26,9 @@ async def serve(settings: ApiSettings) -> None:
     try:
         with _listen(settings.host, settings.port) as listener:
             port = listener.getsockname()[1]
-            structlog.get_logger().info("serving", url=_url(settings.host, port), authentication="none")
+            structlog.get_logger(part="api").info(
+                "serving", url=_url(settings.host, port), authentication="none"
+            )
             config = uvicorn.Config(
                 create_app(engine, settings),
                 log_config=None,

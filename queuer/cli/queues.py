@@ -16,7 +16,7 @@ from queuer.cli.output import Format, age, console, emit, print_table, say, styl
 from queuer.domain.quantity import parse_quantity
 
 BAR_WIDTH = 20
-LARGEST = 16 * 2**20
+MOST_BYTES = 16 * 2**20
 """Bytes of a document."""
 LEGEND = "bar: # own  : borrowed  . lent to others  - free"
 
@@ -140,17 +140,17 @@ def _read(file: Path) -> bytes:
     """The document, read no further than any server takes it."""
     try:
         if str(file) == "-":
-            body = sys.stdin.buffer.read(LARGEST + 1)
+            body = sys.stdin.buffer.read(MOST_BYTES + 1)
         else:
             with file.open("rb") as stream:
-                body = stream.read(LARGEST + 1)
+                body = stream.read(MOST_BYTES + 1)
     except OSError as error:
         raise CommandFailed(
             f"cannot read {file}: {error.strerror}", hint="queuer apply -f tree.yaml", exit_code=Exit.USAGE
         ) from error
-    if len(body) > LARGEST:
+    if len(body) > MOST_BYTES:
         hint = "split the document by subtree (`root:`)"
-        raise CommandFailed(f"{file} has more than {LARGEST} bytes", hint=hint, exit_code=Exit.USAGE)
+        raise CommandFailed(f"{file} has more than {MOST_BYTES} bytes", hint=hint, exit_code=Exit.USAGE)
     return body
 
 

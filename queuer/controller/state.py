@@ -20,7 +20,7 @@ from queuer.domain.quantity import add
 from queuer.domain.queue import QueueTree
 from queuer.domain.workload import State, Workload
 from queuer.solver.problem import Bond, Reservation
-from queuer.solver.sound import LARGEST
+from queuer.solver.sound import MOST_AMOUNT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ class ClusterState:
     @property
     def unsummable(self) -> frozenset[str]:
         """Resources of which the nodes have more together than a decision can sum."""
-        return frozenset(r for r, amount in self._allocatable.items() if amount > LARGEST)
+        return frozenset(r for r, amount in self._allocatable.items() if amount > MOST_AMOUNT)
 
     def believed(self) -> tuple[Node, ...]:
         """The nodes by name, without the amounts that bring those before them above what can be summed.
@@ -257,7 +257,7 @@ class ClusterState:
 
 def _within(summed: dict[str, int], node: Node) -> Node:
     """The node without what would bring a sum above the limit; the rest is added to the sums."""
-    beyond = {r for r, n in summed.items() if n + node.allocatable.get(r, 0) > LARGEST}
+    beyond = {r for r, n in summed.items() if n + node.allocatable.get(r, 0) > MOST_AMOUNT}
     for resource in summed.keys() - beyond:
         summed[resource] += node.allocatable.get(resource, 0)
     if not beyond:

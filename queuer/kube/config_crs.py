@@ -8,12 +8,12 @@ nothing: the last good one stays in force and the object says why.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+import structlog
 
 from queuer.domain.errors import FieldProblem, QueuerError
 from queuer.kube.client import Client, NotFoundError
@@ -22,7 +22,7 @@ from queuer.kube.config_set import ConfigObject, ConfigSet, Listed, config_set
 from queuer.kube.config_status import PERIOD, Standing, Statuses, Verdict
 from queuer.kube.config_watch import GROUP, PLURALS, VERSION, ringing
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger(part="configuration objects")
 
 RESYNC = 60.0
 """Seconds after which everything is listed even if nothing rang."""
@@ -140,12 +140,10 @@ async def _round(client: Client, board: _Board, apply: Apply) -> bool:
         wanted = config_set(listed)
         outcome = None if wanted.wrong else await apply(wanted)
     except NotFoundError as error:
-        log.warning(
-            "the definitions in crds/ are not installed, no configuration objects are read: %s", error
-        )
+        log.warning("definitions in crds/ not installed, no configuration objects read", said=str(error))
         return False
     except QueuerError as error:
-        log.warning("configuration objects not applied, to be tried again: %s", error)
+        log.warning("configuration objects not applied, to be tried again", said=str(error))
         return False
     board.listed, board.verdicts = listed, verdicts(listed, wanted, outcome)
     board.statuses.seen(listed)
@@ -172,5 +170,5 @@ async def _report(client: Client, board: _Board, figures: Figures, clock: Callab
                 by_path, asked = await figures(), now
             await board.statuses.write(client, board.listed, board.verdicts, figures=by_path, now=now)
         except QueuerError as error:
-            log.warning("status of configuration objects not written: %s", error)
+            log.warning("status of configuration objects not written", said=str(error))
         await asyncio.sleep(1.0)

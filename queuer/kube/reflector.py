@@ -22,7 +22,7 @@ from queuer.domain.errors import QueuerError
 from queuer.kube.client import ApiError, Client, GoneError
 from queuer.kube.objects import Meta, Resource
 
-log = structlog.get_logger("reflector")
+log = structlog.get_logger(part="reflector")
 
 
 class _HasMeta(msgspec.Struct, frozen=True):

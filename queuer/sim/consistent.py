@@ -14,7 +14,7 @@ from queuer.domain.quantity import Resources, add, parse_resources
 from queuer.domain.queue import ROOT
 from queuer.domain.workload import Workload
 from queuer.sim.shape import Shape
-from queuer.solver.sound import LARGEST
+from queuer.solver.sound import MOST_AMOUNT
 
 
 def check_names(shape: Shape, *, nodes: Sequence[str], workloads: Sequence[str], problems: Problems) -> None:
@@ -89,7 +89,7 @@ def check_sums(
         for more in amounts:
             total = add(total, more)
         for resource, amount in total.items():
-            if amount > LARGEST:
+            if amount > MOST_AMOUNT:
                 problems.note(at, f"{amount} {resource} in all is more than 2^62", "write smaller amounts")
 
 

@@ -23,7 +23,7 @@ OTHER = "other"
 """The queue of rows that name none."""
 LEAST = 1.0
 """Seconds that a job runs whose duration is 0."""
-LONGEST, LARGEST = 10**11, 10**6
+MOST_SECONDS, MOST_COUNT = 10**11, 10**6
 """Seconds, and numbers of nodes, pods and GPUs, beyond which a field is taken for a mistake."""
 SHOWN = 5
 """Problems told at once; more of them are counted."""
@@ -154,11 +154,11 @@ class _Fields:
 
     def number(self, column: str) -> float | None:
         """A number of seconds from 0; None = noted."""
-        return self._read(column, _number, "a number of seconds", least=0, most=LONGEST)
+        return self._read(column, _number, "a number of seconds", least=0, most=MOST_SECONDS)
 
     def whole(self, column: str, *, least: int) -> int | None:
         """A whole number; None = noted."""
-        got = self._read(column, _whole, "a whole number", least=least, most=LARGEST)
+        got = self._read(column, _whole, "a whole number", least=least, most=MOST_COUNT)
         return None if got is None else int(got)
 
     def _read(

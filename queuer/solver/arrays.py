@@ -19,7 +19,7 @@ from queuer.solver.frame import Frame
 from queuer.solver.offers import Offers
 from queuer.solver.problem import Admitted, Snapshot
 from queuer.solver.sheet import Hold, Sheet, leaves
-from queuer.solver.sound import LARGEST, faults_of_sums, unsound
+from queuer.solver.sound import MOST_AMOUNT, faults_of_sums, unsound
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -47,7 +47,7 @@ class Arrays:
     def _of(cls, snapshot: Snapshot) -> Arrays:
         frame = Frame(snapshot)
         rounded = frame.alloc.sum(axis=0, dtype=np.float64).max(initial=0)
-        if rounded > LARGEST / 2 and any(faults_of_sums(snapshot)):
+        if rounded > MOST_AMOUNT / 2 and any(faults_of_sums(snapshot)):
             raise unsound(snapshot)
         book = QuotaBook(snapshot.tree, frame.capacity())
         holds, sheet = _running(snapshot, frame, Usage(book), {})

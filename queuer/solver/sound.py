@@ -16,7 +16,7 @@ from queuer.domain.queue import ROOT, QueueTree
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.problem import Admitted, Budget, Snapshot
 
-LARGEST = 2**62
+MOST_AMOUNT = 2**62
 """Beyond which neither an amount nor a time can be: sums must stay within 64 bits."""
 TOLD = 20
 """Faults of one snapshot that are told at most."""
@@ -53,7 +53,7 @@ def faults_of(snapshot: Snapshot) -> Iterator[FieldProblem]:
 def _numbers(value: object, *, at: str) -> Iterator[FieldProblem]:
     """Numbers that no arithmetic can use, and amounts below 0."""
     if isinstance(value, int | float):
-        if not abs(value) <= LARGEST:  # neither is nan
+        if not abs(value) <= MOST_AMOUNT:  # neither is nan
             yield _wrong(at, f"{value} is no number between -2^62 and 2^62")
     elif isinstance(value, Mapping):
         for key, item in value.items():
@@ -88,7 +88,7 @@ def faults_of_sums(snapshot: Snapshot) -> Iterator[FieldProblem]:
     for state in snapshot.nodes:
         totals.update(state.node.allocatable)
     for resource, amount in totals.items():
-        if amount > LARGEST:
+        if amount > MOST_AMOUNT:
             hint = "mend what reports it, or leave nodes out"
             yield _wrong(f"snapshot.nodes: allocatable.{resource}", f"{amount} together is beyond 2^62", hint)
 
@@ -96,7 +96,7 @@ def faults_of_sums(snapshot: Snapshot) -> Iterator[FieldProblem]:
 def countable(workload: Workload) -> bool:
     """Whether its times and its priority are numbers that arithmetic can use."""
     told = (workload.priority, workload.submitted, workload.max_runtime, workload.estimate)
-    return all(number is None or abs(number) <= LARGEST for number in told)
+    return all(number is None or abs(number) <= MOST_AMOUNT for number in told)
 
 
 def faults_of_workload(workload: Workload) -> Iterator[FieldProblem]:
@@ -119,7 +119,7 @@ def _pod_set(pod_set: PodSet, *, at: str) -> Iterator[FieldProblem]:
     if pod_set.min_count is not None and not 1 <= pod_set.min_count <= pod_set.count:
         yield _wrong(f"{at}.min_count", f"{pod_set.min_count} is not between 1 and {pod_set.count}")
     for resource, amount in pod_set.requests.items():
-        if amount <= LARGEST < amount * pod_set.count:
+        if amount <= MOST_AMOUNT < amount * pod_set.count:
             yield _wrong(f"{at}.requests.{resource}", f"{pod_set.count} times {amount} is beyond 2^62")
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 HEADER = struct.Struct(">4sQ")
 MARK = b"QUER"
-LARGEST = 2**32
+MOST_BYTES = 2**32
 READY = "ready"
 """What a process says first, and when it has taken over a snapshot."""
 
@@ -35,7 +35,7 @@ def pack(message: object) -> bytes:
 def length_of(header: bytes) -> int:
     """Bytes of the body that follows. Raises ValueError where the header is none."""
     mark, length = HEADER.unpack(header)
-    if mark != MARK or length > LARGEST:
+    if mark != MARK or length > MOST_BYTES:
         raise ValueError("bytes that are no message")
     return int(length)
 

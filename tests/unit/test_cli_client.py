@@ -11,7 +11,7 @@ import pytest
 
 from queuer.cli import main
 from queuer.cli.client import Client, CommandFailed, Exit
-from queuer.cli.queues import LARGEST
+from queuer.cli.queues import MOST_BYTES
 
 Handler = Callable[[httpx2.Request], httpx2.Response]
 
@@ -203,10 +203,10 @@ def test_a_document_is_read_no_further_than_a_server_takes_it(
     """A device or a log that never ends is told, and nothing is sent."""
     document = tmp_path / "tree.yaml"
     with document.open("wb") as sparse:
-        sparse.truncate(LARGEST + 1)
+        sparse.truncate(MOST_BYTES + 1)
     code, _, err = run(["apply", "-f", str(document), "-y"], answer(500), monkeypatch, capsys)
     assert code == Exit.USAGE
-    assert f"tree.yaml has more than {LARGEST} bytes" in err
+    assert f"tree.yaml has more than {MOST_BYTES} bytes" in err
 
 
 def test_apply_writes_against_the_revision_that_it_planned(

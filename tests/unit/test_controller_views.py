@@ -18,7 +18,7 @@ from queuer.kube.objects import Amounts, Condition, Meta, NodeObject, NodeStatus
 from queuer.kube.reflector import Change, ChangeKind
 from queuer.solver.decide import decide
 from queuer.solver.problem import Budget, SolveStatus
-from queuer.solver.sound import LARGEST
+from queuer.solver.sound import MOST_AMOUNT
 
 GPU = "example.com/gpu"
 PLAIN: Amounts = {"cpu": "8", "memory": "64Gi", "pods": "110", GPU: "8"}
@@ -61,7 +61,7 @@ def gpus(state: ClusterState) -> dict[str, int]:
     return {s.node.name: s.node.allocatable.get(GPU, 0) for s in take(state, now=0.0).nodes}
 
 
-COUNT = LARGEST // MOST
+COUNT = MOST_AMOUNT // MOST
 
 
 def test_amounts_that_nobody_can_sum_are_left_out_until_others_go() -> None:
@@ -71,7 +71,7 @@ def test_amounts_that_nobody_can_sum_are_left_out_until_others_go() -> None:
         f"n{COUNT:04}",
         f"n{COUNT + 1:04}",
     ]
-    assert sum(gpus(state).values()) == state.capacity_by_flavor["default"][GPU] == LARGEST
+    assert sum(gpus(state).values()) == state.capacity_by_flavor["default"][GPU] == MOST_AMOUNT
     assert state.take_stale()
     state.node_gone("n0000")
     assert state.take_stale()

@@ -20,8 +20,8 @@ from queuer.solver.cpsat.proto import GrowingModel
 from queuer.solver.cpsat.reserved import limit_by_reservations
 from queuer.solver.frame import Matrix
 
-LARGEST = 60_000
-"""Variables beyond this are not attempted."""
+MOST_VARIABLES = 60_000
+"""Of a model that is attempted."""
 
 
 class TooLarge(Exception):
@@ -59,8 +59,8 @@ class Model:
                         self.x[i, p, node] = variable
                         if item.known:
                             self.rows.hint[variable] = min(most, known.get(node, 0))
-                if len(self.x) > LARGEST:
-                    raise TooLarge(f"more than {LARGEST} variables")
+                if len(self.x) > MOST_VARIABLES:
+                    raise TooLarge(f"more than {MOST_VARIABLES} variables")
                 self.rows.row(self.pods(i, p), low=part.count, high=part.count)
 
     def _victims(self) -> None:

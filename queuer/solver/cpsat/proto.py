@@ -20,7 +20,7 @@ BUILD = 4e-6
 """
 START = 3e-6
 """The same for each time that a model is solved: 5 us a term."""
-LARGEST_OBJECTIVE = 2**52
+MOST_OBJECTIVE = 2**52
 """Sums beyond this are scaled down: CP-SAT reports objectives as doubles, and overflows at int64."""
 
 
@@ -127,5 +127,5 @@ def _set_up(solver: cp_model.CpSolver, *, seed: int, budget: float) -> None:
 def scaled(terms: Terms, rows: GrowingModel) -> tuple[dict[int, int], int]:
     """The terms shifted right until their sum is safe, and by how many bits: 0 = exact."""
     most = sum(abs(c) * max(map(abs, rows.bounds[v])) for v, c in terms.items())
-    shift = max(0, most.bit_length() - LARGEST_OBJECTIVE.bit_length())
+    shift = max(0, most.bit_length() - MOST_OBJECTIVE.bit_length())
     return {v: c >> shift for v, c in terms.items()}, shift
