@@ -172,6 +172,19 @@ class Database:
         with psycopg.connect(conninfo(self.url), autocommit=True) as connection:
             connection.execute(statement)
 
+    @contextmanager
+    def shut(self) -> Iterator[None]:
+        """Nobody gets in, and who was in is thrown out."""
+        name = conninfo(self.url).rsplit("/", 1)[1].split("?")[0]
+        beside = conninfo(self.url).replace(f"/{name}", "/postgres", 1)
+        with psycopg.connect(beside, autocommit=True) as connection:
+            connection.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false')
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name]
+            )
+            yield
+            connection.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true')
+
     def workload(self, name: str, namespace: str) -> dict[str, Any]:
         """The newest workload of a job; {} if it was not taken in."""
         found = self.rows(

@@ -32,6 +32,7 @@ from queuer.kube.workloads import (
 from queuer.solver.decide import decide
 from queuer.solver.problem import Admitted, Assignment, Budget, NodeState, Pending, Snapshot, Unbound
 from queuer.solver.verify.case import Case
+from tests.kube.merge_patch import merged
 
 NAMESPACE = "landing-cases"
 CASE, POOL, DISK = "queuer.test/case", "queuer.test/pool", "queuer.test/disk"
@@ -321,16 +322,3 @@ class _World:
 def _container(ask: Mapping[str, int]) -> Manifest:
     amounts = format_resources({resource: amount for resource, amount in ask.items() if amount})
     return {"name": "main", "image": "training:1", "resources": {"requests": amounts, "limits": amounts}}
-
-
-def merged(target: Any, patch: Any) -> Any:
-    """A JSON merge patch applied (RFC 7386)."""
-    if not isinstance(patch, Mapping):
-        return patch
-    result = dict(target) if isinstance(target, Mapping) else {}
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = merged(result.get(key), value)
-    return result

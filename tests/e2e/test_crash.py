@@ -100,21 +100,11 @@ def test_jobs_that_finished_while_nobody_watched_are_paid_back(scene: Scene) -> 
 
 def test_without_controller_and_database_only_queued_work_waits(scene: Scene) -> None:
     """The database is taken away by shutting its sessions out; unlabelled work must not notice anything."""
-    import psycopg
-
-    from queuer.store.engine import conninfo
-
     scene.database.apply(tree(scene.namespace))
     process = scene.start()
     scene.job("running", pods=1, gpus=8)
     scene.wait_state("running", "Running")
-    name = conninfo(scene.database.url).rsplit("/", 1)[1].split("?")[0]
-    maintenance = conninfo(scene.database.url).replace(f"/{name}", "/postgres", 1)
-    with psycopg.connect(maintenance, autocommit=True) as connection:
-        connection.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false')
-        connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name]
-        )
+    with scene.database.shut():
         scene.job("queued", pods=1, gpus=8)
         scene.job("plain", queue=None, run_for="1s")
         wait_until(
@@ -125,31 +115,19 @@ def test_without_controller_and_database_only_queued_work_waits(scene: Scene) ->
         process.stop()
         assert scene.pods("queued") == []
         assert [p["status"]["phase"] for p in scene.pods("running")] == ["Running"]
-        connection.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true')
     process.start().wait_leading()
     scene.wait_state("queued", "Running")
     assert scene.state("running") == "Running"
 
 
 def test_the_database_comes_back_under_a_controller_that_stayed(scene: Scene) -> None:
-    import psycopg
-
-    from queuer.store.engine import conninfo
-
     scene.database.apply(tree(scene.namespace))
     process = scene.start()
-    name = conninfo(scene.database.url).rsplit("/", 1)[1].split("?")[0]
-    maintenance = conninfo(scene.database.url).replace(f"/{name}", "/postgres", 1)
-    with psycopg.connect(maintenance, autocommit=True) as connection:
-        connection.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false')
-        connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name]
-        )
+    with scene.database.shut():
         scene.job("queued", pods=1, gpus=8)
         wait_until(
             lambda: not process.leads(), timeout=20, describe="it notices that it does not lead any more"
         )
         assert scene.pods("queued") == []
-        connection.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true')
     scene.wait_state("queued", "Running", timeout=40)
     assert process.running

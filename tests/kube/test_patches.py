@@ -27,25 +27,13 @@ from queuer.kube.patches import (
     withdraw_patch,
 )
 from queuer.kube.template import Pin
+from tests.kube.merge_patch import merged
 
 GPU_TAINT = Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule")
 SPOT = Toleration(key="spot", value="yes")
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 HOST = "kubernetes.io/hostname"
 Manifest = dict[str, Any]
-
-
-def merged(target: Any, patch: Any) -> Any:
-    """RFC 7386, as the API server applies it."""
-    if not isinstance(patch, dict):
-        return deepcopy(patch)
-    result = dict(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = merged(result.get(key), value)
-    return result
 
 
 def without_empty(value: Any) -> Any:

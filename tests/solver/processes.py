@@ -88,5 +88,13 @@ async def woken(solver: SolverProcess, pid: int) -> None:
     assert (await question).stats.status is SolveStatus.OPTIMAL
 
 
+async def delayed(solver: SolverProcess) -> int:
+    """Ask once, and see `hang` stop in the place of the stand-in; its pid."""
+    _, beside = pids(solver)
+    await ask(solver)
+    await until(lambda: stopped(beside))
+    return beside
+
+
 async def broken(*_: object, **__: object) -> Plan:
     raise RuntimeError("can't start new thread")

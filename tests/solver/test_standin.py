@@ -27,6 +27,7 @@ from tests.solver.processes import (
     SOLVED,
     TARGETS,
     ask,
+    delayed,
     gone,
     pids,
     process,
@@ -54,10 +55,7 @@ async def test_plan_of_the_stand_in_is_there_when_the_solver_fails() -> None:
 async def test_stand_in_stopped_in_the_cycle_before_is_not_waited_for_without_end(budget: Budget) -> None:
     """Neither for what it is still at nor for what is asked now: one limit, long before it is replaced."""
     async with process("sound", beside="hang", hand_over=0.2) as solver:
-        beside = solver.stand_in.pid
-        assert beside is not None
-        await ask(solver)
-        await until(lambda: stopped(beside))
+        beside = await delayed(solver)
         assert solver.solver.pid is not None
         os.kill(solver.solver.pid, signal.SIGSTOP)
         await ask(solver, budget)
@@ -83,10 +81,7 @@ async def test_parent_decides_where_both_are_stopped() -> None:
 
 async def test_stand_in_that_is_late_holds_nobody_up_and_goes_on_with_the_newest() -> None:
     async with process("sound", beside="hang") as solver:
-        pid = solver.stand_in.pid
-        assert pid is not None
-        await ask(solver)
-        await until(lambda: stopped(pid))
+        pid = await delayed(solver)
         for _ in range(5):
             assert (await ask(solver)).stats.fallback == ""
         assert solver.counts == {SOLVED: 6}
@@ -102,10 +97,7 @@ async def test_stand_in_that_is_late_holds_nobody_up_and_goes_on_with_the_newest
 async def test_question_that_waits_for_the_stand_in_is_asked_when_it_is_free() -> None:
     """Its plan is needed while it is still at the cycle before."""
     async with process("sound", beside="hang") as solver:
-        pid = solver.stand_in.pid
-        assert pid is not None
-        await ask(solver)
-        await until(lambda: stopped(pid))
+        pid = await delayed(solver)
         question = asyncio.create_task(ask(solver, Budget(deterministic=1.0, wall=0.0)))
         for _ in range(2):
             await until(lambda: stopped(pid))
@@ -141,10 +133,7 @@ async def test_plan_of_the_stand_in_is_greedys_cycle_after_cycle() -> None:
 async def test_stand_in_is_waited_for_as_long_as_it_usually_takes() -> None:
     """On a large cluster that is longer than any deadline, and the parent, from nothing, would take longer still."""
     async with process("sound", beside="hang", hand_over=0.01) as solver:
-        pid = solver.stand_in.pid
-        assert pid is not None
-        await ask(solver)
-        await until(lambda: stopped(pid))
+        pid = await delayed(solver)
         os.kill(pid, signal.SIGCONT)
         await until(lambda: solver.counts[Source.STAND_IN, Outcome.STALE] == 1)
         assert solver.stand_in.took > 0
