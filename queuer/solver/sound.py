@@ -102,15 +102,11 @@ def countable(workload: Workload) -> bool:
 def faults_of_workload(workload: Workload) -> Iterator[FieldProblem]:
     """What is wrong with a waiting workload, numbers first."""
     yield from _numbers(workload, at="workload")
-    yield from _pod_sets(workload, at="workload")
-
-
-def _pod_sets(workload: Workload, *, at: str) -> Iterator[FieldProblem]:
     if not workload.pod_sets:
-        yield _wrong(f"{at}.pod_sets", "is empty")
-    yield from _twice((p.name for p in workload.pod_sets), at=f"{at}.pod_sets: name")
+        yield _wrong("workload.pod_sets", "is empty")
+    yield from _twice((p.name for p in workload.pod_sets), at="workload.pod_sets: name")
     for i, pod_set in enumerate(workload.pod_sets):
-        yield from _pod_set(pod_set, at=f"{at}.pod_sets[{i}]")
+        yield from _pod_set(pod_set, at=f"workload.pod_sets[{i}]")
 
 
 def _pod_set(pod_set: PodSet, *, at: str) -> Iterator[FieldProblem]:
@@ -124,7 +120,9 @@ def _pod_set(pod_set: PodSet, *, at: str) -> Iterator[FieldProblem]:
 
 
 def _admitted(held: Admitted, *, at: str) -> Iterator[FieldProblem]:
-    yield from _pod_sets(held.workload, at=f"{at}.workload")
+    """Of what it asked for, only numbers matter: it runs, and a job that is malformed may have been started beside the
+    queue.
+    """
     names = {p.name for p in held.workload.pod_sets}
     for name in sorted(names):
         for field, there in (("counts", held.counts), ("flavors", held.flavors)):

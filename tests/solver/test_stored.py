@@ -16,11 +16,13 @@ from typer.testing import CliRunner
 
 from queuer.cli.sim import app
 from queuer.domain.errors import InvalidInput
+from queuer.domain.workload import PodSet
 from queuer.solver.child import Outcome
 from queuer.solver.decide import decide
-from queuer.solver.problem import Budget, SolveStatus
+from queuer.solver.problem import Admitted, Budget, SolveStatus, Unbound
 from queuer.solver.stored import StoredCycle, again, decode, difference, encode
 from tests.solver.cycles import live
+from tests.solver.make import GPU, gang, pod_set
 from tests.solver.worlds import NOW, world
 
 GREEDY = Budget(deterministic=0.0)
@@ -61,6 +63,40 @@ def test_bonds_reservations_and_pods_that_land_are_kept() -> None:
         read = decode(encode(cycle))
         assert read == cycle
         assert difference(plan, again(read)) == ""
+
+
+MALFORMED = (
+    (),
+    (pod_set(0, 1),),
+    (pod_set(2, 1, min_count=3),),
+    (pod_set(1, 1), pod_set(2, 1)),
+    (pod_set(2**10, 2**55),),
+)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from(MALFORMED), st.booleans())
+def test_malformed_work_that_was_started_beside_the_queue_is_read_back(
+    seed: int, sets: tuple[PodSet, ...], landed: bool
+) -> None:
+    """Nobody would have admitted it, but it runs: it holds what its pods take. None are known of a job without sets."""
+    snapshot = world(seed)
+    host = snapshot.nodes[0].node.name
+    counts = {one.name: 1 for one in sets}
+    loose = tuple(Unbound(pod_set=name, count=1, hosts=(host,)) for name in counts)
+    beside = Admitted(
+        workload=replace(gang("beside", *sets), queue=snapshot.tree.leaves[0]),
+        counts=counts,
+        flavors=dict.fromkeys(counts, "default"),
+        since=NOW,
+        bound={host: {GPU: 1, "pods": 1}} if landed else {},
+        unbound=() if landed else loose,
+    )
+    snapshot = replace(snapshot, admitted=(*snapshot.admitted, beside))
+    plan = decide(snapshot, now=NOW, seed=seed, budget=GREEDY)
+    read = decode(encode(StoredCycle(snapshot=snapshot, now=NOW, seed=seed, budget=GREEDY, plan=plan)))
+    assert read.snapshot == snapshot
+    assert difference(plan, again(read)) == ""
 
 
 @pytest.mark.parametrize("why", [Outcome.LATE, Outcome.RESTING])
