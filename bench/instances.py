@@ -96,8 +96,11 @@ def crowded(
 ) -> Snapshot:
     """A full cluster at time NOW; `gangs` of 16 to 257 GPUs are blocked, and may evict all that runs by this rule.
 
-    `equal`: all that runs has the same priority.
+    `equal`: all that runs has the same priority. Raises ValueError where there are more gangs than fit three
+    quarters of the cluster.
     """
+    if gangs > (most := most_blocked(nodes)):
+        raise ValueError(f"gangs: {gangs} are too many for {nodes} nodes, which bear at most {most}")
     rng, ranks = Random(seed), Random(seed)
     capacity = nodes * PER_NODE
     busy = "root.busy" if rule is EvictionRule.RECLAIM else "root.first"
@@ -125,6 +128,11 @@ def crowded(
         ),
         pending=tuple(_pending(rng, i, "root.first", 1_000, form) for i, form in enumerate(forms)),
     )
+
+
+def most_blocked(nodes: int) -> int:
+    """How many gangs can be blocked on so many nodes."""
+    return nodes * PER_NODE * 3 // 4 // BLOCKED
 
 
 def draw_form(rng: Random, mix: Mix) -> Form:

@@ -19,7 +19,7 @@ from importlib import import_module
 
 from bench import kueue_like
 from bench.decide import quantile
-from bench.instances import GPU, NOW, Mix, crowded
+from bench.instances import GPU, NOW, Mix, crowded, most_blocked
 from queuer.solver.arrays import Arrays
 from queuer.solver.decide import decide
 from queuer.solver.problem import Budget, EvictionRule, Snapshot
@@ -107,8 +107,13 @@ def summary(runs: Sequence[Run]) -> dict[str, float | int | None]:
 
 
 def _size(text: str) -> tuple[int, int]:
-    nodes, gangs = text.split("/")
-    return int(nodes), int(gangs)
+    try:
+        nodes, gangs = map(int, text.split("/"))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not two numbers, nodes/gangs") from None
+    if gangs > (most := most_blocked(nodes)):
+        raise argparse.ArgumentTypeError(f"{text}: {nodes} nodes bear at most {most} blocked gangs")
+    return nodes, gangs
 
 
 def parser() -> argparse.ArgumentParser:

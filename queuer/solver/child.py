@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -273,12 +275,15 @@ class Child:
             await process.wait()  # reaped: no zombie is left
 
     def _strike(self) -> None:
-        """SIGKILL, which also ends a stopped process."""
+        """SIGKILL, which also ends a stopped process. Not by `process.kill()`: that reaps one that has just died, and
+        asyncio, which waits for it, never learns how it ended.
+        """
         process = self._process
         if process is not None and not self._struck:
             self._struck = True
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGKILL)
             assert process.stdin is not None
             process.stdin.close()
 

@@ -69,6 +69,28 @@ async def test_processes_killed_between_two_cycles_are_replaced() -> None:
         assert {source for source, _ in solver.counts} == {Source.SOLVER, Source.STAND_IN}
 
 
+async def test_how_a_process_ended_is_known_though_it_is_killed_once_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has died, and asyncio has not come to look yet."""
+    looked, waitpid = threading.Event(), os.waitpid
+
+    def late(pid: int, options: int) -> tuple[int, int]:
+        looked.wait(30)
+        return waitpid(pid, options)
+
+    monkeypatch.setattr(os, "waitpid", late)
+    alone = Child(f"{TARGETS}:sound", judge=verify)
+    await alone.start()
+    process = alone._process
+    assert process is not None
+    os.kill(process.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # noqa: ASYNC222
+    alone._strike()
+    looked.set()
+    assert await process.wait() == -signal.SIGKILL
+
+
 async def test_child_that_still_starts_is_left_alone() -> None:
     async with process("sound") as solver:
         pid = solver.solver.pid

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
+import pytest
+
+from bench.instances import Mix, crowded
 from bench.kueue_like import Answer, evictions
 from queuer.domain.nodes import Node, Topology
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.workload import Workload
-from queuer.solver.problem import Admitted, NodeState, Pending, Snapshot
+from queuer.solver.problem import Admitted, EvictionRule, NodeState, Pending, Snapshot
 from tests.solver.make import GPU, gang, pod_set, running
 
 
@@ -83,3 +87,14 @@ def test_a_gang_that_does_not_fit_evicts_nobody_and_free_room_is_taken_first() -
     assert answer({"a": "r"}, admitted, [gang("w", pod_set(2, 8))]) == Answer(
         placed=frozenset(), victims=frozenset()
     )
+
+
+@pytest.mark.parametrize(("gangs", "fit"), [(6, True), (7, False)])
+def test_no_more_gangs_are_blocked_than_fit(gangs: int, fit: bool) -> None:
+    """16 nodes, three quarters of whose GPUs are 6 times 16."""
+    made = partial(crowded, nodes=16, gangs=gangs, mix=Mix.MIXED, rule=EvictionRule.PREEMPT, seed=1)
+    if fit:
+        assert len(made().pending) == gangs
+    else:
+        with pytest.raises(ValueError, match="gangs: 7 are too many for 16 nodes, which bear at most 6"):
+            made()
