@@ -1,4 +1,4 @@
-"""Reservations and holds: when, where, for how long, and who passes."""
+"""Reservations: when, where, for how long, and who passes. Holds without a known end are in `test_hold`."""
 
 from __future__ import annotations
 
@@ -190,107 +190,6 @@ def test_nothing_is_reserved_where_quota_is_in_the_way() -> None:
     assert left(limit=48) == [1, 1]
     assert left(limit=47) == [0, 1]
     assert left(limit=48, most=0) == [0, 0]
-
-
-# A hold where no end is known
-
-FOREVER = [busy("a", "n0", since=0.0), busy("b", "n1", since=500.0), busy("c", "n2", since=100.0)]
-OLD = NOW - WAIT
-
-
-def test_a_place_is_held_after_max_wait_where_no_end_is_known() -> None:
-    """Not a second earlier, and never where no `maxWait` is said."""
-    assert not plan_of(world(FOREVER, [asks("g", 2, submitted=OLD)])).reservations
-    assert not plan_of(world(FOREVER, [asks("g", 2, submitted=OLD + 1)], max_wait=WAIT)).reservations
-    (held,) = plan_of(world(FOREVER, [asks("g", 2, submitted=OLD)], max_wait=WAIT)).reservations
-    assert (held.uid, held.start, held.expires) == ("g", NOW, NOW + WAIT)
-    assert hosts(held) == {"n3", "n0"}, "the free node, and the one whose work has run longest"
-
-
-def test_nothing_starts_on_a_held_place_however_short() -> None:
-    """Others are told whose it is; beside the place they start."""
-    jobs = [
-        asks("g", 2, submitted=OLD), asks("s", 1, estimate=1.0), asks("t", 1, gpus=1, estimate=1.0)
-    ]  # fmt: skip
-    plan = plan_of(world(FOREVER, jobs, max_wait=WAIT))
-    assert plan.admissions == ()
-    for uid in ("s", "t"):
-        behind = plan.explanations[uid].primary
-        assert (behind.token, behind.params["owner"]) == (Token.BEHIND_IN_QUEUE, "g")
-    roomy = [busy("a", "n0"), busy("b", "n1", gpus=7), busy("c", "n2", gpus=7)]
-    assert {a.uid for a in plan_of(world(roomy, jobs, max_wait=WAIT)).admissions} == {"t"}
-
-
-def test_a_hold_keeps_what_frees_up_and_ends_when_its_owner_starts() -> None:
-    """Its place stands still; a node that frees elsewhere is everybody's, one that frees inside is kept."""
-    owner, other = asks("g", 2, submitted=OLD), asks("s", 1)
-    (held,) = plan_of(world(FOREVER, [owner], max_wait=WAIT)).reservations
-    later = NOW + 100
-    elsewhere = plan_of(
-        world([FOREVER[0], FOREVER[2]], [owner, other], max_wait=WAIT, held=(held,)), now=later
-    )
-    assert {a.uid for a in elsewhere.admissions} == {"g"}, "two nodes are free: its own turn comes first"
-    full = [*FOREVER[1:], busy("d", "n3")]
-    inside = plan_of(world(full, [owner, other], max_wait=WAIT, held=(held,)), now=later)
-    assert (inside.admissions, inside.reservations) == ((), (held,))
-    done = plan_of(world(FOREVER[1:], [owner, other], max_wait=WAIT, held=(held,)), now=later)
-    assert ({a.uid for a in done.admissions}, done.reservations) == ({"g"}, ())
-
-
-def test_a_known_end_turns_a_hold_into_a_reservation() -> None:
-    """What can be timed is timed: then shorter work may pass."""
-    owner = asks("g", 2, submitted=OLD)
-    held = Reservation(uid="g", assignments=place("n3", "n0"), start=NOW - 50, expires=NOW + 550)
-    known = [busy("a", "n0"), busy("b", "n1", end=1200.0), busy("c", "n2")]
-    plan = plan_of(world(known, [owner, asks("s", 1, estimate=100.0)], max_wait=WAIT, held=(held,)))
-    assert {a.uid for a in plan.admissions} == {"s"}
-    assert plan.reservations[0].start == 1200.0
-
-
-def test_an_expired_hold_is_chosen_anew() -> None:
-    """For another span of `maxWait`, on the place that is best by then."""
-    held = Reservation(uid="g", assignments=place("n1", "n2"), start=0.0, expires=NOW)
-    (renewed,) = plan_of(
-        world(FOREVER, [asks("g", 2, submitted=0.0)], max_wait=WAIT, held=(held,))
-    ).reservations
-    assert (renewed.start, hosts(renewed)) == (NOW, {"n0", "n3"})
-
-
-def test_higher_priority_passes_a_hold_and_the_hold_moves_on() -> None:
-    """It is displaced, not broken in silence: the verifier accepts who passes, and refuses anybody else."""
-    owner = asks("g", 2, submitted=OLD)
-    held = plan_of(world(FOREVER, [owner], max_wait=WAIT)).reservations
-    urgent = world(FOREVER, [owner, asks("u", 1, priority=1)], max_wait=WAIT, held=held)
-    plan = plan_of(urgent)
-    assert {a.uid for a in plan.admissions} == {"u"}
-    assert [r.uid for r in plan.reservations] == ["g"]
-    plain = replace(
-        urgent, pending=tuple(replace(p, workload=replace(p.workload, priority=0)) for p in urgent.pending)
-    )
-    assert verify(plain, replace(plan, reservations=held), now=NOW)
-
-
-def test_what_victims_leave_elsewhere_is_free_however_much_it_is() -> None:
-    """`p` evicts `v`, which has all GPUs of n1 and the largest sum of bytes there can be; `q` takes of both."""
-    most, root = 2**62, queue("root", policy=Policy(sharing=Sharing.PRIORITY))
-    policies = Policy(preempt=Preempt.NEVER, reservations=1), Policy(reservations=0)
-    queues = [root, *(queue(f"root.{q}", policy=policy) for q, policy in zip("ab", policies, strict=True))]
-
-    def large(amount: int, gpus: int) -> PodSet:
-        one = pod_set(1, gpus)
-        return replace(one, requests={**one.requests, "bytes": amount})
-
-    nodes = [node("n0"), node("n1")]
-    nodes[1] = replace(nodes[1], allocatable={**nodes[1].allocatable, "bytes": most})
-    evicted = running(gang("v", large(most, 8), queue="root.b"), {"n1": 1}, since=0.0)
-    pending = [
-        asks("g", 1, priority=5),
-        asks("p", 1, 4, queue="root.b", priority=3),
-        gang("q", large(1, 4), queue="root.b", priority=2, submitted=NOW),
-    ]
-    plan = plan_of(snapshot(nodes, queues, admitted=[busy("a", "n0", end=1100.0), evicted], pending=pending))
-    assert [(r.uid, hosts(r)) for r in plan.reservations] == [("g", {"n0"})]
-    assert {b.uid for b in plan.bonds} == {"p", "q"}
 
 
 # Two reservations, and what else stands beside one
