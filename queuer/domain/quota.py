@@ -27,9 +27,15 @@ def charge_of(parts: Mapping[str, Resources]) -> dict[Account, int]:
     for flavor, amounts in parts.items():
         for resource, amount in amounts.items():
             if amount:
-                for account in ((flavor, resource), (None, resource)):
+                for account in _counted_in(flavor, resource):
                     total[account] = total.get(account, 0) + amount
     return total
+
+
+@cache
+def _counted_in(flavor: str, resource: str) -> tuple[Account, Account]:
+    """The accounts of an amount. Each is one object: charges are looked up by their accounts all the time."""
+    return (flavor, resource), (None, resource)
 
 
 def charge_for(

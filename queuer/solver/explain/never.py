@@ -22,15 +22,15 @@ class Never:
     def find(self, gang: Gang, queue: str) -> Reason | None:
         """By the limits on the path of this queue."""
         workload, shape = gang.pending.workload, gang.shape
-        reason: Reason | None = self._no_level(workload) or self._place.nowhere(workload)
-        if reason is not None and reason.token is Token.MISCONFIGURED:
+        reason = self._no_level(workload)
+        if reason is not None:
             return reason
         for least, charge in shape.smallest:
             over = self._quota.over(gang, queue, charge)
             if over is None and self._place.fits(workload, least, frozenset(), form=shape.form, idle=True):
                 return None
             reason = over or self._too_large(workload, least)
-        return reason
+        return reason or self._place.nowhere(workload)
 
     def _no_level(self, workload: Workload) -> Reason | None:
         """A required level that the topology does not have."""

@@ -114,8 +114,9 @@ class ReclaimWords:
         """
         board, found = self._board, list[Level]()
         tree = board.book.tree
-        for toward, common in pairwise(board.book.lineage(gang.queue)):
-            if board.claimed.entitled(gang.queue, charge, at=toward):
+        may = board.claimed.entitlements(gang.queue, charge)
+        for entitled, (toward, common) in zip(may, pairwise(board.book.lineage(gang.queue)), strict=True):
+            if entitled:
                 if short is None or short.queue in board.book.lineage(common):
                     found.append((toward, common))
             elif tree.policy(common).preempt is Preempt.LOWER_PRIORITY:
