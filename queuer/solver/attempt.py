@@ -105,7 +105,7 @@ class Attempt:
             budget=self._budget,
             bonds=standing,
             prices=self._prices,
-            late=lambda: len(self._late(standing)),
+            late=lambda: self._late(standing),
         )
         self._greedy.contest = contest
         settled = {*self._greedy.chosen, *standing}
@@ -187,7 +187,7 @@ class Attempt:
         if contest.at_best and not late:
             self._proven = True
             plan = replace(plan, stats=self._stats())
-        if late or not isinstance(answer, Arrangement):
+        if not isinstance(answer, Arrangement):
             return plan, late
         self._improved = True
         adopted = contest.adopt(answer)
@@ -198,7 +198,7 @@ class Attempt:
         self._proven = answer.proven and sound
         if gained and sound:
             self._tell(standing)
-            plan, _ = self._plan(standing)
+            plan, late = self._plan(standing)
         return replace(plan, stats=self._stats()), late
 
     # The plan

@@ -130,6 +130,15 @@ class Board:
                     self._line.add(hold.admitted.workload.queue, hold.charge, times=-1)
         return self._line
 
+    def line_before(self) -> Usage:
+        """The same, had nobody been evicted in this cycle."""
+        line = self.line().copy()
+        for uid in self.leaving:
+            hold = self.holds[uid]
+            if not hold.admitted.releasing:
+                line.add(hold.admitted.workload.queue, hold.charge)
+        return line
+
     def risen(self, queue: str) -> int:
         """While this is the same, nobody under the queue who was not permitted to go is permitted by what is used: it
         moves when use there rises, or somebody stays after all.

@@ -10,10 +10,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from queuer.domain.quota import Charge
 from queuer.domain.reasons import Deferral
+from queuer.solver.best import at_best
 from queuer.solver.board import Board
 from queuer.solver.capacity import Spread
 from queuer.solver.contested import (
@@ -36,7 +35,7 @@ from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen, assignments
 from queuer.solver.prices import Prices
 from queuer.solver.problem import Bond, Budget
-from queuer.solver.score import width
+from queuer.solver.victims import Reach
 
 MOST = 64
 """Gangs settled in one cycle up to which the exact solver is asked at all."""
@@ -65,9 +64,9 @@ class Contest:
         budget: Budget,
         bonds: Mapping[str, Bond],
         prices: deque[Prices],
-        late: Callable[[], int],
+        late: Callable[[], Sequence[Chosen]],
     ) -> None:
-        """`prices`: see `Layouts`; `late`: counts the gangs that could not land as things are."""
+        """`prices`: see `Layouts`; `late`: the gangs that could not land as things are."""
         self._greedy = greedy
         self._board: Board = greedy.board
         self._rearranger = rearranger
@@ -99,7 +98,7 @@ class Contest:
         """
         if self._rearranger is None:
             return Deferral.TIME
-        joint, unasked = evict and self._may_evict(gang, variants), self.unasked()
+        joint, unasked = evict and any(map(self.opens, self._reaches(gang, variants))), self.unasked()
         if unasked is not None or not (joint or self._small()):
             found = self._in_place(gang, variants, evict=evict)
             # With victims as they are, nothing is said about its own.
@@ -142,9 +141,12 @@ class Contest:
         """What keeps an arrangement from being used."""
         return Deferral.RESERVED if self._board.horizons else Deferral.LANDING
 
-    def _may_evict(self, gang: Gang, variants: Sequence[Variant]) -> bool:
-        prey, charges = self._prey, self._charges(gang, variants)
-        return any(prey.anybody(prey.reach(gang.pending, charge)) for charge in charges)
+    def _reaches(self, gang: Gang, variants: Sequence[Variant]) -> list[Reach]:
+        return [self._prey.reach(gang.pending, charge) for charge in self._charges(gang, variants)]
+
+    def opens(self, reach: Reach) -> bool:
+        """See `outcome.Contest`."""
+        return self._prey.anybody(reach) or (self.unasked() is None and self._prey.has_rights(reach))
 
     def _charges(self, gang: Gang, variants: Sequence[Variant]) -> list[Charge]:
         return [self._board.charge(gang.pending.workload, v.flavors, v.counts) for v in variants]
@@ -172,10 +174,10 @@ class Contest:
         charge = self._board.charge(gang.pending.workload, variant.flavors, variant.counts)
         moved = [replace(c, spreads=_spreads(answer, c.gang)) for c in greedy.chosen.values()]
         new = Chosen(gang=gang, variant=variant, charge=charge, spreads=_spreads(answer, gang), bound=evict)
-        before, waiting = dict(greedy.chosen), self._late()
+        before, waiting = dict(greedy.chosen), len(self._late())
         if not self._put([*moved, new], must=frozenset(before) | {gang.uid}):
             return self._in_the_way()
-        if self._late() > waiting:
+        if len(self._late()) > waiting:
             restore(greedy, before)
             return Deferral.LANDING
         greedy.counts.rearranged += 1
@@ -183,16 +185,16 @@ class Contest:
 
     def improve(self) -> Arrangement | Unknown:
         """A better arrangement of all that is settled, not adopted yet."""
-        worth = len(self._greedy.chosen) > 1 or any(c.evictions for c in self._greedy.chosen.values())
+        chosen, late = self._greedy.chosen, bool(self._late())
+        worth = late or len(chosen) > 1 or any(c.evictions for c in chosen.values())
         if self._rearranger is None or self.unasked() is not None or not worth:
             return Unknown(note="not asked")
-        self.at_best = self._at_best()
+        self.at_best = not late and at_best(self._board, chosen.values())
         if self.at_best:
             return Unknown(note="no level can be improved")
         budget = min(self._left, self._share) - self._worth()
         if budget <= 0:
             return Unknown(note="the model would be too large for the time that is left")
-        blocked = self._crowded(self._gangs())
         answer = self._rearranger.improve(
             snapshot=self._board.snapshot,
             now=self._board.time,
@@ -200,46 +202,32 @@ class Contest:
             settled=self._settled(),
             standing=self._standing(),
             budget=budget,
-            blocked=blocked,
             reserved=limits(self._greedy),
+            clashes=self._clashes,
         )
         self.improvement += answer.spent
-        # As in `_proof`: with nodes closed nothing is said about arrangements that use what is free there.
-        if isinstance(answer, Arrangement) and blocked:
-            return replace(answer, proven=False)
         return answer
 
-    def _at_best(self) -> bool:
-        """A bound: nobody is evicted, no gang lies wider than it would on idle nodes, and all nodes that any of
-        them may use are full in one resource that all their pods ask for, so that what is left is the same in
-        any arrangement.
-        """
-        board, laid = self._board, list(self._greedy.chosen.values())
-        if any(c.bound or not self._narrowest(c) for c in laid):
-            return False
-        parts = [(p, c.variant.flavors[p.name]) for c in laid for p in c.gang.pending.workload.pod_sets]
-        usable = np.any([board.frame.open_to(p, flavor) for p, flavor in parts], axis=0)
-        common = set(board.frame.resources) - {"pods"}
-        common = common.intersection(*({r for r, n in p.requests.items() if n} for p, _ in parts))
-        return any(not np.any(board.now.free[usable, board.frame.column[r]] > 0) for r in common)
-
-    def _narrowest(self, chosen: Chosen) -> bool:
-        board, workload = self._board, chosen.gang.pending.workload
-
-        def wide(spreads: Mapping[str, Spread]) -> int:
-            rows = assignments(board, replace(chosen, spreads=spreads))
-            return width(workload, rows, snapshot=board.snapshot)
-
-        found = wide(chosen.spreads)
-        if not found or len(workload.pod_sets) > 1 or workload.pod_sets[0].required:
-            return not found
-        form, avoid = chosen.gang.shape.form, frozenset[str]()
-        idle = board.idle.place(workload, chosen.variant, form=form, avoid=avoid).spreads
-        return idle is not None and workload.pod_sets[0].preferred is None and found == wide(idle)
+    def _clashes(self, answer: Arrangement) -> frozenset[str]:
+        """See `Clashes`; what is not sound is found out when it is adopted."""
+        before = dict(self._greedy.chosen)
+        if not self._laid_out(answer, new=None, evict=False):
+            return frozenset()
+        late = self._late()
+        hosts = {node for one in late for node in _nodes(one)}
+        found = {
+            uid for uid, one in self._greedy.chosen.items() if late and not hosts.isdisjoint(_nodes(one))
+        }
+        restore(self._greedy, before)
+        return frozenset(found)
 
     def adopt(self, answer: Arrangement) -> bool:
         """Take an improvement over; whether it was sound."""
         return self._laid_out(answer, new=None, evict=False)
+
+    def asks_readily(self) -> bool:
+        """See `outcome.Contest`."""
+        return self.unasked() is None and self._small()
 
     def unasked(self) -> Deferral | None:
         """Why no question about all that is settled can be asked; None = it can."""
@@ -320,6 +308,7 @@ class Contest:
         for chosen in new:
             if chosen not in sure:
                 greedy.take(chosen if self._startable(chosen) else replace(chosen, bound=True))
+        self._hold_late([c for c in new if c not in sure])
         laid = [greedy.chosen[c.gang.uid] for c in new]
         sound = holds(greedy, lifted, laid) and intact(self._board) >= whole
         order = dict.fromkeys((*before, *(c.gang.uid for c in new)))
@@ -331,6 +320,14 @@ class Contest:
                 greedy.take(chosen)
             greedy.chosen = before
         return sound
+
+    def _hold_late(self, gangs: Sequence[Chosen]) -> None:
+        """Those of these that start, but could not land beside others, are bound to their places instead."""
+        late = self._late() if gangs else ()
+        waiting = [c for c in late if not c.bound and any(c.gang is one.gang for one in gangs)]
+        lift(self._greedy, waiting)
+        for one in waiting:
+            self._greedy.take(replace(one, bound=True))
 
     def _moved(self, gang: Gang, answer: Arrangement) -> Chosen:
         index, rows = self._board.frame.index, answer.assignments[gang.uid]
@@ -366,6 +363,10 @@ class Contest:
 
 def _spreads(answer: Places, gang: Gang) -> dict[str, Spread]:
     return {name: dict(spread) for name, spread in answer.spreads[gang.uid].items()}
+
+
+def _nodes(one: Chosen) -> set[int]:
+    return {node for spread in one.spreads.values() for node in spread}
 
 
 def _same(old: Chosen | None, new: Chosen) -> bool:

@@ -9,7 +9,7 @@ installed, budget 0) every contested gang waits as `SolverDeferred`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
@@ -74,7 +74,7 @@ class Question:
     """Can `gang` start too?
 
     `settled`: in tournament order. `variants`: allowed, best first. `evict=False`: the gang must start now.
-    `evict=True`: it may be bound; if the rules permit it victims as things are (see `Prey.anybody`), all victims
+    `evict=True`: it may be bound; if the rules permit it victims (see `Prey.has_rights`), all victims
     of this cycle are open and a joint set is looked for. Otherwise those of `settled` are as they are, and only
     places may change. `blocked`: nodes by gang uid that are closed to it, beside what its terms say and those it
     avoids. `reserved`: reservations that stay whole. `budget`: deterministic time that may be spent.
@@ -173,6 +173,10 @@ class Places:
     spent: float = 0.0
 
 
+Clashes = Callable[[Arrangement], Collection[str]]
+"""Gangs of an arrangement that could not land in it, with those that lie on their hosts, by uid."""
+
+
 class Rearranger(Protocol):
     """An exact solver behind `decide()`. Pure: the same question gives the same answer."""
 
@@ -191,9 +195,9 @@ class Rearranger(Protocol):
         settled: tuple[Settled, ...],
         standing: tuple[Standing, ...],
         budget: float,
-        blocked: Mapping[str, frozenset[str]],
+        clashes: Clashes,
         reserved: Sequence[Reserved] = (),
     ) -> Arrangement | Unknown:
         """The admitted set and its sizes fixed: better evictions, flavors, narrowness, fragmentation, in this
-        order.
+        order. Only what has no `clashes` counts.
         """

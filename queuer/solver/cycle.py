@@ -91,6 +91,18 @@ class Cycle:
         self.counts.contested += isinstance(answer, Chosen)
         return answer
 
+    @property
+    def asks_readily(self) -> bool:
+        """See `Contest`."""
+        return self.contest is not None and self.contest.asks_readily()
+
+    def ask_earlier(self, gang: Gang, variants: Sequence[Variant], *, evict: bool) -> Chosen | None:
+        """The gang on flavors that come before those to be had, for which others make room; not in large clusters."""
+        if not variants or not self.asks_readily:
+            return None
+        answer = self.ask(gang, variants, evict=evict)
+        return answer if isinstance(answer, Chosen) else None
+
     def started(self) -> list[Chosen]:
         """Those that start now."""
         return [c for c in self.chosen.values() if not c.bound]

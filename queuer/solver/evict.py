@@ -108,8 +108,10 @@ class Evict:
         for variant, charge in gang.shape.smallest:
             answer = self._bound(gang, variant, charge)
             if isinstance(answer, Chosen):
-                self._cycle.take(answer)
-                return answer
+                earlier = self._cycle.ask_earlier(gang, unsettled, evict=True) if promised else None
+                if earlier is None:
+                    self._cycle.take(answer)
+                return earlier or answer
             others |= answer is Hope.OTHERS
             if answer is Hope.SOME:
                 moved = self._displaced(gang, variant, charge)
@@ -140,7 +142,12 @@ class Evict:
         if not self._somebody_goes.of(None, lambda: any(one.evictions for one in settled)):
             return False
         reaches = (self.prey.reach(gang.pending, charge) for _, charge in gang.shape.smallest)
-        return not all(map(self.prey.anybody, reaches))
+        return not all(map(self._opens, reaches))
+
+    def _opens(self, reach: Reach) -> bool:
+        """See `outcome.Contest`; without one nobody is asked."""
+        contest = self._cycle.contest
+        return self.prey.anybody(reach) if contest is None else contest.opens(reach)
 
     def _bound(self, gang: Gang, variant: Variant, charge: Charge) -> Chosen | Hope:
         """The gang bound to a place; else what hope there is."""
@@ -148,21 +155,21 @@ class Evict:
         if not workload.preemptible and not board.claimed.entitled(workload.queue, charge, at=workload.queue):
             return Hope.NONE
         reach = self.prey.reach(gang.pending, charge)
-        anybody = self.prey.anybody(reach)
-        if not anybody and board.later is board.now:
+        opens = self._opens(reach)
+        if not opens and board.later is board.now:
             return Hope.NONE
-        if not anybody and not board.later.usage.fits(workload.queue, charge):
+        if not opens and not board.later.usage.fits(workload.queue, charge):
             return Hope.NONE
         rank = self._cycle.rank_beside(gang, charge)
         hopeless = self._hopeless_forms.of(None, set)
         form = (board.bars(workload, rank=rank, bound=True), self._cycle.key(gang, variant))
-        if not anybody and form in hopeless:
+        if not opens and form in hopeless:
             return Hope.NONE
         self._turns.setdefault(gang.uid, {})[_choice(variant)] = Turn(variant, charge, reach, rank)
         found = self.again(gang, variant)
         if found is not None:
             return found
-        if anybody:
+        if opens:
             return self._hope(gang, variant, charge, reach)
         excluded = self._cycle.excluded(self._cycle.pool(gang, charge, later=True), gang, variant)
         if not excluded:

@@ -69,7 +69,7 @@ class Greedy(Cycle):
         return answer
 
     def _settled(self, gang: Gang, *, promised: bool) -> Chosen | Refusal:
-        answer = self.start(gang)
+        answer = self.start(gang, promised=promised)
         if isinstance(answer, Refusal) and answer.block in (Block.PLACE, Block.RESERVED):
             answer = self._rearrange.place(gang, answer, promised=promised)
         if isinstance(answer, Refusal) and answer.block is not Block.FLAVOR:
@@ -138,15 +138,19 @@ class Greedy(Cycle):
         answer = self._evict.bind(gang, answer)
         return replace(answer, block=Block.LANDING) if isinstance(answer, Refusal) else answer
 
-    def start(self, gang: Gang) -> Chosen | Refusal:
-        """Start at once, off the nodes that it keeps off, with nobody moved or evicted."""
+    def start(self, gang: Gang, *, promised: bool = False) -> Chosen | Refusal:
+        """Start at once, off the nodes that it keeps off, with nobody evicted; others move only for `promised` flavors
+        that come before those to be had.
+        """
         refused: list[tuple[Refusal, Charge]] = []
         shape = gang.shape
         for variant, charge, (_, least) in zip(shape.variants, shape.charges, shape.smallest, strict=True):
             answer = self.sized(gang, variant, charge, self._try_now)
             if isinstance(answer, Chosen):
-                self.take(answer)
-                return answer
+                earlier = self._rearrange.earlier(gang, len(refused)) if refused and promised else None
+                if earlier is None:
+                    self.take(answer)
+                return earlier or answer
             refused.append((answer, least))
         if len(refused) > 1:
             return max(refused, key=lambda one: _depth(*one))[0]

@@ -15,6 +15,7 @@ from queuer.solver.capacity import Spread
 from queuer.solver.contested import Proof, Variant
 from queuer.solver.order import Gang
 from queuer.solver.problem import Assignment, Eviction
+from queuer.solver.victims import Reach
 
 
 class Block(StrEnum):
@@ -67,6 +68,14 @@ class Contest(Protocol):
 
     def settle(self, gang: Gang, variants: Sequence[Variant], *, evict: bool) -> Chosen | Proof | Deferral:
         """The gang settled, a proof that it cannot be, or why neither is known."""
+
+    def opens(self, reach: Reach) -> bool:
+        """Whether victims of others are open for a gang with such victims: some of them may go as things are, or might
+        if others took somebody else and these could be asked about jointly.
+        """
+
+    def asks_readily(self) -> bool:
+        """Whether questions cost so little that one is asked for flavors that come before those to be had."""
 
     def unasked(self) -> Deferral | None:
         """Why no question that leaves the victims of all gangs open can be asked; None = it can."""

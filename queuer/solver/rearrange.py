@@ -51,10 +51,19 @@ class Rearrange:
             return replace(refusal, final=True, contested=True)
         return replace(refusal, final=False, contested=True, cause=answer)
 
-    def _possible(self, gang: Gang) -> list[Chosen]:
-        """The gang's choices, at its smallest size, that neither quota, nor sums, nor its own place exclude."""
+    def earlier(self, gang: Gang, first: int) -> Chosen | None:
+        """The gang on one of its first choices of flavors, which it would have but for the places of others; see
+        `Cycle.ask_earlier`.
+        """
+        possible = self._possible(gang, first) if self._cycle.asks_readily else []
+        return self._cycle.ask_earlier(gang, [new.variant for new in possible], evict=False)
+
+    def _possible(self, gang: Gang, first: int | None = None) -> list[Chosen]:
+        """The gang's choices, or the first of them, at its smallest size, that are not excluded by quota, by sums or by
+        its own place.
+        """
         cycle, found = self._cycle, []
-        for variant, charge in gang.shape.smallest:
+        for variant, charge in gang.shape.smallest[:first]:
             blocked = cycle.quota_block(gang.pending.workload, variant, charge, self._board.sheets())
             if blocked is None and not cycle.excluded(cycle.pool(gang, charge, later=False), gang, variant):
                 found.append(Chosen(gang=gang, variant=variant, charge=charge, spreads={}))

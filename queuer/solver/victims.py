@@ -105,6 +105,7 @@ class Prey:
         self._lost = cache(self._find_lost)
         self._witness: dict[object, Candidate] = {}
         self._closed: dict[object, int] = {}
+        self._rights: Kept[bool] = Kept(lambda: board.version)
         self._leaving: Kept[Flags] = Kept(lambda: board.version)
         self._left: tuple[set[str], Flags] = (set(), np.zeros(len(board.holds), dtype=bool))
         self._charges: dict[Account, Matrix] = {}
@@ -263,6 +264,18 @@ class Prey:
                 return True
         self._closed[key] = risen(ROOT)
         return False
+
+    def has_rights(self, reach: Reach) -> bool:
+        """Whether anyone of them might go had nobody been evicted in this cycle: all of them may be leaving for others
+        who might have taken somebody else.
+        """
+        return self.anybody(reach) or self._rights.of(reach, lambda: self._had_rights(reach))
+
+    def _had_rights(self, reach: Reach) -> bool:
+        line, spared = self._board.line_before(), reach.spared
+        return any(
+            c.permitted(line) and c.uid not in spared for party in self._of(reach) for c in party.candidates
+        )
 
     def _first(self, party: Party, spared: frozenset[str]) -> Iterator[Candidate]:
         """Those of a party who may go as things are. Where there is none, see `_somebody`."""

@@ -93,6 +93,7 @@ def _running(nodes: list[Node], leaves: list[str], pick: Pick, several: bool) ->
                 f"v{number}",
                 pod_set(1, size),
                 queue=leaves[pick(0, len(leaves) - 1)],
+                submitted=-200.0 + number,
                 priority=pick(0, 1),
                 preemptible=bool(pick(0, 5)),
             )

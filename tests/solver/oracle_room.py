@@ -137,7 +137,7 @@ class Room:
 
     def _place(self, everyone: Sequence[Turn], at: int, now: Free, later: Free) -> bool:
         if at == len(everyone):
-            return True
+            return all(self._lands(turn, [later] if turn.bound else [now, later]) for turn in everyone)
         turn = everyone[at]
         sheets = [later] if turn.bound else [now, later]
         return any(self._pods(everyone, at, pods, sheets, now, later, {}) for pods in self._scopes(turn))
@@ -186,7 +186,7 @@ class Room:
         turn = everyone[at]
         pod_set = next((p for p in turn.workload.pod_sets if done.get(p.name, 0) < p.count), None)
         if pod_set is None:
-            return self._lands(turn, sheets) and self._place(everyone, at + 1, now, later)
+            return self._place(everyone, at + 1, now, later)
         number = done.get(pod_set.name, 0)
         start = done.get(f"{pod_set.name} last", 0)
         for i, name in enumerate(scope[pod_set.name]):
@@ -223,11 +223,16 @@ class Room:
             laid.pop()
 
     def _lands(self, turn: Turn, sheets: Sequence[Free]) -> bool:
-        """Whether its sets find their hosts however they come; beside others the brute force knows no landing (3.5)."""
+        """Whether its sets find their hosts however they come, all others in place and, where it is bound, all gone
+        who are leaving; see `oracle_landing` for how others land beside it.
+        """
         place = self.place(turn.workload.uid)
         before = [{n: dict(amounts) for n, amounts in sheet.items()} for sheet in sheets]
+        gone = [a.bound for uid, a in self.admitted.items() if a.releasing and uid not in self.leaving()]
         for sheet in before:
             add(sheet, taken(turn.workload, place))
+            for rows in gone if turn.bound else ():
+                add(sheet, rows)
         return all(lands(turn.workload, place, sheet) for sheet in before)
 
     def place(self, uid: str) -> Place:

@@ -33,7 +33,7 @@ class Evicting(Room):
         """The least costly victims with which all settled gangs and this one have quota and a place; None = there are
         none such.
 
-        A gang that may evict nobody as things are takes the victims as they are.
+        A gang that may evict nobody takes the victims as they are.
         """
         if not self.allowed(turn):
             return None
@@ -47,10 +47,10 @@ class Evicting(Room):
         return self.gone if self.arranged(everyone, self.gone) else None
 
     def _anybody(self, workload: Workload) -> bool:
-        """Whether anyone who is not leaving already may go after those who are."""
-        use = self._once_released(without=self.gone)
+        """Whether anyone might go: if all of them leave for others, these might take somebody else."""
+        use = self._once_released()
         return any(
-            uid not in self.gone and self._borrows(use, self.admitted[uid], workload.queue, keys)
+            self._borrows(use, self.admitted[uid], workload.queue, keys)
             for uid, _, keys in self.permitted[workload.uid]
         )
 

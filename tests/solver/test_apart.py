@@ -162,7 +162,8 @@ def test_no_plan_starts_less_than_one_whose_gangs_stay_where_they_lie(
     monkeypatch.setattr(attempt, "place_apart", lambda *_: None)
     stayed = [score(snap, planned(snap, budget), now=NOW) for snap in worlds_]
     assert all(a.flags >= b.flags for a, b in zip(moved, stayed, strict=True))
-    assert sum(a.flags > b.flags for a, b in zip(moved, stayed, strict=True)) >= 2
+    if budget is GREEDY:  # the exact solver finds places in which all land, wherever they lay before
+        assert sum(a.flags > b.flags for a, b in zip(moved, stayed, strict=True)) >= 2
 
 
 def test_a_large_tournament_is_played_once(monkeypatch: pytest.MonkeyPatch) -> None:

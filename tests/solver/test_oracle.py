@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
@@ -10,17 +9,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from queuer.domain.reasons import Token
 from queuer.solver.contested import Arrangement, Question, Settled, Unknown, Variant
 from queuer.solver.cpsat import CpSat
 from queuer.solver.decide import decide
-from queuer.solver.problem import Budget, Plan, Snapshot, SolveStatus
-from queuer.solver.score import score
+from queuer.solver.problem import Budget, Snapshot, SolveStatus
 from queuer.solver.verify import verify
 from tests.solver.cases import NOW, seeded, world
 from tests.solver.make import GPU
 from tests.solver.oracle import BOUND, STARTED, WAITING, Oracle
-from tests.solver.oracle_room import Turn, place_of
+from tests.solver.oracle_landing import Following
+from tests.solver.oracle_room import Turn
 
 SLOW = settings(
     max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
@@ -88,31 +86,20 @@ def test_solver_finds_an_arrangement_exactly_where_there_is_one(snap: Snapshot) 
     assert set(oracle.flags.values()) <= {STARTED, BOUND, WAITING}
 
 
-def elsewhere(snap: Snapshot, plan: Plan) -> frozenset[str]:
-    """Who was bound and starts in another place than the one that was held."""
-    held = {b.uid: place_of(b.assignments) for b in snap.bonds}
-    places = {a.uid: place_of(a.assignments) for a in plan.admissions}
-    return frozenset(uid for uid in held.keys() & places.keys() if held[uid] != places[uid])
-
-
-class Told(Oracle):
-    """The tournament by brute force where each gang that evicts took the victims of a plan, if these are enough."""
-
-    def __init__(self, snapshot: Snapshot, now: float, plan: Plan) -> None:
-        super().__init__(snapshot, now, elsewhere=elsewhere(snapshot, plan))
-        self.plan = plan
-
-    def least(self, everyone: Sequence[Turn]) -> tuple[str, ...] | None:
-        uids = {turn.workload.uid for turn in everyone}
-        gone = tuple(e.uid for e in self.plan.evictions if e.beneficiary in uids)
-        return gone if self.arranged(everyone, gone) else super().least(everyone)
-
-
 @pytest.mark.parametrize(
-    "seed", [*range(160), 297]
-)  # 297: who may reclaim at some time may only preempt at another
+    "seed",
+    [
+        *range(150),
+        297,  # who may reclaim at some time may only preempt at another
+        70501,  # all whom a gang might evict leave for others, who could take somebody else
+        70687,  # in the cheapest places a gang would not land
+        301117,  # a gang that started where others leave would not land; bound it does
+        303816,  # another can give way on the first flavor
+        301432,  # nodes that a gang keeps off are the cheapest for all
+    ],
+)
 def test_decision_admits_what_brute_force_admits(seed: int) -> None:
-    compare(seeded(seed))
+    assert compare(seeded(seed))
 
 
 def with_past(seed: int) -> Snapshot:
@@ -124,7 +111,7 @@ def with_past(seed: int) -> Snapshot:
 
 @pytest.mark.parametrize("seed", range(1000, 1060))
 def test_the_same_where_past_use_counts(seed: int) -> None:
-    compare(with_past(seed))
+    assert compare(with_past(seed))
 
 
 def test_past_use_moves_some_turns() -> None:
@@ -138,38 +125,14 @@ def test_past_use_moves_some_turns() -> None:
     assert moved >= 5
 
 
-def apart(plan: Plan) -> bool:
-    """Whether somebody was put off, or the plan chosen, because gangs could not land beside others (3.5)."""
-    waits = plan.explanations.values()
-    put_off = any(e.primary.token is Token.PENDING_EVALUATION for e in waits)
-    bound = any(e.primary.token is Token.WAITING_FOR_PREEMPTED_WORKLOADS for e in waits)
-    return (
-        put_off
-        or bool(plan.stats.note)
-        or (bound and plan.stats.passes is not None and plan.stats.passes.attempts > 1)
-    )
-
-
 def compare(snap: Snapshot, *, now: float = NOW) -> bool:
-    """Order, flags and eviction cost; False = not compared, as the brute force knows no landing beside others. Where
-    the first search settled dearer victims than the brute force at some turn, a later gang may have what those leave,
-    but nobody anything else; and of all victims with which these gangs can be arranged, those that go are the
-    cheapest even so.
+    """Order, flags, flavors and eviction cost of the decision; False = there are too many arrangements to say how these
+    land.
     """
     plan = decide(snap, now=now, seed=0, budget=Budget(deterministic=10.0))
     assert verify(snap, plan, now=now) == ()
     assert plan.stats.status is not SolveStatus.FAILED
-    if apart(plan):
-        return False
-    oracle = Oracle(snap, now, elsewhere=elsewhere(snap, plan))
+    oracle = Following(snap, now, plan)
     oracle.run()
-    started, bound = {a.uid for a in plan.admissions}, {b.uid for b in plan.bonds}
-    flags = {u: STARTED if u in started else BOUND if u in bound else WAITING for u in oracle.order}
     assert list(plan.order) == oracle.order
-    if flags != oracle.flags:
-        assert list(flags.values()) > list(oracle.flags.values())
-        oracle = Told(snap, now, plan)
-        oracle.run()
-        assert flags == oracle.flags
-    assert tuple(-n for n in score(snap, plan, now=now).eviction) == oracle.cheapest()
-    return True
+    return oracle.judged

@@ -30,19 +30,20 @@ FOUND = (
     873,
     1193,
     1319,
+    301062,  # nothing but its place could be better, and there it would not land
 )
 """Worlds in which plans were wrong."""
 
 
 @pytest.mark.parametrize("first", range(0, 200, 20))
 def test_the_next_decision_admits_what_brute_force_admits(first: int) -> None:
-    compared = sum([compare(standing(seed), now=LATER) for seed in range(first, first + 20)])
-    assert compared >= 15
+    for seed in range(first, first + 20):
+        assert compare(standing(seed), now=LATER), seed
 
 
 @pytest.mark.parametrize("seed", FOUND)
 def test_worlds_in_which_plans_were_wrong(seed: int) -> None:
-    compare(standing(seed), now=LATER)
+    assert compare(standing(seed), now=LATER)
 
 
 def test_bonds_come_to_every_end() -> None:

@@ -45,6 +45,7 @@ def test_a_queue_that_rises_above_its_guarantee_can_be_reclaimed_from() -> None:
     prey, more = Prey(board), gang("more", pod_set(1, 4), queue="root.a")
     mine = reach(board, prey)
     assert not prey.anybody(mine)
+    assert not prey.has_rights(mine)
     assert not prey.permitted(mine)
     take(board, more)
     assert prey.anybody(mine)
@@ -61,6 +62,7 @@ def test_who_leaves_takes_the_others_below_the_line_until_it_stays_after_all() -
     assert prey.anybody(mine)
     board.bind(CLAIMS.workload, {(None, GPU): 4}, {"main": {0: 1}}, victims=["a0"])
     assert not prey.anybody(mine)
+    assert prey.has_rights(mine)  # the other might have gone instead
     board.stay("a0")
     assert prey.anybody(mine)
 
@@ -99,4 +101,5 @@ def test_the_kept_answer_is_the_one_that_is_found_anew(seed: int) -> None:
             anew, old = Prey(board), reach(board, kept, asker)
             fresh = reach(board, anew, asker)
             assert kept.anybody(old) == anew.anybody(fresh)
+            assert kept.has_rights(old) == anew.has_rights(fresh)
             assert [c.uid for c in kept.permitted(old)] == [c.uid for c in anew.permitted(fresh)]

@@ -6,7 +6,7 @@ with it; nothing that is permitted is ever cut off.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from queuer.solver.cpsat.model import Model
 from queuer.solver.problem import Eviction
@@ -117,3 +117,18 @@ def places_hold(model: Model, values: Sequence[int], evicted: Chosen) -> bool:
         asked[node] += data.items[i].parts[p].row * values[variable]
     touched = asked > 0
     return bool((asked[touched] <= sheet.free[touched]).all())
+
+
+def keep_apart(model: Model, values: Sequence[int], evicted: Chosen, together: Collection[str]) -> None:
+    """These gangs do not all land as they lie: one of them has fewer pods somewhere, or more victims have gone from
+    their hosts.
+    """
+    gone, hosts, terms = {candidate.uid for candidate, _ in evicted}, set[int](), dict[int, int]()
+    for (i, _, node), variable in model.x.items():
+        if values[variable] and model.data.items[i].workload.uid in together:
+            hosts.add(node)
+            terms[model.below(variable, values[variable])] = 1
+    for uid, candidate in model.data.victims().items():
+        if uid not in gone and not hosts.isdisjoint(candidate.hold.rows):
+            terms.update(model.gone(uid))
+    model.rows.row(terms, low=1)

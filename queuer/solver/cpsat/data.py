@@ -7,7 +7,7 @@ infeasible.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -124,12 +124,12 @@ def gather(
     if asked is not None:
         _add(data, asked[0], asked[1], asked[2], {}, blocked)
     gone = [e for one in settled for e in one.victims]
-    if asked is None or _may_evict(data, data.items[-1], beside=gone):
+    if asked is None or _has_rights(data, data.items[-1]):
         _open_victims(data)
     else:
         _fix_victims(data, gone)
     data.held = {n for bond in standing for row in bond.assignments for n in _numbers(board, row)}
-    data.line = _line(board, board.leaving)
+    data.line = _line(board)
     _measure(data)
     data.nodes = _distinct(data)
     return data
@@ -177,20 +177,19 @@ def _add(
             board.later.usage.add(workload.queue, charge)
 
 
-def _may_evict(data: Data, item: Item, *, beside: Sequence[Eviction]) -> bool:
-    """The same as `Prey.anybody` at its turn, when these are leaving."""
+def _has_rights(data: Data, item: Item) -> bool:
+    """The same as `Prey.has_rights` at its turn: the board knows nothing of this cycle's evictions."""
     if item.reach is None:
         return False
-    leaving = data.board.leaving | {e.uid for e in beside}
-    line = _line(data.board, leaving)
-    return any(c.uid not in leaving and c.permitted(line) for c in data.prey.candidates(item.reach))
+    line = _line(data.board)
+    return any(c.permitted(line) for c in data.prey.candidates(item.reach))
 
 
-def _line(board: Board, leaving: Set[str]) -> Usage:
+def _line(board: Board) -> Usage:
     """Use of the queues once these and all that is releasing have gone."""
     line = board.now.usage.copy()
     for uid, hold in board.holds.items():
-        if hold.admitted.releasing or uid in leaving:
+        if hold.admitted.releasing or uid in board.leaving:
             line.add(hold.admitted.workload.queue, hold.charge, times=-1)
     return line
 

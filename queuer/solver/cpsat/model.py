@@ -37,6 +37,7 @@ class Model:
         self.x: dict[tuple[int, int, int], int] = {}
         self.t: dict[tuple[str, str], int] = {}
         self._choices: dict[tuple[object, ...], dict[int, int]] = {}
+        self._below: dict[tuple[int, int], int] = {}
         self._places()
         self._victims()
         self._levels()
@@ -84,6 +85,14 @@ class Model:
             for item in self.data.items
             if (victim, item.workload.uid) in self.t
         }
+
+    def below(self, variable: int, value: int) -> int:
+        """1 only if a variable is less than this."""
+        if (variable, value) not in self._below:
+            less, most = self.rows.boolean(), self.rows.bounds[variable][1]
+            self.rows.row({variable: 1, less: most - value + 1}, high=most)
+            self._below[variable, value] = less
+        return self._below[variable, value]
 
     # Levels
 

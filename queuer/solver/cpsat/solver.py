@@ -6,12 +6,13 @@ a proof is INFEASIBLE on the model with all nodes and all permitted victims.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from queuer.domain.reasons import Deferral
 from queuer.solver.arrays import Arrays
 from queuer.solver.contested import (
     Arrangement,
+    Clashes,
     Layout,
     Places,
     Proof,
@@ -21,7 +22,7 @@ from queuer.solver.contested import (
     Standing,
     Unknown,
 )
-from queuer.solver.cpsat.checks import chosen, in_order, places_hold, within_quota
+from queuer.solver.cpsat.checks import chosen, in_order, keep_apart, places_hold, within_quota
 from queuer.solver.cpsat.data import Data, Limits, gather
 from queuer.solver.cpsat.layout import lay
 from queuer.solver.cpsat.model import Model, TooLarge
@@ -39,6 +40,8 @@ from queuer.solver.problem import Assignment, Eviction, Snapshot
 
 CUTS = 200
 """Solutions of one pass that may turn out not to be permitted before it gives up."""
+APART = 24
+"""Solutions of one search in which gangs could not land beside each other before it gives up."""
 Level = Callable[[], Terms]
 
 
@@ -101,7 +104,7 @@ class CpSat:
         settled: tuple[Settled, ...],
         standing: tuple[Standing, ...],
         budget: float,
-        blocked: Mapping[str, frozenset[str]],
+        clashes: Clashes,
         reserved: Sequence[Reserved] = (),
     ) -> Arrangement | Unknown:
         """The settled gangs at their sizes and flavors, arranged as well as time allows."""
@@ -112,10 +115,10 @@ class CpSat:
             now=now,
             settled=settled,
             standing=standing,
-            blocked=blocked,
+            blocked={},
             reserved=[Limits(one.start, one.settled, None) for one in reserved],
         )
-        search = _Search(data, seed=seed, budget=budget)
+        search = _Search(data, seed=seed, budget=budget, clashes=clashes)
         levels: list[Level] = [
             *_evictions(search),
             *(_level(search, f) for f in (width, broken_up, shared, looseness)),
@@ -148,9 +151,11 @@ def _level(search: _Search, make: Callable[[Model], Terms]) -> Level:
 class _Search:
     """One model, its best solution so far, and what it cost."""
 
-    def __init__(self, data: Data, *, seed: int, budget: float) -> None:
+    def __init__(self, data: Data, *, seed: int, budget: float, clashes: Clashes | None = None) -> None:
         self._data = data
         self._budget = budget
+        self._clashes = clashes
+        self._clashed = 0
         self._values: Sequence[int] = ()
         self._evictions: tuple[Eviction, ...] = ()
         self.note, self.cause = "", Deferral.TIME
@@ -219,26 +224,40 @@ class _Search:
             if not places_hold(model, values, evicted):
                 self.note, self.cause = "pods that are still landing may take the place", Deferral.LANDING
                 return Status.UNKNOWN
+            if together := self._clashing(values, order):
+                if self._clashed == APART:
+                    self.note = f"gangs did not land in {APART} arrangements"
+                    return Status.UNKNOWN
+                self._clashed += 1
+                keep_apart(model, values, evicted, together)
+                continue
             self._values, self._evictions = values, order
             model.rows.hint = dict(enumerate(values))
             return status
         self.note = f"{CUTS} victim sets in a row were not permitted"
         return Status.UNKNOWN
 
+    def _clashing(self, values: Sequence[int], evictions: Sequence[Eviction]) -> Collection[str]:
+        """Gangs that do not land beside each other in this solution."""
+        return self._clashes(self._arranged(values, evictions, spent=0.0)) if self._clashes else ()
+
     def arrangement(self, *, spent: float, proven: bool = False) -> Arrangement:
         """The best solution as places by uid."""
+        return self._arranged(self._values, self._evictions, spent=spent, proven=proven)
+
+    def _arranged(
+        self, values: Sequence[int], evictions: Sequence[Eviction], *, spent: float, proven: bool = False
+    ) -> Arrangement:
         model, names = self.need(), self._data.board.frame.names
         found: dict[str, tuple[Assignment, ...]] = {}
         for i, item in model.items():
             rows = []
             for p, part in enumerate(item.parts):
-                pods = {
-                    names[n]: self._values[model.x[i, p, n]] for n in self._data.nodes if (i, p, n) in model.x
-                }
+                pods = {names[n]: values[model.x[i, p, n]] for n in self._data.nodes if (i, p, n) in model.x}
                 nodes = {name: count for name, count in pods.items() if count}
                 rows.append(
                     Assignment(pod_set=part.name, flavor=item.variant.flavors[part.name], nodes=nodes)
                 )
             found[item.workload.uid] = tuple(rows)
-        evictions = (*self._data.gone, *self._evictions)
-        return Arrangement(assignments=found, evictions=evictions, spent=spent, proven=proven)
+        everyone = (*self._data.gone, *evictions)
+        return Arrangement(assignments=found, evictions=everyone, spent=spent, proven=proven)
