@@ -12,7 +12,7 @@ from queuer.domain.reasons import Explanation, Reason
 
 FEW = 200
 """So many rows are written at any rate."""
-_WHOSE = ("queue", "resource", "flavor", "owner", "level", "podSet", "victims")
+_WHOSE = ("queue", "resource", "flavor", "owner", "level", "podSet", "victims", "cause")
 """Parameters of a reason that say what or who it is about; the others are figures."""
 
 

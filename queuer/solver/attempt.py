@@ -132,12 +132,15 @@ class Attempt:
         return self._best(contest, standing)
 
     def _tell(self, standing: Mapping[str, Bond]) -> None:
-        """Why those wait that had their turn, as things lie now without those that are put off."""
+        """Why those wait that had their turn, as things lie now without those that are put off; their bonds stay."""
         late = self._late(standing)
+        put_off = frozenset(one.gang.uid for one in late)
+        again = [bond for uid, bond in self._held.items() if uid in put_off]
         self._greedy.lift(late)
-        explainer = Explainer(self._board, self._greedy, put_off=frozenset(one.gang.uid for one in late))
-        for uid, (gang, refusal) in self._refused.items():
-            self._explanations[uid] = explainer.refused(gang, refusal)
+        with bonds.held_again(self._board, self._offers.gangs, again):
+            explainer = Explainer(self._board, self._greedy, put_off=put_off)
+            for uid, (gang, refusal) in self._refused.items():
+                self._explanations[uid] = explainer.refused(gang, refusal)
         for one in late:
             self._greedy.take(one)
 

@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -36,9 +37,7 @@ def resume(greedy: Greedy, gangs: Mapping[str, Gang]) -> dict[str, Bond]:
         if chosen is None or not _room(board, chosen, room):
             continue
         _spend(board, chosen, room)
-        # A victim that has gone, waited and started again is no longer on its way out.
-        gone = [v for v in bond.victims if v in board.holds and board.holds[v].admitted.releasing]
-        board.bind(chosen.gang.pending.workload, chosen.charge, chosen.spreads, victims=gone)
+        _hold(board, chosen, leaving(board, bond))
         held.append((bond, chosen))
     waiting = {bond.uid: (bond, chosen) for bond, chosen in held}
     before = len(waiting) + 1
@@ -59,6 +58,31 @@ def _in_the_end(board: Board) -> Matrix:
             for node, row in hold.bound.items():
                 left[node] -= row
     return left
+
+
+@contextmanager
+def held_again(board: Board, gangs: Mapping[str, Gang], bonds: Iterable[Bond]) -> Iterator[None]:
+    """While these stand, as if their gangs had not started."""
+    held = []
+    for bond in bonds:
+        if (chosen := restored(board, gangs[bond.uid], bond.assignments)) is not None:
+            gone = [victim for victim in leaving(board, bond) if victim not in board.leaving]
+            _hold(board, chosen, gone)
+            held.append((chosen, gone))
+    yield
+    for chosen, gone in held:
+        board.unbind(chosen.gang.pending.workload, chosen.charge, chosen.spreads)
+        for victim in gone:
+            board.stay(victim)
+
+
+def leaving(board: Board, bond: Bond) -> list[str]:
+    """Its victims that are on their way out: not those that have gone, waited and started again."""
+    return [v for v in bond.victims if v in board.holds and board.holds[v].admitted.releasing]
+
+
+def _hold(board: Board, chosen: Chosen, victims: Sequence[str]) -> None:
+    board.bind(chosen.gang.pending.workload, chosen.charge, chosen.spreads, victims=victims)
 
 
 def restored(board: Board, gang: Gang, rows: Sequence[Assignment]) -> Chosen | None:

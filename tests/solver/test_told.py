@@ -105,6 +105,45 @@ def test_held_counts_in_a_limit_beside_what_is_used() -> None:
     )
 
 
+def test_what_is_held_for_a_gang_that_is_put_off_counts() -> None:
+    """The places of `a`, `b` and `c` are free, but the pods of `a` and `b` could take each other's room there: their
+    bonds stay.
+    """
+    sets = {
+        "a": (pod_set(3, 2, exclusive_host=True), pod_set(2, 1, name="second")),
+        "b": (pod_set(3, 2), pod_set(1, 1, name="second")),
+        "c": (pod_set(2, 2), pod_set(1, 2, name="second")),
+    }
+    places: dict[str, tuple[dict[str, int], dict[str, int]]] = {
+        "a": ({"n0": 1, "n1": 1, "n2": 1}, {"n1": 2}),
+        "b": ({"n1": 1, "n2": 2}, {"n2": 1}),
+        "c": ({"n0": 2}, {"n0": 1}),
+    }
+    bonds = tuple(
+        Bond(
+            uid=uid,
+            assignments=tuple(
+                Assignment(pod_set=name, flavor="default", nodes=nodes)
+                for name, nodes in zip(("main", "second"), spreads, strict=True)
+            ),
+            victims=(),
+            deadline=99.0,
+        )
+        for uid, spreads in places.items()
+    )
+    waits = gang("g", pod_set(3, 2, exclusive_host=True), pod_set(2, 3, name="second"), submitted=9.0)
+    snap = snapshot(
+        [node("n0"), node("n1", gpu=6), node("n2", gpu=7)],
+        [queue("root.a")],
+        pending=[*(gang(uid, *asked) for uid, asked in sets.items()), waits],
+        bonds=bonds,
+    )
+    plan = decide(snap, now=0.0, seed=0, budget=GREEDY)
+    assert {bond.uid for bond in plan.bonds} == {"a", "b"}
+    assert plan.explanations["g"].primary.params["held"] == "15"
+    assert list(Recount(snap, plan).faults()) == []
+
+
 def test_what_its_own_queue_does_not_lend_is_not_kept_from_it() -> None:
     """a may use the 4 that it does not lend; only b's 3 are kept from it."""
     queues = [queue("root.a", row(guaranteed=4, lend=0)), queue("root.b", row(guaranteed=3, lend=0))]

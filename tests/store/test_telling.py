@@ -12,7 +12,7 @@ from queuer.controller.live import Live
 from queuer.controller.namespace_quota import Reckoning
 from queuer.controller.state import ClusterState
 from queuer.controller.telling import FEW
-from queuer.domain.reasons import Explanation, Reason, Token
+from queuer.domain.reasons import Deferral, Explanation, Reason, Token
 from queuer.domain.workload import State
 from queuer.solver.problem import CycleStats, Pending, Plan, Snapshot, SolveStatus
 from queuer.store import cycles, workloads
@@ -46,11 +46,12 @@ class Waiting:
         for one in self.made:
             self.state.put(Live(workload=one, state=State.QUEUED))
 
-    async def decide(self, at: float, *, used: int, token: Token = Token.WAITING_FOR_QUOTA) -> int:
+    async def decide(
+        self, at: float, *, used: int, token: Token = Token.WAITING_FOR_QUOTA, **also: str
+    ) -> int:
         """All are told this many are used. Answers how many rows were written."""
-        reason = Reason(
-            token=token, text=f"root uses {used} of 9.", params={"queue": "root", "used": str(used)}
-        )
+        params = {"queue": "root", "used": str(used), **also}
+        reason = Reason(token=token, text=f"root uses {used} of 9.", params=params)
         plan = Plan(
             admissions=(), evictions=(), bonds=(), reservations=(), order=(),
             explanations={one.uid: Explanation(primary=reason) for one in self.made},
@@ -97,3 +98,6 @@ async def test_rows_whose_figures_move_are_rewritten_now_and_then(engine: AsyncE
     assert await many.stored() == {("WaitingForQuota", "root uses 9 of 9.")}
     assert await many.decide(RETELL + 1, used=9, token=Token.SOLVER_DEFERRED) == FEW + 1
     assert await many.stored() == {("SolverDeferred", "root uses 9 of 9.")}
+    for at, written in ((RETELL + 2, FEW + 1), (RETELL + 3, 0)):
+        told = await many.decide(at, used=9, token=Token.SOLVER_DEFERRED, cause=Deferral.SIZE)
+        assert told == written
