@@ -177,6 +177,16 @@ def test_who_starts_in_this_cycle_holds_it_from_now_on() -> None:
     assert told(racks).detail["holders"] == [holder]
 
 
+@pytest.mark.parametrize("waits_in", ["root.a", "root.a.b"])
+def test_who_runs_in_a_queue_that_is_no_more_holds_it(waits_in: str) -> None:
+    """Its use counts in the queue above, which is a leaf now, or has others below it."""
+    left = running(gang("left", pod_set(1, 3), queue="root.a.gone"), {"n0": 1})
+    queues = [queue("root.a", row(limit=4)), *([] if waits_in == "root.a" else [queue(waits_in)])]
+    waits = gang("g", pod_set(1, 2), queue=waits_in)
+    snap = snapshot([node("n0")], queues, admitted=[left], pending=[waits])
+    assert [holder["workload"] for holder in told(snap).detail["holders"]] == ["left"]
+
+
 def test_who_is_bound_to_a_node_holds_it() -> None:
     """v leaves n0 for `early`."""
     snap = bound(gang("g", pod_set(1, 4), required="host"), guaranteed=12, sizes=(4, 3, 8))

@@ -32,27 +32,23 @@ class Holders:
         self.in_queue = cache(self._find_in_queue)
 
     def _find_in_queue(self, queue: str, account: Account, later: bool) -> tuple[Holder, ...]:
-        """Who uses most of an account in a queue: its children, or the workloads of a leaf. `later`: without what is
-        leaving, with the bound gangs.
+        """Who uses most of an account in a queue: its children, its own workloads. `later`: without what is leaving,
+        with the bound gangs.
         """
         board, resource = self._board, account[1]
         bound = self._bound_in(queue, account) if later else {}
         kids = board.book.tree.children[queue]
-        if kids:
-            used = {kid: board.now.usage.used(kid, account) for kid in kids}
-            if later:
-                held_in = {kid: sum(self._bound_in(kid, account).values()) for kid in kids}
-                used = {kid: board.later.usage.used(kid, account) - held_in[kid] for kid in kids}
-        else:
-            gone = board.leaving if later else set()
-            here = (uid for uid in self._running.get(queue, ()) if uid not in gone)
-            used = {uid: board.holds[uid].charge.get(account, 0) for uid in here}
-            used |= {c.gang.uid: c.charge.get(account, 0) for c in self._starting_in.get(queue, ())}
+        used = {kid: board.now.usage.used(kid, account) for kid in kids}
+        if later:
+            held_in = {kid: sum(self._bound_in(kid, account).values()) for kid in kids}
+            used = {kid: board.later.usage.used(kid, account) - held_in[kid] for kid in kids}
+        gone = board.leaving if later else set()
+        here = (uid for uid in self._running.get(queue, ()) if uid not in gone)
+        own = {uid: board.holds[uid].charge.get(account, 0) for uid in here}
+        own |= {c.gang.uid: c.charge.get(account, 0) for c in self._starting_in.get(queue, ())}
         return tuple(
-            {"queue": name, **_held(resource, n)}
-            if kids and name not in bound
-            else self._named(name, resource, n)
-            for name, n in most({**used, **bound})
+            {"queue": name, **_held(resource, n)} if name in used else self._named(name, resource, n)
+            for name, n in most({**used, **own, **bound})
         )
 
     def on_nodes(self, nodes: Collection[int], resource: str) -> tuple[Holder, ...]:
@@ -108,10 +104,11 @@ class Holders:
 
     @cached_property
     def _running(self) -> Mapping[str, Sequence[str]]:
-        """Uids of what is admitted, by leaf."""
+        """Uids of what is admitted, by queue: the leaf, or where that is no more the queue that was above it."""
         found: dict[str, list[str]] = {}
         for uid, hold in self._board.holds.items():
-            found.setdefault(hold.admitted.workload.queue, []).append(uid)
+            leaf = self._board.book.lineage(hold.admitted.workload.queue)[0]
+            found.setdefault(leaf, []).append(uid)
         return found
 
     @cached_property
