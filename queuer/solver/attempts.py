@@ -21,8 +21,8 @@ from queuer.solver.score import score
 from queuer.solver.verify import Violation, verify
 
 SMALL = 20_000
-"""Nodes times waiting gangs above which one attempt is made only, and greedy's not beside it, unless one that was bound
-before is put off: others may lie where its bond holds a place.
+"""Nodes times waiting gangs above which one attempt is made only, and greedy's not beside it. After one in which
+somebody that was bound before is put off there is another: others may lie where its bond holds a place.
 """
 ATTEMPTS = 5
 """Attempts at most while the verifier refuses none."""
@@ -55,7 +55,7 @@ class Attempts:
         """`prices`: by which something was proven in attempts before."""
         self.passes = Passes()
         self.lost = False
-        self._arrays = arrays
+        self._began = self._arrays = arrays
         self._snapshot = arrays.snapshot
         self._now, self._seed, self._budget = now, seed, budget
         self._solver = solver
@@ -71,7 +71,7 @@ class Attempts:
                 remedy(_offenders(plan, wrong), wrong)
                 plan, wrong = self._best()
         if wrong:
-            return _nothing(self._snapshot, now=self._now, note=f"refused by the verifier: {_listed(wrong)}")
+            return _nothing(self._began, now=self._now, note=f"refused by the verifier: {_listed(wrong)}")
         if self._given_up:
             note = f"without what was held: {self._given_up}"
             plan = replace(plan, stats=replace(plan.stats, note=note))
@@ -93,7 +93,7 @@ class Attempts:
         """The plans of attempts until one puts nobody off, the last first."""
         plans: list[Plan] = []
         late: Mapping[str, frozenset[str]] = {}
-        again = is_small(self._snapshot)
+        small, again = is_small(self._snapshot), True
         while not plans or (late and self.passes.attempts < ATTEMPTS and again):
             self._keep_off(late)
             spent, whole = self.passes.spent, self._budget.deterministic
@@ -107,7 +107,7 @@ class Attempts:
                 prices=self._prices,
             )
             plan, late = attempt.run()
-            again |= attempt.gave_back
+            again = small or attempt.gave_back
             self.passes += attempt.passes
             plans.insert(0, plan)
         self.lost |= any(plan.stats.rearranged for plan in plans) and (len(plans) > 1 or bool(late))
@@ -153,23 +153,25 @@ def _offenders(plan: Plan, wrong: Sequence[Violation]) -> list[str]:
     return sorted((named & waiting) | beneficiaries or settled)
 
 
-def _nothing(snapshot: Snapshot, *, now: float, note: str) -> Plan:
+def _nothing(arrays: Arrays, *, now: float, note: str) -> Plan:
     """The plan that starts nobody and keeps what stands: what is left when no sound plan was found."""
-    waiting = [p.workload.uid for p in snapshot.pending]
-    held = {b.uid: b for b in snapshot.bonds if b.uid in waiting and b.deadline > now}
+    snapshot, offers = arrays.snapshot, arrays.offers
+    held = {b.uid: b for b in snapshot.bonds if b.uid in offers.gangs and b.deadline > now}
+    bound = {uid: sentences.bound(bond) for uid, bond in held.items()}
     later = Explanation(primary=sentences.deferred(Deferral.PLAN))
+    deferred = {uid: later for uid in offers.gangs if uid not in held}
     return Plan(
         admissions=(),
         evictions=(),
         bonds=tuple(held.values()),
-        reservations=tuple(r for r in snapshot.reservations if r.uid in waiting),
-        explanations={uid: sentences.bound(held[uid]) if uid in held else later for uid in waiting},
-        order=tuple(waiting),
+        reservations=tuple(r for r in snapshot.reservations if r.uid in offers.gangs and r.expires > now),
+        explanations={**offers.aside, **bound, **deferred},
+        order=tuple(p.workload.uid for p in snapshot.pending),
         stats=CycleStats(
             status=SolveStatus.FAILED,
-            considered=len(waiting),
-            deferred=len(waiting),
-            causes={Deferral.PLAN: len(waiting)},
+            considered=len(snapshot.pending),
+            deferred=len(deferred),
+            causes={Deferral.PLAN: len(deferred)} if deferred else {},
             note=note,
         ),
     )

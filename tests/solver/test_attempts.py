@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from queuer.domain.reasons import Deferral, Token
 from queuer.solver import attempts
 from queuer.solver.attempt import Attempt
 from queuer.solver.decide import decide
-from queuer.solver.problem import Budget, Plan, Snapshot, SolveStatus
-from queuer.solver.verify import Rule, Violation
-from tests.solver.make import gang, node, pod_set, queue, snapshot
+from queuer.solver.problem import Assignment, Bond, Budget, Plan, Reservation, Snapshot, SolveStatus
+from queuer.solver.verify import Rule, Violation, verify
+from tests.solver.make import gang, node, pod_set, queue, running, snapshot
 
 ALL = frozenset({"n0", "n1"})
 Late = Mapping[str, frozenset[str]]
@@ -42,10 +44,10 @@ def decided(monkeypatch: pytest.MonkeyPatch, *late: Late, snap: Snapshot) -> tup
 def refusing(monkeypatch: pytest.MonkeyPatch, uid: str) -> None:
     """The verifier refuses every plan that starts this one."""
 
-    def verify(_: Snapshot, made: Plan, *, now: float) -> Sequence[Violation]:
+    def refused(_: Snapshot, made: Plan, *, now: float) -> Sequence[Violation]:
         return [Violation(rule=Rule.LANDING, uid=uid, text="no")] if uid in started(made) else ()
 
-    monkeypatch.setattr(attempts, "verify", verify)
+    monkeypatch.setattr(attempts, "verify", refused)
 
 
 def started(plan: Plan) -> set[str]:
@@ -82,10 +84,75 @@ def test_who_is_refused_by_the_verifier_waits(monkeypatch: pytest.MonkeyPatch) -
     assert plan.stats.status is not SolveStatus.FAILED
 
 
+def test_large_clusters_have_another_attempt_only_after_one_that_gives_a_bond_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever the attempts before it gave back."""
+    monkeypatch.setattr(attempts, "SMALL", 0)
+    run, made = Attempt.run, list[Attempt]()
+
+    def told(one: Attempt) -> tuple[Plan, dict[str, frozenset[str]]]:
+        plan = run(one)[0]
+        made.append(one)
+        one.gave_back = len(made) == 1
+        return plan, {"b": frozenset({"n0"})}
+
+    monkeypatch.setattr(Attempt, "run", told)
+    decide(snap(), now=0.0, seed=0, budget=Budget(deterministic=0.0))
+    assert len(made) == 2
+
+
+def refuse_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    always = (Violation(rule=Rule.QUOTA, uid="", text="always"),)
+    monkeypatch.setattr(attempts, "verify", lambda *_, now: always)
+
+
 def test_a_plan_that_starts_nobody_is_left_where_all_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        attempts, "verify", lambda *_, now: (Violation(rule=Rule.QUOTA, uid="", text="always"),)
-    )
+    refuse_all(monkeypatch)
     plan, seen = decided(monkeypatch, snap=snap())
     assert (len(seen), started(plan), plan.stats.status) == (3, set(), SolveStatus.FAILED)
     assert plan.stats.note == "refused by the verifier: quota : always"
+
+
+def test_the_plan_that_starts_nobody_keeps_what_stands_and_tells_the_others_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What has expired ends; those with a bond and those that take no part are not deferred."""
+
+    def held(uid: str, *, expires: float) -> Reservation:
+        return Reservation(uid=uid, assignments=on("n0"), start=5.0, expires=expires)
+
+    waiting = {
+        "bound": gang("bound", pod_set(1, 8)),
+        "late": gang("late", pod_set(2, 8)),
+        "next": gang("next", pod_set(2, 8)),
+        "bad": gang("bad", pod_set(-3, 8)),
+        "hold": gang("hold", pod_set(1, 8), hold=True),
+    }
+    bond = Bond(uid="bound", assignments=on("n1"), victims=("v",), deadline=20.0)
+    snap = snapshot(
+        [node("n0"), node("n1")],
+        [queue("root.a")],
+        admitted=[running(gang("v", pod_set(1, 8)), {"n1": 1}, releasing=True)],
+        pending=list(waiting.values()),
+        reservations=(held("late", expires=9.0), held("next", expires=11.0), held("hold", expires=11.0)),
+        bonds=(bond, replace(bond, uid="hold")),
+    )
+    refuse_all(monkeypatch)
+    plan = decide(snap, now=10.0, seed=0, budget=Budget(deterministic=0.0))
+    assert (plan.stats.status, plan.stats.deferred) == (SolveStatus.FAILED, 2)
+    assert plan.stats.causes == {Deferral.PLAN: 2}
+    assert [b.uid for b in plan.bonds] == ["bound"]
+    assert [r.uid for r in plan.reservations] == ["next"]
+    assert {uid: told.primary.token for uid, told in plan.explanations.items()} == {
+        "bound": Token.WAITING_FOR_PREEMPTED_WORKLOADS,
+        "late": Token.SOLVER_DEFERRED,
+        "next": Token.SOLVER_DEFERRED,
+        "bad": Token.MISCONFIGURED,
+        "hold": Token.ON_HOLD,
+    }
+    assert verify(snap, plan, now=10.0) == ()
+
+
+def on(host: str) -> tuple[Assignment, ...]:
+    return (Assignment(pod_set="main", flavor="default", nodes={host: 1}),)
