@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from queuer.solver.contested import Arrangement, Question, Settled, Unknown, Variant
 from queuer.solver.cpsat import CpSat
-from queuer.solver.decide import decide
-from queuer.solver.problem import Budget, Snapshot, SolveStatus
-from queuer.solver.verify import verify
+from queuer.solver.problem import Snapshot, SolveStatus
 from tests.solver.cases import NOW, seeded, world
+from tests.solver.judged import exact_plan
 from tests.solver.make import GPU
 from tests.solver.oracle import BOUND, STARTED, WAITING, Oracle
 from tests.solver.oracle_landing import Following
@@ -127,10 +126,9 @@ def test_past_use_moves_some_turns() -> None:
 
 def compare(snap: Snapshot, *, now: float = NOW) -> bool:
     """Order, flags, flavors and eviction cost of the decision; False = there are too many arrangements to say how these
-    land.
+    land. Raises Unsound.
     """
-    plan = decide(snap, now=now, seed=0, budget=Budget(deterministic=10.0))
-    assert verify(snap, plan, now=now) == ()
+    plan = exact_plan(snap, now=now)
     assert plan.stats.status is not SolveStatus.FAILED
     oracle = Following(snap, now, plan)
     oracle.run()

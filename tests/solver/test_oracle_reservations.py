@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,10 +10,11 @@ from dataclasses import replace
 import pytest
 
 from queuer.solver.problem import Snapshot
+from tests.solver import judged
 from tests.solver.cases import NOW
 from tests.solver.cases_overlapping import overlapping
 from tests.solver.cases_reserved import reserving, sharing
-from tests.solver.many_worlds import Outcome, followed, planned
+from tests.solver.many_worlds import KINDS, Outcome, followed, main, planned
 from tests.solver.oracle_reservations import Follower
 
 FINE = (Outcome.AGREES, Outcome.PUT_OFF, Outcome.TOO_LONG)
@@ -78,6 +80,21 @@ def test_worlds_in_which_brute_force_and_plans_differed(world: Callable[[int], S
     snap = world(seed)
     outcome, wrong = followed(snap, planned(snap))
     assert outcome is Outcome.AGREES, wrong
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_plan_that_the_verifier_refuses_is_reported(
+    kind: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And the worlds after it are looked at all the same."""
+    wrong = [(), ("capacity g: too much",), ()]
+    monkeypatch.setattr(judged, "verify", lambda *_, now: wrong.pop(0))
+    monkeypatch.setattr("sys.argv", ["many_worlds", "--kind", kind, "--worlds", "3", "--first", "7"])
+    assert main() == 1
+    *lines, report = capsys.readouterr().out.splitlines()
+    assert f"{kind} 8 unsound: capacity g: too much" in lines
+    seen = json.loads(report)[kind]
+    assert (seen["unsound"], seen["differs"], sum(seen.values())) == (1, 0, 3)
 
 
 def test_plans_that_reserve_otherwise_are_found_out() -> None:
