@@ -1,8 +1,9 @@
 """A decision in a file: what it was given and what it answered, so that it can be run again and compared.
 
 One line of text (format and version), then zlib over MessagePack of the records, by field name. A record that gains
-a field with a default needs no new version; a change of what a record means, or of what is compared, does. In version
-2 replay must also give again how far each pass came; version 1 does not say that, and is still read.
+a field with a default needs no new version; a change of what a record means, or of what is compared, does. From
+version 2 on replay must also give again how far each pass came, from version 3 on why gangs were deferred. Older ones
+are still read; what they do not say is not compared.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from queuer.solver.decide import decide
 from queuer.solver.problem import Budget, Plan, Snapshot
 from queuer.solver.sound import problems_of
 
-VERSION, OLDEST = 2, 1
+VERSION, OLDEST = 3, 1
 """Written, and still read."""
 MOST_BYTES = 2**28
 """Of a cycle, unpacked."""
@@ -106,14 +107,16 @@ def again(cycle: StoredCycle, *, rearranger: Rearranger | None = None) -> Plan:
 def difference(stored: Plan, made: Plan) -> str:
     """The first place at which two plans differ, as `field: stored, made`; empty where they are the same.
 
-    Times of phases are not compared, nor what became of the solver process, nor how far the passes came where that was
-    not told.
+    Times of phases are not compared, nor what became of the solver process, nor how far the passes came and why gangs
+    were deferred where that was not told.
     """
     told = replace(stored.stats, phases={}, fallback="")
     if stored.stats.fallback:
         told = replace(told, status=made.stats.status, note=made.stats.note)
     if stored.stats.passes is None:
         told = replace(told, passes=made.stats.passes, proved_in_place=made.stats.proved_in_place)
+    if stored.stats.deferred and not stored.stats.causes:
+        told = replace(told, causes=made.stats.causes)
     got = replace(made.stats, phases={})
     return _differ("", _plain(replace(stored, stats=told)), _plain(replace(made, stats=got)))
 

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from queuer.cli.sim import app
 from queuer.domain.errors import InvalidInput
+from queuer.domain.reasons import Deferral
 from queuer.domain.workload import PodSet
 from queuer.solver.child import Outcome
 from queuer.solver.decide import decide
@@ -23,6 +24,7 @@ from queuer.solver.problem import Admitted, Budget, SolveStatus, Unbound
 from queuer.solver.stored import StoredCycle, again, decode, difference, encode
 from tests.solver.cycles import live
 from tests.solver.make import GPU, gang, pod_set
+from tests.solver.test_contest import crowded
 from tests.solver.worlds import NOW, world
 
 GREEDY = Budget(deterministic=0.0)
@@ -157,13 +159,28 @@ def test_a_cycle_of_version_1_is_read_and_decided_again() -> None:
     assert difference(read.plan, made) == ""
 
 
+def test_a_cycle_of_version_2_is_read_and_decided_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not say why gangs were deferred; what does must be given again."""
+    monkeypatch.setattr("queuer.solver.rearrange.REARRANGE", -1)
+    plans = ((s, decide(s, now=100.0, seed=0, budget=GREEDY)) for s in map(crowded, range(200)))
+    snapshot, plan = next((s, plan) for s, plan in plans if plan.stats.deferred)
+    cycle = StoredCycle(snapshot=snapshot, now=100.0, seed=0, budget=GREEDY, plan=plan)
+    plain = msgspec.msgpack.decode(msgspec.msgpack.encode(cycle, enc_hook=dict))
+    del plain["plan"]["stats"]["causes"]
+    read = decode(b"queuer-cycle 2\n" + zlib.compress(msgspec.msgpack.encode(plain)))
+    assert read.plan is not None
+    assert difference(read.plan, again(read)) == ""
+    other = replace(plan, stats=replace(plan.stats, causes={Deferral.PLAN: plan.stats.deferred}))
+    assert difference(other, plan).startswith("stats.causes.")
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         (lambda data: b"", "c.cycle: is not a stored cycle"),
         (lambda data: b"PK\x03\x04 something else\n", "c.cycle: is not a stored cycle"),
-        (lambda data: data.replace(b" 2\n", b" 3\n", 1), "c.cycle: has version 3 .*reads versions 1 to 2"),
-        (lambda data: data.replace(b" 2\n", b" 0\n", 1), "c.cycle: has version 0"),
+        (lambda data: data.replace(b" 3\n", b" 4\n", 1), "c.cycle: has version 4 .*reads versions 1 to 3"),
+        (lambda data: data.replace(b" 3\n", b" 0\n", 1), "c.cycle: has version 0"),
         (lambda data: data[:-20], "c.cycle: is cut off after"),
         (lambda data: data + b"more", "c.cycle: has 4 bytes after its end"),
         (lambda data: data[:100] + b"\x00\x01\x02" + data[103:], "c.cycle: is damaged"),
