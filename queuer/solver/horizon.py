@@ -4,7 +4,7 @@ others there (DESIGN 3.4). Of other nodes they say nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -83,13 +83,19 @@ def behind(
     if not reserved:
         return free
     free = free.copy()
-    for at, node in enumerate(range(len(free))[nodes] if isinstance(nodes, slice) else nodes.tolist()):
-        if node in reserved:
-            there = [h for h in horizons if node in h.free]
-            for one in there:
-                left, open_ = left_beside(one, node, there), more.get(one.uid, {}).get(node)
-                np.minimum(free[at], left if open_ is None else left + open_, out=free[at])
+    for at, node in _rows_of(reserved, nodes):
+        there = [h for h in horizons if node in h.free]
+        for one in there:
+            left, open_ = left_beside(one, node, there), more.get(one.uid, {}).get(node)
+            np.minimum(free[at], left if open_ is None else left + open_, out=free[at])
     return free
+
+
+def _rows_of(reserved: Collection[int], nodes: NodeRows) -> Iterable[tuple[int, int]]:
+    """Those of these nodes that are among `nodes`, each with its row there."""
+    if isinstance(nodes, slice):  # of all: row by row the same
+        return zip(reserved, reserved, strict=True)
+    return [(at, node) for at, node in enumerate(nodes.tolist()) if node in reserved]
 
 
 def left_beside(one: Horizon, node: int, among: Iterable[Horizon]) -> Matrix:
