@@ -182,7 +182,7 @@ def _pack(
             if found is not None and _safe(free, parts, found):
                 return found
     if not any(p.required is not None for p in parts):
-        return _search(frame, free, parts, inside, limits)
+        return _search(free, parts, inside, limits)
     limits.exact = False
     return None
 
@@ -295,7 +295,7 @@ def take(free: Matrix, row: Matrix, spread: Spread, *, times: int = 1) -> None:
 
 
 def _search(
-    frame: Frame, free: Matrix, parts: Sequence[Part], inside: Numbers | None, limits: Limits
+    free: Matrix, parts: Sequence[Part], inside: Numbers | None, limits: Limits
 ) -> dict[str, Spread] | None:
     """Exhaustive: node by node, every mix of pods, with the slots of the nodes to come as a bound.
 

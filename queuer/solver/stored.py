@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 
 from queuer.domain.errors import FieldProblem, InvalidInput
-from queuer.solver.contested import Rearranger
 from queuer.solver.decide import decide
 from queuer.solver.problem import Budget, Plan, Snapshot
 from queuer.solver.sound import problems_of
@@ -95,13 +94,13 @@ def _wrong(field: str, message: str, hint: str) -> InvalidInput:
     return InvalidInput(FieldProblem(field=field, message=message, hint=hint))
 
 
-def again(cycle: StoredCycle, *, rearranger: Rearranger | None = None) -> Plan:
+def again(cycle: StoredCycle) -> Plan:
     """The decision made anew; by greedy where the plan, if any, came from greedy because of the clock."""
     budget = cycle.budget
     given_up = cycle.plan is None or bool(cycle.plan.stats.fallback)
     if given_up or budget.wall <= 0:
         budget = replace(budget, deterministic=0.0)
-    return decide(cycle.snapshot, now=cycle.now, seed=cycle.seed, budget=budget, rearranger=rearranger)
+    return decide(cycle.snapshot, now=cycle.now, seed=cycle.seed, budget=budget)
 
 
 def difference(stored: Plan, made: Plan) -> str:

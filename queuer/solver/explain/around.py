@@ -94,7 +94,7 @@ class Surroundings:
                 lack = self._place.lack(closest)
             behind_them = self._board.floor_now(job, rank=self._rank(gang)).free if bars else None
             flavor = variant.flavors[closest.part.name]
-            excluded = self._place.excluded(closest, flavor, avoid, behind_them)
+            excluded = self._place.excluded(closest, flavor, behind_them)
             kept = any(cause["why"] == Exclusion.RESERVED for cause in excluded["by"])
             holders = self._holders(closest, bars if kept else (owner,) if owner else ())
             self._known[key] = Around(lack=lack, detail={"excluded": excluded, "holders": holders})

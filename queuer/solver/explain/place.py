@@ -205,9 +205,7 @@ class PlaceWords:
 
     # Why nodes do not count
 
-    def excluded(
-        self, found: Closest, flavor: str, avoid: frozenset[str], behind: Matrix | None
-    ) -> dict[str, Any]:
+    def excluded(self, found: Closest, flavor: str, behind: Matrix | None) -> dict[str, Any]:
         """How many nodes have no room for one pod, by the first cause that applies; how many domains have too little.
 
         `behind`: free amounts less what reservations hold against the gang, None = nothing (N x R).
