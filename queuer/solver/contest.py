@@ -188,13 +188,13 @@ class Contest:
         chosen, late = self._greedy.chosen, bool(self._late())
         worth = late or len(chosen) > 1 or any(c.evictions for c in chosen.values())
         if self._rearranger is None or self.unasked() is not None or not worth:
-            return Unknown(note="not asked")
+            return Unknown()
         self.at_best = not late and at_best(self._board, chosen.values())
         if self.at_best:
-            return Unknown(note="no level can be improved")
+            return Unknown()
         budget = min(self._left, self._share) - self._worth()
         if budget <= 0:
-            return Unknown(note="the model would be too large for the time that is left")
+            return Unknown()
         answer = self._rearranger.improve(
             snapshot=self._board.snapshot,
             now=self._board.time,

@@ -109,11 +109,8 @@ class Arrangement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """There is no such arrangement: `argument` names the bound or says that the full model is infeasible. `prices`:
-    those that prove it, if any do.
-    """
+    """There is no such arrangement. `prices`: those that prove it, if any do."""
 
-    argument: str
     spent: float = 0.0
     prices: Prices | None = None
 
@@ -124,7 +121,6 @@ class Unknown:
 
     spent: float = 0.0
     cause: Deferral = Deferral.TIME
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -114,7 +114,7 @@ class Layouts:
         spent = budget - self._left
         if cause is not None:
             return Unknown(spent=spent, cause=cause), None
-        return Proof(argument="no arrangement with today's victims", spent=spent), None
+        return Proof(spent=spent), None
 
     # Proofs
 
@@ -220,7 +220,7 @@ class Layouts:
     def _ask(self, form: Form, gang: Gang, *, starts: bool) -> Places | Proof | Unknown:
         """About this gang as it is. A proof is kept where no node is closed to it."""
         if self._left <= 0:
-            return Unknown(note="the time was used up")
+            return Unknown()
         closed = self._cycle.closed(gang)
         asked = Laid(
             form=self._cycle.key(gang, form.variant),

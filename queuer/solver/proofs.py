@@ -29,4 +29,4 @@ class ProofsOnly:
 
     def improve(self, **settled: Any) -> Arrangement | Unknown:
         """See `Rearranger`."""
-        return Unknown(note="not asked")
+        return Unknown()

@@ -52,7 +52,7 @@ class Closing(Listening):
     def settle(self, question: Question) -> Arrangement | Proof | Unknown:
         self.asked.append(question)
         if question.blocked:
-            return Proof(argument="closed")
+            return Proof()
         first = len(self.asked) == 2
         return Arrangement(assignments={}) if first else Unknown(cause=Deferral.SIZE)
 

@@ -21,8 +21,6 @@ SPLITS = 4
 """How often leaves are split before a layout is given up."""
 MOVES = 0.05
 """Deterministic time for an arrangement that leaves gangs where they are; without one any is looked for."""
-LATE = "the solver did not come to an end"
-ARGUMENT = "no arrangement with today's victims: the model of all domains is infeasible"
 
 
 def lay(question: Layout) -> Places | Proof | Unknown:
@@ -35,21 +33,21 @@ def lay(question: Layout) -> Places | Proof | Unknown:
             break
         try:
             tree = Tree(question, apart=apart, budget=left)
-        except OverflowError as error:
-            return Unknown(spent=spent, cause=Deferral.SIZE, note=str(error))
+        except OverflowError:
+            return Unknown(spent=spent, cause=Deferral.SIZE)
         except OutOfTimeError:
-            return Unknown(spent=question.budget, note=LATE)
+            return Unknown(spent=question.budget)
         prices = _proving(tree, budget=left) if not split else None
         if prices is not None:
-            return Proof(argument=ARGUMENT, spent=spent + tree.rows.spent, prices=prices)
+            return Proof(spent=spent + tree.rows.spent, prices=prices)
         if not question.found:
-            return Unknown(spent=spent + tree.rows.spent, note="no prices prove it")
+            return Unknown(spent=spent + tree.rows.spent)
         answer = _solved(tree, budget=left)
         spent += tree.rows.spent
         if not isinstance(answer, list):
             return replace(answer, spent=spent)
         apart[answer] = True
-    return Unknown(spent=spent, note=LATE)
+    return Unknown(spent=spent)
 
 
 def _proving(tree: Tree, *, budget: float) -> Prices | None:
@@ -64,19 +62,19 @@ def _solved(tree: Tree, *, budget: float) -> Places | Proof | Unknown | list[int
     """The answer of the solver; or nodes of leaves on which the pods that it put there found no room."""
     rows = tree.rows
     if rows.spent >= budget:
-        return Unknown(note=LATE)
+        return Unknown()
     fewest = tree.moves()  # what is moved may have to land beside others
     status, values = rows.solve(budget=min(MOVES, budget - rows.spent), minimise=fewest)
     if status is Status.UNKNOWN and rows.spent < budget:
         status, values = rows.solve(budget=budget - rows.spent, presolve=False)
     if status is Status.NONE:
-        return Proof(argument=ARGUMENT)
+        return Proof()
     if status is Status.UNKNOWN:
-        return Unknown(note=LATE)
+        return Unknown()
     pods, stuck = on_nodes(tree, values)
     if stuck:
         return stuck
     found = None if tree.relaxed else by_gang(tree, values, pods)
     if found is None:
-        return Unknown(cause=Deferral.SIZE, note="levels of single pod sets are not in this model")
+        return Unknown(cause=Deferral.SIZE)
     return Places(spreads=found)

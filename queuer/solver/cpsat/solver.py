@@ -59,11 +59,12 @@ class CpSat:
 
     def settle(self, question: Question) -> Arrangement | Proof | Unknown:
         """The first variant for which there is an arrangement; a proof needs one for every variant."""
-        spent, cause, open_ = 0.0, Deferral.TIME, ""
+        spent = 0.0
+        cause: Deferral | None = None
         for number, variant in enumerate(question.variants):
             left = question.budget - spent
             if left <= 0:
-                cause, open_ = Deferral.TIME, "the time was used up"
+                cause = Deferral.TIME
                 break
             data = gather(
                 arrays=self._of(question.snapshot),
@@ -84,12 +85,8 @@ class CpSat:
                 # Another gang's earlier variant that stayed open does not matter: any arrangement keeps the promise.
                 return search.arrangement(spent=spent)
             if status is Status.UNKNOWN:
-                cause, open_ = search.cause, search.note
-        if open_:
-            return Unknown(spent=spent, cause=cause, note=open_)
-        return Proof(
-            argument="no arrangement with any permitted victims: the full model is infeasible", spent=spent
-        )
+                cause = search.cause
+        return Proof(spent=spent) if cause is None else Unknown(spent=spent, cause=cause)
 
     def lay(self, question: Layout) -> Places | Proof | Unknown:
         """See `queuer.solver.cpsat.layout`."""
@@ -109,7 +106,7 @@ class CpSat:
     ) -> Arrangement | Unknown:
         """The settled gangs at their sizes and flavors, arranged as well as time allows."""
         if not settled:
-            return Unknown(note="nothing to arrange")
+            return Unknown()
         data = gather(
             arrays=self._of(snapshot),
             now=now,
@@ -126,7 +123,7 @@ class CpSat:
         status = search.run(levels)
         if status in (Status.FOUND, Status.BEST):
             return search.arrangement(spent=search.spent, proven=status is Status.BEST)
-        return Unknown(spent=search.spent, note=search.note or "the arrangement that stands was not found")
+        return Unknown(spent=search.spent)
 
 
 def _no_quota(data: Data) -> bool:
@@ -158,12 +155,12 @@ class _Search:
         self._clashed = 0
         self._values: Sequence[int] = ()
         self._evictions: tuple[Eviction, ...] = ()
-        self.note, self.cause = "", Deferral.TIME
+        self.cause = Deferral.TIME
         self._model: Model | None = None
         try:
             self._model = Model(data, seed=seed)
-        except (TooLarge, OverflowError) as error:
-            self.note, self.cause = str(error), Deferral.SIZE
+        except (TooLarge, OverflowError):
+            self.cause = Deferral.SIZE
 
     @property
     def spent(self) -> float:
@@ -211,22 +208,19 @@ class _Search:
         for _ in range(CUTS):
             left = self._budget - model.rows.spent
             if left <= 0:
-                self.note = "the deterministic time was used up"
                 return Status.UNKNOWN
             status, values = model.rows.solve(budget=left, minimise=minimise)
             if status in (Status.NONE, Status.UNKNOWN):
-                self.note = "the solver did not come to an end"
                 return status
             evicted = chosen(model, values)
             order = in_order(model, evicted)
             if order is None or not within_quota(model, evicted):
                 continue
             if not places_hold(model, values, evicted):
-                self.note, self.cause = "pods that are still landing may take the place", Deferral.LANDING
+                self.cause = Deferral.LANDING  # pods that have still to land may take the place
                 return Status.UNKNOWN
             if together := self._clashing(values, order):
                 if self._clashed == APART:
-                    self.note = f"gangs did not land in {APART} arrangements"
                     return Status.UNKNOWN
                 self._clashed += 1
                 keep_apart(model, values, evicted, together)
@@ -234,7 +228,6 @@ class _Search:
             self._values, self._evictions = values, order
             model.rows.hint = dict(enumerate(values))
             return status
-        self.note = f"{CUTS} victim sets in a row were not permitted"
         return Status.UNKNOWN
 
     def _clashing(self, values: Sequence[int], evictions: Sequence[Eviction]) -> Collection[str]:
