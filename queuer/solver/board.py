@@ -68,6 +68,7 @@ class Board:
         self._floors: Followed[Floor] = Followed(self.journal, most=FLOORS)
         self._line: Usage | None = None
         self._risen: dict[str, int] = {}
+        self._before = self.now.before_landing()
         self._left: dict[str, Mapping[int, Matrix]] = {}
         self.idle = arrays.idle
 
@@ -165,12 +166,12 @@ class Board:
             self._line.add(hold.admitted.workload.queue, hold.charge, times=-times)
 
     def left_by(self, hold: Hold) -> Mapping[int, Matrix]:
-        """What it leaves by node, with its pods that have still to land on each of their nodes, as they are counted
-        there now. Once others have gone it may be more.
+        """What it leaves by node, with its pods that have still to land on each of their nodes, as they were counted
+        there before this cycle. Once others have gone it may be more.
         """
         uid = hold.admitted.workload.uid
         if hold.loose and uid not in self._left:
-            self._left[uid] = leaves(hold.bound, hold.loose, self.now.before_landing())
+            self._left[uid] = leaves(hold.bound, hold.loose, self._before)
         return self._left[uid] if hold.loose else hold.bound
 
     def outlasts(self, hold: Hold, start: float) -> bool:

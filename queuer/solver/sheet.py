@@ -33,10 +33,10 @@ class Hold:
 
 
 def leaves(
-    bound: Mapping[int, Matrix], loose: Mapping[int, Sequence[Loose]], free: Matrix
+    bound: Mapping[int, Matrix], loose: Mapping[int, Sequence[Loose]], free: Matrix | Mapping[int, Matrix]
 ) -> Mapping[int, Matrix]:
     """Amounts by node of bound pods, and of unbound ones by their worst choice with this much free before any of them
-    has landed (N x R). With nodes that are empty it is the most that can ever become free.
+    has landed (N x R, or by node). With nodes that are empty it is the most that can ever become free.
     """
     if not loose:
         return bound
@@ -78,12 +78,9 @@ class Sheet:
         """Nodes on which pods have still to land."""
         return frozenset(self._loose)
 
-    def before_landing(self) -> Matrix:
-        """What is free to the pods that have still to land (N x R), a copy; on other nodes what is free."""
-        free = self.free.copy()
-        for node, row in self._before.items():
-            free[node] = row
-        return free
+    def before_landing(self) -> dict[int, Matrix]:
+        """What is free to the pods that have still to land, by node that any may come to (vectors of R)."""
+        return dict(self._before)
 
     def land(self, hold: Hold) -> None:
         """Count the workload's unbound pods; nobody is settled yet."""

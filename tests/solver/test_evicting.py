@@ -277,7 +277,8 @@ def test_a_search_for_victims_leaves_the_board_as_it_was(monkeypatch: pytest.Mon
 
     def state(board: Board) -> object:
         used = [usage.copy()._now() for usage in (board.now.usage, board.later.usage, board.line())]
-        return used, board.now.free.tolist(), board.later.free.tolist(), board.later.before_landing().tolist()
+        before = {node: row.tolist() for node, row in board.later.before_landing().items()}
+        return used, board.now.free.tolist(), board.later.free.tolist(), before
 
     def watched(self: Evict, gang: Gang, turn: Turn, *, plain: bool) -> Chosen | None:
         before = state(self._board)

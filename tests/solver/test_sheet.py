@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from queuer.solver.arrays import Arrays
+from queuer.solver.board import Board
 from tests.solver import worlds
-from tests.solver.make import GPU, node, queue, snapshot
+from tests.solver.make import GPU, gang, node, pod_set, queue, running, snapshot
 from tests.solver.test_arrays import landing
 
 
@@ -19,7 +20,20 @@ def test_pods_that_land_come_before_gangs_of_this_cycle() -> None:
     sheet.free[0, gpu] -= 4
     sheet.release(arrays.holds["late"], times=-1)
     assert sheet.free[0, gpu] == -4
-    assert sheet.before_landing()[0, gpu] == 4
+    assert sheet.before_landing()[0][gpu] == 4
+
+
+def test_what_one_leaves_does_not_depend_on_when_it_is_asked() -> None:
+    """Victims are taken off the sheet while they are tried."""
+    runs = running(gang("runs", pod_set(1, 2)), {"a": 1})
+    snap = snapshot([node("a", gpu=4)], [queue("root.a")], admitted=[landing("late", 1, "a"), runs])
+    arrays, left = Arrays.of(snap), []
+    for tried in ((), ("runs",)):
+        board = Board(arrays, now=0.0)
+        for uid in tried:
+            board.now.release(board.holds[uid])
+        left.append(int(board.left_by(board.holds["late"])[0][board.frame.column[GPU]]))
+    assert left == [2, 2]
 
 
 @pytest.mark.parametrize("seed", range(40))
