@@ -83,10 +83,9 @@ class Deferral(StrEnum):
 
     TIME = "Time"  # the exact solver had none for it
     SIZE = "Size"  # too large a question for the exact solver
-    RESERVED = (
-        "Reserved"  # an answer that holds only with reserved nodes closed whole, or that breaks a reservation
-    )
+    RESERVED = "Reserved"  # an answer that breaks a reservation
     LANDING = "Landing"  # an answer in which gangs could not land beside each other
+    UNSOUND = "Unsound"  # an answer that nodes or quota, looked at once more, do not bear
     PLAN = "Plan"  # no sound plan for the whole cycle
 
 

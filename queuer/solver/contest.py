@@ -137,10 +137,6 @@ class Contest:
             return Deferral.LANDING
         return again if isinstance(again, Proof) else again.cause
 
-    def _in_the_way(self) -> Deferral:
-        """What keeps an arrangement from being used."""
-        return Deferral.RESERVED if self._board.horizons else Deferral.LANDING
-
     def _reaches(self, gang: Gang, variants: Sequence[Variant]) -> list[Reach]:
         return [self._prey.reach(gang.pending, charge) for charge in self._charges(gang, variants)]
 
@@ -175,8 +171,8 @@ class Contest:
         moved = [replace(c, spreads=_spreads(answer, c.gang)) for c in greedy.chosen.values()]
         new = Chosen(gang=gang, variant=variant, charge=charge, spreads=_spreads(answer, gang), bound=evict)
         before, waiting = dict(greedy.chosen), len(self._late())
-        if not self._put([*moved, new], must=frozenset(before) | {gang.uid}):
-            return self._in_the_way()
+        if (wrong := self._put([*moved, new], must=frozenset(before) | {gang.uid})) is not None:
+            return wrong
         if len(self._late()) > waiting:
             restore(greedy, before)
             return Deferral.LANDING
@@ -211,7 +207,7 @@ class Contest:
     def _clashes(self, answer: Arrangement) -> frozenset[str]:
         """See `Clashes`; what is not sound is found out when it is adopted."""
         before = dict(self._greedy.chosen)
-        if not self._laid_out(answer, new=None, evict=False):
+        if self._laid_out(answer, new=None, evict=False) is not None:
             return frozenset()
         late = self._late()
         hosts = {node for one in late for node in _nodes(one)}
@@ -223,7 +219,7 @@ class Contest:
 
     def adopt(self, answer: Arrangement) -> bool:
         """Take an improvement over; whether it was sound."""
-        return self._laid_out(answer, new=None, evict=False)
+        return self._laid_out(answer, new=None, evict=False) is None
 
     def asks_readily(self) -> bool:
         """See `outcome.Contest`."""
@@ -271,30 +267,30 @@ class Contest:
 
     def _adopt(self, answer: Arrangement, *, new: Gang, evict: bool) -> Chosen | Deferral:
         """The new gang as the answer settles it, if that is sound."""
-        if not self._laid_out(answer, new=new, evict=evict):
-            return self._in_the_way()
+        if (wrong := self._laid_out(answer, new=new, evict=evict)) is not None:
+            return wrong
         self._greedy.counts.rearranged += 1
         return self._greedy.chosen[new.uid]
 
-    def _laid_out(self, answer: Arrangement, *, new: Gang | None, evict: bool) -> bool:
-        """Lay everything out anew. An answer that is not sound is dropped and the old layout restored."""
+    def _laid_out(self, answer: Arrangement, *, new: Gang | None, evict: bool) -> Deferral | None:
+        """Lay everything out anew. An answer that is not sound is dropped and the old layout restored; why."""
         before = dict(self._greedy.chosen)
         gangs = {uid: c.gang for uid, c in before.items()}
         if new is not None:
             gangs[new.uid] = new
         if not set(gangs) <= set(answer.assignments):
-            return False
+            return Deferral.UNSOUND
         must = {uid for uid, c in before.items() if not c.bound}
         if new is not None and not evict:
             must.add(new.uid)
         moved = [self._moved(gang, answer) for gang in gangs.values()]
         if any(c.bound and c.gang.uid in must for c in moved):
-            return False
+            return Deferral.UNSOUND
         return self._put(moved, must=frozenset(must))
 
-    def _put(self, moved: Sequence[Chosen], *, must: frozenset[str]) -> bool:
-        """Lay out anew who lies elsewhere; what is not sound is taken back. `must`: who is to be as it says, the others
-        start if they can. Who is not settled yet comes last.
+    def _put(self, moved: Sequence[Chosen], *, must: frozenset[str]) -> Deferral | None:
+        """Lay out anew who lies elsewhere; what is not sound is taken back, and the answer is why. `must`: who is to be
+        as it says, the others start if they can. Who is not settled yet comes last.
         """
         greedy, before = self._greedy, dict(self._greedy.chosen)
         added = moved[-1].gang.uid not in before
@@ -310,16 +306,18 @@ class Contest:
                 greedy.take(chosen if self._startable(chosen) else replace(chosen, bound=True))
         self._hold_late([c for c in new if c not in sure])
         laid = [greedy.chosen[c.gang.uid] for c in new]
-        sound = holds(greedy, lifted, laid) and intact(self._board) >= whole
+        wrong = None if intact(self._board) >= whole else Deferral.RESERVED
+        if not holds(greedy, lifted, laid):
+            wrong = Deferral.UNSOUND
         order = dict.fromkeys((*before, *(c.gang.uid for c in new)))
         greedy.chosen = {uid: greedy.chosen[uid] for uid in order}
         self._board.changed()
-        if not sound:
+        if wrong is not None:
             lift(greedy, laid)
             for chosen in lifted:
                 greedy.take(chosen)
             greedy.chosen = before
-        return sound
+        return wrong
 
     def _hold_late(self, gangs: Sequence[Chosen]) -> None:
         """Those of these that start, but could not land beside others, are bound to their places instead."""

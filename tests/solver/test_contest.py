@@ -89,6 +89,25 @@ def test_nothing_is_proven_with_nodes_closed_only_so_that_others_land() -> None:
     assert [question.blocked for question in solver.asked] == [{second.uid: frozenset({"n0"})}, {}] * 2
 
 
+class Forgetful(Listening):
+    """A solver whose arrangement leaves everybody out."""
+
+    def settle(self, question: Question) -> Arrangement | Proof | Unknown:
+        return Arrangement(assignments={})
+
+
+def test_what_cannot_be_carried_out_is_not_put_down_to_a_reservation_elsewhere() -> None:
+    arrays = Arrays.of(TWO)
+    board = Board(arrays, now=NOW)
+    greedy, (first, second) = Greedy(board), arrays.offers.gangs.values()
+    assert isinstance(greedy.turn(first), Chosen)
+    board.horizons["far"] = Horizon.of(
+        "far", start=NOW + 1, rank=(False, 0), rows=[], free=board.now.free.copy()
+    )
+    asking = Contest(greedy, Forgetful(), seed=0, budget=Budget(), bonds={}, prices=deque(), late=list)
+    assert asking.settle(second, second.shape.variants, evict=False) is Deferral.UNSOUND
+
+
 def test_a_reservation_limits_whom_it_binds_at_the_flavor_taken() -> None:
     """root.a has a guarantee in y alone: there its work comes before the reservation, in x it would not. What is
     settled may take what it takes.

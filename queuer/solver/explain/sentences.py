@@ -27,6 +27,7 @@ _WHY = {
     Deferral.TIME: "the exact solver had no time for it",
     Deferral.SIZE: "it is too large a question for the exact solver",
     Deferral.RESERVED: "reservations are in the way of what the exact solver found",
+    Deferral.UNSOUND: "nodes or quota do not bear what the exact solver found",
     Deferral.LANDING: "jobs that are landing are in the way of what the exact solver found",
 }
 
