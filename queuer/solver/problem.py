@@ -141,11 +141,11 @@ class Snapshot:
 class Budget:
     """Bounds of one decision.
 
-    `deterministic`: CP-SAT's deterministic time for all passes over a layout together, the same on every machine. A
-    layout tried because the one before could not land has what is left, a quarter at least. Greedy's plan, with which
-    such a layout, or one of an order that is packed, is compared, has a quarter for its proofs. Two and a half times
-    this are spent at most. `wall`: seconds after which the caller kills the solver and takes the greedy plan. 0 =
-    greedy only. `bond`: seconds a bond lasts.
+    `deterministic`: CP-SAT's deterministic time for all passes of an attempt together, the same on every machine.
+    Each attempt after the first has what is left, a quarter at least. Greedy's plan, with which that of several
+    attempts, or of an order that is packed, is compared, has a quarter for its proofs. Two and a half times this are
+    spent at most. `wall`: seconds after which the caller kills the solver and takes the greedy plan. 0 = greedy only.
+    `bond`: seconds a bond lasts.
     """
 
     deterministic: float = 2.0

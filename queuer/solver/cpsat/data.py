@@ -186,7 +186,7 @@ def _has_rights(data: Data, item: Item) -> bool:
 
 
 def _line(board: Board) -> Usage:
-    """Use of the queues once these and all that is releasing have gone."""
+    """Use of the queues once all that is releasing and the victims of standing bonds have gone."""
     line = board.now.usage.copy()
     for uid, hold in board.holds.items():
         if hold.admitted.releasing or uid in board.leaving:

@@ -13,6 +13,7 @@ from queuer.solver.problem import Admitted, Assignment, Bond, NodeState, Pending
 from queuer.solver.verify.quota import Amounts, QuotaRows, Uses, amounts_at, amounts_of
 
 _MOST = 2**62
+"""As in `queuer.solver.sound`, and apart from it on purpose: the verifier shares no code with what it judges."""
 
 
 class Rule(StrEnum):
