@@ -19,6 +19,7 @@ from queuer.domain.queue import Policy, Queue, QueueTree
 from queuer.domain.quota import QuotaBook
 from queuer.domain.reasons import Explanation, Token
 from queuer.domain.usage import Usage
+from queuer.domain.workload import PodSet
 from queuer.solver.decide import decide
 from queuer.solver.problem import Admitted, Budget, NodeState, Pending, Plan, Snapshot
 from tests.solver.cases import seeded
@@ -354,6 +355,15 @@ def test_what_would_admit_work_that_is_not_preemptible() -> None:
     assert changes(queue("root", row(guaranteed=4)), own) == ["main.count<=2", "preemptible=true"]
     assert changes(queue("root.a")) == ["preemptible=true", f"root.a guaranteed {GPU}>=5"]
     assert changes(queue("root.a", row(guaranteed=2, limit=4))) == []
+
+
+def test_work_that_asks_for_no_resource_has_no_guarantee_to_take() -> None:
+    """It stopped the decision for everyone."""
+    for asked, offered in (({}, []), ({GPU: 0}, []), ({"pods": 1}, ["root.a guaranteed pods>=1"])):
+        waits = gang("g", PodSet(name="main", count=1, requests=asked), preemptible=False)
+        why = told(snapshot([node("n0")], [queue("root.a", row(guaranteed=4))], pending=[waits]))
+        assert why.primary.text.endswith("this job asks for pods alone; root.a is guaranteed none of that.")
+        assert [advice["change"] for advice in why.would_admit] == ["preemptible=true", *offered]
 
 
 def test_what_can_never_start_is_not_told_to_wait_for_others() -> None:

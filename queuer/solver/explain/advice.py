@@ -94,7 +94,7 @@ class Advisor:
         if self.waits_behind(gang):
             return
         claims = [a for a in charge if a in book.claims(queue)]
-        short = {a: claimed.used(queue, a) + charge[a] for a in claims or [self._dominant(charge)]}
+        short = {a: claimed.used(queue, a) + charge[a] for a in claims or self._dominant(charge)}
         short = {a: amount for a, amount in short.items() if amount > book.guaranteed(queue, a)}
         if short and all(self._granted(queue, account, amount) for account, amount in short.items()):
             rows = (
@@ -124,11 +124,11 @@ class Advisor:
         confined = (one for one in settled if not one.gang.pending.workload.preemptible)
         return {one.gang.queue for one in confined if one.variant != one.gang.shape.variants[0]}
 
-    def _dominant(self, charge: Charge) -> Account:
-        """What it asks most of, of all there is."""
+    def _dominant(self, charge: Charge) -> list[Account]:
+        """What it asks most of, of all there is; nothing if it asks for nothing."""
         live = self._board.book.live
         asked = [a for a in charge if a[0] is None and live.get(a)]
-        return max(asked, key=lambda a: (charge[a] / live[a], a[1]))
+        return [max(asked, key=lambda a: (charge[a] / live[a], a[1]))] if asked else []
 
     def _granted(self, queue: str, account: Account, amount: int) -> bool:
         """Whether its own limit and the nearest queue above that states a guarantee leave that much for it."""

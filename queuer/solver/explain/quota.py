@@ -213,7 +213,9 @@ class QuotaWords:
                 if flavor is None and amount and resource != "pods"
             )
             text = "Work that is not preemptible starts only inside a guarantee: "
-            text += f"this job {asks_of(gang)} {asked}; {queue} is guaranteed none of that."
+            text += (
+                f"this job {asks_of(gang)} {asked or 'for pods alone'}; {queue} is guaranteed none of that."
+            )
             return Reason(token=Token.EXCEEDS_MAX_QUOTA, text=text, params={"queue": queue})
         over = {a: board.claimed.used(queue, a) + charge[a] - board.book.guaranteed(queue, a) for a in claims}
         beyond = {a: charge[a] > board.book.guaranteed(queue, a) for a in claims}
