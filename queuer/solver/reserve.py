@@ -44,7 +44,7 @@ class Reserver:
         self._board = cycle.board
         self._held: dict[str, Held] = {}
         self._aside: dict[str, Horizon] | None = None
-        self._after: Kept[Floor] = Kept(lambda: cycle.board.version)
+        self._after: Kept[Floor] = Kept(lambda: (cycle.board.version, *self._held))
         self._timeline: tuple[int, Timeline] | None = None
         self._counts: dict[frozenset[str], int] = {}
         self._vain: tuple[int, set[object]] = (-1, set())  # what got none while the board was like this
@@ -56,14 +56,30 @@ class Reserver:
 
     def resume(self, gangs: Mapping[str, Gang]) -> None:
         """Put standing reservations on the board. One stays where it is unless its place or its time is lost, or an
-        earlier time has come into reach.
+        earlier time has come into reach; that is looked for beside all others, so that nobody loses a place to it.
         """
+        standing = self._in_order(gangs)
+        for gang, old, place in standing:
+            if place is not None and self._stands(gang, place, at=old.start):
+                self._hold(place, start=old.start, expires=old.expires)
+        for gang, old, _ in standing:
+            self._renew(gang, old)
+
+    def _in_order(self, gangs: Mapping[str, Gang]) -> list[tuple[Gang, Reservation, Chosen | None]]:
+        """Those that can stand, with their places if these are usable: times to come before those that have, as nobody
+        reckons with what is held from now on, then by rank and seniority.
+        """
+        found: list[tuple[tuple[object, ...], Gang, Reservation, Chosen | None]] = []
         for old in self._board.snapshot.reservations:
             gang = gangs.get(old.uid)
             if gang is None or old.expires <= self._board.time or not self._most(gang):
                 continue
-            chosen = restored(self._board, gang, old.assignments)
-            self._renew(gang, old, None if chosen is None else replace(chosen, bound=False))
+            place = restored(self._board, gang, old.assignments)
+            charges = [charge for _, charge in gang.shape.smallest] if place is None else [place.charge]
+            entitled = any(self._cycle.rank(gang, charge)[0] for charge in charges)
+            key = (old.start <= self._board.time, not entitled, gang.seniority)
+            found.append((key, gang, old, None if place is None else replace(place, bound=False)))
+        return [(gang, old, place) for _, gang, old, place in sorted(found, key=lambda one: one[0])]
 
     def set_aside(self, uid: str) -> None:
         """It is this gang's turn: nobody leaves its own reservation whole while it looks for a place, as that ends when
@@ -130,20 +146,26 @@ class Reserver:
 
     def _again(self, gang: Gang, held: Held) -> None:
         self.settled(gang.uid)
-        self._renew(gang, held.reservation, None)
+        self._renew(gang, held.reservation)
 
-    def _renew(self, gang: Gang, old: Reservation, place: Chosen | None) -> None:
-        """`place`: where it stood, if that is still usable."""
-        timed = old.start > self._board.time
-        stands = place is not None and (self._fits(place, at=old.start) if timed else self._patient(gang))
+    def _renew(self, gang: Gang, old: Reservation) -> None:
+        """Leave it where it is held, if it is, unless an earlier time has come into reach; else find it another."""
+        held, timed = self._held.pop(gang.uid, None), old.start > self._board.time
         found = self._earliest(gang)
-        if found is not None and not (timed and stands and old.start <= found[0]):
+        if held is not None and (found is None or (timed and old.start <= found[0])):
+            self._held[gang.uid] = held
+        elif found is not None:
             start, chosen = found
             self._hold(chosen, start=start, expires=max(old.expires, start + LEAST))
-        elif place is not None and stands:
-            self._hold(place, start=old.start, expires=old.expires)
         else:
             self._grant(gang)
+
+    def _stands(self, gang: Gang, place: Chosen, *, at: float) -> bool:
+        """Whether capacity alone is in its gang's way: until then, but for its turn, or for too long already."""
+        now = self._board.time
+        if not self._permitted(gang, place.charge):
+            return False
+        return self._fits(place, at=max(at, now)) or (at <= now and self._patient(gang))
 
     def _grant(self, gang: Gang) -> None:
         now = self._board.time
@@ -195,14 +217,14 @@ class Reserver:
 
     def _allowed(self, gang: Gang) -> list[tuple[Variant, Charge]]:
         """Its flavors at its smallest size, as far as quota permits them; the live capacity is no matter of quota."""
-        found = []
-        workload = gang.pending.workload
-        for variant, charge in gang.shape.smallest:
-            fits = all(s.usage.fits(gang.queue, charge, live=False) for s in self._board.sheets())
-            entitled = self._board.claimed.entitled(gang.queue, charge, at=gang.queue)
-            if fits and (workload.preemptible or entitled):
-                found.append((variant, charge))
-        return found
+        return [(variant, charge) for variant, charge in gang.shape.smallest if self._permitted(gang, charge)]
+
+    def _permitted(self, gang: Gang, charge: Charge) -> bool:
+        fits = all(s.usage.fits(gang.queue, charge, live=False) for s in self._board.sheets())
+        return fits and (
+            gang.pending.workload.preemptible
+            or self._board.claimed.entitled(gang.queue, charge, at=gang.queue)
+        )
 
     def _bisect(self, gang: Gang, variant: Variant, charge: Charge, *, low: int, high: int) -> int | None:
         """A step from `low` to `high` at which it fits: the first, as far as more room is never worse. Pod sets that
@@ -219,11 +241,12 @@ class Reserver:
         return high
 
     def _fits_after(self, step: int, gang: Gang, variant: Variant, charge: Charge) -> bool:
-        """Whether nodes bear it after so many ends, and the live capacity, where others keep a part of that back or
-        more than nodes hold is used.
-        """
-        if self._cycle.on(self._floor(step), gang, variant).spreads is None:
-            return False
+        """Whether nodes and the live capacity bear it after so many ends."""
+        placed = self._cycle.on(self._floor(step), gang, variant).spreads is not None
+        return placed and self._live(step, gang, charge)
+
+    def _live(self, step: int, gang: Gang, charge: Charge) -> bool:
+        """Whether the live capacity bears it, where others keep a part of that back or more than nodes hold is used."""
         kept, overdrawn = self._board.book.initial[ROOT], self._line().overdrawn
         asked = {a: amount for a, amount in charge.items() if kept.get(a) or a in overdrawn}
         usage = self._line().usage(step, only=frozenset(asked)) if asked else None
@@ -251,10 +274,12 @@ class Reserver:
         return self._after.of(step, lambda: Floor(self._board.frame, free()))
 
     def _fits(self, chosen: Chosen, *, at: float) -> bool:
-        left = self._floor(self._line().step_at(at)).free.copy()
-        rows = self._rows(chosen)
+        """Whether nodes, at its own place, and the live capacity bear it by then."""
+        step, rows = self._line().step_at(at), self._rows(chosen)
+        left = self._floor(step).free.copy()
         _spend(left, rows)
-        return bool((left[[node for node, _ in rows]] >= 0).all())
+        whole = bool((left[[node for node, _ in rows]] >= 0).all())
+        return whole and self._live(step, chosen.gang, chosen.charge)
 
     def _rows(self, chosen: Chosen) -> Taken:
         return self._board.rows(chosen.gang.pending.workload, chosen.spreads)

@@ -49,7 +49,7 @@ class Follower(Placing):
             for uid, flag in self.flags.items():
                 if flag != self._told_flag(uid):
                     return self._miss(f"{uid} was bound and is {self._told_flag(uid)}, not {flag}")
-            return self._renew(list(self.snapshot.reservations))
+            return self._stand(self._lasting())
         except GivenUp:
             return None
 
@@ -59,14 +59,52 @@ class Follower(Placing):
 
     # The run
 
-    def _renew(self, left: list[Reservation]) -> bool:
-        if not left:
+    def _lasting(self) -> list[Reservation]:
+        """Reservations that have not ended, in the order in which none is lost to one of lower rank or a later one."""
+
+        def order(old: Reservation) -> tuple[object, ...]:
+            workload = self.workloads[old.uid]
+            stood = self._restored(old, workload)
+            turns = [self.turn_of(smallest(workload), f, bound=False) for f in self.flavor_choices(workload)]
+            entitled = any(t.rank[0] for t in (turns if stood is None else [stood[0]]))
+            return (old.start <= self.now, not entitled, -workload.priority, workload.submitted)
+
+        lasting = [r for r in self.snapshot.reservations if r.uid in self.workloads and r.expires > self.now]
+        return sorted((r for r in lasting if self._most(self.workloads[r.uid])), key=order)
+
+    def _stand(self, olds: list[Reservation], at: int = 0) -> bool:
+        """All that may stay where they are, before anybody looks for an earlier time."""
+        if at == len(olds):
+            return self._look(olds)
+        old, workload = olds[at], self.workloads[olds[at].uid]
+        stood = self._restored(old, workload)
+        for layout in self._layouts():
+            one = None
+            if stood is not None and self._stays(old, *stood, layout):
+                one = self._hold(*stood, layout, start=old.start, expires=old.expires)
+            if self._with(old.uid, one, lambda: self._stand(olds, at + 1)):
+                return True
+        return False
+
+    def _stays(self, old: Reservation, turn: Ranked, place: Place, layout: Layout) -> bool:
+        """Whether capacity alone is still in its way: until its time, but for its turn, or for too long."""
+        if not self._permitted(turn):
+            return False
+        if old.start <= self.now and self._patient(turn.workload):
+            return True
+        ended = {uid for end, _, uid, _ in self._ends(layout) if end <= old.start}
+        free = self._free_after(layout, ended)
+        asked = taken(turn.workload, place)
+        room = all(free[name].get(r, 0) >= n for name, row in asked.items() for r, n in row.items())
+        return room and self._has_quota_after(ended, turn)
+
+    def _look(self, olds: list[Reservation], at: int = 0) -> bool:
+        if at == len(olds):
             return self._turns()
-        old, rest = left[0], left[1:]
-        gang = self.workloads.get(old.uid)
-        if gang is None or old.expires <= self.now or not self._most(gang):
-            return self._renew(rest)
-        return any(self._with(old.uid, one, lambda: self._renew(rest)) for one in self._renewed(old))
+        old = olds[at]
+        held = self.kept.pop(old.uid, None)
+        found = self._renewed(old, held)
+        return any(self._with(old.uid, one, lambda: self._look(olds, at + 1)) for one in found)
 
     def _with(self, uid: str, one: Kept | None, then: Callable[[], bool]) -> bool:
         before = dict(self.kept)
@@ -206,7 +244,7 @@ class Follower(Placing):
         if not self._displaceable(self.kept[uid]):
             return False
         held = self.kept.pop(uid)
-        found = self._renewed(_as_reservation(held), lost=True)
+        found = self._renewed(_as_reservation(held), None)
         done = any(self._with(uid, one, lambda: self._finish(rest)) for one in found)
         self.kept[uid] = held
         return done
@@ -265,7 +303,7 @@ class Follower(Placing):
             yield held
             if self._displaceable(held):
                 del self.kept[workload.uid]
-                yield from self._renewed(_as_reservation(held), lost=True)
+                yield from self._renewed(_as_reservation(held), None)
                 self.kept[workload.uid] = held
         elif self._by_capacity(workload) and self._left(workload):
             yield from self._granted(workload)
@@ -280,13 +318,15 @@ class Follower(Placing):
         least = smallest(workload)
         for flavors in self.flavor_choices(workload):
             turn = self.turn_of(least, flavors, bound=False)
-            claimed = self.claimed()
-            if not workload.preemptible and not claimed.entitled(
-                workload.queue, turn.asks, at=workload.queue
-            ):
-                continue
-            if self._written(self.use(), turn) and self._written(self._with_bonds(), turn):
+            if self._permitted(turn):
                 yield turn
+
+    def _permitted(self, turn: Turn) -> bool:
+        """Whether no more than capacity is in its way."""
+        leaf = turn.workload.queue
+        if not turn.workload.preemptible and not self.claimed().entitled(leaf, turn.asks, at=leaf):
+            return False
+        return self._written(self.use(), turn) and self._written(self._with_bonds(), turn)
 
     def _left(self, workload: Workload) -> bool:
         """Whether its flavors have a reservation left."""
@@ -339,27 +379,23 @@ class Follower(Placing):
         for place in places:
             yield self._hold(turn, place, layout, start=start, expires=expires)
 
-    def _renewed(self, old: Reservation, *, lost: bool = False) -> Iterator[Kept | None]:
+    def _renewed(self, old: Reservation, held: Kept | None) -> Iterator[Kept | None]:
+        """`held`: where it may stay; it is not in force."""
         workload = self.workloads[old.uid]
-        standing = None if lost else self._restored(old, workload)
-        timed = old.start > self.now
         for layout in self._layouts():
-            stands = standing is not None and (
-                self._fits(standing, old.start, layout) if timed else self._patient(workload)
-            )
             found = self._earliest(workload, layout)
-            if found is not None and not (timed and stands and old.start <= found[0]):
+            if held is not None and (found is None or self.now < held.start <= found[0]):
+                yield held
+            elif found is not None:
                 start, turn, places = found
                 for place in places:
                     yield self._hold(
                         turn, place, layout, start=start, expires=max(old.expires, start + 300.0)
                     )
-            elif standing is not None and stands:
-                yield replace(standing, layout=layout)
             else:
                 yield from self._granted_in(workload, layout)
 
-    def _restored(self, old: Reservation, workload: Workload) -> Kept | None:
+    def _restored(self, old: Reservation, workload: Workload) -> tuple[Ranked, Place] | None:
         place = place_of(old.assignments)
         counts = {name: sum(nodes.values()) for name, nodes in place.items()}
         for p in workload.pod_sets:
@@ -369,9 +405,7 @@ class Follower(Placing):
         if flavors not in list(self.flavor_choices(workload)):
             return None
         turn = self.turn_of(sized(workload, counts), flavors, bound=False)
-        if not self.as_asked(turn, place):
-            return None
-        return self._hold(turn, place, {}, start=old.start, expires=old.expires)
+        return (turn, place) if self.as_asked(turn, place) else None
 
     def _hold(self, turn: Ranked, place: Place, layout: Layout, *, start: float, expires: float) -> Kept:
         return Kept(
@@ -414,13 +448,6 @@ class Follower(Placing):
                 if places and self._has_quota_after(ended, turn):
                     return turn, places
         return None
-
-    def _fits(self, held: Kept, start: float, layout: Layout) -> bool:
-        """Whether its place is free by then."""
-        free = self._free_after(layout, {uid for end, _, uid, _ in self._ends(layout) if end <= start})
-        return all(
-            free[name].get(r, 0) >= n for name, amounts in held.taken.items() for r, n in amounts.items()
-        )
 
 
 def _flavors(reservation: Reservation) -> dict[str, str]:

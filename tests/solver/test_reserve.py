@@ -176,7 +176,7 @@ def test_a_second_reservation_leaves_the_first_whole() -> None:
 
 
 def test_nothing_is_reserved_where_quota_is_in_the_way() -> None:
-    """A reservation is for what capacity alone blocks. One that stands lasts, unless none is allowed any more."""
+    """A reservation is for what capacity alone blocks, and lasts no longer than that, or than any is allowed."""
     held = plan_of(world(ALL_BUSY, [asks("g", 2)])).reservations
 
     def left(*, limit: int, most: int = 1) -> list[int]:
@@ -188,7 +188,7 @@ def test_nothing_is_reserved_where_quota_is_in_the_way() -> None:
         return [len(plan_of(snap).reservations) for snap in (before, after)]
 
     assert left(limit=48) == [1, 1]
-    assert left(limit=47) == [0, 1]
+    assert left(limit=47) == [0, 0]
     assert left(limit=48, most=0) == [0, 0]
 
 

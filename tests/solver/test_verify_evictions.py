@@ -255,3 +255,26 @@ def test_reservation_is_left_whole_by_what_outlives_it() -> None:
     assert broken(world(), "n3") == set()
     assert broken(world(estimate=50.0), "n2") == set()
     assert broken(world(estimate=51.0), "n2") == {Rule.RESERVATION}
+
+
+def test_reservation_is_left_whole_by_who_is_bound() -> None:
+    """Nobody knows when a bound gang ends, whatever it says of its run time."""
+    low = running(gang("low", pod_set(1, 8), queue="root.a"), {"n3": 1})
+    snap = snapshot(
+        RACKS,
+        [queue("root.a", policy=Policy(preempt=Preempt.LOWER_PRIORITY))],
+        admitted=[low],
+        pending=[
+            gang("big", pod_set(1, 8), priority=5),
+            gang("new", pod_set(1, 4), priority=3, estimate=1.0),
+        ],
+    )
+    bond = Bond(uid="new", assignments=(at({"n3": 1}),), victims=("low",), deadline=100.0)
+    eviction = Eviction(uid="low", beneficiary="new", rule=EvictionRule.PREEMPT)
+
+    def broken(name: str) -> set[Rule]:
+        held = Reservation(uid="big", assignments=(at({name: 1}),), start=50.0, expires=500.0)
+        return rules(snap, plan(snap, {}, bonds=(bond,), evictions=(eviction,), reservations=(held,)))
+
+    assert broken("n2") == set()
+    assert broken("n3") == {Rule.RESERVATION}

@@ -191,7 +191,9 @@ def _alike(groups: Iterable[Group]) -> list[Group]:
 
 
 def check_reservations(case: Case) -> Iterator[Violation]:
-    """What starts now and does not end before a reservation leaves it whole, beside others that start no later."""
+    """What starts now and does not end before a reservation leaves it whole, beside others that start no later; so does
+    what is bound now, as nobody knows when that ends.
+    """
     timed = [r for r in case.plan.reservations if r.uid not in case.started and r.start > case.now]
     for reservation in case.plan.reservations:
         if reservation.uid in case.started:
@@ -201,7 +203,12 @@ def check_reservations(case: Case) -> Iterator[Violation]:
             continue
         kept = planned(case, {reservation.uid: reservation.assignments})
         beside = planned(case, {r.uid: r.assignments for r in timed if r.start <= reservation.start})
-        staying = {u: rows for u, rows in case.started.items() if _ends(case, u) > reservation.start}
+        staying = {
+            u: rows
+            for u, rows in case.new.items()
+            if u not in case.started or _ends(case, u) > reservation.start
+        }
+        staying.pop(reservation.uid, None)
         shared = {n: amounts for n, amounts in planned(case, staying).items() if n in kept}
         if not shared:
             continue
@@ -215,7 +222,7 @@ def check_reservations(case: Case) -> Iterator[Violation]:
             for resource, amount in amounts.items():
                 need, have = beside[name].get(resource, 0), free[name].get(resource, 0)
                 if amount and kept[name].get(resource, 0) and need <= have < need + amount:
-                    text = f"{name} keeps {need} {resource} by then, of {have}; {amount} start there now"
+                    text = f"{name} keeps {need} {resource} by then, of {have}; {amount} more would stay"
                     yield Violation(rule=Rule.RESERVATION, uid=reservation.uid, text=text)
 
 

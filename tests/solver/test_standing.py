@@ -1,0 +1,71 @@
+"""Reservations of earlier cycles: which of them stand, and that none loses its place to a lower or later one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from queuer.domain.queue import Policy, Preempt
+from queuer.solver.ends import OVERDUE
+from queuer.solver.problem import Reservation, Snapshot
+from tests.solver.make import queue, row, snapshot
+from tests.solver.oracle_reservations import Follower
+from tests.solver.test_reserve import FOUR, NOW, asks, busy, hosts, place, plan_of, world
+
+
+def stand(uid: str, *nodes: str, start: float) -> Reservation:
+    """A reservation of an earlier cycle, one pod on each."""
+    return Reservation(uid=uid, assignments=place(*nodes), start=start, expires=start + 1000.0)
+
+
+def told(snap: Snapshot) -> list[tuple[str, set[str], float]]:
+    """What is reserved, as brute force has it, too."""
+    plan = plan_of(snap)
+    assert Follower(snap, NOW, plan).agrees()
+    return [(r.uid, hosts(r), r.start) for r in plan.reservations]
+
+
+@pytest.mark.parametrize("priority", [0, 5])
+@pytest.mark.parametrize("turned", [False, True])
+def test_no_place_is_lost_to_a_lower_or_a_later_one(priority: int, turned: bool) -> None:
+    """n0 is left early: whoever stands there starts early, though the other would move there, were it asked first."""
+    runs = [replace(busy("x", "n0"), releasing=True), busy("y", "n1", end=2000.0), busy("c", "n2", "n3")]
+    jobs = [asks("high", 1, priority=priority, submitted=1.0), asks("low", 1, submitted=2.0)]
+    held = stand("high", "n0", start=1500.0), stand("low", "n1", start=2000.0)
+    snap = world(runs, jobs, most=2, held=held[::-1] if turned else held)
+    assert told(snap) == [("high", {"n0"}, NOW + OVERDUE), ("low", {"n1"}, 2000.0)]
+
+
+def test_of_two_that_are_too_much_for_a_node_the_higher_one_stands() -> None:
+    """They come from before the node was smaller, in whatever order."""
+    runs = [busy("x", "n0", end=1500.0), busy("y", "n1", end=2000.0), busy("c", "n2", "n3")]
+    jobs = [asks("high", 1, priority=1), asks("low", 1)]
+    held = stand("low", "n0", start=1500.0), stand("high", "n0", start=1500.0)
+    snap = world(runs, jobs, most=2, held=held)
+    assert told(snap) == [("high", {"n0"}, 1500.0), ("low", {"n1"}, 2000.0)]
+
+
+@pytest.mark.parametrize("limit", [None, 8])
+def test_who_is_refused_by_a_written_limit_keeps_nothing_from_others(limit: int | None) -> None:
+    """The limit was cut below what the gang asks for: capacity alone is in its way no more."""
+    policy = Policy(preempt=Preempt.NEVER, reservations=1)
+    queues = [queue("root", policy=policy), queue("root.a", row(limit=limit)), queue("root.b")]
+    runs = [replace(busy("x", "n0", end=2000.0), workload=replace(asks("x", 1), queue="root.b"))]
+    jobs = [asks("owner", 2, submitted=1.0), asks("other", 1, queue="root.b")]
+    held = (stand("owner", "n0", "n1", start=2000.0),)
+    snap = snapshot(FOUR[:2], queues, admitted=runs, pending=jobs, reservations=held)
+    plan = plan_of(snap)
+    assert [a.uid for a in plan.admissions] == (["other"] if limit else [])
+    assert plan.reservations == (() if limit else held)
+    assert Follower(snap, NOW, plan).agrees()
+
+
+def test_a_time_that_the_live_capacity_does_not_bear_is_lost() -> None:
+    """The node of `lost` is gone, but what it had counts until it ends; by then another place is free, too."""
+    lost = replace(busy("lost", "n2", end=1400.0), bound={})
+    runs = [busy("a", "n0", end=1100.0), busy("b", "n1", end=1500.0), lost]
+    held = stand("g", "n0", start=1100.0)
+    snap = world(runs, [asks("g", 1)], held=(held,))
+    snap = replace(snap, nodes=snap.nodes[:2])
+    assert told(snap) == [("g", {"n0"}, 1400.0)]
