@@ -168,10 +168,11 @@ class Attempt:
         """
         greedy, everywhere = self._greedy, len(self._board.frame.names)
         for uid, (gang, refusal) in list(self._refused.items()):
-            off = greedy.keeps_off(uid)
-            if refusal.block is not Block.LANDING or len(off) == everywhere or uid in heads:
+            given_up = len(greedy.keeps_off(uid)) == everywhere
+            if refusal.block is not Block.LANDING or given_up or uid in heads:
                 continue
             before, most = dict(greedy.chosen), len(self._late(standing))
+            kept = {one: greedy.keeps_off(one) for one in (uid, *before)}
             greedy.keep_off(uid, frozenset())
             if isinstance(greedy.start(gang), Chosen):
                 place_apart(greedy, self._late(standing), lambda: self._late(standing))
@@ -180,7 +181,8 @@ class Attempt:
                     self._reserver.settled(uid)
                     continue
                 restore(greedy, before)
-            greedy.keep_off(uid, off)
+            for one, hosts in kept.items():
+                greedy.keep_off(one, hosts)
 
     def _best(self, contest: Contest, standing: Mapping[str, Bond]) -> tuple[Plan, dict[str, frozenset[str]]]:
         """The plan as it stands, or improved by the exact solver where that is sound and scores higher."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import product
@@ -164,6 +165,28 @@ def test_no_plan_starts_less_than_one_whose_gangs_stay_where_they_lie(
     assert all(a.flags >= b.flags for a, b in zip(moved, stayed, strict=True))
     if budget is GREEDY:  # the exact solver finds places in which all land, wherever they lay before
         assert sum(a.flags > b.flags for a, b in zip(moved, stayed, strict=True)) >= 2
+
+
+def test_who_is_taken_back_in_vain_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What others were to keep off while a place was looked for beside them, they do not keep off afterwards."""
+    jobs = [gang(uid, pod_set(1, 2), submitted=float(i)) for i, uid in enumerate("gh")]
+    snap = snapshot([node("n0", gpu=4), node("n1", gpu=1)], [queue("root.a")], pending=jobs)
+    made = Attempt(
+        Arrays.of(snap), now=NOW, seed=0, budget=GREEDY, rearranger=None,
+        crowded={"h": frozenset({"n0"})}, prices=deque(),
+    )  # fmt: skip
+    greedy, tried = made._greedy, list[str]()
+
+    def moving(_: Greedy, waits: Sequence[Chosen], __: object) -> None:
+        for one in waits:
+            tried.append(one.gang.uid)
+            greedy.keep_off("g", frozenset({"n0"}))
+
+    monkeypatch.setattr(attempt, "place_apart", moving)
+    monkeypatch.setattr(made, "_late", lambda _: [c for c in greedy.started() if c.gang.uid == "h"])
+    made.run()
+    assert (tried, list(greedy.chosen)) == (["h"], ["g"])
+    assert (greedy.keeps_off("g"), greedy.keeps_off("h")) == (frozenset(), frozenset({"n0"}))
 
 
 def test_a_large_tournament_is_played_once(monkeypatch: pytest.MonkeyPatch) -> None:
