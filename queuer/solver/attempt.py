@@ -35,6 +35,7 @@ from queuer.solver.problem import (
     CycleStats,
     Passes,
     Plan,
+    Reservation,
     SolveStatus,
 )
 from queuer.solver.proofs import ProofsOnly
@@ -82,6 +83,7 @@ class Attempt:
         self._packer = Packer(self._greedy, pack, seed=seed, budget=packing)
         self._reserver = Reserver(self._greedy)
         self._held: dict[str, Bond] = {}
+        self._back: tuple[Reservation, ...] = ()
         self.gave_back = False
         self._refused: dict[str, tuple[Gang, Refusal]] = {}
         self._explanations: dict[str, Explanation] = dict(self._offers.aside)
@@ -132,11 +134,14 @@ class Attempt:
         return self._best(contest, standing)
 
     def _tell(self, standing: Mapping[str, Bond]) -> None:
-        """Why those wait that had their turn, as things lie now without those that are put off; their bonds stay."""
+        """Why those wait that had their turn, as things lie now without those that are put off; their bonds stay, and
+        their reservations where they can.
+        """
         late = self._late(standing)
         put_off = frozenset(one.gang.uid for one in late)
         again = [bond for uid, bond in self._held.items() if uid in put_off]
         self._greedy.lift(late)
+        self._back = self._reserver.given_back(put_off)
         with bonds.held_again(self._board, self._offers.gangs, again):
             explainer = Explainer(self._board, self._greedy, put_off=put_off)
             for uid, (gang, refusal) in self._refused.items():
@@ -224,14 +229,15 @@ class Attempt:
         explanations = {uid: self._explanations[uid] for uid in self._order if uid in self._explanations}
         explanations.update({uid: sentences.put_off() for uid in put_off})
         explanations.update({uid: sentences.bound(bond) for uid, bond in bound.items()})
-        for held in self._reserver.held:
+        reservations = (*self._reserver.held, *(r for r in self._back if r.uid in put_off))
+        for held in reservations:
             if held.uid in explanations:
                 explanations[held.uid] = with_reservation(explanations[held.uid], held)
         plan = Plan(
             admissions=pinner.admissions(),
             evictions=tuple(evictions),
             bonds=tuple(bound.values()),
-            reservations=self._reserver.held,
+            reservations=reservations,
             explanations=explanations,
             order=tuple(self._order),
             stats=self._stats(),

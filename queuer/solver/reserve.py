@@ -4,7 +4,7 @@ is known and it has waited `maxWait`, a place is held from now on (DESIGN 3.4).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from queuer.domain.nodes import DEFAULT_FLAVOR
@@ -43,6 +43,7 @@ class Reserver:
         self._cycle = cycle
         self._board = cycle.board
         self._held: dict[str, Held] = {}
+        self._ended: dict[str, Held] = {}
         self._aside: dict[str, Horizon] | None = None
         self._after: Kept[Floor] = Kept(lambda: (cycle.board.version, *self._held))
         self._timeline: tuple[int, Timeline] | None = None
@@ -130,11 +131,32 @@ class Reserver:
         """The gang starts or is bound: its reservation ends."""
         held = self._held.pop(uid, None)
         if held is not None:
+            self._ended[uid] = held
             self._counts.clear()
             self._board.former.append((self._aside or self._board.horizons)[uid])
             self._board.horizons.pop(uid, None)
             self._aside = None
             self._board.changed()
+
+    def given_back(self, put_off: Collection[str]) -> tuple[Reservation, ...]:
+        """What ended at the turns of these, who do not start after all and are off the board, where it is still whole
+        beside what does and as many are allowed, those made since included.
+        """
+        ended = [held for uid, held in self._ended.items() if uid in put_off and uid not in self._held]
+        if not ended:
+            return ()
+        staying = [one for uid, one in self._cycle.chosen.items() if uid not in put_off]
+        self._board.changed()
+        started = [one for one in staying if not one.bound]
+        self._timeline = (self._board.version, Timeline(self._board, started))
+        lying = {node for one in staying for spread in one.spreads.values() for node in spread}
+        back: list[Reservation] = []
+        for held in ended:
+            gang = held.chosen.gang
+            left = self._taken(gang.shape.flavors) + len(back) < self._most(gang)
+            if left and self._whole(held, lying):
+                back.append(held.reservation)
+        return tuple(back)
 
     def finish(self, gangs: Mapping[str, Gang]) -> None:
         """Renew reservations that were displaced in this cycle."""
@@ -187,6 +209,14 @@ class Reserver:
     def _intact(self, held: Held) -> bool:
         """Whether nothing has come onto its place that it has no room for, beside other reservations."""
         return held.reservation.uid in intact(self._board.horizons.values(), now=self._board.time)
+
+    def _whole(self, held: Held, lying: Collection[int]) -> bool:
+        """Whether it would stand as things are; a hold does where nobody came upon it, or all fit."""
+        chosen, start = held.chosen, held.reservation.start
+        if not self._stands(chosen.gang, chosen, at=start):
+            return False
+        alone = not any(node in lying for node, _ in held.rows)
+        return alone or self._fits(chosen, at=max(start, self._board.time))
 
     # Where and when
 

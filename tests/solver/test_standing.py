@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
 
 import pytest
 
-from queuer.domain.queue import Policy, Preempt
+from queuer.domain.queue import Policy, Preempt, QueueTree
+from queuer.solver.arrays import Arrays
+from queuer.solver.attempt import Attempt
 from queuer.solver.ends import OVERDUE
-from queuer.solver.problem import Reservation, Snapshot
+from queuer.solver.explain.sentences import LANDING
+from queuer.solver.problem import Budget, Plan, Reservation, Snapshot
+from queuer.solver.verify import verify
 from tests.solver.make import queue, row, snapshot
 from tests.solver.oracle_reservations import Follower
+from tests.solver.test_pins import drawn
 from tests.solver.test_reserve import FOUR, NOW, asks, busy, hosts, place, plan_of, world
 
 
@@ -69,3 +75,32 @@ def test_a_time_that_the_live_capacity_does_not_bear_is_lost() -> None:
     snap = world(runs, [asks("g", 1)], held=(held,))
     snap = replace(snap, nodes=snap.nodes[:2])
     assert told(snap) == [("g", {"n0"}, 1400.0)]
+
+
+@pytest.mark.parametrize("start", [NOW - 1.0, NOW + 500.0])
+def test_who_is_put_off_keeps_what_is_reserved_for_it(start: float) -> None:
+    """It cannot land beside others, so it does not start; nobody has displaced it."""
+    snap, uid = drawn(159), "w2"
+    tree = QueueTree.of(replace(q, policy=replace(q.policy, reservations=1)) for q in snap.tree)
+    alone = replace(snap, pending=tuple(p for p in snap.pending if p.workload.uid == uid))
+    (place_alone,) = attempt(alone).admissions
+    held = Reservation(uid=uid, assignments=place_alone.assignments, start=start, expires=NOW + 1000.0)
+    snap = replace(snap, tree=tree, reservations=(held,))
+    plan = attempt(snap)
+    assert plan.explanations[uid].primary == LANDING
+    assert [r.uid for r in plan.reservations] == [uid]
+    assert plan.explanations[uid].detail["reservation"]["start"] == start
+    assert verify(snap, plan, now=NOW) == ()
+
+
+def attempt(snap: Snapshot) -> Plan:
+    """The first attempt at a plan: nobody has been told to keep off others yet."""
+    return Attempt(
+        Arrays.of(snap),
+        now=NOW,
+        seed=0,
+        budget=Budget(deterministic=0.0),
+        rearranger=None,
+        crowded={},
+        prices=deque(),
+    ).run()[0]
