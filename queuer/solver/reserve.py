@@ -29,7 +29,7 @@ LEAST = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """A reservation on the board. `rows`: its place. `spare`: what its horizon had left there at first."""
+    """A reservation on the board. `rows`: what it takes of its nodes."""
 
     reservation: Reservation
     chosen: Chosen
