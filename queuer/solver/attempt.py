@@ -142,7 +142,7 @@ class Attempt:
         again = [bond for uid, bond in self._held.items() if uid in put_off]
         self._greedy.lift(late)
         self._back = self._reserver.given_back(put_off)
-        with bonds.held_again(self._board, self._offers.gangs, again):
+        with self._greedy.none_kept(), bonds.held_again(self._board, self._offers.gangs, again):
             explainer = Explainer(self._board, self._greedy, put_off=put_off)
             for uid, (gang, refusal) in self._refused.items():
                 self._explanations[uid] = explainer.refused(gang, refusal)
@@ -174,7 +174,8 @@ class Attempt:
         greedy, everywhere = self._greedy, len(self._board.frame.names)
         for uid, (gang, refusal) in list(self._refused.items()):
             given_up = len(greedy.keeps_off(uid)) == everywhere
-            if refusal.block is not Block.LANDING or given_up or uid in heads:
+            kept_off = refusal.block is Block.LANDING and uid not in greedy.awaiting
+            if not kept_off or given_up or uid in heads:
                 continue
             before, most = dict(greedy.chosen), len(self._late(standing))
             kept = {one: greedy.keeps_off(one) for one in (uid, *before)}
@@ -299,7 +300,7 @@ class Attempt:
         if self._rearranger is None or not (counts.contested or self._proven or self._improved):
             status = SolveStatus.GREEDY
         else:
-            best = self._proven and not counts.deferred.total()
+            best = self._proven and not counts.deferred.total() and not self._greedy.awaiting
             status = SolveStatus.OPTIMAL if best else SolveStatus.FEASIBLE
         return CycleStats(
             status=status,

@@ -8,6 +8,7 @@ vacated. Reservations are further sheets, each the state at its start.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -21,7 +22,9 @@ from queuer.solver.floor import Floor
 from queuer.solver.frame import ALL, Mask, Matrix, NodeRows
 from queuer.solver.horizon import NOTHING, Amounts, Horizon, behind
 from queuer.solver.journal import Followed, Journal
+from queuer.solver.kept import Kept
 from queuer.solver.sheet import Hold, Sheet, leaves
+from queuer.solver.tight import lying_tight
 
 FLOORS = 12
 """Floors that are kept."""
@@ -70,6 +73,7 @@ class Board:
         self._risen: dict[str, int] = {}
         self._before = self.now.before_landing()
         self._left: dict[str, Mapping[int, Matrix]] = {}
+        self._spared: Kept[Matrix] = Kept(lambda: self.ground)
         self.idle = arrays.idle
 
     def fork(self) -> None:
@@ -101,6 +105,11 @@ class Board:
         """What this gang may take at once."""
         bars = self.bars(gang, rank=rank)
         return self.floor(("now", bars), lambda nodes: self.behind(bars, self.unheld(nodes), nodes))
+
+    def floor_landed(self, gang: Workload, *, rank: tuple[bool, int]) -> Floor:
+        """What this gang may take once pods of earlier cycles lie, as tight as they can."""
+        bars = self.bars(gang, rank=rank)
+        return self.floor(("landed", bars), lambda nodes: self.behind(bars, self.landed(nodes), nodes))
 
     def floor_later(self, gang: Workload, *, rank: tuple[bool, int]) -> Floor:
         """What this gang may be bound to beside what is held already."""
@@ -186,6 +195,27 @@ class Board:
         """What is free now, less what is held for bound gangs, on some nodes (K x R), a new matrix."""
         free = self.now.free[nodes]
         return free.copy() if self.later is self.now else np.minimum(free, self.later.free[nodes])
+
+    def landed(self, nodes: NodeRows) -> Matrix:
+        """The same once pods of earlier cycles lie, as tight as they can."""
+        left = [sheet.free[nodes] + self._spared_on(sheet)[nodes] for sheet in self.sheets()]
+        least: Matrix = np.minimum(left[0], left[-1])
+        return least
+
+    def _spared_on(self, sheet: Sheet) -> Matrix:
+        """What pods of earlier cycles leave when they lie so, of what they are counted at (N x R)."""
+
+        def spared() -> Matrix:
+            found = np.zeros_like(sheet.free)
+            for node, row in sheet.spared(self._lying).items():
+                found[node] = row
+            return found
+
+        return self._spared.of(sheet is self.now, spared)
+
+    @cached_property
+    def _lying(self) -> Mapping[str, Mapping[int, Matrix]]:
+        return lying_tight((h for h in self.holds.values() if h.loose), self._before)
 
     def behind(
         self,

@@ -4,7 +4,8 @@ nodes it keeps off, what quota says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -33,7 +34,9 @@ POOLS = 8
 
 
 class Cycle:
-    """The board of a cycle and the gangs it has settled on it."""
+    """The board of a cycle and the gangs it has settled on it. `awaiting`: gangs that are not settled, but fit as soon
+    as pods of earlier cycles have landed; place and quota are kept for them till the end of the cycle.
+    """
 
     def __init__(self, board: Board, *, crowded: Mapping[str, frozenset[str]] | None = None) -> None:
         """`crowded`: nodes by gang uid that it shall keep off, as others are landing there."""
@@ -41,6 +44,7 @@ class Cycle:
         self._crowded = dict(crowded or {})
         self.contest: Contest | None = None
         self.chosen: dict[str, Chosen] = {}
+        self.awaiting: dict[str, Chosen] = {}
         self.counts = Counts()
         self.lifts = 0
         self._sizes: dict[object, tuple[Variant, Charge]] = {}
@@ -77,6 +81,23 @@ class Cycle:
             else:
                 self.board.start(workload, one.charge, one.spreads, times=-1)
             self._settle(one, times=1)
+
+    def keep(self, one: Chosen) -> None:
+        """Keep its place and quota for a gang that awaits pods of earlier cycles."""
+        self.awaiting[one.gang.uid] = one
+        self._keep(times=1, gangs=[one])
+
+    @contextmanager
+    def none_kept(self) -> Iterator[None]:
+        """With nothing kept for those that await pods of earlier cycles."""
+        gangs = list(self.awaiting.values())
+        self._keep(times=-1, gangs=gangs)
+        yield
+        self._keep(times=1, gangs=gangs)
+
+    def _keep(self, *, times: int, gangs: Iterable[Chosen]) -> None:
+        for one in gangs:
+            self.board.start(one.gang.pending.workload, one.charge, one.spreads, times=times)
 
     def _settle(self, one: Chosen, *, times: int) -> None:
         self.spend(self._places[one.bound], one, times=times)
@@ -141,8 +162,8 @@ class Cycle:
 
     @property
     def apart(self) -> bool:
-        """Whether any gang, settled or not, keeps off nodes where others are landing."""
-        return bool(self._crowded)
+        """Whether any gang, settled or not, keeps off nodes where others are landing, or awaits them."""
+        return bool(self._crowded or self.awaiting)
 
     @property
     def kept_apart(self) -> bool:

@@ -62,7 +62,7 @@ class Greedy(Cycle):
             answer = known[1]
         else:
             answer = self._settled(gang, promised=promised)
-            if isinstance(answer, Refusal):
+            if isinstance(answer, Refusal) and answer.block is not Block.LANDING:
                 self._refused[key] = (self._moment(), answer)
         if isinstance(answer, Refusal):
             self._count(answer)
@@ -72,6 +72,8 @@ class Greedy(Cycle):
         answer = self.start(gang, promised=promised)
         if isinstance(answer, Refusal) and answer.block in (Block.PLACE, Block.RESERVED):
             answer = self._rearrange.place(gang, answer, promised=promised)
+        if isinstance(answer, Refusal) and self._awaits(gang):
+            return Refusal(block=Block.LANDING)
         if isinstance(answer, Refusal) and answer.block is not Block.FLAVOR:
             answer = self._evict.bind(gang, answer, promised=promised)
         return answer
@@ -135,8 +137,24 @@ class Greedy(Cycle):
         answer = self.start(gang)
         if isinstance(answer, Chosen):
             return answer
+        if self._awaits(gang):
+            return Refusal(block=Block.LANDING)
         answer = self._evict.bind(gang, answer)
         return replace(answer, block=Block.LANDING) if isinstance(answer, Refusal) else answer
+
+    def _awaits(self, gang: Gang) -> bool:
+        """Whether it fits, at its smallest size, once pods of earlier cycles have landed; from now on that is kept for
+        it.
+        """
+        board, workload = self.board, gang.pending.workload
+        for variant, charge in gang.shape.smallest if board.now.awaiting else ():
+            if self.quota_block(workload, variant, charge, board.sheets()) is None:
+                floor = board.floor_landed(workload, rank=self.rank_beside(gang, charge))
+                spreads = self.on(floor, gang, variant).spreads
+                if spreads is not None:
+                    self.keep(Chosen(gang=gang, variant=variant, charge=charge, spreads=spreads))
+                    return True
+        return False
 
     def start(self, gang: Gang, *, promised: bool = False) -> Chosen | Refusal:
         """Start at once, off the nodes that it keeps off, with nobody evicted; others move only for `promised` flavors

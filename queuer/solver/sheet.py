@@ -82,6 +82,13 @@ class Sheet:
         """What is free to the pods that have still to land, by node that any may come to (vectors of R)."""
         return dict(self._before)
 
+    def spared(self, lying: Mapping[str, Mapping[int, Matrix]]) -> dict[int, Matrix]:
+        """What more is free by node where those who have still to land lie like this: amounts by uid and node."""
+        return {
+            node: self._worst[node] - sum(lying[uid][node] for uid in there if node in lying[uid])
+            for node, there in self._loose.items()
+        }
+
     def land(self, hold: Hold) -> None:
         """Count the workload's unbound pods; nobody is settled yet."""
         for node, parts in hold.loose.items():

@@ -1,0 +1,59 @@
+"""Where pods of earlier cycles may lie once they have landed: as tight as they can, which leaves others most room.
+
+Until then they count on every node of their pin (see `Sheet`). Who would fit beside them in this way has to wait for
+seconds at most, and nobody needs to lose work for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from queuer.solver.frame import Loose, Matrix
+from queuer.solver.horizon import summed
+from queuer.solver.sheet import Hold
+
+
+def lying_tight(holds: Iterable[Hold], free: Mapping[int, Matrix]) -> dict[str, Mapping[int, Matrix]]:
+    """Amounts by uid and node number (vectors of R). `free`: before any of them has landed, by node. Those that find no
+    place this way count on all their nodes as before.
+    """
+    left = dict(free)
+    found: dict[str, list[tuple[int, Matrix]]] = {}
+    parts = [(hold.admitted.workload.uid, *part) for hold in holds for part in _parts(hold)]
+    for uid, loose, hosts in sorted(parts, key=lambda part: (len(part[2]), part[0])):
+        placed = _placed(loose, hosts, left)
+        rows = found.setdefault(uid, [])
+        if placed is None:
+            rows += [(node, loose.worst(free[node])) for node in hosts]
+            continue
+        for node, count in placed.items():
+            left[node] = left[node] - loose.row * count
+            rows.append((node, loose.row * count))
+    return {uid: summed(rows) for uid, rows in found.items()}
+
+
+def _parts(hold: Hold) -> Iterable[tuple[Loose, list[int]]]:
+    """Its pods that have still to land, with the nodes that they may come to."""
+    hosts: dict[int, list[int]] = {}
+    parts: dict[int, Loose] = {}
+    for node, there in hold.loose.items():
+        for loose in there:
+            parts[id(loose)] = loose
+            hosts.setdefault(id(loose), []).append(node)
+    return [(loose, hosts[key]) for key, loose in parts.items()]
+
+
+def _placed(loose: Loose, hosts: Sequence[int], free: Mapping[int, Matrix]) -> dict[int, int] | None:
+    """Pods by node: all on the fullest that holds them, else as many as fit on the emptiest, and so on."""
+    slots = {node: int(loose.need.slots(free[node][None, :])[0]) for node in hosts}
+    found: dict[int, int] = {}
+    missing = loose.count
+    while missing > 0:
+        enough = [node for node, n in slots.items() if n >= missing]
+        node = min(enough, key=slots.__getitem__) if enough else max(slots, key=slots.__getitem__, default=-1)
+        taken = min(missing, slots.pop(node, 0))
+        if taken == 0:
+            return None
+        found[node] = taken
+        missing -= taken
+    return found
