@@ -55,6 +55,25 @@ def test_reclaim_from_a_borrower_is_sound() -> None:
     assert verify(story.snap, greedy, now=NOW) == ()
 
 
+def test_who_is_bound_anew_to_the_same_place_is_judged_at_its_turn() -> None:
+    """`v` has come back, so the bond of `g` ended; who comes after `g` takes nothing of its guarantee."""
+    low = running(gang("low", pod_set(1, 4), queue="root.a"), {"n3": 1})
+    victim = running(gang("v", pod_set(1, 8), queue="root.b"), {"n1": 1})
+    bond = Bond(uid="g", assignments=(at({"n1": 1}),), victims=("v",), deadline=100.0)
+    snap = snapshot(
+        RACKS,
+        [queue("root.a", row(guaranteed=12)), queue("root.b", row(guaranteed=0))],
+        admitted=[low, victim],
+        pending=[gang("g", pod_set(1, 8)), gang("later", pod_set(1, 4), submitted=1)],
+        bonds=(bond,),
+    )
+    eviction = Eviction(uid="v", beneficiary="g", rule=EvictionRule.RECLAIM)
+    made = plan(snap, {"later": (at({"n3": 1}),)}, bonds=(bond,), evictions=(eviction,))
+    assert verify(snap, made, now=NOW) == ()
+    hurried = replace(made, order=("later", "g"))
+    assert rules(snap, hurried) == {Rule.VICTIM}
+
+
 def bonded(made: Plan, **change: object) -> Plan:
     return replace(made, bonds=(replace(made.bonds[0], **change),))  # type: ignore[arg-type]
 

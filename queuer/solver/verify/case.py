@@ -141,8 +141,12 @@ class Case:
 
     @cached_property
     def new(self) -> Mapping[str, tuple[Assignment, ...]]:
-        """What this plan decides anew: admissions, and bonds that did not hold just these places before."""
+        """What this plan decides anew: admissions, and bonds that did not hold just these places before, or for which
+        somebody goes now.
+        """
         old = {b.uid: _place(b.assignments) for b in self.snapshot.bonds}
+        for eviction in self.plan.evictions:
+            old.pop(eviction.beneficiary, None)
         return {**self.started, **{u: rows for u, rows in self.bound.items() if old.get(u) != _place(rows)}}
 
     @cached_property

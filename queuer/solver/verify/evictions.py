@@ -202,15 +202,8 @@ def _entitled_at_turn(case: Case) -> Mapping[str, frozenset[str]]:
     bonds, and decided before it.
     """
     named = {e.beneficiary for e in case.plan.evictions} & set(case.bound)
-    standing = [b for b in case.bound if b not in case.new]
     found: dict[str, frozenset[str]] = {}
-    for uid in named & set(standing):
-        queue, asks = case.part(uid)
-        uses = case.uses(bonds=[b for b in standing if b != uid])
-        for earlier in case.in_turn:
-            uses.count(*case.part(earlier))
-        found[uid] = _entitled(uses, queue, asks)
-    uses = case.uses(bonds=standing)
+    uses = case.uses(bonds=[b for b in case.bound if b not in case.new])
     for uid in case.in_turn:
         queue, asks = case.part(uid)
         if uid in named:
