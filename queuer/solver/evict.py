@@ -95,7 +95,6 @@ class Evict:
         self._usages: Kept[Usage] = Kept(lambda: cycle.board.version)
         self._emptied_by: Kept[Floor] = Kept(lambda: cycle.board.version, most=EMPTIED)
         self._shared: Followed[Emptied] = Followed(cycle.board.freed, most=POOLS)
-        self._may_go: Kept[list[Candidate]] = Kept(lambda: cycle.board.version)
         self._gone: Kept[Gone] = Kept(lambda: cycle.board.version)
 
     def bind(self, gang: Gang, refusal: Refusal, *, promised: bool = True) -> Chosen | Refusal:
@@ -216,7 +215,7 @@ class Evict:
             return None
         bars, closed = board.bars(workload, rank=rank, bound=True), self._cycle.closed(gang)
         asker = Asker(workload=workload, variant=variant, charge=charge, closed=closed, bars=bars)
-        search = Search(board, self.prey, asker, self._permitted(reach), work=work)
+        search = Search(board, self.prey, asker, self.prey.permitted(reach), work=work)
         chosen = search.newest() if plain else search.cheapest()
         if chosen is None and tried:
             self._found.discard(form)
@@ -275,8 +274,8 @@ class Evict:
         bars = board.bars(workload, rank=rank, bound=True)
 
         def floor() -> Floor:
-            flags = self.prey.staying(self.prey.flags(reach))
-            (nodes, gone), more = self.prey.vacated(flags), self.prey.credited(flags, bars)
+            flags = self.prey.holds.staying(self.prey.flags(reach))
+            (nodes, gone), more = self.prey.holds.vacated(flags), self.prey.holds.credited(flags, bars)
             free = board.behind(bars, board.later.free[nodes] + gone, nodes, more=more)
             return board.floor_later(workload, rank=rank).but(nodes, free)
 
@@ -334,7 +333,7 @@ class Evict:
 
     def _charged(self, account: Account, gone: Gone) -> int:
         if account not in gone.charged:
-            gone.charged[account] = self.prey.charged(account, gone.flags)
+            gone.charged[account] = self.prey.holds.charged(account, gone.flags)
         return gone.charged[account]
 
     def _fits_once_gone(self, gang: Gang, variant: Variant, charge: Charge, gone: Gone) -> bool:
@@ -353,23 +352,19 @@ class Evict:
         bars = self._board.bars(gang.pending.workload, rank=rank, bound=True)
         shared = self._shared.of((self._cycle.lifts, bars), base.emptied, _outdated)
         if shared.gone != gone.key:
-            shared.renew(base, *self.prey.vacated(gone.flags))
+            shared.renew(base, *self.prey.holds.vacated(gone.flags))
             shared.gone = gone.key
         return shared.pool
 
     def _pool(self, gang: Gang, charge: Charge, gone: Gone) -> Pool:
-        freed = partial(self.prey.vacated, gone.flags)
+        freed = partial(self.prey.holds.vacated, gone.flags)
         return self._cycle.pool(gang, charge, later=True, gone=gone.key, freed=freed)
-
-    def _permitted(self, reach: Reach) -> list[Candidate]:
-        """See `Prey.permitted`; not to be changed."""
-        return self._may_go.of(reach, lambda: self.prey.permitted(reach))
 
     def _own_gone(self, reach: Reach) -> Gone:
         """Everyone who can go for this gang while others' victims are as they are."""
 
         def find() -> Gone:
-            flags = self.prey.flagged(self._permitted(reach))
+            flags = self.prey.holds.flagged(c.uid for c in self.prey.permitted(reach))
             return Gone(flags, flags.tobytes())
 
         return self._gone.of((reach, False), find)
@@ -385,7 +380,7 @@ class Evict:
                 for turn in self._turns.get(one.gang.uid, {}).values():
                     everyone.flags |= self.prey.flags(turn.reach)
         everyone.seen = len(self._cycle.chosen)
-        flags = self.prey.staying(self.prey.flags(reach) | everyone.flags)
+        flags = self.prey.holds.staying(self.prey.flags(reach) | everyone.flags)
         return Gone(flags, flags.tobytes())
 
     def _usage_without(self, gone: Gone, binding: frozenset[Account]) -> Usage:
@@ -393,7 +388,7 @@ class Evict:
 
         def usage() -> Usage:
             left = self._board.later.usage.copy()
-            self.prey.release(left, gone.flags, only=binding)
+            self.prey.holds.release(left, gone.flags, only=binding)
             return left
 
         return self._usages.of((gone.key, binding), usage)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from queuer.solver.board import Board
 from queuer.solver.frame import Mask, Numbers
+from queuer.solver.holds import Holds
 from queuer.solver.trial import Asker
 from queuer.solver.victims import Candidate, Cost, Prey
 
@@ -43,7 +44,7 @@ def scopes(board: Board, prey: Prey, asker: Asker, found: Sequence[Candidate]) -
     level = asker.level(board)
     if level is not None:
         usable &= frame.domains[level] >= 0
-    at, nodes, amount = _freed(prey, found, usable, column)
+    at, nodes, amount = _freed(prey.holds, found, usable, column)
     if len(parts) == 1 and parts[0].count == 1:
         spots, where = np.unique(nodes, return_inverse=True)
         there = asker.behind(board, board.later.free[spots], spots)[:, column]
@@ -63,12 +64,12 @@ def scopes(board: Board, prey: Prey, asker: Asker, found: Sequence[Candidate]) -
 
 
 def _freed(
-    prey: Prey, found: Sequence[Candidate], usable: Mask, column: int
+    holds: Holds, found: Sequence[Candidate], usable: Mask, column: int
 ) -> tuple[Numbers, Numbers, NDArray[np.float64]]:
     """Who frees how much on which usable node: position in `found`, node, amount."""
-    _, nodes, amounts = prey.entries
-    holds = np.array([prey.number_of[c.uid] for c in found], dtype=np.intp)
-    starts, counts = prey.spans[holds], prey.spans[holds + 1] - prey.spans[holds]
+    _, nodes, amounts = holds.entries
+    mine = np.array([holds.number_of[c.uid] for c in found], dtype=np.intp)
+    starts, counts = holds.spans[mine], holds.spans[mine + 1] - holds.spans[mine]
     at = np.repeat(np.arange(len(found)), counts)
     entries = np.arange(len(at)) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
     inside = usable[nodes[entries]]

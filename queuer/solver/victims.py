@@ -18,8 +18,8 @@ from queuer.domain.quota import Account, Charge
 from queuer.domain.usage import Usage
 from queuer.solver.board import Board
 from queuer.solver.frame import Mask as Flags
-from queuer.solver.frame import Matrix, Numbers
-from queuer.solver.horizon import Amounts
+from queuer.solver.frame import Numbers
+from queuer.solver.holds import Holds
 from queuer.solver.kept import Kept
 from queuer.solver.problem import Admitted, EvictionRule, Pending
 from queuer.solver.score import lost_work, preempted_work
@@ -93,10 +93,13 @@ def evictable(board: Board, admitted: Admitted) -> bool:
 
 
 class Prey:
-    """Everyone who may be evicted at all in this cycle, found once for each ground instead of for each gang."""
+    """Everyone who may be evicted at all in this cycle, found once for each ground instead of for each gang. `holds`:
+    all that runs, them included.
+    """
 
     def __init__(self, board: Board) -> None:
         self._board = board
+        self.holds = Holds(board)
         self._reaches: dict[object, Reach] = {}
         self._numbers: dict[object, int] = {}
         self._grounds_of: list[tuple[Party, ...]] = []
@@ -106,9 +109,7 @@ class Prey:
         self._witness: dict[object, Candidate] = {}
         self._closed: dict[object, int] = {}
         self._rights: Kept[bool] = Kept(lambda: board.version)
-        self._leaving: Kept[Flags] = Kept(lambda: board.version)
-        self._left: tuple[set[str], Flags] = (set(), np.zeros(len(board.holds), dtype=bool))
-        self._charges: dict[Account, Matrix] = {}
+        self._permitted: Kept[list[Candidate]] = Kept(lambda: board.version)
         self._masks: dict[int, Flags] = {}
 
     @cached_property
@@ -123,31 +124,6 @@ class Prey:
     def _find_lost(self, hold: Hold) -> int:
         """The work that its eviction loses."""
         return lost_work(hold.admitted, capacity=self._board.capacity, now=self._board.time)
-
-    @cached_property
-    def number_of(self) -> Mapping[str, int]:
-        """Numbers of the holds by uid."""
-        return {uid: n for n, uid in enumerate(self._board.holds)}
-
-    @cached_property
-    def entries(self) -> tuple[Numbers, Numbers, Matrix]:
-        """What holds leave free: hold number (E), node (E), amounts (E x R)."""
-        rows = [
-            (h, node, row)
-            for h, hold in enumerate(self._board.holds.values())
-            for node, row in hold.rows.items()
-        ]
-        width = len(self._board.frame.resources)
-        return (
-            np.array([h for h, _, _ in rows], dtype=np.intp),
-            np.array([n for _, n, _ in rows], dtype=np.intp),
-            np.array([r for _, _, r in rows], dtype=np.int64).reshape(len(rows), width),
-        )
-
-    @cached_property
-    def spans(self) -> Numbers:
-        """Where the entries of each hold begin, and where all end (H + 1)."""
-        return np.searchsorted(self.entries[0], np.arange(len(self._board.holds) + 1))
 
     def reach(self, pending: Pending, charge: Charge) -> Reach:
         """Whom this gang may evict as things are. `charge`: what it asks for, by account."""
@@ -223,7 +199,7 @@ class Prey:
             path = self._board.book.lineage(queue)
             below = path[: path.index(ground.common)]
             found, top = tuple(self._in_queue(ground, queue, self._lines(ground, queue, below))), below[-1]
-        numbers = np.array([self.number_of[one.uid] for one in found], dtype=np.intp)
+        numbers = np.array([self.holds.number_of[one.uid] for one in found], dtype=np.intp)
         return Party(found, numbers, top) if found else None
 
     def _in_queue(self, ground: Ground, queue: str, lines: tuple[Line, ...] | None) -> Iterator[Candidate]:
@@ -294,7 +270,12 @@ class Prey:
             self._closed[key] = risen
 
     def permitted(self, reach: Reach) -> list[Candidate]:
-        """Those of them who may go as things are, cheapest first; the others may not go after any of these either."""
+        """Those of them who may go as things are, cheapest first; the others may not go after any of these either. Not
+        to be changed.
+        """
+        return self._permitted.of(reach, lambda: self._may_go(reach))
+
+    def _may_go(self, reach: Reach) -> list[Candidate]:
         found = (c for party in self._of(reach) for c in self._first(party, reach.spared))
         return sorted(found, key=by_cost)
 
@@ -309,98 +290,13 @@ class Prey:
 
     def flags(self, reach: Reach) -> Flags:
         """All of them as flags by hold, those included who are leaving for somebody else (H)."""
-        found = np.zeros(len(self._board.holds), dtype=bool)
+        found = self.holds.nobody()
         for number in reach.grounds:
             if number not in self._masks:
-                mask = np.zeros(len(found), dtype=bool)
+                mask = self.holds.nobody()
                 for party in self._grounds_of[number]:
                     mask[party.numbers] = True
                 self._masks[number] = mask
             found |= self._masks[number]
-        found[[self.number_of[uid] for uid in reach.spared]] = False
+        found[[self.holds.number_of[uid] for uid in reach.spared]] = False
         return found
-
-    def flagged(self, candidates: Iterable[Candidate]) -> Flags:
-        """These as flags by hold (H)."""
-        found = np.zeros(len(self._board.holds), dtype=bool)
-        found[[self.number_of[c.uid] for c in candidates]] = True
-        return found
-
-    def staying(self, flags: Flags) -> Flags:
-        """The flagged who are not leaving yet (H)."""
-        staying: Flags = flags & ~self._leaving.of(None, self._leavers)
-        return staying
-
-    def _leavers(self) -> Flags:
-        """Brought up to date by those who have changed their mind since it was asked for."""
-        known, flags = self._left
-        for uid in known ^ self._board.leaving:
-            flags[self.number_of[uid]] = uid in self._board.leaving
-        self._left = (set(self._board.leaving), flags)
-        return flags
-
-    def vacated(self, flags: Flags) -> tuple[Numbers, Matrix]:
-        """What the flagged leave free: nodes (K), amounts (K x R); all that they could have landed on counts."""
-        holds, nodes, amounts = self._by_node
-        mine = np.flatnonzero(flags[holds])
-        if not len(mine):
-            return mine, amounts[mine]
-        there = nodes[mine]
-        starts = np.flatnonzero(np.diff(there, prepend=-1))
-        return there[starts], np.add.reduceat(amounts[mine], starts)
-
-    def credited(self, flags: Flags, bars: Iterable[str]) -> Mapping[str, Amounts]:
-        """What the flagged leave free at the starts of these reservations when they would still have been there, by
-        owner; all that they could have landed on counts.
-        """
-        board, found = self._board, dict[str, dict[int, Matrix]]()
-        holds, nodes, amounts = self._by_node
-        for uid in bars:
-            horizon, there = board.horizons[uid], found.setdefault(uid, {})
-            for node in horizon.nodes:
-                first, last = np.searchsorted(nodes, (node, node + 1)).tolist()
-                for at in range(first, last):
-                    if flags[holds[at]] and board.outlasts(self._listed[holds[at]], horizon.start):
-                        there[node] = there[node] + amounts[at] if node in there else amounts[at]
-        return found
-
-    @cached_property
-    def _listed(self) -> list[Hold]:
-        return list(self._board.holds.values())
-
-    @cached_property
-    def _by_node(self) -> tuple[Numbers, Numbers, Matrix]:
-        """`entries` by node."""
-        holds, nodes, amounts = self.entries
-        order = np.argsort(nodes, kind="stable")
-        return holds[order], nodes[order], amounts[order]
-
-    def release(self, usage: Usage, flags: Flags, *, only: frozenset[Account]) -> None:
-        """Take the flagged off a usage, in these accounts."""
-        names, numbers = self._queues
-        total: dict[int, dict[Account, int]] = {}
-        for account in only:
-            sums = np.zeros(len(names), dtype=np.int64)
-            np.add.at(sums, numbers[flags], self._charged(account)[flags])
-            for queue in np.flatnonzero(sums).tolist():
-                total.setdefault(queue, {})[account] = int(sums[queue])
-        for queue, amounts in total.items():
-            usage.add(names[queue], amounts, times=-1)
-
-    @cached_property
-    def _queues(self) -> tuple[list[str], Numbers]:
-        """Names of queues that hold something, and the number of its queue by hold (H)."""
-        of = [hold.admitted.workload.queue for hold in self._board.holds.values()]
-        names = {queue: n for n, queue in enumerate(dict.fromkeys(of))}
-        return list(names), np.array([names[queue] for queue in of], dtype=np.intp)
-
-    def charged(self, account: Account, flags: Flags) -> int:
-        """What the flagged hold together in an account."""
-        return int(self._charged(account)[flags].sum())
-
-    def _charged(self, account: Account) -> Matrix:
-        """What each holds in an account (H)."""
-        if account not in self._charges:
-            amounts = [hold.charge.get(account, 0) for hold in self._board.holds.values()]
-            self._charges[account] = np.array(amounts, dtype=np.int64)
-        return self._charges[account]

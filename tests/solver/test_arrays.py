@@ -17,9 +17,9 @@ from queuer.domain.queue import Queue, QueueTree
 from queuer.solver.arrays import Arrays
 from queuer.solver.board import Board
 from queuer.solver.decide import decide
+from queuer.solver.holds import Holds
 from queuer.solver.problem import Admitted, Budget, Snapshot, Unbound
 from queuer.solver.timeline import Timeline
-from queuer.solver.victims import Prey
 from tests.solver import worlds
 from tests.solver.cases import seeded
 from tests.solver.cycles import Life
@@ -211,7 +211,7 @@ def test_whoever_goes_leaves_no_more_than_the_bound_says(gone: set[int]) -> None
     left = board.later.copy()
     for n in gone:
         left.release(board.holds[LANDING[n].workload.uid])
-    nodes, amounts = Prey(board).vacated(flags)
+    nodes, amounts = Holds(board).vacated(flags)
     most = board.later.free.copy()
     most[nodes] += amounts
     assert (left.free <= most).all()

@@ -200,8 +200,8 @@ def test_pools_follow_what_is_settled_reserved_and_leaves(seed: int, monkeypatch
             del greedy.chosen[back.gang.uid]
             if random.random() < 0.3:
                 greedy.take(back)
-        staying = greedy.prey.staying(np.arange(len(board.holds)) % 2 == 0)
-        freed = partial(greedy.prey.vacated, staying)
+        staying = greedy.prey.holds.staying(np.arange(len(board.holds)) % 2 == 0)
+        freed = partial(greedy.prey.holds.vacated, staying)
         for asks, later in product(gangs, (False, True)):
             variant, charge = asks.shape.variants[0], asks.shape.charges[0]
             greedy.excluded(greedy.pool(asks, charge, later=later), asks, variant)
