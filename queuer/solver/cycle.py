@@ -117,6 +117,10 @@ class Cycle:
         """See `Contest`."""
         return self.contest is not None and self.contest.asks_readily()
 
+    def unasked(self) -> Deferral | None:
+        """See `Contest`; without one nobody is asked."""
+        return Deferral.TIME if self.contest is None else self.contest.unasked()
+
     def ask_earlier(self, gang: Gang, variants: Sequence[Variant], *, evict: bool) -> Chosen | None:
         """The gang on flavors that come before those to be had, for which others make room; not in large clusters."""
         if not variants or not self.asks_readily:

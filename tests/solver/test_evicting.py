@@ -21,12 +21,13 @@ from queuer.solver.board import Board
 from queuer.solver.cycle import Cycle
 from queuer.solver.decide import decide
 from queuer.solver.displace import Displace, _Nodes
-from queuer.solver.evict import Evict, Turn
+from queuer.solver.evict import Evict
 from queuer.solver.greedy import Greedy
 from queuer.solver.horizon import Horizon
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen
 from queuer.solver.problem import Admitted, Budget, EvictionRule, Plan, Snapshot
+from queuer.solver.prospects import Prospects, Turn
 from queuer.solver.score import live_capacity, lost_work
 from queuer.solver.verify import verify
 from tests.solver.make import SchedulingTerms, gang, node, pod_set, queue, row, running, snapshot
@@ -256,13 +257,13 @@ def test_forms_that_found_victims_before_change_no_plan(monkeypatch: pytest.Monk
         made(self, cycle, displace)
         self._found = Forgetful()
 
-    def counted(self: Evict, gang: Gang, turn: Turn) -> bool:
+    def counted(self: Prospects, gang: Gang, turn: Turn) -> bool:
         nonlocal again
         again += 1
         return could_fit(self, gang, turn)
 
-    could_fit = Evict._could_fit
-    monkeypatch.setattr(Evict, "_could_fit", counted)
+    could_fit = Prospects.could_fit
+    monkeypatch.setattr(Prospects, "could_fit", counted)
     assert [decide(snap, now=NOW, seed=0, budget=ALONE) for snap in CROWDED] == spared
     looks, again = again, 0
     monkeypatch.setattr(Evict, "__init__", forgetful)

@@ -19,7 +19,6 @@ from queuer.solver.board import Board
 from queuer.solver.contested import Variant
 from queuer.solver.cycle import Cycle, Freed
 from queuer.solver.decide import decide
-from queuer.solver.evict import Evict, Gone
 from queuer.solver.floor import Floor, Found, Room
 from queuer.solver.frame import ALL, Matrix, NodeRows
 from queuer.solver.greedy import Greedy
@@ -28,6 +27,7 @@ from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen
 from queuer.solver.pool import Pool, SettledPods
 from queuer.solver.problem import Budget, Eviction, EvictionRule
+from queuer.solver.prospects import Gone, Prospects, Turn
 from tests.solver import worlds
 from tests.solver.cases import NOW, seeded
 from tests.solver.cases_reserved import reserving
@@ -63,8 +63,8 @@ class Watched:
         self._place, self._excludes = Floor.place, Pool.excludes
         patch.setattr(Board, "floor", lambda *a: self._floored(*a))
         patch.setattr(Cycle, "pool", lambda *a, **k: self._pooled(*a, **k))
-        self._shared = Evict._shared_pool
-        patch.setattr(Evict, "_shared_pool", lambda *a: self._emptied(*a))
+        self._shared = Prospects._shared_pool
+        patch.setattr(Prospects, "_shared_pool", lambda *a: self._emptied(*a))
         patch.setattr(Floor, "place", lambda *a, **k: self._placed(*a, **k))
         patch.setattr(Pool, "excludes", lambda *a: self._excluded(*a))
         self._room = Floor.room
@@ -116,8 +116,8 @@ class Watched:
         self.seen["bond stands"] += bool(cycle.board.snapshot.bonds)
         return pool
 
-    def _emptied(self, evict: Evict, gang: Gang, charge: Charge, gone: Gone) -> Pool:
-        pool, made = self._shared(evict, gang, charge, gone), evict._pool(gang, charge, gone)
+    def _emptied(self, prospects: Prospects, gang: Gang, turn: Turn, gone: Gone) -> Pool:
+        pool, made = self._shared(prospects, gang, turn, gone), prospects._pool(gang, turn, gone)
         assert np.array_equal(pool.floor.free, made.floor.free)
         self._settled[id(pool)] = (pool, self._settled[id(made)][1])
         self.seen["shared"] += bool(gone.flags.any())
@@ -217,8 +217,8 @@ def test_floors_and_pools_follow_whole_decisions(monkeypatch: pytest.MonkeyPatch
     for gangs that sums would refuse before.
     """
     watched = Watched(monkeypatch)
-    monkeypatch.setattr(Evict, "_beyond_root", lambda *_: False)
-    monkeypatch.setattr(Evict, "_breaks_rows", lambda *_: False)
+    monkeypatch.setattr(Prospects, "_beyond_root", lambda *_: False)
+    monkeypatch.setattr(Prospects, "_breaks_rows", lambda *_: False)
     for seed in range(20):
         life = Life(Random(seed), seeded(seed))
         for number in range(8):
