@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from queuer.domain.quota import Account
 from queuer.domain.usage import Usage
@@ -18,6 +19,7 @@ from queuer.solver.frame import Matrix, Numbers
 from queuer.solver.horizon import Amounts
 from queuer.solver.kept import Kept
 from queuer.solver.sheet import Hold
+from queuer.solver.sound import MOST_AMOUNT
 
 
 class Holds:
@@ -27,7 +29,7 @@ class Holds:
         self._board = board
         self._leaving: Kept[Flags] = Kept(lambda: board.version)
         self._left: tuple[set[str], Flags] = (set(), self.nobody())
-        self._charges: dict[Account, Matrix] = {}
+        self._charges: dict[Account, NDArray[np.int64] | NDArray[np.object_]] = {}
 
     @cached_property
     def number_of(self) -> Mapping[str, int]:
@@ -122,8 +124,9 @@ class Holds:
         names, numbers = self._queues
         total: dict[int, dict[Account, int]] = {}
         for account in only:
-            sums = np.zeros(len(names), dtype=np.int64)
-            np.add.at(sums, numbers[flags], self._charged(account)[flags])
+            charges = self._charged(account)
+            sums = np.zeros(len(names), dtype=charges.dtype)
+            np.add.at(sums, numbers[flags], charges[flags])
             for queue in np.flatnonzero(sums).tolist():
                 total.setdefault(queue, {})[account] = int(sums[queue])
         for queue, amounts in total.items():
@@ -140,9 +143,12 @@ class Holds:
         """What the flagged hold together in an account."""
         return int(self._charged(account)[flags].sum())
 
-    def _charged(self, account: Account) -> Matrix:
-        """What each holds in an account (H)."""
+    def _charged(self, account: Account) -> NDArray[np.int64] | NDArray[np.object_]:
+        """What each holds in an account (H); as Python's numbers where 64 bits may not hold the sum: a job that was
+        started beside the queue is not set aside for what it asks, as one that waits is.
+        """
         if account not in self._charges:
             amounts = [hold.charge.get(account, 0) for hold in self._board.holds.values()]
-            self._charges[account] = np.array(amounts, dtype=np.int64)
+            small = sum(amounts) <= MOST_AMOUNT
+            self._charges[account] = np.array(amounts, dtype=np.int64 if small else object)
         return self._charges[account]

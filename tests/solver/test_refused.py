@@ -14,11 +14,13 @@ from queuer.domain.queue import Order, Policy
 from queuer.domain.reasons import Token
 from queuer.domain.workload import Workload
 from queuer.solver.arrays import Arrays
+from queuer.solver.board import Board
 from queuer.solver.decide import decide
 from queuer.solver.forecast import forecast
+from queuer.solver.holds import Holds
 from queuer.solver.problem import Admission, Assignment, Bond, Budget, Pending, Plan, Reservation, Snapshot
 from queuer.solver.verify import Rule, verify
-from tests.solver.make import GPU, gang, node, pod_set, queue, running, snapshot
+from tests.solver.make import GPU, gang, node, pod_set, queue, row, running, snapshot
 
 GREEDY = Budget(deterministic=0.0)
 FULL = running(gang("v", pod_set(1, 8)), {"n0": 1})
@@ -78,6 +80,38 @@ def test_the_largest_that_can_be_summed_is_decided_on() -> None:
     for snap in (sized(2**61, 2**61), replace(GOOD, nodes=tuple(nodes), admitted=())):
         plan = decide(snap, now=0.0, seed=0, budget=GREEDY)
         assert [a.uid for a in plan.admissions] == ["g"]
+
+
+@pytest.mark.parametrize(("pods", "gpu", "gangs"), [(2, 2**62, 1), (1, 2**62, 2), (2, 2**61, 3)])
+def test_what_runs_may_hold_more_than_64_bits_can_sum(pods: int, gpu: int, gangs: int) -> None:
+    """A job that was started beside the queue may ask for anything: it counts in full, alone and with others, until it
+    is evicted.
+    """
+    over = [
+        replace(
+            running(gang(f"v{i}", pod_set(pods, gpu)), {}),
+            counts={"main": pods},
+            bound={f"n{i}": {GPU: 4, "pods": 1}},
+        )
+        for i in range(gangs)
+    ]
+    snap = snapshot(
+        [node(f"n{i}") for i in range(gangs)],
+        [queue("root", row(limit=8)), queue("root.a"), queue("root.b", row(guaranteed=8))],
+        admitted=over,
+        pending=[gang("g", pod_set(1, 8), queue="root.b")],
+    )
+    for budget in (GREEDY, Budget()):
+        plan = decide(snap, now=0.0, seed=0, budget=budget)
+        assert [b.uid for b in plan.bonds] == ["g"]
+        assert [e.uid for e in plan.evictions] == [one.workload.uid for one in over]
+        assert verify(snap, plan, now=0.0) == ()
+    board = Board(Arrays.of(snap), now=0.0)
+    holds, usage = Holds(board), board.now.usage.copy()
+    everyone = holds.flagged(board.holds)
+    assert holds.charged((None, GPU), everyone) == usage.used("root", (None, GPU)) == pods * gpu * gangs
+    holds.release(usage, everyone, only=frozenset({(None, GPU)}))
+    assert usage.used("root", (None, GPU)) == 0
 
 
 def test_a_fault_of_the_program_is_not_told_as_one_of_the_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
