@@ -26,9 +26,9 @@ from queuer.solver.contested import (
     Unknown,
     Variant,
 )
-from queuer.solver.frame import Matrix
 from queuer.solver.greedy import Greedy
 from queuer.solver.holding import holds, intact, lift, restore, short, unharmed
+from queuer.solver.horizon import summed
 from queuer.solver.layouts import Layouts
 from queuer.solver.limits import limits
 from queuer.solver.order import Gang
@@ -352,9 +352,7 @@ class Contest:
             is not None
         ):
             return False
-        wanted: dict[int, Matrix] = {}
-        for node, row in self._board.rows(workload, chosen.spreads):
-            wanted[node] = wanted[node] + row if node in wanted else row
+        wanted = summed(self._board.rows(workload, chosen.spreads))
         sheets = self._board.sheets()
         return not any(short(sheet.free[node] - row, row) for sheet in sheets for node, row in wanted.items())
 

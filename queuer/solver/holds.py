@@ -5,7 +5,7 @@ Sets are flags by number; numbers are those of the board's holds in their order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
 import numpy as np
@@ -16,7 +16,7 @@ from queuer.domain.usage import Usage
 from queuer.solver.board import Board
 from queuer.solver.frame import Mask as Flags
 from queuer.solver.frame import Matrix, Numbers
-from queuer.solver.horizon import Amounts
+from queuer.solver.horizon import Amounts, Horizon, summed
 from queuer.solver.kept import Kept
 from queuer.solver.sheet import Hold
 from queuer.solver.sound import MOST_AMOUNT
@@ -95,16 +95,16 @@ class Holds:
         """What the flagged leave free at the starts of these reservations when they would still have been there, by
         owner; all that they could have landed on counts.
         """
-        board, found = self._board, dict[str, dict[int, Matrix]]()
+        return {uid: summed(self._lasting(flags, self._board.horizons[uid])) for uid in bars}
+
+    def _lasting(self, flags: Flags, horizon: Horizon) -> Iterator[tuple[int, Matrix]]:
+        """Where on a reservation's nodes the flagged have what they would still have had at its start, and how much."""
         holds, nodes, amounts = self._by_node
-        for uid in bars:
-            horizon, there = board.horizons[uid], found.setdefault(uid, {})
-            for node in horizon.nodes:
-                first, last = np.searchsorted(nodes, (node, node + 1)).tolist()
-                for at in range(first, last):
-                    if flags[holds[at]] and board.outlasts(self._listed[holds[at]], horizon.start):
-                        there[node] = there[node] + amounts[at] if node in there else amounts[at]
-        return found
+        for node in horizon.nodes:
+            first, last = np.searchsorted(nodes, (node, node + 1)).tolist()
+            for at in range(first, last):
+                if flags[holds[at]] and self._board.outlasts(self._listed[holds[at]], horizon.start):
+                    yield node, amounts[at]
 
     @cached_property
     def _listed(self) -> list[Hold]:

@@ -15,6 +15,7 @@ from queuer.domain.usage import Usage
 from queuer.solver.board import Board
 from queuer.solver.ends import end_of, expected_end
 from queuer.solver.frame import Matrix
+from queuer.solver.horizon import summed
 from queuer.solver.outcome import Chosen
 from queuer.solver.sheet import leaves
 
@@ -44,9 +45,7 @@ class Timeline:
         for one in started:
             workload = one.gang.pending.workload
             end = end_of(workload, start=board.time)
-            rows = dict[int, Matrix]()
-            for node, row in board.rows(workload, one.spreads):
-                rows[node] = rows[node] + row if node in rows else row
+            rows = summed(board.rows(workload, one.spreads))
             at = inf if end is None else end
             ends.append((at, board.time, workload.uid, rows, workload.queue, one.charge))
         ends.sort(key=lambda end: end[:3])

@@ -18,7 +18,7 @@ from queuer.solver.contested import Variant
 from queuer.solver.ends import end_of
 from queuer.solver.frame import Matrix
 from queuer.solver.greedy import Greedy
-from queuer.solver.horizon import behind
+from queuer.solver.horizon import behind, summed
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Block, Chosen, Refusal
 
@@ -154,9 +154,7 @@ def _allowed(workload: Workload, charge: Charge, usages: Iterable[Usage], claime
 
 def _on_nodes(board: Board, chosen: Chosen, frees: Sequence[Matrix]) -> bool:
     """Whether the very nodes bear the gang in each of these (N x R)."""
-    rows: dict[int, Matrix] = {}
-    for node, row in board.rows(chosen.gang.pending.workload, chosen.spreads):
-        rows[node] = rows[node] + row if node in rows else row
+    rows = summed(board.rows(chosen.gang.pending.workload, chosen.spreads))
     return not any(
         bool(((free[node] < row) & (row > 0)).any()) for free in frees for node, row in rows.items()
     )
