@@ -1,4 +1,4 @@
-"""Brute force of places for `oracle_reservations`: where gangs can lie beside each other, at which time, and what
+"""Brute force of places for `oracle_granting`: where gangs can lie beside each other, at which time, and what
 reservations keep from them.
 """
 

@@ -1,0 +1,193 @@
+"""Brute force of what a gang has reserved by DESIGN 3.4: whether no more than capacity is in its way, when it is to
+start and where. It says nothing of turns: see `oracle_reservations`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping
+from math import inf
+
+from queuer.domain.workload import Workload
+from queuer.solver.problem import Plan, Reservation, Snapshot
+from queuer.solver.verify.quota import Uses, amounts_of, broken_limits
+from tests.solver.oracle_places import Kept, Layout, Placing, Rank, Ranked, lasts, plain, smallest
+from tests.solver.oracle_room import Place, Turn, place_of, sized, taken
+
+
+def flavors_of(reservation: Reservation) -> dict[str, str]:
+    """Flavors by pod set."""
+    return {row.pod_set: row.flavor for row in reservation.assignments}
+
+
+class Granting(Placing):
+    """What is reserved for whom, as things lie at one moment of the tournament."""
+
+    def __init__(self, snapshot: Snapshot, now: float, plan: Plan) -> None:
+        super().__init__(snapshot, now, plan)
+        self.workloads = {p.workload.uid: p.workload for p in snapshot.pending}
+
+    def turn_of(self, workload: Workload, flavors: Mapping[str, str], *, bound: bool) -> Ranked:
+        return Ranked(
+            workload=workload,
+            flavors=flavors,
+            bound=bound,
+            rank=self._rank_of(workload, flavors),
+            ends=inf if bound else self.now + lasts(workload),
+        )
+
+    def _rank_of(self, workload: Workload, flavors: Mapping[str, str]) -> Rank:
+        asks = amounts_of(workload, {p.name: p.count for p in workload.pod_sets}, flavors)
+        use = self.claimed()
+        path = self.snapshot.tree.lineage(workload.queue)
+        entitled = any(use.entitled(workload.queue, asks, at=a) for a in path if a != "root")
+        return (entitled, workload.priority)
+
+    # Who may have a reservation
+
+    def _most(self, workload: Workload) -> int:
+        return self.snapshot.tree.policy(workload.queue).reservations or 0
+
+    def _patient(self, workload: Workload) -> bool:
+        most = self.snapshot.tree.policy(workload.queue).max_wait
+        return most is not None and self.now - workload.submitted >= most
+
+    def _by_capacity(self, workload: Workload) -> bool:
+        return bool(list(self._allowed(workload)))
+
+    def _allowed(self, workload: Workload) -> Iterator[Ranked]:
+        """Its flavors, as far as written quota permits them and there is a reservation left for them."""
+        least = smallest(workload)
+        for flavors in self.flavor_choices(workload):
+            turn = self.turn_of(least, flavors, bound=False)
+            if self._permitted(turn):
+                yield turn
+
+    def _permitted(self, turn: Turn) -> bool:
+        """Whether no more than capacity is in its way."""
+        leaf = turn.workload.queue
+        if not turn.workload.preemptible and not self.claimed().entitled(leaf, turn.asks, at=leaf):
+            return False
+        return self._written(self.use(), turn) and self._written(self._with_bonds(), turn)
+
+    def _left(self, workload: Workload) -> bool:
+        """Whether its flavors have a reservation left."""
+        allowed = {f for choice in self.flavor_choices(workload) for f in choice.values()}
+        taken = [set(one.flavors.values()) for one in self.kept.values()]
+        return max((sum(f in t for t in taken) for f in allowed), default=0) < self._most(workload)
+
+    def _with_bonds(self) -> Uses:
+        """Use once all victims have gone."""
+        use = self.later(self.gone)
+        for turn in self.settled:
+            if turn.bound:
+                use.count(turn.workload.queue, turn.asks)
+        return use
+
+    def _written(self, use: Uses, turn: Turn) -> bool:
+        """Whether it fits in all limits but root's, which is the live capacity in these worlds."""
+        return all(text.startswith("root:") for text in self._broken(use, turn))
+
+    def _broken(self, use: Uses, turn: Turn) -> list[str]:
+        after = use.copy()
+        after.count(turn.workload.queue, turn.asks)
+        return list(broken_limits(use, after, [(turn.workload.queue, turn.asks)]))
+
+    def _has_quota_after(self, ended: Container[str], turn: Turn) -> bool:
+        """Whether all limits bear it once these have ended, too."""
+        gone = [uid for uid in self.admitted if uid in ended or uid in self.gone]
+        use = self.later(gone, started=False)
+        for one in self.settled:
+            if one.workload.uid not in ended:
+                use.count(one.workload.queue, one.asks)
+        return not self._broken(use, turn)
+
+    # What is reserved
+
+    def _granted(self, workload: Workload) -> Iterator[Kept | None]:
+        for layout in self._layouts():
+            yield from self._granted_in(workload, layout)
+
+    def _granted_in(self, workload: Workload, layout: Layout) -> Iterator[Kept | None]:
+        found = self._earliest(workload, layout)
+        wait = self.snapshot.tree.policy(workload.queue).max_wait or 0.0
+        if found is not None:
+            start, turn, places = found
+            expires = start + max(300.0, start - self.now)
+        elif self._patient(workload) and (later := self._soonest(workload, layout)) is not None:
+            (turn, places), start = later, self.now
+            expires = start + max(300.0, wait)
+        else:
+            yield None
+            return
+        for place in places:
+            yield self._hold(turn, place, layout, start=start, expires=expires)
+
+    def _renewed(self, old: Reservation, held: Kept | None) -> Iterator[Kept | None]:
+        """`held`: where it may stay; it is not in force."""
+        workload = self.workloads[old.uid]
+        for layout in self._layouts():
+            found = self._earliest(workload, layout)
+            if held is not None and (found is None or self.now < held.start <= found[0]):
+                yield held
+            elif found is not None:
+                start, turn, places = found
+                for place in places:
+                    yield self._hold(
+                        turn, place, layout, start=start, expires=max(old.expires, start + 300.0)
+                    )
+            else:
+                yield from self._granted_in(workload, layout)
+
+    def _restored(self, old: Reservation, workload: Workload) -> tuple[Ranked, Place] | None:
+        place = place_of(old.assignments)
+        counts = {name: sum(nodes.values()) for name, nodes in place.items()}
+        for p in workload.pod_sets:
+            if not (p.min_count or p.count) <= counts.get(p.name, 0) <= p.count:
+                return None
+        flavors = flavors_of(old)
+        if flavors not in list(self.flavor_choices(workload)):
+            return None
+        turn = self.turn_of(sized(workload, counts), flavors, bound=False)
+        return (turn, place) if self.as_asked(turn, place) else None
+
+    def _hold(self, turn: Ranked, place: Place, layout: Layout, *, start: float, expires: float) -> Kept:
+        return Kept(
+            uid=turn.workload.uid,
+            start=start,
+            expires=expires,
+            flavors=turn.flavors,
+            place=plain(place),
+            taken=taken(turn.workload, place),
+            rank=turn.rank,
+            since=len(self.settled),
+            layout=layout,
+        )
+
+    # When and where
+
+    def _earliest(self, workload: Workload, layout: Layout) -> tuple[float, Ranked, list[Place]] | None:
+        """The first end after which it fits, and every narrowest place then."""
+        best: tuple[float, Ranked, list[Place]] | None = None
+        times = sorted({t for t, *_ in self._ends(layout) if t < inf})
+        for turn in self._allowed(workload):
+            for time in times:
+                if best is not None and time >= best[0]:
+                    break
+                ended = {uid for end, _, uid, _ in self._ends(layout) if end <= time}
+                places = self._narrowest(turn, self._free_after(layout, ended))
+                if places and self._has_quota_after(ended, turn):
+                    best = (time, turn, places)
+                    break
+        return best
+
+    def _soonest(self, workload: Workload, layout: Layout) -> tuple[Ranked, list[Place]] | None:
+        """The same with work ending that says nothing, the longest running first."""
+        ends = sorted(self._ends(layout), key=lambda end: end[:3])
+        known = sum(end[0] < inf for end in ends)
+        for turn in self._allowed(workload):
+            for step in range(known + 1, len(ends) + 1):
+                ended = {end[2] for end in ends[:step]}
+                places = self._narrowest(turn, self._free_after(layout, ended))
+                if places and self._has_quota_after(ended, turn):
+                    return turn, places
+        return None
