@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from queuer.domain.reasons import Explanation
@@ -51,36 +51,41 @@ def _pack(*selection: Any, **bounds: Any) -> Selection:
     return pack(*selection, **bounds)
 
 
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Given:
+    """What an attempt goes by. `solver`: the exact one, if it is to be asked. `prices`: by which something was proven
+    in attempts before, the last first; it is added to.
+    """
+
+    arrays: Arrays
+    now: float
+    seed: int
+    budget: Budget
+    solver: Rearranger | None = None
+    prices: deque[Prices] = field(default_factory=deque)
+
+
 class Attempt:
     """One attempt. `crowded`: nodes by gang uid that it must keep off, as others are landing there. `passes`: how far
     they came, `gave_back`: whether a bond is given back to a gang that is put off, once it has run.
     """
 
-    def __init__(
-        self,
-        arrays: Arrays,
-        *,
-        now: float,
-        seed: int,
-        budget: Budget,
-        rearranger: Rearranger | None,
-        crowded: Mapping[str, frozenset[str]],
-        prices: deque[Prices],
-    ) -> None:
+    def __init__(self, given: Given, *, crowded: Mapping[str, frozenset[str]]) -> None:
+        arrays, budget, rearranger = given.arrays, given.budget, given.solver
         self._snapshot = arrays.snapshot
         self._workloads = {p.workload.uid: p.workload for p in self._snapshot.pending}
         self._offers = arrays.offers
-        self._now = now
-        self._seed = seed
+        self._now = given.now
+        self._seed = given.seed
         self._rearranger = rearranger
-        self._prices = prices
-        self._board = Board(arrays, now=now)
+        self._prices = given.prices
+        self._board = Board(arrays, now=self._now)
         self._greedy = Greedy(self._board, crowded=crowded)
         pack = None if rearranger is None or isinstance(rearranger, ProofsOnly) else _pack
         packing = budget.deterministic / 2 if pack and packed_subtrees(self._board.book.tree) else 0.0
         self._budget = replace(budget, deterministic=budget.deterministic - packing)
         self.passes = Passes()
-        self._packer = Packer(self._greedy, pack, seed=seed, budget=packing)
+        self._packer = Packer(self._greedy, pack, seed=self._seed, budget=packing)
         self._reserver = Reserver(self._greedy)
         self._held: dict[str, Bond] = {}
         self._back: tuple[Reservation, ...] = ()

@@ -6,17 +6,13 @@ refuses every plan, the gangs at fault wait; where it still does, their bonds an
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from queuer.domain.reasons import Deferral, Explanation
-from queuer.solver.arrays import Arrays
-from queuer.solver.attempt import Attempt
-from queuer.solver.contested import Rearranger
+from queuer.solver.attempt import Attempt, Given
 from queuer.solver.explain import sentences
-from queuer.solver.prices import Prices
-from queuer.solver.problem import Budget, CycleStats, Passes, Plan, Snapshot, SolveStatus
+from queuer.solver.problem import CycleStats, Passes, Plan, Snapshot, SolveStatus
 from queuer.solver.score import score
 from queuer.solver.verify import Violation, verify
 
@@ -42,24 +38,11 @@ class Attempts:
     that the plan might have been better without it.
     """
 
-    def __init__(
-        self,
-        arrays: Arrays,
-        *,
-        now: float,
-        seed: int,
-        budget: Budget,
-        solver: Rearranger | None,
-        prices: deque[Prices],
-    ) -> None:
-        """`prices`: by which something was proven in attempts before."""
+    def __init__(self, given: Given) -> None:
         self.passes = Passes()
         self.lost = False
-        self._began = self._arrays = arrays
-        self._snapshot = arrays.snapshot
-        self._now, self._seed, self._budget = now, seed, budget
-        self._solver = solver
-        self._prices = prices
+        self._began = self._given = given
+        self._snapshot, self._now = given.arrays.snapshot, given.now
         self._crowded: dict[str, frozenset[str]] = {}
         self._given_up = ""
 
@@ -71,7 +54,7 @@ class Attempts:
                 remedy(_offenders(plan, wrong), wrong)
                 plan, wrong = self._best()
         if wrong:
-            return _nothing(self._began, now=self._now, note=f"refused by the verifier: {_listed(wrong)}")
+            return _nothing(self._began, note=f"refused by the verifier: {_listed(wrong)}")
         if self._given_up:
             note = f"without what was held: {self._given_up}"
             plan = replace(plan, stats=replace(plan.stats, note=note))
@@ -96,16 +79,10 @@ class Attempts:
         small, again = is_small(self._snapshot), True
         while not plans or (late and self.passes.attempts < ATTEMPTS and again):
             self._keep_off(late)
-            spent, whole = self.passes.spent, self._budget.deterministic
-            attempt = Attempt(
-                self._arrays,
-                now=self._now,
-                seed=self._seed,
-                budget=replace(self._budget, deterministic=max(whole - spent, whole / RETRY)),
-                rearranger=self._solver,
-                crowded=self._crowded,
-                prices=self._prices,
-            )
+            budget, spent = self._given.budget, self.passes.spent
+            left = max(budget.deterministic - spent, budget.deterministic / RETRY)
+            given = replace(self._given, budget=replace(budget, deterministic=left))
+            attempt = Attempt(given, crowded=self._crowded)
             plan, late = attempt.run()
             again = small or attempt.gave_back
             self.passes += attempt.passes
@@ -119,13 +96,13 @@ class Attempts:
         """Whoever cannot land keeps off these hosts, too; off all where that is no news, or has not helped."""
         known = {uid: self._crowded.get(uid, frozenset()) for uid in late}
         if self.passes.attempts > APART or all(hosts <= known[uid] for uid, hosts in late.items()):
-            late = dict.fromkeys(late, frozenset(self._arrays.frame.index))
+            late = dict.fromkeys(late, self._everywhere())
         self._crowded |= {uid: known[uid] | hosts for uid, hosts in late.items()}
 
     def _put_off(self, offenders: Sequence[str], wrong: Sequence[Violation]) -> None:
         """They wait, and the exact solver, which may have brought them there, is not asked."""
-        self._crowded |= dict.fromkeys(offenders, frozenset(self._arrays.frame.index))
-        self._solver, self.lost = None, True
+        self._crowded |= dict.fromkeys(offenders, self._everywhere())
+        self._given, self.lost = replace(self._given, solver=None), True
 
     def _give_up(self, offenders: Sequence[str], wrong: Sequence[Violation]) -> None:
         """As if they had no bond and no reservation. The verifier still asks for a bond that stands."""
@@ -135,8 +112,11 @@ class Attempts:
             bonds=tuple(b for b in self._snapshot.bonds if b.uid not in offenders),
             reservations=tuple(r for r in self._snapshot.reservations if r.uid not in offenders),
         )
-        self._arrays = replace(self._arrays, snapshot=left)
+        self._given = replace(self._given, arrays=replace(self._given.arrays, snapshot=left))
         self._given_up = _listed(wrong)
+
+    def _everywhere(self) -> frozenset[str]:
+        return frozenset(self._given.arrays.frame.index)
 
 
 def _listed(wrong: Sequence[Violation]) -> str:
@@ -153,9 +133,9 @@ def _offenders(plan: Plan, wrong: Sequence[Violation]) -> list[str]:
     return sorted((named & waiting) | beneficiaries or settled)
 
 
-def _nothing(arrays: Arrays, *, now: float, note: str) -> Plan:
+def _nothing(given: Given, *, note: str) -> Plan:
     """The plan that starts nobody and keeps what stands: what is left when no sound plan was found."""
-    snapshot, offers = arrays.snapshot, arrays.offers
+    snapshot, offers, now = given.arrays.snapshot, given.arrays.offers, given.now
     held = {b.uid: b for b in snapshot.bonds if b.uid in offers.gangs and b.deadline > now}
     bound = {uid: sentences.bound(bond) for uid, bond in held.items()}
     later = Explanation(primary=sentences.deferred(Deferral.PLAN))

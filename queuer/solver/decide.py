@@ -12,6 +12,7 @@ from typing import Any
 
 from queuer.domain.reasons import Token
 from queuer.solver.arrays import Arrays
+from queuer.solver.attempt import Given
 from queuer.solver.attempts import RETRY, Attempts, is_small
 from queuer.solver.contested import Arrangement, Layout, Places, Proof, Question, Rearranger, Unknown
 from queuer.solver.explain import sentences
@@ -43,8 +44,9 @@ def decide(
     arrays = arrays or Arrays.of(snapshot)
     assert arrays.snapshot is snapshot
     solver = rearranger or (_default_rearranger(arrays) if budget.deterministic > 0 else None)
-    prices: deque[Prices] = deque(maxlen=KEPT)
-    attempts = Attempts(arrays, now=now, seed=seed, budget=budget, solver=solver, prices=prices)
+    prices = deque[Prices](maxlen=KEPT)
+    given = Given(arrays=arrays, now=now, seed=seed, budget=budget, solver=solver, prices=prices)
+    attempts = Attempts(given)
     plan = attempts.settle()
     moved = plan.stats.rearranged and is_small(snapshot)
     if solver is None or not (attempts.lost or moved or packed_subtrees(snapshot.tree)):
@@ -52,7 +54,7 @@ def decide(
     # What is moved can change whose victims leave room for others and whom a retry keeps off which hosts, and a
     # selection looks at one priority at a time: by any of them the exact plan may have lost.
     proving = replace(budget, deterministic=budget.deterministic / RETRY)
-    beside = Attempts(arrays, now=now, seed=seed, budget=proving, solver=ProofsOnly(solver), prices=prices)
+    beside = Attempts(replace(given, budget=proving, solver=ProofsOnly(solver)))
     greedy = beside.settle()
     better = score(snapshot, greedy, now=now) > score(snapshot, plan, now=now)
     return _with(_instead(greedy, plan) if better else plan, attempts.passes + beside.passes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import product
@@ -15,7 +14,7 @@ from queuer.domain.queue import Policy, Preempt
 from queuer.solver import apart, attempt, attempts
 from queuer.solver.apart import Gain, place_apart
 from queuer.solver.arrays import Arrays
-from queuer.solver.attempt import Attempt
+from queuer.solver.attempt import Attempt, Given
 from queuer.solver.board import Board
 from queuer.solver.decide import decide
 from queuer.solver.displace import Displace
@@ -171,10 +170,8 @@ def test_who_is_taken_back_in_vain_leaves_no_trace(monkeypatch: pytest.MonkeyPat
     """What others were to keep off while a place was looked for beside them, they do not keep off afterwards."""
     jobs = [gang(uid, pod_set(1, 2), submitted=float(i)) for i, uid in enumerate("gh")]
     snap = snapshot([node("n0", gpu=4), node("n1", gpu=1)], [queue("root.a")], pending=jobs)
-    made = Attempt(
-        Arrays.of(snap), now=NOW, seed=0, budget=GREEDY, rearranger=None,
-        crowded={"h": frozenset({"n0"})}, prices=deque(),
-    )  # fmt: skip
+    given = Given(arrays=Arrays.of(snap), now=NOW, seed=0, budget=GREEDY)
+    made = Attempt(given, crowded={"h": frozenset({"n0"})})
     greedy, tried = made._greedy, list[str]()
 
     def moving(_: Greedy, waits: Sequence[Chosen], __: object) -> None:

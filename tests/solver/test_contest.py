@@ -13,7 +13,7 @@ from queuer.domain.queue import Order, Policy
 from queuer.domain.reasons import Deferral, Token
 from queuer.solver import contest, rearrange
 from queuer.solver.arrays import Arrays
-from queuer.solver.attempt import Attempt
+from queuer.solver.attempt import Attempt, Given
 from queuer.solver.board import Board
 from queuer.solver.contest import Contest
 from queuer.solver.contested import Arrangement, Layout, Places, Proof, Question, Unknown
@@ -193,16 +193,8 @@ TWO = snapshot(
 
 
 def improved(crowded: dict[str, frozenset[str]], **at: str) -> SolveStatus:
-    decision = Attempt(
-        Arrays.of(TWO),
-        now=NOW,
-        seed=0,
-        budget=Budget(),
-        rearranger=Improving(**at),
-        crowded=crowded,
-        prices=deque(),
-    )
-    plan, late = decision.run()
+    given = Given(arrays=Arrays.of(TWO), now=NOW, seed=0, budget=Budget(), solver=Improving(**at))
+    plan, late = Attempt(given, crowded=crowded).run()
     assert ({a.uid for a in plan.admissions}, late) == ({"first", "next"}, {})
     return plan.stats.status
 
@@ -224,9 +216,8 @@ def test_what_selections_do_not_use_is_not_spent() -> None:
     """Layouts tried after this one have it."""
     tree = [queue("root", policy=Policy(order=Order.PACKED)), queue("root.a")]
     snap = snapshot([node("n0")], tree, pending=[gang("g", pod_set(1, 4))])
-    decision = Attempt(
-        Arrays.of(snap), now=NOW, seed=0, budget=Budget(), rearranger=Listening(), crowded={}, prices=deque()
-    )
+    given = Given(arrays=Arrays.of(snap), now=NOW, seed=0, budget=Budget(), solver=Listening())
+    decision = Attempt(given, crowded={})
     plan, late = decision.run()
     assert ([a.uid for a in plan.admissions], late) == (["g"], {})
     assert decision.passes.spent < 0.1

@@ -4,7 +4,7 @@ work that is leaving.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 
 import pytest
 
@@ -12,7 +12,7 @@ from queuer.domain.queue import Policy, Preempt
 from queuer.domain.reasons import Token
 from queuer.solver import attempts
 from queuer.solver.arrays import Arrays
-from queuer.solver.attempt import Attempt
+from queuer.solver.attempt import Attempt, Given
 from queuer.solver.decide import decide
 from queuer.solver.problem import Assignment, Bond, Budget, Plan, Snapshot
 from queuer.solver.verify import Violation, verify
@@ -100,16 +100,8 @@ def test_a_bond_ends_when_its_place_will_not_be_free() -> None:
 def test_who_is_put_off_is_not_given_a_bond_back_that_has_ended() -> None:
     """Its deadline has passed, and it cannot land beside others: it waits without."""
     snap = standing(977)
-    attempt = Attempt(
-        Arrays.of(snap),
-        now=LATER,
-        seed=0,
-        budget=Budget(deterministic=0.0),
-        rearranger=None,
-        crowded={},
-        prices=deque(),
-    )
-    plan, _ = attempt.run()
+    given = Given(arrays=Arrays.of(snap), now=LATER, seed=0, budget=Budget(deterministic=0.0))
+    plan, _ = Attempt(given, crowded={}).run()
     assert plan.explanations["g4"].primary.token is Token.PENDING_EVALUATION
     assert verify(snap, plan, now=LATER) == ()
 

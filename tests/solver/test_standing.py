@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import replace
 
 import pytest
 
 from queuer.domain.queue import Policy, Preempt, QueueTree
 from queuer.solver.arrays import Arrays
-from queuer.solver.attempt import Attempt
+from queuer.solver.attempt import Attempt, Given
 from queuer.solver.ends import OVERDUE
 from queuer.solver.explain.sentences import LANDING
 from queuer.solver.problem import Budget, Plan, Reservation, Snapshot
@@ -95,12 +94,5 @@ def test_who_is_put_off_keeps_what_is_reserved_for_it(start: float) -> None:
 
 def attempt(snap: Snapshot) -> Plan:
     """The first attempt at a plan: nobody has been told to keep off others yet."""
-    return Attempt(
-        Arrays.of(snap),
-        now=NOW,
-        seed=0,
-        budget=Budget(deterministic=0.0),
-        rearranger=None,
-        crowded={},
-        prices=deque(),
-    ).run()[0]
+    given = Given(arrays=Arrays.of(snap), now=NOW, seed=0, budget=Budget(deterministic=0.0))
+    return Attempt(given, crowded={}).run()[0]
