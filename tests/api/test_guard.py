@@ -11,21 +11,10 @@ import pytest
 from queuer.api.problems import KINDS
 from queuer.api.settings import ApiSettings
 from queuer.domain.errors import InvalidInput
+from tests.api.problems import problem_of
 
 TREE = "/api/v1/queue-tree"
 BOMB = b"a0: &a0 [x, x]\n" + b"".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n".encode() for n in range(1, 40))
-
-
-def problem_of(response: httpx2.Response, *, status: int, code: str) -> dict[str, Any]:
-    """The body of a problem, after checking that it is one of this kind."""
-    assert response.status_code == status, response.text
-    assert response.headers["content-type"] == "application/problem+json"
-    body: dict[str, Any] = response.json()
-    assert (body["status"], body["code"], body["type"]) == (status, code, f"/problems/{code}")
-    assert body["requestId"] == response.headers["x-request-id"]
-    assert body["title"]
-    assert body["detail"]
-    return body
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "[::1", "10.0.0.1:8787"])

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from queuer.domain.queue import ManagedBy
+from tests.api.problems import problem_of
 from tests.api.rows import GPU, TREE, Author
-from tests.api.test_guard import problem_of
 
 PATH = "/api/v1/queue-tree"
 

@@ -27,13 +27,13 @@ from queuer.kube.patches import (
     withdraw_patch,
 )
 from queuer.kube.template import Pin
+from tests.kube.manifests import Manifest, job, pytorchjob
 from tests.kube.merge_patch import merged
 
 GPU_TAINT = Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule")
 SPOT = Toleration(key="spot", value="yes")
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 HOST = "kubernetes.io/hostname"
-Manifest = dict[str, Any]
 
 
 def without_empty(value: Any) -> Any:
@@ -42,33 +42,6 @@ def without_empty(value: Any) -> Any:
         found = {key: without_empty(item) for key, item in value.items()}
         return {key: item for key, item in found.items() if item not in ({}, [], None)}
     return [without_empty(item) for item in value] if isinstance(value, list) else value
-
-
-def job(
-    spec: Manifest | None = None, *, parallelism: int | None = 4, completions: int | None = None
-) -> Manifest:
-    counts = {"parallelism": parallelism, "completions": completions}
-    return {
-        "metadata": {"name": "j", "namespace": "n", "uid": "u", "resourceVersion": "1", "annotations": {}},
-        "spec": {
-            "suspend": True,
-            **{key: value for key, value in counts.items() if value is not None},
-            "template": {"spec": {"containers": [{"name": "c"}], **(spec or {})}},
-        },
-    }
-
-
-def pytorchjob(spec: Manifest | None = None, *, workers: int | None = 3) -> Manifest:
-    def replica(count: int | None) -> Manifest:
-        said = {} if count is None else {"replicas": count}
-        return {**said, "template": {"spec": {"containers": [{"name": "pytorch"}], **deepcopy(spec or {})}}}
-
-    found = job()
-    found["spec"] = {
-        "runPolicy": {"suspend": True},
-        "pytorchReplicaSpecs": {"Worker": replica(workers), "Master": replica(1)},
-    }
-    return found
 
 
 def decoded(kind: Kind, manifest: Manifest) -> Any:

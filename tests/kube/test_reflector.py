@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -11,7 +11,7 @@ from aiohttp import web
 
 from queuer.kube.objects import NAMESPACES, Namespace, NodeObject
 from queuer.kube.reflector import Change, ChangeKind, Reflector, Timing
-from tests.kube.stub import Stub, serving
+from tests.kube.stub import Stub, serving, until
 
 FAST = Timing(watch=30, silence=5.0, relist=3600.0, first_pause=0.01, longest_pause=0.05)
 
@@ -45,13 +45,6 @@ async def copying(stub: Stub, timing: Timing = FAST, *, kind: type[Any] = Namesp
         finally:
             task.cancel()
             await asyncio.wait([task])
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition, at most five seconds."""
-    async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
 
 
 async def test_lists_in_pages_and_then_follows_the_watch() -> None:

@@ -14,7 +14,7 @@ from queuer.domain.errors import InvalidInput
 from queuer.domain.workload import Workload
 from queuer.kube.kinds import JOB, PYTORCHJOB, Kind
 from queuer.kube.workloads import NamespaceFacts, workload_of
-from tests.kube.test_patches import job, pytorchjob
+from tests.kube.manifests import job, pytorchjob
 
 FACTS = NamespaceFacts(priorities={"high": 100, "batch": -5}, default_priority=7)
 KEYS = ("topology-required", "topology-preferred", "max-runtime", "preemptible", "hold", "min-count.main")

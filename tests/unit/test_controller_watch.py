@@ -12,8 +12,7 @@ from queuer.controller.metrics import Metrics
 from queuer.controller.state import ClusterState
 from queuer.controller.watch import Watches, served
 from queuer.kube.objects import NAMESPACES, PYTORCHJOBS
-from tests.kube.stub import Stub, serving
-from tests.kube.test_reflector import until
+from tests.kube.stub import Stub, serving, until
 
 JOB = {"metadata": {"name": "late", "namespace": "ns", "uid": "u", "resourceVersion": "1"}}
 NAMESPACE = {"metadata": {"name": "ns", "uid": "n", "labels": {MANAGED: next(iter(OPTED_IN))}}}
