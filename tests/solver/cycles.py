@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
+from typing import TypeVar
 
 from queuer.domain.quantity import add
 from queuer.domain.queue import QueueTree
@@ -28,6 +29,7 @@ from queuer.solver.verify import verify
 from queuer.solver.verify.case import Case
 from tests.solver.cases import seeded
 
+Record = TypeVar("Record")
 STEP = 30.0
 
 
@@ -259,3 +261,20 @@ def live(seed: int, *, cycles: int, budget: Budget) -> list[tuple[Snapshot, Plan
         at = life.now
         found.append((*life.cycle(budget), at))
     return found
+
+
+def kept(before: Snapshot | None, now: Snapshot) -> Snapshot:
+    """The snapshot with the records of the one before where they are equal, as who keeps records would make it."""
+    if before is None:
+        return now
+    ran = {a.workload.uid: a for a in before.admitted}
+    waited = {p.workload.uid: p for p in before.pending}
+    return replace(
+        now,
+        admitted=tuple(same(ran.get(a.workload.uid), a) for a in now.admitted),
+        pending=tuple(same(waited.get(p.workload.uid), p) for p in now.pending),
+    )
+
+
+def same(old: Record | None, new: Record) -> Record:
+    return old if old is not None and old == new else new

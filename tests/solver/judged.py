@@ -1,10 +1,12 @@
-"""The exact plan of a world, judged by the verifier before anything is compared with it."""
+"""The exact plan of a world, judged by the verifier before it is compared with brute force."""
 
 from __future__ import annotations
 
 from queuer.solver.decide import decide
-from queuer.solver.problem import Budget, Plan, Snapshot
+from queuer.solver.problem import Budget, Plan, Snapshot, SolveStatus
 from queuer.solver.verify import verify
+from tests.solver.cases import NOW
+from tests.solver.oracle_landing import Following
 
 
 class Unsound(Exception):
@@ -17,3 +19,15 @@ def exact_plan(snap: Snapshot, *, now: float) -> Plan:
     if wrong := verify(snap, plan, now=now):
         raise Unsound("; ".join(map(str, wrong)))
     return plan
+
+
+def compare(snap: Snapshot, *, now: float = NOW) -> bool:
+    """Order, flags, flavors and eviction cost of the decision; False = there are too many arrangements to say how these
+    land. Raises Unsound.
+    """
+    plan = exact_plan(snap, now=now)
+    assert plan.stats.status is not SolveStatus.FAILED
+    oracle = Following(snap, now, plan)
+    oracle.run()
+    assert list(plan.order) == oracle.order
+    return oracle.judged

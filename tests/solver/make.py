@@ -9,10 +9,14 @@ from queuer.domain.nodes import Flavor, Node, SchedulingTerms, Topology
 from queuer.domain.quantity import add
 from queuer.domain.queue import Policy, Queue, QueueTree, QuotaRow
 from queuer.domain.workload import PodSet, Workload
-from queuer.solver.problem import Admitted, NodeState, Pending, Snapshot
+from queuer.solver.arrays import Arrays
+from queuer.solver.order import Gang
+from queuer.solver.problem import Admitted, NodeState, Pending, Snapshot, Unbound
 
 GPU = "example.com/gpu"
 TOPOLOGY = Topology(keys=("block", "rack"))
+FIRST = (True, 2**31)
+"""The rank of a gang that no reservation binds."""
 
 
 def node(
@@ -61,6 +65,18 @@ def running(
     )
 
 
+def landing(uid: str, gpus: int, *hosts: str) -> Admitted:
+    """A gang of eight pods that have still to land on these hosts."""
+    return Admitted(
+        workload=gang(uid, pod_set(8, gpus)),
+        counts={"main": 8},
+        flavors={"main": "default"},
+        since=0.0,
+        bound={},
+        unbound=(Unbound(pod_set="main", count=8, hosts=hosts),),
+    )
+
+
 def row(
     resource: str = GPU,
     *,
@@ -106,11 +122,19 @@ def snapshot(
     )
 
 
+def gangs_of(arrays: Arrays) -> list[Gang]:
+    """Who waits and has flavors."""
+    return [gang for gang in arrays.offers.gangs.values() if gang.shape.variants]
+
+
 __all__ = [
+    "FIRST",
     "GPU",
     "TOPOLOGY",
     "SchedulingTerms",
     "gang",
+    "gangs_of",
+    "landing",
     "node",
     "pod_set",
     "queue",

@@ -23,9 +23,8 @@ from tests.solver.cases import NOW, seeded
 from tests.solver.cases_bonds import LATER, standing
 from tests.solver.cases_overlapping import overlapping
 from tests.solver.cases_reserved import reserving, sharing
-from tests.solver.judged import Unsound, exact_plan
+from tests.solver.judged import Unsound, compare, exact_plan
 from tests.solver.oracle_reservations import Follower
-from tests.solver.test_oracle import compare
 
 
 class Outcome(StrEnum):

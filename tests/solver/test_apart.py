@@ -29,9 +29,8 @@ from queuer.solver.score import score
 from queuer.solver.verify import verify
 from queuer.solver.victims import Cost
 from tests.solver import worlds
+from tests.solver.cases_crowded import crowded, drawn
 from tests.solver.make import gang, node, pod_set, queue, running, snapshot
-from tests.solver.test_contest import crowded
-from tests.solver.test_pins import drawn
 
 NOW = 100.0
 EXACT, GREEDY = Budget(), Budget(deterministic=0.0)

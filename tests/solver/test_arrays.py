@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations, permutations
 from random import Random
-from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -18,15 +16,13 @@ from queuer.solver.arrays import Arrays
 from queuer.solver.board import Board
 from queuer.solver.decide import decide
 from queuer.solver.holds import Holds
-from queuer.solver.problem import Admitted, Budget, Snapshot, Unbound
+from queuer.solver.problem import Admitted, Snapshot
 from queuer.solver.timeline import Timeline
 from tests.solver import worlds
-from tests.solver.cases import seeded
-from tests.solver.cycles import Life
-from tests.solver.make import gang, node, pod_set, queue, running, snapshot
+from tests.solver.cycles import kept, live
+from tests.solver.make import gang, landing, node, pod_set, queue, running, snapshot
+from tests.solver.plans import GREEDY
 
-Record = TypeVar("Record")
-GREEDY = Budget(deterministic=0.0)
 SLOW = settings(
     max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -72,36 +68,11 @@ def seen(arrays: Arrays) -> object:
     )
 
 
-def kept(before: Snapshot | None, now: Snapshot) -> Snapshot:
-    """The snapshot with the records of the one before where they are equal, as who keeps records would make it."""
-    if before is None:
-        return now
-    ran = {a.workload.uid: a for a in before.admitted}
-    waited = {p.workload.uid: p for p in before.pending}
-    return replace(
-        now,
-        admitted=tuple(same(ran.get(a.workload.uid), a) for a in now.admitted),
-        pending=tuple(same(waited.get(p.workload.uid), p) for p in now.pending),
-    )
-
-
-def same(old: Record | None, new: Record) -> Record:
-    return old if old is not None and old == new else new
-
-
-def life(seed: int, cycles: int) -> Iterator[tuple[Snapshot, float]]:
-    world = Life(Random(seed), seeded(seed))
-    for _ in range(cycles):
-        at = world.now
-        snap, _ = world.cycle(GREEDY)
-        yield snap, at
-
-
 @SLOW
 @given(st.integers(0, 10**6))
 def test_who_follows_a_life_decides_as_who_sees_each_moment_for_the_first_time(seed: int) -> None:
     arrays: Arrays | None = None
-    for snap, at in life(seed, 8):
+    for snap, _, at in live(seed, cycles=8, budget=GREEDY):
         now = kept(None if arrays is None else arrays.snapshot, snap)
         alone = Arrays.of(now)
         arrays = alone if arrays is None else arrays.follow(now)
@@ -176,18 +147,6 @@ def test_what_nobody_waits_with_any_more_is_forgotten() -> None:
         workload = replace(one.workload, uid=f"w{number}", priority=number)
         arrays = arrays.follow(replace(snap, pending=(replace(one, workload=workload),)))
     assert len(arrays.offers.kinds) < 1_500
-
-
-def landing(uid: str, gpus: int, *hosts: str) -> Admitted:
-    """A gang of eight pods that have still to land on these hosts."""
-    return Admitted(
-        workload=gang(uid, pod_set(8, gpus)),
-        counts={"main": 8},
-        flavors={"main": "default"},
-        since=0.0,
-        bound={},
-        unbound=(Unbound(pod_set="main", count=8, hosts=hosts),),
-    )
 
 
 LANDING = (

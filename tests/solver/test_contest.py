@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from random import Random
 from typing import Any
 
 import pytest
@@ -22,9 +21,10 @@ from queuer.solver.decide import decide
 from queuer.solver.greedy import Greedy
 from queuer.solver.horizon import Horizon
 from queuer.solver.outcome import Chosen
-from queuer.solver.problem import Assignment, Budget, Snapshot, SolveStatus
+from queuer.solver.problem import Assignment, Budget, SolveStatus
 from queuer.solver.verify import verify
 from tests.solver.cases import NOW
+from tests.solver.cases_crowded import crowded
 from tests.solver.make import GPU, gang, node, pod_set, queue, row, snapshot
 from tests.solver.oracle import STARTED, Oracle
 
@@ -233,22 +233,6 @@ class Counting(CpSat):
         self.found += isinstance(answer, Places)
         self.proved += isinstance(answer, Proof)
         return answer
-
-
-def crowded(seed: int) -> Snapshot:
-    """Gangs of few shapes that fill the nodes nearly, some with their pods in one rack or apart: contested ones."""
-    random = Random(seed)
-    nodes = [node(f"n{i}", gpu=random.randint(4, 8), labels={"rack": f"r{i // 2}"}) for i in range(4)]
-    jobs = [
-        gang(
-            f"g{i}",
-            pod_set(random.randint(1, 3), random.choice((2, 3, 4)), exclusive_host=random.random() < 0.4),
-            required=random.choice((None, "rack")),
-            submitted=float(i),
-        )
-        for i in range(8)
-    ]
-    return snapshot(nodes, [queue("root"), queue("root.a")], pending=jobs)
 
 
 def test_answers_about_places_alone_agree_with_brute_force(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,8 @@ from queuer.solver.problem import Budget, Plan, Snapshot
 from queuer.solver.verify import Violation
 from queuer.solver.worker import SolverProcess, Source
 from tests.solver import worker_targets, worlds
-from tests.solver.test_arrays import GREEDY, kept, life
+from tests.solver.cycles import kept, live
+from tests.solver.plans import GREEDY
 
 SLOW = settings(
     max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
@@ -42,7 +43,7 @@ def test_life_told_by_differences_is_the_same_life(seed: int) -> None:
     here: Snapshot | None = None
     there: Snapshot | None = None
     decider = Following()
-    for snap, at in life(seed, 8):
+    for snap, _, at in live(seed, cycles=8, budget=GREEDY):
         now = kept(here, snap)
         there = now if there is None or here is None else sent(Difference.between(here, now)).after(there)
         here = now

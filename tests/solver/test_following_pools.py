@@ -32,7 +32,7 @@ from tests.solver import worlds
 from tests.solver.cases import NOW, seeded
 from tests.solver.cases_reserved import reserving
 from tests.solver.cycles import Life
-from tests.solver.test_following_tables import FIRST, gangs_of
+from tests.solver.make import FIRST, gangs_of
 
 
 def settled_on(cycle: Cycle, gang: Gang, random: Random) -> Chosen | None:

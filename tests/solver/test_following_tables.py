@@ -17,14 +17,7 @@ from queuer.solver.journal import Followed, Journal
 from queuer.solver.order import Gang
 from queuer.solver.slots import Slots
 from tests.solver import worlds
-
-FIRST = (True, 2**31)
-"""The rank of a gang that no reservation binds."""
-
-
-def gangs_of(arrays: Arrays) -> list[Gang]:
-    """Who waits and has flavors."""
-    return [gang for gang in arrays.offers.gangs.values() if gang.shape.variants]
+from tests.solver.make import FIRST, gangs_of
 
 
 def answers(floor: Floor, gangs: list[Gang]) -> list[Found]:

@@ -10,7 +10,7 @@ from queuer.domain.workload import PodSet
 from queuer.solver.problem import Reservation
 from queuer.solver.verify import verify
 from tests.solver.make import gang, node, pod_set, queue, running, snapshot
-from tests.solver.test_reserve import NOW, WAIT, asks, busy, hosts, place, plan_of, world
+from tests.solver.reserved import NOW, WAIT, asks, busy, hosts, place, plan_of, world
 
 FOREVER = [busy("a", "n0", since=0.0), busy("b", "n1", since=500.0), busy("c", "n2", since=100.0)]
 OLD = NOW - WAIT

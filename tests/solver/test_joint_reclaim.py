@@ -10,8 +10,8 @@ from queuer.solver.decide import decide
 from queuer.solver.problem import Admitted, Budget, Snapshot
 from queuer.solver.verify import verify
 from tests.solver import make
+from tests.solver.examples import cluster, guaranteed, job, runs
 from tests.solver.oracle import answer
-from tests.solver.test_worked_examples import cluster, guaranteed, job, runs
 
 NOW = 1000.0
 

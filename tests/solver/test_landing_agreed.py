@@ -24,10 +24,9 @@ from queuer.solver.verify import Rule, Violation, verify
 from queuer.solver.verify import landing as verified
 from queuer.solver.verify.landing import certain_slots
 from tests.solver import worlds
+from tests.solver.cases_crowded import crowded, drawn
 from tests.solver.make import gang, node, pod_set, queue, running, snapshot
 from tests.solver.plans import at, plan, rules
-from tests.solver.test_contest import crowded
-from tests.solver.test_pins import drawn
 
 
 @pytest.fixture

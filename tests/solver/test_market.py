@@ -9,8 +9,8 @@ from queuer.solver.contested import Layout, Proof
 from queuer.solver.cpsat import CpSat
 from queuer.solver.market import Market
 from queuer.solver.prices import Measure, Prices
+from tests.solver.oracle_layouts import Watched, asked, played
 from tests.solver.oracle_room import Turn
-from tests.solver.test_layout import Watched, asked, played
 
 
 def drawn(question: Layout, rng: np.random.Generator) -> Prices:

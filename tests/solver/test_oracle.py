@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from queuer.solver.contested import Arrangement, Question, Settled, Unknown, Variant
 from queuer.solver.cpsat import CpSat
-from queuer.solver.problem import Snapshot, SolveStatus
+from queuer.solver.problem import Snapshot
 from tests.solver.cases import NOW, seeded, world
-from tests.solver.judged import exact_plan
+from tests.solver.judged import compare
 from tests.solver.make import GPU
 from tests.solver.oracle import BOUND, STARTED, WAITING, Oracle
-from tests.solver.oracle_landing import Following
 from tests.solver.oracle_room import Turn
 
 SLOW = settings(
@@ -122,15 +121,3 @@ def test_past_use_moves_some_turns() -> None:
             oracle.run()
         moved += oracles[0].order != oracles[1].order
     assert moved >= 5
-
-
-def compare(snap: Snapshot, *, now: float = NOW) -> bool:
-    """Order, flags, flavors and eviction cost of the decision; False = there are too many arrangements to say how these
-    land. Raises Unsound.
-    """
-    plan = exact_plan(snap, now=now)
-    assert plan.stats.status is not SolveStatus.FAILED
-    oracle = Following(snap, now, plan)
-    oracle.run()
-    assert list(plan.order) == oracle.order
-    return oracle.judged

@@ -18,8 +18,8 @@ from queuer.solver.problem import Assignment, Bond, Budget, Plan, Snapshot
 from queuer.solver.verify import Violation, verify
 from tests.solver.cases import NOW
 from tests.solver.cases_bonds import LATER, standing
+from tests.solver.judged import compare
 from tests.solver.make import GPU, gang, node, pod_set, queue, running, snapshot
-from tests.solver.test_oracle import compare
 
 FOUND = (
     425,  # rests on victims of another, which starts: nobody waits for the place that it has lost

@@ -17,35 +17,10 @@ from queuer.solver.packed.packer import Packer
 from queuer.solver.packed.room import Room
 from queuer.solver.packed.worth import AGEING, Worth, packed_subtrees
 from queuer.solver.pins import Pinner
-from queuer.solver.problem import Assignment, Budget, Plan, Reservation, Snapshot
-from queuer.solver.verify import verify
+from queuer.solver.problem import Assignment, Reservation
 from tests.solver import worlds
 from tests.solver.make import GPU, gang, node, pod_set, queue, row, running, snapshot
-
-PACKED = Policy(order=Order.PACKED)
-GREEDY, EXACT = Budget(deterministic=0.0), Budget()
-
-
-def started(plan: Plan) -> set[str]:
-    return {a.uid for a in plan.admissions}
-
-
-def sums(snap: Snapshot, plan: Plan, *, queues: str = "root") -> dict[int, int]:
-    """GPUs started by priority."""
-    found: dict[int, int] = {}
-    for p in snap.pending:
-        if p.workload.uid in started(plan) and p.workload.queue.startswith(queues):
-            priority = p.workload.priority
-            found[priority] = found.get(priority, 0) + p.workload.demand.get(GPU, 0)
-    return found
-
-
-def decided(snap: Snapshot, budget: Budget = GREEDY, *, now: float = 0.0) -> Plan:
-    plan = decide(snap, now=now, seed=1, budget=budget)
-    assert verify(snap, plan, now=now) == ()
-    assert decide(snap, now=now, seed=1, budget=budget) == plan
-    return plan
-
+from tests.solver.packing import EXACT, GREEDY, PACKED, decided, started
 
 # What counts
 

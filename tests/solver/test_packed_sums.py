@@ -28,7 +28,7 @@ from queuer.solver.problem import NodeState, Pending, Plan, Snapshot
 from queuer.solver.score import score
 from tests.solver import worlds
 from tests.solver.make import GPU, gang, node, pod_set, queue, row, snapshot
-from tests.solver.test_packed import EXACT, GREEDY, PACKED, decided, started, sums
+from tests.solver.packing import EXACT, GREEDY, PACKED, decided, started, sums
 
 
 def tiny(seed: int) -> Snapshot:

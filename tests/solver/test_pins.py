@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from random import Random
 
 import pytest
 
 from queuer.domain.nodes import Flavor
-from queuer.domain.queue import Policy, Preempt, QuotaRow
-from queuer.domain.workload import PodSet, Workload
+from queuer.domain.queue import QuotaRow
 from queuer.solver.arrays import Arrays
 from queuer.solver.attempt import Attempt
 from queuer.solver.board import Board
@@ -19,25 +17,14 @@ from queuer.solver.outcome import Chosen
 from queuer.solver.pins import Pinner
 from queuer.solver.problem import Admission, Assignment, Budget, Pending, Plan, Snapshot
 from queuer.solver.verify import verify
+from tests.solver.cases_crowded import drawn, world
 from tests.solver.make import GPU, gang, node, pod_set, queue, snapshot
-
-QUIET = Policy(preempt=Preempt.NEVER, reservations=0)
 
 
 def decided(snap: Snapshot) -> Plan:
     plan = decide(snap, now=100.0, seed=1, budget=Budget(deterministic=0.0))
     assert verify(snap, plan, now=100.0) == ()
     return plan
-
-
-def world(sizes: Sequence[int], *waiting: Workload | Pending, racks: Sequence[str] = ()) -> Snapshot:
-    """Nodes n0, n1, … with so many GPUs."""
-    names = racks or ["r"] * len(sizes)
-    nodes = [
-        node(f"n{i}", gpu=size, labels={"block": "b", "rack": rack})
-        for i, (size, rack) in enumerate(zip(sizes, names, strict=True))
-    ]
-    return snapshot(nodes, [queue("root.a", policy=QUIET)], pending=waiting)
 
 
 def by_uid(plan: Plan) -> dict[str, Admission]:
@@ -119,23 +106,6 @@ def test_who_would_be_robbed_goes_first() -> None:
     picky = Pending(workload=b, avoid=frozenset({"n0"}))
     found = by_uid(decided(world([8, 8, 8, 8], gang("a", pod_set(3, 4)), picky)))
     assert found["b"].wave < found["a"].wave
-
-
-def drawn(seed: int) -> Snapshot:
-    """Three to seven nodes in racks of three, gangs of two and more pods, some with a leader."""
-    rng = Random(seed)
-    nodes = rng.randint(3, 7)
-
-    def sets() -> list[PodSet]:
-        workers = pod_set(rng.choice((1, 2, 2, 3, 3, 4)), rng.choice((1, 2, 2, 3, 4, 4)))
-        return [pod_set(1, 1, name="leader"), workers] if rng.random() < 0.3 else [workers]
-
-    waiting = [
-        gang(f"w{i}", *sets(), submitted=float(i), required=rng.choice((None, None, "rack")))
-        for i in range(rng.randint(2, 7))
-    ]
-    sizes = [rng.choice((2, 4, 4, 5, 8, 8)) for _ in range(nodes)]
-    return world(sizes, *waiting, racks=[f"r{i // 3}" for i in range(nodes)])
 
 
 @pytest.mark.parametrize("seed", range(150))

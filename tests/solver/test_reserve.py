@@ -9,7 +9,7 @@ import pytest
 from queuer.domain.nodes import Flavor
 from queuer.domain.queue import Policy, Preempt, Sharing
 from queuer.domain.reasons import Token
-from queuer.domain.workload import PodSet, Workload
+from queuer.domain.workload import PodSet
 from queuer.solver.arrays import Arrays
 from queuer.solver.board import Board
 from queuer.solver.decide import decide
@@ -17,57 +17,11 @@ from queuer.solver.ends import OVERDUE, expected_end
 from queuer.solver.greedy import Greedy
 from queuer.solver.holding import intact
 from queuer.solver.outcome import Chosen, Refusal
-from queuer.solver.problem import Admitted, Assignment, Budget, Plan, Reservation, Snapshot, Unbound
+from queuer.solver.problem import Admitted, Assignment, Budget, Reservation, Snapshot, Unbound
 from queuer.solver.reserve import Reserver
 from queuer.solver.verify import verify
 from tests.solver.make import gang, node, pod_set, queue, row, running, snapshot
-
-NOW = 1000.0
-WAIT = 600.0
-FOUR = [node(f"n{i}", labels={"rack": f"r{i // 2}"}) for i in range(4)]
-
-
-def busy(uid: str, *nodes: str, end: float | None = None, gpus: int = 8, since: float = 0.0) -> Admitted:
-    """A gang with one pod on each of these nodes."""
-    workload = gang(uid, pod_set(len(nodes), gpus))
-    return running(workload, dict.fromkeys(nodes, 1), since=since, expected_end=end)
-
-
-def asks(uid: str, pods: int, gpus: int = 8, *, submitted: float = NOW, **more: object) -> Workload:
-    """A waiting gang of whole nodes, unless said."""
-    return gang(uid, pod_set(pods, gpus), submitted=submitted, **more)  # type: ignore[arg-type]
-
-
-def world(
-    admitted: list[Admitted],
-    pending: list[Workload],
-    *,
-    max_wait: float | None = None,
-    most: int = 1,
-    held: tuple[Reservation, ...] = (),
-) -> Snapshot:
-    """Four nodes of 8 GPUs in two racks, one queue in which nobody can be evicted."""
-    policy = Policy(preempt=Preempt.NEVER, max_wait=max_wait, reservations=most)
-    queues = [queue("root", policy=policy), queue("root.a")]
-    return snapshot(FOUR, queues, admitted=admitted, pending=pending, reservations=held)
-
-
-def plan_of(snap: Snapshot, *, now: float = NOW) -> Plan:
-    """The greedy plan, verified."""
-    plan = decide(snap, now=now, seed=0, budget=Budget(deterministic=0.0))
-    assert verify(snap, plan, now=now) == ()
-    return plan
-
-
-def place(*nodes: str) -> tuple[Assignment, ...]:
-    """One pod on each."""
-    return (Assignment(pod_set="main", flavor="default", nodes=dict.fromkeys(nodes, 1)),)
-
-
-def hosts(reservation: Reservation) -> set[str]:
-    """Where it is."""
-    return {name for row in reservation.assignments for name in row.nodes}
-
+from tests.solver.reserved import FOUR, NOW, WAIT, asks, busy, hosts, place, plan_of, world
 
 ALL_BUSY = [busy("a", "n0", end=1100.0), busy("b", "n1", end=1400.0), busy("c", "n2", "n3", end=1300.0)]
 

@@ -7,8 +7,7 @@ import pytest
 from queuer.solver.arrays import Arrays
 from queuer.solver.board import Board
 from tests.solver import worlds
-from tests.solver.make import GPU, gang, node, pod_set, queue, running, snapshot
-from tests.solver.test_arrays import landing
+from tests.solver.make import GPU, gang, landing, node, pod_set, queue, running, snapshot
 
 
 def test_pods_that_land_come_before_gangs_of_this_cycle() -> None:

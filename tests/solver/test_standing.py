@@ -13,10 +13,10 @@ from queuer.solver.ends import OVERDUE
 from queuer.solver.explain.sentences import LANDING
 from queuer.solver.problem import Budget, Plan, Reservation, Snapshot
 from queuer.solver.verify import verify
+from tests.solver.cases_crowded import drawn
 from tests.solver.make import queue, row, snapshot
 from tests.solver.oracle_reservations import Follower
-from tests.solver.test_pins import drawn
-from tests.solver.test_reserve import FOUR, NOW, asks, busy, hosts, place, plan_of, world
+from tests.solver.reserved import FOUR, NOW, asks, busy, hosts, place, plan_of, world
 
 
 def stand(uid: str, *nodes: str, start: float) -> Reservation:

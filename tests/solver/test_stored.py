@@ -22,9 +22,9 @@ from queuer.solver.child import Outcome
 from queuer.solver.decide import decide
 from queuer.solver.problem import Admitted, Budget, SolveStatus, Unbound
 from queuer.solver.stored import StoredCycle, again, decode, difference, encode
+from tests.solver.cases_crowded import crowded
 from tests.solver.cycles import live
 from tests.solver.make import GPU, gang, pod_set
-from tests.solver.test_contest import crowded
 from tests.solver.worlds import NOW, world
 
 GREEDY = Budget(deterministic=0.0)
