@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from queuer.domain.queue import Queue
 from queuer.domain.reasons import Explanation, Reason, Token
@@ -37,8 +38,8 @@ def waits(token: Token = Token.WAITING_FOR_QUOTA) -> Explanation:
     return Explanation(primary=Reason(token=token, text="It waits."))
 
 
-def at(nodes: dict[str, int], *, pod_set: str = "main", flavor: str = "default") -> Assignment:
-    return Assignment(pod_set=pod_set, flavor=flavor, nodes=nodes, hosts=tuple(sorted(nodes)))
+def at(nodes: dict[str, int], *, pod_set: str = "main", flavor: str = "default", **more: Any) -> Assignment:
+    return Assignment(pod_set=pod_set, flavor=flavor, nodes=nodes, hosts=tuple(sorted(nodes)), **more)
 
 
 def plan(

@@ -14,13 +14,9 @@ from queuer.domain.nodes import Flavor, SchedulingTerms, Taint
 from queuer.domain.queue import Order, Policy, QueueState
 from queuer.domain.workload import PodSet
 from queuer.solver.decide import decide
-from queuer.solver.problem import (
-    Pending,
-    Plan,
-    Snapshot,
-)
+from queuer.solver.problem import Bond, Pending, Plan, Snapshot, SolveStatus
 from queuer.solver.verify import Rule, verify
-from tests.solver.make import GPU, gang, pod_set, queue, row, snapshot
+from tests.solver.make import GPU, gang, node, pod_set, queue, row, running, snapshot
 from tests.solver.plans import GREEDY, NOW, RACKS, Mutation, altered, at, plan, queues, rules, waits
 
 
@@ -199,3 +195,42 @@ def test_first_in_line_after_a_failure_is_the_head() -> None:
     head = Pending(workload=gang("head", pod_set(9, 8), submitted=5.0), first=True)
     snap = snapshot(RACKS, [strict], pending=[early, head])
     assert rules(snap, plan(snap, {"early": (at({"n1": 1}),)})) == {Rule.STRICT}
+
+
+POOLS = [node(f"n{i}", labels={"pool": pool}) for i, pool in enumerate("xy")]
+FLAVORS = tuple(Flavor(name=pool, node_labels={"pool": pool}) for pool in "xy")
+
+
+def test_a_pin_does_not_replace_what_a_pod_asks_of_its_node() -> None:
+    """The flavor's label, or that of the pin, would take the place of the job's own when it is patched."""
+    asks_y = pod_set(1, 8, terms=SchedulingTerms(node_selector={"pool": "y"}))
+    snap = snapshot(POOLS, [queue("root.a")], pending=[gang("g", asks_y)], flavors=FLAVORS)
+    on_x, on_y = (at({f"n{i}": 1}, flavor=pool, selector={"pool": pool}) for i, pool in enumerate("xy"))
+    assert rules(snap, plan(snap, {"g": (on_y,)})) == set()
+    assert Rule.NODE in rules(snap, plan(snap, {"g": (on_x,)}))
+    assert Rule.PIN in rules(snap, plan(snap, {"g": (replace(on_y, selector={"pool": "x"}),)}))
+
+
+def test_a_flavor_s_labels_pin_only_where_they_are_in_the_pin() -> None:
+    """Nothing else puts them on the pods."""
+    snap = snapshot(POOLS, [queue("root.a")], pending=[gang("g", pod_set(1, 8))], flavors=FLAVORS)
+    open_to_all = replace(at({"n0": 1}, flavor="x"), hosts=None)
+    assert rules(snap, plan(snap, {"g": (replace(open_to_all, selector={"pool": "x"}),)})) == set()
+    assert rules(snap, plan(snap, {"g": (open_to_all,)})) == {Rule.PIN}
+
+
+def test_a_bond_whose_gang_asks_for_another_flavor_by_now_may_be_dropped() -> None:
+    asks_y = pod_set(1, 8, terms=SchedulingTerms(node_selector={"pool": "y"}))
+    victim = running(gang("v", pod_set(1, 8)), {"n0": 1}, flavor="x", releasing=True)
+    bond = Bond(uid="g", assignments=(at({"n0": 1}, flavor="x"),), victims=("v",), deadline=9.0)
+    snap = snapshot(
+        POOLS,
+        [queue("root.a")],
+        admitted=[victim],
+        pending=[gang("g", asks_y)],
+        flavors=FLAVORS,
+        bonds=(bond,),
+    )
+    made = decide(snap, now=NOW, seed=0, budget=GREEDY)
+    assert [a.uid for a in made.admissions] == ["g"]
+    assert made.stats.status is not SolveStatus.FAILED

@@ -16,7 +16,6 @@ from queuer.solver.problem import (
     Eviction,
     EvictionRule,
     Plan,
-    Reservation,
     Snapshot,
     SolveStatus,
 )
@@ -255,45 +254,3 @@ def test_a_bond_ends_with_what_it_was_given_for(asked: int, starts: bool) -> Non
 def test_a_bond_ends_when_its_queue_allows_the_flavor_no_more() -> None:
     snap = queues(held_story(), queue("root.a", row(flavor="other")), queue("root.b"))
     assert rules(snap, plan(snap, {})) == set()
-
-
-def test_reservation_is_left_whole_by_what_outlives_it() -> None:
-    busy = running(gang("busy", pod_set(1, 8), queue="root.b"), {"n1": 1}, expected_end=50.0)
-    held = Reservation(uid="big", assignments=(at({"n1": 1, "n2": 1}),), start=50.0, expires=500.0)
-
-    def world(estimate: float | None = None) -> Snapshot:
-        jobs = [gang("big", pod_set(2, 8)), gang("fill", pod_set(1, 1), submitted=1.0, estimate=estimate)]
-        return snapshot(
-            RACKS, [queue("root.a"), queue("root.b")], admitted=[busy], pending=jobs, reservations=(held,)
-        )
-
-    def broken(snap: Snapshot, name: str) -> set[Rule]:
-        return rules(snap, plan(snap, {"fill": (at({name: 1}),)}, reservations=(held,)))
-
-    assert broken(world(), "n2") == {Rule.RESERVATION}
-    assert broken(world(), "n3") == set()
-    assert broken(world(estimate=50.0), "n2") == set()
-    assert broken(world(estimate=51.0), "n2") == {Rule.RESERVATION}
-
-
-def test_reservation_is_left_whole_by_who_is_bound() -> None:
-    """Nobody knows when a bound gang ends, whatever it says of its run time."""
-    low = running(gang("low", pod_set(1, 8), queue="root.a"), {"n3": 1})
-    snap = snapshot(
-        RACKS,
-        [queue("root.a", policy=Policy(preempt=Preempt.LOWER_PRIORITY))],
-        admitted=[low],
-        pending=[
-            gang("big", pod_set(1, 8), priority=5),
-            gang("new", pod_set(1, 4), priority=3, estimate=1.0),
-        ],
-    )
-    bond = Bond(uid="new", assignments=(at({"n3": 1}),), victims=("low",), deadline=100.0)
-    eviction = Eviction(uid="low", beneficiary="new", rule=EvictionRule.PREEMPT)
-
-    def broken(name: str) -> set[Rule]:
-        held = Reservation(uid="big", assignments=(at({name: 1}),), start=50.0, expires=500.0)
-        return rules(snap, plan(snap, {}, bonds=(bond,), evictions=(eviction,), reservations=(held,)))
-
-    assert broken("n2") == set()
-    assert broken("n3") == {Rule.RESERVATION}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 
@@ -169,15 +169,14 @@ class Case:
         return self.pending[uid].workload
 
     def terms(self, pod_set: PodSet, flavor: str) -> SchedulingTerms:
-        """The terms of a pod sent to a flavor: its own, the flavor's labels and tolerations."""
+        """What a pod sent to a flavor asks of its node: its own terms, with the flavor's tolerations. Labels come with
+        the pin, in place of a selector of its own that says otherwise: then none of the nodes inside will do.
+        """
         found = next((f for f in self.snapshot.flavors if f.name == flavor), None)
         if found is None:
             return pod_set.terms
-        return SchedulingTerms(
-            node_selector={**pod_set.terms.node_selector, **found.node_labels},
-            tolerations=(*pod_set.terms.tolerations, *found.tolerations),
-            affinity=pod_set.terms.affinity,
-        )
+        tolerations = (*pod_set.terms.tolerations, *found.tolerations)
+        return replace(pod_set.terms, tolerations=tolerations)
 
     def pin(self, pod_set: PodSet, row: Assignment) -> frozenset[str]:
         """Names of the nodes that kube-scheduler may choose for a pod of this assignment, resources aside."""
@@ -185,9 +184,7 @@ class Case:
         selector = {**terms.node_selector, **row.selector}
         key = (tuple(sorted(selector.items())), terms.tolerations, terms.affinity, row.hosts)
         if key not in self._pins:
-            pinned = SchedulingTerms(
-                node_selector=selector, tolerations=terms.tolerations, affinity=terms.affinity
-            )
+            pinned = replace(terms, node_selector=selector)
             names: Collection[str] = self.states if row.hosts is None else row.hosts
             if row.hosts is None and selector:
                 names = min((self.labelled(*label) for label in selector.items()), key=len)

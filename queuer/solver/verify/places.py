@@ -1,4 +1,4 @@
-"""The verifier's look at nodes: what is planned fits, what is pinned lands, what is reserved stays free."""
+"""The verifier's look at nodes: what is planned fits, what is pinned lands."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 
 from queuer.domain.quantity import Resources
-from queuer.solver.problem import Assignment, Reservation
+from queuer.solver.problem import Assignment
 from queuer.solver.verify.case import Case, Rule, Violation
 from queuer.solver.verify.landing import Group, certain_slots
 
@@ -67,8 +67,8 @@ def _short(
 def check_landing(case: Case) -> Iterator[Violation]:
     """Every group of pods finds its slots after the worst choice of those that may come before it."""
     waves = {a.uid: a.wave for a in case.plan.admissions}
-    landing = _alike(g for g in _unbound(case) if g.uid not in case.leaving)
-    going = _alike(g for g in _unbound(case) if g.uid in case.leaving)
+    landing = _alike(g for g in unbound(case) if g.uid not in case.leaving)
+    going = _alike(g for g in unbound(case) if g.uid in case.leaving)
     starting = _alike(_groups(case, case.started, waves))
     there = _ByHost([*landing, *starting])
     everyone = _ByHost([*landing, *going, *starting])  # a victim's pods may land before they are deleted
@@ -153,7 +153,7 @@ def _groups(
             )
 
 
-def _unbound(case: Case) -> Iterator[Group]:
+def unbound(case: Case) -> Iterator[Group]:
     for admitted in case.snapshot.admitted:
         sets = {p.name: p for p in admitted.workload.pod_sets}
         for rest in admitted.unbound:
@@ -188,69 +188,3 @@ def _alike(groups: Iterable[Group]) -> list[Group]:
         )
         for alike in found.values()
     ]
-
-
-def check_reservations(case: Case) -> Iterator[Violation]:
-    """What starts now and does not end before a reservation leaves it whole, beside others that start no later; so does
-    what is bound now, as nobody knows when that ends.
-    """
-    timed = [r for r in case.plan.reservations if r.uid not in case.started and r.start > case.now]
-    for reservation in case.plan.reservations:
-        if reservation.uid in case.started:
-            continue
-        if reservation.start <= case.now:
-            yield from _check_hold(case, reservation)
-            continue
-        kept = planned(case, {reservation.uid: reservation.assignments})
-        beside = planned(case, {r.uid: r.assignments for r in timed if r.start <= reservation.start})
-        staying = {
-            u: rows
-            for u, rows in case.new.items()
-            if u not in case.started or _ends(case, u) > reservation.start
-        }
-        staying.pop(reservation.uid, None)
-        shared = {n: amounts for n, amounts in planned(case, staying).items() if n in kept}
-        if not shared:
-            continue
-        ended = {
-            a.workload.uid
-            for a in case.snapshot.admitted
-            if a.releasing or (a.expected_end is not None and a.expected_end <= reservation.start)
-        }
-        free = free_at(case, shared, ended | case.leaving)
-        for name, amounts in shared.items():
-            for resource, amount in amounts.items():
-                need, have = beside[name].get(resource, 0), free[name].get(resource, 0)
-                if amount and kept[name].get(resource, 0) and need <= have < need + amount:
-                    text = f"{name} keeps {need} {resource} by then, of {have}; {amount} more would stay"
-                    yield Violation(rule=Rule.RESERVATION, uid=reservation.uid, text=text)
-
-
-def _check_hold(case: Case, hold: Reservation) -> Iterator[Violation]:
-    """Nothing takes what a place that is held from now on has or lacks, except work that displaces its owner."""
-    if hold not in case.snapshot.reservations:
-        return  # made in this cycle, perhaps after what starts there
-    bonds, uses = {b.uid for b in case.snapshot.bonds}, case.uses()
-    owner = case.workload(hold.uid)
-    others: dict[str, Sequence[Assignment]] = {}
-    for uid, rows in case.started.items():
-        queue, asks = case.part(uid)
-        entitled = any(uses.entitled(queue, asks, at=path) for path in case.rows.path(queue))
-        if not (uid in bonds or entitled or case.workload(uid).priority > owner.priority):
-            others[uid] = rows
-    kept = planned(case, {hold.uid: hold.assignments})
-    taken = {n: amounts for n, amounts in planned(case, others).items() if n in kept}
-    free = free_at(case, taken, case.leaving)
-    for name, amounts in taken.items():
-        for resource, amount in amounts.items():
-            need, have = kept[name].get(resource, 0), free[name].get(resource, 0)
-            if amount and need and have < need + amount:
-                text = f"{name} is held for it and has {have} of {need} {resource}; {amount} start there now"
-                yield Violation(rule=Rule.RESERVATION, uid=hold.uid, text=text)
-
-
-def _ends(case: Case, uid: str) -> float:
-    workload = case.workload(uid)
-    return case.now + min(
-        (t for t in (workload.estimate, workload.max_runtime) if t is not None), default=inf
-    )

@@ -17,8 +17,9 @@ from queuer.domain.workload import PodSet, Workload
 from queuer.solver.problem import Assignment, Pending, Plan, Snapshot
 from queuer.solver.verify.case import Case, Rule, Violation, well_formed
 from queuer.solver.verify.evictions import check_bonds, check_victims
-from queuer.solver.verify.places import check_capacity, check_landing, check_reservations
+from queuer.solver.verify.places import check_capacity, check_landing
 from queuer.solver.verify.quota import Amounts, Key, Uses, broken_limits
+from queuer.solver.verify.reservations import check_reservations
 
 
 def verify(snapshot: Snapshot, plan: Plan, *, now: float) -> tuple[Violation, ...]:
@@ -63,13 +64,14 @@ def check_references(case: Case) -> Iterator[Violation]:
             for uid, times in Counter(uids).items():
                 if times > 1:
                     yield Violation(rule=Rule.REFERENCE, uid=uid, text=f"{what} names it {times} times")
-    for uid, rows in (*case.started.items(), *case.bound.items()):
+    kept = [(r.uid, r.assignments) for r in case.plan.reservations]
+    for uid, rows in (*case.started.items(), *case.bound.items(), *kept):
         sets = {p.name for p in case.workload(uid).pod_sets} if uid in case.pending else set()
         for row in rows:
             if row.pod_set not in sets:
                 yield Violation(rule=Rule.REFERENCE, uid=uid, text=f"there is no pod set {row.pod_set}")
             for name in (*row.nodes, *(row.hosts or ())):
-                if name not in case.states and uid in case.new:
+                if name not in case.states and case.new.get(uid) is rows:
                     yield Violation(rule=Rule.REFERENCE, uid=uid, text=f"there is no node {name}")
 
 
