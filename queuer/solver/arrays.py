@@ -7,7 +7,6 @@ copies. Records are compared by identity first, so whoever makes snapshots shoul
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +18,7 @@ from queuer.solver.frame import Frame
 from queuer.solver.offers import Offers
 from queuer.solver.problem import Admitted, Snapshot
 from queuer.solver.sheet import Hold, Sheet, leaves
-from queuer.solver.sound import MOST_AMOUNT, faults_of_sums, unsound
+from queuer.solver.sound import MOST_AMOUNT, check_tree, faults_of_sums, reckonable, refusing, unsound
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -40,7 +39,7 @@ class Arrays:
     @classmethod
     def of(cls, snapshot: Snapshot) -> Arrays:
         """From the snapshot alone. Raises InvalidInput, with the fields, where that would give a wrong plan."""
-        with _refusing(snapshot):
+        with refusing(snapshot):
             return cls._of(snapshot)
 
     @classmethod
@@ -49,7 +48,9 @@ class Arrays:
         rounded = frame.alloc.sum(axis=0, dtype=np.float64).max(initial=0)
         if rounded > MOST_AMOUNT / 2 and any(faults_of_sums(snapshot)):
             raise unsound(snapshot)
-        book = QuotaBook(snapshot.tree, frame.capacity())
+        if _is_odd(frame):
+            raise unsound(snapshot)
+        book = _book(snapshot, frame)
         holds, sheet = _running(snapshot, frame, Usage(book), {})
         return cls(
             snapshot=snapshot,
@@ -65,14 +66,14 @@ class Arrays:
         """The arrays of another snapshot, by what differs; a decision cannot tell them from `Arrays.of`."""
         if snapshot is self.snapshot:
             return self
-        with _refusing(snapshot):
+        with refusing(snapshot):
             return self._follow(snapshot)
 
     def _follow(self, snapshot: Snapshot) -> Arrays:
         frame = self.frame.follow(snapshot)
         if frame is None or self.offers.crowded or not frame.knows(self._named_anew(snapshot)):
             return Arrays.of(snapshot)
-        book = self.book if snapshot.tree == self.book.tree else QuotaBook(snapshot.tree, frame.capacity())
+        book = self.book if snapshot.tree == self.book.tree else _book(snapshot, frame)
         offers = self.offers.follow(snapshot, frame)
         stays = offers.kinds is self.offers.kinds and frame.accepts_as(self.frame)
         if book is self.book:
@@ -90,8 +91,10 @@ class Arrays:
         )
 
     def __post_init__(self) -> None:
-        """Every uid is there once."""
-        snapshot, offers = self.snapshot, self.offers
+        """Every uid is there once, and no node is used by less than nothing."""
+        snapshot, offers, frame = self.snapshot, self.offers, self.frame
+        if np.any(frame.bound_free > frame.alloc):
+            raise unsound(snapshot)
         waiting, admitted = len(offers.gangs) + len(offers.aside), len(self.holds)
         if (waiting, admitted) != (len(snapshot.pending), len(snapshot.admitted)) or not (
             offers.gangs.keys().isdisjoint(offers.aside.keys())
@@ -117,16 +120,18 @@ class Arrays:
                     yield from amounts
 
 
-@contextmanager
-def _refusing(snapshot: Snapshot) -> Iterator[None]:
-    """Amounts that 64 bits cannot hold are refused by name; an overflow for which none is to blame is no refusal."""
-    try:
-        yield
-    except OverflowError as error:
-        refusal = unsound(snapshot)
-        if not refusal.problems:
-            raise
-        raise refusal from error
+def _is_odd(frame: Frame) -> bool:
+    """Whether a node, flavor or level is there twice, or less than nothing is on a node."""
+    snapshot, keys = frame.snapshot, frame.snapshot.topology.keys
+    names = len(frame.index) + len(frame.flavors) + len(set(keys))
+    told = len(snapshot.nodes) + max(1, len(snapshot.flavors)) + len(keys)
+    return names < told or int(frame.alloc.min(initial=0)) < 0
+
+
+def _book(snapshot: Snapshot, frame: Frame) -> QuotaBook:
+    """The quota of queues that make a tree."""
+    check_tree(snapshot)
+    return QuotaBook(snapshot.tree, frame.capacity())
 
 
 def _running(
@@ -149,6 +154,8 @@ def _running(
 
 def _hold(admitted: Admitted, frame: Frame, sheet: Sheet) -> Hold:
     """What one gang holds, counted on the sheet."""
+    if not reckonable(admitted):
+        raise unsound(frame.snapshot)
     charge = charge_for(admitted.workload, admitted.flavors, admitted.counts)
     bound, loose = frame.bound_rows(admitted), frame.loose_ends(admitted)
     hold = Hold(admitted, charge, bound, loose, leaves(bound, loose, frame.alloc))

@@ -21,6 +21,7 @@ from queuer.solver.prices import Prices
 from queuer.solver.problem import Budget, Passes, Plan, Snapshot
 from queuer.solver.proofs import ProofsOnly
 from queuer.solver.score import score
+from queuer.solver.sound import check_moment, refusing
 
 KEPT = 4
 """Prices tried, the last that proved something first."""
@@ -39,10 +40,18 @@ def decide(
 
     `rearranger`: the exact solver for contested gangs; by default the one of `queuer.solver.cpsat` if there
     is deterministic budget and ortools is installed. Without one, contested gangs wait as deferred. `arrays`: those
-    of this very snapshot, where the caller keeps them.
+    of this very snapshot, where the caller keeps them. Raises InvalidInput, with the fields, where what is given
+    contradicts itself.
     """
+    check_moment(snapshot, now=now, budget=budget)
     arrays = arrays or Arrays.of(snapshot)
     assert arrays.snapshot is snapshot
+    with refusing(snapshot):
+        return _decide(arrays, now=now, seed=seed, budget=budget, rearranger=rearranger)
+
+
+def _decide(arrays: Arrays, *, now: float, seed: int, budget: Budget, rearranger: Rearranger | None) -> Plan:
+    snapshot = arrays.snapshot
     solver = rearranger or (_default_rearranger(arrays) if budget.deterministic > 0 else None)
     prices = deque[Prices](maxlen=KEPT)
     given = Given(arrays=arrays, now=now, seed=seed, budget=budget, solver=solver, prices=prices)

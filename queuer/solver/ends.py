@@ -29,6 +29,9 @@ def expected_end(admitted: Admitted, *, now: float) -> float:
         return now + OVERDUE
     if end is None:
         return inf
-    while end <= now:
-        end += max(OVERDUE, 0.5 * (end - admitted.since))
-    return end
+    if end > now:
+        return end
+    age = max(end - admitted.since, 0.0)
+    while age <= now - admitted.since:
+        age += max(OVERDUE, 0.5 * age)
+    return admitted.since + age

@@ -2,19 +2,21 @@
 
 What is wrong with a waiting workload sets that one aside. Everything else in a file is looked at before; a decision
 looks only for what would give a wrong plan instead of none, where it meets new records, and comes here for the words.
+What cannot be gets here by itself, as any error of a decision on what is not sound is the fault of what was given.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
 from itertools import islice
 
 from queuer.domain.errors import FieldProblem, InvalidInput
-from queuer.domain.queue import ROOT, QueueTree
+from queuer.domain.queue import ROOT, Policy, Queue, QueueTree, QuotaRow
 from queuer.domain.workload import PodSet, Workload
-from queuer.solver.problem import Admitted, Budget, Snapshot
+from queuer.solver.problem import Admitted, Assignment, Bond, Budget, Reservation, Snapshot
 
 MOST_AMOUNT = 2**62
 """Beyond which neither an amount nor a time can be: sums must stay within 64 bits."""
@@ -34,6 +36,40 @@ def unsound(snapshot: Snapshot) -> InvalidInput:
     return InvalidInput(*islice(faults_of(snapshot), TOLD))
 
 
+@contextmanager
+def refusing(snapshot: Snapshot) -> Iterator[None]:
+    """An error inside is told by the fields at fault; where none is, the decision is, and the error stays as it is."""
+    try:
+        yield
+    except InvalidInput:
+        raise
+    except Exception as error:
+        refusal = unsound(snapshot)
+        if not refusal.problems:
+            raise
+        raise refusal from error
+
+
+def check_moment(snapshot: Snapshot, *, now: float, budget: Budget) -> None:
+    """Raise InvalidInput where the moment, the budget, or what stands from earlier cycles cannot be reckoned with,
+    which no error would tell.
+    """
+    standing: tuple[Bond | Reservation, ...] = (*snapshot.bonds, *snapshot.reservations)
+    times = [now, budget.deterministic, budget.wall, budget.bond]
+    times += [bond.deadline for bond in snapshot.bonds]
+    times += [time for one in snapshot.reservations for time in (one.start, one.expires)]
+    times += [amount for amounts in snapshot.past.values() for amount in amounts.values()]
+    pods = (n for one in standing for row in one.assignments for n in row.nodes.values())
+    if not all(map(_is_number, times)) or min(pods, default=0) < 0:
+        raise InvalidInput(*islice(problems_of(snapshot, now=now, budget=budget), TOLD))
+
+
+def check_tree(snapshot: Snapshot) -> None:
+    """Raise InvalidInput where the queues make no tree, or what they say cannot be reckoned with."""
+    if any(_numbers(snapshot.tree, at="")) or any(_tree(snapshot.tree)):
+        raise unsound(snapshot)
+
+
 def faults_of(snapshot: Snapshot) -> Iterator[FieldProblem]:
     """What is wrong with a snapshot, waiting workloads aside, numbers first."""
     yield from _numbers(replace(snapshot, pending=()), at="snapshot")
@@ -48,12 +84,21 @@ def faults_of(snapshot: Snapshot) -> Iterator[FieldProblem]:
     yield from _twice((r.uid for r in snapshot.reservations), at="snapshot.reservations: uid")
     for i, held in enumerate(snapshot.admitted):
         yield from _admitted(held, at=f"snapshot.admitted[{i}]")
+    for i, bond in enumerate(snapshot.bonds):
+        yield from _rows(bond.assignments, at=f"snapshot.bonds[{i}]")
+    for i, reservation in enumerate(snapshot.reservations):
+        yield from _rows(reservation.assignments, at=f"snapshot.reservations[{i}]")
+
+
+def _is_number(number: float) -> bool:
+    """Whether arithmetic can use it; nan is none."""
+    return abs(number) <= MOST_AMOUNT
 
 
 def _numbers(value: object, *, at: str) -> Iterator[FieldProblem]:
     """Numbers that no arithmetic can use, and amounts below 0."""
     if isinstance(value, int | float):
-        if not abs(value) <= MOST_AMOUNT:  # neither is nan
+        if not _is_number(value):
             yield _wrong(at, f"{value} is no number between -2^62 and 2^62")
     elif isinstance(value, Mapping):
         for key, item in value.items():
@@ -70,16 +115,35 @@ def _numbers(value: object, *, at: str) -> Iterator[FieldProblem]:
 
 def _tree(tree: QueueTree) -> Iterator[FieldProblem]:
     if ROOT not in tree:
-        yield _wrong("snapshot.tree", "root is missing")
+        yield _wrong("snapshot.tree", "root is missing", "build it with QueueTree.of")
         return
     for path, queue in tree.queues.items():
         if queue.path != path:
-            yield _wrong(f"snapshot.tree.queues.{path}.path", f"{queue.path!r} is not {path}")
+            yield _wrong(
+                f"snapshot.tree.queues.{path}.path",
+                f"{queue.path!r} is not {path}",
+                "give it its own path",
+            )
             return
         if queue.parent is not None and queue.parent not in tree:
-            yield _wrong(f"snapshot.tree.queues.{path}", "the queue above it is missing")
+            yield _wrong(
+                f"snapshot.tree.queues.{path}", "the queue above it is missing", f"add {queue.parent}"
+            )
             return
+        yield from _amounts(queue)
     yield from tree.problems()
+
+
+def _amounts(queue: Queue) -> Iterator[FieldProblem]:
+    """Amounts and times of a queue that are below 0; what is wrong between them the tree says itself."""
+    at = f"snapshot.tree.queues.{queue.path}"
+    parts: dict[str, Policy | QuotaRow] = {f"{at}.policy": queue.policy}
+    parts |= {f"{at}.quota[{i}]": row for i, row in enumerate(queue.quota)}
+    for where, part in parts.items():
+        for field in fields(part):
+            value = getattr(part, field.name)
+            if isinstance(value, int | float) and value < 0:
+                yield _wrong(f"{where}.{field.name}", f"{value} is less than 0")
 
 
 def faults_of_sums(snapshot: Snapshot) -> Iterator[FieldProblem]:
@@ -96,7 +160,19 @@ def faults_of_sums(snapshot: Snapshot) -> Iterator[FieldProblem]:
 def countable(workload: Workload) -> bool:
     """Whether its times and its priority are numbers that arithmetic can use."""
     told = (workload.priority, workload.submitted, workload.max_runtime, workload.estimate)
-    return all(number is None or abs(number) <= MOST_AMOUNT for number in told)
+    return all(number is None or _is_number(number) for number in told)
+
+
+def reckonable(held: Admitted) -> bool:
+    """Whether what an admitted workload holds, and since when, are numbers that arithmetic can use, none below 0."""
+    times = (held.since, held.checkpoint, held.expected_end)
+    return (
+        countable(held.workload)
+        and all(time is None or _is_number(time) for time in times)
+        and min((*held.counts.values(), *(loose.count for loose in held.unbound)), default=0) >= 0
+        and all(min(pod_set.requests.values(), default=0) >= 0 for pod_set in held.workload.pod_sets)
+        and all(min(amounts.values(), default=0) >= 0 for amounts in held.bound.values())
+    )
 
 
 def faults_of_workload(workload: Workload) -> Iterator[FieldProblem]:
@@ -127,18 +203,30 @@ def _admitted(held: Admitted, *, at: str) -> Iterator[FieldProblem]:
     for name in sorted(names):
         for field, there in (("counts", held.counts), ("flavors", held.flavors)):
             if name not in there:
-                yield _wrong(f"{at}.{field}", f"pod set {name!r} is missing")
+                yield _wrong(f"{at}.{field}", f"pod set {name!r} is missing", "give it for every pod set")
     for i, loose in enumerate(held.unbound):
         if loose.pod_set not in names:
-            yield _wrong(f"{at}.unbound[{i}].pod_set", f"{loose.pod_set!r} is none of its pod sets")
+            yield _wrong(
+                f"{at}.unbound[{i}].pod_set", f"{loose.pod_set!r} is none of its pod sets", _any_of(names)
+            )
         if loose.count < 0:
             yield _wrong(f"{at}.unbound[{i}].count", f"{loose.count} is less than 0")
+
+
+def _rows(rows: Iterable[Assignment], *, at: str) -> Iterator[FieldProblem]:
+    for i, row in enumerate(rows):
+        if not row.nodes:
+            yield _wrong(f"{at}.assignments[{i}].nodes", "is empty", "leave it out")
 
 
 def _twice(names: Iterable[str], *, at: str) -> Iterator[FieldProblem]:
     for name, times in Counter(names).items():
         if times > 1:
             yield _wrong(at, f"{name!r} is there {times} times", "give it once")
+
+
+def _any_of(names: Iterable[str]) -> str:
+    return f"one of {', '.join(sorted(names)) or 'none'}"
 
 
 def _wrong(field: str, message: str, hint: str = "no program of this version writes that") -> FieldProblem:

@@ -4,23 +4,42 @@ another. One gang alone is set aside, and all others have their turns.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import Counter
+from dataclasses import fields, replace
+from random import Random
 from typing import Any
 
 import pytest
 
 from queuer.domain.errors import InvalidInput
-from queuer.domain.queue import Order, Policy
+from queuer.domain.nodes import Flavor, Topology
+from queuer.domain.queue import Order, Policy, Queue, QueueTree
 from queuer.domain.reasons import Token
 from queuer.domain.workload import Workload
 from queuer.solver.arrays import Arrays
 from queuer.solver.board import Board
 from queuer.solver.decide import decide
+from queuer.solver.ends import expected_end
 from queuer.solver.forecast import forecast
 from queuer.solver.holds import Holds
-from queuer.solver.problem import Admission, Assignment, Bond, Budget, Pending, Plan, Reservation, Snapshot
+from queuer.solver.problem import (
+    Admission,
+    Assignment,
+    Bond,
+    Budget,
+    Pending,
+    Plan,
+    Reservation,
+    Snapshot,
+    SolveStatus,
+    Unbound,
+)
 from queuer.solver.verify import Rule, verify
+from tests.solver.cases import seeded
+from tests.solver.cycles import Life
 from tests.solver.make import GPU, gang, node, pod_set, queue, row, running, snapshot
+from tests.solver.spoiled import spoiled
+from tests.solver.worlds import NOW, world
 
 GREEDY = Budget(deterministic=0.0)
 FULL = running(gang("v", pod_set(1, 8)), {"n0": 1})
@@ -42,6 +61,19 @@ def sized(*gpus: int) -> Snapshot:
     return replace(GOOD, nodes=tuple(nodes))
 
 
+def holding(**changes: Any) -> Snapshot:
+    """What runs changed."""
+    return replace(GOOD, admitted=(replace(FULL, **changes),))
+
+
+def grown(**queues: Queue) -> Snapshot:
+    """Other queues, whether they make a tree or not."""
+    return replace(GOOD, tree=QueueTree(queues))
+
+
+LOOSE = "snapshot.admitted[0].unbound[0]."
+NAN = float("nan")
+PLACES = (Assignment(pod_set="main", flavor="default", nodes={"n1": 1}),)
 TWICE = gang("g", pod_set(1, 1)), gang("g", pod_set(2, 1))
 
 
@@ -56,6 +88,22 @@ TWICE = gang("g", pod_set(1, 1)), gang("g", pod_set(2, 1))
         (sized(2**62, 2**62), f"snapshot.nodes: allocatable.{GPU}"),
         (sized(2**61, 2**61 + 1), f"snapshot.nodes: allocatable.{GPU}"),
         (sized(2**63, 8), f"snapshot.nodes[0].node.allocatable.{GPU}"),
+        (sized(-1, 8), f"snapshot.nodes[0].node.allocatable.{GPU}"),
+        (replace(GOOD, nodes=(*GOOD.nodes, GOOD.nodes[0])), "snapshot.nodes: name"),
+        (replace(GOOD, nodes=(replace(GOOD.nodes[0], used={GPU: -1}),)), f"snapshot.nodes[0].used.{GPU}"),
+        (replace(GOOD, flavors=(Flavor(name="x"), Flavor(name="x"))), "snapshot.flavors: name"),
+        (replace(GOOD, topology=Topology(keys=("rack", "rack"))), "snapshot.topology.keys"),
+        (grown(), "snapshot.tree"),
+        (grown(root=Queue(path="root.a")), "snapshot.tree.queues.root.path"),
+        (grown(root=queue("root", row(limit=-1))), "snapshot.tree.queues.root.quota[0].limit"),
+        (grown(root=queue("root", policy=Policy(max_wait=NAN))), "snapshot.tree.queues.root.policy.max_wait"),
+        (holding(counts={"main": -1}), "snapshot.admitted[0].counts.main"),
+        (holding(bound={"n0": {GPU: -1}}), f"snapshot.admitted[0].bound.n0.{GPU}"),
+        (holding(unbound=(Unbound(pod_set="x", count=1, hosts=("n0",)),)), LOOSE + "pod_set"),
+        (holding(unbound=(Unbound(pod_set="main", count=-1, hosts=("n0",)),)), LOOSE + "count"),
+        (holding(expected_end=NAN), "snapshot.admitted[0].expected_end"),
+        (holding(since=float("-inf")), "snapshot.admitted[0].since"),
+        (holding(workload=replace(FULL.workload, priority=2**63)), "snapshot.admitted[0].workload.priority"),
     ],
 )
 def test_what_would_give_a_wrong_plan_is_refused_by_field(snap: Snapshot, field: str) -> None:
@@ -66,6 +114,67 @@ def test_what_would_give_a_wrong_plan_is_refused_by_field(snap: Snapshot, field:
     with pytest.raises(InvalidInput) as then:
         Arrays.of(GOOD).follow(snap)
     assert then.value.problems == first.value.problems
+
+
+BOND = Bond(uid="g", assignments=PLACES, victims=("v",), deadline=9.0)
+LATER = Reservation(uid="g", assignments=PLACES, start=1.0, expires=9.0)
+LESS = (replace(PLACES[0], nodes={"n1": 2, "n0": -1}),)
+
+
+@pytest.mark.parametrize(
+    ("snap", "now", "budget", "field"),
+    [
+        (GOOD, NAN, GREEDY, "now"),
+        (GOOD, 0.0, Budget(deterministic=NAN), "budget.deterministic"),
+        (replace(GOOD, bonds=(replace(BOND, deadline=NAN),)), 0.0, GREEDY, "snapshot.bonds[0].deadline"),
+        (
+            replace(GOOD, bonds=(replace(BOND, assignments=LESS),)),
+            0.0,
+            GREEDY,
+            "snapshot.bonds[0].assignments[0].nodes.n0",
+        ),
+        (
+            replace(GOOD, reservations=(replace(LATER, start=NAN),)),
+            0.0,
+            GREEDY,
+            "snapshot.reservations[0].start",
+        ),
+        (replace(GOOD, past={"root.a": {GPU: NAN}}), 0.0, GREEDY, f"snapshot.past.root.a.{GPU}"),
+    ],
+)
+def test_what_arrays_do_not_depend_on_is_refused_too(
+    snap: Snapshot, now: float, budget: Budget, field: str
+) -> None:
+    with pytest.raises(InvalidInput) as error:
+        decide(snap, now=now, seed=0, budget=budget)
+    assert [p.field for p in error.value.problems] == [field]
+
+
+def test_work_that_was_to_end_before_it_began_is_overdue_from_then_on() -> None:
+    """It was given a minute at a time from that end on, of which there is no end."""
+    never = replace(FULL, since=-1000.0, expected_end=-5000.0)
+    assert expected_end(never, now=-990.0) == -940.0
+
+
+@pytest.mark.parametrize("first", range(0, 60, 15))
+def test_there_is_a_sound_plan_or_a_refusal_whatever_is_spoiled(first: int) -> None:
+    """Any error but a refusal would stop all work for one record; and a plan must not be one that was given up."""
+    told: Counter[str] = Counter()
+    for seed in range(first, first + 15):
+        rng, life = Random(seed), Life(Random(seed), seeded(seed))
+        for _ in range(4):
+            life.cycle(GREEDY)
+        for snap, now in [(life.snapshot(), life.now), (world(seed), NOW)] * 4:
+            part = rng.choice([f.name for f in fields(snap)])
+            bad = replace(snap, **{part: spoiled(rng, getattr(snap, part))})
+            try:
+                plan = decide(bad, now=now, seed=0, budget=GREEDY)
+            except InvalidInput as error:
+                told[error.problems[0].field] += 1
+            else:
+                assert verify(bad, plan, now=now) == ()
+                assert plan.stats.status is not SolveStatus.FAILED
+    assert len(told) > 5
 
 
 def test_the_largest_that_can_be_summed_is_decided_on() -> None:
@@ -129,8 +238,6 @@ def unsound(**changes: Any) -> Workload:
     return replace(gang("z", pod_set(1, 1), submitted=-1.0), **changes)
 
 
-NAN = float("nan")
-PLACES = (Assignment(pod_set="main", flavor="default", nodes={"n1": 1}),)
 UNSOUND = [
     (unsound(pod_sets=(pod_set(0, 1),)), "workload.pod_sets[0].count"),
     (unsound(pod_sets=(pod_set(2, 1), pod_set(-1, 1, name="b"))), "workload.pod_sets[1].count"),
