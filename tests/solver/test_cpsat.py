@@ -7,9 +7,11 @@ Each arrangement is judged by the verifier, as a plan.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import nextafter
 
 from queuer.solver.contested import Arrangement, Proof, Standing, Unknown, Variant
 from queuer.solver.cpsat import CpSat
+from queuer.solver.cpsat.proto import rounded
 from queuer.solver.problem import Bond
 from tests.solver.asking import judged, place, question, settled
 from tests.solver.make import gang, node, pod_set, queue, row, running, snapshot
@@ -92,3 +94,9 @@ def test_standing_bond_is_not_touched() -> None:
     found = CpSat().settle(question(free, "g", standing=[standing]))
     assert isinstance(found, Arrangement)
     assert dict(found.assignments["g"][0].nodes) == {"n0": 1}
+
+
+def test_last_digits_of_what_is_spent_do_not_count() -> None:
+    """In equal runs the solver came to either side of half a billionth."""
+    halves = (0.0029267245, nextafter(0.0029267245, 0), nextafter(0.0029267245, 1))
+    assert len({rounded(time) for time in halves}) == 1

@@ -101,8 +101,7 @@ class GrowingModel:
         _set_up(solver, seed=self._seed, budget=budget)
         solver.parameters.cp_model_presolve = presolve
         status = solver.solve(self._model)
-        # Equal runs differ in the last digits of what they sum up, and what is spent is part of the plan.
-        self.spent += round(solver.response_proto.deterministic_time, 9) + START * self._terms
+        self.spent += rounded(solver.response_proto.deterministic_time) + START * self._terms
         self.least = solver.response_proto.best_objective_bound
         found = {
             cp_model.OPTIMAL: Status.BEST,
@@ -111,6 +110,14 @@ class GrowingModel:
         }.get(status, Status.UNKNOWN)
         values = list(solver.response_proto.solution) if found in (Status.BEST, Status.FOUND) else []
         return found, values
+
+
+def rounded(time: float) -> float:
+    """Deterministic time without the last digits, in which equal runs differ: what is spent is part of the plan.
+
+    It is counted in parts of a billionth, so it must not be rounded there: half of one would go either way.
+    """
+    return round(time, 12)
 
 
 def _set_up(solver: cp_model.CpSolver, *, seed: int, budget: float) -> None:
