@@ -216,8 +216,13 @@ def test_who_is_bound_to_a_node_holds_it() -> None:
         ),
         (
             gang("g", pod_set(1, 3), pod_set(1, 2, name="second"), required="host"),
-            "main needs room for 1 pod of 3 {0} in one host; second needs room for 1 pod of 2 {0} in one host: "
+            "main needs room for 1 pod of 3 {0}; second needs room for 1 pod of 2 {0}; all of these in one host: "
             "there is room for each alone, not for all together.",
+        ),
+        (
+            gang("g", pod_set(2, 2, required="host"), pod_set(5, 1, name="second"), required="rack"),
+            "main needs room for 2 pods of 2 {0} in one host; second needs room for 5 pods of 1 {0}; all of these in "
+            "one rack: there is room for each alone, not for all together.",
         ),
     ],
 )
@@ -227,6 +232,15 @@ def test_what_nodes_lack(asks: Workload, text: str) -> None:
     used = [running(gang(f"u{i}", pod_set(1, 4), queue="root.b"), {f"n{i}": 1}) for i in range(4)]
     snap = snapshot(nodes, [queue("root.a"), queue("root.b")], admitted=used, pending=[asks], topology=RACKS)
     assert told(snap).primary.text == text.format(GPU)
+
+
+@pytest.mark.parametrize(
+    ("of_all", "own", "level"), [("rack", "host", "host"), ("host", "rack", "host"), ("rack", None, "rack")]
+)
+def test_the_narrower_level_is_needed(of_all: str, own: str | None, level: str) -> None:
+    asks = gang("g", pod_set(1, 9, required=own), required=of_all)
+    snap = snapshot([node("n0", labels={"rack": "r0"})], [queue("root.a")], pending=[asks], topology=RACKS)
+    assert told(snap).detail["need"][0]["level"] == level
 
 
 def test_a_cluster_without_nodes_is_a_matter_for_its_operator() -> None:

@@ -171,7 +171,7 @@ class Explainer:
         for pod_set in workload.pod_sets:
             row: dict[str, Any] = {"podset": pod_set.name, "count": pod_set.count}
             row["per"] = format_resources(pod_set.requests)
-            level = pod_set.required or workload.required
+            level = self._place.narrower(workload.required, pod_set.required)
             need.append({**row, "level": level} if level else row)
         asked = {r for p in workload.pod_sets for r, n in p.requests.items() if n and r != "pods"}
         flavors = dict.fromkeys(f for v in gang.shape.variants for f in v.flavors.values())

@@ -32,13 +32,14 @@ ANYTHING = (Toleration(operator="Exists"),)
 class Closest:
     """The pod set that is shortest of room, with the domain of level `at` that has most slots for it, and these slots.
 
-    `parts`: all pod sets; `domain`: its number; -1 where there is none, or no level and all nodes count together;
-    `idle`: were every node empty and well.
+    `parts`: all pod sets; `together`: the level of which one domain is to hold them all; `domain`: its number; -1 where
+    there is none, or no level and all nodes count together; `idle`: were every node empty and well.
     """
 
     part: Part
     pod_set: PodSet
-    parts: tuple[tuple[Part, PodSet, int | None], ...]
+    parts: tuple[tuple[Part, PodSet], ...]
+    together: int | None
     idle: bool
     at: int | None
     domain: int
@@ -82,14 +83,21 @@ class PlaceWords:
         best: Closest | None = None
         sets = {p.name: p for p in job.pod_sets}
         parts = tuple(
-            (part, sets[part.name], max((n for n in (part.required, level) if n is not None), default=None))
-            for part in parts_of(board.frame, job, variant, closed, idle=idle)
+            (part, sets[part.name]) for part in parts_of(board.frame, job, variant, closed, idle=idle)
         )
-        for part, pod_set, at in parts:  # at: the narrower level
+        for part, pod_set in parts:
+            at = max((n for n in (part.required, level) if n is not None), default=None)  # the narrower one
             domain, slots = self._largest(part, at, free, known=idle if kept and closed is None else None)
             if best is None or slots / part.count < best.most / best.part.count:
                 best = Closest(
-                    part=part, pod_set=pod_set, parts=parts, idle=idle, at=at, domain=domain, most=slots
+                    part=part,
+                    pod_set=pod_set,
+                    parts=parts,
+                    together=level,
+                    idle=idle,
+                    at=at,
+                    domain=domain,
+                    most=slots,
                 )
         return best
 
@@ -118,6 +126,13 @@ class PlaceWords:
     def _numbers(self, at: int) -> NDArray[np.intp]:
         return self._board.frame.domains[at]
 
+    def narrower(self, *levels: str | None) -> str | None:
+        """The narrowest of these levels by name; one that does not exist is told."""
+        find = self._board.snapshot.topology.find
+        asked = [level for level in levels if level is not None]
+        unknown = next((level for level in asked if find(level) is None), None)
+        return unknown or max(asked, key=lambda level: find(level) or 0, default=None)
+
     def lack(self, found: Closest) -> Reason:
         """What the closest domain lacks: slots for the pod set that is shortest of them, or room for all sets."""
         frame, part, at = self._board.frame, found.part, found.at
@@ -135,19 +150,31 @@ class PlaceWords:
             if found.domain >= 0:
                 params["domain"] = frame.domain_names[at][found.domain][-1]
         if found.missing:
-            text = f"{self._needs((part, found.pod_set, at))}; {_fit(found, params)}."
+            text = f"{self._needs(part, found.pod_set, at)}; {_fit(found, params)}."
         else:
-            needs = [self._needs(one) for one in found.parts]
             even = ", not even with every node idle" if found.idle else ""
-            text = f"{'; '.join(needs)}: there is room for each alone, not for all together{even}."
+            text = f"{self._all_need(found)}: there is room for each alone, not for all together{even}."
         return Reason(token=Token.TOPOLOGY_PLACEMENT_FAILED, text=text, params=params)
 
-    def _needs(self, one: tuple[Part, PodSet, int | None]) -> str:
-        part, pod_set, at = one
+    def _all_need(self, found: Closest) -> str:
+        """What each set needs by itself, and what they need together."""
+        together = found.together
+        wide = -1 if together is None else together
+        own = (
+            (p, s, p.required if p.required is not None and p.required > wide else None)
+            for p, s in found.parts
+        )
+        text = "; ".join(self._needs(*one) for one in own)
+        return text if together is None else f"{text}; all of these in one {self._level(together)}"
+
+    def _level(self, at: int) -> str:
+        return self._board.frame.snapshot.topology.levels[at]
+
+    def _needs(self, part: Part, pod_set: PodSet, at: int | None) -> str:
         each = ", ".join(f"{amount} {resource}" for resource, amount in _per(pod_set).items())
         least = "at least " if part.count < pod_set.count else ""
         text = f"{part.name} needs room for {least}{_count(part.count, 'pod')}{each and f' of {each}'}"
-        return text if at is None else f"{text} in one {self._board.frame.snapshot.topology.levels[at]}"
+        return text if at is None else f"{text} in one {self._level(at)}"
 
     def shut(self, job: Workload, variant: Variant, avoid: frozenset[str]) -> Reason | None:
         """Every node that would accept a pod set is cordoned, unready or avoided."""
