@@ -160,11 +160,13 @@ def report(
     took: float,
     estimates: Estimates | None = None,
 ) -> Report:
-    """The report of one outcome or more. `capacity`: GPUs. `window`: None = first or last submission. `took`:
-    wall seconds.
+    """The report of one outcome or more. `capacity`: GPUs. `window`: None = first or last submission; where that is no
+    time, until the last job has ended. `took`: wall seconds.
     """
     begin = window[0] if window[0] is not None else min(o.submitted for o in outcomes)
     end = window[1] if window[1] is not None else max(o.submitted for o in outcomes)
+    if end <= begin:
+        end = max(o.runs[-1].end for o in outcomes)
     by_queue: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
         by_queue.setdefault(outcome.queue, []).append(outcome)
@@ -176,7 +178,7 @@ def report(
         turnaround=Spread.of([o.turnaround for o in outcomes]),
         queues=queues,
         run_times=RunTimes.of(outcomes),
-        utilisation=sum(o.gpu_time(begin, end) for o in outcomes) / (capacity * length) if length else 0.0,
+        utilisation=sum(o.gpu_time(begin, end) for o in outcomes) / (capacity * length),
         evictions=sum(q.evictions for q in queues.values()),
         decisions=decisions,
         decisions_per_s=decisions / took if took else 0.0,
@@ -190,6 +192,6 @@ def _queue(outcomes: Sequence[Outcome], begin: float, end: float) -> QueueReport
         jobs=len(outcomes),
         wait=Spread.of([o.wait for o in outcomes]),
         turnaround=Spread.of([o.turnaround for o in outcomes]),
-        gpus=sum(o.gpu_time(begin, end) for o in outcomes) / length if length else 0.0,
+        gpus=sum(o.gpu_time(begin, end) for o in outcomes) / length,
         evictions=sum(len(o.runs) - 1 for o in outcomes),
     )

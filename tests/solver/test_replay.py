@@ -202,6 +202,18 @@ def test_utilisation_counts_the_window(write: Write) -> None:
     assert run(wider).utilisation == pytest.approx((4 * 1000 + 4 * 10) / (8 * 2000))
 
 
+def test_use_of_jobs_that_came_at_once_is_counted_until_the_last_has_ended(write: Write) -> None:
+    """Between the first and the last submission there is no time."""
+    for rows, used in (
+        (["a,50,100,q,1,4,"], 4 * 100),
+        (["a,50,100,q,1,4,", "b,50,50,q,1,2,"], 4 * 100 + 2 * 50),
+    ):
+        what = prepare(write(*rows), nodes=1, gpus_per_node=8, policy=ReplayPolicy.FIFO)
+        report = run(what)
+        assert report.utilisation == pytest.approx(used / (8 * 100))
+        assert report.queues["q"].gpus == pytest.approx(used / 100)
+
+
 def test_same_trace_same_report() -> None:
     """Nothing but seed and trace decides."""
     what = prepare(
