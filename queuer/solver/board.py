@@ -170,7 +170,7 @@ class Board:
         self.later.release(hold, times=times)
         for horizon in self.horizons.values():
             if self.outlasts(hold, horizon.start):
-                horizon.spend(self.left_by(hold).items(), times=-times)
+                horizon.gain(self.left_by(hold).items(), now=self.time, times=times)
         if self._line is not None and not hold.admitted.releasing:
             self._line.add(hold.admitted.workload.queue, hold.charge, times=-times)
 

@@ -20,7 +20,7 @@ NOTHING: Mapping[str, Amounts] = {}
 class Horizon:
     """The nodes of a reservation at its start. Who ends by `start` does not count. By node number (vectors of R):
     `takes`, what it takes, and `free`, what is free with its gang in place and those of other reservations not;
-    `spare`: the same when it was made.
+    `spare`: the same when it was made, and what has freed up since where that is kept for it.
     """
 
     uid: str
@@ -28,7 +28,7 @@ class Horizon:
     rank: tuple[bool, int]
     takes: Amounts
     free: dict[int, Matrix]
-    spare: Amounts
+    spare: dict[int, Matrix]
 
     @classmethod
     def of(
@@ -47,7 +47,7 @@ class Horizon:
 
     def copy(self) -> Horizon:
         """An independent copy."""
-        return replace(self, free=dict(self.free))
+        return replace(self, free=dict(self.free), spare=dict(self.spare))
 
     @property
     def nodes(self) -> frozenset[int]:
@@ -59,6 +59,17 @@ class Horizon:
         for node, row in rows:
             if node in self.free:
                 self.free[node] = self.free[node] - row * times
+
+    def gain(self, rows: Iterable[tuple[int, Matrix]], *, now: float, times: int = 1) -> None:
+        """Somebody goes who would have had this at its start, or with `times=-1` stays after all. What is held from now
+        on keeps what frees up.
+        """
+        rows = list(rows)
+        self.spend(rows, times=-times)
+        if self.start <= now:
+            for node, row in rows:
+                if node in self.spare:
+                    self.spare[node] = self.spare[node] + row * times
 
 
 def summed(rows: Iterable[tuple[int, Matrix]]) -> dict[int, Matrix]:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+import pytest
+
 from queuer.domain.queue import Policy, Preempt, Sharing
 from queuer.domain.reasons import Token
 from queuer.domain.workload import PodSet
+from queuer.solver.horizon import Horizon, intact
 from queuer.solver.problem import Reservation
 from queuer.solver.verify import verify
 from tests.solver.make import gang, node, pod_set, queue, running, snapshot
@@ -109,3 +113,14 @@ def test_what_victims_leave_elsewhere_is_free_however_much_it_is() -> None:
     plan = plan_of(snapshot(nodes, queues, admitted=[busy("a", "n0", end=1100.0), evicted], pending=pending))
     assert [(r.uid, hosts(r)) for r in plan.reservations] == [("g", {"n0"})]
     assert {b.uid for b in plan.bonds} == {"p", "q"}
+
+
+@pytest.mark.parametrize(("start", "whole"), [(NOW, False), (NOW + 100, True)])
+def test_what_a_victim_leaves_is_kept_for_a_hold_too(start: float, whole: bool) -> None:
+    """Who takes it leaves the node as full as it was; a reservation has its room from those who end by then."""
+    room = np.array([8])
+    horizon = Horizon.of("g", start=start, rank=(False, 0), rows=[(0, room)], free=np.array([[0]]))
+    horizon.gain([(0, room)], now=NOW)
+    assert intact([horizon], now=NOW) == {"g"}
+    horizon.spend([(0, room)])
+    assert (intact([horizon], now=NOW) == {"g"}) is whole
