@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 
 import pytest
 
@@ -11,10 +12,13 @@ from queuer.domain.workload import Workload
 from queuer.solver.decide import decide
 from queuer.solver.problem import Admitted, Budget, Plan, Snapshot, SolveStatus, Unbound
 from queuer.solver.verify import verify
+from tests.solver.cases import NOW
+from tests.solver.cases_landing import landings, unlanded
 from tests.solver.make import TOPOLOGY, gang, node, pod_set, queue, row, running, snapshot
 
 NODES = [node(f"n{i}", labels={"block": "b0", "rack": "r0"}) for i in range(4)]
 HOSTS = tuple(n.name for n in NODES)
+ALONE = Budget(deterministic=0.0)
 QUEUES = [queue("root"), queue("root.a", row(guaranteed=32)), queue("root.b")]
 
 
@@ -61,3 +65,24 @@ def test_who_waits_for_them_takes_the_room_next_time() -> None:
     bound = running(gang("l", pod_set(2, 4), queue="root.b", required="rack"), {"n0": 2}, since=-1.0)
     _, plan = decided(gang("g", pod_set(3, 8)), there=(bound,))
     assert [a.uid for a in plan.admissions] == ["g"]
+
+
+def test_whoever_starts_however_they_land_waits_for_that_alone() -> None:
+    """Every way in which they can land is looked up, for the gang that has the first turn."""
+    asked = 0
+    for snap in filter(None, map(unlanded, range(100))):
+        plan = decide(snap, now=NOW, seed=0, budget=ALONE)
+        uid = plan.order[0] if plan.order else ""
+        ways = list(islice(landings(snap), 100))
+        if not ways or uid in {a.uid for a in plan.admissions} or not all(_starts(w, uid) for w in ways):
+            continue
+        asked += 1
+        assert not [e for e in plan.evictions if e.beneficiary == uid]
+        assert plan.explanations[uid].primary.token is Token.PENDING_EVALUATION
+    assert asked > 5
+
+
+def _starts(snap: Snapshot, uid: str) -> bool:
+    """Whether it would, with nobody beside it."""
+    alone = replace(snap, pending=tuple(p for p in snap.pending if p.workload.uid == uid))
+    return bool(decide(alone, now=NOW, seed=0, budget=ALONE).admissions)
