@@ -177,11 +177,12 @@ class Attempt:
         `heads`: gangs that others wait behind. Who is to keep off everywhere waits, too.
         """
         greedy, everywhere = self._greedy, len(self._board.frame.names)
-        for uid, (gang, refusal) in list(self._refused.items()):
+        landing = [uid for uid, (_, refusal) in self._refused.items() if refusal.block is Block.LANDING]
+        for uid in landing:
             given_up = len(greedy.keeps_off(uid)) == everywhere
-            kept_off = refusal.block is Block.LANDING and uid not in greedy.awaiting
-            if not kept_off or given_up or uid in heads:
+            if given_up or uid in greedy.awaiting or uid in heads:
                 continue
+            gang, _ = self._refused[uid]
             before, most = dict(greedy.chosen), len(self._late(standing))
             kept = {one: greedy.keeps_off(one) for one in (uid, *before)}
             greedy.keep_off(uid, frozenset())

@@ -128,6 +128,10 @@ class Cycle:
         answer = self.ask(gang, variants, evict=evict)
         return answer if isinstance(answer, Chosen) else None
 
+    def settled_since(self, seen: int) -> list[Chosen]:
+        """Those that were settled after the first so many, in their order; without a look at these."""
+        return list(islice(reversed(self.chosen.values()), len(self.chosen) - seen))[::-1]
+
     def started(self) -> list[Chosen]:
         """Those that start now."""
         return [c for c in self.chosen.values() if not c.bound]
@@ -242,7 +246,7 @@ class Cycle:
         if key not in self._pods:
             self._pods[key] = SettledPods(self.board.frame)
         pods = self._pods[key]
-        for one in islice(self.chosen.values(), pods.seen, None):
+        for one in self.settled_since(pods.seen):
             if self._lies_in(one, bars, later=later):
                 pods.add(one.gang.pending.workload, one.variant)
         pods.seen = len(self.chosen)
@@ -272,7 +276,7 @@ class Cycle:
         """What those settled gangs take of a reservation's nodes that still run when it starts."""
         horizon = self.board.horizons[uid]
         seen, taken = self._lasting.get(horizon, (0, {}))
-        for one in islice(self.chosen.values(), seen, None):
+        for one in self.settled_since(seen):
             workload = one.gang.pending.workload
             if self.board.outlives(horizon, workload, bound=one.bound):
                 for node, row in self.board.rows(workload, one.spreads):

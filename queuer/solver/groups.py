@@ -43,7 +43,8 @@ class Groups:
         self._taken: dict[str, Taken] = {}
         self._left: frozenset[str] = frozenset()
         self._releasing = frozenset(uid for uid, h in board.holds.items() if h.admitted.releasing)
-        self._vacated: Matrix | None = None
+        self._vacated: Matrix = board.frame.bound_free.copy()
+        self._version = -1
 
     def of(self, one: Chosen) -> tuple[Assignments, Part]:
         """The place of a settled gang by node name, and its groups, each on the hosts of its place."""
@@ -103,10 +104,10 @@ class Groups:
 
     def _vacate(self) -> Matrix:
         """The nodes once all have gone who leave, with all bound gangs in place, as the board stands (N x R)."""
-        board = self._board
-        if self._vacated is None:
-            self._vacated = board.frame.bound_free.copy()
-        free = self._vacated
+        board, free = self._board, self._vacated
+        if self._version == board.version:
+            return free
+        self._version = board.version
         for uid in [u for u, place in self._taken.items() if board.held.get(u) is not place]:
             for node, row in self._taken.pop(uid):
                 free[node] += row

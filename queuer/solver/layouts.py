@@ -81,9 +81,9 @@ class Layouts:
         self._not_now: list[Form] = []
         self._not_beside_started: list[Form] = []
         self._open: dict[object, Deferral] = {}  # asked about in vain, and why
-        self._version = -1
-        self._leaving: frozenset[str] = frozenset()
-        self._settled: frozenset[str] = frozenset()
+        self._version = self._lifts = -1
+        self._leaving: set[str] = set()
+        self._settled: set[str] = set()
         self._laid_out = LaidOut(cycle)
         self._prices = prices
         self._left = 0.0
@@ -122,16 +122,22 @@ class Layouts:
         """Proofs hold while nobody else leaves and nothing that is settled is taken back."""
         if self._version == self._board.version:
             return
-        self._version = self._board.version
-        leaving, settled = frozenset(self._board.leaving), frozenset(self._cycle.chosen)
-        taken_back = not self._settled <= settled
-        if taken_back or not leaving <= self._leaving:
+        leaving, settled = self._board.leaving, self._cycle.chosen
+        if self._lifts == self._cycle.lifts:  # so both have only grown
+            taken_back, more = False, len(leaving) > len(self._leaving)
+        else:
+            taken_back, more = not self._settled <= settled.keys(), not leaving <= self._leaving
+            self._leaving, self._settled = set(), set()
+        if taken_back or more:
             self._nowhere.clear()
             self._not_now.clear()
             self._open.clear()
         if taken_back:
             self._not_beside_started.clear()
-        self._leaving, self._settled = leaving, settled
+        if len(leaving) > len(self._leaving):
+            self._leaving = set(leaving)
+        self._settled.update(one.gang.uid for one in self._cycle.settled_since(len(self._settled)))
+        self._version, self._lifts = self._board.version, self._cycle.lifts
 
     def _has_none(self, form: Form) -> bool:
         """Whether it is proven that it has no place once today's victims have gone."""

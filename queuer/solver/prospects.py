@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
-from itertools import islice
 
 from queuer.domain.queue import ROOT
 from queuer.domain.quota import Account, Charge
@@ -194,7 +193,7 @@ class Prospects:
 
     def _find_gone(self, reach: Reach) -> Gone:
         everyone = self._everyone.of(None, lambda: Everyone(0, self._prey.flags(NO_REACH)))
-        for one in islice(self._cycle.chosen.values(), everyone.seen, None):
+        for one in self._cycle.settled_since(everyone.seen):
             if one.bound:
                 for turn in self._turns.get(one.gang.uid, {}).values():
                     everyone.flags |= self._prey.flags(turn.reach)

@@ -82,12 +82,18 @@ class Holders:
 
     def _bound_in(self, queue: str, account: Account) -> dict[str, int]:
         """What is held for each bound gang of the queue's subtree."""
-        found = {
-            uid: charge.get(account, 0)
-            for uid, (w, charge) in self._board.bound.items()
-            if queue in self._board.book.lineage(w.queue)
-        }
+        bound = self._board.bound
+        found = {uid: bound[uid][1].get(account, 0) for uid in self._bound_below.get(queue, ())}
         return {uid: amount for uid, amount in found.items() if amount}
+
+    @cached_property
+    def _bound_below(self) -> Mapping[str, Sequence[str]]:
+        """Bound gangs by each queue above them."""
+        found: dict[str, list[str]] = {}
+        for uid, (workload, _) in self._board.bound.items():
+            for queue in self._board.book.lineage(workload.queue):
+                found.setdefault(queue, []).append(uid)
+        return found
 
     @cached_property
     def _starting(self) -> Mapping[str, Chosen]:
