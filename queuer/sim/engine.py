@@ -24,7 +24,6 @@ from queuer.domain.workload import demand_of
 from queuer.sim.jobs import Job, Stage, admitted_of, interval_of, job_of
 from queuer.sim.scenario import Event, Scenario
 from queuer.solver.arrays import Arrays
-from queuer.solver.contested import Rearranger
 from queuer.solver.decide import decide
 from queuer.solver.problem import Bond, Budget, NodeState, Pending, Plan, Reservation, Snapshot
 from queuer.solver.stored import StoredCycle
@@ -49,7 +48,6 @@ class Simulation:
         *,
         seed: int = 0,
         budget: Budget | None = None,
-        rearranger: Rearranger | None = None,
         record: Record | None = None,
         decide: Callable[..., Plan] = decide,
     ) -> None:
@@ -66,7 +64,6 @@ class Simulation:
         self.estimates = Estimates()
         self._seed = seed
         self._budget = budget or Budget()
-        self._rearranger = rearranger
         self._record = record
         self._decide = decide
         self._arrays: Arrays | None = None
@@ -236,7 +233,6 @@ class Simulation:
             now=self.time,
             seed=self._seed,
             budget=self._budget,
-            rearranger=self._rearranger,
             arrays=self._arrays,
         )
         if self._record is not None:

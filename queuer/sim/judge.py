@@ -10,7 +10,6 @@ from queuer.domain.quantity import format_quantity, parse_quantity
 from queuer.sim.engine import Record, Simulation, matches
 from queuer.sim.jobs import Job, Stage
 from queuer.sim.scenario import Scenario
-from queuer.solver.contested import Rearranger
 from queuer.solver.problem import Budget
 
 
@@ -27,11 +26,10 @@ def run(
     *,
     seed: int = 0,
     budget: Budget | None = None,
-    rearranger: Rearranger | None = None,
     record: Record | None = None,
 ) -> list[Verdict]:
     """Run the scenario and judge every expectation, in the order of the file. `record` gets every cycle."""
-    simulation = Simulation(scenario, seed=seed, budget=budget, rearranger=rearranger, record=record)
+    simulation = Simulation(scenario, seed=seed, budget=budget, record=record)
     rows = list(enumerate(scenario.expect))
     found: dict[int, list[Verdict]] = {i: [] for i, _ in rows}
     stops = [float(row["at"]) for _, row in rows if "at" in row]

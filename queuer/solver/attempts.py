@@ -44,19 +44,22 @@ class Attempts:
         self._began = self._given = given
         self._snapshot, self._now = given.arrays.snapshot, given.now
         self._crowded: dict[str, frozenset[str]] = {}
-        self._given_up = ""
 
     def settle(self) -> Plan:
         """The best sound plan; the one that starts nobody where there is none."""
         plan, wrong = self._best()
-        for remedy in (self._put_off, self._give_up):
-            if wrong:
-                remedy(_offenders(plan, wrong), wrong)
-                plan, wrong = self._best()
+        given_up: Sequence[Violation] = ()
+        if wrong:
+            self._put_off(_offenders(plan, wrong))
+            plan, wrong = self._best()
+        if wrong:
+            given_up = wrong
+            self._give_up(_offenders(plan, wrong))
+            plan, wrong = self._best()
         if wrong:
             return _nothing(self._began, note=f"refused by the verifier: {_listed(wrong)}")
-        if self._given_up:
-            note = f"without what was held: {self._given_up}"
+        if given_up:
+            note = f"without what was held: {_listed(given_up)}"
             plan = replace(plan, stats=replace(plan.stats, note=note))
         return plan
 
@@ -99,21 +102,20 @@ class Attempts:
             late = dict.fromkeys(late, self._everywhere())
         self._crowded |= {uid: known[uid] | hosts for uid, hosts in late.items()}
 
-    def _put_off(self, offenders: Sequence[str], wrong: Sequence[Violation]) -> None:
+    def _put_off(self, offenders: Sequence[str]) -> None:
         """They wait, and the exact solver, which may have brought them there, is not asked."""
         self._crowded |= dict.fromkeys(offenders, self._everywhere())
         self._given, self.lost = replace(self._given, solver=None), True
 
-    def _give_up(self, offenders: Sequence[str], wrong: Sequence[Violation]) -> None:
+    def _give_up(self, offenders: Sequence[str]) -> None:
         """As if they had no bond and no reservation. The verifier still asks for a bond that stands."""
-        self._put_off(offenders, wrong)
+        self._put_off(offenders)
         left = replace(
             self._snapshot,
             bonds=tuple(b for b in self._snapshot.bonds if b.uid not in offenders),
             reservations=tuple(r for r in self._snapshot.reservations if r.uid not in offenders),
         )
         self._given = replace(self._given, arrays=replace(self._given.arrays, snapshot=left))
-        self._given_up = _listed(wrong)
 
     def _everywhere(self) -> frozenset[str]:
         return frozenset(self._given.arrays.frame.index)

@@ -215,7 +215,7 @@ class Board:
 
     @cached_property
     def _lying(self) -> Mapping[str, Mapping[int, Matrix]]:
-        return lying_tight((h for h in self.holds.values() if h.loose), self._before)
+        return lying_tight([h for h in self.holds.values() if h.loose], self._before, now=self.time)
 
     def behind(
         self,
@@ -280,6 +280,19 @@ class Board:
         del self.held[gang.uid], self.bound[gang.uid]
         self._take(self.later.free, gang, spreads, times=-1)
         self._on_horizons(gang, spreads, bound=True, times=-1)
+
+    def keep(self, gang: Workload, charge: Charge, spreads: Mapping[str, Spread], *, times: int = 1) -> None:
+        """Leave place and quota to a gang that is neither started nor bound; `times=-1`: to anybody again. They are not
+        used, so nobody becomes evictable for it, and no reservation gives way to it yet.
+        """
+        self.fork()
+        self.ground += 1
+        self._touch(spreads)
+        for spread in spreads.values():
+            self.freed.touch(spread)
+        for usage in (self.later.usage, self.claimed):
+            usage.add(gang.queue, charge, times=times)
+        self._take(self.later.free, gang, spreads, times=times)
 
     def stay(self, uid: str) -> None:
         """A victim is not evicted after all."""

@@ -250,9 +250,9 @@ class Contest:
         )
 
     def _standing(self) -> tuple[Standing, ...]:
-        """Bonds of earlier cycles."""
+        """Bonds of earlier cycles, and who awaits pods of one."""
         gangs = self._board.arrays.offers.gangs
-        return tuple(
+        bonds = (
             Standing(
                 pending=gangs[bond.uid].pending,
                 assignments=bond.assignments,
@@ -260,6 +260,11 @@ class Contest:
             )
             for bond in self._bonds.values()
         )
+        awaiting = (
+            Standing(pending=one.gang.pending, assignments=assignments(self._board, one))
+            for one in self._greedy.awaiting.values()
+        )
+        return (*bonds, *awaiting)
 
     def _crowded(self, gangs: Iterable[Gang]) -> dict[str, frozenset[str]]:
         """Nodes that gangs keep off so that others land there, by uid."""

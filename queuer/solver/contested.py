@@ -46,13 +46,13 @@ class Settled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """A bond of an earlier cycle: place and quota are held; neither is open. `victims`: those that are not
-    gone yet.
+    """A bond of an earlier cycle, or a gang that awaits pods of one: place and quota are held; neither is open.
+    `victims`: those that are not gone yet.
     """
 
     pending: Pending
     assignments: tuple[Assignment, ...]
-    victims: tuple[str, ...]
+    victims: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

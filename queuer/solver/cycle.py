@@ -97,7 +97,7 @@ class Cycle:
 
     def _keep(self, *, times: int, gangs: Iterable[Chosen]) -> None:
         for one in gangs:
-            self.board.start(one.gang.pending.workload, one.charge, one.spreads, times=times)
+            self.board.keep(one.gang.pending.workload, one.charge, one.spreads, times=times)
 
     def _settle(self, one: Chosen, *, times: int) -> None:
         self.spend(self._places[one.bound], one, times=times)
@@ -135,6 +135,10 @@ class Cycle:
     def started(self) -> list[Chosen]:
         """Those that start now."""
         return [c for c in self.chosen.values() if not c.bound]
+
+    def expected(self) -> list[Chosen]:
+        """Those that start now, or as soon as others have landed."""
+        return [*self.started(), *self.awaiting.values()]
 
     @property
     def started_places(self) -> Matrix:

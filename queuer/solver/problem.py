@@ -187,7 +187,9 @@ class SolveStatus(StrEnum):
 
     GREEDY = "GREEDY"  # nothing was contested, or budget 0
     OPTIMAL = "OPTIMAL"  # every contested gang settled and every pass proven
-    FEASIBLE = "FEASIBLE"  # something is open: gangs are SolverDeferred, or a pass is not proven
+    FEASIBLE = (
+        "FEASIBLE"  # something is open: gangs are SolverDeferred or await pods, or a pass is not proven
+    )
     FAILED = "FAILED"  # killed, crashed, left out, or its plan was refused: the greedy plan stands
 
 

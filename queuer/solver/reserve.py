@@ -147,16 +147,19 @@ class Reserver:
             return ()
         staying = [one for uid, one in self._cycle.chosen.items() if uid not in put_off]
         self._board.changed()
-        started = [one for one in staying if not one.bound]
-        self._timeline = (self._board.version, Timeline(self._board, started))
+        starting = [one for one in self._cycle.expected() if one.gang.uid not in put_off]
+        self._timeline = (self._board.version, Timeline(self._board, starting))
         lying = {node for one in staying for spread in one.spreads.values() for node in spread}
-        back: list[Reservation] = []
+        back: dict[str, Held] = {}
         for held in ended:
-            gang = held.chosen.gang
-            left = self._taken(gang.shape.flavors) + len(back) < self._most(gang)
-            if left and self._whole(held, lying):
-                back.append(held.reservation)
-        return tuple(back)
+            gang, flavors = held.chosen.gang, frozenset(held.chosen.variant.flavors.values())
+            if self._taken(flavors) < self._most(gang) and self._whole(held, lying):
+                back[gang.uid] = self._held[gang.uid] = held
+                self._counts.clear()
+        for uid in back:
+            del self._held[uid]
+        self._counts.clear()
+        return tuple(held.reservation for held in back.values())
 
     def finish(self, gangs: Mapping[str, Gang]) -> None:
         """Renew reservations that were displaced in this cycle."""
@@ -289,7 +292,7 @@ class Reserver:
 
     def _line(self) -> Timeline:
         if self._timeline is None or self._timeline[0] != self._board.version:
-            self._timeline = (self._board.version, Timeline(self._board, self._cycle.started()))
+            self._timeline = (self._board.version, Timeline(self._board, self._cycle.expected()))
         return self._timeline[1]
 
     def _floor(self, step: int) -> Floor:

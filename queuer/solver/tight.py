@@ -1,7 +1,7 @@
 """Where pods of earlier cycles may lie once they have landed: as tight as they can, which leaves others most room.
 
 Until then they count on every node of their pin (see `Sheet`). Who would fit beside them in this way has to wait for
-seconds at most, and nobody needs to lose work for that.
+seconds as a rule, and nobody needs to lose work for that.
 """
 
 from __future__ import annotations
@@ -12,16 +12,24 @@ from queuer.solver.frame import Loose, Matrix
 from queuer.solver.horizon import summed
 from queuer.solver.sheet import Hold
 
+PROMPT = 60.0
+"""Seconds since a start in which its pods are expected to land. Nobody waits for those that have not, whatever stops
+them; the controller gives them up in its own time.
+"""
 
-def lying_tight(holds: Iterable[Hold], free: Mapping[int, Matrix]) -> dict[str, Mapping[int, Matrix]]:
+
+def lying_tight(
+    holds: Sequence[Hold], free: Mapping[int, Matrix], *, now: float
+) -> dict[str, Mapping[int, Matrix]]:
     """Amounts by uid and node number (vectors of R). `free`: before any of them has landed, by node. Those that find no
-    place this way count on all their nodes as before.
+    place this way, or are not prompt, count on all their nodes as before.
     """
     left = dict(free)
     found: dict[str, list[tuple[int, Matrix]]] = {}
+    late = {hold.admitted.workload.uid for hold in holds if now - hold.admitted.since > PROMPT}
     parts = [(hold.admitted.workload.uid, *part) for hold in holds for part in _parts(hold)]
     for uid, loose, hosts in sorted(parts, key=lambda part: (len(part[2]), part[0])):
-        placed = _placed(loose, hosts, left)
+        placed = None if uid in late else _placed(loose, hosts, left)
         rows = found.setdefault(uid, [])
         if placed is None:
             rows += [(node, loose.worst(free[node])) for node in hosts]

@@ -27,7 +27,7 @@ class Timeline:
     """
 
     def __init__(self, board: Board, started: Iterable[Chosen]) -> None:
-        """`started`: what starts in this cycle."""
+        """`started`: what starts in this cycle, or has its place kept."""
         self._board = board
         before = board.later.before_landing()
         ends: list[tuple[float, float, str, Mapping[int, Matrix], str, Charge]] = [

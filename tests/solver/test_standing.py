@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from queuer.domain.nodes import Flavor, Node, SchedulingTerms
 from queuer.domain.queue import Policy, Preempt, QueueTree
+from queuer.domain.workload import Workload
 from queuer.solver.arrays import Arrays
 from queuer.solver.attempt import Attempt, Given
 from queuer.solver.ends import OVERDUE
@@ -90,6 +92,40 @@ def test_who_is_put_off_keeps_what_is_reserved_for_it(start: float) -> None:
     assert [r.uid for r in plan.reservations] == [uid]
     assert plan.explanations[uid].detail["reservation"]["start"] == start
     assert verify(snap, plan, now=NOW) == ()
+
+
+def test_two_of_different_flavors_that_are_put_off_keep_one_each() -> None:
+    """As many as are allowed for each flavor; each keeps its own when alone, too."""
+    held = tuple(_alone_in(flavor) for flavor in "xy")
+    snap = _doubled(held)
+    plan = attempt(snap)
+    assert [r.uid for r in plan.reservations] == ["x-w2", "y-w2"]
+    assert all(plan.explanations[r.uid].primary == LANDING for r in held)
+    assert verify(snap, plan, now=NOW) == ()
+
+
+def _alone_in(flavor: str) -> Reservation:
+    """The place that the gang which is put off would have."""
+    snap, uid = _doubled(), f"{flavor}-w2"
+    alone = replace(snap, pending=tuple(p for p in snap.pending if p.workload.uid == uid))
+    (started,) = attempt(alone).admissions
+    return Reservation(uid=uid, assignments=started.assignments, start=NOW + 500.0, expires=NOW + 1000.0)
+
+
+def _doubled(held: tuple[Reservation, ...] = ()) -> Snapshot:
+    """A world in which a gang is put off, once in each of two flavors."""
+    one, nodes, waiting = drawn(159), list[Node](), list[Workload]()
+    for f in "xy":
+        for state in one.nodes:
+            labels = {**state.node.labels, "f": f, "rack": f + state.node.labels["rack"]}
+            nodes.append(replace(state.node, name=f"{f}-{state.node.name}", labels=labels))
+        terms = SchedulingTerms(node_selector={"f": f})
+        for own in (p.workload for p in one.pending):
+            sets = tuple(replace(pod_set, terms=terms) for pod_set in own.pod_sets)
+            waiting.append(replace(own, uid=f"{f}-{own.uid}", name=f"{f}-{own.uid}", pod_sets=sets))
+    flavors = tuple(Flavor(name=f, node_labels={"f": f}) for f in "xy")
+    alone = queue("root.a", policy=Policy(preempt=Preempt.NEVER, reservations=1))
+    return snapshot(nodes, [alone], pending=waiting, flavors=flavors, reservations=held)
 
 
 def attempt(snap: Snapshot) -> Plan:

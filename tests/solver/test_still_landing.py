@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import islice
+from typing import Any
 
+import numpy as np
 import pytest
 
 from queuer.domain.reasons import Token
 from queuer.domain.workload import Workload
+from queuer.solver.arrays import Arrays
+from queuer.solver.board import Board
 from queuer.solver.decide import decide
-from queuer.solver.problem import Admitted, Budget, Plan, Snapshot, SolveStatus, Unbound
+from queuer.solver.greedy import Greedy
+from queuer.solver.outcome import Block, Chosen, Refusal
+from queuer.solver.problem import Admitted, Budget, Plan, Reservation, Snapshot, SolveStatus, Unbound
+from queuer.solver.tight import lying_tight
 from queuer.solver.verify import verify
 from tests.solver.cases import NOW
 from tests.solver.cases_landing import landings, unlanded
-from tests.solver.make import TOPOLOGY, gang, node, pod_set, queue, row, running, snapshot
+from tests.solver.make import GPU, TOPOLOGY, gang, node, pod_set, queue, row, running, snapshot
+from tests.solver.plans import at
 
 NODES = [node(f"n{i}", labels={"block": "b0", "rack": "r0"}) for i in range(4)]
 HOSTS = tuple(n.name for n in NODES)
@@ -22,48 +30,119 @@ ALONE = Budget(deterministic=0.0)
 QUEUES = [queue("root"), queue("root.a", row(guaranteed=32)), queue("root.b")]
 
 
-def landing(pods: int, gpu: int, *, hosts: tuple[str, ...] = HOSTS) -> Admitted:
-    """A borrower that has just started, none of its pods is bound yet."""
-    work = gang("l", pod_set(pods, gpu), queue="root.b", required="rack")
-    whole = running(work, {hosts[0]: pods}, since=-1.0)
-    return replace(whole, bound={}, unbound=(Unbound(pod_set="main", count=pods, hosts=hosts),))
+def landing(pods: int, gpu: int, *, on: tuple[str, ...] = HOSTS, since: float = -1.0) -> Admitted:
+    """A borrower that has started, none of its pods is bound yet."""
+    work = gang("l", pod_set(pods, gpu), queue="root.b")
+    whole = running(work, {on[0]: pods}, since=since, expected_end=499.0)
+    return replace(whole, bound={}, unbound=(Unbound(pod_set="main", count=pods, hosts=on),))
 
 
-def decided(*waiting: Workload, there: tuple[Admitted, ...]) -> tuple[Snapshot, Plan]:
-    snap = snapshot(NODES, QUEUES, admitted=there, pending=waiting, topology=TOPOLOGY)
+def decided(*waiting: Workload, there: tuple[Admitted, ...], **more: Any) -> Plan:
+    snap = snapshot(NODES, QUEUES, admitted=there, pending=waiting, topology=TOPOLOGY, **more)
     plan = decide(snap, now=0.0, seed=0, budget=Budget())
     assert verify(snap, plan, now=0.0) == ()
-    return snap, plan
+    return plan
 
 
 @pytest.mark.parametrize("asks", [(4, 1), (12, 1), (1, 8), (2, 4)])
 @pytest.mark.parametrize("lands", [(2, 5), (9, 1), (4, 4)])
 def test_who_fits_once_they_have_landed_evicts_nobody(lands: tuple[int, int], asks: tuple[int, int]) -> None:
     """16 to 23 of 32 GPUs are free, inside a guarantee of 32."""
-    _, plan = decided(gang("g", pod_set(*asks)), there=(landing(*lands),))
+    plan = decided(gang("g", pod_set(*asks)), there=(landing(*lands),))
     assert plan.evictions == ()
     if not plan.admissions:
         assert plan.explanations["g"].primary.token is Token.PENDING_EVALUATION
         assert plan.stats.status is not SolveStatus.OPTIMAL
 
 
-def test_room_that_is_left_is_kept_for_the_first() -> None:
-    """Whoever comes later would take what it starts on in a second."""
-    first, later = gang("g", pod_set(2, 8)), gang("h", pod_set(8, 1), queue="root.b", submitted=1)
-    _, plan = decided(first, later, there=(landing(2, 4),))
-    assert not plan.admissions
-    assert plan.evictions == ()
+def test_place_and_quota_are_kept_for_the_first() -> None:
+    """Whoever comes later would take what it starts on in a second: n2 or n3, which nothing lands on."""
+    first, later = gang("g", pod_set(3, 8)), gang("h", pod_set(1, 8), queue="root.b", submitted=1)
+    plan = decided(first, later, there=(landing(2, 4, on=("n0", "n1")),))
+    assert (plan.admissions, plan.evictions) == ((), ())
+    behind = plan.explanations["h"].primary
+    assert (behind.token, behind.params["owner"]) == (Token.BEHIND_IN_QUEUE, "g")
+    assert plan.explanations["h"].would_admit == ()
+
+
+def test_who_awaits_them_uses_nothing_yet() -> None:
+    """Nobody of its queue is above the guarantee for it; no bound, and nobody else, takes its place for open."""
+    work = gang("g", pod_set(1, 8)), gang("x", pod_set(4, 8), submitted=1)
+    snap = snapshot(NODES, QUEUES, pending=work, topology=TOPOLOGY)
+    greedy = Greedy(Board(Arrays.of(snap), now=0.0))
+    board, gangs = greedy.board, greedy.board.arrays.offers.gangs
+    (variant, charge), (wide, asked) = (gangs[uid].shape.smallest[0] for uid in ("g", "x"))
+    account, line = (None, GPU), board.line().copy()
+    assert not greedy.excluded(greedy.pool(gangs["x"], asked, later=False), gangs["x"], wide)
+    greedy.keep(Chosen(gang=gangs["g"], variant=variant, charge=charge, spreads={"main": {0: 1}}))
+    assert board.line().used("root.a", account) == line.used("root.a", account) == 0
+    assert board.claimed.used("root.a", account) == 8
+    assert greedy.excluded(greedy.pool(gangs["x"], asked, later=False), gangs["x"], wide)
+    assert isinstance(greedy.start(gangs["x"]), Refusal)
+    with greedy.none_kept():
+        assert isinstance(greedy.start(gangs["x"]), Chosen)
+
+
+@pytest.mark.parametrize("waits", [(), (gang("g", pod_set(2, 8), submitted=-5.0, estimate=60.0),)])
+def test_what_is_kept_for_it_does_not_keep_others_from_a_reservation(waits: tuple[Workload, ...]) -> None:
+    big = gang("big", pod_set(4, 8), queue="root.b")
+    plan = decided(*waits, big, there=(landing(2, 4),))
+    assert [(r.uid, r.start) for r in plan.reservations] == [("big", 499.0)]
+
+
+def test_no_reservation_gives_way_before_it_starts() -> None:
+    """`g` ranks higher and its place would be that of the reservation."""
+    held = Reservation(uid="o", assignments=(at({"n2": 1}),), start=400.0, expires=2000.0)
+    there = running(gang("v", pod_set(1, 4), queue="root.b"), {"n2": 1}, expected_end=400.0)
+    full = running(gang("f", pod_set(1, 8), queue="root.b", preemptible=False), {"n3": 1})
+    waits = gang("o", pod_set(1, 8), queue="root.b", submitted=-50.0), gang("g", pod_set(3, 4))
+    lands = landing(2, 4, on=("n0", "n1"))
+    plan = decided(*waits, there=(lands, there, full), reservations=(held,))
+    assert plan.explanations["g"].primary.token is Token.PENDING_EVALUATION
+    assert [(r.uid, r.start) for r in plan.reservations] == [("o", 400.0)]
+
+
+@pytest.mark.parametrize(("age", "evicted"), [(60.0, []), (61.0, ["l"])])
+def test_nobody_waits_for_what_does_not_land(age: float, evicted: list[str]) -> None:
+    plan = decided(gang("g", pod_set(3, 8)), there=(landing(2, 1, since=-age),))
+    assert [e.uid for e in plan.evictions] == evicted
+
+
+def test_who_keeps_off_some_hosts_waits_for_them_too() -> None:
+    """In a later attempt at the plan."""
+    snap = snapshot(NODES, QUEUES, admitted=[landing(2, 4)], pending=[gang("g", pod_set(2, 8))])
+    greedy = Greedy(Board(Arrays.of(snap), now=0.0), crowded={"g": frozenset({"n0"})})
+    answer = greedy.turn(greedy.board.arrays.offers.gangs["g"])
+    assert isinstance(answer, Refusal)
+    assert answer.block is Block.LANDING
+    assert list(greedy.awaiting) == ["g"]
+
+
+def test_they_lie_on_the_fullest_nodes_that_hold_them() -> None:
+    """All together where they can, else as many as fit on the emptiest; what finds no place counts everywhere."""
+
+    def lying(pods: int, gpu: int, *free: int) -> dict[int, int]:
+        snap = snapshot(NODES, QUEUES, admitted=[landing(pods, gpu)])
+        holds = list(Arrays.of(snap).holds.values())
+        column = Arrays.of(snap).frame.column[GPU]
+        left = {n: np.array([f if c == column else 20 for c in range(2)]) for n, f in enumerate(free)}
+        return {n: int(row[column]) for n, row in lying_tight(holds, left, now=0.0)["l"].items()}
+
+    assert lying(2, 2, 8, 4, 5, 1) == {1: 4}
+    assert lying(4, 2, 6, 4, 8, 4) == {2: 8}
+    assert lying(5, 2, 6, 4, 8, 4) == {1: 2, 2: 8}
+    assert lying(4, 4, 4, 4, 4, 3) == {0: 4, 1: 4, 2: 4, 3: 0}
 
 
 def test_who_has_no_room_even_then_evicts() -> None:
-    _, plan = decided(gang("g", pod_set(4, 8)), there=(landing(2, 5),))
+    plan = decided(gang("g", pod_set(4, 8)), there=(landing(2, 5),))
     assert [e.uid for e in plan.evictions] == ["l"]
 
 
 def test_who_waits_for_them_takes_the_room_next_time() -> None:
     """The scheduler has packed them tightly."""
     bound = running(gang("l", pod_set(2, 4), queue="root.b", required="rack"), {"n0": 2}, since=-1.0)
-    _, plan = decided(gang("g", pod_set(3, 8)), there=(bound,))
+    plan = decided(gang("g", pod_set(3, 8)), there=(bound,))
     assert [a.uid for a in plan.admissions] == ["g"]
 
 

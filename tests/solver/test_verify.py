@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import nan
 
 import pytest
 
@@ -65,6 +66,18 @@ MUTATIONS: dict[str, tuple[Mutation, Rule]] = {
             admissions=(replace(p.admissions[0], assignments=p.admissions[0].assignments * 2),),
         ),
         Rule.GANG,
+    ),
+    "no pod set at all": (
+        lambda p: replace(p, admissions=(replace(p.admissions[0], assignments=()),)),
+        Rule.GANG,
+    ),
+    "a wave before all": (
+        lambda p: replace(p, admissions=(replace(p.admissions[0], wave=-2),)),
+        Rule.REFERENCE,
+    ),
+    "a wave that is no number": (
+        lambda p: replace(p, admissions=(replace(p.admissions[0], wave=nan),)),  # type: ignore[arg-type]
+        Rule.REFERENCE,
     ),
     "a reason to wait": (lambda p: replace(p, explanations={"g": waits()}), Rule.EXPLANATION),
     "forgotten": (lambda p: replace(p, admissions=()), Rule.EXPLANATION),

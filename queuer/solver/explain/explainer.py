@@ -128,9 +128,22 @@ class Explainer:
             advice = self._advisor.would_entitle(gang, *self._least(gang, refusal.variant))
         elif kind.has_options and refusal.block in (Block.PLACE, Block.DEFERRED, Block.QUOTA) and not unsure:
             advice = self._advisor.would_admit(gang)
+        if self._greedy.awaiting:
+            reasons = tuple([self._kept_from(gang, reason) for reason in reasons])
         return Explanation(
             primary=reasons[0], others=reasons[1:], would_admit=advice, detail={**detail, **parts}
         )
+
+    def _kept_from(self, gang: Gang, reason: Reason) -> Reason:
+        """What it lacked at its turn and is there now may be kept for a gang that awaits pods of the cycle before."""
+        given_back, flavors = (
+            reason is sentences.MADE_ROOM or reason is sentences.GIVEN_BACK,
+            gang.shape.flavors,
+        )
+        for one in self._greedy.awaiting.values() if given_back else ():
+            if not flavors.isdisjoint(one.gang.shape.flavors):
+                return sentences.kept_for(one.gang.pending.workload)
+        return reason
 
     def _reasons(
         self, gang: Gang, refusal: Refusal, bars: tuple[str, ...], *, alone: bool

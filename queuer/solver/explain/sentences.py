@@ -75,6 +75,13 @@ def behind(owner: Workload, why: str) -> Reason:
     return Reason(token=Token.BEHIND_IN_QUEUE, text=f"{owner.namespace}/{owner.name} {why}.", params=params)
 
 
+def kept_for(owner: Workload) -> Reason:
+    """Another gang awaits pods of the cycle before."""
+    return behind(
+        owner, "starts first, when jobs that have just started have landed; its place and quota are kept"
+    )
+
+
 def outdone(priority: int, root: str) -> Reason:
     """Others of its priority ask for more together."""
     text = f"{root} is packed: among jobs of priority {priority} those start that ask for most together, "

@@ -220,7 +220,7 @@ class Case:
     def part(self, uid: str) -> tuple[str, Amounts]:
         """Queue and amounts of a gang that the plan starts or holds."""
         if uid not in self._parts:
-            places = self.started.get(uid) or self.bound[uid]
+            places = self.started[uid] if uid in self.started else self.bound[uid]
             self._parts[uid] = (self.workload(uid).queue, amounts_at(self.workload(uid), places))
         return self._parts[uid]
 

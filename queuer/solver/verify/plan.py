@@ -46,7 +46,7 @@ def verify(snapshot: Snapshot, plan: Plan, *, now: float) -> tuple[Violation, ..
 
 
 def check_references(case: Case) -> Iterator[Violation]:
-    """Every name stands for something, once."""
+    """Every name stands for something, once, and every wave is a number from 0 on."""
     waiting, running = case.pending.keys(), case.running.keys()
     groups: tuple[tuple[str, Collection[str], Set[str]], ...] = (
         ("admissions", [a.uid for a in case.plan.admissions], waiting),
@@ -64,6 +64,10 @@ def check_references(case: Case) -> Iterator[Violation]:
             for uid, times in Counter(uids).items():
                 if times > 1:
                     yield Violation(rule=Rule.REFERENCE, uid=uid, text=f"{what} names it {times} times")
+    for admission in case.plan.admissions:
+        if not admission.wave >= 0:  # neither is nan
+            text = f"{admission.wave} is no wave"
+            yield Violation(rule=Rule.REFERENCE, uid=admission.uid, text=text)
     kept = [(r.uid, r.assignments) for r in case.plan.reservations]
     for uid, rows in (*case.started.items(), *case.bound.items(), *kept):
         sets = {p.name for p in case.workload(uid).pod_sets} if uid in case.pending else set()
