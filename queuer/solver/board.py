@@ -20,7 +20,7 @@ from queuer.solver.capacity import Spread, take
 from queuer.solver.ends import end_of, expected_end
 from queuer.solver.floor import Floor
 from queuer.solver.frame import ALL, Mask, Matrix, NodeRows
-from queuer.solver.horizon import NOTHING, Amounts, Horizon, behind
+from queuer.solver.horizon import NOTHING, Amounts, Horizon, behind, summed
 from queuer.solver.journal import Followed, Journal
 from queuer.solver.kept import Kept
 from queuer.solver.sheet import Hold, Sheet, leaves
@@ -74,6 +74,8 @@ class Board:
         self._before = self.now.before_landing()
         self._left: dict[str, Mapping[int, Matrix]] = {}
         self._spared: Kept[Matrix] = Kept(lambda: self.ground)
+        self._kept: dict[str, list[tuple[int, Matrix, Matrix]]] = {}
+        self._promised: dict[int, Matrix] = {}
         self.idle = arrays.idle
 
     def fork(self) -> None:
@@ -203,12 +205,14 @@ class Board:
         return least
 
     def _spared_on(self, sheet: Sheet) -> Matrix:
-        """What pods of earlier cycles leave when they lie so, of what they are counted at (N x R)."""
+        """What pods of earlier cycles leave when they lie so, of what they are counted at, and is kept for nobody yet
+        (N x R).
+        """
 
         def spared() -> Matrix:
             found = np.zeros_like(sheet.free)
             for node, row in sheet.spared(self._lying).items():
-                found[node] = row
+                found[node] = row - self._promised.get(node, 0)
             return found
 
         return self._spared.of(sheet is self.now, spared)
@@ -281,18 +285,32 @@ class Board:
         self._take(self.later.free, gang, spreads, times=-1)
         self._on_horizons(gang, spreads, bound=True, times=-1)
 
-    def keep(self, gang: Workload, charge: Charge, spreads: Mapping[str, Spread], *, times: int = 1) -> None:
-        """Leave place and quota to a gang that is neither started nor bound; `times=-1`: to anybody again. They are not
-        used, so nobody becomes evictable for it, and no reservation gives way to it yet.
+    def keep(self, gang: Workload, charge: Charge, spreads: Mapping[str, Spread]) -> None:
+        """Leave place and quota to a gang that awaits pods of earlier cycles. They are not used, so nobody becomes
+        evictable for it, and no reservation gives way to it yet. First it takes what these pods will leave there.
         """
+        rows = []
+        for node, row in summed(self.rows(gang, spreads)).items():
+            left = np.minimum(row, np.maximum(self._spared_on(self.later)[node], 0))
+            rows.append((node, left, row - left))
+        self._kept[gang.uid] = rows
+        self._move_kept(gang, charge, times=1)
+
+    def give_up(self, gang: Workload, charge: Charge) -> None:
+        """What was kept for it is anybody's again."""
+        self._move_kept(gang, charge, times=-1)
+        del self._kept[gang.uid]
+
+    def _move_kept(self, gang: Workload, charge: Charge, *, times: int) -> None:
         self.fork()
         self.ground += 1
-        self._touch(spreads)
-        for spread in spreads.values():
-            self.freed.touch(spread)
+        for node, left, more in self._kept[gang.uid]:
+            self._promised[node] = self._promised.get(node, 0) + left * times
+            self.later.free[node] -= more * times
+            self.journal.touch([node])
+            self.freed.touch([node])
         for usage in (self.later.usage, self.claimed):
             usage.add(gang.queue, charge, times=times)
-        self._take(self.later.free, gang, spreads, times=times)
 
     def stay(self, uid: str) -> None:
         """A victim is not evicted after all."""

@@ -28,6 +28,10 @@ takes on a busy machine. No cycle waits as long.
 """
 
 
+UNREAD = 2**16
+"""Bytes of what an ended process has left to read that are thrown away at once."""
+
+
 class Verify(Protocol):
     """The judge of plans."""
 
@@ -272,6 +276,11 @@ class Child:
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
         if process is not None:
+            assert process.stdout is not None
+            while await process.stdout.read(
+                UNREAD
+            ):  # else asyncio, which reads no further, never sees its end
+                pass
             await process.wait()  # reaped: no zombie is left
 
     def _strike(self) -> None:

@@ -261,7 +261,7 @@ class Contest:
             for bond in self._bonds.values()
         )
         awaiting = (
-            Standing(pending=one.gang.pending, assignments=assignments(self._board, one))
+            Standing(pending=one.gang.pending, assignments=assignments(self._board, one), awaits=True)
             for one in self._greedy.awaiting.values()
         )
         return (*bonds, *awaiting)

@@ -46,13 +46,14 @@ class Settled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """A bond of an earlier cycle, or a gang that awaits pods of one: place and quota are held; neither is open.
-    `victims`: those that are not gone yet.
+    """A bond of an earlier cycle, or with `awaits` a gang that awaits pods of one: place and quota are held; neither is
+    open. `victims`: those that are not gone yet.
     """
 
     pending: Pending
     assignments: tuple[Assignment, ...]
     victims: tuple[str, ...] = ()
+    awaits: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

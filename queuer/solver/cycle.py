@@ -85,19 +85,16 @@ class Cycle:
     def keep(self, one: Chosen) -> None:
         """Keep its place and quota for a gang that awaits pods of earlier cycles."""
         self.awaiting[one.gang.uid] = one
-        self._keep(times=1, gangs=[one])
+        self.board.keep(one.gang.pending.workload, one.charge, one.spreads)
 
     @contextmanager
     def none_kept(self) -> Iterator[None]:
         """With nothing kept for those that await pods of earlier cycles."""
-        gangs = list(self.awaiting.values())
-        self._keep(times=-1, gangs=gangs)
+        for one in self.awaiting.values():
+            self.board.give_up(one.gang.pending.workload, one.charge)
         yield
-        self._keep(times=1, gangs=gangs)
-
-    def _keep(self, *, times: int, gangs: Iterable[Chosen]) -> None:
-        for one in gangs:
-            self.board.keep(one.gang.pending.workload, one.charge, one.spreads, times=times)
+        for one in self.awaiting.values():
+            self.board.keep(one.gang.pending.workload, one.charge, one.spreads)
 
     def _settle(self, one: Chosen, *, times: int) -> None:
         self.spend(self._places[one.bound], one, times=times)

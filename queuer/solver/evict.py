@@ -101,7 +101,7 @@ class Evict:
             return Hope.NONE
         reach = self.prey.reach(gang.pending, charge)
         opens = self._opens(reach)
-        if not opens and board.later is board.now:
+        if not opens and not board.leaving:
             return Hope.NONE
         if not opens and not board.later.usage.fits(workload.queue, charge):
             return Hope.NONE
@@ -125,7 +125,7 @@ class Evict:
     def _displaced(self, gang: Gang, variant: Variant, charge: Charge) -> Chosen | None:
         """The gang bound to what others leave, if that is enough once gangs bound before it lie elsewhere."""
         board = self._board
-        if board.later is board.now or not board.later.usage.fits(gang.queue, charge):
+        if not board.leaving or not board.later.usage.fits(gang.queue, charge):
             return None
         return self._displace.place(gang, variant, charge, bound=True)
 
@@ -140,7 +140,7 @@ class Evict:
         if turn is None:
             return None
         charge = turn.charge
-        if board.later is not board.now and board.later.usage.fits(workload.queue, charge):
+        if board.leaving and board.later.usage.fits(workload.queue, charge):
             floor = board.floor_later(workload, rank=turn.rank)
             alone = self._cycle.on(floor, gang, variant).spreads
             if alone is not None:

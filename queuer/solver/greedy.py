@@ -62,6 +62,10 @@ class Greedy(Cycle):
             answer = known[1]
         else:
             answer = self._settled(gang, promised=promised)
+            if gang.shape.partial and isinstance(answer, Refusal) and answer.block is not Block.LANDING:
+                answer = replace(
+                    answer, block=Block.DEFERRED, final=False, contested=True, cause=Deferral.SIZE
+                )
             if isinstance(answer, Refusal) and answer.block is not Block.LANDING:
                 self._refused[key] = (self._moment(), answer)
         if isinstance(answer, Refusal):
@@ -70,10 +74,10 @@ class Greedy(Cycle):
 
     def _settled(self, gang: Gang, *, promised: bool) -> Chosen | Refusal:
         answer = self.start(gang, promised=promised)
-        if isinstance(answer, Refusal) and answer.block in (Block.PLACE, Block.RESERVED):
-            answer = self._rearrange.place(gang, answer, promised=promised)
         if isinstance(answer, Refusal) and self._awaits(gang):
             return Refusal(block=Block.LANDING)
+        if isinstance(answer, Refusal) and answer.block in (Block.PLACE, Block.RESERVED):
+            answer = self._rearrange.place(gang, answer, promised=promised)
         if isinstance(answer, Refusal) and answer.block is not Block.FLAVOR:
             answer = self._evict.bind(gang, answer, promised=promised)
         return answer

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import product
+from itertools import islice, product
+from math import prod
 from typing import Any
 
 from queuer.domain.nodes import Flavor
@@ -23,8 +24,8 @@ from queuer.solver.problem import Pending, Snapshot
 from queuer.solver.score import allowed_flavors
 from queuer.solver.sound import countable, faults_of_workload
 
-VARIANTS = 64
-"""Combinations of flavors over pod sets that are considered for one gang."""
+VARIANTS = 1_000
+"""Combinations of flavors over pod sets that are considered for one gang; where there are more, nothing is proven."""
 SPARE = 1_000
 """So many more likenesses than twice the waiting gangs are kept at most."""
 
@@ -86,11 +87,8 @@ class Kinds:
             allowed = allowed_flavors(pod_set, queue=workload.queue, tree=self._tree, flavors=self._flavors)
             named.update(allowed)
             choices.append([f for f in allowed if self._is_usable(frame, pod_set, f)])
-        variants: list[Variant] = []
-        for names in product(*choices):
-            variants.append(Variant(flavors=dict(zip(counts, names, strict=True)), counts=counts))
-            if len(variants) == VARIANTS:
-                break
+        names = islice(product(*choices), VARIANTS)
+        variants = [Variant(flavors=dict(zip(counts, one, strict=True)), counts=counts) for one in names]
         charges = tuple(charge_for(workload, v.flavors, v.counts) for v in variants)
         least = {p.name: p.count if p.min_count is None else p.min_count for p in workload.pod_sets}
         smallest = list(zip(variants, charges, strict=True))
@@ -107,6 +105,7 @@ class Kinds:
             least=least,
             smallest=tuple(smallest),
             flavors=frozenset(named),
+            partial=prod(map(len, choices)) > VARIANTS,
         )
 
     def _is_usable(self, frame: Frame, pod_set: PodSet, flavor: str) -> bool:

@@ -28,7 +28,8 @@ class Shape:
 
     `least`: smallest counts by pod set; `smallest`: the variants at these, with their charges. `flavors`: all that any
     variant names. `form`: equal for shapes that placement cannot tell apart, whatever their queues; `kind`: for shapes
-    that entitlement and shares of a queue above both cannot tell apart.
+    that entitlement and shares of a queue above both cannot tell apart. `partial`: there are more combinations of
+    flavors.
     """
 
     number: int
@@ -39,6 +40,7 @@ class Shape:
     least: Mapping[str, int]
     smallest: tuple[tuple[Variant, Charge], ...]
     flavors: frozenset[str]
+    partial: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,4 +1,4 @@
-"""Where pods of earlier cycles may lie once they have landed: as tight as they can, which leaves others most room.
+"""Where pods of earlier cycles may lie once they have landed: on the fullest nodes, which leaves others most room.
 
 Until then they count on every node of their pin (see `Sheet`). Who would fit beside them in this way has to wait for
 seconds as a rule, and nobody needs to lose work for that.
@@ -52,16 +52,12 @@ def _parts(hold: Hold) -> Iterable[tuple[Loose, list[int]]]:
 
 
 def _placed(loose: Loose, hosts: Sequence[int], free: Mapping[int, Matrix]) -> dict[int, int] | None:
-    """Pods by node: all on the fullest that holds them, else as many as fit on the emptiest, and so on."""
+    """Pods by node: as many as fit on the fullest, then on the next."""
     slots = {node: int(loose.need.slots(free[node][None, :])[0]) for node in hosts}
     found: dict[int, int] = {}
     missing = loose.count
-    while missing > 0:
-        enough = [node for node, n in slots.items() if n >= missing]
-        node = min(enough, key=slots.__getitem__) if enough else max(slots, key=slots.__getitem__, default=-1)
-        taken = min(missing, slots.pop(node, 0))
-        if taken == 0:
-            return None
-        found[node] = taken
-        missing -= taken
-    return found
+    for node in sorted((node for node, n in slots.items() if n), key=slots.__getitem__):
+        if missing:
+            found[node] = min(missing, slots[node])
+            missing -= found[node]
+    return None if missing else found

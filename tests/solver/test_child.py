@@ -56,6 +56,32 @@ async def test_stopped_child_is_killed_at_the_deadline_and_replaced() -> None:
         assert solver.restarts == {Source.SOLVER: 1, Source.STAND_IN: 0}
 
 
+async def test_process_that_is_killed_in_the_middle_of_an_answer_is_reaped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What it has written by then is more than is read ahead, and nobody wants it."""
+    create = asyncio.create_subprocess_exec
+    started: list[asyncio.subprocess.Process] = []
+
+    async def talkative(*_: str, **named: Any) -> asyncio.subprocess.Process:
+        head = wire.HEADER.pack(wire.MARK, 2**30)
+        script = f"import os\nos.write(1, {head!r})\nwhile True: os.write(1, bytes(65536))"
+        started.append(await create(sys.executable, "-c", script, **named))
+        return started[0]
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", talkative)
+    one = Child(f"{TARGETS}:sound", judge=verify)
+    await one.start()
+    plan = one.plan(Question(1, small(), now=0.0, seed=0), budget=PATIENT, within=30.0, phase="solve")
+    asking = asyncio.create_task(plan)
+    stdout: Any = started[0].stdout
+    await until(lambda: len(stdout._buffer) > 2**20)
+    asking.cancel()
+    await asyncio.wait({asking})
+    await asyncio.wait_for(one.kill(), 20.0)
+    assert gone(started[0].pid)
+
+
 async def test_processes_killed_between_two_cycles_are_replaced() -> None:
     async with process("sound") as solver:
         await ask(solver)

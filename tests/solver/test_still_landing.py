@@ -119,7 +119,7 @@ def test_who_keeps_off_some_hosts_waits_for_them_too() -> None:
 
 
 def test_they_lie_on_the_fullest_nodes_that_hold_them() -> None:
-    """All together where they can, else as many as fit on the emptiest; what finds no place counts everywhere."""
+    """So whole nodes stay whole; what finds no place counts everywhere."""
 
     def lying(pods: int, gpu: int, *free: int) -> dict[int, int]:
         snap = snapshot(NODES, QUEUES, admitted=[landing(pods, gpu)])
@@ -129,8 +129,7 @@ def test_they_lie_on_the_fullest_nodes_that_hold_them() -> None:
         return {n: int(row[column]) for n, row in lying_tight(holds, left, now=0.0)["l"].items()}
 
     assert lying(2, 2, 8, 4, 5, 1) == {1: 4}
-    assert lying(4, 2, 6, 4, 8, 4) == {2: 8}
-    assert lying(5, 2, 6, 4, 8, 4) == {1: 2, 2: 8}
+    assert lying(5, 2, 8, 4, 5, 1) == {1: 4, 2: 4, 0: 2}
     assert lying(4, 4, 4, 4, 4, 3) == {0: 4, 1: 4, 2: 4, 3: 0}
 
 

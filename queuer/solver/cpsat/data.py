@@ -140,8 +140,12 @@ def _hold(board: Board, one: Standing) -> None:
     spreads = {row.pod_set: dict(_numbers(board, row)) for row in one.assignments}
     flavors = {row.pod_set: row.flavor for row in one.assignments}
     counts = {row.pod_set: row.count for row in one.assignments}
+    charge = board.charge(workload, flavors, counts)
+    if one.awaits:
+        board.keep(workload, charge, spreads)
+        return
     gone = [v for v in one.victims if v in board.holds and board.holds[v].admitted.releasing]
-    board.bind(workload, board.charge(workload, flavors, counts), spreads, victims=gone)
+    board.bind(workload, charge, spreads, victims=gone)
 
 
 def _numbers(board: Board, row: Assignment) -> dict[int, int]:

@@ -30,6 +30,8 @@ class Never:
             if over is None and self._place.fits(workload, least, frozenset(), form=shape.form, idle=True):
                 return None
             reason = over or self._too_large(workload, least)
+        if shape.partial:
+            return None
         return reason or self._place.nowhere(workload)
 
     def _no_level(self, workload: Workload) -> Reason | None:
