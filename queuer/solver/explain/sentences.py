@@ -19,8 +19,8 @@ MADE_ROOM = Reason(
 )
 LANDING = Reason(
     token=Token.PENDING_EVALUATION,
-    text="There is room for it, but other jobs are landing on those nodes and could take its place; it is tried again"
-    " when they have landed.",
+    text="It has a place, but other jobs are landing on those nodes and could take it; it is tried again when they have"
+    " landed.",
 )
 
 _WHY = {
