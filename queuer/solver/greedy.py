@@ -50,7 +50,8 @@ class Greedy(Cycle):
         self._refused: dict[object, tuple[object, Refusal]] = {}
 
     def turn(self, gang: Gang, *, promised: bool = True) -> Chosen | Refusal:
-        """Settle one gang, or say what blocks it. Nothing on the board changes when it is refused.
+        """Settle one gang, or say what blocks it. Nothing on the board changes when it is refused; only for one that
+        awaits pods of earlier cycles place and quota are kept.
 
         `promised`: what greedy cannot place is contested; without it a refusal needs no proof.
         """

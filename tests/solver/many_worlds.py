@@ -3,9 +3,8 @@ looked up arrangement by arrangement.
 
     python -m tests.solver.many_worlds --kind plain --worlds 2000 [--first SEED]
 
-*left out* are plans that the brute force does not judge: searches too long for it, work that the decision itself
-deferred and, with reservations, gangs that could not land beside others (3.5). *unsound* are those that the verifier
-refuses.
+Not judged are searches too long for it (*too_long*), work that the decision itself *deferred* and, with reservations,
+gangs that are *put_off* as they could not land beside others (3.5). *unsound* are plans that the verifier refuses.
 """
 
 from __future__ import annotations

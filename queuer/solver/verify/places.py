@@ -154,6 +154,7 @@ def _groups(
 
 
 def unbound(case: Case) -> Iterator[Group]:
+    """Pods of earlier cycles that have still to land."""
     for admitted in case.snapshot.admitted:
         sets = {p.name: p for p in admitted.workload.pod_sets}
         for rest in admitted.unbound:
