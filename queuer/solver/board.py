@@ -33,8 +33,9 @@ FLOORS = 12
 class Board:
     """Sheets, holds and horizons of one decision. `later` is `now` until there is a bond.
 
-    `claimed`: what is used plus what is held for bound gangs, their victims still counted. Entitlement and
-    shares are judged by it, so that what a queue has taken back in this cycle it does not take back twice.
+    `claimed`: what is used plus what is held for bound gangs, their victims still counted, or kept for those that await
+    pods. Entitlement and shares are judged by it, so that what a queue has taken back in this cycle it does not take
+    back twice.
     `former`: horizons that ended or moved in this cycle.
     `journal`, `freed`: nodes where anything changes, and where more than the places of settled gangs does.
     `past`: shares of past use by queue. `epoch`, `version`, `ground` move when what was refused may be permitted, when
