@@ -22,7 +22,7 @@ from queuer.solver.explain import sentences
 from queuer.solver.explain.explainer import Explainer
 from queuer.solver.greedy import Greedy
 from queuer.solver.groups import Groups
-from queuer.solver.holding import restore
+from queuer.solver.holding import lift, restore
 from queuer.solver.order import Gang, Tournament
 from queuer.solver.outcome import Block, Chosen, Refusal
 from queuer.solver.packed.packer import Packer, Selection
@@ -67,7 +67,8 @@ class Given:
 
 class Attempt:
     """One attempt. `crowded`: nodes by gang uid that it must keep off, as others are landing there. `passes`: how far
-    they came, `gave_back`: whether a bond is given back to a gang that is put off, once it has run.
+    they came, `gave_back`: whether a bond is given back to a gang that is put off, `apart`: whether one waits because it
+    keeps off nodes, `instead`: the nodes that earlier gangs might keep off so that none has to, once it has run.
     """
 
     def __init__(self, given: Given, *, crowded: Mapping[str, frozenset[str]]) -> None:
@@ -89,7 +90,8 @@ class Attempt:
         self._reserver = Reserver(self._greedy)
         self._held: dict[str, Bond] = {}
         self._back: tuple[Reservation, ...] = ()
-        self.gave_back = False
+        self.gave_back = self.apart = False
+        self.instead: dict[str, frozenset[str]] = {}
         self._refused: dict[str, tuple[Gang, Refusal]] = {}
         self._explanations: dict[str, Explanation] = dict(self._offers.aside)
         self._order: list[str] = list(self._offers.aside)
@@ -122,7 +124,7 @@ class Attempt:
         self._play(tournament)
         self._greedy.revise()
         pinner, late = self._pinned(standing)
-        self._keeping_off = self._keep_off(pinner, late)
+        self._keeping_off = self._keep_off(pinner, late, standing)
         place_apart(self._greedy, late, lambda: self._late(standing))
         self._take_back(standing, tournament.passed_over.values())
         self._reserver.finish(gangs)
@@ -164,6 +166,7 @@ class Attempt:
             self._reserver.set_aside(gang.uid)
             answer = self._packer.turn(gang)
             if isinstance(answer, Refusal):
+                self.apart |= answer.block is Block.LANDING and self._greedy.waits_apart(gang.uid)
                 self._reserver.refused()
                 self._refused[gang.uid] = (gang, answer)
                 if _by_capacity(answer):
@@ -249,7 +252,7 @@ class Attempt:
             order=tuple(self._order),
             stats=self._stats(),
         )
-        return plan, (self._keeping_off or self._keep_off(pinner, late)) if late else {}
+        return plan, (self._keeping_off or self._keep_off(pinner, late, standing)) if late else {}
 
     def _bonds(self, standing: Mapping[str, Bond]) -> dict[str, Bond]:
         new = {uid: self._new_bond(c) for uid, c in self._greedy.chosen.items() if c.bound}
@@ -278,10 +281,12 @@ class Attempt:
             deadline=self._now + self._budget.bond,
         )
 
-    def _keep_off(self, pinner: Pinner, late: Sequence[Chosen]) -> dict[str, frozenset[str]]:
-        """Who should keep off which hosts in the next attempt: of two that cannot land beside each other, the
-        one whose turn came later; who cannot land even alone, or would rob a bond of an earlier cycle, off those where
-        it meets itself, others that land, or such a bond.
+    def _keep_off(
+        self, pinner: Pinner, late: Sequence[Chosen], standing: Mapping[str, Bond]
+    ) -> dict[str, frozenset[str]]:
+        """Who should keep off which hosts in the next attempt: of those that cannot land beside each other the ones
+        whose turns came last, as many as it takes; who cannot land even alone, or would rob a bond of an earlier cycle,
+        off those where it meets itself, others that land, or such a bond.
         """
         found: dict[str, frozenset[str]] = {}
         settled = list(self._greedy.chosen.values())
@@ -291,11 +296,25 @@ class Attempt:
                 continue
             near = [other for other in settled if other is not one and self._hosts(other) & self._hosts(one)]
             after = [other for other in near if settled.index(other) > settled.index(one)]
-            for other in after:
+            for other in self._yielding(one, after, standing):
+                self.instead[one.gang.uid] = self.instead.get(one.gang.uid, frozenset()) | self._hosts(other)
                 found[other.gang.uid] = found.get(other.gang.uid, frozenset()) | self._hosts(one)
             if not after:
                 found[one.gang.uid] = shared(self._greedy, one).union(*map(self._hosts, near))
         return found
+
+    def _yielding(
+        self, one: Chosen, after: Sequence[Chosen], standing: Mapping[str, Bond]
+    ) -> Sequence[Chosen]:
+        """Of those settled after it, as many from the last as have to leave before it lands."""
+        if len(after) < 2:
+            return after
+        before, count = dict(self._greedy.chosen), 0
+        while count < len(after) and (count == 0 or one in self._late(standing)):
+            count += 1
+            lift(self._greedy, [after[-count]])
+        restore(self._greedy, before)
+        return after[-count:]
 
     def _hosts(self, chosen: Chosen) -> frozenset[str]:
         names = self._board.frame.names

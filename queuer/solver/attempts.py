@@ -24,6 +24,8 @@ ATTEMPTS = 5
 """Attempts at most while the verifier refuses none."""
 APART = 2
 """Attempts after which whoever cannot land keeps off everywhere."""
+Hosts = dict[str, frozenset[str]]
+"""Nodes that gangs keep off, by uid."""
 RETRY = 4
 """Part of the exact solver's budget that each attempt after the first has at least."""
 
@@ -76,29 +78,42 @@ class Attempts:
         return plans[-1], wrong
 
     def _made(self) -> list[Plan]:
-        """The plans of attempts until one puts nobody off, the last first."""
+        """The plans of attempts until one puts nobody off, the last first. If somebody waits even so because it keeps
+        off the hosts of others, these keep off its own instead, once.
+        """
         plans: list[Plan] = []
-        late: Mapping[str, frozenset[str]] = {}
-        small, again = is_small(self._snapshot), True
-        while not plans or (late and self.passes.attempts < ATTEMPTS and again):
-            self._keep_off(late)
-            budget, spent = self._given.budget, self.passes.spent
-            left = max(budget.deterministic - spent, budget.deterministic / RETRY)
-            given = replace(self._given, budget=replace(budget, deterministic=left))
-            attempt = Attempt(given, crowded=self._crowded)
+        began, instead, tried = dict(self._crowded), Hosts(), 0
+        while True:
+            attempt = Attempt(self._given_now(), crowded=self._crowded)
             plan, late = attempt.run()
-            again = small or attempt.gave_back
             self.passes += attempt.passes
             plans.insert(0, plan)
+            tried += 1
+            again = is_small(self._snapshot) or attempt.gave_back
+            if self.passes.attempts >= ATTEMPTS or not again:
+                break
+            if late:
+                instead = instead or attempt.instead
+                self._keep_off(late, everywhere=tried > APART)
+            elif attempt.apart and instead:
+                self._crowded, instead, tried = began | instead, {}, 0
+            else:
+                break
         self.lost |= any(plan.stats.rearranged for plan in plans) and (len(plans) > 1 or bool(late))
         return plans
 
+    def _given_now(self) -> Given:
+        """With what is left of the budget."""
+        budget, spent = self._given.budget, self.passes.spent
+        left = max(budget.deterministic - spent, budget.deterministic / RETRY)
+        return replace(self._given, budget=replace(budget, deterministic=left))
+
     # What the next attempt does otherwise
 
-    def _keep_off(self, late: Mapping[str, frozenset[str]]) -> None:
+    def _keep_off(self, late: Hosts, *, everywhere: bool) -> None:
         """Whoever cannot land keeps off these hosts, too; off all where that is no news, or has not helped."""
         known = {uid: self._crowded.get(uid, frozenset()) for uid in late}
-        if self.passes.attempts > APART or all(hosts <= known[uid] for uid, hosts in late.items()):
+        if everywhere or all(hosts <= known[uid] for uid, hosts in late.items()):
             late = dict.fromkeys(late, self._everywhere())
         self._crowded |= {uid: known[uid] | hosts for uid, hosts in late.items()}
 

@@ -94,6 +94,7 @@ def test_solver_finds_an_arrangement_exactly_where_there_is_one(snap: Snapshot) 
         301117,  # a gang that started where others leave would not land; bound it does
         303816,  # another can give way on the first flavor
         301432,  # nodes that a gang keeps off are the cheapest for all
+        300209,  # that an earlier gang lies elsewhere lets two land together
     ],
 )
 def test_decision_admits_what_brute_force_admits(seed: int) -> None:
