@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf, nextafter
 
 from queuer.domain.nodes import flavor_of
 from queuer.domain.past import Interval
@@ -54,11 +55,9 @@ class Job:
     @property
     def end(self) -> float | None:
         """When it ends by itself."""
-        return (
-            None
-            if self.story.runtime is None or self.stage is not Stage.RUNNING
-            else self.since + self.story.runtime
-        )
+        if self.story.runtime is None or self.stage is not Stage.RUNNING:
+            return None
+        return run_end(self.since, self.story.runtime)
 
     def counts(self) -> dict[str, int]:
         """Pods by pod set."""
@@ -71,6 +70,11 @@ class Job:
             for node, count in self.pods.get(pod_set.name, {}).items():
                 found[node] = add(found.get(node, {}), pod_set.requests, times=count)
         return found
+
+
+def run_end(since: float, runtime: float) -> float:
+    """When a run ends: after it began, if only by the least that a float can tell at that time."""
+    return max(since + runtime, nextafter(since, inf))
 
 
 def job_of(story: Story, scenario: Scenario, *, number: int) -> Job:

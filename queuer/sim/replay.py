@@ -18,7 +18,7 @@ from queuer.domain.queue import ROOT
 from queuer.domain.workload import PodSet, Workload
 from queuer.sim.engine import Record, Simulation, SimulationFault
 from queuer.sim.estimates import Watcher
-from queuer.sim.jobs import Stage
+from queuer.sim.jobs import Stage, run_end
 from queuer.sim.policy import ReplayPolicy
 from queuer.sim.report import Outcome, Report, Run, report
 from queuer.sim.scenario import Scenario, Story
@@ -270,7 +270,7 @@ def _outcomes(setup: Setup, simulation: Simulation) -> list[Outcome]:
     found = []
     for row in setup.jobs:
         job = simulation.jobs[_uid(row)]
-        ends = [*(gone + GRACE for gone in job.evictions), job.since + row.duration]
+        ends = [*(gone + GRACE for gone in job.evictions), run_end(job.since, row.duration)]
         runs = tuple(Run(start=s, end=e) for s, e in zip(starts[_uid(row)], ends, strict=True))
         found.append(
             Outcome(

@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf, nextafter
 from pathlib import Path
 
 import pytest
@@ -212,6 +213,16 @@ def test_use_of_jobs_that_came_at_once_is_counted_until_the_last_has_ended(write
         report = run(what)
         assert report.utilisation == pytest.approx(used / (8 * 100))
         assert report.queues["q"].gpus == pytest.approx(used / 100)
+
+
+@pytest.mark.parametrize("rows", [("a,1e10,1e-9,q,1,8,",), ("a,1e10,1e-9,q,1,8,", "b,1e10,1e-9,q,1,8,")])
+def test_a_run_too_short_for_the_clock_ends_after_it_began(write: Write, rows: tuple[str, ...]) -> None:
+    """Seconds since the epoch plus a nanosecond are the same seconds: the job must not stay till others move."""
+    report = run(prepare(write(*rows), nodes=1, gpus_per_node=8, policy=ReplayPolicy.FIFO))
+    least = nextafter(1e10, inf) - 1e10
+    assert report.turnaround.max == len(rows) * least
+    assert report.wait.max == (len(rows) - 1) * least
+    assert report.utilisation == 1.0
 
 
 def test_same_trace_same_report() -> None:
