@@ -13,10 +13,10 @@ from queuer.solver.arrays import Arrays
 from queuer.solver.attempt import Attempt, Given
 from queuer.solver.ends import OVERDUE
 from queuer.solver.explain.sentences import LANDING
-from queuer.solver.problem import Budget, Plan, Reservation, Snapshot
+from queuer.solver.problem import Assignment, Budget, Plan, Reservation, Snapshot
 from queuer.solver.verify import verify
 from tests.solver.cases_crowded import drawn
-from tests.solver.make import queue, row, snapshot
+from tests.solver.make import gang, node, pod_set, queue, row, running, snapshot
 from tests.solver.oracle_reservations import Follower
 from tests.solver.reserved import FOUR, NOW, asks, busy, hosts, place, plan_of, world
 
@@ -51,6 +51,17 @@ def test_of_two_that_are_too_much_for_a_node_the_higher_one_stands() -> None:
     held = stand("low", "n0", start=1500.0), stand("high", "n0", start=1500.0)
     snap = world(runs, jobs, most=2, held=held)
     assert told(snap) == [("high", {"n0"}, 1500.0), ("low", {"n1"}, 2000.0)]
+
+
+def test_of_two_that_are_too_much_for_a_node_the_entitled_one_stands() -> None:
+    """Whatever their priorities."""
+    policy = Policy(preempt=Preempt.NEVER, reclaim=False, reservations=2)
+    queues = [queue("root", policy=policy), queue("root.a"), queue("root.b", row(guaranteed=8))]
+    runs = [busy("x", "n0", end=1500.0), busy("y", "n1", end=2000.0), busy("c", "n2", "n3")]
+    jobs = [asks("high", 1, priority=1), asks("inside", 1, queue="root.b")]
+    held = stand("high", "n0", start=1500.0), stand("inside", "n0", start=1500.0)
+    snap = snapshot(FOUR, queues, admitted=runs, pending=jobs, reservations=held)
+    assert told(snap) == [("inside", {"n0"}, 1500.0), ("high", {"n1"}, 2000.0)]
 
 
 @pytest.mark.parametrize("limit", [None, 8])
@@ -102,6 +113,46 @@ def test_two_of_different_flavors_that_are_put_off_keep_one_each() -> None:
     assert [r.uid for r in plan.reservations] == ["x-w2", "y-w2"]
     assert all(plan.explanations[r.uid].primary == LANDING for r in held)
     assert verify(snap, plan, now=NOW) == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "gpus", "keeps"),
+    [
+        ("nobody", 0, ["w2"]),  # a hold stands where it lacks something, too
+        ("there", 1, []),  # upon it
+        ("beside", 2, []),  # uses up the limit of its flavor
+        ("behind", 9, ["behind"]),  # has the only one that its queue may have
+    ],
+)
+def test_who_is_put_off_gets_nothing_back_that_others_have_taken_since(
+    kind: str, gpus: int, keeps: list[str]
+) -> None:
+    """Its place, what its queue may use, or the right to have one."""
+    waits = gang(kind, pod_set(1, gpus, terms=SchedulingTerms(node_selector={"only": kind})), submitted=9.0)
+    snap, flavors = drawn(159), tuple(Flavor(name=f, node_labels={"f": f}) for f in "xy")
+    nodes = [replace(s.node, labels={**s.node.labels, "f": "x"}) for s in snap.nodes]
+    nodes.append(node("there", gpu=9, labels={"f": "y", "only": "there"}))
+    nodes.append(node("beside", gpu=2, labels={"f": "y", "only": "beside"}))
+    nodes.append(node("behind", gpu=9, labels={"f": "y", "only": "behind"}))
+    policy = Policy(preempt=Preempt.NEVER, reservations=1, max_wait=100.0)
+    rows = row(flavor="x"), row(flavor="y", limit=10)
+    runs = [
+        running(gang(f"run-{n}", pod_set(1, 7), queue="root.b"), {n: 1}, flavor="y")
+        for n in ("there", "behind")
+    ]
+    held = Reservation(
+        uid="w2",
+        assignments=(Assignment(pod_set="main", flavor="y", nodes={"there": 3}),),
+        start=NOW - 1.0,
+        expires=NOW + 1000.0,
+    )
+    jobs = [p.workload for p in snap.pending] + ([waits] if gpus else [])
+    queues = [queue("root"), queue("root.a", *rows, policy=policy), queue("root.b")]
+    plan = attempt(
+        snapshot(nodes, queues, admitted=runs, pending=jobs, flavors=flavors, reservations=(held,))
+    )
+    assert plan.explanations["w2"].primary == LANDING
+    assert [r.uid for r in plan.reservations] == keeps
 
 
 def _alone_in(flavor: str) -> Reservation:

@@ -56,13 +56,20 @@ def test_who_fits_once_they_have_landed_evicts_nobody(lands: tuple[int, int], as
 
 
 def test_place_and_quota_are_kept_for_the_first() -> None:
-    """Whoever comes later would take what it starts on in a second: n2 or n3, which nothing lands on."""
-    first, later = gang("g", pod_set(3, 8)), gang("h", pod_set(1, 8), queue="root.b", submitted=1)
-    plan = decided(first, later, there=(landing(2, 4, on=("n0", "n1")),))
+    """Whoever comes later would take what it starts on in a second: n2 or n3, which nothing lands on. With fewer pods,
+    too.
+    """
+    first, *later = (
+        gang(uid, pod_set(pods, 8), queue=queue, submitted=number)
+        for number, (uid, pods, queue) in enumerate(
+            [("g", 3, "root.a"), ("h", 1, "root.b"), ("i", 3, "root.b")]
+        )
+    )
+    plan = decided(first, *later, there=(landing(2, 4, on=("n0", "n1")),))
     assert (plan.admissions, plan.evictions) == ((), ())
     behind = plan.explanations["h"].primary
     assert (behind.token, behind.params["owner"]) == (Token.BEHIND_IN_QUEUE, "g")
-    assert plan.explanations["h"].would_admit == ()
+    assert plan.explanations["h"].would_admit == plan.explanations["i"].would_admit == ()
 
 
 def test_who_awaits_them_uses_nothing_yet() -> None:

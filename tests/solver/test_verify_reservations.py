@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from queuer.domain.queue import Policy, Preempt
 from queuer.solver.problem import Bond, Eviction, EvictionRule, Pending, Plan, Reservation, Snapshot, Unbound
 from queuer.solver.verify import Rule
@@ -53,10 +55,16 @@ def test_reservation_is_left_whole_by_who_is_bound() -> None:
     assert broken("n3") == {Rule.RESERVATION}
 
 
-def test_a_reservation_is_judged_with_pods_that_have_still_to_land_on_its_place() -> None:
-    """8 of 15 may be taken on n1, 5 are for big: 2 are left, and 3 too many, beside a hold, too."""
+@pytest.mark.parametrize(("exclusive", "left"), [(False, 2), (True, 6)])
+def test_a_reservation_is_judged_with_pods_that_have_still_to_land_on_its_place(
+    exclusive: bool, left: int
+) -> None:
+    """8 of 15 may be taken on n1, 4 where no two share a host, 5 are for big; one more than is left is too many, beside
+    a hold, too.
+    """
     loose = Unbound(pod_set="main", count=2, hosts=("n1", "n2"))
-    late = replace(running(gang("late", pod_set(2, 4)), {}), counts={"main": 2}, unbound=(loose,))
+    pods = pod_set(2, 4, exclusive_host=exclusive)
+    late = replace(running(gang("late", pods), {}), counts={"main": 2}, unbound=(loose,))
     jobs = [gang("big", pod_set(1, 5)), gang("fill", pod_set(1, 3), submitted=1.0)]
     snap = snapshot(
         [node("n1", gpu=15), node("n2", gpu=15)], [queue("root.a")], admitted=[late], pending=jobs
@@ -64,7 +72,7 @@ def test_a_reservation_is_judged_with_pods_that_have_still_to_land_on_its_place(
     for start in (50.0, NOW):
         held = Reservation(uid="big", assignments=(at({"n1": 1}),), start=start, expires=500.0)
         standing = replace(snap, reservations=(held,))
-        for gpu, broken in ((2, set()), (3, {Rule.RESERVATION})):
+        for gpu, broken in ((left, set()), (left + 1, {Rule.RESERVATION})):
             sized = replace(jobs[1], pod_sets=(pod_set(1, gpu),))
             world = replace(standing, pending=(standing.pending[0], Pending(workload=sized)))
             made = plan(world, {"fill": (at({"n1": 1}),)}, reservations=(held,))
