@@ -278,15 +278,15 @@ def export_flavor(flavor: Flavor) -> dict[str, Any]:
     return body
 
 
-def parse_topology(body: object, *, at: str = "topology", problems: Problems | None = None) -> Topology:
+def parse_topology(body: object, *, problems: Problems | None = None) -> Topology:
     """A Topology from plain data; the host level is added. Without `problems`, raises InvalidInput itself."""
     noted = Problems() if problems is None else problems
-    reader = Reader(body, at=at, known=("levels",), problems=noted)
+    reader = Reader(body, at="topology", known=("levels",), problems=noted)
     topology = Topology(keys=(*(key for key in reader.texts("levels") if key != HOSTNAME), HOSTNAME))
     for names, what in ((topology.keys, "label key"), (topology.levels, "level name")):
         twice = sorted({name for name in names if names.count(name) > 1})
         for name in twice:
-            noted.note(f"{at}.levels", f"{what} {name} occurs twice")
+            noted.note("topology.levels", f"{what} {name} occurs twice")
     if problems is None:
         noted.settle()
     return topology

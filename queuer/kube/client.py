@@ -22,6 +22,8 @@ from queuer.domain.errors import QueuerError, Unavailable
 from queuer.kube.config import Access
 
 FIELD_MANAGER = "queuer"
+CONNECTIONS = 64
+"""Open at once, at most."""
 OLDEST = (1, 36, 2)
 """Mutating admission policies are v1 since 1.36; since 1.36.2 one PATCH starts a suspended job elsewhere."""
 _METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
@@ -136,15 +138,14 @@ class _Object(msgspec.Struct, frozen=True):
 class Client:
     """An async context manager over one connection pool. `writes` counts our writes by (verb, resource)."""
 
-    def __init__(self, access: Access, *, timeout: float = 20.0, connections: int = 64) -> None:
+    def __init__(self, access: Access, *, timeout: float = 20.0) -> None:
         self._access = access
         self._timeout = aiohttp.ClientTimeout(total=timeout)
-        self._connections = connections
         self._session: aiohttp.ClientSession | None = None
         self.writes: Counter[tuple[str, str]] = Counter()
 
     async def __aenter__(self) -> Self:
-        connector = aiohttp.TCPConnector(limit=self._connections, ssl=self._access.ssl or False)
+        connector = aiohttp.TCPConnector(limit=CONNECTIONS, ssl=self._access.ssl or False)
         self._session = aiohttp.ClientSession(
             connector=connector,
             timeout=self._timeout,

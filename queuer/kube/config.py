@@ -26,7 +26,7 @@ class Access:
     headers: Callable[[], Awaitable[Mapping[str, str]]]
 
 
-async def load_access(kubeconfig: Path | None = None, *, context: str | None = None) -> Access:
+async def load_access(kubeconfig: Path | None = None) -> Access:
     """Access from `kubeconfig`, or from inside the cluster where it is None. Raises Unavailable with the fix."""
     from kubernetes.aio import config
     from kubernetes.aio.client import Configuration
@@ -41,7 +41,6 @@ async def load_access(kubeconfig: Path | None = None, *, context: str | None = N
         else:
             await from_file(
                 config_file=str(kubeconfig),
-                context=context,
                 client_configuration=target,
                 persist_config=False,
             )

@@ -100,10 +100,10 @@ def default_cache(environ: Mapping[str, str] = os.environ) -> Path:
     return Path(base).expanduser() / "queuer"
 
 
-def ensure_binaries(cache: Path, *, reporter: Reporter, tools: Sequence[Tool] = TOOLS) -> Binaries:
-    """The programs of `tools`, built into `cache` where they are not there yet. Raises `BuildFailed`."""
+def ensure_binaries(cache: Path, *, reporter: Reporter) -> Binaries:
+    """The programs of all tools, built into `cache` where they are not there yet. Raises `BuildFailed`."""
     home = cache / "control-plane"
-    missing = [tool for tool in tools if not _place(home, tool).is_dir()]
+    missing = [tool for tool in TOOLS if not _place(home, tool).is_dir()]
     if missing:
         _check_go()
         home.mkdir(parents=True, exist_ok=True)
@@ -111,8 +111,8 @@ def ensure_binaries(cache: Path, *, reporter: Reporter, tools: Sequence[Tool] = 
             for tool in missing:
                 if not _place(home, tool).is_dir():  # another program may have built it while this one waited
                     _build(home, tool, reporter)
-    programs = {name: _place(home, tool) / "bin" / name for tool in tools for name in tool.programs}
-    crds = [_place(home, tool) / "crds" / Path(tool.crds).name for tool in tools if tool.crds]
+    programs = {name: _place(home, tool) / "bin" / name for tool in TOOLS for name in tool.programs}
+    crds = [_place(home, tool) / "crds" / Path(tool.crds).name for tool in TOOLS if tool.crds]
     return Binaries(programs=programs, crds=tuple(crds))
 
 

@@ -132,9 +132,9 @@ class ProcessTable:
         for folder in (self._pids, self._logs):
             shutil.rmtree(folder, ignore_errors=True)
 
-    def last_words(self, name: str, *, lines: int = 5) -> str:
+    def last_words(self, name: str) -> str:
         """Where the log is and its last lines, as the end of a sentence."""
-        return f"its log is at {self.log(name)}, last lines:\n{tail(self.log(name), lines)}"
+        return f"its log is at {self.log(name)}, last lines:\n{tail(self.log(name), 5)}"
 
     def _file(self, name: str) -> Path:
         return self._pids / f"{name}.json"

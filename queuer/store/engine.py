@@ -67,10 +67,8 @@ def session_options(**overrides: str) -> str:
     return " ".join(f"-c {name}={value}" for name, value in (_SESSION | overrides).items())
 
 
-def make_engine(
-    url: str, *, name: str, pool_size: int = 5, settings: Mapping[str, str] | None = None
-) -> AsyncEngine:
-    """An engine whose sessions are called `name` in pg_stat_activity. `settings`: session settings over the defaults.
+def make_engine(url: str, *, name: str, pool_size: int = 5) -> AsyncEngine:
+    """An engine whose sessions are called `name` in pg_stat_activity.
 
     The first connection refuses a server older than OLDEST_MAJOR.
     """
@@ -85,7 +83,7 @@ def make_engine(
         connect_args={
             "application_name": name,
             "connect_timeout": 5,
-            "options": session_options(**(settings or {})),
+            "options": session_options(),
             "keepalives_idle": 5,
             "keepalives_interval": 2,
             "keepalives_count": 3,

@@ -23,9 +23,9 @@ from queuer.solver.verify import Violation, verify
 from tests.solver.plans import NOW
 
 
-def variant(workload: Workload, flavor: str = "default") -> Variant:
+def variant(workload: Workload) -> Variant:
     return Variant(
-        flavors={p.name: flavor for p in workload.pod_sets},
+        flavors={p.name: "default" for p in workload.pod_sets},
         counts={p.name: p.count for p in workload.pod_sets},
     )
 
@@ -52,13 +52,12 @@ def question(
     standing: Sequence[Standing] = (),
     evict: bool = False,
     budget: float = 5.0,
-    seed: int = 1,
 ) -> Question:
     pending = next(p for p in snap.pending if p.workload.uid == uid)
     return Question(
         snapshot=snap,
         now=NOW,
-        seed=seed,
+        seed=1,
         settled=tuple(before),
         standing=tuple(standing),
         gang=pending,

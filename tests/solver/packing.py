@@ -16,11 +16,11 @@ def started(plan: Plan) -> set[str]:
     return {a.uid for a in plan.admissions}
 
 
-def sums(snap: Snapshot, plan: Plan, *, queues: str = "root") -> dict[int, int]:
+def sums(snap: Snapshot, plan: Plan) -> dict[int, int]:
     """GPUs started by priority."""
     found: dict[int, int] = {}
     for p in snap.pending:
-        if p.workload.uid in started(plan) and p.workload.queue.startswith(queues):
+        if p.workload.uid in started(plan):
             priority = p.workload.priority
             found[priority] = found.get(priority, 0) + p.workload.demand.get(GPU, 0)
     return found

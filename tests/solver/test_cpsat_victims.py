@@ -15,17 +15,17 @@ from tests.solver.asking import judged, question
 from tests.solver.make import GPU, gang, node, pod_set, queue, row, running, snapshot
 
 
-def full_of_low_work(*, sizes: Sequence[int], ages: Sequence[float], gpu: int = 8) -> Snapshot:
+def full_of_low_work(*, sizes: Sequence[int], ages: Sequence[float]) -> Snapshot:
     """Each node full with one preemptible job of lower priority; a gang of one whole node waits."""
     low = [
         running(gang(f"v{i}", pod_set(1, size)), {f"n{i}": 1}, since=-age)
         for i, (size, age) in enumerate(zip(sizes, ages, strict=True))
     ]
     return snapshot(
-        [node(f"n{i}", gpu=gpu) for i in range(len(sizes))],
+        [node(f"n{i}") for i in range(len(sizes))],
         [queue("root.a")],
         admitted=low,
-        pending=[gang("g", pod_set(1, gpu), priority=5)],
+        pending=[gang("g", pod_set(1, 8), priority=5)],
     )
 
 
@@ -43,8 +43,8 @@ def test_no_victims_no_place() -> None:
     assert isinstance(CpSat().settle(question(replace(snap, pending=equal), "g", evict=True)), Proof)
 
 
-def borrowers(*, rows: tuple[int, int] = (8, 8), asks: int = 8) -> Snapshot:
-    """b runs four jobs of 4 GPUs on two hosts, a is entitled to `asks` of its guarantee."""
+def borrowers(*, rows: tuple[int, int] = (8, 8)) -> Snapshot:
+    """b runs four jobs of 4 GPUs on two hosts, a is entitled to 8."""
     victims = [
         running(gang(f"v{i}", pod_set(1, 4), queue="root.b"), {f"n{i // 2}": 1}, since=-100.0 * (i + 1))
         for i in range(4)
@@ -53,7 +53,7 @@ def borrowers(*, rows: tuple[int, int] = (8, 8), asks: int = 8) -> Snapshot:
         [node("n0"), node("n1")],
         [queue("root.a", row(guaranteed=rows[0])), queue("root.b", row(guaranteed=rows[1]))],
         admitted=victims,
-        pending=[gang("g", pod_set(1, asks), queue="root.a")],
+        pending=[gang("g", pod_set(1, 8), queue="root.a")],
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from queuer.domain.nodes import HOSTNAME, Flavor, Node, SchedulingTerms, Topology
+from queuer.domain.nodes import HOSTNAME, Node, SchedulingTerms, Topology
 from queuer.domain.queue import Order, Policy, Queue, QueueState, QueueTree, QuotaRow
 from queuer.domain.reasons import Token, Verdict
 from queuer.domain.workload import PodSet, Workload
@@ -50,12 +50,10 @@ def explain(
     *waiting: Workload,
     queues: tuple[Queue, ...] = (Queue(path="root.a"), Queue(path="root.b")),
     admitted: tuple[Admitted, ...] = (),
-    flavors: tuple[Flavor, ...] = (),
     cordoned: bool = False,
-    foreign: int = 0,
 ) -> Plan:
     """Four nodes of four GPUs in two racks."""
-    used: dict[str, dict[str, int]] = {f"n{i}": {"gpu": foreign} for i in range(4)}
+    used: dict[str, dict[str, int]] = {f"n{i}": {} for i in range(4)}
     for one in admitted:
         for name, amounts in one.bound.items():
             used[name] = {r: used[name].get(r, 0) + amounts.get(r, 0) for r in ("gpu", "pods")}
@@ -76,7 +74,7 @@ def explain(
             nodes=nodes,
             tree=QueueTree.of(queues),
             topology=Topology(keys=("rack",)),
-            flavors=flavors,
+            flavors=(),
             admitted=admitted,
             pending=tuple(Pending(workload=w) for w in waiting),
         ),

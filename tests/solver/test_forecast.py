@@ -23,11 +23,10 @@ PLAIN = Effort(spread=0.0, rolls=3)
 """Everything lasts as long as expected."""
 
 
-def holder(uid: str, ends: float | None, *, since: float = 0.0, **more: Any) -> Admitted:
+def holder(uid: str, ends: float | None, **more: Any) -> Admitted:
     """Has all 8 GPUs of n1 until then."""
-    lasts = None if ends is None else ends - since
-    job = gang(uid, pod_set(1, 8), estimate=lasts, **more)
-    return running(job, {"n1": 1}, since=since, expected_end=ends)
+    job = gang(uid, pod_set(1, 8), estimate=ends, **more)
+    return running(job, {"n1": 1}, since=0.0, expected_end=ends)
 
 
 def asks(uid: str, gpus: int = 8, *, submitted: float = 0.0, **more: Any) -> Workload:

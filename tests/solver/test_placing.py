@@ -94,7 +94,7 @@ def test_packing_of_two_shapes_is_exact() -> None:
         # A place that does not land for certain is not taken, so what is found is possible, never the reverse.
         assert found is None or possible
         if found is None and possible:
-            assert not any(_lands_apart(nodes, sets, spread) for spread in _distributions(nodes, sets))
+            assert not any(_lands_apart(spread) for spread in _distributions(nodes, sets))
     assert min(both) > 20
 
 
@@ -120,7 +120,7 @@ def _brute_force(nodes: list[NodeState], sets: tuple[PodSet, ...]) -> bool:
     return bool(_distributions(nodes, sets))
 
 
-def _lands_apart(nodes: list[NodeState], sets: tuple[PodSet, ...], spread: list[tuple[int, ...]]) -> bool:
+def _lands_apart(spread: list[tuple[int, ...]]) -> bool:
     """Disjoint or single hosts: certain to land whatever comes first."""
     hosts = [{i for i, n in enumerate(s) if n} for s in spread]
     return all(len(h) == 1 for h in hosts) or not set.intersection(*hosts)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from queuer.domain.queue import Queue
 from queuer.domain.reasons import Token
-from queuer.domain.workload import Workload
 from queuer.solver.decide import decide
 from queuer.solver.problem import Budget, Pending, Plan, Snapshot
 from tests.solver.examples import cluster, guaranteed, job, runs
@@ -29,12 +28,12 @@ def plan_of(snap: Snapshot, *, now: float) -> Plan:
 # Borrow and take back
 
 
-def borrowed(pods: int, *, later: tuple[Workload, ...] = ()) -> Snapshot:
+def borrowed(pods: int) -> Snapshot:
     """a runs 40 jobs of 8 on 40 nodes, the later ones for a shorter time; b asks."""
     nodes = {f"n{i:02}": "r" for i in range(40)}
     running = [runs(job(f"a{i:02}", 1, 8), f"n{i:02}", since=i * MINUTE) for i in range(40)]
     queues = [guaranteed("root.a", 160), guaranteed("root.b", 160)]
-    return cluster(nodes, 8, queues, running, [job("b1", pods, 8, queue="root.b"), *later])
+    return cluster(nodes, 8, queues, running, [job("b1", pods, 8, queue="root.b")])
 
 
 def test_borrow_and_take_back() -> None:

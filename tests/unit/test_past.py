@@ -23,8 +23,9 @@ def tree(**half_life: float) -> QueueTree:
     )
 
 
-def integral(opened: float, closed: float, *, now: float, half_life: float, steps: int = 4_000) -> float:
+def integral(opened: float, closed: float, *, now: float, half_life: float) -> float:
     """The definition, by the midpoint rule; divided by what a use for ever gives: half_life / ln 2."""
+    steps = 4_000
     width = (closed - opened) / steps
     middles = (opened + (i + 0.5) * width for i in range(steps))
     area = sum(math.exp2(-(now - t) / half_life) * width for t in middles)
