@@ -137,4 +137,4 @@ def shared(greedy: Greedy, one: Chosen) -> Hosts:
 
 def _hosts(greedy: Greedy, *gangs: Chosen) -> Hosts:
     names = greedy.board.frame.names
-    return frozenset(names[node] for c in gangs for spread in c.spreads.values() for node in spread)
+    return frozenset(names[node] for c in gangs for node in c.nodes)

@@ -318,7 +318,7 @@ class Attempt:
 
     def _hosts(self, chosen: Chosen) -> frozenset[str]:
         names = self._board.frame.names
-        return frozenset(names[node] for spread in chosen.spreads.values() for node in spread)
+        return frozenset(names[node] for node in chosen.nodes)
 
     def _stats(self) -> CycleStats:
         counts = self._greedy.counts

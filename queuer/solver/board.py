@@ -19,8 +19,8 @@ from queuer.solver.arrays import Arrays
 from queuer.solver.capacity import Spread, take
 from queuer.solver.ends import end_of, expected_end
 from queuer.solver.floor import Floor
-from queuer.solver.frame import ALL, Mask, Matrix, NodeRows
-from queuer.solver.horizon import NOTHING, Amounts, Horizon, behind, summed
+from queuer.solver.frame import ALL, Amounts, Mask, Matrix, NodeRows, summed
+from queuer.solver.horizon import NOTHING, Horizon, behind
 from queuer.solver.journal import Followed, Journal
 from queuer.solver.kept import Kept
 from queuer.solver.sheet import Hold, Sheet, leaves

@@ -26,9 +26,9 @@ from queuer.solver.contested import (
     Unknown,
     Variant,
 )
+from queuer.solver.frame import summed
 from queuer.solver.greedy import Greedy
 from queuer.solver.holding import holds, intact, lift, restore, short, unharmed
-from queuer.solver.horizon import summed
 from queuer.solver.layouts import Layouts
 from queuer.solver.limits import limits
 from queuer.solver.order import Gang

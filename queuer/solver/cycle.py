@@ -19,8 +19,8 @@ from queuer.solver.board import Board
 from queuer.solver.capacity import take
 from queuer.solver.contested import Proof, Variant
 from queuer.solver.floor import Floor, Found, Room, key_of
-from queuer.solver.frame import ALL, Mask, Matrix, NodeRows, Numbers
-from queuer.solver.horizon import Amounts, Horizon
+from queuer.solver.frame import ALL, Amounts, Mask, Matrix, NodeRows, Numbers
+from queuer.solver.horizon import Horizon
 from queuer.solver.journal import Followed
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Block, Chosen, Contest, Counts, Refusal

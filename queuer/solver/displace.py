@@ -192,7 +192,7 @@ def _by_host(movable: Sequence[Chosen]) -> dict[int, list[int]]:
     """Who lies on which node, by position."""
     found: dict[int, list[int]] = {}
     for n, one in enumerate(movable):
-        for node in {node for spread in one.spreads.values() for node in spread}:
+        for node in one.nodes:
             found.setdefault(node, []).append(n)
     return found
 

@@ -6,7 +6,7 @@ Shapes: N nodes (in snapshot order), R resources. Amounts are int64 base units.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 
@@ -25,6 +25,8 @@ NodeRows = Numbers | slice
 """Some nodes, or all of them."""
 Taken = Sequence[tuple[int, Matrix]]
 """What a place takes, by node number (vectors of R)."""
+Amounts = Mapping[int, Matrix]
+"""The same, each node once."""
 ALL = slice(None)
 
 
@@ -260,6 +262,14 @@ class Frame:
                 if host in self.index:
                     found.setdefault(self.index[host], []).append(loose)
         return found
+
+
+def summed(rows: Iterable[tuple[int, Matrix]]) -> dict[int, Matrix]:
+    """Amounts by node number, each once."""
+    found: dict[int, Matrix] = {}
+    for node, row in rows:
+        found[node] = found[node] + row if node in found else row
+    return found
 
 
 def _same_place(old: Node, new: Node) -> bool:

@@ -17,7 +17,7 @@ from queuer.solver.sheet import Sheet
 def holds(cycle: Cycle, lifted: Sequence[Chosen], laid: Sequence[Chosen]) -> bool:
     """Whether nodes and quota bear the layout, in which these lie elsewhere or are new."""
     board = cycle.board
-    touched = {node for c in laid for spread in c.spreads.values() for node in spread}
+    touched = set[int]().union(*(c.nodes for c in laid))
     gone, going = ({e.uid for c in side for e in c.evictions} for side in (lifted, laid))
     touched |= {node for uid in gone - going for node in board.holds[uid].rows}  # they stay after all
     new = {c.gang.uid for c in laid}

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from queuer.domain.quota import Account
 from queuer.domain.usage import Usage
 from queuer.solver.board import Board
+from queuer.solver.frame import Amounts, Matrix, Numbers, summed
 from queuer.solver.frame import Mask as Flags
-from queuer.solver.frame import Matrix, Numbers
-from queuer.solver.horizon import Amounts, Horizon, summed
+from queuer.solver.horizon import Horizon
 from queuer.solver.kept import Kept
 from queuer.solver.sheet import Hold
 from queuer.solver.sound import MOST_AMOUNT

@@ -9,10 +9,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from queuer.solver.frame import ALL, Matrix, NodeRows
+from queuer.solver.frame import ALL, Amounts, Matrix, NodeRows, summed
 
-Amounts = Mapping[int, Matrix]
-"""By node number (vectors of R)."""
 NOTHING: Mapping[str, Amounts] = {}
 
 
@@ -70,14 +68,6 @@ class Horizon:
             for node, row in rows:
                 if node in self.spare:
                     self.spare[node] = self.spare[node] + row * times
-
-
-def summed(rows: Iterable[tuple[int, Matrix]]) -> dict[int, Matrix]:
-    """Amounts by node number, each once."""
-    found: dict[int, Matrix] = {}
-    for node, row in rows:
-        found[node] = found[node] + row if node in found else row
-    return found
 
 
 def behind(

@@ -62,6 +62,11 @@ class Chosen:
     evictions: tuple[Eviction, ...] = ()
     bound: bool = False
 
+    @property
+    def nodes(self) -> frozenset[int]:
+        """Where its pods lie."""
+        return frozenset(node for spread in self.spreads.values() for node in spread)
+
 
 class Contest(Protocol):
     """Who is asked about contested gangs, see `queuer.solver.contest`."""

@@ -149,7 +149,7 @@ class Reserver:
         self._board.changed()
         starting = [one for one in self._cycle.expected() if one.gang.uid not in put_off]
         self._timeline = (self._board.version, Timeline(self._board, starting))
-        lying = {node for one in staying for spread in one.spreads.values() for node in spread}
+        lying = frozenset[int]().union(*(one.nodes for one in staying))
         back: dict[str, Held] = {}
         for held in ended:
             gang, flavors = held.chosen.gang, frozenset(held.chosen.variant.flavors.values())

@@ -1,8 +1,8 @@
 """Whether what is given can be decided on at all, and what is wrong with it, by field.
 
 What is wrong with a waiting workload sets that one aside. Everything else in a file is looked at before; a decision
-looks only for what would give a wrong plan instead of none, where it meets new records, and comes here for the words.
-What cannot be gets here by itself, as any error of a decision on what is not sound is the fault of what was given.
+looks only for what would give a wrong plan instead of none, where it meets new records. What gives an error instead
+tells itself, see `refusing`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ def unsound(snapshot: Snapshot) -> InvalidInput:
 
 @contextmanager
 def refusing(snapshot: Snapshot) -> Iterator[None]:
-    """An error inside is told by the fields at fault; where none is, the decision is, and the error stays as it is."""
+    """An error inside is the fault of what was given, and told by its fields, if any is wrong; else it is the
+    decision's own and stays as it is.
+    """
     try:
         yield
     except InvalidInput:
@@ -51,9 +53,7 @@ def refusing(snapshot: Snapshot) -> Iterator[None]:
 
 
 def check_moment(snapshot: Snapshot, *, now: float, budget: Budget) -> None:
-    """Raise InvalidInput where the moment, the budget, or what stands from earlier cycles cannot be reckoned with,
-    which no error would tell.
-    """
+    """Raise InvalidInput where the moment, the budget, or what stands from earlier cycles cannot be reckoned with."""
     standing: tuple[Bond | Reservation, ...] = (*snapshot.bonds, *snapshot.reservations)
     times = [now, budget.deterministic, budget.wall, budget.bond]
     times += [bond.deadline for bond in snapshot.bonds]

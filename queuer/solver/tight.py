@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from queuer.solver.frame import Loose, Matrix
-from queuer.solver.horizon import summed
+from queuer.solver.frame import Loose, Matrix, summed
 from queuer.solver.sheet import Hold
 
 PROMPT = 60.0

@@ -14,8 +14,7 @@ from queuer.domain.quota import Account, Charge
 from queuer.domain.usage import Usage
 from queuer.solver.board import Board
 from queuer.solver.ends import end_of, expected_end
-from queuer.solver.frame import Matrix
-from queuer.solver.horizon import summed
+from queuer.solver.frame import Matrix, summed
 from queuer.solver.outcome import Chosen
 from queuer.solver.sheet import leaves
 

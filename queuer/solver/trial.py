@@ -15,8 +15,8 @@ from queuer.domain.workload import Workload
 from queuer.solver.board import Board
 from queuer.solver.capacity import Part, parts_of, place
 from queuer.solver.contested import Variant
-from queuer.solver.frame import ALL, Mask, Matrix, NodeRows
-from queuer.solver.horizon import NOTHING, Amounts
+from queuer.solver.frame import ALL, Amounts, Mask, Matrix, NodeRows
+from queuer.solver.horizon import NOTHING
 from queuer.solver.sheet import Hold
 from queuer.solver.victims import Candidate
 

@@ -24,7 +24,7 @@ class Beside:
 
     def lands(self, one: Chosen) -> bool:
         """Whether it finds a wave with those whose hosts meet its own, theirs included."""
-        hosts = _hosts(one)
+        hosts = one.nodes
         if self._awaited.isdisjoint(hosts):
             near = {uid for host in hosts for uid in self._on_host.get(host, ())}
             if not near or all(_on_one_host(c) for c in (one, *(self._cycle.chosen[uid] for uid in near))):
@@ -42,7 +42,7 @@ class Beside:
             for uid in self._on_host.get(left.pop(), ()):
                 if uid not in found:
                     found.add(uid)
-                    more = _hosts(self._cycle.chosen[uid]) - seen
+                    more = self._cycle.chosen[uid].nodes - seen
                     seen |= more
                     left += more
         return [one for uid, one in self._cycle.chosen.items() if uid in found]
@@ -52,7 +52,7 @@ class Beside:
         """Who starts on a node."""
         found: dict[int, list[str]] = {}
         for uid, one in self._cycle.chosen.items():
-            for host in () if one.bound else _hosts(one):
+            for host in () if one.bound else one.nodes:
                 found.setdefault(host, []).append(uid)
         return found
 
@@ -68,10 +68,6 @@ class Beside:
         places: dict[str, tuple[Assignment, ...]] = {b.uid: b.assignments for b in board.snapshot.bonds}
         places |= {uid: assignments(board, one) for uid, one in self._cycle.chosen.items() if one.bound}
         return Pinner(board, {uid: (workload, places[uid]) for uid, (workload, _) in board.bound.items()})
-
-
-def _hosts(one: Chosen) -> frozenset[int]:
-    return frozenset(node for spread in one.spreads.values() for node in spread)
 
 
 def _on_one_host(one: Chosen) -> bool:

@@ -16,9 +16,9 @@ from queuer.solver.board import Board
 from queuer.solver.capacity import Spread, place
 from queuer.solver.contested import Variant
 from queuer.solver.ends import end_of
-from queuer.solver.frame import Matrix
+from queuer.solver.frame import Matrix, summed
 from queuer.solver.greedy import Greedy
-from queuer.solver.horizon import behind, summed
+from queuer.solver.horizon import behind
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Block, Chosen, Refusal
 
@@ -123,7 +123,7 @@ class Room:
 
     def _note(self, chosen: Chosen) -> None:
         if _spreads(chosen.spreads):
-            self._shared[[node for spread in chosen.spreads.values() for node in spread]] = True
+            self._shared[list(chosen.nodes)] = True
 
     def _behind(self, bars: Iterable[str]) -> Matrix:
         """What is free to those who must leave these reservations whole (N x R), not to be changed."""

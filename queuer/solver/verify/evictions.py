@@ -207,13 +207,9 @@ def _entitled_at_turn(case: Case) -> Mapping[str, frozenset[str]]:
     for uid in case.in_turn:
         queue, asks = case.part(uid)
         if uid in named:
-            found[uid] = _entitled(uses, queue, asks)
+            found[uid] = uses.entitled_on(queue, asks)
         uses.count(queue, asks)
     return found
-
-
-def _entitled(uses: Uses, queue: str, asks: Amounts) -> frozenset[str]:
-    return frozenset(at for at in uses.rows.path(queue) if uses.entitled(queue, asks, at=at))
 
 
 def _check_borrowers(case: Case, evictions: list[Eviction]) -> Iterator[Violation]:

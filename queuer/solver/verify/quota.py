@@ -164,6 +164,10 @@ class Uses:
             and all(self.used(at, k) + asks[k] <= self.rows.guaranteed(at, k) for k in claims)
         )
 
+    def entitled_on(self, queue: str, asks: Amounts) -> frozenset[str]:
+        """Where on its path `asks` of `queue` is entitled."""
+        return frozenset(at for at in self.rows.path(queue) if self.entitled(queue, asks, at=at))
+
     def over(self, queue: str, key: Key) -> bool:
         """Whether the subtree uses more than it is guaranteed."""
         return self.used(queue, key) > self.rows.guaranteed(queue, key)

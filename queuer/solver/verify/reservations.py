@@ -14,7 +14,7 @@ from queuer.solver.problem import Assignment, Reservation
 from queuer.solver.verify.case import Case, Rule, Violation
 from queuer.solver.verify.landing import slots
 from queuer.solver.verify.places import free_at, planned, unbound
-from queuer.solver.verify.quota import Amounts, Uses
+from queuer.solver.verify.quota import Uses
 
 Places = Mapping[str, Sequence[Assignment]]
 
@@ -76,7 +76,7 @@ def _who_leaves_whole(case: Case, hold: Reservation) -> Places:
         queue, priority = case.workload(uid).queue, case.workload(uid).priority
         if uid in bonds or priority > owner.priority:
             return True
-        return _entitled(uses, *case.part(uid)) if uid in case.new else roomy(queue)
+        return bool(uses.entitled_on(*case.part(uid))) if uid in case.new else roomy(queue)
 
     if hold in case.snapshot.reservations:
         return {uid: rows for uid, rows in case.new.items() if uid != hold.uid and not displaces(uid)}
@@ -84,11 +84,6 @@ def _who_leaves_whole(case: Case, hold: Reservation) -> Places:
     later = order[order.index(hold.uid) + 1 :] if hold.uid in order else ()
     places = {uid: case.new[uid] for uid in later if uid in case.new}
     return {} if not places or any(map(displaces, later)) else places
-
-
-def _entitled(uses: Uses, queue: str, asks: Amounts) -> bool:
-    """Whether a gang that asks this is entitled anywhere on its path."""
-    return any(uses.entitled(queue, asks, at=path) for path in uses.rows.path(queue))
 
 
 def _has_room(uses: Uses, queue: str) -> bool:
