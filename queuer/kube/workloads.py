@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -104,14 +104,9 @@ def workload_of(kind: Kind, job: JobObject, *, facts: NamespaceFacts) -> Workloa
     reading.of(lambda: check_path(meta.labels.get(QUEUE, ""), field=f"label {QUEUE}"), None)
     deadline = reading.of(lambda: _deadline(kind, job), None)
     limit = reading.of(lambda: _runtime(notes), None) or deadline
-    workload = Workload(
-        uid=meta.uid,
-        kind=kind.name,
-        namespace=meta.namespace,
-        name=meta.name,
-        queue=meta.labels.get(QUEUE, ""),
+    workload = replace(
+        bare_workload(kind, job),
         pod_sets=tuple(p for p in pod_sets if p.count),
-        submitted=created_at(meta),
         priority=reading.of(lambda: _priority(meta, roles, facts), 0),
         preemptible=reading.of(lambda: _flag(notes, PREEMPTIBLE, unsaid=True), True),
         required=reading.of(lambda: _level(notes, TOPOLOGY_REQUIRED), None),
