@@ -4,7 +4,7 @@ nodes it keeps off, what quota says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -30,7 +30,7 @@ from queuer.solver.sheet import Sheet
 Freed = Callable[[], tuple[Numbers, Matrix]]
 """What more is free: nodes (K), amounts (K x R)."""
 POOLS = 8
-"""Pools that are kept."""
+"""Pools, and floors beside some reservations, that are kept."""
 
 
 class Cycle:
@@ -51,6 +51,7 @@ class Cycle:
         # What is settled takes no more than its place, open here.
         self._pools: Followed[Pool] = Followed(board.freed, most=POOLS)
         self._emptied: Followed[Pool] = Followed(board.freed, most=POOLS)
+        self._beside: Followed[Floor] = Followed(board.journal, most=POOLS)
         self._lasting: dict[Horizon, tuple[int, dict[int, Matrix]]] = {}
         self._pods: dict[object, SettledPods] = {}
         self._places = {bound: np.zeros_like(board.frame.alloc) for bound in (False, True)}
@@ -193,6 +194,47 @@ class Cycle:
     def room(self, floor: Floor, gang: Gang, variant: Variant) -> Room:
         """Whether there is a place for the gang on a floor."""
         return floor.room(gang.pending.workload, variant, form=gang.shape.form, avoid=self._avoid(gang))
+
+    def in_the_way(self, gang: Gang, variant: Variant, bars: Sequence[str]) -> tuple[str, ...]:
+        """Owners of the reservations, of these, that keep a place from the gang: the first without which it has one,
+        else several all of which it would break. Nobody where there is none even without any.
+        """
+        if not bars or self.on(self.board.floor_present(), gang, variant).spreads is None:
+            return ()
+        owners = self._of_its_nodes(gang, variant, bars) if len(bars) > 1 else list(bars)
+
+        def fits_without(gone: Collection[str]) -> bool:
+            return self.fits_beside(gang, variant, tuple([uid for uid in owners if uid not in gone]))
+
+        for uid in owners:
+            if len(owners) == 1 or fits_without((uid,)):
+                return (uid,)
+        needed = owners
+        for uid in reversed(owners):
+            fewer = [other for other in needed if other != uid]
+            needed = fewer if fits_without(fewer) else needed
+        return tuple(needed)
+
+    def fits_beside(self, gang: Gang, variant: Variant, bars: tuple[str, ...]) -> bool:
+        """Whether there is a place for the gang now that leaves these reservations whole."""
+        board = self.board
+
+        def free(nodes: NodeRows) -> Matrix:
+            return board.behind(bars, board.unheld(nodes), nodes)
+
+        floor = self._beside.of(
+            bars,
+            lambda: Floor(board.frame, free(ALL)),
+            lambda floor, nodes: floor.renew(nodes, free(nodes)),
+        )
+        return self.on(floor, gang, variant).spreads is not None
+
+    def _of_its_nodes(self, gang: Gang, variant: Variant, bars: Iterable[str]) -> list[str]:
+        """Owners of those reservations that lie where pods of the gang may."""
+        sets = gang.pending.workload.pod_sets
+        masks = [self.board.frame.open_to(pod_set, variant.flavors[pod_set.name]) for pod_set in sets]
+        places = ((uid, self.board.horizons[uid].nodes) for uid in bars)
+        return [uid for uid, nodes in places if any(mask[list(nodes)].any() for mask in masks)]
 
     def key(self, gang: Gang, variant: Variant) -> object:
         """Equal for gangs that placement cannot tell apart."""

@@ -222,9 +222,9 @@ class Greedy(Cycle):
         )
         if found.spreads is not None:
             return Chosen(gang=gang, variant=variant, charge=charge, spreads=found.spreads)
-        owner = self._reserver(gang, variant, rank)
-        block = Block.PLACE if owner is None else Block.RESERVED
-        return Refusal(block=block, variant=variant, owner=owner, final=found.exact)
+        owners = self.in_the_way(gang, variant, bars)
+        block = Block.RESERVED if owners else Block.PLACE
+        return Refusal(block=block, variant=variant, owners=owners, final=found.exact)
 
     def _backfilled(self, gang: Gang, variant: Variant, bars: Sequence[str]) -> Found | None:
         """A place on nodes that a reservation keeps from most others, for a gang that will have ended by then."""
@@ -239,13 +239,6 @@ class Greedy(Cycle):
         kept = np.zeros(len(self.board.frame.names), dtype=bool)
         kept[list(frozenset[int]().union(*(h.nodes for h in self.board.horizons.values())))] = True
         return np.where(kept[nodes, None], self.board.unheld(nodes), 0)
-
-    def _reserver(self, gang: Gang, variant: Variant, rank: tuple[bool, int]) -> str | None:
-        """The owner of the first reservation without which the gang would fit."""
-        owners = self.board.bars(gang.pending.workload, rank=rank)
-        if not owners or self.on(self.board.floor_present(), gang, variant).spreads is None:
-            return None
-        return owners[0]
 
 
 def _depth(refusal: Refusal, least: Charge) -> tuple[int, bool]:

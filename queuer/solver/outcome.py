@@ -33,16 +33,17 @@ class Block(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
     """Why a gang did not start at its turn. `variant`: the choice that came farthest; `bar`: the row of quota in its
-    way; `owner`: whose reservation; `final`: it is proven, or no proof is owed; `others`: not even all its own victims
-    would be enough, so at best other victims of other gangs; `in_place`: proven with the victims of this cycle as they
-    are, who might be others; `packed`: the subtree whose selection took what it would have had; `cause`: why it is not
-    settled whether there is a place (only where it is contested and not `final`).
+    way; `owners`: whose reservations are (see `Cycle.in_the_way`); `final`: it is proven, or no proof is owed;
+    `others`: not even all its own victims would be enough, so at best other victims of other gangs; `in_place`: proven
+    with the victims of this cycle as they are, who might be others; `packed`: the subtree whose selection took what it
+    would have had; `cause`: why it is not settled whether there is a place (only where it is contested and not
+    `final`).
     """
 
     block: Block
     variant: Variant | None = None
     bar: Bar | None = None
-    owner: str | None = None
+    owners: tuple[str, ...] = ()
     final: bool = True
     contested: bool = False
     others: bool = False

@@ -9,8 +9,8 @@ from typing import Any
 from queuer.domain.queue import ROOT
 from queuer.domain.reasons import Exclusion, Reason
 from queuer.domain.workload import Workload
-from queuer.solver.board import Board
 from queuer.solver.contested import Variant
+from queuer.solver.cycle import Cycle
 from queuer.solver.explain.holders import Holders
 from queuer.solver.explain.place import Closest, PlaceWords
 from queuer.solver.explain.quota import QuotaWords
@@ -33,8 +33,9 @@ class Around:
 class Surroundings:
     """Asked once all have had their turns."""
 
-    def __init__(self, board: Board, quota: QuotaWords, place: PlaceWords, who: Holders) -> None:
-        self._board = board
+    def __init__(self, cycle: Cycle, quota: QuotaWords, place: PlaceWords, who: Holders) -> None:
+        self._cycle = cycle
+        self._board = cycle.board
         self._quota = quota
         self._place = place
         self._who = who
@@ -64,24 +65,32 @@ class Surroundings:
             ]
         )
 
-    def no_place(self, refusal: Refusal, bars: Sequence[str], lack: Reason | None) -> tuple[Reason, ...]:
-        """A reservation that is in the way, or what nodes lack. Either may be gone since its turn."""
+    def no_place(
+        self, gang: Gang, refusal: Refusal, bars: tuple[str, ...], lack: Reason | None
+    ) -> tuple[Reason, ...]:
+        """Reservations that are in the way, or what nodes lack. Either may be gone since its turn."""
         lacks = () if lack is None else (lack,)
-        owner = refusal.owner if refusal.owner in bars else None
-        if lack is None and owner is None:
-            owner = next(iter(bars), None)
-        if refusal.block is Block.DEFERRED:
+        if refusal.block is Block.DEFERRED or refusal.variant is None:
             return lacks
-        if owner is not None:
-            nodes = len(self._board.horizons[owner].nodes)
-            why = f"holds a reservation of {nodes} {'node' if nodes == 1 else 'nodes'} that this job would break"
-            return (behind(self._waiting(owner), why), *lacks)
-        return lacks or (MADE_ROOM,)
+        owners = tuple(uid for uid in refusal.owners if uid in bars)
+        if lack is None and not owners:
+            least = replace(refusal.variant, counts=gang.shape.least)
+            if not self._cycle.fits_beside(gang, least, bars):
+                owners = self._cycle.in_the_way(gang, least, bars)
+        return (self._reserved_for(owners), *lacks) if owners else lacks or (MADE_ROOM,)
 
-    def of(self, gang: Gang, variant: Variant, bars: tuple[str, ...], *, owner: str | None) -> Around:
-        """`bars`: owners of the reservations that it must leave whole; `owner`: the one that refused it."""
+    def _reserved_for(self, owners: Sequence[str]) -> Reason:
+        """The gang would have to break all of these, of which the first is named."""
+        nodes, others = len(self._board.horizons[owners[0]].nodes), len(owners) - 1
+        why = f"holds a reservation of {nodes} {'node' if nodes == 1 else 'nodes'} that this job would break"
+        if others:
+            why += f", as well as {others} {'other' if others == 1 else 'others'}"
+        return behind(self._waiting(owners[0]), why)
+
+    def of(self, gang: Gang, variant: Variant, bars: tuple[str, ...], *, owners: tuple[str, ...]) -> Around:
+        """`bars`: owners of the reservations that it must leave whole; `owners`: those that refused it."""
         avoid = gang.pending.avoid
-        key = (gang.shape.form, *variant.flavors.values(), avoid, bars, owner)
+        key = (gang.shape.form, *variant.flavors.values(), avoid, bars, owners)
         if key not in self._known:
             job, least = gang.pending.workload, replace(variant, counts=gang.shape.least)
             closest = self._place.closest(job, least, avoid)
@@ -96,7 +105,7 @@ class Surroundings:
             flavor = variant.flavors[closest.part.name]
             excluded = self._place.excluded(closest, flavor, behind_them)
             kept = any(cause["why"] == Exclusion.RESERVED for cause in excluded["by"])
-            holders = self._holders(closest, bars if kept else (owner,) if owner else ())
+            holders = self._holders(closest, bars if kept else owners)
             self._known[key] = Around(lack=lack, detail={"excluded": excluded, "holders": holders})
         return self._known[key]
 

@@ -71,7 +71,7 @@ class Explainer:
         self._quota = QuotaWords(board)
         self._place = PlaceWords(board)
         self._who = Holders(greedy, put_off)
-        self._around = Surroundings(board, self._quota, self._place, self._who)
+        self._around = Surroundings(greedy, self._quota, self._place, self._who)
         self._never = Never(board, self._quota, self._place)
         self._reclaim = ReclaimWords(board, self._quota, self._place)
         self._advisor = Advisor(greedy, self._quota, self._place)
@@ -90,7 +90,7 @@ class Explainer:
             id(refusal.block),  # hashing a member takes longer than all the rest
             () if variant is None else tuple(variant.flavors.values()),
             refusal.bar is None,
-            refusal.owner,
+            refusal.owners,
             refusal.others,
             refusal.cause,
             refusal.packed and (refusal.packed, gang.pending.workload.priority),
@@ -161,8 +161,8 @@ class Explainer:
             reasons, parts = rows.reasons, {"holders": rows.holders}
             reasons = (*self._guaranteed(gang, refusal, reasons, rows.first), *reasons)
         else:
-            around = self._around.of(gang, variant, bars, owner=refusal.owner)
-            reasons, parts = self._around.no_place(refusal, bars, around.lack), dict(around.detail)
+            around = self._around.of(gang, variant, bars, owners=refusal.owners)
+            reasons, parts = self._around.no_place(gang, refusal, bars, around.lack), dict(around.detail)
             reasons = (*self._guaranteed(gang, refusal, reasons, None), *reasons)
         if block is Block.DEFERRED:
             cause = refusal.cause or Deferral.TIME
