@@ -56,6 +56,7 @@ class Cycle:
         self._pods: dict[object, SettledPods] = {}
         self._places = {bound: np.zeros_like(board.frame.alloc) for bound in (False, True)}
         self._evicting = np.zeros_like(board.frame.alloc)
+        self._bound = 0
 
     def take(self, chosen: Chosen) -> None:
         """Put a settled gang on the board."""
@@ -98,6 +99,7 @@ class Cycle:
             self.board.keep(one.gang.pending.workload, one.charge, one.spreads)
 
     def _settle(self, one: Chosen, *, times: int) -> None:
+        self._bound -= one.bound * times
         self.spend(self._places[one.bound], one, times=times)
         if one.evictions:
             self.spend(self._evicting, one, times=times)
@@ -137,6 +139,11 @@ class Cycle:
     def expected(self) -> list[Chosen]:
         """Those that start now, or as soon as others have landed."""
         return [*self.started(), *self.awaiting.values()]
+
+    @property
+    def anybody_bound(self) -> bool:
+        """Whether any settled gang is bound, so that it might have other victims."""
+        return self._bound > 0
 
     @property
     def started_places(self) -> Matrix:

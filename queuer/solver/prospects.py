@@ -91,7 +91,7 @@ class Prospects:
         if self._cycle.unasked() is not None:
             nobody, own = self._own_gone(NO_REACH), self._own_gone(turn.reach)
             if self._excluded(gang, turn, nobody, own):
-                return Hope.OTHERS
+                return Hope.OTHERS if self._cycle.anybody_bound else Hope.NONE
         return Hope.SOME
 
     def beyond_root(self, turn: Turn) -> bool:

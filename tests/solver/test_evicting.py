@@ -5,6 +5,7 @@ No exact solver helps here.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from random import Random
 
@@ -26,7 +27,7 @@ from queuer.solver.greedy import Greedy
 from queuer.solver.horizon import Horizon
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen
-from queuer.solver.problem import Admitted, Budget, EvictionRule, Plan, Snapshot
+from queuer.solver.problem import Admitted, Budget, EvictionRule, Pending, Plan, Snapshot, Unbound
 from queuer.solver.prospects import Prospects, Turn
 from queuer.solver.score import live_capacity, lost_work
 from queuer.solver.verify import verify
@@ -155,6 +156,32 @@ def test_where_only_other_victims_of_others_would_help_the_reason_says_so() -> N
     assert told.primary.params == {"cause": Deferral.TIME}  # greedy alone has none
     assert told.others[0].token is Token.WAITING_FOR_QUOTA
     assert {b.uid for b in decide(snap, now=0.0, seed=0, budget=Budget()).bonds} == {"small", "large"}
+
+
+@pytest.mark.parametrize("awaits", [False, True])
+def test_where_nobody_else_evicts_there_are_no_other_victims(awaits: bool) -> None:
+    """No time would help a gang whose own victims are not enough then, also where room is kept for one that awaits
+    pods of the cycle before: `a` uses no more than its guarantee, and gives nothing back.
+    """
+    rows = {"root.a": (row(guaranteed=8),), "root.b": (row(guaranteed=16),), "root.c": (), "root.d": ()}
+    queues = [queue("root"), *(queue(path, *own) for path, own in rows.items())]
+    runs = [running(gang("x", pod_set(1, 8)), {"n0": 1})]
+    runs += [running(gang("y", pod_set(1, 8), queue="root.c"), {"n1": 1})]
+    waiting = [Pending(workload=gang("g", pod_set(2, 8), queue="root.b"))]
+    if awaits:
+        landing = running(gang("z", pod_set(2, 4), queue="root.d", preemptible=False), {"n2": 2}, since=-1.0)
+        loose = Unbound(pod_set="main", count=2, hosts=("n2", "n3"))
+        runs += [replace(landing, bound={}, unbound=(loose,))]
+        waiting = [Pending(workload=gang("first", pod_set(1, 8), queue="root.d"), first=True), *waiting]
+    nodes = [node(f"n{i}") for i in range(4 if awaits else 2)]
+    snap = snapshot(nodes, queues, admitted=runs, pending=waiting)
+    plan = sound(snap)
+    assert (plan.admissions, plan.evictions, plan.stats.deferred) == ((), (), 0)
+    told = {uid: explanation.primary.token for uid, explanation in plan.explanations.items()}
+    assert told["g"] is Token.WAITING_FOR_QUOTA
+    assert (told.get("first") is Token.PENDING_EVALUATION) is awaits
+    exact = decide(snap, now=0.0, seed=0, budget=Budget())
+    assert plan.explanations["g"] == exact.explanations["g"]
 
 
 def test_gangs_of_this_cycle_make_room_on_a_host() -> None:
