@@ -17,7 +17,7 @@ from queuer.solver.apart import place_apart, shared
 from queuer.solver.arrays import Arrays
 from queuer.solver.board import Board
 from queuer.solver.contest import Contest
-from queuer.solver.contested import Arrangement, Rearranger
+from queuer.solver.contested import Arrangement, ExactSolver
 from queuer.solver.explain import sentences
 from queuer.solver.explain.explainer import Explainer
 from queuer.solver.greedy import Greedy
@@ -61,7 +61,7 @@ class Given:
     now: float
     seed: int
     budget: Budget
-    solver: Rearranger | None = None
+    solver: ExactSolver | None = None
     prices: deque[Prices] = field(default_factory=deque)
 
 
@@ -72,17 +72,17 @@ class Attempt:
     """
 
     def __init__(self, given: Given, *, crowded: Mapping[str, frozenset[str]]) -> None:
-        arrays, budget, rearranger = given.arrays, given.budget, given.solver
+        arrays, budget, solver = given.arrays, given.budget, given.solver
         self._snapshot = arrays.snapshot
         self._workloads = {p.workload.uid: p.workload for p in self._snapshot.pending}
         self._offers = arrays.offers
         self._now = given.now
         self._seed = given.seed
-        self._rearranger = rearranger
+        self._solver = solver
         self._prices = given.prices
         self._board = Board(arrays, now=self._now)
         self._greedy = Greedy(self._board, crowded=crowded)
-        pack = None if rearranger is None or isinstance(rearranger, ProofsOnly) else _pack
+        pack = None if solver is None or isinstance(solver, ProofsOnly) else _pack
         packing = budget.deterministic / 2 if pack and packed_subtrees(self._board.book.tree) else 0.0
         self._budget = replace(budget, deterministic=budget.deterministic - packing)
         self.passes = Passes()
@@ -109,7 +109,7 @@ class Attempt:
         self._reserver.resume({uid: g for uid, g in gangs.items() if uid not in standing})
         contest = Contest(
             self._greedy,
-            self._rearranger,
+            self._solver,
             seed=self._seed,
             budget=self._budget,
             bonds=standing,
@@ -322,7 +322,7 @@ class Attempt:
 
     def _stats(self) -> CycleStats:
         counts = self._greedy.counts
-        if self._rearranger is None or not (counts.contested or self._proven or self._improved):
+        if self._solver is None or not (counts.contested or self._proven or self._improved):
             status = SolveStatus.GREEDY
         else:
             best = self._proven and not counts.deferred.total() and not self._greedy.awaiting

@@ -17,10 +17,10 @@ from queuer.solver.board import Board
 from queuer.solver.capacity import Spread
 from queuer.solver.contested import (
     Arrangement,
+    ExactSolver,
     Places,
     Proof,
     Question,
-    Rearranger,
     Settled,
     Standing,
     Unknown,
@@ -58,7 +58,7 @@ class Contest:
     def __init__(
         self,
         greedy: Greedy,
-        rearranger: Rearranger | None,
+        solver: ExactSolver | None,
         *,
         seed: int,
         budget: Budget,
@@ -69,7 +69,7 @@ class Contest:
         """`prices`: see `Layouts`; `late`: the gangs that could not land as things are."""
         self._greedy = greedy
         self._board: Board = greedy.board
-        self._rearranger = rearranger
+        self._solver = solver
         self._seed = seed
         self.questions = self.layouts = self.improvement = 0.0
         self._budget = budget.deterministic
@@ -79,8 +79,8 @@ class Contest:
         self._prey = greedy.prey
         self._late = late
         self._layouts = None
-        if rearranger is not None:
-            self._layouts = Layouts(greedy, rearranger, seed=seed, share=self._share, prices=prices)
+        if solver is not None:
+            self._layouts = Layouts(greedy, solver, seed=seed, share=self._share, prices=prices)
         self.at_best = False
 
     @property
@@ -96,7 +96,7 @@ class Contest:
         """An arrangement in which the gang starts (or, with `evict`, is bound), adopted; a proof; or why there is
         neither.
         """
-        if self._rearranger is None:
+        if self._solver is None:
             return Deferral.TIME
         joint, unasked = evict and any(map(self.opens, self._reaches(gang, variants))), self.unasked()
         if unasked is not None or not (joint or self._small()):
@@ -117,7 +117,7 @@ class Contest:
             blocked=self._crowded((*self._gangs(), gang)),
             reserved=limits(self._greedy, gang, self._charges(gang, variants), bound=evict),
         )
-        answer = self._rearranger.settle(question)
+        answer = self._solver.settle(question)
         self.questions += answer.spent
         if isinstance(answer, Arrangement):
             return self._adopt(answer, new=gang, evict=evict)
@@ -127,11 +127,11 @@ class Contest:
         """The proof, if it is one: where nodes were closed only so that others land there, only with these open."""
         if isinstance(answer, Unknown):
             return answer.cause
-        if not question.blocked or self._rearranger is None:
+        if not question.blocked or self._solver is None:
             return answer
         if self._left <= self._worth():
             return Deferral.TIME
-        again = self._rearranger.settle(replace(question, blocked={}, budget=min(self._left, self._share)))
+        again = self._solver.settle(replace(question, blocked={}, budget=min(self._left, self._share)))
         self.questions += again.spent
         if isinstance(again, Arrangement):
             return Deferral.LANDING
@@ -183,7 +183,7 @@ class Contest:
         """A better arrangement of all that is settled, not adopted yet."""
         chosen, late = self._greedy.chosen, bool(self._late())
         worth = late or len(chosen) > 1 or any(c.evictions for c in chosen.values())
-        if self._rearranger is None or self.unasked() is not None or not worth:
+        if self._solver is None or self.unasked() is not None or not worth:
             return Unknown()
         self.at_best = not late and at_best(self._board, chosen.values())
         if self.at_best:
@@ -191,7 +191,7 @@ class Contest:
         budget = min(self._left, self._share) - self._worth()
         if budget <= 0:
             return Unknown()
-        answer = self._rearranger.improve(
+        answer = self._solver.improve(
             snapshot=self._board.snapshot,
             now=self._board.time,
             seed=self._seed,
@@ -228,9 +228,9 @@ class Contest:
     def unasked(self) -> Deferral | None:
         """Why no question about all that is settled can be asked; None = it can."""
         worth = self._worth()
-        if len(self._greedy.chosen) > MOST or (self._rearranger is not None and worth >= self._budget):
+        if len(self._greedy.chosen) > MOST or (self._solver is not None and worth >= self._budget):
             return Deferral.SIZE
-        out_of_time = self._rearranger is None or self._asked >= QUESTIONS or self._left <= worth
+        out_of_time = self._solver is None or self._asked >= QUESTIONS or self._left <= worth
         return Deferral.TIME if out_of_time else None
 
     def _worth(self) -> float:

@@ -2,7 +2,7 @@
 their answers.
 
 DESIGN 3.4: a gang is refused only when no arrangement of the gangs admitted before it, with every permitted
-victim set, would let it start. Greedy finds most arrangements. For the rest `decide()` asks a `Rearranger`,
+victim set, would let it start. Greedy finds most arrangements. For the rest `decide()` asks an `ExactSolver`,
 which answers with an arrangement, a proof that there is none, or nothing in time. Without one (ortools not
 installed, budget 0) every contested gang waits as `SolverDeferred`.
 """
@@ -174,7 +174,7 @@ Clashes = Callable[[Arrangement], Collection[str]]
 """Gangs of an arrangement that could not land in it, with those that lie on their hosts, by uid."""
 
 
-class Rearranger(Protocol):
+class ExactSolver(Protocol):
     """An exact solver behind `decide()`. Pure: the same question gives the same answer."""
 
     def lay(self, question: Layout) -> Places | Proof | Unknown:

@@ -14,7 +14,7 @@ from queuer.domain.reasons import Token
 from queuer.solver.arrays import Arrays
 from queuer.solver.attempt import Given
 from queuer.solver.attempts import RETRY, Attempts, is_small
-from queuer.solver.contested import Arrangement, Layout, Places, Proof, Question, Rearranger, Unknown
+from queuer.solver.contested import Arrangement, ExactSolver, Layout, Places, Proof, Question, Unknown
 from queuer.solver.explain import sentences
 from queuer.solver.packed.worth import packed_subtrees
 from queuer.solver.prices import Prices
@@ -33,12 +33,12 @@ def decide(
     now: float,
     seed: int,
     budget: Budget,
-    rearranger: Rearranger | None = None,
+    solver: ExactSolver | None = None,
     arrays: Arrays | None = None,
 ) -> Plan:
     """The plan for this moment. The same arguments give the same plan.
 
-    `rearranger`: the exact solver for contested gangs; by default the one of `queuer.solver.cpsat` if there
+    `solver`: the exact solver for contested gangs; by default the one of `queuer.solver.cpsat` if there
     is deterministic budget and ortools is installed. Without one, contested gangs wait as deferred. `arrays`: those
     of this very snapshot, where the caller keeps them. Raises InvalidInput, with the fields, where what is given
     contradicts itself.
@@ -47,12 +47,12 @@ def decide(
     arrays = arrays or Arrays.of(snapshot)
     assert arrays.snapshot is snapshot
     with refusing(snapshot):
-        return _decide(arrays, now=now, seed=seed, budget=budget, rearranger=rearranger)
+        return _decide(arrays, now=now, seed=seed, budget=budget, solver=solver)
 
 
-def _decide(arrays: Arrays, *, now: float, seed: int, budget: Budget, rearranger: Rearranger | None) -> Plan:
+def _decide(arrays: Arrays, *, now: float, seed: int, budget: Budget, solver: ExactSolver | None) -> Plan:
     snapshot = arrays.snapshot
-    solver = rearranger or (_default_rearranger(arrays) if budget.deterministic > 0 else None)
+    solver = solver or (_default_solver(arrays) if budget.deterministic > 0 else None)
     prices = deque[Prices](maxlen=KEPT)
     given = Given(arrays=arrays, now=now, seed=seed, budget=budget, solver=solver, prices=prices)
     attempts = Attempts(given)
@@ -92,21 +92,21 @@ class _OnDemand:
 
     def __init__(self, arrays: Arrays) -> None:
         self._arrays = arrays
-        self._solver: Rearranger | None = None
+        self._solver: ExactSolver | None = None
 
     def settle(self, question: Question) -> Arrangement | Proof | Unknown:
-        """See `Rearranger`."""
+        """See `ExactSolver`."""
         return self._load().settle(question)
 
     def lay(self, question: Layout) -> Places | Proof | Unknown:
-        """See `Rearranger`."""
+        """See `ExactSolver`."""
         return self._load().lay(question)
 
     def improve(self, **settled: Any) -> Arrangement | Unknown:
-        """See `Rearranger`."""
+        """See `ExactSolver`."""
         return self._load().improve(**settled)
 
-    def _load(self) -> Rearranger:
+    def _load(self) -> ExactSolver:
         if self._solver is None:
             from queuer.solver.cpsat import CpSat
 
@@ -114,5 +114,5 @@ class _OnDemand:
         return self._solver
 
 
-def _default_rearranger(arrays: Arrays) -> Rearranger | None:
+def _default_solver(arrays: Arrays) -> ExactSolver | None:
     return _OnDemand(arrays) if find_spec("ortools") is not None else None

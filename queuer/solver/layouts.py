@@ -15,7 +15,7 @@ import numpy as np
 
 from queuer.domain.reasons import Deferral
 from queuer.solver.board import Board
-from queuer.solver.contested import Laid, Layout, Places, Proof, Rearranger, Unknown, Variant
+from queuer.solver.contested import ExactSolver, Laid, Layout, Places, Proof, Unknown, Variant
 from queuer.solver.cycle import Cycle
 from queuer.solver.floor import key_of
 from queuer.solver.frame import Mask, Matrix
@@ -65,7 +65,7 @@ class Layouts:
     """The exact solver's answers about places in one cycle, and what they prove for other gangs."""
 
     def __init__(
-        self, cycle: Cycle, solver: Rearranger, *, seed: int, share: float, prices: deque[Prices]
+        self, cycle: Cycle, solver: ExactSolver, *, seed: int, share: float, prices: deque[Prices]
     ) -> None:
         """`share`: deterministic time for one question at most. `prices`: that proved something on these nodes before,
         the last first; they are checked wherever they are tried, and added to.

@@ -6,27 +6,27 @@ from dataclasses import replace
 from typing import Any
 
 from queuer.domain.reasons import Deferral
-from queuer.solver.contested import Arrangement, Layout, Places, Proof, Question, Rearranger, Unknown
+from queuer.solver.contested import Arrangement, ExactSolver, Layout, Places, Proof, Question, Unknown
 
 
 class ProofsOnly:
-    """A `Rearranger` that keeps its arrangements to itself: the plan is greedy's, with proofs for whom it refuses."""
+    """An `ExactSolver` that keeps its arrangements to itself: the plan is greedy's, with proofs for whom it refuses."""
 
-    def __init__(self, solver: Rearranger) -> None:
+    def __init__(self, solver: ExactSolver) -> None:
         self._solver = solver
 
     def lay(self, question: Layout) -> Places | Proof | Unknown:
-        """See `Rearranger`."""
+        """See `ExactSolver`."""
         answer = self._solver.lay(replace(question, found=False))
         return Unknown(spent=answer.spent, cause=Deferral.LANDING) if isinstance(answer, Places) else answer
 
     def settle(self, question: Question) -> Arrangement | Proof | Unknown:
-        """See `Rearranger`."""
+        """See `ExactSolver`."""
         answer = self._solver.settle(question)
         if isinstance(answer, Arrangement):
             return Unknown(spent=answer.spent, cause=Deferral.LANDING)
         return answer
 
     def improve(self, **settled: Any) -> Arrangement | Unknown:
-        """See `Rearranger`."""
+        """See `ExactSolver`."""
         return Unknown()

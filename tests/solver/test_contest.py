@@ -245,7 +245,7 @@ def test_answers_about_places_alone_agree_with_brute_force(monkeypatch: pytest.M
     solver = Counting()
     for seed in range(160):
         snap = crowded(seed)
-        plan = decide(snap, now=NOW, seed=0, budget=Budget(deterministic=10.0), rearranger=solver)
+        plan = decide(snap, now=NOW, seed=0, budget=Budget(deterministic=10.0), solver=solver)
         assert verify(snap, plan, now=NOW) == ()
         assert plan.stats.proved_in_place == 0  # nobody runs, so nobody is a victim
         oracle = Oracle(snap, NOW)

@@ -106,16 +106,16 @@ class Late:
         self.asked: list[Layout] = []
 
     def lay(self, question: Layout) -> Unknown:
-        """See `Rearranger`."""
+        """See `ExactSolver`."""
         self.asked.append(question)
         return Unknown(spent=question.budget if question.found else 0.0)
 
     def settle(self, question: object) -> Unknown:
-        """See `Rearranger`."""
+        """See `ExactSolver`."""
         raise AssertionError
 
     def improve(self, **settled: object) -> Unknown:
-        """See `Rearranger`."""
+        """See `ExactSolver`."""
         raise AssertionError
 
 

@@ -46,7 +46,7 @@ Level = Callable[[], Terms]
 
 
 class CpSat:
-    """A `Rearranger` (see `queuer.solver.contested`)."""
+    """An `ExactSolver` (see `queuer.solver.contested`)."""
 
     def __init__(self, arrays: Arrays | None = None) -> None:
         """`arrays`: of the snapshot that most questions will be about."""
