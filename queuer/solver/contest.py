@@ -141,7 +141,7 @@ class Contest:
         return [self._prey.reach(gang.pending, charge) for charge in self._charges(gang, variants)]
 
     def opens(self, reach: Reach) -> bool:
-        """See `outcome.Contest`."""
+        """See `outcome.Arbiter`."""
         return self._prey.anybody(reach) or (self.unasked() is None and self._prey.has_rights(reach))
 
     def _charges(self, gang: Gang, variants: Sequence[Variant]) -> list[Charge]:
@@ -222,7 +222,7 @@ class Contest:
         return self._laid_out(answer, new=None, evict=False) is None
 
     def asks_readily(self) -> bool:
-        """See `outcome.Contest`."""
+        """See `outcome.Arbiter`."""
         return self.unasked() is None and self._small()
 
     def unasked(self) -> Deferral | None:

@@ -23,7 +23,7 @@ from queuer.solver.frame import ALL, Amounts, Mask, Matrix, NodeRows, Numbers
 from queuer.solver.horizon import Horizon
 from queuer.solver.journal import Followed
 from queuer.solver.order import Gang
-from queuer.solver.outcome import Block, Chosen, Contest, Counts, Refusal
+from queuer.solver.outcome import Arbiter, Block, Chosen, Counts, Refusal
 from queuer.solver.pool import Pool, SettledPods
 from queuer.solver.sheet import Sheet
 
@@ -42,7 +42,7 @@ class Cycle:
         """`crowded`: nodes by gang uid that it shall keep off, as others are landing there."""
         self.board = board
         self._crowded = dict(crowded or {})
-        self.contest: Contest | None = None
+        self.contest: Arbiter | None = None
         self.chosen: dict[str, Chosen] = {}
         self.awaiting: dict[str, Chosen] = {}
         self.counts = Counts()
@@ -105,7 +105,7 @@ class Cycle:
             self.spend(self._evicting, one, times=times)
 
     def ask(self, gang: Gang, variants: Sequence[Variant], *, evict: bool) -> Chosen | Proof | Deferral:
-        """The exact solver's answer about a contested gang, see `Contest`."""
+        """The exact solver's answer about a contested gang, see `Arbiter`."""
         if self.contest is None:
             return Deferral.TIME
         answer = self.contest.settle(gang, variants, evict=evict)
@@ -114,11 +114,11 @@ class Cycle:
 
     @property
     def asks_readily(self) -> bool:
-        """See `Contest`."""
+        """See `Arbiter`."""
         return self.contest is not None and self.contest.asks_readily()
 
     def unasked(self) -> Deferral | None:
-        """See `Contest`; without one nobody is asked."""
+        """See `Arbiter`; without one nobody is asked."""
         return Deferral.TIME if self.contest is None else self.contest.unasked()
 
     def ask_earlier(self, gang: Gang, variants: Sequence[Variant], *, evict: bool) -> Chosen | None:

@@ -90,7 +90,7 @@ class Evict:
         return not all(map(self._opens, reaches))
 
     def _opens(self, reach: Reach) -> bool:
-        """See `outcome.Contest`; without one nobody is asked."""
+        """See `outcome.Arbiter`; without one nobody is asked."""
         contest = self._cycle.contest
         return self.prey.anybody(reach) if contest is None else contest.opens(reach)
 

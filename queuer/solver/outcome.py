@@ -69,7 +69,7 @@ class Chosen:
         return frozenset(node for spread in self.spreads.values() for node in spread)
 
 
-class Contest(Protocol):
+class Arbiter(Protocol):
     """Who is asked about contested gangs, see `queuer.solver.contest`."""
 
     def settle(self, gang: Gang, variants: Sequence[Variant], *, evict: bool) -> Chosen | Proof | Deferral:
