@@ -8,7 +8,7 @@ from queuer.controller.landing import missing, tally
 from queuer.controller.live import Live
 from queuer.controller.pods import PodView
 from queuer.controller.state import ClusterState
-from queuer.controller.views import MOST
+from queuer.controller.views import MOST_ON_NODE
 from queuer.domain.nodes import DEFAULT_FLAVOR, Flavor, Node, SchedulingTerms
 from queuer.domain.quantity import Resources, add
 from queuer.domain.reasons import Token
@@ -97,7 +97,7 @@ def _bound(pods: tuple[PodView, ...]) -> Mapping[str, Mapping[str, int]]:
 
 def _bounded(amounts: Resources) -> dict[str, int]:
     """Amounts that 64 bits can sum: pods that name their node themselves may request anything."""
-    return {resource: min(amount, MOST) for resource, amount in amounts.items()}
+    return {resource: min(amount, MOST_ON_NODE) for resource, amount in amounts.items()}
 
 
 def _unbound(live: Live, pods: tuple[PodView, ...], state: ClusterState) -> tuple[Unbound, ...]:

@@ -14,7 +14,7 @@ from queuer.kube.requests import effective_requests
 _EFFECTS = frozenset(TaintEffect)
 
 
-MOST = 2**53
+MOST_ON_NODE = 2**53
 """Of one resource on a node, in base units: eight pebibytes."""
 
 
@@ -46,7 +46,7 @@ def _readable(amounts: Amounts) -> tuple[Resources, tuple[FieldProblem, ...]]:
         except InvalidInput as error:
             problems += error.problems
             continue
-        if amount > MOST:
+        if amount > MOST_ON_NODE:
             hint = "mend what reports it: a kubelet or a device plugin"
             problems.append(FieldProblem(field=at, message=f"{value!r} is more than 2^53", hint=hint))
         else:

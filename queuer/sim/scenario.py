@@ -20,7 +20,7 @@ from queuer.domain.quantity import Resources, parse_resources
 from queuer.domain.workload import PodSet, Workload
 from queuer.sim.consistent import check_names, check_running, check_sums
 from queuer.sim.files import read_yaml
-from queuer.sim.shape import MOST, EventRow, PodSetRow, RunningRow, Shape, WorkloadRow, shape_of
+from queuer.sim.shape import MOST_ROWS, EventRow, PodSetRow, RunningRow, Shape, WorkloadRow, shape_of
 
 HOUR = 3600.0
 _RANGE = re.compile(r"^(.*?)(\d+)\.\.(.*?)(\d+)$")
@@ -125,8 +125,8 @@ def _check_size(shape: Shape) -> None:
     counts = {at: sum(_size(text) for text in texts) for at, texts in ranges.items()}
     counts["workloads"] = sum(row.copies or 1 for row in shape.workloads)
     for at, count in counts.items():
-        if count > MOST:
-            raise InvalidInput(FieldProblem(field=at, message=f"{count} are more than {MOST}"))
+        if count > MOST_ROWS:
+            raise InvalidInput(FieldProblem(field=at, message=f"{count} are more than {MOST_ROWS}"))
 
 
 def names_of(text: str) -> list[str]:

@@ -15,7 +15,7 @@ from queuer.domain.fields import twice
 from queuer.domain.nodes import TaintEffect
 from queuer.domain.reasons import Token
 
-MOST = 100_000
+MOST_ROWS = 100_000
 """Nodes, workloads with their copies, and other rows of one story."""
 _WORD = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _PLACE = re.compile(r"^(.*) - at `(?:key in )?\$\.?(.*)`$")
@@ -124,7 +124,7 @@ class WorkloadRow(_Leveled, frozen=True, kw_only=True):
     name: Name
     queue: Path
     pod_sets: Annotated[list[PodSetRow], msgspec.Meta(min_length=1)]
-    copies: Annotated[int, msgspec.Meta(ge=1, le=MOST)] | None = None
+    copies: Annotated[int, msgspec.Meta(ge=1, le=MOST_ROWS)] | None = None
     every: Annotated[int, msgspec.Meta(ge=1, le=10**6)] | None = None
     priority: Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)] = 0
     submit: Moment | None = None
@@ -258,10 +258,10 @@ class Shape(_Struct, frozen=True, kw_only=True):
     """A whole file."""
 
     name: Name
-    nodes: Annotated[list[NodeRow], msgspec.Meta(min_length=1, max_length=MOST)]
-    queues: Annotated[list[_Queue], msgspec.Meta(min_length=1, max_length=MOST)]
-    workloads: Annotated[list[WorkloadRow], msgspec.Meta(min_length=1, max_length=MOST)]
-    expect: Annotated[list[_Expectation], msgspec.Meta(min_length=1, max_length=MOST)]
+    nodes: Annotated[list[NodeRow], msgspec.Meta(min_length=1, max_length=MOST_ROWS)]
+    queues: Annotated[list[_Queue], msgspec.Meta(min_length=1, max_length=MOST_ROWS)]
+    workloads: Annotated[list[WorkloadRow], msgspec.Meta(min_length=1, max_length=MOST_ROWS)]
+    expect: Annotated[list[_Expectation], msgspec.Meta(min_length=1, max_length=MOST_ROWS)]
     source: Text | None = None
     why: Text | None = None
     exact: bool = True

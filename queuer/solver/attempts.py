@@ -16,13 +16,13 @@ from queuer.solver.problem import CycleStats, Passes, Plan, Snapshot, SolveStatu
 from queuer.solver.score import score
 from queuer.solver.verify import Violation, verify
 
-SMALL = 20_000
+SMALL_PLAN = 20_000
 """Nodes times waiting gangs above which one attempt is made only, and greedy's not beside it. After one in which
 somebody that was bound before is put off there is another: others may lie where its bond holds a place.
 """
 ATTEMPTS = 5
 """Attempts at most while the verifier refuses none."""
-APART = 2
+ATTEMPTS_APART = 2
 """Attempts after which whoever cannot land keeps off everywhere."""
 Hosts = dict[str, frozenset[str]]
 """Nodes that gangs keep off, by uid."""
@@ -32,7 +32,7 @@ RETRY = 4
 
 def is_small(snapshot: Snapshot) -> bool:
     """Whether there is time to make several attempts."""
-    return len(snapshot.nodes) * len(snapshot.pending) <= SMALL
+    return len(snapshot.nodes) * len(snapshot.pending) <= SMALL_PLAN
 
 
 class Attempts:
@@ -94,7 +94,7 @@ class Attempts:
                 break
             if late:
                 instead = instead or attempt.instead
-                self._keep_off(late, everywhere=tried > APART)
+                self._keep_off(late, everywhere=tried > ATTEMPTS_APART)
             elif attempt.apart and instead:
                 self._crowded, instead, tried = began | instead, {}, 0
             else:

@@ -37,7 +37,7 @@ from queuer.solver.prices import Prices
 from queuer.solver.problem import Bond, Budget
 from queuer.solver.victims import Reach
 
-MOST = 64
+MOST_SETTLED = 64
 """Gangs settled in one cycle up to which the exact solver is asked at all."""
 WORTH = 1e-4
 """Deterministic time for each node and gang that must be left for a model of all that is settled: what it costs to
@@ -45,7 +45,7 @@ build is counted by the model itself, but a large one is not solved in the rest 
 """
 QUESTIONS = 12
 """Questions asked in one cycle, those about places alone aside."""
-SMALL = 2_000
+SMALL_MODEL = 2_000
 """Nodes times gangs up to which the model of single nodes is asked, which looks at how gangs land, too."""
 
 
@@ -152,7 +152,7 @@ class Contest:
         return [c.gang for c in self._greedy.chosen.values()]
 
     def _small(self) -> bool:
-        return len(self._board.frame.names) * (len(self._greedy.chosen) + 1) <= SMALL
+        return len(self._board.frame.names) * (len(self._greedy.chosen) + 1) <= SMALL_MODEL
 
     def _in_place(self, gang: Gang, variants: Sequence[Variant], *, evict: bool) -> Chosen | Proof | Deferral:
         """The same, with the victims as they are, for clusters of any size."""
@@ -228,7 +228,7 @@ class Contest:
     def unasked(self) -> Deferral | None:
         """Why no question about all that is settled can be asked; None = it can."""
         worth = self._worth()
-        if len(self._greedy.chosen) > MOST or (self._solver is not None and worth >= self._budget):
+        if len(self._greedy.chosen) > MOST_SETTLED or (self._solver is not None and worth >= self._budget):
             return Deferral.SIZE
         out_of_time = self._solver is None or self._asked >= QUESTIONS or self._left <= worth
         return Deferral.TIME if out_of_time else None

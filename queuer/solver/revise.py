@@ -14,7 +14,7 @@ from queuer.solver.outcome import Chosen
 from queuer.solver.score import eviction_cost
 from queuer.solver.victims import Cost
 
-MOST = 32
+MOST_BOUND = 32
 """Bound gangs up to which they are laid out anew."""
 ORDERS = 6
 """Layouts tried."""
@@ -23,7 +23,7 @@ ORDERS = 6
 def revise(cycle: Cycle, evict: Evict) -> None:
     """Replace the victims of this cycle by cheaper ones, if a layout with such is found."""
     bound = [c for c in cycle.chosen.values() if c.bound]
-    if sum(bool(c.evictions) for c in bound) < 2 or len(bound) > MOST:
+    if sum(bool(c.evictions) for c in bound) < 2 or len(bound) > MOST_BOUND:
         return
     turn = {c.gang.uid: n for n, c in enumerate(bound)}
     best, least = bound, cost(cycle, bound)

@@ -187,7 +187,7 @@ def test_who_is_taken_back_in_vain_leaves_no_trace(monkeypatch: pytest.MonkeyPat
 
 def test_a_large_tournament_is_played_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever has no other place waits for the next cycle."""
-    monkeypatch.setattr(attempts, "SMALL", 0)
+    monkeypatch.setattr(attempts, "SMALL_PLAN", 0)
     played_, run = [0], Attempt.run
 
     def counted(one: Attempt) -> tuple[Plan, dict[str, frozenset[str]]]:

@@ -88,7 +88,7 @@ def test_large_clusters_have_another_attempt_only_after_one_that_gives_a_bond_ba
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whatever the attempts before it gave back."""
-    monkeypatch.setattr(attempts, "SMALL", 0)
+    monkeypatch.setattr(attempts, "SMALL_PLAN", 0)
     run, made = Attempt.run, list[Attempt]()
 
     def told(one: Attempt) -> tuple[Plan, dict[str, frozenset[str]]]:

@@ -60,7 +60,7 @@ class Closing(Listening):
 @pytest.mark.parametrize(
     ("bound", "most", "cause"),
     [
-        ("MOST", 0, Deferral.SIZE),
+        ("MOST_SETTLED", 0, Deferral.SIZE),
         ("WORTH", Budget().deterministic, Deferral.SIZE),
         ("QUESTIONS", 0, Deferral.TIME),
         ("QUESTIONS", 1, None),
@@ -156,7 +156,7 @@ def test_places_in_which_more_gangs_could_not_land_are_not_taken(
         def lay(self, question: Layout) -> Places | Proof | Unknown:
             return Places(spreads={"first": {"main": {1: 1}}, "next": {"main": {0: 1}}})
 
-    monkeypatch.setattr(contest, "SMALL", 0)
+    monkeypatch.setattr(contest, "SMALL_MODEL", 0)
     jobs = [gang("first", pod_set(1, 4)), gang("next", pod_set(1, 4), submitted=1.0)]
     snap = snapshot([node("n0", gpu=4), node("n1", gpu=4)], [queue("root.a")], pending=jobs)
     arrays = Arrays.of(snap)
@@ -239,7 +239,7 @@ def test_answers_about_places_alone_agree_with_brute_force(monkeypatch: pytest.M
     """So do the proofs they give for gangs that ask for more, what is settled followed as it changes. A gang that is
     put off or deferred, and who comes after it, is not compared.
     """
-    monkeypatch.setattr(contest, "SMALL", 0)
+    monkeypatch.setattr(contest, "SMALL_MODEL", 0)
     monkeypatch.setattr(rearrange, "REARRANGE", -1)
     monkeypatch.setattr("queuer.solver.attempts.ATTEMPTS", 1)
     solver = Counting()
@@ -261,14 +261,14 @@ def test_answers_about_places_alone_agree_with_brute_force(monkeypatch: pytest.M
     assert solver.proved > 10
 
 
-@pytest.mark.parametrize("small", [contest.SMALL, 0])
+@pytest.mark.parametrize("small", [contest.SMALL_MODEL, 0])
 def test_who_could_not_land_beside_others_is_not_told_that_there_is_no_place(
     monkeypatch: pytest.MonkeyPatch, small: int
 ) -> None:
     """g7 has a place beside those before it, but none where all of them land, so some keep off others' nodes: that it
     has none beside these is no proof.
     """
-    monkeypatch.setattr(contest, "SMALL", small)
+    monkeypatch.setattr(contest, "SMALL_MODEL", small)
     snap = crowded(1358)
     plan = decide(snap, now=NOW, seed=0, budget=Budget(deterministic=10.0))
     oracle = Oracle(snap, NOW)

@@ -111,7 +111,7 @@ def test_nobody_takes_what_is_held_for_one_that_is_put_off(monkeypatch: pytest.M
     """It could not land beside others that now lie on its place: another attempt is made, in large clusters too. The
     verifier has nothing to refuse, so nobody waits for its sake.
     """
-    monkeypatch.setattr(attempts, "SMALL", 0)
+    monkeypatch.setattr(attempts, "SMALL_PLAN", 0)
     verified = Counter[bool]()
 
     def counted(snap: Snapshot, made: Plan, *, now: float) -> tuple[Violation, ...]:

@@ -10,7 +10,7 @@ from structlog.testing import CapturingLogger
 from queuer.solver import worker
 from queuer.solver.child import Failure, Outcome
 from queuer.solver.problem import Plan, SolveStatus
-from queuer.solver.rest import MOST, Rest
+from queuer.solver.rest import LONGEST, Rest
 from queuer.solver.worker import Source
 from tests.solver.processes import GREEDY, SOLVED, ask, process
 
@@ -27,7 +27,7 @@ def asked(rest: Rest, questions: int) -> list[int]:
 
 def test_the_distance_doubles_up_to_a_limit() -> None:
     assert asked(Rest(), 130) == [1, 2, 4, 8, 16, 32, 64, 96, 128]
-    assert MOST == 31
+    assert LONGEST == 31
 
 
 def test_an_answer_ends_it() -> None:

@@ -10,7 +10,7 @@ from queuer.controller.live import Live
 from queuer.controller.pods import PodView
 from queuer.controller.snapshot import take
 from queuer.controller.state import ClusterState, Rules
-from queuer.controller.views import MOST, node_of
+from queuer.controller.views import MOST_ON_NODE, node_of
 from queuer.controller.watch import Watches
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.workload import PodSet, State, Workload
@@ -43,7 +43,8 @@ def heard(*nodes: NodeObject) -> ClusterState:
 
 
 @pytest.mark.parametrize(
-    "gpus", [str(MOST + 1), str(2**63 - 1), str(2**63), "9007199254740993", "8Ei", "1e30", "-1", "many", ""]
+    "gpus",
+    [str(MOST_ON_NODE + 1), str(2**63 - 1), str(2**63), "9007199254740993", "8Ei", "1e30", "-1", "many", ""],
 )
 def test_an_amount_out_of_all_reason_is_refused_alone(gpus: str) -> None:
     found, problems = node_of(node("n1", gpu=gpus))
@@ -52,8 +53,8 @@ def test_an_amount_out_of_all_reason_is_refused_alone(gpus: str) -> None:
 
 
 def test_the_most_that_is_believed() -> None:
-    found, problems = node_of(node("n1", gpu=MOST, memory="1Pi"))
-    assert (found.allocatable[GPU], found.allocatable["memory"], problems) == (MOST, 2**50, ())
+    found, problems = node_of(node("n1", gpu=MOST_ON_NODE, memory="1Pi"))
+    assert (found.allocatable[GPU], found.allocatable["memory"], problems) == (MOST_ON_NODE, 2**50, ())
 
 
 def gpus(state: ClusterState) -> dict[str, int]:
@@ -61,12 +62,12 @@ def gpus(state: ClusterState) -> dict[str, int]:
     return {s.node.name: s.node.allocatable.get(GPU, 0) for s in take(state, now=0.0).nodes}
 
 
-COUNT = MOST_AMOUNT // MOST
+COUNT = MOST_AMOUNT // MOST_ON_NODE
 
 
 def test_amounts_that_nobody_can_sum_are_left_out_until_others_go() -> None:
     """Each would be believed by itself; the last by name are not."""
-    state = heard(*(node(f"n{i:04}", gpu=MOST) for i in range(COUNT + 2)))
+    state = heard(*(node(f"n{i:04}", gpu=MOST_ON_NODE) for i in range(COUNT + 2)))
     assert [name for name, amount in gpus(state).items() if not amount] == [
         f"n{COUNT:04}",
         f"n{COUNT + 1:04}",
@@ -82,20 +83,20 @@ def test_amounts_that_nobody_can_sum_are_left_out_until_others_go() -> None:
 
 def test_whose_amounts_are_left_out_does_not_depend_on_who_was_heard_first() -> None:
     """So a controller that starts anew decides on the same snapshot."""
-    nodes = [node(f"n{i:04}", gpu=MOST) for i in range(COUNT + 1)]
+    nodes = [node(f"n{i:04}", gpu=MOST_ON_NODE) for i in range(COUNT + 1)]
     assert take(heard(*nodes), now=0.0) == take(heard(*reversed(nodes)), now=0.0)
 
 
 def test_a_resource_that_nobody_can_sum_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     monkeypatch.setattr(watch.log, "error", lambda _, resource: told.append(resource))
-    state = heard(*(node(f"n{i}", gpu=MOST) for i in range(COUNT + 3)))
+    state = heard(*(node(f"n{i}", gpu=MOST_ON_NODE) for i in range(COUNT + 3)))
     assert (told, state.unsummable) == ([GPU], frozenset({GPU}))
 
 
 def test_a_node_that_is_heard_of_again_counts_once() -> None:
-    state = heard(*(node("n1", gpu=MOST) for _ in range(COUNT + 1)))
-    assert (state.unsummable, gpus(state)) == (frozenset(), {"n1": MOST})
+    state = heard(*(node("n1", gpu=MOST_ON_NODE) for _ in range(COUNT + 1)))
+    assert (state.unsummable, gpus(state)) == (frozenset(), {"n1": MOST_ON_NODE})
 
 
 def test_decisions_go_on_beside_nodes_and_pods_that_lie() -> None:

@@ -40,7 +40,7 @@ from queuer.solver.problem import Assignment, Eviction, Snapshot
 
 CUTS = 200
 """Solutions of one pass that may turn out not to be permitted before it gives up."""
-APART = 24
+CLASHES = 24
 """Solutions of one search in which gangs could not land beside each other before it gives up."""
 Level = Callable[[], Terms]
 
@@ -220,7 +220,7 @@ class _Search:
                 self.cause = Deferral.LANDING  # pods that have still to land may take the place
                 return Status.UNKNOWN
             if together := self._clashing(values, order):
-                if self._clashed == APART:
+                if self._clashed == CLASHES:
                     return Status.UNKNOWN
                 self._clashed += 1
                 keep_apart(model, values, evicted, together)

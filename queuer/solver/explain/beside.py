@@ -10,7 +10,7 @@ from queuer.solver.outcome import Chosen, assignments
 from queuer.solver.pins import Pinner
 from queuer.solver.problem import Assignment
 
-MOST = 20_000
+MOST_PINNED = 20_000
 """Gangs that may be pinned anew in one cycle."""
 
 
@@ -20,7 +20,7 @@ class Beside:
     def __init__(self, cycle: Cycle) -> None:
         self._board = cycle.board
         self._cycle = cycle
-        self._left = MOST
+        self._left = MOST_PINNED
 
     def lands(self, one: Chosen) -> bool:
         """Whether it finds a wave with those whose hosts meet its own, theirs included."""
