@@ -118,5 +118,6 @@ def admitted_of(job: Job) -> Admitted:
         since=job.since,
         bound=bound,
         releasing=job.stage is not Stage.RUNNING,
+        gone_by=None if job.stage is Stage.RUNNING else job.gone,
         expected_end=end_of(job.workload, start=job.since),
     )

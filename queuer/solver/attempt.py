@@ -12,9 +12,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from queuer.domain.reasons import Explanation
+from queuer.domain.workload import Workload
 from queuer.solver import bonds
 from queuer.solver.apart import place_apart, shared
 from queuer.solver.arrays import Arrays
+from queuer.solver.awaited import Awaited
 from queuer.solver.board import Board
 from queuer.solver.contest import Contest
 from queuer.solver.contested import Arrangement, ExactSolver
@@ -238,7 +240,7 @@ class Attempt:
         }
         explanations = {uid: self._explanations[uid] for uid in self._order if uid in self._explanations}
         explanations.update({uid: sentences.put_off() for uid in put_off})
-        explanations.update({uid: sentences.bound(bond) for uid, bond in bound.items()})
+        explanations.update({uid: sentences.bound(bond, self._named) for uid, bond in bound.items()})
         reservations = (*self._reserver.held, *(r for r in self._back if r.uid in put_off))
         for held in reservations:
             if held.uid in explanations:
@@ -254,9 +256,14 @@ class Attempt:
         )
         return plan, (self._keeping_off or self._keep_off(pinner, late, standing)) if late else {}
 
+    def _named(self, uid: str) -> Workload | None:
+        hold = self._board.holds.get(uid)
+        return self._workloads.get(uid) if hold is None else hold.admitted.workload
+
     def _bonds(self, standing: Mapping[str, Bond]) -> dict[str, Bond]:
-        new = {uid: self._new_bond(c) for uid, c in self._greedy.chosen.items() if c.bound}
-        return {**standing, **new}
+        bound = [one for one in self._greedy.chosen.values() if one.bound]
+        awaited = Awaited(self._board, bound).by
+        return {**standing, **{c.gang.uid: self._new_bond(c, awaited[c.gang.uid]) for c in bound}}
 
     def _late(self, standing: Mapping[str, Bond]) -> list[Chosen]:
         """Who could not land as things are."""
@@ -273,11 +280,11 @@ class Attempt:
             self._waves = (lying, pinner, pinner.late(self._greedy.chosen.values()))
         return self._waves[1:]
 
-    def _new_bond(self, chosen: Chosen) -> Bond:
+    def _new_bond(self, chosen: Chosen, awaited: Sequence[str]) -> Bond:
         return Bond(
             uid=chosen.gang.uid,
             assignments=self._groups.of(chosen)[0],
-            victims=tuple(e.uid for e in chosen.evictions),
+            victims=(*(e.uid for e in chosen.evictions), *awaited),
             deadline=self._now + self._budget.bond,
         )
 

@@ -154,7 +154,9 @@ def _nothing(given: Given, *, note: str) -> Plan:
     """The plan that starts nobody and keeps what stands: what is left when no sound plan was found."""
     snapshot, offers, now = given.arrays.snapshot, given.arrays.offers, given.now
     held = {b.uid: b for b in snapshot.bonds if b.uid in offers.gangs and b.deadline > now}
-    bound = {uid: sentences.bound(bond) for uid, bond in held.items()}
+    known = {p.workload.uid: p.workload for p in snapshot.pending}
+    known |= {a.workload.uid: a.workload for a in snapshot.admitted}
+    bound = {uid: sentences.bound(bond, known.get) for uid, bond in held.items()}
     later = Explanation(primary=sentences.deferred(Deferral.PLAN))
     deferred = {uid: later for uid in offers.gangs if uid not in held}
     return Plan(

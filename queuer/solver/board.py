@@ -17,7 +17,7 @@ from queuer.domain.usage import Usage
 from queuer.domain.workload import Workload
 from queuer.solver.arrays import Arrays
 from queuer.solver.capacity import Spread, take
-from queuer.solver.ends import end_of, expected_end
+from queuer.solver.ends import end_of, expected_end, leaves_soon
 from queuer.solver.floor import Floor
 from queuer.solver.frame import ALL, Amounts, Mask, Matrix, NodeRows, summed
 from queuer.solver.horizon import NOTHING, Horizon, behind
@@ -31,8 +31,10 @@ FLOORS = 12
 
 
 class Board:
-    """Sheets, holds and horizons of one decision. `later` is `now` until there is a bond.
+    """Sheets, holds and horizons of one decision. `later` is `now` until there is a bond, or somebody leaves anyway.
 
+    `leaving`: who will have gone on `later`: victims of bonds, and `vacating`, who leaves anyway and is expected to be
+    gone soon.
     `claimed`: what is used plus what is held for bound gangs, their victims still counted, or kept for those that await
     pods. Entitlement and shares are judged by it, so that what a queue has taken back in this cycle it does not take
     back twice.
@@ -59,6 +61,8 @@ class Board:
             q: self.book.past_share(q, used) for q, used in self.snapshot.past.items()
         }
         self.leaving: set[str] = set()
+        self.vacating = frozenset(uid for uid, h in self.holds.items() if leaves_soon(h.admitted, now=now))
+        self._claims: dict[str, frozenset[str]] = {}
         self.held: dict[str, list[tuple[int, Matrix]]] = {}
         self.bound: dict[str, tuple[Workload, Charge]] = {}
         self.avoiding = arrays.offers.avoiding
@@ -78,6 +82,11 @@ class Board:
         self._kept: dict[str, list[tuple[int, Matrix, Matrix]]] = {}
         self._promised: dict[int, Matrix] = {}
         self.idle = arrays.idle
+        if self.vacating:
+            self.fork()
+            for uid in self.vacating:
+                self.leaving.add(uid)
+                self._leave(uid)
 
     def fork(self) -> None:
         """Let `later` differ from `now`."""
@@ -131,6 +140,14 @@ class Board:
     def bars(self, gang: Workload, *, rank: tuple[bool, int], bound: bool = False) -> tuple[str, ...]:
         """Owners of the reservations that the gang must leave whole if it starts now, or is to be `bound`."""
         return tuple(uid for uid, h in self.horizons.items() if self.binds(h, gang, rank=rank, bound=bound))
+
+    @property
+    def unclaimed(self) -> frozenset[str]:
+        """Who leaves anyway and is waited for by no bond of an earlier cycle. Until it has gone, that room spares
+        evictions and nothing else: its own queue is thought to use it still, and comes behind others who have no better
+        claim to it.
+        """
+        return self.vacating.difference(*self._claims.values()) if self._claims else self.vacating
 
     def line(self) -> Usage:
         """What is used once all that is on its way out has gone: by it a victim's queue is judged to be above its
@@ -267,6 +284,8 @@ class Board:
             if uid in self.holds and uid not in self.leaving:
                 self.leaving.add(uid)
                 self._leave(uid)
+        if claimed := self.vacating.intersection(victims):
+            self._claims[gang.uid] = claimed
         self._touch(spreads)
         self.later.usage.add(gang.queue, charge)
         self.claimed.add(gang.queue, charge)
@@ -283,6 +302,7 @@ class Board:
         self.later.usage.add(gang.queue, charge, times=-1)
         self.claimed.add(gang.queue, charge, times=-1)
         del self.held[gang.uid], self.bound[gang.uid]
+        self._claims.pop(gang.uid, None)
         self._take(self.later.free, gang, spreads, times=-1)
         self._on_horizons(gang, spreads, bound=True, times=-1)
 

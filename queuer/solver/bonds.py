@@ -136,13 +136,14 @@ def _in_one(domains: Numbers) -> bool:
 def _start(greedy: Greedy, uid: str, waiting: dict[str, tuple[Bond, Chosen]], *, elsewhere: bool) -> None:
     """Start a bound gang in its held place, or `elsewhere`, if it fits now and leaves whole what is held for others.
 
-    Its victims leave for nobody any more then: nothing new is promised on their room. Its quota was held, so only use
-    can be in its way.
+    Its victims leave for nobody any more then: nothing new is promised on their room, unless they are known to be gone
+    soon. Its quota was held, so only use can be in its way.
     """
     board = greedy.board
     bond, chosen = waiting[uid]
     workload, spreads = chosen.gang.pending.workload, None
     shared = {victim for other, (one, _) in waiting.items() if other != uid for victim in one.victims}
+    shared |= board.vacating
     own = [victim for victim in bond.victims if victim in board.leaving and victim not in shared]
     board.unbind(workload, chosen.charge, chosen.spreads)
     for victim in own:
@@ -156,7 +157,7 @@ def _start(greedy: Greedy, uid: str, waiting: dict[str, tuple[Bond, Chosen]], *,
             closed = board.closed(chosen.gang.pending.avoid)
             spreads = place(board.frame, free, workload, chosen.variant, closed=closed)
     if spreads is None:
-        board.bind(workload, chosen.charge, chosen.spreads, victims=own)
+        _hold(board, chosen, leaving(board, bond))
     else:
         del waiting[uid]
         greedy.take(Chosen(gang=chosen.gang, variant=chosen.variant, charge=chosen.charge, spreads=spreads))

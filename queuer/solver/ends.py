@@ -10,6 +10,11 @@ from queuer.solver.problem import Admitted
 OVERDUE = 60.0
 """Seconds that work past its expected end is given at least (half its age by then if that is more)."""
 
+SOON = 300.0
+"""Seconds in which work must be expected to be gone for anybody to be bound to its room: as long as bonds last, so that
+nobody is bound again and again to what does not go.
+"""
+
 
 def end_of(gang: Workload, *, start: float) -> float | None:
     """When a gang that starts then is expected to end; None = unknown."""
@@ -20,13 +25,19 @@ def end_of(gang: Workload, *, start: float) -> float | None:
     return start + min(estimate, most)
 
 
+def leaves_soon(admitted: Admitted, *, now: float) -> bool:
+    """Whether it is on its way out and expected to be gone at a time to come. Once that has passed nobody knows."""
+    return admitted.releasing and admitted.gone_by is not None and now < admitted.gone_by <= now + SOON
+
+
 def expected_end(admitted: Admitted, *, now: float) -> float:
     """When it is expected to end, after `now`; inf = unknown. Whoever outlives an estimate is given another half of its
     age by then, again and again: for the decision it is never about to end.
     """
     end = admitted.expected_end
     if admitted.releasing:
-        return now + OVERDUE
+        gone_by = admitted.gone_by
+        return gone_by if gone_by is not None and gone_by > now else now + OVERDUE
     if end is None:
         return inf
     if end > now:

@@ -101,7 +101,7 @@ class Evict:
             return Hope.NONE
         reach = self.prey.reach(gang.pending, charge)
         opens = self._opens(reach)
-        if not opens and not board.leaving:
+        if not opens and (board.unclaimed or not board.leaving):
             return Hope.NONE
         if not opens and not board.later.usage.fits(workload.queue, charge):
             return Hope.NONE

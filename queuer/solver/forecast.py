@@ -130,7 +130,7 @@ class _Roll:
         for admitted in snapshot.admitted:
             landed = self._landed(admitted)
             self._here[landed.workload.uid] = landed
-            self._ends[landed.workload.uid] = now + GRACE if landed.releasing else self._end(landed)
+            self._ends[landed.workload.uid] = self._end(landed)
 
     def run(self) -> dict[str, tuple[float, float]]:
         """In which step each gang first starts: its begin and its end, by uid."""
@@ -161,6 +161,8 @@ class _Roll:
 
     def _end(self, admitted: Admitted) -> float:
         """When it really ends in this roll."""
+        if admitted.releasing:
+            return _gone(admitted, now=self._time)
         expected, since = admitted.expected_end, admitted.since
         if expected is None:
             return inf
@@ -207,8 +209,8 @@ class _Roll:
             self._start(self._waiting.pop(admission.uid).workload, admission)
         for eviction in plan.evictions:
             victim = self._here[eviction.uid]
-            self._here[eviction.uid] = replace(victim, releasing=True)
-            self._ends[eviction.uid] = self._time + GRACE
+            gone = self._ends[eviction.uid] = self._time + GRACE
+            self._here[eviction.uid] = replace(victim, releasing=True, gone_by=gone)
             displacer = frozenset({eviction.beneficiary})
             self._back[eviction.uid] = Pending(workload=victim.workload, displaced_by=displacer)
         self._bonds, self._reservations = plan.bonds, plan.reservations
@@ -252,6 +254,11 @@ class _Roll:
                 self._take(host, amounts, times=-1)
             if uid in self._back:
                 self._waiting[uid] = self._back.pop(uid)
+
+
+def _gone(admitted: Admitted, *, now: float) -> float:
+    """When the pods of releasing work are gone."""
+    return now + GRACE if admitted.gone_by is None or admitted.gone_by <= now else admitted.gone_by
 
 
 def _drawn(expected: float, *, age: float, luck: float, spread: float) -> float:

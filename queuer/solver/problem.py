@@ -66,7 +66,8 @@ class Admitted:
     `counts`, `flavors`: admitted size and flavor by pod set name. `since`: start of the run (or admission
     while placing); lost work counts from `checkpoint` if that is later. `bound`: requests of its live pods by
     node name. `releasing`: being evicted or finished with pods left; it counts in full and is no victim any
-    more. `expected_end`: None = unknown.
+    more. `gone_by`: of releasing work, until when its pods are expected to be gone (seconds); None = nobody knows.
+    `expected_end`: None = unknown.
     """
 
     workload: Workload
@@ -77,6 +78,7 @@ class Admitted:
     bound: Mapping[str, Resources] = field(default_factory=lambda: MappingProxyType({}))
     unbound: tuple[Unbound, ...] = ()
     releasing: bool = False
+    gone_by: float | None = None
     expected_end: float | None = None
 
 
@@ -98,7 +100,7 @@ class Pending:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bond:
     """A gang's proven place and quota, held for it while its victims leave. It ends at `deadline` or when it
-    landed.
+    landed. `victims`: those evicted for it, and work that leaves anyway whose room it needs.
     """
 
     uid: str

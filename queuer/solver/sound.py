@@ -165,9 +165,10 @@ def countable(workload: Workload) -> bool:
 
 def reckonable(held: Admitted) -> bool:
     """Whether what an admitted workload holds, and since when, are numbers that arithmetic can use, none below 0."""
-    times = (held.since, held.checkpoint, held.expected_end)
+    times = (held.since, held.checkpoint, held.gone_by, held.expected_end)
     return (
         countable(held.workload)
+        and (held.releasing or held.gone_by is None)
         and all(time is None or _is_number(time) for time in times)
         and min((*held.counts.values(), *(loose.count for loose in held.unbound)), default=0) >= 0
         and all(min(pod_set.requests.values(), default=0) >= 0 for pod_set in held.workload.pod_sets)
@@ -199,6 +200,8 @@ def _admitted(held: Admitted, *, at: str) -> Iterator[FieldProblem]:
     """Of what it asked for, only numbers matter: it runs, and a job that is malformed may have been started beside the
     queue.
     """
+    if held.gone_by is not None and not held.releasing:
+        yield _wrong(f"{at}.gone_by", "it is not releasing", "say so only of what is on its way out")
     names = {p.name for p in held.workload.pod_sets}
     for name in sorted(names):
         for field, there in (("counts", held.counts), ("flavors", held.flavors)):

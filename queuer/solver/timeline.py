@@ -22,7 +22,8 @@ from queuer.solver.sheet import leaves
 class Timeline:
     """The ends of all that holds nodes, in order: known ones by time, then the unknown ones, the longest running first.
 
-    A *step* is a number of ends: at step 3 the first three have come. `times`: when the known ones do.
+    A *step* is a number of ends: at step 3 the first three have come. `times`: when the known ones do. At step 0
+    victims have gone; who leaves anyway is gone when that is expected.
     """
 
     def __init__(self, board: Board, started: Iterable[Chosen]) -> None:
@@ -39,8 +40,16 @@ class Timeline:
                 h.charge,
             )
             for uid, h in board.holds.items()
-            if uid not in board.leaving
+            if uid not in board.leaving or uid in board.vacating
         ]
+        self._began, self._used = board.later.free, board.later.usage
+        if board.vacating:
+            self._began, self._used = self._began.copy(), self._used.copy()
+            for _, _, uid, rows, queue, charge in ends:
+                if uid in board.vacating:
+                    self._used.add(queue, charge)
+                    for node, row in rows.items():
+                        self._began[node] -= row
         for one in started:
             workload = one.gang.pending.workload
             end = end_of(workload, start=board.time)
@@ -63,7 +72,7 @@ class Timeline:
 
     def free(self, step: int) -> Matrix:
         """What is free at a step (N x R)."""
-        free = self._board.later.free.copy()
+        free = self._began.copy()
         length = self._lengths[step]
         np.add.at(free, self._nodes[:length], self._amounts[:length])
         return free
@@ -86,7 +95,7 @@ class Timeline:
 
     def usage(self, step: int, *, only: frozenset[Account]) -> Usage:
         """What is used at a step in these accounts."""
-        usage = self._board.later.usage.copy()
+        usage = self._used.copy()
         for queue, charge in self._charges[:step]:
             usage.add(queue, charge, times=-1, only=only)
         return usage

@@ -11,9 +11,9 @@ from itertools import count
 from random import Random
 
 from queuer.domain.nodes import Node
-from queuer.domain.queue import QueueTree
 from queuer.solver.problem import Admitted, Assignment, Bond, Pending, Snapshot
 from tests.solver.cases import MOST_GANGS, NOW, seeded
+from tests.solver.cases_leaving import expected, unreserved
 from tests.solver.make import snapshot
 from tests.solver.oracle import BOUND, Oracle
 from tests.solver.oracle_room import Place, Turn, taken
@@ -32,7 +32,8 @@ def standing(seed: int) -> Snapshot:
         oracle = Oracle(seeded(number), NOW)
         oracle.run()
         if BOUND in oracle.flags.values():
-            return _avoiding(rng, _unreserved(_carried_out(rng, oracle)))
+            later = _avoiding(rng, unreserved(_carried_out(rng, oracle)))
+            return expected(Random(f"expected {seed}"), later, at=LATER)
     raise AssertionError
 
 
@@ -122,12 +123,6 @@ def _line(rng: Random, first: Snapshot, waiting: list[Pending], back: list[Pendi
         )
         found.append(Pending(workload=workload))
     return found
-
-
-def _unreserved(snap: Snapshot) -> Snapshot:
-    """Releasing work has an expected end, and reservations are compared elsewhere."""
-    queues = (replace(q, policy=replace(q.policy, reservations=0)) for q in snap.tree)
-    return replace(snap, tree=QueueTree.of(queues))
 
 
 def _avoiding(rng: Random, snap: Snapshot) -> Snapshot:

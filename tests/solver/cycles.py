@@ -54,6 +54,7 @@ class Run:
     ends: float
     leaving: frozenset[str] = frozenset()
     releasing: bool = False
+    gone_by: float | None = None
     told: bool = True
 
     @property
@@ -64,7 +65,9 @@ class Run:
 
 @dataclass
 class Life:
-    """The world between two cycles."""
+    """The world between two cycles. `expecting`: jobs are deleted, too, and until when pods are there is known of most
+    that leave.
+    """
 
     random: Random
     first: Snapshot
@@ -74,6 +77,7 @@ class Life:
     reservations: tuple[Reservation, ...] = ()
     now: float = 0.0
     born: int = 0
+    expecting: bool = False
 
     def __post_init__(self) -> None:
         root = self.first.tree.queues["root"]
@@ -131,6 +135,7 @@ class Life:
                 Unbound(pod_set=name, count=n, hosts=tuple(sorted(pin))) for (name, pin), n in loose.items()
             ),
             releasing=run.releasing,
+            gone_by=run.gone_by,
             expected_end=run.ends if run.told else None,
         )
 
@@ -167,8 +172,16 @@ class Life:
             self.runs[admission.uid] = run
         for eviction in plan.evictions:
             run = self.runs[eviction.uid]
-            run.releasing, run.leaving = True, run.leaving | {eviction.beneficiary}
+            run.leaving |= {eviction.beneficiary}
+            self._release(run)
         self.bonds, self.reservations = plan.bonds, plan.reservations
+
+    def _release(self, run: Run) -> None:
+        run.releasing = True
+        if self.expecting:
+            run.gone_by = self.random.choice(
+                (None, self.now + STEP, self.now + 2 * STEP, self.now + 12 * STEP)
+            )
 
     def _land(self) -> None:
         """Some or all pods of the lowest wave find hosts, in any order; then those of the next."""
@@ -215,7 +228,10 @@ class Life:
         for uid, run in list(self.runs.items()):
             if run.releasing and self.random.random() < 0.6:
                 del self.runs[uid]
-                self.waiting[uid] = Pending(workload=run.workload, displaced_by=run.leaving)
+                if run.leaving:
+                    self.waiting[uid] = Pending(workload=run.workload, displaced_by=run.leaving)
+            elif self.expecting and not run.releasing and run.landed and self.random.random() < 0.1:
+                self._release(run)
             elif not run.releasing and run.landed and run.ends <= self.now and self.random.random() < 0.7:
                 del self.runs[uid]
         self._cordon()
@@ -255,7 +271,7 @@ class Life:
 
 def live(seed: int, *, cycles: int, budget: Budget) -> list[tuple[Snapshot, Plan, float]]:
     """The cycles of one life."""
-    life = Life(Random(seed), seeded(seed))
+    life = Life(Random(seed), seeded(seed), expecting=seed % 2 == 1)
     found = []
     for _ in range(cycles):
         at = life.now

@@ -274,7 +274,9 @@ def back(rng: Random, snap: Snapshot, now: float) -> Snapshot:
     return replace(
         snap,
         admitted=tuple(
-            replace(a, releasing=False, since=now - 1.0) if a.releasing and rng.random() < stay else a
+            replace(a, releasing=False, gone_by=None, since=now - 1.0)
+            if a.releasing and rng.random() < stay
+            else a
             for a in snap.admitted
         ),
     )
@@ -305,7 +307,9 @@ def leaving(rng: Random, snap: Snapshot, now: float) -> Snapshot:
     """Work is told to stop by others."""
 
     def out(one: Admitted) -> Admitted:
-        return replace(one, releasing=True, unbound=()) if rng.random() < 0.3 else one
+        if rng.random() >= 0.3:
+            return one
+        return replace(one, releasing=True, unbound=(), gone_by=rng.choice((None, now + 1.0, now + 600.0)))
 
     return replace(snap, admitted=tuple(map(out, snap.admitted)))
 

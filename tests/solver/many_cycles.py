@@ -75,7 +75,7 @@ def rounds(first: int, tally: Tally) -> Iterator[Cycle]:
     """The cycles of round after round, without end. What breaks a life is counted, and the life ends there."""
     seed = first
     while True:
-        life = Life(Random(seed), seeded(seed))
+        life = Life(Random(seed), seeded(seed), expecting=seed % 2 == 1)
         for number in range(LIFE):
             at = life.now
             try:
@@ -88,6 +88,8 @@ def rounds(first: int, tally: Tally) -> Iterator[Cycle]:
             snap = worlds.world(seed * len(SIZES) + number, nodes=size, pending=size, running=size)
             if number % 4 == 3:
                 snap = worlds.packed(snap, seed)
+            if number % 3 == 1:
+                snap = worlds.expected(snap, seed)
             plan = decide(snap, now=worlds.NOW, seed=0, budget=EXACT)
             name = f"world {seed * len(SIZES) + number} of size {size}"
             yield Cycle(name=name, snapshot=snap, now=worlds.NOW, plan=plan)

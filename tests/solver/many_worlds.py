@@ -20,6 +20,7 @@ from queuer.domain.reasons import Token
 from queuer.solver.problem import Plan, Snapshot
 from tests.solver.cases import NOW, seeded
 from tests.solver.cases_bonds import LATER, standing
+from tests.solver.cases_leaving import vacated, vacated_later
 from tests.solver.cases_overlapping import overlapping
 from tests.solver.cases_reserved import reserving, sharing
 from tests.solver.judged import Unsound, compare, exact_plan
@@ -67,9 +68,11 @@ def _compared(snap: Snapshot, *, now: float) -> tuple[Outcome, str]:
 
 KINDS: dict[str, Callable[[int], tuple[Outcome, str]]] = {
     "plain": lambda seed: _compared(seeded(seed), now=NOW),
+    "vacated": lambda seed: _compared(vacated(seed), now=NOW),
     "standing": lambda seed: _compared(standing(seed), now=LATER),
     "reserving": lambda seed: followed(reserving(seed), planned(reserving(seed))),
     "sharing": lambda seed: followed(sharing(seed), planned(sharing(seed))),
+    "vacated_later": lambda seed: followed(vacated_later(seed), planned(vacated_later(seed))),
     "overlapping": lambda seed: followed(overlapping(seed), planned(overlapping(seed))),
 }
 

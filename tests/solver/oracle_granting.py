@@ -11,7 +11,7 @@ from queuer.domain.workload import Workload
 from queuer.solver.problem import Plan, Reservation, Snapshot
 from queuer.solver.verify.quota import Uses, amounts_of, broken_limits
 from tests.solver.oracle_places import Kept, Layout, Placing, Rank, Ranked, lasts, plain, smallest
-from tests.solver.oracle_room import Place, Turn, place_of, sized, taken
+from tests.solver.oracle_room import Place, Turn, charged, place_of, sized, taken
 
 
 def flavors_of(reservation: Reservation) -> dict[str, str]:
@@ -96,6 +96,8 @@ class Granting(Placing):
         """Whether all limits bear it once these have ended, too."""
         gone = [uid for uid in self.admitted if uid in ended or uid in self.gone]
         use = self.later(gone, started=False)
+        for uid in self.vacating() - set(gone):
+            use.count(self.admitted[uid].workload.queue, charged(self.admitted[uid]))
         for one in self.settled:
             if one.workload.uid not in ended:
                 use.count(one.workload.queue, one.asks)

@@ -79,7 +79,7 @@ def smallest(workload: Workload) -> Workload:
 def end_of(admitted: Admitted, now: float) -> float:
     """When admitted work is expected to end."""
     if admitted.releasing:
-        return now + 60.0
+        return now + 60.0 if admitted.gone_by is None or admitted.gone_by <= now else admitted.gone_by
     end = inf if admitted.expected_end is None else admitted.expected_end
     while end <= now:
         end = max(end + 60.0, end + (end - admitted.since) / 2)
@@ -110,7 +110,7 @@ class Placing(Oracle):
         found = [
             (end_of(a, self.now), a.since, uid, a.bound)
             for uid, a in self.admitted.items()
-            if uid not in self.gone and uid not in self.leaving()
+            if uid not in self.gone and uid not in self.leaving() - self.vacating()
         ]
         for turn in self.settled:
             if not turn.bound:
@@ -120,7 +120,7 @@ class Placing(Oracle):
 
     def _free_after(self, layout: Layout, ended: Container[str]) -> Free:
         """What is free once these have ended, beside all other reservations."""
-        free = self.free_later(self.gone)
+        free = self._free_before(self.gone)
         for turn in self.settled:
             add(free, taken(turn.workload, layout[turn.workload.uid]), times=-1)
         for end in self._ends(layout):
@@ -128,6 +128,13 @@ class Placing(Oracle):
                 add(free, end[3])
         for one in self.kept.values():
             add(free, one.taken, times=-1)
+        return free
+
+    def _free_before(self, gone: Sequence[str]) -> Free:
+        """What is free once these have gone, and victims of bonds, but not yet who leaves anyway."""
+        free = self.free_later(gone)
+        for uid in self.vacating() - set(gone):
+            add(free, self.admitted[uid].bound, times=-1)
         return free
 
     def _layouts(self) -> Iterator[Layout]:
@@ -270,8 +277,8 @@ class Placing(Oracle):
         return found
 
     def _at_start(self, held: Kept, gone: Sequence[str]) -> Free:
-        free = self.free_later(gone)
-        still = self.admitted.keys() - set(gone) - self.leaving()
+        free = self._free_before(gone)
+        still = self.admitted.keys() - set(gone) - (self.leaving() - self.vacating())
         for uid in still:
             a = self.admitted[uid]
             if end_of(a, self.now) <= held.start:

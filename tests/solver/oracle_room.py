@@ -61,8 +61,17 @@ class Room:
     # Use
 
     def leaving(self) -> set[str]:
-        """Victims of the bonds that wait, who are still there."""
-        return {uid for one in self.held.values() for uid in one.victims}
+        """Victims of the bonds that wait, who are still there, and who leaves anyway within five minutes."""
+        return {uid for one in self.held.values() for uid in one.victims} | self.vacating()
+
+    def vacating(self) -> set[str]:
+        """Who leaves anyway within five minutes."""
+        by = {uid: a.gone_by for uid, a in self.admitted.items() if a.releasing}
+        return {uid for uid, at in by.items() if at is not None and self.now < at <= self.now + 300}
+
+    def unclaimed(self) -> set[str]:
+        """Those of them for whom no bond of an earlier cycle waits."""
+        return self.vacating() - {uid for one in self.held.values() for uid in one.victims}
 
     def use(self, *, without: Sequence[str] = (), started: bool = True) -> Uses:
         """Use of the admitted, less some, and of what this cycle has started."""

@@ -33,7 +33,8 @@ class Evicting(Room):
         """The least costly victims with which all settled gangs and this one have quota and a place; None = there are
         none such.
 
-        A gang that may evict nobody takes the victims as they are.
+        A gang that may evict nobody takes the victims as they are. It is not bound while others leave anyway for whom
+        nobody waits yet: it has no eviction to spare.
         """
         if not self.allowed(turn):
             return None
@@ -42,6 +43,8 @@ class Evicting(Room):
             self.permitted[turn.workload.uid] = list(self._victims(turn, self.claimed()))
             if self._anybody(turn.workload):
                 return self.least(everyone)
+            if self.unclaimed():
+                return None
         elif not self.has_quota(turn):
             return None
         return self.gone if self.arranged(everyone, self.gone) else None

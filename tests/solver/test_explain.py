@@ -200,8 +200,8 @@ def test_bound_gangs_wait_for_their_victims() -> None:
     ("hosts", "victims", "text"),
     [
         (1, 0, "1 node is held for it; it starts in room that workloads evicted for other jobs leave."),
-        (2, 1, "2 nodes are held for it; it starts when 1 evicted workload has left."),
-        (1, 3, "1 node is held for it; it starts when 3 evicted workloads have left."),
+        (2, 1, "2 nodes are held for it; it starts when the pods of d/w0 have left."),
+        (1, 3, "1 node is held for it; it starts when the pods of 3 workloads have left."),
     ],
 )
 def test_bound_gangs_say_whose_room_they_wait_for(hosts: int, victims: int, text: str) -> None:
@@ -209,7 +209,8 @@ def test_bound_gangs_say_whose_room_they_wait_for(hosts: int, victims: int, text
     place = Assignment(pod_set="main", flavor="default", nodes={f"n{i}": 1 for i in range(hosts)})
     gone = tuple(f"w{i}" for i in range(victims))
     bond = Bond(uid="w9", assignments=(place,), victims=gone, deadline=NOW)
-    assert sentences.bound(bond).primary.text == text
+    named = {one.uid: one for one in (job("w0", 1),)}
+    assert sentences.bound(bond, named.get).primary.text == text
 
 
 def test_not_preemptible_work_outside_its_guarantee() -> None:

@@ -161,7 +161,7 @@ def test_what_is_held_is_told_apart_from_what_is_used() -> None:
     found = told(snapshot([node("n1"), node("n2")], queues, admitted=used, pending=waits))
     assert found.primary.text == (
         f"root uses 8 of 16 {GPU} (the live capacity), 3 of these are leaving, 8 more are held for jobs that start "
-        "when evicted ones have left; this job asks 4."
+        "when others have left; this job asks 4."
     )
     assert found.detail["holders"] == [
         {

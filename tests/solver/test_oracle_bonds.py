@@ -18,6 +18,7 @@ from queuer.solver.problem import Assignment, Bond, Budget, Plan, Snapshot
 from queuer.solver.verify import Violation, verify
 from tests.solver.cases import NOW
 from tests.solver.cases_bonds import LATER, standing
+from tests.solver.cases_leaving import vacated
 from tests.solver.judged import compare
 from tests.solver.make import GPU, gang, node, pod_set, queue, running, snapshot
 
@@ -40,6 +41,12 @@ FOUND = (
 def test_the_next_decision_admits_what_brute_force_admits(first: int) -> None:
     for seed in range(first, first + 20):
         assert compare(standing(seed), now=LATER), seed
+
+
+@pytest.mark.parametrize("first", range(0, 120, 40))
+def test_nobody_is_evicted_for_room_that_is_vacated_but_by_brute_force_too(first: int) -> None:
+    for seed in range(first, first + 40):
+        assert compare(vacated(seed), now=NOW), seed
 
 
 @pytest.mark.parametrize("seed", FOUND)

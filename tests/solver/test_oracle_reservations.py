@@ -12,6 +12,7 @@ import pytest
 from queuer.solver.problem import Snapshot
 from tests.solver import judged
 from tests.solver.cases import NOW
+from tests.solver.cases_leaving import vacated_later
 from tests.solver.cases_overlapping import overlapping
 from tests.solver.cases_reserved import reserving, sharing
 from tests.solver.many_worlds import KINDS, Outcome, followed, main, planned
@@ -31,6 +32,17 @@ def test_plans_with_reservations_are_those_of_brute_force(first: int) -> None:
         assert outcome in FINE, (seed, wrong)
         reserved += len(plan.reservations)
     assert reserved > 0
+
+
+def test_reservations_count_on_work_that_leaves_when_it_is_expected_to_be_gone() -> None:
+    then = 0
+    for seed in range(40):
+        snap = vacated_later(seed)
+        plan = planned(snap)
+        outcome, wrong = followed(snap, plan)
+        assert outcome in FINE, (seed, wrong)
+        then += any(r.start == a.gone_by for r in plan.reservations for a in snap.admitted)
+    assert then > 0
 
 
 def test_victims_are_found_on_nodes_that_are_reserved() -> None:

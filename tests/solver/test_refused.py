@@ -102,6 +102,8 @@ TWICE = gang("g", pod_set(1, 1)), gang("g", pod_set(2, 1))
         (holding(unbound=(Unbound(pod_set="x", count=1, hosts=("n0",)),)), LOOSE + "pod_set"),
         (holding(unbound=(Unbound(pod_set="main", count=-1, hosts=("n0",)),)), LOOSE + "count"),
         (holding(expected_end=NAN), "snapshot.admitted[0].expected_end"),
+        (holding(releasing=True, gone_by=NAN), "snapshot.admitted[0].gone_by"),
+        (holding(gone_by=30.0), "snapshot.admitted[0].gone_by"),
         (holding(since=float("-inf")), "snapshot.admitted[0].since"),
         (holding(workload=replace(FULL.workload, priority=2**63)), "snapshot.admitted[0].workload.priority"),
     ],

@@ -24,6 +24,7 @@ class Recount:
 
     snap: Snapshot
     plan: Plan
+    now: float
 
     def faults(self) -> Iterator[str]:
         """A line for each figure that is not what is counted, or does not refuse what it is said to refuse."""
@@ -85,15 +86,17 @@ class Recount:
         return sum(n for uid, n in self._uses(account, queue).items() if uid in self._bound)
 
     def leaving(self, queue: str, account: Account) -> int:
-        """What goes for the sake of bound gangs."""
+        """What goes for the sake of bound gangs, or anyway."""
         return sum(n for uid, n in self._uses(account, queue).items() if uid in self._going)
 
     @cached_property
     def _going(self) -> Set[str]:
-        """Victims of bonds that are on their way out."""
+        """Victims of bonds that are on their way out, and who leaves anyway within five minutes."""
         victims = {uid for bond in self.plan.bonds for uid in bond.victims}
         going = {e.uid for e in self.plan.evictions}
-        return victims & (going | {a.workload.uid for a in self.snap.admitted if a.releasing})
+        by = {a.workload.uid: a.gone_by for a in self.snap.admitted if a.releasing}
+        soon = {uid for uid, at in by.items() if at is not None and self.now < at <= self.now + 300}
+        return victims & (going | by.keys()) | soon
 
     @cached_property
     def _bound(self) -> frozenset[str]:

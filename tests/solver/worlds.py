@@ -60,6 +60,18 @@ def packed(snapshot: Snapshot, seed: int) -> Snapshot:
     return replace(snapshot, tree=QueueTree.of(queues))
 
 
+def expected(snapshot: Snapshot, seed: int) -> Snapshot:
+    """The same world where a third of the work leaves; when it will be gone is known of most of it."""
+    rng = Random(seed)
+
+    def leaves(one: Admitted) -> Admitted:
+        if not (one.releasing or (rng.random() < 0.3 and not one.unbound)):
+            return one
+        return replace(one, releasing=True, gone_by=rng.choice((None, NOW, NOW + 30.0, NOW + 60.0)))
+
+    return replace(snapshot, admitted=tuple(map(leaves, snapshot.admitted)))
+
+
 def _flavors(rng: random.Random) -> tuple[Flavor, ...]:
     if rng.random() < 0.5:
         return ()

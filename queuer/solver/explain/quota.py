@@ -18,7 +18,7 @@ from queuer.domain.reasons import Reason, Token
 from queuer.solver.board import Board
 from queuer.solver.order import Gang
 
-BOUND = "jobs that start when evicted ones have left"
+BOUND = "jobs that start when others have left"
 """Whom bound gangs are called before those who do not know them."""
 
 

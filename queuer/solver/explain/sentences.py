@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from queuer.domain.reasons import Deferral, Explanation, Reason, Token
@@ -53,17 +53,21 @@ def put_off() -> Explanation:
     return Explanation(primary=LANDING)
 
 
-def bound(bond: Bond) -> Explanation:
-    """Its place is held while victims leave: its own, or those of others that make room enough for it too."""
+def bound(bond: Bond, named: Callable[[str], Workload | None]) -> Explanation:
+    """Its place is held while others leave, evicted for it or leaving anyway, or while victims of other gangs do that
+    make room enough for it too. `named`: a workload by its uid; None = it is known no more.
+    """
     hosts = sorted({name for row in bond.assignments for name in row.nodes})
     nodes = "1 node is" if len(hosts) == 1 else f"{len(hosts)} nodes are"
     match len(bond.victims):
         case 0:
             starts = "in room that workloads evicted for other jobs leave"
+        case 1 if (only := named(bond.victims[0])) is not None:
+            starts = f"when the pods of {only.namespace}/{only.name} have left"
         case 1:
-            starts = "when 1 evicted workload has left"
+            starts = "when the pods of 1 workload have left"
         case several:
-            starts = f"when {several} evicted workloads have left"
+            starts = f"when the pods of {several} workloads have left"
     text = f"{nodes} held for it; it starts {starts}."
     params = {"victims": list(bond.victims), "hosts": hosts, "deadline": bond.deadline}
     return simple(Token.WAITING_FOR_PREEMPTED_WORKLOADS, text, params)

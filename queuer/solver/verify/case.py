@@ -15,6 +15,9 @@ from queuer.solver.verify.quota import Amounts, QuotaRows, Uses, amounts_at, amo
 _MOST = 2**62
 """As in `queuer.solver.sound`, and apart from it on purpose: the verifier shares no code with what it judges."""
 
+_SOON = 300.0
+"""Seconds, as in `queuer.solver.ends`."""
+
 
 class Rule(StrEnum):
     """The rules a plan can break."""
@@ -150,10 +153,18 @@ class Case:
         return {**self.started, **{u: rows for u, rows in self.bound.items() if old.get(u) != _place(rows)}}
 
     @cached_property
+    def vacating(self) -> frozenset[str]:
+        """Those of them that are said to be gone soon."""
+        by = {uid: self.running[uid].gone_by for uid in self.releasing}
+        return frozenset(u for u, at in by.items() if at is not None and self.now < at <= self.now + _SOON)
+
+    @cached_property
     def leaving(self) -> frozenset[str]:
-        """Victims of the plan's bonds that are on their way out; one that has come back is not."""
+        """Who is on its way out and waited for: victims of the plan's bonds, one that has come back is not, and all
+        that are said to be gone soon.
+        """
         going = self.releasing | {e.uid for e in self.plan.evictions}
-        return frozenset(uid for bond in self.plan.bonds for uid in bond.victims if uid in going)
+        return self.vacating.union(uid for bond in self.plan.bonds for uid in bond.victims if uid in going)
 
     @cached_property
     def rows(self) -> QuotaRows:
