@@ -113,7 +113,7 @@ def answer(
             continue  # whoever it was for is gone or asks for something else
         evictions.append(_evicted(eviction, victim, patches=patches))
         displacer = frozenset({eviction.beneficiary})
-        after[victim.uid] = replace(evicting(victim), displaced_by=displacer)
+        after[victim.uid] = replace(evicting(victim, now=now), displaced_by=displacer)
     reasons = {**plan.explanations, **refused, **asked.barred}
     told = {uid: with_estimate(reason, ranges.get(uid), now=now) for uid, reason in reasons.items()}
     explanations = to_write(told, state, after, now=now, every=retell)

@@ -53,6 +53,7 @@ class Live:
     when.
     `failures`: landings that failed in a row. `first`: interrupted by a failure not its own.
     `displaced_by`: for whose sake it was last evicted; it never displaces them in turn.
+    `left`: since when it is on its way out; None = it is not, or was before this process led.
     """
 
     workload: Workload
@@ -70,6 +71,7 @@ class Live:
     first: bool = False
     displaced_by: frozenset[str] = frozenset()
     rest: float | None = None
+    left: float | None = None
     deleted: bool = False
 
     @property

@@ -11,13 +11,17 @@ from dataclasses import dataclass, field
 
 from queuer.domain.quantity import NOTHING, Resources
 
+GRACE = 30.0
+"""Seconds that a pod is given to end where it does not say: the default of Kubernetes."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodView:
     """One pod. `owner`: uid of the job it belongs to; `pod_set`: its role there; `problem`: why it is not
     bound.
 
-    `deleted`: since when it is to go (its grace included), seconds since the epoch.
+    `deleted`: since when it is to go (its grace included), seconds since the epoch; `grace`: what it is given unless
+    whoever deletes it says otherwise.
     `ended`: phase Succeeded or Failed: it holds nothing any more. `terminating` pods hold all until they are
     gone.
     """
@@ -33,6 +37,7 @@ class PodView:
     succeeded: bool = False
     failed: bool = False
     deleted: float | None = None
+    grace: float = GRACE
     problem: str = ""
 
     @property

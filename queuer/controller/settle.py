@@ -86,15 +86,16 @@ def _after(live: Live, step: Step, *, now: float, limits: Limits) -> Live | None
         case Move.WHOLE:
             return replace(live, unplaced=None)
         case Move.EVICT:
-            return evicting(_avoiding(live, step, now=now, limits=limits))
+            return evicting(_avoiding(live, step, now=now, limits=limits), now=now)
         case Move.LEFT:
-            return replace(_avoiding(live, step, now=now, limits=limits), state=State.EVICTING)
+            return replace(_avoiding(live, step, now=now, limits=limits), state=State.EVICTING, left=now)
         case Move.FINISHED:
             assert step.outcome is not None
-            ended = replace(live, state=step.outcome)
+            ended = replace(live, state=step.outcome, left=live.left or now)
             return ended if live.charged else None
         case Move.VANISHED:
-            return replace(live, state=State.FAILED, deleted=True) if live.charged else None
+            gone = replace(live, state=State.FAILED, deleted=True, left=live.left or now)
+            return gone if live.charged else None
         case Move.REQUEUE:
             return requeued(live)
         case Move.RELEASE:
@@ -112,14 +113,14 @@ def requeued(live: Live) -> Live:
     state = State.HELD if live.workload.hold else State.QUEUED
     return replace(
         live, state=state, attempt=live.attempt + 1, placement=None,
-        landed=None, running=None, unplaced=None,
+        landed=None, running=None, unplaced=None, left=None,
     )  # fmt: skip
 
 
-def evicting(live: Live) -> Live:
+def evicting(live: Live, *, now: float) -> Live:
     """On its way back: the eviction is committed, its PATCH is still to be confirmed."""
     assert live.placement is not None
-    return replace(live, state=State.EVICTING, placement=replace(live.placement, unconfirmed=True))
+    return replace(live, state=State.EVICTING, placement=replace(live.placement, unconfirmed=True), left=now)
 
 
 def _avoiding(live: Live, step: Step, *, now: float, limits: Limits) -> Live:

@@ -22,6 +22,11 @@ NOT_OFFERED = frozenset({Token.MISCONFIGURED})
 Only a change of the job or the tree helps.
 """
 
+SLACK = 30.0
+"""Seconds after its grace in which a pod is mostly gone: whoever deletes it may be behind, and the kubelet kills what
+still runs, unmounts and reports before the object goes.
+"""
+
 
 def take(state: ClusterState, *, now: float, barred: Container[str] = ()) -> Snapshot:
     """A snapshot of everything a decision depends on. Shares nothing that changes later.
@@ -82,8 +87,22 @@ def _admitted(live: Live, state: ClusterState) -> Admitted:
         bound=_bound(pods),
         unbound=() if releasing else _unbound(live, pods, state),
         releasing=releasing,
+        gone_by=_gone_by(live, pods) if releasing else None,
         expected_end=end_of(live.workload, start=since),
     )
+
+
+def _gone_by(live: Live, pods: tuple[PodView, ...]) -> float | None:
+    """Until when it is expected to hold nothing any more; None = nobody knows.
+
+    Kubernetes tells of a pod that is being deleted when its grace ends. One of which it does not yet will be told to go
+    as soon as whoever deletes it has seen that the job ends; without pods there is only our own release to come.
+    """
+    asked = [pod.deleted for pod in pods if not pod.ended and pod.deleted is not None]
+    others = [pod.grace for pod in pods if not pod.ended and pod.deleted is None]
+    if live.left is not None:
+        return max([live.left, *asked, *(live.left + grace for grace in others)]) + SLACK
+    return None if others or not asked else max(asked) + SLACK
 
 
 def _bound(pods: tuple[PodView, ...]) -> Mapping[str, Mapping[str, int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from queuer.controller.pods import PodView
+from queuer.controller.pods import GRACE, PodView
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.nodes import Node, Taint, TaintEffect
 from queuer.domain.quantity import Resources, parse_quantity
@@ -70,6 +70,7 @@ def pod_of(found: Pod, *, known: PodView | None, owner: str | None, pod_set: str
         succeeded=phase == "Succeeded",
         failed=phase == "Failed",
         deleted=seconds_of(found.metadata.deletion_timestamp),
+        grace=GRACE if (grace := found.spec.termination_grace_period_seconds) is None else float(grace),
         problem=scheduled.message if scheduled is not None and scheduled.status == "False" else "",
     )
 

@@ -82,6 +82,7 @@ class PodSpec(_Struct, frozen=True):
     affinity: dict[str, Any] | None = None
     priority_class_name: str = ""
     scheduler_name: str = ""
+    termination_grace_period_seconds: int | None = None
 
 
 class TemplateMeta(_Struct, frozen=True):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.e2e.controller import tree
-from tests.e2e.scene import Scene
+from tests.e2e.controller import GPU, tree
+from tests.e2e.scene import TEAM_A, TEAM_B, Scene
 from tests.e2e.support import kubectl, wait_until
 
 
@@ -64,6 +64,31 @@ def test_a_deleted_job_is_charged_while_its_pods_terminate(scene: Scene) -> None
     assert scene.pods("next") == []
     scene.wait_state("next", "Running")
     assert scene.pods("slow") == []
+
+
+def test_nobody_is_evicted_for_a_gang_that_fits_once_a_deleted_job_has_gone(scene: Scene) -> None:
+    """Both nodes are lent to team-b; of one the job is deleted, and its pod takes its time."""
+    scene.cordon(sorted(scene.nodes())[2:])
+    scene.database.apply(tree(scene.namespace, team_a={"quota": [{"resource": GPU, "guaranteed": 16}]}))
+    scene.start()
+    scene.job("out", gpus=8, queue=TEAM_B, spec=_slow(6))
+    scene.job("stays", gpus=8, queue=TEAM_B)
+    scene.wait_state("out", "Running")
+    scene.wait_state("stays", "Running")
+    scene.delete("out", "Job", "--wait=false")
+    wait_until(
+        lambda: scene.database.workload("out", scene.namespace)["deleted_at"] is not None, timeout=20,
+        describe=lambda: scene.story("out"),
+    )  # fmt: skip
+    scene.job("owner", gpus=8, queue=TEAM_A)
+    waits = scene.wait_reason("owner", "WaitingForPreemptedWorkloads")
+    assert f"when the pods of {scene.namespace}/out have left" in waits["text"]
+    assert scene.pods("out")
+    scene.wait_state("owner", "Running")
+    assert (scene.state("stays"), scene.database.workload("stays", scene.namespace)["attempt"]) == (
+        "Running",
+        1,
+    )
 
 
 def test_a_finished_pod_frees_its_node_at_once(scene: Scene) -> None:

@@ -90,6 +90,21 @@ def test_a_deleted_job_holds_its_capacity_until_its_pods_are_gone() -> None:
     assert (gone.release, gone.confirm, gone.live) == (True, True, None)
 
 
+def test_since_when_a_job_is_on_its_way_out_is_known_from_its_first_sign() -> None:
+    """And its next attempt knows nothing of that."""
+    finished = replace(JOB, outcome=State.FAILED)
+    ended = settle(RUNNING, finished, tally([POD]), now=105.0, limits=LIMITS)
+    deleted = settle(RUNNING, None, tally([POD]), now=105.0, limits=LIMITS)
+    evicted = replace(RUNNING, state=State.EVICTING, left=103.0)
+    both = settle(evicted, None, tally([POD]), now=105.0, limits=LIMITS)
+    assert [o and o.live and o.live.left for o in (ended, deleted, both)] == [105.0, 105.0, 103.0]
+    quiet = replace(JOB, suspended=True, quiet=True, admission=None)
+    again = settle(evicted, quiet, tally([]), now=105.0, limits=LIMITS)
+    assert again is not None
+    assert again.live is not None
+    assert again.live.left is None
+
+
 def test_a_waiting_job_that_was_deleted_is_forgotten() -> None:
     outcome = settle(Live(workload=WORKLOAD, state=State.QUEUED), None, tally([]), now=1.0, limits=LIMITS)
     assert outcome is not None
@@ -104,6 +119,7 @@ def test_a_landing_that_failed_is_remembered_with_growing_back_off() -> None:
     evicting = outcome.live
     assert evicting is not None
     assert (evicting.state, evicting.avoid, evicting.first) == (State.EVICTING, {"n1": 300.0}, True)
+    assert evicting.left == 200.0
     again = replace(evicting, state=State.PLACING)
     outcome = settle(again, JOB, refused, now=400.0, limits=LIMITS)
     assert outcome is not None

@@ -13,7 +13,7 @@ from queuer.controller.failpoints import Deed, Failpoints, Point
 from queuer.controller.live import JobView, Live, Placement
 from queuer.controller.pods import PodIndex, PodView
 from queuer.controller.settings import Settings
-from queuer.controller.snapshot import take
+from queuer.controller.snapshot import SLACK, take
 from queuer.controller.state import ClusterState, Rules
 from queuer.domain.errors import InvalidInput
 from queuer.domain.nodes import HOSTNAME, Node, Topology
@@ -124,6 +124,34 @@ def test_releasing_work_is_counted_in_full_and_waits_for_nothing() -> None:
     assert admitted.releasing
     assert admitted.counts == {"main": 3}
     assert not admitted.unbound
+    assert admitted.gone_by is None, "it ended before this process led, and no pod says when it goes"
+
+
+@pytest.mark.parametrize(
+    ("left", "pods", "gone_by"),
+    [
+        (None, {"a": {"deleted": 80.0}, "b": {"deleted": 95.0}}, 95.0),
+        (None, {"a": {"deleted": 80.0}, "b": {}}, None),
+        (None, {"a": {"deleted": 80.0}, "b": {"succeeded": True}}, 80.0),
+        (50.0, {"a": {"deleted": 80.0}, "b": {"grace": 10.0}}, 80.0),
+        (50.0, {"a": {"deleted": 60.0}, "b": {"grace": 45.0}}, 95.0),
+        (50.0, {"a": {"failed": True}}, 50.0),
+    ],
+)
+def test_pods_say_until_when_releasing_work_holds_what_it_has(
+    left: float | None, pods: dict[str, dict[str, object]], gone_by: float | None
+) -> None:
+    """Kubernetes tells when the grace of a deleted pod ends. Of one that is not deleted yet it is known how long it may
+    take once its job has ended, if that was seen.
+    """
+    state = ClusterState()
+    state.node_changed(node("n1"))
+    state.configure(RULES)
+    state.put(replace(placed(Live(workload=WORKLOAD, state=State.QUEUED)), state=State.EVICTING, left=left))
+    for name, facts in pods.items():
+        state.pod_changed(pod(name, "n1", owner="u", pod_set="main", **facts))
+    [admitted] = take(state, now=60.0).admitted
+    assert admitted.gone_by == (None if gone_by is None else gone_by + SLACK)
 
 
 def test_own_pods_that_bind_do_not_call_for_a_decision_but_all_else_does() -> None:
