@@ -69,8 +69,8 @@ class Given:
 
 class Attempt:
     """One attempt. `crowded`: nodes by gang uid that it must keep off, as others are landing there. `passes`: how far
-    they came, `gave_back`: whether a bond is given back to a gang that is put off, `apart`: whether one waits because it
-    keeps off nodes, `instead`: the nodes that earlier gangs might keep off so that none has to, once it has run.
+    they came, `gave_back`: whether a bond is given back to a gang that is put off, `apart`: whether one waits because
+    it keeps off nodes, `instead`: the nodes that earlier gangs might keep off so that none has to, once it has run.
     """
 
     def __init__(self, given: Given, *, crowded: Mapping[str, frozenset[str]]) -> None:

@@ -6,7 +6,7 @@ refuses every plan, the gangs at fault wait; where it still does, their bonds an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from queuer.domain.reasons import Deferral, Explanation

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,12 +25,13 @@ def resume(greedy: Greedy, gangs: Mapping[str, Gang]) -> dict[str, Bond]:
     """Put the standing bonds on the board and start those that can. Returns all that were put on the board, by uid.
 
     A bond ends at its deadline, with its gang, when its place is no longer usable, or when that will not be free though
-    all who are leaving go; its gang then takes its turn like any other.
+    all who are leaving go; its gang then takes its turn like any other. Victims that are known to take longer to leave
+    put the deadline off: else others would be evicted in their stead.
     """
     board = greedy.board
     held: list[tuple[Bond, Chosen]] = []
     room = _in_the_end(board) if board.snapshot.bonds else board.frame.alloc
-    for bond in board.snapshot.bonds:
+    for bond in (_put_off(board, bond) for bond in board.snapshot.bonds):
         gang = gangs.get(bond.uid)
         chosen = (
             None if gang is None or bond.deadline <= board.time else restored(board, gang, bond.assignments)
@@ -48,6 +50,12 @@ def resume(greedy: Greedy, gangs: Mapping[str, Gang]) -> dict[str, Bond]:
             _start(greedy, uid, waiting, elsewhere=elsewhere)
         elsewhere = False
     return {bond.uid: bond for bond, _ in held}
+
+
+def _put_off(board: Board, bond: Bond) -> Bond:
+    by = [board.holds[victim].admitted.gone_by or 0.0 for victim in leaving(board, bond)]
+    late = max(by, default=0.0)
+    return bond if late <= bond.deadline else replace(bond, deadline=late)
 
 
 def _in_the_end(board: Board) -> Matrix:

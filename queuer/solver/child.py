@@ -284,15 +284,16 @@ class Child:
             await process.wait()  # reaped: no zombie is left
 
     def _strike(self) -> None:
-        """SIGKILL, which also ends a stopped process. Not by `process.kill()`: that reaps one that has just died, and
-        asyncio, which waits for it, never learns how it ended.
+        """SIGKILL, which also ends a stopped process, to all of its session: whoever it started would keep its stdout
+        open. Not by `process.kill()`: that reaps one that has just died, and asyncio, which waits for it, never learns
+        how it ended.
         """
         process = self._process
         if process is not None and not self._struck:
             self._struck = True
             if process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(process.pid, signal.SIGKILL)
+                    os.killpg(process.pid, signal.SIGKILL)
             assert process.stdin is not None
             process.stdin.close()
 

@@ -55,7 +55,8 @@ by_cost: Callable[[Candidate], tuple[Cost, str]] = attrgetter("cost", "uid")
 class Ground:
     """One permission to evict: the work under `common` that is not under `toward`; where both are the same, that of
     this very queue. `below`: only what has a lower priority. `accounts`: those in which the victim's queues must be
-    above their guarantee; for a preemption across queues, those that are asked in.
+    above their guarantee; for a preemption across queues, those that are asked in. `none_of`: only what holds nothing
+    in these, as what does can be reclaimed.
     """
 
     rule: EvictionRule
@@ -63,6 +64,7 @@ class Ground:
     toward: str
     below: int | None
     accounts: tuple[Account, ...]
+    none_of: tuple[Account, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,7 +103,7 @@ class Prey:
         self._board = board
         self.holds = Holds(board)
         self._reaches: dict[object, Reach] = {}
-        self._numbers: dict[object, int] = {}
+        self._numbers: dict[Ground, int] = {}
         self._grounds_of: list[tuple[Party, ...]] = []
         self._parties: dict[object, tuple[Party, ...]] = {}
         self._under = cache(self._find_under)
@@ -146,23 +148,21 @@ class Prey:
         tree, claims, found = board.book.tree, board.book.claims(queue), list[int]()
         policy = tree.policy(queue)
         if policy.preempt is not Preempt.NEVER:
-            found.append(self._number(EvictionRule.PREEMPT, queue, queue, priority, ()))
+            found.append(self._number(Ground(EvictionRule.PREEMPT, queue, queue, priority, (), ())))
         for entitled, (toward, common) in zip(may, pairwise(board.book.lineage(queue)), strict=True):
-            if policy.reclaim and entitled:
-                claimed = tuple([a for a in accounts if a in claims])
-                found.append(self._number(EvictionRule.RECLAIM, common, toward, None, claimed))
-            elif tree.policy(common).preempt is Preempt.LOWER_PRIORITY:
-                found.append(self._number(EvictionRule.PREEMPT, common, toward, priority, accounts))
+            claimed = tuple([a for a in accounts if a in claims]) if policy.reclaim and entitled else ()
+            if claimed:
+                found.append(self._number(Ground(EvictionRule.RECLAIM, common, toward, None, claimed, ())))
+            if tree.policy(common).preempt is Preempt.LOWER_PRIORITY:
+                ground = Ground(EvictionRule.PREEMPT, common, toward, priority, accounts, claimed)
+                found.append(self._number(ground))
         yield from (number for number in found if self._grounds_of[number])
 
-    def _number(
-        self, rule: EvictionRule, common: str, toward: str, below: int | None, accounts: tuple[Account, ...]
-    ) -> int:
-        key = (rule is EvictionRule.RECLAIM, common, toward, below, accounts)
-        number = self._numbers.get(key)
+    def _number(self, ground: Ground) -> int:
+        number = self._numbers.get(ground)
         if number is None:
-            number = self._numbers[key] = len(self._numbers)
-            self._grounds_of.append(tuple(self._find(Ground(rule, common, toward, below, accounts))))
+            number = self._numbers[ground] = len(self._numbers)
+            self._grounds_of.append(tuple(self._find(ground)))
         return number
 
     def _find(self, ground: Ground) -> Iterator[Party]:
@@ -176,7 +176,7 @@ class Prey:
 
     def _parties_in(self, ground: Ground, child: str, queues: Iterable[str]) -> tuple[Party, ...]:
         """Those of one child, the same wherever else the ground leads."""
-        key = (ground.rule, ground.common, child, ground.below, ground.accounts)
+        key = (ground.rule, ground.common, child, ground.below, ground.accounts, ground.none_of)
         if key not in self._parties:
             found = (self._party(ground, queue) for queue in queues if queue in self._by_queue)
             self._parties[key] = tuple(party for party in found if party is not None)
@@ -205,7 +205,8 @@ class Prey:
     def _in_queue(self, ground: Ground, queue: str, lines: tuple[Line, ...] | None) -> Iterator[Candidate]:
         for hold in self._by_queue[queue]:
             victim = hold.admitted.workload
-            if ground.below is None or victim.priority < ground.below:
+            above = ground.below is not None and victim.priority >= ground.below
+            if not above and not any(hold.charge.get(account) for account in ground.none_of):
                 own = lines
                 if lines is not None and not all(hold.charge.get(account) for account, _ in lines):
                     own = tuple([line for line in lines if hold.charge.get(line[0])])

@@ -61,7 +61,9 @@ class Oracle(Evicting):
         flavors = {row.pod_set: row.flavor for row in bond.assignments}
         counts = {name: sum(nodes.values()) for name, nodes in place.items()}
         sizes = {p.name: range(p.min_count or p.count, p.count + 1) for p in workload.pod_sets}
-        if bond.deadline <= self.now or counts.keys() != sizes.keys():
+        still = {v for v in bond.victims if v in self.admitted and self.admitted[v].releasing}
+        waits = max((self.admitted[v].gone_by or 0.0 for v in still), default=0.0)
+        if max(bond.deadline, waits) <= self.now or counts.keys() != sizes.keys():
             return None
         if flavors not in list(self.flavor_choices(workload)) or any(
             counts[n] not in sizes[n] for n in counts
@@ -70,7 +72,6 @@ class Oracle(Evicting):
         turn = self.turn_of(sized(workload, counts), flavors, bound=True)
         if not (self.as_asked(turn, place) and self._comes_true(taken(workload, place))):
             return None
-        still = {v for v in bond.victims if v in self.admitted and self.admitted[v].releasing}
         return Held(turn, place, frozenset(still))
 
     def _comes_true(self, place: Mapping[str, Mapping[str, int]]) -> bool:

@@ -71,8 +71,10 @@ class Evicting(Room):
             common = tree.common_ancestor(gang.queue, victim.queue)
             mine = tree.lineage(gang.queue)
             at = mine[mine.index(common) - 1]
-            if tree.policy(gang.queue).reclaim and use.entitled(gang.queue, turn.asks, at=at):
-                yield uid, EvictionRule.RECLAIM, tuple(self.rows.claims(gang.queue, turn.asks))
+            claims = tuple(self.rows.claims(gang.queue, turn.asks))
+            entitled = tree.policy(gang.queue).reclaim and use.entitled(gang.queue, turn.asks, at=at)
+            if entitled and any(charged(a).get(claim) for claim in claims):
+                yield uid, EvictionRule.RECLAIM, claims
             elif lower and tree.policy(common).preempt is Preempt.LOWER_PRIORITY:
                 said = self.rows.claims(victim.queue, turn.asks)
                 yield uid, EvictionRule.PREEMPT, tuple(said) or None

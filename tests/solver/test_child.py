@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -80,6 +81,24 @@ async def test_process_that_is_killed_in_the_middle_of_an_answer_is_reaped(
     await asyncio.wait({asking})
     await asyncio.wait_for(one.kill(), 20.0)
     assert gone(started[0].pid)
+
+
+async def test_whom_a_process_has_started_is_killed_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else its stdout stays open, and whoever replaces it would wait for their end."""
+    create = asyncio.create_subprocess_exec
+
+    async def parent(*_: str, **named: Any) -> asyncio.subprocess.Process:
+        script = "import subprocess\nprint(flush=True)\nsubprocess.run(['sleep', '600'])"
+        return await create(sys.executable, "-c", script, **named)
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", parent)
+    one = Child(f"{TARGETS}:sound", judge=verify)
+    await one.start()
+    pid = one.pid
+    assert pid is not None
+    await until(lambda: bool(Path(f"/proc/{pid}/task/{pid}/children").read_text()))
+    await asyncio.wait_for(one.kill(), 20.0)
+    assert gone(pid)
 
 
 async def test_processes_killed_between_two_cycles_are_replaced() -> None:

@@ -128,6 +128,22 @@ def test_a_bond_ends_at_its_deadline_and_somebody_is_evicted_then() -> None:
     assert [e.uid for e in decided(over, now=end).evictions] == ["v"]
 
 
+def test_victims_that_take_longer_than_a_bond_lasts_are_waited_for() -> None:
+    """As long as their grace says; else others would be evicted every few minutes for the same gang."""
+    snap = lent(busy("v", "n0"), busy("w", "n1"), pending=(entitled(),))
+    plan = decided(snap)
+    (first,) = plan.evictions
+    slow = NOW + 5 * Budget().bond
+    going = [
+        replace(a, releasing=True, gone_by=slow) if a.workload.uid == first.uid else a for a in snap.admitted
+    ]
+    over = later(replace(snap, admitted=tuple(going)), plan)
+    still = decided(over, now=plan.bonds[0].deadline + 1)
+    assert (still.evictions, still.bonds) == ((), (replace(plan.bonds[0], deadline=slow),))
+    stuck = decided(replace(over, bonds=still.bonds), now=slow)
+    assert [e.beneficiary for e in stuck.evictions] == ["g"]
+
+
 def test_of_those_that_leave_a_bond_names_those_whose_room_it_needs() -> None:
     there = (leaves("far", "n0"), busy("v", "n1"), leaves("near", "n2"))
     needs = entitled(required="rack")

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from queuer.domain.queue import Preempt
-from queuer.domain.workload import Workload
+from queuer.domain.queue import Policy, Preempt
+from queuer.domain.workload import PodSet, Workload
 from queuer.solver.arrays import Arrays
 from queuer.solver.board import Board
-from queuer.solver.problem import Pending
+from queuer.solver.problem import EvictionRule, Pending
 from queuer.solver.victims import Prey, Reach
 from tests.solver.make import GPU, gang, node, pod_set, queue, row, running, snapshot
 
@@ -52,6 +52,27 @@ def test_a_queue_that_rises_above_its_guarantee_can_be_reclaimed_from() -> None:
     assert [c.uid for c in prey.permitted(mine)] == ["a0"]
     take(board, more, times=-1)
     assert not prey.anybody(mine)
+
+
+def with_cpu(gpu: int, cpu: int) -> PodSet:
+    return replace(pod_set(1, gpu), requests={GPU: gpu, "cpu": cpu, "pods": 1})
+
+
+@pytest.mark.parametrize("guaranteed", [0, 2, 4])
+def test_whoever_may_reclaim_still_preempts_what_holds_nothing_of_its_claims(guaranteed: int) -> None:
+    """A guarantee of GPUs takes no right away over work that has CPUs alone."""
+    hog = gang("hog", with_cpu(0, 8000), queue="root.b")
+    tree = [
+        queue("root", policy=Policy(preempt=Preempt.LOWER_PRIORITY)),
+        queue("root.a", row(guaranteed=guaranteed)),
+        queue("root.b"),
+    ]
+    mine = gang("mine", with_cpu(2, 4000), queue="root.a", priority=5)
+    snap = snapshot([node("n0")], tree, admitted=[running(hog, {"n0": 1})], pending=[mine])
+    board = Board(Arrays.of(snap), now=0.0)
+    prey = Prey(board)
+    permitted = prey.permitted(prey.reach(Pending(workload=mine), {(None, GPU): 2, (None, "cpu"): 4000}))
+    assert [(c.uid, c.rule) for c in permitted] == [("hog", EvictionRule.PREEMPT)]
 
 
 def test_who_leaves_takes_the_others_below_the_line_until_it_stays_after_all() -> None:

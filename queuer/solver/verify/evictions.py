@@ -40,10 +40,16 @@ def check_bonds(case: Case) -> Iterator[Violation]:
             yield Violation(rule=Rule.BOND, uid=uid, text="bound, though nobody leaves")
     earlier: dict[str, Sequence[Assignment]] = {}
     for bond in case.snapshot.bonds:
-        if bond.uid in case.pending and bond.deadline > case.now:
+        if bond.uid in case.pending and _until(case, bond) > case.now:
             yield from _kept(case, bond, earlier, still=bond.uid in bonds)
             if bond.uid in bonds or bond.uid in case.started:
                 earlier[bond.uid] = bond.assignments
+
+
+def _until(case: Case, bond: Bond) -> float:
+    """Its deadline, later where its victims are known to take longer to leave."""
+    by = (case.running[v].gone_by for v in bond.victims if v in case.releasing)
+    return max([bond.deadline, *(at for at in by if at is not None)])
 
 
 def _kept(
