@@ -25,7 +25,9 @@ from queuer.solver.score import allowed_flavors
 from queuer.solver.sound import countable, faults_of_workload
 
 VARIANTS = 1_000
-"""Combinations of flavors over pod sets that are considered for one gang; where there are more, nothing is proven."""
+"""Combinations of flavors over pod sets that are considered for one gang; where there are more, of the others those of a
+single flavor too, and nothing is proven.
+"""
 SPARE = 1_000
 """So many more likenesses than twice the waiting gangs are kept at most."""
 
@@ -87,8 +89,10 @@ class Kinds:
             allowed = allowed_flavors(pod_set, queue=workload.queue, tree=self._tree, flavors=self._flavors)
             named.update(allowed)
             choices.append([f for f in allowed if self._is_usable(frame, pod_set, f)])
-        names = islice(product(*choices), VARIANTS)
-        variants = [Variant(flavors=dict(zip(counts, one, strict=True)), counts=counts) for one in names]
+        variants = [
+            Variant(flavors=dict(zip(counts, one, strict=True)), counts=counts)
+            for one in _combinations(choices)
+        ]
         charges = tuple(charge_for(workload, v.flavors, v.counts) for v in variants)
         least = {p.name: p.count if p.min_count is None else p.min_count for p in workload.pod_sets}
         smallest = list(zip(variants, charges, strict=True))
@@ -200,6 +204,16 @@ def _lines(
         if not lines[leaf]:
             del lines[leaf]
     return lines
+
+
+def _combinations(choices: Sequence[Sequence[str]]) -> Sequence[tuple[str, ...]]:
+    """Those that are considered, the preferred first."""
+    found = list(islice(product(*choices), VARIANTS))
+    if len(found) == VARIANTS:
+        known, shared = set(found), set(choices[0]).intersection(*choices)
+        alike = [(flavor,) * len(choices) for flavor in choices[0] if flavor in shared]
+        found += [one for one in alike if one not in known]
+    return found
 
 
 def _usable(frame: Frame, pod_set: PodSet, flavor: str) -> bool:

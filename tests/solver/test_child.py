@@ -8,10 +8,10 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
