@@ -25,8 +25,8 @@ from queuer.solver.score import allowed_flavors
 from queuer.solver.sound import countable, faults_of_workload
 
 VARIANTS = 1_000
-"""Combinations of flavors over pod sets that are considered for one gang; where there are more, of the others those of a
-single flavor too, and nothing is proven.
+"""Combinations of flavors over pod sets that are considered for one gang. Where there are more, those of a single
+flavor are, too, and nothing is proven.
 """
 SPARE = 1_000
 """So many more likenesses than twice the waiting gangs are kept at most."""

@@ -1,5 +1,5 @@
-"""Reservations: the earliest time at which a gang that is blocked by capacity alone will fit, held for it; where no end
-is known and it has waited `maxWait`, a place is held from now on (DESIGN 3.4).
+"""Reservations: the earliest time at which a gang that is blocked by capacity alone will fit, held for it. When it has
+waited `maxWait` a place is held from now on: no end may be known, or work may outlive what was (DESIGN 3.4).
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Reserver:
         workload = gang.pending.workload
         key = (gang.shape.number, gang.pending.avoid, workload.preemptible, self._patient(gang))
         if key not in self._vain[1]:
-            self._grant(gang)
+            self._grant(gang, self._earliest(gang))
             if gang.uid not in self._held:
                 self._vain[1].add(key)
 
@@ -175,15 +175,19 @@ class Reserver:
 
     def _renew(self, gang: Gang, old: Reservation) -> None:
         """Leave it where it is held, if it is, unless an earlier time has come into reach; else find it another."""
-        held, timed = self._held.pop(gang.uid, None), old.start > self._board.time
-        found = self._earliest(gang)
-        if held is not None and (found is None or (timed and old.start <= found[0])):
+        held, found = self._held.pop(gang.uid, None), self._earliest(gang)
+        if held is not None and (found is None or self._no_later(held, found[0])):
             self._held[gang.uid] = held
-        elif found is not None:
+        elif found is None or (self._patient(gang) and found[0] > old.start):
+            self._grant(gang, found)
+        else:
             start, chosen = found
             self._hold(chosen, start=start, expires=max(old.expires, start + LEAST))
-        else:
-            self._grant(gang)
+
+    def _no_later(self, held: Held, other: float) -> bool:
+        """Whether its time, or where that has come the one at which its place is whole, is not after the other."""
+        start = held.reservation.start
+        return start <= other if start > self._board.time else self._fits(held.chosen, at=other)
 
     def _stands(self, gang: Gang, place: Chosen, *, at: float) -> bool:
         """Whether capacity alone is in its gang's way: until then, but for its turn, or for too long already."""
@@ -192,20 +196,20 @@ class Reserver:
             return False
         return self._fits(place, at=max(at, now)) or (at <= now and self._patient(gang))
 
-    def _grant(self, gang: Gang) -> None:
+    def _grant(self, gang: Gang, found: tuple[float, Chosen] | None) -> None:
+        """`found`: its earliest time and place, if any is known."""
         now = self._board.time
-        found = self._earliest(gang)
-        if found is not None:
+        if self._patient(gang):
+            place = self._sooner(gang) if found is None else found[1]
+            if place is not None:
+                wait = self._board.book.tree.policy(gang.queue).max_wait or 0.0
+                self._hold(place, start=now, expires=now + max(LEAST, wait))
+        elif found is not None:
             start, chosen = found
             self._hold(chosen, start=start, expires=start + max(LEAST, start - now))
-        elif self._patient(gang):
-            chosen_now = self._sooner(gang)
-            if chosen_now is not None:
-                wait = self._board.book.tree.policy(gang.queue).max_wait or 0.0
-                self._hold(chosen_now, start=now, expires=now + max(LEAST, wait))
 
     def _patient(self, gang: Gang) -> bool:
-        """Whether it has waited so long that a place is held for it without a known end."""
+        """Whether it has waited so long that a place is held for it, whatever is known of ends."""
         most = self._board.book.tree.policy(gang.queue).max_wait
         return most is not None and self._board.time - gang.pending.workload.submitted >= most
 

@@ -110,17 +110,20 @@ class Granting(Placing):
             yield from self._granted_in(workload, layout)
 
     def _granted_in(self, workload: Workload, layout: Layout) -> Iterator[Kept | None]:
-        found = self._earliest(workload, layout)
-        wait = self.snapshot.tree.policy(workload.queue).max_wait or 0.0
+        found, start = self._earliest(workload, layout), self.now
+        patient = self._patient(workload)
+        later = self._soonest(workload, layout) if found is None and patient else None
         if found is not None:
             start, turn, places = found
-            expires = start + max(300.0, start - self.now)
-        elif self._patient(workload) and (later := self._soonest(workload, layout)) is not None:
-            (turn, places), start = later, self.now
-            expires = start + max(300.0, wait)
+        elif later is not None:
+            turn, places = later
         else:
             yield None
             return
+        lasts = start - self.now
+        if patient:
+            start, lasts = self.now, self.snapshot.tree.policy(workload.queue).max_wait or 0.0
+        expires = start + max(300.0, lasts)
         for place in places:
             yield self._hold(turn, place, layout, start=start, expires=expires)
 
@@ -129,9 +132,9 @@ class Granting(Placing):
         workload = self.workloads[old.uid]
         for layout in self._layouts():
             found = self._earliest(workload, layout)
-            if held is not None and (found is None or self.now < held.start <= found[0]):
+            if held is not None and (found is None or self._no_later(old, held, found[0], layout)):
                 yield held
-            elif found is not None:
+            elif found is not None and not (self._patient(workload) and found[0] > old.start):
                 start, turn, places = found
                 for place in places:
                     yield self._hold(
@@ -139,6 +142,23 @@ class Granting(Placing):
                     )
             else:
                 yield from self._granted_in(workload, layout)
+
+    def _no_later(self, old: Reservation, held: Kept, other: float, layout: Layout) -> bool:
+        """Whether it comes no later: at its time, or where that has come when its place is whole."""
+        stood = self._restored(old, self.workloads[old.uid])
+        return (
+            held.start <= other
+            if held.start > self.now
+            else stood is not None and self._whole_by(other, *stood, layout)
+        )
+
+    def _whole_by(self, time: float, turn: Ranked, place: Place, layout: Layout) -> bool:
+        """Whether nodes and limits bear it there once all have ended that do by then."""
+        ended = {uid for end, _, uid, _ in self._ends(layout) if end <= time}
+        free = self._free_after(layout, ended)
+        asked = taken(turn.workload, place)
+        room = all(free[name].get(r, 0) >= n for name, row in asked.items() for r, n in row.items())
+        return room and self._has_quota_after(ended, turn)
 
     def _restored(self, old: Reservation, workload: Workload) -> tuple[Ranked, Place] | None:
         place = place_of(old.assignments)

@@ -79,11 +79,7 @@ class Follower(Granting):
             return False
         if old.start <= self.now and self._patient(turn.workload):
             return True
-        ended = {uid for end, _, uid, _ in self._ends(layout) if end <= old.start}
-        free = self._free_after(layout, ended)
-        asked = taken(turn.workload, place)
-        room = all(free[name].get(r, 0) >= n for name, row in asked.items() for r, n in row.items())
-        return room and self._has_quota_after(ended, turn)
+        return self._whole_by(old.start, turn, place, layout)
 
     def _look(self, olds: list[Reservation], at: int = 0) -> bool:
         if at == len(olds):

@@ -1,4 +1,4 @@
-"""Where no end is known a place is held after `maxWait`, until one is known."""
+"""After `maxWait` a place is held: no end is known, or those that were have not come."""
 
 from __future__ import annotations
 
@@ -59,14 +59,30 @@ def test_a_hold_keeps_what_frees_up_and_ends_when_its_owner_starts() -> None:
     assert ({a.uid for a in done.admissions}, done.reservations) == ({"g"}, ())
 
 
-def test_a_known_end_turns_a_hold_into_a_reservation() -> None:
-    """What can be timed is timed: then shorter work may pass."""
+def test_a_hold_moves_to_where_an_end_is_known() -> None:
+    """It stays one: what is expected has kept its gang waiting for long enough."""
     owner = asks("g", 2, submitted=OLD)
     held = Reservation(uid="g", assignments=place("n3", "n0"), start=NOW - 50, expires=NOW + 550)
     known = [busy("a", "n0"), busy("b", "n1", end=1200.0), busy("c", "n2")]
     plan = plan_of(world(known, [owner, asks("s", 1, estimate=100.0)], max_wait=WAIT, held=(held,)))
-    assert {a.uid for a in plan.admissions} == {"s"}
-    assert plan.reservations[0].start == 1200.0
+    assert plan.admissions == ()
+    (moved,) = plan.reservations
+    assert (moved.start, moved.expires, hosts(moved)) == (NOW, NOW + WAIT, {"n1", "n3"})
+    still = plan_of(world(known, [owner], max_wait=WAIT, held=(moved,)), now=NOW + 10)
+    assert still.reservations == (moved,)
+
+
+@pytest.mark.parametrize(("waited", "start"), [(WAIT - 1, 1500.0), (WAIT, NOW)])
+def test_a_reservation_whose_time_is_lost_becomes_a_hold_after_max_wait(waited: float, start: float) -> None:
+    """Work outlives what it was expected to take; until then shorter work may pass."""
+    owner, short = asks("g", 2, submitted=NOW - waited), asks("s", 1, estimate=100.0)
+    told = Reservation(uid="g", assignments=place("n3", "n1"), start=1200.0, expires=2000.0)
+    late = [busy("a", "n0"), busy("b", "n1", end=1500.0), busy("c", "n2")]
+    plan = plan_of(world(late, [owner, short], max_wait=WAIT, held=(told,)))
+    assert plan.reservations[0].start == start
+    assert bool(plan.admissions) is (start > NOW)
+    in_time = [*late[:1], busy("b", "n1", end=1200.0), *late[2:]]
+    assert plan_of(world(in_time, [owner, short], max_wait=WAIT, held=(told,))).reservations == (told,)
 
 
 def test_an_expired_hold_is_chosen_anew() -> None:

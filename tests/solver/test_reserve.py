@@ -231,7 +231,7 @@ def test_a_place_that_breaks_two_reservations_together_does_not_stand() -> None:
     assert not intact(greedy.board) >= whole
 
 
-def test_a_hold_without_a_known_end_leaves_an_older_reservation_where_it_is() -> None:
+def test_a_hold_leaves_a_reservation_before_it_where_it_is() -> None:
     """What it waits for may not have come by then, so its gang is not taken to be in place."""
     shared = [
         busy("a", "n0", gpus=2),
@@ -239,7 +239,7 @@ def test_a_hold_without_a_known_end_leaves_an_older_reservation_where_it_is() ->
         busy("b", "n1"),
         busy("c", "n2", "n3"),
     ]
-    jobs = [asks("g", 1, gpus=6, submitted=0.0), asks("h", 1, gpus=1, submitted=1.0)]
+    jobs = [asks("g", 1, gpus=6, submitted=NOW, priority=1), asks("h", 1, gpus=1, submitted=1.0)]
     jobs[1] = replace(jobs[1], pod_sets=(pod_set(1, 2),))
     plan = plan_of(world(shared, jobs, max_wait=WAIT, most=2))
     assert [(r.uid, r.start) for r in plan.reservations] == [("g", 1100.0), ("h", NOW)]
