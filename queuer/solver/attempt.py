@@ -24,7 +24,7 @@ from queuer.solver.explain import sentences
 from queuer.solver.explain.explainer import Explainer
 from queuer.solver.greedy import Greedy
 from queuer.solver.groups import Groups
-from queuer.solver.holding import lift, restore
+from queuer.solver.holding import holds, lift, restore
 from queuer.solver.order import Gang, Tournament
 from queuer.solver.outcome import Block, Chosen, Refusal
 from queuer.solver.packed.packer import Packer, Selection
@@ -313,15 +313,22 @@ class Attempt:
     def _yielding(
         self, one: Chosen, after: Sequence[Chosen], standing: Mapping[str, Bond]
     ) -> Sequence[Chosen]:
-        """Of those settled after it, as many from the last as have to leave before it lands."""
+        """Of those settled after it, the ones beside which it cannot land, and those before them. Not who lies in room
+        that one of these leaves: its next turn will be another.
+        """
         if len(after) < 2:
             return after
-        before, count = dict(self._greedy.chosen), 0
-        while count < len(after) and (count == 0 or one in self._late(standing)):
-            count += 1
-            lift(self._greedy, [after[-count]])
-        restore(self._greedy, before)
-        return after[-count:]
+        greedy, before, away = self._greedy, dict(self._greedy.chosen), list[Chosen]()
+        lift(greedy, after)
+        if one not in self._late(standing):
+            for other in after:
+                greedy.take(other)
+                has_room = holds(greedy, (), [other])
+                if not has_room or one in self._late(standing):
+                    lift(greedy, [other])
+                    away += [other] * has_room
+        restore(greedy, before)
+        return away or after
 
     def _hosts(self, chosen: Chosen) -> frozenset[str]:
         names = self._board.frame.names

@@ -223,7 +223,7 @@ def test_floors_and_pools_follow_whole_decisions(monkeypatch: pytest.MonkeyPatch
         life = Life(Random(seed), seeded(seed))
         for number in range(8):
             life.cycle(Budget() if number % 4 == 0 else Budget(deterministic=0.0))
-    for seed in range(60):
+    for seed in range(80):
         decide(reserving(seed), now=NOW, seed=0, budget=Budget(deterministic=0.0))
         decide(worlds.world(seed, pending=24), now=worlds.NOW, seed=0, budget=Budget(deterministic=0.0))
     floors = ("kept", "floor beside reservations", "room: some", "room: none")

@@ -31,6 +31,8 @@ FOUND = (
     873,
     1193,
     1319,
+    66000007,  # who lies in what another's victims leave is not in anybody's way
+    66000833,  # a bond that had ended is made again, in its turn
     88114053,  # of those that cannot land together only the last is too much
     301062,  # nothing but its place could be better, and there it would not land
 )

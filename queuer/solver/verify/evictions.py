@@ -63,6 +63,15 @@ def _kept(
         yield Violation(rule=Rule.BOND, uid=bond.uid, text="its bond was dropped, though it stands")
 
 
+def _standing(case: Case) -> Sequence[str]:
+    """Bonds of earlier cycles that are kept as they were: not those that had ended, though they are as before again."""
+    kept: dict[str, Sequence[Assignment]] = {}
+    for bond in case.snapshot.bonds:
+        if bond.uid in case.bound and bond.uid not in case.new and _stands(case, bond, kept):
+            kept[bond.uid] = bond.assignments
+    return [*kept]
+
+
 def _stands(case: Case, bond: Bond, earlier: Mapping[str, Sequence[Assignment]]) -> bool:
     """Whether what the bond holds is there at the start of the cycle, its victims and other bonds' gone. `earlier`:
     what those bonds hold that are kept and were made before it.
@@ -213,7 +222,7 @@ def _entitled_at_turn(case: Case) -> Mapping[str, frozenset[str]]:
     """
     named = {e.beneficiary for e in case.plan.evictions} & set(case.bound)
     found: dict[str, frozenset[str]] = {}
-    uses = case.uses(bonds=[b for b in case.bound if b not in case.new])
+    uses = case.uses(bonds=_standing(case) if named else ())
     for uid in case.in_turn:
         queue, asks = case.part(uid)
         if uid in named:
