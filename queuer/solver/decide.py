@@ -61,12 +61,15 @@ def _decide(arrays: Arrays, *, now: float, seed: int, budget: Budget, solver: Ex
     if solver is None or not (attempts.lost or moved or packed_subtrees(snapshot.tree)):
         return _with(plan, attempts.passes)
     # What is moved can change whose victims leave room for others and whom a retry keeps off which hosts, and a
-    # selection looks at one priority at a time: by any of them the exact plan may have lost.
-    proving = replace(budget, deterministic=budget.deterministic / RETRY)
-    beside = Attempts(replace(given, budget=proving, solver=ProofsOnly(solver)))
-    greedy = beside.settle()
-    better = score(snapshot, greedy, now=now) > score(snapshot, plan, now=now)
-    return _with(_instead(greedy, plan) if better else plan, attempts.passes + beside.passes)
+    # selection looks at one priority at a time: by any of them the exact plan may have lost. Where there are several
+    # attempts, so may greedy's with proofs.
+    proving, nothing = (replace(budget, deterministic=budget.deterministic * part) for part in (1 / RETRY, 0))
+    beside = [Attempts(replace(given, budget=proving, solver=ProofsOnly(solver)))]
+    if is_small(snapshot):
+        beside.append(Attempts(replace(given, budget=nothing, solver=None)))
+    best = max(plan, *(one.settle() for one in beside), key=lambda one: score(snapshot, one, now=now))
+    passes = sum((one.passes for one in beside), attempts.passes)
+    return _with(plan if best is plan else _instead(best, plan), passes)
 
 
 def _with(plan: Plan, passes: Passes) -> Plan:
