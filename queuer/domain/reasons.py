@@ -85,6 +85,7 @@ class Deferral(StrEnum):
     SIZE = "Size"  # too large a question for the exact solver
     RESERVED = "Reserved"  # an answer that breaks a reservation
     LANDING = "Landing"  # an answer in which gangs could not land beside each other
+    CROSSING = "Crossing"  # an answer in which pod sets of the gang itself could not
     UNSOUND = "Unsound"  # an answer that nodes or quota, looked at once more, do not bear
     PLAN = "Plan"  # no sound plan for the whole cycle
 

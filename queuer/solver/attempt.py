@@ -117,6 +117,7 @@ class Attempt:
             bonds=standing,
             prices=self._prices,
             late=lambda: self._late(standing),
+            crosses=lambda one: self._pinned(standing)[0].crosses(one),
         )
         self._greedy.contest = contest
         settled = {*self._greedy.chosen, *standing}
@@ -239,7 +240,8 @@ class Attempt:
             for uid, bond in bound.items()
         }
         explanations = {uid: self._explanations[uid] for uid in self._order if uid in self._explanations}
-        explanations.update({uid: sentences.put_off() for uid in put_off})
+        for one in late:
+            explanations[one.gang.uid] = sentences.put_off(crossing=pinner.crosses(one))
         explanations.update({uid: sentences.bound(bond, self._named) for uid, bond in bound.items()})
         reservations = (*self._reserver.held, *(r for r in self._back if r.uid in put_off))
         for held in reservations:

@@ -2,7 +2,7 @@
 
 Identical pods fit exactly when the slots of their nodes suffice. Pod sets of different shape that share nodes
 are packed by several heuristics first and by exhaustive search last; the search has a step limit, and
-`Limits.exact` says whether a refusal is a proof.
+`Limits` says whether a refusal is a proof.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from queuer.domain.workload import Workload
 from queuer.solver.contested import Variant
 from queuer.solver.frame import ALL, Frame, Mask, Matrix, Need, Numbers
-from queuer.solver.landing import Group, lands
+from queuer.solver.landing import Group, together
 from queuer.solver.slots import Slots
 
 STEPS = 20_000
@@ -45,9 +45,12 @@ class Part:
 
 @dataclass(slots=True)
 class Limits:
-    """Whether every refusal so far is a proof; False after the exhaustive search ran out of steps."""
+    """Whether all places were looked at (`exact`), which they were not once the exhaustive search ran out of steps, and
+    whether there was one in which the sets would not land beside each other (`crossing`).
+    """
 
     exact: bool = True
+    crossing: bool = False
     steps: int = field(default=STEPS)
 
 
@@ -179,20 +182,30 @@ def _pack(
     for apart in (False, True):
         for order in _orders(frame, parts):
             found = _one_after_the_other(frame, slots, order, inside, apart=apart)
-            if found is not None and _safe(free, parts, found):
-                return found
+            if found is not None:
+                if _safe(frame, free, parts, found):
+                    return found
+                limits.crossing = True
     if not any(p.required is not None for p in parts):
-        return _search(free, parts, inside, limits)
+        return _search(frame, free, parts, inside, limits)
     limits.exact = False
     return None
 
 
-def _safe(free: Matrix, parts: Sequence[Part], found: Mapping[str, Spread]) -> bool:
-    """Whether the sets, each pinned to its hosts, land for certain beside each other."""
+def _safe(frame: Frame, free: Matrix, parts: Sequence[Part], found: Mapping[str, Spread]) -> bool:
+    """Whether the sets land for certain beside each other, each pinned to its hosts, or to more of the gang's."""
     groups = [
-        Group(uid="", count=p.count, need=p.need, row=p.row, hosts=frozenset(found[p.name])) for p in parts
+        Group(
+            uid="",
+            count=part.count,
+            need=part.need,
+            row=part.row,
+            hosts=frozenset(found[part.name]),
+            open=frame.alongside(part.open, part.required, found[part.name]),
+        )
+        for part in parts
     ]
-    return all(len(g.hosts) == 1 for g in groups) or all(lands(g, groups, free) for g in groups)
+    return all(len(g.hosts) == 1 for g in groups) or together(groups, (), free) is not None
 
 
 def _orders(frame: Frame, parts: Sequence[Part]) -> list[list[Part]]:
@@ -295,7 +308,7 @@ def take(free: Matrix, row: Matrix, spread: Spread, *, times: int = 1) -> None:
 
 
 def _search(
-    free: Matrix, parts: Sequence[Part], inside: Numbers | None, limits: Limits
+    frame: Frame, free: Matrix, parts: Sequence[Part], inside: Numbers | None, limits: Limits
 ) -> dict[str, Spread] | None:
     """Exhaustive: node by node, every mix of pods, with the slots of the nodes to come as a bound.
 
@@ -307,16 +320,19 @@ def _search(
         room = np.zeros(len(free), dtype=np.int64)
         room[scope] = np.where(part.open[scope], part.need.slots(free[scope]), 0)
         alone.append(room)
-    search = _Search(free, parts, np.stack(alone, axis=1), limits)
+    search = _Search(frame, free, parts, np.stack(alone, axis=1), limits)
     found = search.run(full=True)
     if found is None and search.unsafe:
+        limits.crossing = True
         found = search.run(full=False)
-        limits.exact = limits.exact and found is not None
     return found
 
 
 class _Search:
-    def __init__(self, free: Matrix, parts: Sequence[Part], room: Matrix, limits: Limits) -> None:
+    def __init__(
+        self, frame: Frame, free: Matrix, parts: Sequence[Part], room: Matrix, limits: Limits
+    ) -> None:
+        self._frame = frame
         self._free = free
         self._parts = parts
         self._room = room
@@ -328,6 +344,7 @@ class _Search:
             self._ahead[at] = self._ahead[at + 1] + room[self._nodes[at]]
         self._chosen: list[tuple[int, ...]] = []
         self._dead: set[tuple[int, tuple[int, ...]]] = set()
+        self._safe: dict[tuple[frozenset[int], ...], bool] = {}
         self._full = True
         self.unsafe = 0
 
@@ -340,7 +357,7 @@ class _Search:
 
     def _descend(self, at: int, left: tuple[int, ...]) -> bool:
         if not any(left):
-            if _safe(self._free, self._parts, self._place()):
+            if self._lands():
                 return True
             self.unsafe += 1
             return False
@@ -360,6 +377,14 @@ class _Search:
         if unsafe == self.unsafe:
             self._dead.add((at, left))
         return False
+
+    def _lands(self) -> bool:
+        """Whether the sets land beside each other, for which it matters on which nodes they lie, not how many where."""
+        place = self._place()
+        hosts = tuple(map(frozenset, place.values()))
+        if hosts not in self._safe:
+            self._safe[hosts] = _safe(self._frame, self._free, self._parts, place)
+        return self._safe[hosts]
 
     def _place(self) -> dict[str, Spread]:
         found: dict[str, Spread] = {p.name: {} for p in self._parts}

@@ -65,8 +65,9 @@ class Contest:
         bonds: Mapping[str, Bond],
         prices: deque[Prices],
         late: Callable[[], Sequence[Chosen]],
+        crosses: Callable[[Chosen], bool],
     ) -> None:
-        """`prices`: see `Layouts`; `late`: the gangs that could not land as things are."""
+        """`prices`: see `Layouts`; `late`: the gangs that could not land as things are; `crosses`: see `Pinner`."""
         self._greedy = greedy
         self._board: Board = greedy.board
         self._solver = solver
@@ -78,6 +79,7 @@ class Contest:
         self._asked = 0
         self._prey = greedy.prey
         self._late = late
+        self._crosses = crosses
         self._layouts = None
         if solver is not None:
             self._layouts = Layouts(greedy, solver, seed=seed, share=self._share, prices=prices)
@@ -174,10 +176,16 @@ class Contest:
         if (wrong := self._put([*moved, new], must=frozenset(before) | {gang.uid})) is not None:
             return wrong
         if len(self._late()) > waiting:
+            wrong = self._out_of_place(gang)
             restore(greedy, before)
-            return Deferral.LANDING
+            return wrong or Deferral.LANDING
         greedy.counts.rearranged += 1
         return greedy.chosen[gang.uid]
+
+    def _out_of_place(self, gang: Gang) -> Deferral | None:
+        """Whether the gang lies so that its own pod sets could keep each other from landing."""
+        new = self._greedy.chosen[gang.uid]
+        return Deferral.CROSSING if len(new.spreads) > 1 and self._crosses(new) else None
 
     def improve(self) -> Arrangement | Unknown:
         """A better arrangement of all that is settled, not adopted yet."""
@@ -271,8 +279,12 @@ class Contest:
         return {gang.uid: nodes for gang in gangs if (nodes := self._greedy.keeps_off(gang.uid))}
 
     def _adopt(self, answer: Arrangement, *, new: Gang, evict: bool) -> Chosen | Deferral:
-        """The new gang as the answer settles it, if that is sound."""
+        """The new gang as the answer settles it, if that is sound and it would land if nobody else did."""
+        before = dict(self._greedy.chosen)
         if (wrong := self._laid_out(answer, new=new, evict=evict)) is not None:
+            return wrong
+        if (wrong := self._out_of_place(new)) is not None:
+            restore(self._greedy, before)
             return wrong
         self._greedy.counts.rearranged += 1
         return self._greedy.chosen[new.uid]

@@ -78,7 +78,7 @@ def _with(plan: Plan, passes: Passes) -> Plan:
 
 def _instead(greedy: Plan, exact: Plan) -> Plan:
     """The greedy plan, where gangs that it deferred are told that an arrangement with them could not land."""
-    landing = sentences.put_off().primary
+    landing = sentences.LANDING
     told = {
         uid: replace(explanation, primary=landing)
         for uid, explanation in greedy.explanations.items()

@@ -18,10 +18,13 @@ from queuer.solver.slots import Slots
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Found:
-    """A place by pod set, not to be changed; None = there is none, which is a proof where `exact`."""
+    """A place by pod set, not to be changed; None = there is none, which is a proof where `exact`. `crossing`: there is
+    room, but all places were looked at and in none of them the sets land beside each other.
+    """
 
     spreads: Mapping[str, Spread] | None
     exact: bool
+    crossing: bool = False
 
     @property
     def nowhere(self) -> bool:
@@ -101,7 +104,9 @@ class Floor:
                 idle=self._idle,
                 slots=self.slots,
             )
-            known = self._known[key] = Found(spreads, limits.exact)
+            crossing = spreads is None and limits.crossing
+            known = Found(spreads, limits.exact and not crossing, limits.exact and crossing)
+            self._known[key] = known
         return known
 
     def room(self, workload: Workload, variant: Variant, *, form: int, avoid: frozenset[str]) -> Room:

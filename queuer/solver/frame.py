@@ -150,6 +150,14 @@ class Frame:
         order, starts = self._members[level]
         return order[starts[domain] : starts[domain + 1]]
 
+    def alongside(self, open_: Mask, level: int | None, nodes: Iterable[int]) -> Mask:
+        """Those of the open nodes (N) that lie in the domain of this level in which these lie; None = all."""
+        if level is None:
+            return open_
+        numbers = self.domains[level]
+        alongside: Mask = open_ & (numbers == numbers[next(iter(nodes))])
+        return alongside
+
     def nested(self, nodes: Mask, level: int, wider: int) -> bool:
         """Whether whatever lies on these nodes (N) in one domain of a level lies in one of the wider level, too: each
         that has the label of the one has that of the other.

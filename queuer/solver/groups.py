@@ -13,7 +13,7 @@ import numpy as np
 
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.board import Board
-from queuer.solver.frame import Matrix, Taken
+from queuer.solver.frame import Mask, Matrix, Taken
 from queuer.solver.landing import Group
 from queuer.solver.outcome import Chosen, assignments
 from queuer.solver.problem import Assignment
@@ -56,14 +56,25 @@ class Groups:
 
     def at(self, workload: Workload, rows: Iterable[Assignment]) -> Part:
         """The groups of a gang, each on the hosts of its place."""
-        index = self._board.frame.index
-        return tuple(
-            self.group(workload, set_named(workload, row.pod_set), row.count, [index[n] for n in row.nodes])
-            for row in rows
-        )
+        frame, find = self._board.frame, self._board.snapshot.topology.find
+        found = []
+        for row in rows:
+            pod_set, hosts = set_named(workload, row.pod_set), [frame.index[n] for n in row.nodes]
+            level = find(pod_set.required) if pod_set.required else None
+            open_ = frame.alongside(frame.open_to(pod_set, row.flavor), level, hosts)
+            found.append(self.group(workload, pod_set, row.count, hosts, open_=open_))
+        return tuple(found)
 
-    def group(self, workload: Workload, pod_set: PodSet, count: int, hosts: Iterable[int]) -> Group:
-        """So many pods of a set on some of these hosts."""
+    def group(
+        self,
+        workload: Workload,
+        pod_set: PodSet,
+        count: int,
+        hosts: Iterable[int],
+        *,
+        open_: Mask | None = None,
+    ) -> Group:
+        """So many pods of a set on some of these hosts. `open_`: see `Group`."""
         frame = self._board.frame
         return Group(
             uid=workload.uid,
@@ -71,6 +82,7 @@ class Groups:
             need=frame.need(pod_set),
             row=frame.row(pod_set.requests),
             hosts=frozenset(hosts),
+            open=open_,
         )
 
     def landing_near(self, groups: Iterable[Group]) -> list[Group]:

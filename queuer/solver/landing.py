@@ -15,7 +15,7 @@ from math import prod
 
 import numpy as np
 
-from queuer.solver.frame import Matrix, Need
+from queuer.solver.frame import Mask, Matrix, Need
 
 STATES = 400
 """The worst is looked for up to this many numbers of rivals still to come, times hosts. More would be of no use: the
@@ -26,7 +26,7 @@ verifier looks no further.
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Group:
     """Pods of one set of one gang that may land on any of `hosts` (node numbers). `wave`: all lower ones have landed
-    before they come.
+    before they come. `open`: nodes that they may be given (N), None = no others.
     """
 
     uid: str
@@ -35,6 +35,7 @@ class Group:
     row: Matrix
     hosts: frozenset[int]
     wave: int = 0
+    open: Mask | None = None
 
 
 def lands(group: Group, rivals: Iterable[Group], free: Matrix) -> bool:
@@ -63,6 +64,34 @@ def lands(group: Group, rivals: Iterable[Group], free: Matrix) -> bool:
     if int(np.minimum(group.need.slots(left - most.T @ rows), group.count).sum()) >= group.count:
         return True
     return _least(group, [rival.count for rival in loose], rows, most, left) >= group.count
+
+
+def together(groups: Sequence[Group], rivals: Sequence[Group], free: Matrix) -> tuple[Group, ...] | None:
+    """The sets of one gang, on as few of its hosts as it takes for each to land beside the others and these rivals.
+    None = not even on all hosts of the gang that are open to them.
+
+    Who does not land would land even less if others had more hosts, so it needs more itself: first those of the sets
+    with which it shares some, then those of all.
+    """
+    found = list(groups)
+    while stuck := [i for i, g in enumerate(found) if not lands(g, [*rivals, *found], free)]:
+        for i in stuck:
+            one = found[i]
+            beside = (g.hosts for g in found if not g.hosts.isdisjoint(one.hosts))
+            hosts = _more(one, beside) or _more(one, (g.hosts for g in found))
+            if hosts is None:
+                return None
+            found[i] = replace(one, hosts=hosts)
+    return tuple(found)
+
+
+def _more(group: Group, others: Iterable[frozenset[int]]) -> frozenset[int] | None:
+    """Its hosts and those of others that are open to it; None = these are no more."""
+    open_, all_hosts = group.open, group.hosts.union(*others)
+    if open_ is None or all_hosts == group.hosts:
+        return None
+    hosts = group.hosts.union(host for host in all_hosts if open_[host])
+    return None if hosts == group.hosts else hosts
 
 
 def _without(free: Matrix, fixed: Iterable[tuple[int, Group]]) -> Matrix:

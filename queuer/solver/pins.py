@@ -18,7 +18,7 @@ from queuer.domain.workload import Workload
 from queuer.solver.board import Board
 from queuer.solver.frame import Matrix, Numbers
 from queuer.solver.groups import Assignments, Groups, meet, set_named, touch
-from queuer.solver.landing import Group, lands
+from queuer.solver.landing import Group, lands, together
 from queuer.solver.outcome import Chosen
 from queuer.solver.problem import Admission, Assignment
 
@@ -54,7 +54,8 @@ class Pinner:
         self._rows: dict[str, tuple[Workload, Assignments]] = {}
         self._on_host: dict[int, set[str]] = {}
         self._sure: dict[Group, bool] = {}
-        self._lost = {uid for uid in self._around.doubtful if not self._lands_held(uid, ())}
+        self._wider: dict[str, tuple[Group, ...]] = {}
+        self._lost = {uid for uid in self._around.doubtful if not self._is_held(uid)}
 
     def admissions(self) -> tuple[Admission, ...]:
         """Those that found a wave, with pins and waves; see `late`."""
@@ -89,7 +90,14 @@ class Pinner:
         if one.bound:
             return one.gang.uid not in self._lost
         _, groups = self._around.of(one)
-        return all(lands(g, [*self._around.landing_near(groups), *groups], self._free) for g in groups)
+        return together(groups, self._around.landing_near(groups), self._free) is not None
+
+    def crosses(self, one: Chosen) -> bool:
+        """Whether its own pod sets could keep each other from landing, if nobody else landed."""
+        if not one.bound:
+            return together(self._around.of(one)[1], (), self._free) is None
+        with self._around.vacated(one.gang.uid) as free:
+            return together(self._around.held[one.gang.uid], (), free) is None
 
     @property
     def _worn(self) -> bool:
@@ -117,10 +125,14 @@ class Pinner:
         return late
 
     def to_hosts(self, workload: Workload, rows: Sequence[Assignment]) -> Assignments:
-        """The rows pinned to their hosts."""
+        """The rows of a bound gang pinned to their hosts."""
+        names, wider = self._board.frame.names, self._wider.get(workload.uid)
+        hosts = [
+            row.nodes if wider is None else [names[h] for h in wider[i].hosts] for i, row in enumerate(rows)
+        ]
         return tuple(
-            replace(row, selector=self._selector(workload, row), hosts=tuple(sorted(row.nodes)))
-            for row in rows
+            replace(row, selector=self._selector(workload, row), hosts=tuple(sorted(there)))
+            for row, there in zip(rows, hosts, strict=True)
         )
 
     def _widened(
@@ -155,10 +167,12 @@ class Pinner:
         last = max((own[0].wave for own in near), default=0 if landing else -1)
         robbed = [g for g in landing if self._stays(g) and self._is_sure(g)]
         for wave in range(last + 1 if self._worn else 0, last + 2):
-            coming = tuple(replace(g, wave=wave) for g in groups)
+            rivals = [*landing, *(g for own in near if own[0].wave <= wave for g in own)]
+            self.work += len(groups) * (len(rivals) + len(groups))
+            coming = together([replace(g, wave=wave) for g in groups], rivals, self._free)
             others = (own for own in near if own[0].wave >= wave)
             if (
-                self._land(coming, coming)
+                coming is not None
                 and (wave > 0 or self._land(robbed, coming, staying=True))
                 and all(self._land(own, coming) for own in others)
                 and all(self._lands_held(uid, coming) for uid in held)
@@ -191,13 +205,26 @@ class Pinner:
 
     def _lands_held(self, uid: str, coming: Sequence[Group]) -> bool:
         """Whether a bound gang finds its place, once all victims have gone, beside all that land before."""
-        part = self._around.held[uid]
+        part = self._held(uid)
         landing = [g for g in self._around.landing_near(part) if self._stays(g)]
         rivals = [g for other in self._near(part) for g in self._groups[other]]
         everyone = [*landing, *rivals, *coming, *part]
         self.work += len(part) * len(everyone)
         with self._around.vacated(uid) as free:
             return all(lands(g, everyone, free) for g in part)
+
+    def _is_held(self, uid: str) -> bool:
+        """Whether a bound gang finds its place if nobody else comes; from now on on the hosts that it takes."""
+        part = self._around.held[uid]
+        landing = [g for g in self._around.landing_near(part) if self._stays(g)]
+        with self._around.vacated(uid) as free:
+            found = together(part, landing, free)
+        if found is not None:
+            self._wider[uid] = found
+        return found is not None
+
+    def _held(self, uid: str) -> tuple[Group, ...]:
+        return self._wider.get(uid) or self._around.held[uid]
 
     # Pins
 

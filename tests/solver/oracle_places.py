@@ -187,7 +187,7 @@ class Placing(Oracle):
         left = {name: dict(amounts) for name, amounts in free.items()}
         for scope in self._scopes(turn):
             for place in self._lay(turn.workload, scope, left, {}, 0, 0):
-                if lands(turn.workload, place, free):
+                if lands(turn.workload, place, free, scope):
                     yield place
 
     def _lay(

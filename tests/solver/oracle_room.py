@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.problem import Admitted, Assignment, Snapshot
@@ -176,10 +177,7 @@ class Room:
     def as_asked(self, turn: Turn, place: Mapping[str, Mapping[str, int]]) -> bool:
         """Whether a place of an earlier cycle is what the gang asks for still: nodes, domains, one pod a host."""
         alone = all(max(place[p.name].values()) == 1 for p in turn.workload.pod_sets if p.exclusive_host)
-        return alone and any(
-            all(set(nodes) <= set(scope[name]) for name, nodes in place.items())
-            for scope in self._scopes(turn)
-        )
+        return alone and any(_lies_in(place, scope) for scope in self._scopes(turn))
 
     def _pods(
         self,
@@ -242,7 +240,8 @@ class Room:
             add(sheet, taken(turn.workload, place))
             for rows in gone if turn.bound else ():
                 add(sheet, rows)
-        return all(lands(turn.workload, place, sheet) for sheet in before)
+        scope = next(s for s in self._scopes(turn) if _lies_in(place, s))
+        return all(lands(turn.workload, place, sheet, scope) for sheet in before)
 
     def place(self, uid: str) -> Place:
         """Where the gang lies in the arrangement that was found last."""
@@ -274,12 +273,24 @@ def sized(workload: Workload, counts: Mapping[str, int]) -> Workload:
     return replace(workload, pod_sets=sets)
 
 
-def lands(workload: Workload, place: Place, free: Free) -> bool:
-    """Whether the sets of one gang land, each somewhere on its own hosts, in whatever order and wherever they come."""
-    sets = {p.name: p for p in workload.pod_sets if p.name in place}
-    if len(sets) < 2 or all(len(place[name]) == 1 for name in sets):
+def _lies_in(place: Place, scope: Mapping[str, Sequence[str]]) -> bool:
+    return all(set(nodes) <= set(scope[name]) for name, nodes in place.items())
+
+
+def lands(workload: Workload, place: Place, free: Free, scope: Mapping[str, Sequence[str]]) -> bool:
+    """Whether the sets of one gang land in whatever order and wherever they come, each on its own hosts or on all hosts
+    of the gang that it may use. `scope`: nodes by pod set.
+    """
+    if len(place) < 2 or all(len(nodes) == 1 for nodes in place.values()):
         return True
-    hosts = sorted({n for name in sets for n in place[name]})
+    hosts = {n for nodes in place.values() for n in nodes}
+    pins = [(sorted(place[name]), sorted(hosts.intersection(scope[name]))) for name in place]
+    return any(_land(workload, dict(zip(place, some, strict=True)), free) for some in product(*pins))
+
+
+def _land(workload: Workload, pins: Mapping[str, Sequence[str]], free: Free) -> bool:
+    sets = {p.name: p for p in workload.pod_sets if p.name in pins}
+    hosts = sorted({n for nodes in pins.values() for n in nodes})
     left = {n: dict(free[n]) for n in hosts}
     seen: set[object] = set()
 
@@ -293,7 +304,7 @@ def lands(workload: Workload, place: Place, free: Free) -> bool:
             if not missing:
                 continue
             some = False
-            for node in place[name]:
+            for node in pins[name]:
                 if pod_set.exclusive_host and there.get((name, node)):
                     continue
                 if any(left[node].get(r, 0) < n for r, n in pod_set.requests.items() if n):

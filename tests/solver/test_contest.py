@@ -74,7 +74,9 @@ def test_why_nothing_is_asked(
     arrays = Arrays.of(TWO)
     greedy, (first, _) = Greedy(Board(arrays, now=NOW)), arrays.offers.gangs.values()
     assert isinstance(greedy.turn(first), Chosen)
-    asking = Contest(greedy, Listening(), seed=0, budget=Budget(), bonds={}, prices=deque(), late=list)
+    asking = Contest(
+        greedy, Listening(), seed=0, budget=Budget(), bonds={}, prices=deque(), late=list, crosses=bool
+    )
     assert asking.unasked() is cause
 
 
@@ -83,7 +85,9 @@ def test_nothing_is_proven_with_nodes_closed_only_so_that_others_land() -> None:
     greedy, (first, second) = Greedy(Board(arrays, now=NOW)), arrays.offers.gangs.values()
     assert isinstance(greedy.turn(first), Chosen)
     greedy.keep_off(second.uid, frozenset({"n0"}))
-    asking = Contest(greedy, solver, seed=0, budget=Budget(), bonds={}, prices=deque(), late=list)
+    asking = Contest(
+        greedy, solver, seed=0, budget=Budget(), bonds={}, prices=deque(), late=list, crosses=bool
+    )
     answers = [asking.settle(second, second.shape.variants, evict=False) for _ in range(2)]
     assert answers == [Deferral.LANDING, Deferral.SIZE]
     assert [question.blocked for question in solver.asked] == [{second.uid: frozenset({"n0"})}, {}] * 2
@@ -104,7 +108,9 @@ def test_what_cannot_be_carried_out_is_not_put_down_to_a_reservation_elsewhere()
     board.horizons["far"] = Horizon.of(
         "far", start=NOW + 1, rank=(False, 0), rows=[], free=board.now.free.copy()
     )
-    asking = Contest(greedy, Forgetful(), seed=0, budget=Budget(), bonds={}, prices=deque(), late=list)
+    asking = Contest(
+        greedy, Forgetful(), seed=0, budget=Budget(), bonds={}, prices=deque(), late=list, crosses=bool
+    )
     assert asking.settle(second, second.shape.variants, evict=False) is Deferral.UNSOUND
 
 
@@ -137,7 +143,9 @@ def test_a_reservation_limits_whom_it_binds_at_the_flavor_taken() -> None:
     assert board.binds(
         board.horizons["r"], first.pending.workload, rank=greedy.rank(first, first.shape.charges[0])
     )
-    asking = Contest(greedy, solver, seed=0, budget=Budget(), bonds={}, prices=deque(), late=list)
+    asking = Contest(
+        greedy, solver, seed=0, budget=Budget(), bonds={}, prices=deque(), late=list, crosses=bool
+    )
     asking.settle(second, second.shape.variants[:1], evict=False)
     asking.settle(second, second.shape.variants[1:], evict=False)
     (in_x,), (in_y,) = (question.reserved for question in solver.asked)
@@ -165,7 +173,14 @@ def test_places_in_which_more_gangs_could_not_land_are_not_taken(
     before, free = dict(greedy.chosen), greedy.board.now.free.copy()
     late = iter([*before.values()] * number for number in (1, after))
     asking = Contest(
-        greedy, Swapping(), seed=0, budget=Budget(), bonds={}, prices=deque(), late=lambda: next(late)
+        greedy,
+        Swapping(),
+        seed=0,
+        budget=Budget(),
+        bonds={},
+        prices=deque(),
+        late=lambda: next(late),
+        crosses=lambda _: False,
     )
     answer = asking.settle(second, second.shape.variants, evict=False)
     assert isinstance(answer, Chosen) if taken else answer is Deferral.LANDING

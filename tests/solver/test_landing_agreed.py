@@ -63,14 +63,17 @@ def test_no_layout_is_refused(seed: int, size: int, packed: bool, refused: list[
 
 
 @pytest.mark.parametrize(
-    ("leader", "worker", "lands"), [({0: 1}, {0: 2, 1: 1}, False), ({1: 1}, {0: 3}, True)]
+    ("leader", "worker", "other", "lands"),
+    [({0: 1}, {0: 2, 1: 1}, 3, False), ({0: 1}, {0: 2, 1: 1}, 4, True), ({1: 1}, {0: 3}, 4, True)],
 )
 def test_a_bound_gang_lands_for_certain_where_its_own_pods_cannot_rob_each_other(
-    leader: dict[int, int], worker: dict[int, int], lands: bool
+    leader: dict[int, int], worker: dict[int, int], other: int, lands: bool
 ) -> None:
-    """All three workers may come to the first node, which holds the leader and two of them."""
+    """All three workers may come to the first node, which holds the leader and two of them; then the leader must find
+    room on the other one.
+    """
     sets = (pod_set(1, 4, name="leader"), pod_set(3, 1, name="worker"))
-    snap = snapshot([node("a", gpu=6), node("b", gpu=4)], [queue("root.a")], pending=[gang("g", *sets)])
+    snap = snapshot([node("a", gpu=6), node("b", gpu=other)], [queue("root.a")], pending=[gang("g", *sets)])
     greedy = Greedy(Board(Arrays.of(snap), now=0.0))
     (own,) = greedy.board.arrays.offers.gangs.values()
     greedy.take(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import combinations, product
 from random import Random
 
 import pytest
 
 from queuer.domain.nodes import Flavor
-from queuer.domain.queue import QuotaRow
+from queuer.domain.queue import Policy, QuotaRow
+from queuer.domain.reasons import Deferral, Verdict
 from queuer.solver.arrays import Arrays
 from queuer.solver.attempt import Attempt
 from queuer.solver.board import Board
@@ -17,8 +20,9 @@ from queuer.solver.outcome import Chosen
 from queuer.solver.pins import Pinner
 from queuer.solver.problem import Admission, Assignment, Budget, Pending, Plan, Snapshot
 from queuer.solver.verify import verify
+from queuer.solver.verify.landing import Group, certain_slots
 from tests.solver.cases_crowded import drawn, world
-from tests.solver.make import GPU, gang, node, pod_set, queue, snapshot
+from tests.solver.make import GPU, gang, node, pod_set, queue, running, snapshot
 
 
 def decided(snap: Snapshot) -> Plan:
@@ -164,3 +168,87 @@ def pinned(snap: Snapshot, row: Assignment) -> list[str]:
         if (row.hosts is None or s.node.name in row.hosts)
         and all(s.node.labels.get(key) == value for key, value in row.selector.items())
     ]
+
+
+def any_pins(sizes: Sequence[int], shapes: Sequence[tuple[int, int]]) -> bool:
+    """Whether all sets land for certain on some hosts, by the verifier."""
+    free = {f"n{i}": {GPU: gpu} for i, gpu in enumerate(sizes)}
+    some = [frozenset(h) for n in range(1, len(free) + 1) for h in combinations(free, n)]
+    for pins in product(some, repeat=len(shapes)):
+        groups = [
+            Group(uid="g", pod_set=str(i), count=count, requests={GPU: gpu}, hosts=hosts)
+            for i, ((count, gpu), hosts) in enumerate(zip(shapes, pins, strict=True))
+        ]
+        if all(certain_slots(one, groups, free) >= one.count for one in groups):
+            return True
+    return False
+
+
+@pytest.mark.parametrize(("sets", "most"), [(2, 4), (3, 3)])
+def test_sets_of_one_gang_start_wherever_some_pins_let_them_land(sets: int, most: int) -> None:
+    """One waits only where no pins do; then it is told what is missing, room or that."""
+    random, refused = Random(sets), 0
+    for _ in range(60):
+        sizes = [random.randint(1, 8) for _ in range(random.randint(2, most))]
+        shapes = [(random.randint(1, 3), random.randint(1, 4)) for _ in range(sets - 1)]
+        left = sum(sizes) - sum(count * gpu for count, gpu in shapes)
+        shapes.append((max(1, left - random.randint(0, 3)), 1))
+        work = gang("g", *(pod_set(count, gpu, name=f"s{i}") for i, (count, gpu) in enumerate(shapes)))
+        plan = decided(world(sizes, work))
+        assert bool(plan.admissions) == any_pins(sizes, shapes), (sizes, shapes)
+        refused += not plan.admissions
+    assert 0 < refused < 60
+
+
+def test_sets_that_would_take_each_others_places_are_told_so() -> None:
+    """28 small pods may leave 3 of 8 everywhere; with one less the large one has its 4 somewhere."""
+    sets = pod_set(28, 1), pod_set(1, 4, name="large")
+    told = decided(world([8] * 4, gang("g", *sets))).explanations["g"]
+    assert told.verdict is Verdict.CHANGE
+    assert told.primary.text == (
+        "main needs room for 28 pods of 1 example.com/gpu; large needs room for 1 pod of 4 example.com/gpu: there is "
+        "room, even with every node idle, but its pod sets could take each other's places while they land."
+    )
+    assert by_uid(decided(world([8] * 4, gang("g", pod_set(19, 1), sets[1]))))
+
+
+def test_a_bound_gang_has_the_hosts_on_which_its_sets_land_beside_each_other() -> None:
+    """13 of 16 pods may fill either node; the pair of GPUs is on the other one then."""
+    nodes = [node("n0"), node("n1")]
+    runs = running(gang("low", pod_set(1, 8)), {"n0": 1})
+    waits = gang("g", pod_set(13, 1), pod_set(1, 2, name="pair"), priority=1)
+    plan = decided(snapshot(nodes, [queue("root.a")], admitted=[runs], pending=[waits]))
+    assert [e.uid for e in plan.evictions] == ["low"]
+    (bond,) = plan.bonds
+    assert {a.hosts for a in bond.assignments} == {("n0", "n1")}
+    waits_still = snapshot(nodes, [queue("root.a")], pending=[waits], bonds=plan.bonds)
+    assert {a.hosts for a in by_uid(decided(waits_still))["g"].assignments} == {("n0", "n1")}
+
+
+@pytest.mark.parametrize("max_wait", [None, 60.0])
+def test_nobody_is_evicted_for_sets_that_would_not_land_beside_each_other(max_wait: float | None) -> None:
+    """With `low` gone the three small pods may still take the large one's node, which no other one is: no jobs that
+    land are to blame.
+    """
+    nodes = [node("n0", gpu=4), node("n1", gpu=4)]
+    stays = running(gang("stays", pod_set(1, 2), preemptible=False), {"n1": 1})
+    low = running(gang("low", pod_set(1, 1)), {"n1": 1})
+    waits = gang("g", pod_set(3, 1), pod_set(1, 3, name="large"), priority=1)
+    snap = snapshot(
+        nodes,
+        [
+            queue("root", policy=Policy(max_wait=max_wait)),
+            queue("root.a", QuotaRow(resource=GPU, guaranteed=8)),
+        ],
+        admitted=[stays, low],
+        pending=[waits],
+    )
+    plan = decide(snap, now=100.0, seed=1, budget=Budget())
+    assert verify(snap, plan, now=100.0) == ()
+    assert (plan.admissions, plan.evictions, plan.bonds) == ((), (), ())
+    told = plan.explanations["g"].primary
+    assert told.params["cause"] == Deferral.CROSSING
+    assert told.text == (
+        "Room was found for it in this cycle, but its pod sets could take each other's places there; the next one "
+        "tries again."
+    )

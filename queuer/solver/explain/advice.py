@@ -21,7 +21,7 @@ from queuer.solver.capacity import Spread
 from queuer.solver.contested import Variant
 from queuer.solver.cycle import Cycle
 from queuer.solver.explain.beside import Beside
-from queuer.solver.explain.place import PlaceWords
+from queuer.solver.explain.place import Fit, PlaceWords
 from queuer.solver.explain.quota import QuotaWords
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen
@@ -305,7 +305,7 @@ class Advisor:
     def _fits(self, gang: Gang, workload: Workload, variant: Variant) -> bool:
         if len(workload.pod_sets) > 1:
             self._lookups -= 1
-        return self._lookups >= 0 and self._place.fits(
+        return self._lookups >= 0 and Fit.YES is self._place.fits(
             workload, variant, gang.pending.avoid, form=gang.shape.form
         )
 

@@ -12,7 +12,7 @@ from queuer.domain.workload import Workload
 from queuer.solver.contested import Variant
 from queuer.solver.cycle import Cycle
 from queuer.solver.explain.holders import Holders
-from queuer.solver.explain.place import Closest, PlaceWords
+from queuer.solver.explain.place import Closest, Fit, PlaceWords
 from queuer.solver.explain.quota import QuotaWords
 from queuer.solver.explain.sentences import MADE_ROOM, behind
 from queuer.solver.horizon import Horizon
@@ -97,10 +97,9 @@ class Surroundings:
             if closest is None:
                 return Around(lack=self._place.nowhere(job), detail={})
             lack = self._place.shut(job, least, avoid)
-            if lack is None and (
-                closest.missing or not self._place.fits(job, least, avoid, form=gang.shape.form)
-            ):
-                lack = self._place.lack(closest)
+            if lack is None:
+                fit = Fit.NO if closest.missing else self._place.fits(job, least, avoid, form=gang.shape.form)
+                lack = None if fit is Fit.YES else self._place.lack(closest, fit)
             behind_them = self._board.floor_now(job, rank=self._rank(gang)).free if bars else None
             flavor = variant.flavors[closest.part.name]
             excluded = self._place.excluded(closest, flavor, behind_them)

@@ -6,7 +6,7 @@ from queuer.domain.reasons import Reason, Token
 from queuer.domain.workload import Workload
 from queuer.solver.board import Board
 from queuer.solver.contested import Variant
-from queuer.solver.explain.place import PlaceWords
+from queuer.solver.explain.place import Fit, PlaceWords
 from queuer.solver.explain.quota import QuotaWords
 from queuer.solver.order import Gang
 
@@ -26,10 +26,12 @@ class Never:
         if reason is not None:
             return reason
         for least, charge in shape.smallest:
-            over = self._quota.over(gang, queue, charge)
-            if over is None and self._place.fits(workload, least, frozenset(), form=shape.form, idle=True):
-                return None
-            reason = over or self._too_large(workload, least)
+            reason = self._quota.over(gang, queue, charge)
+            if reason is None:
+                fit = self._place.fits(workload, least, frozenset(), form=shape.form, idle=True)
+                if fit in (Fit.YES, Fit.UNKNOWN):
+                    return None
+                reason = self._too_large(workload, least, fit)
         if shape.partial:
             return None
         return reason or self._place.nowhere(workload)
@@ -44,7 +46,7 @@ class Never:
                 return Reason(token=Token.MISCONFIGURED, text=text, params={"level": level})
         return None
 
-    def _too_large(self, workload: Workload, variant: Variant) -> Reason:
+    def _too_large(self, workload: Workload, variant: Variant, fit: Fit) -> Reason:
         """Larger than any domain could ever hold. New or relabelled nodes would help, so it waits."""
         closest = self._place.closest(workload, variant, frozenset(), idle=True)
-        return self._place.nowhere(workload) if closest is None else self._place.lack(closest)
+        return self._place.nowhere(workload) if closest is None else self._place.lack(closest, fit)

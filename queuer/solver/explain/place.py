@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
@@ -49,6 +50,17 @@ class Closest:
     def missing(self) -> int:
         """How many pods have no slot there."""
         return max(0, self.part.count - self.most)
+
+
+class Fit(StrEnum):
+    """Whether there is a place. `CROSSING`: there is room, but its pod sets could take each other's places. `UNKNOWN`:
+    none was found, which is no proof.
+    """
+
+    YES = "yes"
+    NO = "no"
+    CROSSING = "crossing"
+    UNKNOWN = "unknown"
 
 
 class PlaceWords:
@@ -103,14 +115,17 @@ class PlaceWords:
 
     def fits(
         self, job: Workload, variant: Variant, avoid: frozenset[str], *, form: int, idle: bool = False
-    ) -> bool:
+    ) -> Fit:
         """Whether there is a place, reservations aside. Identical pods fit where there are slots enough."""
         if len(job.pod_sets) == 1:
             closest = self.closest(job, variant, avoid, idle=idle)
-            return closest is None or closest.most >= closest.part.count
+            return Fit.YES if closest is None or not closest.missing else Fit.NO
         board = self._board
         floor = board.idle if idle else board.floor_now(job, rank=NOBODY_BEFORE)
-        return floor.place(job, variant, form=form, avoid=avoid).spreads is not None
+        found = floor.place(job, variant, form=form, avoid=avoid)
+        if found.spreads is not None:
+            return Fit.YES
+        return Fit.CROSSING if found.crossing else Fit.NO if found.exact else Fit.UNKNOWN
 
     def _largest(self, part: Part, at: int | None, free: Matrix, *, known: bool | None) -> tuple[int, int]:
         """The domain with most slots, and how many. `known`: under which the answer may be kept; None = not at all."""
@@ -133,7 +148,7 @@ class PlaceWords:
         unknown = next((level for level in asked if find(level) is None), None)
         return unknown or max(asked, key=lambda level: find(level) or 0, default=None)
 
-    def lack(self, found: Closest) -> Reason:
+    def lack(self, found: Closest, fit: Fit = Fit.NO) -> Reason:
         """What the closest domain lacks: slots for the pod set that is shortest of them, or room for all sets."""
         frame, part, at = self._board.frame, found.part, found.at
         params: dict[str, Any] = {
@@ -151,6 +166,12 @@ class PlaceWords:
                 params["domain"] = frame.domain_names[at][found.domain][-1]
         if found.missing:
             text = f"{self._needs(part, found.pod_set, at)}; {_fit(found, params)}."
+        elif fit is Fit.CROSSING:
+            even = ", even with every node idle" if found.idle else ""
+            text = f"{self._all_need(found)}: there is room{even}, "
+            text += "but its pod sets could take each other's places while they land."
+        elif fit is Fit.UNKNOWN:
+            text = f"{self._all_need(found)}: there is room for each alone, none was found for all together."
         else:
             even = ", not even with every node idle" if found.idle else ""
             text = f"{self._all_need(found)}: there is room for each alone, not for all together{even}."

@@ -23,10 +23,16 @@ LANDING = Reason(
     " landed.",
 )
 
+CROSSING = Reason(
+    token=Token.TOPOLOGY_PLACEMENT_FAILED,
+    text="There is room for it, but its pod sets could take each other's places while they land.",
+)
+
 _WHY = {
     Deferral.TIME: "the exact solver had no time for it",
     Deferral.SIZE: "it is too large a question for the exact solver",
     Deferral.RESERVED: "reservations are in the way of what the exact solver found",
+    Deferral.CROSSING: "its pod sets could take each other's places, as they land, in what the exact solver found",
     Deferral.UNSOUND: "nodes or quota do not bear what the exact solver found",
     Deferral.LANDING: "jobs that are landing are in the way of what the exact solver found",
 }
@@ -36,6 +42,8 @@ def deferred(cause: Deferral, *, others: bool = False) -> Reason:
     """It is not settled whether there is a place for it. `others`: only other victims of other gangs could make one."""
     if cause is Deferral.PLAN:
         text = "No sound plan was found in this cycle"
+    elif cause is Deferral.CROSSING and not others:
+        text = "Room was found for it in this cycle, but its pod sets could take each other's places there"
     elif others:
         text = "None of the work that it may evict would make room for it. Whether jobs before it could have evicted"
         text += f" other work instead was not worked out in this cycle: {_WHY[cause]}"
@@ -48,9 +56,9 @@ def deferred(cause: Deferral, *, others: bool = False) -> Reason:
     return Reason(token=Token.SOLVER_DEFERRED, text=text, params={"cause": cause.value})
 
 
-def put_off() -> Explanation:
-    """It could start, but not beside those that start in this cycle."""
-    return Explanation(primary=LANDING)
+def put_off(*, crossing: bool) -> Explanation:
+    """It could start, but not beside those that start in this cycle; `crossing`: not even beside its own pod sets."""
+    return Explanation(primary=CROSSING if crossing else LANDING)
 
 
 def bound(bond: Bond, named: Callable[[str], Workload | None]) -> Explanation:
