@@ -175,9 +175,10 @@ class Greedy(Cycle):
                     self.take(answer)
                 return earlier or answer
             refused.append((answer, least))
-        if len(refused) > 1:
-            return max(refused, key=lambda one: _depth(*one))[0]
-        return refused[0][0] if refused else Refusal(block=Block.FLAVOR)
+        if not refused:
+            return Refusal(block=Block.FLAVOR)
+        told = max(refused, key=lambda one: _depth(*one))[0] if len(refused) > 1 else refused[0][0]
+        return replace(told, kept=bool(self.awaiting))
 
     def sized(
         self,

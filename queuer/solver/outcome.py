@@ -35,9 +35,9 @@ class Refusal:
     """Why a gang did not start at its turn. `variant`: the choice that came farthest; `bar`: the row of quota in its
     way; `owners`: whose reservations are (see `Cycle.in_the_way`); `final`: it is proven, or no proof is owed;
     `others`: not even all its own victims would be enough, so at best other victims of other gangs; `in_place`: proven
-    with the victims of this cycle as they are, who might be others; `packed`: the subtree whose selection took what it
-    would have had; `cause`: why it is not settled whether there is a place (only where it is contested and not
-    `final`).
+    with the victims of this cycle as they are, who might be others; `kept`: something was kept for gangs that await
+    pods of earlier cycles; `packed`: the subtree whose selection took what it would have had; `cause`: why it is not
+    settled whether there is a place (only where it is contested and not `final`).
     """
 
     block: Block
@@ -48,6 +48,7 @@ class Refusal:
     contested: bool = False
     others: bool = False
     in_place: bool = False
+    kept: bool = False
     packed: str | None = None
     cause: Deferral | None = None
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from queuer.domain.nodes import Flavor
 from queuer.domain.reasons import Token
 from queuer.domain.workload import Workload
 from queuer.solver.arrays import Arrays
@@ -70,6 +71,21 @@ def test_place_and_quota_are_kept_for_the_first() -> None:
     behind = plan.explanations["h"].primary
     assert (behind.token, behind.params["owner"]) == (Token.BEHIND_IN_QUEUE, "g")
     assert plan.explanations["h"].would_admit == plan.explanations["i"].would_admit == ()
+
+
+def test_what_is_kept_on_one_of_its_flavors_is_told_before_the_limit_on_the_other() -> None:
+    """f1 has one GPU left; f2 has as many as it asks for, all of them kept."""
+    nodes = [node(f"n{i}", gpu=4, labels={"f": "2" if i else "1"}) for i in range(3)]
+    flavors = tuple(Flavor(name=f"f{i}", node_labels={"f": i}) for i in "12")
+    full = running(gang("full", pod_set(1, 3), preemptible=False), {"n0": 1}, flavor="f1")
+    lands = replace(landing(4, 1, on=("n1", "n2")), flavors={"main": "f2"})
+    waiting = gang("first", pod_set(1, 4)), gang("later", pod_set(1, 2), submitted=1)
+    snap = snapshot(
+        nodes, [queue("root.a"), queue("root.b")], admitted=[full, lands], pending=waiting, flavors=flavors
+    )
+    told = decide(snap, now=0.0, seed=0, budget=Budget()).explanations["later"]
+    assert (told.primary.token, told.primary.params["owner"]) == (Token.BEHIND_IN_QUEUE, "first")
+    assert [(r.token, r.params["flavor"]) for r in told.others] == [(Token.WAITING_FOR_QUOTA, "f1")]
 
 
 def test_who_awaits_them_uses_nothing_yet() -> None:

@@ -21,7 +21,7 @@ from queuer.solver.explain.advice import Advisor
 from queuer.solver.explain.around import Surroundings
 from queuer.solver.explain.holders import Holders
 from queuer.solver.explain.never import Never
-from queuer.solver.explain.place import PlaceWords
+from queuer.solver.explain.place import NOBODY_BEFORE, PlaceWords
 from queuer.solver.explain.quota import QuotaWords
 from queuer.solver.explain.reclaim import ReclaimWords
 from queuer.solver.greedy import Greedy
@@ -100,6 +100,7 @@ class Explainer:
             not gang.pending.workload.preemptible and self._advisor.waits_behind(gang),
             self._around.reserved(gang) if alike.kind.has_options else (),
             unsure := self._advisor.is_unsure(gang, before=self._before),
+            refusal.kept,
         )
         if refusal.block in _BY_NODES or self._greedy.sought(gang.uid):
             self._before |= gang.shape.flavors
@@ -130,6 +131,8 @@ class Explainer:
             advice = self._advisor.would_admit(gang)
         if self._greedy.awaiting:
             reasons = tuple([self._kept_from(gang, reason) for reason in reasons])
+            if refusal.kept and (kept := self._kept_elsewhere(gang, refusal)) is not None:
+                reasons = (kept, *reasons)
         return Explanation(
             primary=reasons[0], others=reasons[1:], would_admit=advice, detail={**detail, **parts}
         )
@@ -144,6 +147,25 @@ class Explainer:
             if not flavors.isdisjoint(one.gang.shape.flavors):
                 return sentences.kept_for(one.gang.pending.workload)
         return reason
+
+    def _kept_elsewhere(self, gang: Gang, refusal: Refusal) -> Reason | None:
+        """Other flavors than those of which it is told may be kept for a gang that awaits pods of the cycle before."""
+        first, job = refusal.variant, gang.pending.workload
+        if first is None or refusal.block is Block.LANDING or self._around.bars(gang):
+            return None
+        landed = self._board.floor_landed(job, rank=NOBODY_BEFORE)
+        for variant, charge in gang.shape.smallest:
+            flavors = set(variant.flavors.values())
+            kept = (one for one in self._greedy.awaiting.values() if flavors & one.gang.shape.flavors)
+            owner = next(kept, None)
+            if (
+                variant.flavors != first.flavors
+                and owner is not None
+                and self._greedy.quota_block(job, variant, charge, self._board.sheets()) is None
+                and self._greedy.on(landed, gang, variant).spreads is not None
+            ):
+                return sentences.kept_for(owner.gang.pending.workload)
+        return None
 
     def _reasons(
         self, gang: Gang, refusal: Refusal, bars: tuple[str, ...], *, alone: bool
