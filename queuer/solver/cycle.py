@@ -35,7 +35,8 @@ POOLS = 8
 
 class Cycle:
     """The board of a cycle and the gangs it has settled on it. `awaiting`: gangs that are not settled, but fit as soon
-    as pods of earlier cycles have landed; place and quota are kept for them till the end of the cycle.
+    as pods of earlier cycles have landed; place and quota are kept for them till the end of the cycle. `starts`: of all
+    that have been started so far, by uid, how many had been before.
     """
 
     def __init__(self, board: Board, *, crowded: Mapping[str, frozenset[str]] | None = None) -> None:
@@ -45,6 +46,7 @@ class Cycle:
         self.contest: Arbiter | None = None
         self.chosen: dict[str, Chosen] = {}
         self.awaiting: dict[str, Chosen] = {}
+        self.starts: dict[str, int] = {}
         self.counts = Counts()
         self.lifts = 0
         self._sizes: dict[object, tuple[Variant, Charge]] = {}
@@ -66,6 +68,7 @@ class Cycle:
             uids = [e.uid for e in chosen.evictions]
             self.board.bind(workload, chosen.charge, chosen.spreads, victims=uids)
         else:
+            self.starts.setdefault(chosen.gang.uid, len(self.starts))
             self.board.start(workload, chosen.charge, chosen.spreads)
         self._settle(chosen, times=-1)
 

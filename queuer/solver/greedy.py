@@ -178,7 +178,7 @@ class Greedy(Cycle):
         if not refused:
             return Refusal(block=Block.FLAVOR)
         told = max(refused, key=lambda one: _depth(*one))[0] if len(refused) > 1 else refused[0][0]
-        return replace(told, kept=bool(self.awaiting))
+        return replace(told, kept=bool(self.awaiting), started=len(self.starts))
 
     def sized(
         self,

@@ -36,8 +36,9 @@ class Refusal:
     way; `owners`: whose reservations are (see `Cycle.in_the_way`); `final`: it is proven, or no proof is owed;
     `others`: not even all its own victims would be enough, so at best other victims of other gangs; `in_place`: proven
     with the victims of this cycle as they are, who might be others; `kept`: something was kept for gangs that await
-    pods of earlier cycles; `packed`: the subtree whose selection took what it would have had; `cause`: why it is not
-    settled whether there is a place (only where it is contested and not `final`).
+    pods of earlier cycles; `started`: how many had started before its turn; `packed`: the subtree whose selection took
+    what it would have had; `cause`: why it is not settled whether there is a place (only where it is contested and not
+    `final`).
     """
 
     block: Block
@@ -49,6 +50,7 @@ class Refusal:
     others: bool = False
     in_place: bool = False
     kept: bool = False
+    started: int = 0
     packed: str | None = None
     cause: Deferral | None = None
 

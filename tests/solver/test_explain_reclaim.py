@@ -135,3 +135,20 @@ def test_own_lower_work_is_counted_beside() -> None:
         "This job asks 16: 0 are free, 0 of the 8 that others borrow may be reclaimed, "
         "8 of lower priority may be preempted, 8 are missing."
     )
+
+
+def test_what_is_borrowed_only_since_its_turn_is_for_the_next_cycle() -> None:
+    """Nobody borrows at its turn; then `late` starts, so that `full` might be evicted, which nobody has looked at."""
+    nodes = [node("n0"), node("n1", gpu=4), node("n2", gpu=4)]
+    queues = [queue(path, row(guaranteed=8)) for path in ("root.a", "root.b")]
+    full = running(gang("full", pod_set(1, 8), queue="root.b"), {"n0": 1}, since=-100.0)
+    late = gang("late", pod_set(1, 4), queue="root.b", submitted=1.0)
+    snap = snapshot(nodes, queues, admitted=[full], pending=[asks(1), late])
+    told = decide(snap, now=NOW, seed=0, budget=Budget()).explanations["g"]
+    assert told.primary.token is Token.PENDING_EVALUATION
+    assert told.primary.text == (
+        "Jobs that started after its turn borrow, so more may be reclaimed (8 from root.b); the next cycle decides."
+    )
+    borrows = running(late, {"n1": 1}, since=-10.0)
+    then = snapshot(nodes, queues, admitted=[full, borrows], pending=[asks(1)])
+    assert [e.uid for e in decide(then, now=NOW, seed=0, budget=Budget()).evictions] == ["full"]

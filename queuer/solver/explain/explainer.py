@@ -6,13 +6,16 @@ of one queue and shape that were refused alike share one explanation.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from queuer.domain.quantity import format_resources
 from queuer.domain.queue import ROOT
-from queuer.domain.quota import Charge, Shortfall
+from queuer.domain.quota import Account, Charge, Shortfall
 from queuer.domain.reasons import Deferral, Explanation, Reason, Token
 from queuer.solver.board import Board
 from queuer.solver.contested import Variant
@@ -26,7 +29,7 @@ from queuer.solver.explain.quota import QuotaWords
 from queuer.solver.explain.reclaim import ReclaimWords
 from queuer.solver.greedy import Greedy
 from queuer.solver.order import Gang
-from queuer.solver.outcome import Block, Refusal
+from queuer.solver.outcome import Block, Chosen, Refusal
 
 FLAVORS = 4
 """Of how many flavors an explanation tells what is free."""
@@ -75,6 +78,7 @@ class Explainer:
         self._never = Never(board, self._quota, self._place)
         self._reclaim = ReclaimWords(board, self._quota, self._place)
         self._advisor = Advisor(greedy, self._quota, self._place)
+        self._borrowing = cache(self._find_borrowing)
         self._alike: dict[int, Alike] = {}
         self._kinds: dict[object, Kind] = {}
         self._at_root: dict[object, InTheWay] = {}
@@ -101,6 +105,7 @@ class Explainer:
             self._around.reserved(gang) if alike.kind.has_options else (),
             unsure := self._advisor.is_unsure(gang, before=self._before),
             refusal.kept,
+            len(self._since(gang, refusal)),
         )
         if refusal.block in _BY_NODES or self._greedy.sought(gang.uid):
             self._before |= gang.shape.flavors
@@ -166,6 +171,21 @@ class Explainer:
             ):
                 return sentences.kept_for(owner.gang.pending.workload)
         return None
+
+    def _since(self, gang: Gang, refusal: Refusal) -> Sequence[Chosen]:
+        """Who started after its turn and borrows what it has a claim to."""
+        claims = self._board.book.claims(gang.queue)
+        starts = self._borrowing(claims) if claims else ()
+        return [one for _, one in starts[bisect_left(starts, refusal.started, key=itemgetter(0)) :]]
+
+    def _find_borrowing(self, claims: frozenset[Account]) -> Sequence[tuple[int, Chosen]]:
+        """Who started in this cycle and borrows in one of these accounts, after how many others."""
+        board, line, found = self._board, self._board.line(), list[tuple[int, Chosen]]()
+        for one in self._greedy.started():
+            below_root, asked = board.book.lineage(one.gang.queue)[:-1], claims & one.charge.keys()
+            if any(line.used(q, a) > board.book.guaranteed(q, a) for q in below_root for a in asked):
+                found.append((self._greedy.starts[one.gang.uid], one))
+        return sorted(found, key=itemgetter(0))
 
     def _reasons(
         self, gang: Gang, refusal: Refusal, bars: tuple[str, ...], *, alone: bool
@@ -261,7 +281,8 @@ class Explainer:
         ):
             return ()
         least, charge = self._least(gang, refusal.variant)
-        found = self._reclaim.reason(gang, least, charge, token=told[0].token, short=short)
+        since = self._since(gang, refusal)
+        found = self._reclaim.reason(gang, least, charge, token=told[0].token, short=short, since=since)
         return () if found is None else (found,)
 
 

@@ -18,6 +18,7 @@ from queuer.domain.quantity import format_quantity
 from queuer.domain.queue import Preempt
 from queuer.domain.quota import Account, Charge, Shortfall
 from queuer.domain.reasons import Reason, Token
+from queuer.domain.usage import Usage
 from queuer.solver.board import Board
 from queuer.solver.contested import Variant
 from queuer.solver.explain.holders import HOLDERS
@@ -25,6 +26,7 @@ from queuer.solver.explain.place import PlaceWords
 from queuer.solver.explain.quota import QuotaWords, amounts, asks_of
 from queuer.solver.frame import Matrix
 from queuer.solver.order import Gang
+from queuer.solver.outcome import Chosen
 from queuer.solver.sheet import Hold
 from queuer.solver.victims import evictable
 
@@ -48,8 +50,11 @@ class Given:
 class ReclaimWords:
     """What may be taken back, on one board, in words."""
 
-    def __init__(self, board: Board, quota: QuotaWords, place: PlaceWords) -> None:
+    def __init__(self, board: Board, quota: QuotaWords, place: PlaceWords, line: Usage | None = None) -> None:
+        """`line`: what counts as used where it is asked who borrows; None = what the board says."""
         self._board = board
+        self._line = line
+        self._before: dict[frozenset[str], ReclaimWords] = {}
         self._quota = quota
         self._place = place
         self._looks = LOOKS // max(1, len(board.frame.names))
@@ -60,10 +65,18 @@ class ReclaimWords:
         self._freed = cache(self._find_freed)
 
     def reason(
-        self, gang: Gang, variant: Variant, charge: Charge, *, token: Token, short: Shortfall | None
+        self,
+        gang: Gang,
+        variant: Variant,
+        charge: Charge,
+        *,
+        token: Token,
+        short: Shortfall | None,
+        since: Sequence[Chosen] = (),
     ) -> Reason | None:
         """The primary reason of an entitled gang at its smallest size. `short`: the row in its way, None = capacity
-        alone is; `token`: what it is told without this. None: it may not reclaim, or nobody has what it lacks.
+        alone is; `token`: what it is told without this; `since`: who started after its turn. None: it may not reclaim,
+        or nobody has what it lacks.
         """
         levels = self._levels(gang, charge, short)
         if not levels:
@@ -72,10 +85,14 @@ class ReclaimWords:
         claim = next((a for a in claims if short is not None and a[1] == short.account[1]), claims[0])
         of = claim if short is None else short.account
         given = {toward: self._given(common, claims, of) for toward, common in levels}
-        back = sum(found.total - found.amounts.get(toward, 0) for toward, found in given.items())
+        back = _sum(given)
         free = None if short is None else self._room(gang.queue, charge, short)
         if not back and (free is None or free >= charge[of] or of[1] != claim[1]):
             return None
+        if since and back > _sum(
+            {t: self._without(since)._given(common, claims, of) for t, common in levels}
+        ):
+            return _risen(given, of)
         lower = self._lower(gang.queue, gang.pending.workload.priority)
         figures = {"asks": charge[of], "reclaimable": back, "lower": sum(h.charge.get(of, 0) for h in lower)}
         borrowed = sum(self._borrowed(common, claim) - self._over(toward, claim) for toward, common in levels)
@@ -134,7 +151,18 @@ class ReclaimWords:
 
     def _over(self, queue: str, account: Account) -> int:
         """What a queue will use above its guarantee once those who are leaving have left."""
-        return max(0, self._board.line().used(queue, account) - self._board.book.guaranteed(queue, account))
+        line = self._line or self._board.line()
+        return max(0, line.used(queue, account) - self._board.book.guaranteed(queue, account))
+
+    def _without(self, started: Sequence[Chosen]) -> ReclaimWords:
+        """The same had these not started."""
+        key = frozenset(one.gang.uid for one in started)
+        if key not in self._before:
+            line = self._board.line().copy()
+            for one in started:
+                line.add(one.gang.queue, one.charge, times=-1)
+            self._before[key] = ReclaimWords(self._board, self._quota, self._place, line)
+        return self._before[key]
 
     def _find_borrowed(self, common: str, account: Account) -> int:
         """What the children of a queue use above their guarantees."""
@@ -215,6 +243,21 @@ class ReclaimWords:
         for victims in given.victims.values():
             _release(free, victims)
         return free
+
+
+def _sum(given: Mapping[str, Given]) -> int:
+    """What all but the queue itself can be made to give back."""
+    return sum(found.total - found.amounts.get(toward, 0) for toward, found in given.items())
+
+
+def _risen(given: Mapping[str, Given], of: Account) -> Reason:
+    """More may be taken back than at its turn."""
+    whose = [{"queue": queue, "amount": format_quantity(n, resource=of[1])} for queue, n in _most(given)]
+    told = ", ".join(f"{one['amount']} from {one['queue']}" for one in whose)
+    text = (
+        f"Jobs that started after its turn borrow, so more may be reclaimed ({told}); the next cycle decides."
+    )
+    return Reason(token=Token.PENDING_EVALUATION, text=text, params={"from": whose})
 
 
 def _release(free: Matrix, holds: Iterable[Hold], *, times: int = 1) -> None:
