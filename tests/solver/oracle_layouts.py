@@ -64,7 +64,7 @@ class Watched(Oracle):
 
     def arranged_nodes(self, everyone: list[Turn]) -> bool:
         """Whether all pods have a node, quota aside."""
-        return self._place(everyone, 0, self.free_now(), self.free_later(self.gone))
+        return self.place_all(everyone, self.free_now(), self.free_later(self.gone))
 
 
 def check(question: Layout, answer: Places) -> None:

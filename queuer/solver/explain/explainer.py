@@ -160,9 +160,8 @@ class Explainer:
             return None
         landed = self._board.floor_landed(job, rank=NOBODY_BEFORE)
         for variant, charge in gang.shape.smallest:
-            flavors = set(variant.flavors.values())
-            kept = (one for one in self._greedy.awaiting.values() if flavors & one.gang.shape.flavors)
-            owner = next(kept, None)
+            flavors, kept = set(variant.flavors.values()), self._greedy.awaiting.values()
+            owner = next((one for one in kept if not flavors.isdisjoint(one.variant.flavors.values())), None)
             if (
                 variant.flavors != first.flavors
                 and owner is not None
