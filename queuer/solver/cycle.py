@@ -266,7 +266,8 @@ class Cycle:
         for sheet in sheets:
             bar = sheet.usage.bar(workload.queue, charge)
             if bar is not None:
-                return Refusal(block=Block.QUOTA, variant=variant, bar=bar)
+                kept, started = bool(self.awaiting), len(self.starts)
+                return Refusal(block=Block.QUOTA, variant=variant, bar=bar, kept=kept, started=started)
         if not workload.preemptible and not self.board.claimed.entitled(
             workload.queue, charge, at=workload.queue
         ):

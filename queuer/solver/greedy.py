@@ -175,10 +175,9 @@ class Greedy(Cycle):
                     self.take(answer)
                 return earlier or answer
             refused.append((answer, least))
-        if not refused:
-            return Refusal(block=Block.FLAVOR)
-        told = max(refused, key=lambda one: _depth(*one))[0] if len(refused) > 1 else refused[0][0]
-        return replace(told, kept=bool(self.awaiting), started=len(self.starts))
+        if len(refused) > 1:
+            return max(refused, key=lambda one: _depth(*one))[0]
+        return refused[0][0] if refused else Refusal(block=Block.FLAVOR)
 
     def sized(
         self,
@@ -225,7 +224,14 @@ class Greedy(Cycle):
             return Chosen(gang=gang, variant=variant, charge=charge, spreads=found.spreads)
         owners = self.in_the_way(gang, variant, bars)
         block = Block.RESERVED if owners else Block.PLACE
-        return Refusal(block=block, variant=variant, owners=owners, final=found.exact)
+        return Refusal(
+            block=block,
+            variant=variant,
+            owners=owners,
+            final=found.exact,
+            kept=bool(self.awaiting),
+            started=len(self.starts),
+        )
 
     def _backfilled(self, gang: Gang, variant: Variant, bars: Sequence[str]) -> Found | None:
         """A place on nodes that a reservation keeps from most others, for a gang that will have ended by then."""

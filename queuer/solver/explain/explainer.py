@@ -171,11 +171,11 @@ class Explainer:
                 return sentences.kept_for(owner.gang.pending.workload)
         return None
 
-    def _since(self, gang: Gang, refusal: Refusal) -> Sequence[Chosen]:
-        """Who started after its turn and borrows what it has a claim to."""
+    def _since(self, gang: Gang, refusal: Refusal) -> Sequence[tuple[int, Chosen]]:
+        """Who started after its turn and borrows what it has a claim to, see `_find_borrowing`."""
         claims = self._board.book.claims(gang.queue)
         starts = self._borrowing(claims) if claims else ()
-        return [one for _, one in starts[bisect_left(starts, refusal.started, key=itemgetter(0)) :]]
+        return starts[bisect_left(starts, refusal.started, key=itemgetter(0)) :] if starts else ()
 
     def _find_borrowing(self, claims: frozenset[Account]) -> Sequence[tuple[int, Chosen]]:
         """Who started in this cycle and borrows in one of these accounts, after how many others."""
@@ -280,7 +280,7 @@ class Explainer:
         ):
             return ()
         least, charge = self._least(gang, refusal.variant)
-        since = self._since(gang, refusal)
+        since = [one for _, one in self._since(gang, refusal)]
         found = self._reclaim.reason(gang, least, charge, token=told[0].token, short=short, since=since)
         return () if found is None else (found,)
 
