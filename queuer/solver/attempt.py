@@ -45,6 +45,11 @@ from queuer.solver.reserve import Reserver, with_reservation
 from queuer.solver.score import score
 from queuer.solver.verify import verify
 
+FEW = 64
+"""Settled gangs up to which it is looked who of those beside a gang keep it from landing: all are pinned anew for each
+of them. Among more, all that were settled later keep off.
+"""
+
 
 def _pack(*selection: Any, **bounds: Any) -> Selection:
     """See `Packs`; loaded at the first selection."""
@@ -69,8 +74,9 @@ class Given:
 
 class Attempt:
     """One attempt. `crowded`: nodes by gang uid that it must keep off, as others are landing there. `passes`: how far
-    they came, `gave_back`: whether a bond is given back to a gang that is put off, `apart`: whether one waits because
-    it keeps off nodes, `instead`: the nodes that earlier gangs might keep off so that none has to, once it has run.
+    they came, `gave_back`: whether a bond is given back to a gang that is put off, `improved`: whether the exact solver
+    had better places, `instead`: the nodes that earlier gangs might keep off so that none of these has to, once it has
+    run.
     """
 
     def __init__(self, given: Given, *, crowded: Mapping[str, frozenset[str]]) -> None:
@@ -92,12 +98,12 @@ class Attempt:
         self._reserver = Reserver(self._greedy)
         self._held: dict[str, Bond] = {}
         self._back: tuple[Reservation, ...] = ()
-        self.gave_back = self.apart = False
+        self.gave_back = False
         self.instead: dict[str, frozenset[str]] = {}
         self._refused: dict[str, tuple[Gang, Refusal]] = {}
         self._explanations: dict[str, Explanation] = dict(self._offers.aside)
         self._order: list[str] = list(self._offers.aside)
-        self._improved = False
+        self.improved = False
         self._proven = False
         self._keeping_off: dict[str, frozenset[str]] = {}
         self._groups = Groups(self._board)
@@ -143,6 +149,13 @@ class Attempt:
         self._tell(standing)
         return self._best(contest, standing)
 
+    @property
+    def apart(self) -> bool:
+        """Whether a gang waits because it keeps off nodes, once this has run."""
+        greedy = self._greedy
+        landing = (uid for uid, (_, refusal) in self._refused.items() if refusal.block is Block.LANDING)
+        return any(greedy.waits_apart(uid) and uid not in greedy.awaiting for uid in landing)
+
     def _tell(self, standing: Mapping[str, Bond]) -> None:
         """Why those wait that had their turn, as things lie now without those that are put off; their bonds stay, and
         their reservations where they can.
@@ -169,7 +182,6 @@ class Attempt:
             self._reserver.set_aside(gang.uid)
             answer = self._packer.turn(gang)
             if isinstance(answer, Refusal):
-                self.apart |= answer.block is Block.LANDING and self._greedy.waits_apart(gang.uid)
                 self._reserver.refused()
                 self._refused[gang.uid] = (gang, answer)
                 if _by_capacity(answer):
@@ -212,7 +224,7 @@ class Attempt:
             plan = replace(plan, stats=self._stats())
         if not isinstance(answer, Arrangement):
             return plan, late
-        self._improved = True
+        self.improved = True
         adopted = contest.adopt(answer)
         better, waits = self._plan(standing)
         gained = score(self._snapshot, better, now=self._now) > score(self._snapshot, plan, now=self._now)
@@ -318,7 +330,7 @@ class Attempt:
         """Of those settled after it, the ones beside which it cannot land, and those before them. Not who lies in room
         that one of these leaves: its next turn will be another.
         """
-        if len(after) < 2:
+        if len(after) < 2 or len(self._greedy.chosen) > FEW:
             return after
         greedy, before, away = self._greedy, dict(self._greedy.chosen), list[Chosen]()
         lift(greedy, after)
@@ -338,7 +350,7 @@ class Attempt:
 
     def _stats(self) -> CycleStats:
         counts = self._greedy.counts
-        if self._solver is None or not (counts.contested or self._proven or self._improved):
+        if self._solver is None or not (counts.contested or self._proven or self.improved):
             status = SolveStatus.GREEDY
         else:
             best = self._proven and not counts.deferred.total() and not self._greedy.awaiting

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from queuer.domain.reasons import Deferral, Explanation
 from queuer.solver.attempt import Attempt, Given
+from queuer.solver.bonds import put_off
 from queuer.solver.explain import sentences
 from queuer.solver.problem import CycleStats, Passes, Plan, Snapshot, SolveStatus
 from queuer.solver.score import score
@@ -37,12 +38,12 @@ def is_small(snapshot: Snapshot) -> bool:
 
 class Attempts:
     """Those at one plan. `passes`: how far all of them came. `lost`: whether the exact solver had a part in some, so
-    that the plan might have been better without it.
+    that the plan might have been better without it; `improved`: whether it was asked for better places.
     """
 
     def __init__(self, given: Given) -> None:
         self.passes = Passes()
-        self.lost = False
+        self.lost = self.improved = False
         self._began = self._given = given
         self._snapshot, self._now = given.arrays.snapshot, given.now
         self._crowded: dict[str, frozenset[str]] = {}
@@ -87,6 +88,7 @@ class Attempts:
             attempt = Attempt(self._given_now(), crowded=self._crowded)
             plan, late = attempt.run()
             self.passes += attempt.passes
+            self.improved |= attempt.improved
             plans.insert(0, plan)
             tried += 1
             again = is_small(self._snapshot) or attempt.gave_back
@@ -96,7 +98,7 @@ class Attempts:
                 instead = instead or attempt.instead
                 self._keep_off(late, everywhere=tried > ATTEMPTS_APART)
             elif attempt.apart and instead:
-                self._crowded, instead, tried = began | instead, {}, 0
+                self._crowded, instead, tried = _both(began, instead), {}, 0
             else:
                 break
         self.lost |= any(plan.stats.rearranged for plan in plans) and (len(plans) > 1 or bool(late))
@@ -115,7 +117,7 @@ class Attempts:
         known = {uid: self._crowded.get(uid, frozenset()) for uid in late}
         if everywhere or all(hosts <= known[uid] for uid, hosts in late.items()):
             late = dict.fromkeys(late, self._everywhere())
-        self._crowded |= {uid: known[uid] | hosts for uid, hosts in late.items()}
+        self._crowded = _both(self._crowded, late)
 
     def _put_off(self, offenders: Sequence[str]) -> None:
         """They wait, and the exact solver, which may have brought them there, is not asked."""
@@ -136,6 +138,10 @@ class Attempts:
         return frozenset(self._given.arrays.frame.index)
 
 
+def _both(some: Hosts, more: Hosts) -> Hosts:
+    return {uid: some.get(uid, frozenset()) | more.get(uid, frozenset()) for uid in (*some, *more)}
+
+
 def _listed(wrong: Sequence[Violation]) -> str:
     return "; ".join(map(str, wrong[:3]))
 
@@ -153,9 +159,11 @@ def _offenders(plan: Plan, wrong: Sequence[Violation]) -> list[str]:
 def _nothing(given: Given, *, note: str) -> Plan:
     """The plan that starts nobody and keeps what stands: what is left when no sound plan was found."""
     snapshot, offers, now = given.arrays.snapshot, given.arrays.offers, given.now
-    held = {b.uid: b for b in snapshot.bonds if b.uid in offers.gangs and b.deadline > now}
+    running = {a.workload.uid: a for a in snapshot.admitted}
+    bonds = (put_off(bond, running) for bond in snapshot.bonds)
+    held = {b.uid: b for b in bonds if b.uid in offers.gangs and b.deadline > now}
     known = {p.workload.uid: p.workload for p in snapshot.pending}
-    known |= {a.workload.uid: a.workload for a in snapshot.admitted}
+    known |= {uid: one.workload for uid, one in running.items()}
     bound = {uid: sentences.bound(bond, known.get) for uid, bond in held.items()}
     later = Explanation(primary=sentences.deferred(Deferral.PLAN))
     deferred = {uid: later for uid in offers.gangs if uid not in held}

@@ -55,7 +55,7 @@ class Awaited:
                 inside = (
                     uid
                     for uid, h in left.items()
-                    if account in h.charge and bar.queue in book.lineage(h.admitted.workload.queue)
+                    if h.charge.get(account) and bar.queue in book.lineage(h.admitted.workload.queue)
                 )
                 uid = next(inside, None)
                 if uid is None:

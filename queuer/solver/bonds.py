@@ -18,7 +18,7 @@ from queuer.solver.frame import Matrix, Numbers
 from queuer.solver.greedy import Greedy
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen
-from queuer.solver.problem import Assignment, Bond
+from queuer.solver.problem import Admitted, Assignment, Bond
 
 
 def resume(greedy: Greedy, gangs: Mapping[str, Gang]) -> dict[str, Bond]:
@@ -31,7 +31,8 @@ def resume(greedy: Greedy, gangs: Mapping[str, Gang]) -> dict[str, Bond]:
     board = greedy.board
     held: list[tuple[Bond, Chosen]] = []
     room = _in_the_end(board) if board.snapshot.bonds else board.frame.alloc
-    for bond in (_put_off(board, bond) for bond in board.snapshot.bonds):
+    running = {uid: hold.admitted for uid, hold in board.holds.items()} if board.snapshot.bonds else {}
+    for bond in (put_off(bond, running) for bond in board.snapshot.bonds):
         gang = gangs.get(bond.uid)
         chosen = (
             None if gang is None or bond.deadline <= board.time else restored(board, gang, bond.assignments)
@@ -52,9 +53,10 @@ def resume(greedy: Greedy, gangs: Mapping[str, Gang]) -> dict[str, Bond]:
     return {bond.uid: bond for bond, _ in held}
 
 
-def _put_off(board: Board, bond: Bond) -> Bond:
-    by = [board.holds[victim].admitted.gone_by or 0.0 for victim in leaving(board, bond)]
-    late = max(by, default=0.0)
+def put_off(bond: Bond, running: Mapping[str, Admitted]) -> Bond:
+    """With the deadline that it has: later where its victims are known to take longer to leave."""
+    going = (running[victim] for victim in bond.victims if victim in running)
+    late = max((one.gone_by for one in going if one.releasing and one.gone_by is not None), default=0.0)
     return bond if late <= bond.deadline else replace(bond, deadline=late)
 
 

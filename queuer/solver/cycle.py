@@ -29,6 +29,8 @@ from queuer.solver.sheet import Sheet
 
 Freed = Callable[[], tuple[Numbers, Matrix]]
 """What more is free: nodes (K), amounts (K x R)."""
+MOST_NAMED = 4
+"""Reservations on nodes of a gang up to which it is looked which are in its way; of more the first is taken to be."""
 POOLS = 8
 """Pools, and floors beside some reservations, that are kept."""
 
@@ -212,6 +214,8 @@ class Cycle:
         if not bars or self.on(self.board.floor_present(), gang, variant).spreads is None:
             return ()
         owners = self._of_its_nodes(gang, variant, bars) if len(bars) > 1 else list(bars)
+        if len(owners) > MOST_NAMED:
+            return (owners[0],)
 
         def fits_without(gone: Collection[str]) -> bool:
             return self.fits_beside(gang, variant, tuple([uid for uid in owners if uid not in gone]))

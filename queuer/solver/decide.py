@@ -57,7 +57,7 @@ def _decide(arrays: Arrays, *, now: float, seed: int, budget: Budget, solver: Ex
     given = Given(arrays=arrays, now=now, seed=seed, budget=budget, solver=solver, prices=prices)
     attempts = Attempts(given)
     plan = attempts.settle()
-    moved = plan.stats.rearranged and is_small(snapshot)
+    moved = is_small(snapshot) and (plan.stats.rearranged or attempts.improved)
     if solver is None or not (attempts.lost or moved or packed_subtrees(snapshot.tree)):
         return _with(plan, attempts.passes)
     # What is moved can change whose victims leave room for others and whom a retry keeps off which hosts, and a

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import islice, product
+from itertools import chain, islice, product
 from math import prod
 from typing import Any
 
@@ -207,13 +207,12 @@ def _lines(
 
 
 def _combinations(choices: Sequence[Sequence[str]]) -> Sequence[tuple[str, ...]]:
-    """Those that are considered, the preferred first."""
-    found = list(islice(product(*choices), VARIANTS))
+    """The first ones, the preferred first; then, where these are not all, each flavor for all that may have it."""
+    found = dict.fromkeys(islice(product(*choices), VARIANTS))
     if len(found) == VARIANTS:
-        known, shared = set(found), set(choices[0]).intersection(*choices)
-        alike = [(flavor,) * len(choices) for flavor in choices[0] if flavor in shared]
-        found += [one for one in alike if one not in known]
-    return found
+        for flavor in dict.fromkeys(chain.from_iterable(choices)):
+            found.setdefault(tuple(flavor if flavor in allowed else allowed[0] for allowed in choices))
+    return [*found]
 
 
 def _usable(frame: Frame, pod_set: PodSet, flavor: str) -> bool:

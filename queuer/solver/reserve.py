@@ -73,9 +73,12 @@ class Reserver:
         found: list[tuple[tuple[object, ...], Gang, Reservation, Chosen | None]] = []
         for old in self._board.snapshot.reservations:
             gang = gangs.get(old.uid)
-            if gang is None or old.expires <= self._board.time or not self._most(gang):
+            if gang is None or not self._most(gang):
                 continue
-            place = restored(self._board, gang, old.assignments)
+            over = old.expires <= self._board.time
+            if over and (old.start > self._board.time or not self._patient(gang)):
+                continue  # a hold is followed by another
+            place = None if over else restored(self._board, gang, old.assignments)
             charges = [charge for _, charge in gang.shape.smallest] if place is None else [place.charge]
             entitled = any(self._cycle.rank(gang, charge)[0] for charge in charges)
             key = (old.start <= self._board.time, not entitled, gang.seniority)
@@ -111,7 +114,7 @@ class Reserver:
         workload = gang.pending.workload
         key = (gang.shape.number, gang.pending.avoid, workload.preemptible, self._patient(gang))
         if key not in self._vain[1]:
-            self._grant(gang, self._earliest(gang))
+            self._grant(gang)
             if gang.uid not in self._held:
                 self._vain[1].add(key)
 
@@ -178,8 +181,10 @@ class Reserver:
         held, found = self._held.pop(gang.uid, None), self._earliest(gang)
         if held is not None and (found is None or self._no_later(held, found[0])):
             self._held[gang.uid] = held
-        elif found is None or (self._patient(gang) and found[0] > old.start):
-            self._grant(gang, found)
+        elif found is None:
+            self._grant(gang)
+        elif self._patient(gang) and found[0] > old.start:
+            self._hold_on(gang, found[1])
         else:
             start, chosen = found
             self._hold(chosen, start=start, expires=max(old.expires, start + LEAST))
@@ -196,17 +201,19 @@ class Reserver:
             return False
         return self._fits(place, at=max(at, now)) or (at <= now and self._patient(gang))
 
-    def _grant(self, gang: Gang, found: tuple[float, Chosen] | None) -> None:
-        """`found`: its earliest time and place, if any is known."""
+    def _grant(self, gang: Gang) -> None:
         now = self._board.time
-        if self._patient(gang):
-            place = self._sooner(gang) if found is None else found[1]
-            if place is not None:
-                wait = self._board.book.tree.policy(gang.queue).max_wait or 0.0
-                self._hold(place, start=now, expires=now + max(LEAST, wait))
-        elif found is not None:
+        found = self._earliest(gang)
+        if found is not None:
             start, chosen = found
             self._hold(chosen, start=start, expires=start + max(LEAST, start - now))
+        elif self._patient(gang) and (place := self._sooner(gang)) is not None:
+            self._hold_on(gang, place)
+
+    def _hold_on(self, gang: Gang, place: Chosen) -> None:
+        """From now on, for as long as it may wait."""
+        now, wait = self._board.time, self._board.book.tree.policy(gang.queue).max_wait or 0.0
+        self._hold(place, start=now, expires=now + max(LEAST, wait))
 
     def _patient(self, gang: Gang) -> bool:
         """Whether it has waited so long that a place is held for it, whatever is known of ends."""

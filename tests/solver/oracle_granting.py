@@ -4,7 +4,7 @@ start and where. It says nothing of turns: see `oracle_reservations`.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from math import inf
 
 from queuer.domain.workload import Workload
@@ -110,22 +110,22 @@ class Granting(Placing):
             yield from self._granted_in(workload, layout)
 
     def _granted_in(self, workload: Workload, layout: Layout) -> Iterator[Kept | None]:
-        found, start = self._earliest(workload, layout), self.now
-        patient = self._patient(workload)
-        later = self._soonest(workload, layout) if found is None and patient else None
+        found = self._earliest(workload, layout)
         if found is not None:
             start, turn, places = found
-        elif later is not None:
-            turn, places = later
+            for place in places:
+                expires = start + max(300.0, start - self.now)
+                yield self._hold(turn, place, layout, start=start, expires=expires)
+        elif self._patient(workload) and (later := self._soonest(workload, layout)) is not None:
+            yield from self._held_on(*later, layout)
         else:
             yield None
-            return
-        lasts = start - self.now
-        if patient:
-            start, lasts = self.now, self.snapshot.tree.policy(workload.queue).max_wait or 0.0
-        expires = start + max(300.0, lasts)
+
+    def _held_on(self, turn: Ranked, places: Iterable[Place], layout: Layout) -> Iterator[Kept]:
+        """From now on."""
+        wait = self.snapshot.tree.policy(turn.workload.queue).max_wait or 0.0
         for place in places:
-            yield self._hold(turn, place, layout, start=start, expires=expires)
+            yield self._hold(turn, place, layout, start=self.now, expires=self.now + max(300.0, wait))
 
     def _renewed(self, old: Reservation, held: Kept | None) -> Iterator[Kept | None]:
         """`held`: where it may stay; it is not in force."""
@@ -134,14 +134,16 @@ class Granting(Placing):
             found = self._earliest(workload, layout)
             if held is not None and (found is None or self._no_later(old, held, found[0], layout)):
                 yield held
-            elif found is not None and not (self._patient(workload) and found[0] > old.start):
+            elif found is None:
+                yield from self._granted_in(workload, layout)
+            elif self._patient(workload) and found[0] > old.start:
+                yield from self._held_on(*found[1:], layout)
+            else:
                 start, turn, places = found
                 for place in places:
                     yield self._hold(
                         turn, place, layout, start=start, expires=max(old.expires, start + 300.0)
                     )
-            else:
-                yield from self._granted_in(workload, layout)
 
     def _no_later(self, old: Reservation, held: Kept, other: float, layout: Layout) -> bool:
         """Whether it comes no later: at its time, or where that has come when its place is whole."""

@@ -51,13 +51,18 @@ class Follower(Granting):
 
         def order(old: Reservation) -> tuple[object, ...]:
             workload = self.workloads[old.uid]
-            stood = self._restored(old, workload)
+            stood = self._restored(old, workload) if old.expires > self.now else None
             turns = [self.turn_of(smallest(workload), f, bound=False) for f in self.flavor_choices(workload)]
             entitled = any(t.rank[0] for t in (turns if stood is None else [stood[0]]))
             return (old.start <= self.now, not entitled, -workload.priority, workload.submitted)
 
-        lasting = [r for r in self.snapshot.reservations if r.uid in self.workloads and r.expires > self.now]
+        lasting = [r for r in self.snapshot.reservations if r.uid in self.workloads and self._lasts(r)]
         return sorted((r for r in lasting if self._most(self.workloads[r.uid])), key=order)
+
+    def _lasts(self, old: Reservation) -> bool:
+        """Whether it has not ended, or is a hold that another follows."""
+        again = old.start <= self.now and self._patient(self.workloads[old.uid])
+        return again or old.expires > self.now
 
     def _stand(self, olds: list[Reservation], at: int = 0) -> bool:
         """All that may stay where they are, before anybody looks for an earlier time."""
@@ -67,7 +72,7 @@ class Follower(Granting):
         stood = self._restored(old, workload)
         for layout in self._layouts():
             one = None
-            if stood is not None and self._stays(old, *stood, layout):
+            if stood is not None and old.expires > self.now and self._stays(old, *stood, layout):
                 one = self._hold(*stood, layout, start=old.start, expires=old.expires)
             if self._with(old.uid, one, lambda: self._stand(olds, at + 1)):
                 return True

@@ -68,6 +68,17 @@ def test_no_attempt_is_made_twice(again: frozenset[str], monkeypatch: pytest.Mon
     assert seen == [{}, {"b": frozenset({"n0"})}, {"b": ALL}]
 
 
+def test_where_a_gang_waits_apart_an_earlier_one_keeps_off_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside what keeps off for another reason; once."""
+    refusing(monkeypatch, "a")
+    only = frozenset({"n0"})
+    monkeypatch.setattr(Attempt, "instead", property(lambda _: {"a": only}, lambda *_: None), raising=False)
+    monkeypatch.setattr(Attempt, "apart", True)
+    _, seen = decided(monkeypatch, {"b": only}, snap=snap())
+    assert seen[:3] == [{}, {"b": only}, {"a": only}]
+    assert all(crowded["a"] == ALL for crowded in seen[3:])
+
+
 def test_attempts_are_bounded_and_the_best_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     plan, seen = decided(monkeypatch, *[{"a": frozenset({"n0"})}] * 9, snap=snap())
     assert len(seen) == attempts.ATTEMPTS

@@ -17,6 +17,8 @@ from queuer.solver.ends import end_of
 from queuer.solver.problem import Admitted, Budget, NodeState, Plan, Snapshot, SolveStatus
 from queuer.solver.score import score
 from queuer.solver.verify import verify
+from tests.solver import worlds
+from tests.solver.cases import seeded
 from tests.solver.changes import changed, changed_tree
 from tests.solver.worlds import NOW, world
 
@@ -129,8 +131,23 @@ def test_would_admit_is_true() -> None:
     assert tried >= 100
 
 
-def test_a_rearrangement_after_which_later_gangs_find_less_is_not_taken() -> None:
-    """Greedy's own plan is laid out twice, the second time with victims whose room a later gang can use."""
-    snap = world(744_000_054, nodes=48, pending=48, running=48)
+def packed_world(seed: int, *, size: int) -> Snapshot:
+    made = world(8 * seed + 7, nodes=size, pending=size, running=size)
+    return worlds.expected(worlds.packed(made, seed), seed)
+
+
+@pytest.mark.parametrize(
+    "snap",
+    [
+        # Greedy's own plan is laid out twice, the second time with victims whose room a later gang can use.
+        world(744_000_054, nodes=48, pending=48, running=48),
+        # Somebody lands at the price of dearer victims, so that nothing is tried again.
+        seeded(8_002_751),
+        # With proofs another keeps off, and a selection comes to less.
+        packed_world(295_000_020, size=64),
+    ],
+    ids=["rearranged", "improved", "proved"],
+)
+def test_what_the_exact_solver_does_is_not_taken_where_greedy_comes_to_more(snap: Snapshot) -> None:
     greedy, exact = (decide(snap, now=NOW, seed=0, budget=budget) for budget in (GREEDY, Budget()))
     assert score(snap, exact, now=NOW) >= score(snap, greedy, now=NOW)

@@ -85,6 +85,24 @@ def test_a_reservation_whose_time_is_lost_becomes_a_hold_after_max_wait(waited: 
     assert plan_of(world(in_time, [owner, short], max_wait=WAIT, held=(told,))).reservations == (told,)
 
 
+def test_what_can_be_timed_is_timed_first_however_long_it_has_waited() -> None:
+    """Nothing is kept idle while no expected end has failed to come."""
+    known = [busy("a", "n0"), busy("b", "n1", end=1200.0), busy("c", "n2")]
+    jobs = [asks("g", 2, submitted=OLD), asks("s", 1, estimate=100.0)]
+    plan = plan_of(world(known, jobs, max_wait=WAIT))
+    assert ([a.uid for a in plan.admissions], plan.reservations[0].start) == (["s"], 1200.0)
+
+
+def test_a_hold_is_followed_by_another() -> None:
+    """Else shorter work would take what has been kept idle for it."""
+    owner = asks("g", 2, submitted=0.0)
+    held = Reservation(uid="g", assignments=place("n3", "n1"), start=NOW - WAIT, expires=NOW)
+    known = [busy("a", "n0"), busy("b", "n1", end=1200.0), busy("c", "n2")]
+    plan = plan_of(world(known, [owner, asks("s", 1, estimate=100.0)], max_wait=WAIT, held=(held,)))
+    assert plan.admissions == ()
+    assert (plan.reservations[0].start, plan.reservations[0].expires) == (NOW, NOW + WAIT)
+
+
 def test_an_expired_hold_is_chosen_anew() -> None:
     """For another span of `maxWait`, on the place that is best by then."""
     held = Reservation(uid="g", assignments=place("n1", "n2"), start=0.0, expires=NOW)

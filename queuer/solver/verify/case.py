@@ -147,10 +147,15 @@ class Case:
         """What this plan decides anew: admissions, and bonds that did not hold just these places before, or for which
         somebody goes now.
         """
-        old = {b.uid: _place(b.assignments) for b in self.snapshot.bonds}
+        old = {b.uid: _place(b.assignments) for b in self.snapshot.bonds if self.until(b) > self.now}
         for eviction in self.plan.evictions:
             old.pop(eviction.beneficiary, None)
         return {**self.started, **{u: rows for u, rows in self.bound.items() if old.get(u) != _place(rows)}}
+
+    def until(self, bond: Bond) -> float:
+        """Its deadline, later where its victims are known to take longer to leave."""
+        by = (self.running[v].gone_by for v in bond.victims if v in self.releasing)
+        return max([bond.deadline, *(at for at in by if at is not None)])
 
     @cached_property
     def vacating(self) -> frozenset[str]:

@@ -21,10 +21,15 @@ def check_bonds(case: Case) -> Iterator[Violation]:
         if bond is None or eviction.uid not in bond.victims or eviction.beneficiary not in case.bound:
             text = f"evicted for {eviction.beneficiary}, which no bond gives a place"
             yield Violation(rule=Rule.BOND, uid=eviction.uid, text=text)
+    until = {b.uid: case.until(b) for b in case.snapshot.bonds}
     for uid in case.bound:
         bond = bonds[uid]
         if bond.deadline <= case.now:
             yield Violation(rule=Rule.BOND, uid=uid, text="its bond has passed its deadline")
+        if uid not in case.new and bond.deadline > until[uid]:
+            yield Violation(
+                rule=Rule.BOND, uid=uid, text="its bond is prolonged, though nobody takes longer to leave"
+            )
         staying = [
             v
             for v in bond.victims
@@ -40,16 +45,10 @@ def check_bonds(case: Case) -> Iterator[Violation]:
             yield Violation(rule=Rule.BOND, uid=uid, text="bound, though nobody leaves")
     earlier: dict[str, Sequence[Assignment]] = {}
     for bond in case.snapshot.bonds:
-        if bond.uid in case.pending and _until(case, bond) > case.now:
+        if bond.uid in case.pending and case.until(bond) > case.now:
             yield from _kept(case, bond, earlier, still=bond.uid in bonds)
             if bond.uid in bonds or bond.uid in case.started:
                 earlier[bond.uid] = bond.assignments
-
-
-def _until(case: Case, bond: Bond) -> float:
-    """Its deadline, later where its victims are known to take longer to leave."""
-    by = (case.running[v].gone_by for v in bond.victims if v in case.releasing)
-    return max([bond.deadline, *(at for at in by if at is not None)])
 
 
 def _kept(
