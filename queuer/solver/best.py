@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from queuer.solver.board import Board
-from queuer.solver.capacity import Spread
 from queuer.solver.outcome import Chosen, assignments
+from queuer.solver.parts import Spread
 from queuer.solver.score import width
 
 

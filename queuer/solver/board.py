@@ -16,13 +16,13 @@ from queuer.domain.quota import Charge, charge_for
 from queuer.domain.usage import Usage
 from queuer.domain.workload import Workload
 from queuer.solver.arrays import Arrays
-from queuer.solver.capacity import Spread, take
 from queuer.solver.ends import end_of, expected_end, leaves_soon
 from queuer.solver.floor import Floor
 from queuer.solver.frame import ALL, Amounts, Mask, Matrix, NodeRows, summed
 from queuer.solver.horizon import NOTHING, Horizon, behind
 from queuer.solver.journal import Followed, Journal
 from queuer.solver.kept import Kept
+from queuer.solver.parts import Spread, take
 from queuer.solver.sheet import Hold, Sheet, leaves
 from queuer.solver.tight import lying_tight
 

@@ -12,12 +12,13 @@ import numpy as np
 
 from queuer.domain.workload import Workload
 from queuer.solver.board import Board
-from queuer.solver.capacity import Spread, place
+from queuer.solver.capacity import place
 from queuer.solver.contested import Variant
 from queuer.solver.frame import Matrix, Numbers
 from queuer.solver.greedy import Greedy
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen
+from queuer.solver.parts import Spread
 from queuer.solver.problem import Admitted, Assignment, Bond
 
 

@@ -7,77 +7,17 @@ are packed by several heuristics first and by exhaustive search last; the search
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from queuer.domain.workload import Workload
 from queuer.solver.contested import Variant
-from queuer.solver.frame import ALL, Frame, Mask, Matrix, Need, Numbers
-from queuer.solver.landing import Group, together
+from queuer.solver.exhaustive import search
+from queuer.solver.frame import Frame, Mask, Matrix, Numbers
+from queuer.solver.parts import Limits, Part, Spread, parts_of, safe
 from queuer.solver.slots import Slots
-
-STEPS = 20_000
-"""Bound of the exhaustive search for one gang in one domain."""
-
-Spread = dict[int, int]
-"""Pods by node number."""
-
-
-@dataclass(slots=True, eq=False)
-class Part:
-    """One pod set to place. `open`: nodes that it may use, those that are accepting its pods less `closed`.
-    `required`, `preferred`: level numbers for the set alone.
-    """
-
-    name: str
-    count: int
-    need: Need
-    row: Matrix
-    accepting: Mask
-    closed: Mask | None
-    open: Mask
-    required: int | None
-    preferred: int | None
-
-
-@dataclass(slots=True)
-class Limits:
-    """Whether all places were looked at (`exact`), which they were not once the exhaustive search ran out of steps, and
-    whether there was one in which the sets would not land beside each other (`crossing`).
-    """
-
-    exact: bool = True
-    crossing: bool = False
-    steps: int = field(default=STEPS)
-
-
-def parts_of(
-    frame: Frame, workload: Workload, variant: Variant, closed: Mask | None, *, idle: bool = False
-) -> list[Part]:
-    """The pod sets of a gang for one variant. `closed`: nodes that it may not use."""
-    find = frame.snapshot.topology.find
-    parts = []
-    for pod_set in workload.pod_sets:
-        count = variant.counts[pod_set.name]
-        if count:
-            accepting = frame.open_to(pod_set, variant.flavors[pod_set.name], idle=idle)
-            parts.append(
-                Part(
-                    name=pod_set.name,
-                    count=count,
-                    need=frame.need(pod_set),
-                    row=frame.row(pod_set.requests),
-                    accepting=accepting,
-                    closed=closed,
-                    open=accepting if closed is None else accepting & ~closed,
-                    required=find(pod_set.required) if pod_set.required else None,
-                    preferred=find(pod_set.preferred) if pod_set.preferred else None,
-                )
-            )
-    return parts
 
 
 def place(
@@ -183,29 +123,13 @@ def _pack(
         for order in _orders(frame, parts):
             found = _one_after_the_other(frame, slots, order, inside, apart=apart)
             if found is not None:
-                if _safe(frame, free, parts, found):
+                if safe(frame, free, parts, found):
                     return found
                 limits.crossing = True
     if not any(p.required is not None for p in parts):
-        return _search(frame, free, parts, inside, limits)
+        return search(frame, free, parts, inside, limits)
     limits.exact = False
     return None
-
-
-def _safe(frame: Frame, free: Matrix, parts: Sequence[Part], found: Mapping[str, Spread]) -> bool:
-    """Whether the sets land for certain beside each other, each pinned to its hosts, or to more of the gang's."""
-    groups = [
-        Group(
-            uid="",
-            count=part.count,
-            need=part.need,
-            row=part.row,
-            hosts=frozenset(found[part.name]),
-            open=frame.alongside(part.open, part.required, found[part.name]),
-        )
-        for part in parts
-    ]
-    return all(len(g.hosts) == 1 for g in groups) or together(groups, (), free) is not None
 
 
 def _orders(frame: Frame, parts: Sequence[Part]) -> list[list[Part]]:
@@ -299,120 +223,3 @@ def _looseness(free: Matrix, row: Matrix, alloc: Matrix) -> NDArray[np.float64]:
     least = before.min(axis=1, initial=1.0) - after.min(axis=1, initial=1.0)
     loose: NDArray[np.float64] = after.sum(axis=1) + len(row) * least
     return loose
-
-
-def take(free: Matrix, row: Matrix, spread: Spread, *, times: int = 1) -> None:
-    """Take `spread` pods of `row` (R) off `free`; `times=-1` gives them back."""
-    for node, count in spread.items():
-        free[node] -= row * (count * times)
-
-
-def _search(
-    frame: Frame, free: Matrix, parts: Sequence[Part], inside: Numbers | None, limits: Limits
-) -> dict[str, Spread] | None:
-    """Exhaustive: node by node, every mix of pods, with the slots of the nodes to come as a bound.
-
-    First only mixes to which no pod can be added; if those give places, but none that lands for certain, all.
-    """
-    alone = []
-    scope = ALL if inside is None else inside
-    for part in parts:
-        room = np.zeros(len(free), dtype=np.int64)
-        room[scope] = np.where(part.open[scope], part.need.slots(free[scope]), 0)
-        alone.append(room)
-    search = _Search(frame, free, parts, np.stack(alone, axis=1), limits)
-    found = search.run(full=True)
-    if found is None and search.unsafe:
-        limits.crossing = True
-        found = search.run(full=False)
-    return found
-
-
-class _Search:
-    def __init__(
-        self, frame: Frame, free: Matrix, parts: Sequence[Part], room: Matrix, limits: Limits
-    ) -> None:
-        self._frame = frame
-        self._free = free
-        self._parts = parts
-        self._room = room
-        self._limits = limits
-        self._steps = limits.steps
-        self._nodes = [int(n) for n in np.flatnonzero(room.any(axis=1))]
-        self._ahead = np.zeros((len(self._nodes) + 1, len(parts)), dtype=np.int64)
-        for at in range(len(self._nodes) - 1, -1, -1):
-            self._ahead[at] = self._ahead[at + 1] + room[self._nodes[at]]
-        self._chosen: list[tuple[int, ...]] = []
-        self._dead: set[tuple[int, tuple[int, ...]]] = set()
-        self._safe: dict[tuple[frozenset[int], ...], bool] = {}
-        self._full = True
-        self.unsafe = 0
-
-    def run(self, *, full: bool) -> dict[str, Spread] | None:
-        """A place, or None; `full`: only mixes that fill a node."""
-        self._full = full
-        self._dead.clear()
-        self._chosen.clear()
-        return self._place() if self._descend(0, tuple(p.count for p in self._parts)) else None
-
-    def _descend(self, at: int, left: tuple[int, ...]) -> bool:
-        if not any(left):
-            if self._lands():
-                return True
-            self.unsafe += 1
-            return False
-        if any(n > m for n, m in zip(left, self._ahead[at], strict=True)) or (at, left) in self._dead:
-            return False
-        self._steps -= 1
-        if self._steps < 0:
-            self._limits.exact = False
-            return False
-        unsafe, node = self.unsafe, self._nodes[at]
-        caps = [min(n, int(m)) for n, m in zip(left, self._room[node], strict=True)]
-        for mix in _mixes(self._free[node], self._parts, caps, full=self._full):
-            self._chosen.append(mix)
-            if self._descend(at + 1, tuple(n - m for n, m in zip(left, mix, strict=True))):
-                return True
-            self._chosen.pop()
-        if unsafe == self.unsafe:
-            self._dead.add((at, left))
-        return False
-
-    def _lands(self) -> bool:
-        """Whether the sets land beside each other, for which it matters on which nodes they lie, not how many where."""
-        place = self._place()
-        hosts = tuple(map(frozenset, place.values()))
-        if hosts not in self._safe:
-            self._safe[hosts] = _safe(self._frame, self._free, self._parts, place)
-        return self._safe[hosts]
-
-    def _place(self) -> dict[str, Spread]:
-        found: dict[str, Spread] = {p.name: {} for p in self._parts}
-        for node, mix in zip(self._nodes, self._chosen, strict=False):
-            for part, count in zip(self._parts, mix, strict=True):
-                if count:
-                    found[part.name][node] = count
-        return found
-
-
-def _mixes(
-    free: Matrix, parts: Sequence[Part], caps: Sequence[int], *, full: bool
-) -> Iterator[tuple[int, ...]]:
-    """Every mix of pods that fits one node within `caps`; `full`: none to which a pod of the last part could
-    be added.
-    """
-    last = len(parts) - 1
-
-    def extend(at: int, left: Matrix, mix: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-        part = parts[at]
-        columns = part.need.columns
-        most = (
-            caps[at] if not len(columns) else min(caps[at], int((left[columns] // part.need.amounts).min()))
-        )
-        if at == last:
-            yield from ((*mix, count) for count in range(most, most - 1 if full else -1, -1))
-            return
-        for count in range(most, -1, -1):
-            yield from extend(at + 1, left - part.row * count, (*mix, count))
-
-    yield from extend(0, free, ())

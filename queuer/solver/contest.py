@@ -14,7 +14,6 @@ from queuer.domain.quota import Charge
 from queuer.domain.reasons import Deferral
 from queuer.solver.best import at_best
 from queuer.solver.board import Board
-from queuer.solver.capacity import Spread
 from queuer.solver.contested import (
     Arrangement,
     ExactSolver,
@@ -33,6 +32,7 @@ from queuer.solver.layouts import Layouts
 from queuer.solver.limits import limits
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen, assignments
+from queuer.solver.parts import Spread
 from queuer.solver.prices import Prices
 from queuer.solver.problem import Bond, Budget
 from queuer.solver.victims import Reach

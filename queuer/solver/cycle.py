@@ -16,7 +16,6 @@ from queuer.domain.quota import Charge
 from queuer.domain.reasons import Deferral
 from queuer.domain.workload import Workload
 from queuer.solver.board import Board
-from queuer.solver.capacity import take
 from queuer.solver.contested import Proof, Variant
 from queuer.solver.floor import Floor, Found, Room, key_of
 from queuer.solver.frame import ALL, Amounts, Mask, Matrix, NodeRows, Numbers
@@ -24,6 +23,7 @@ from queuer.solver.horizon import Horizon
 from queuer.solver.journal import Followed
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Arbiter, Block, Chosen, Counts, Refusal
+from queuer.solver.parts import take
 from queuer.solver.pool import Pool, SettledPods
 from queuer.solver.sheet import Sheet
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from queuer.domain.quota import Charge
-from queuer.solver.capacity import Part, parts_of, place
+from queuer.solver.capacity import place
 from queuer.solver.contested import Variant
 from queuer.solver.cycle import Cycle
 from queuer.solver.floor import Floor
@@ -22,6 +22,7 @@ from queuer.solver.holding import intact, restore, unharmed
 from queuer.solver.kept import Kept
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen
+from queuer.solver.parts import Part, parts_of
 from queuer.solver.slots import Slots
 
 DOMAINS = 6

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from queuer.domain.workload import Workload
-from queuer.solver.capacity import Limits, Spread, parts_of, place
+from queuer.solver.capacity import place
 from queuer.solver.contested import Variant
 from queuer.solver.frame import Frame, Matrix, Numbers
+from queuer.solver.parts import Limits, Spread, parts_of
 from queuer.solver.slots import Slots
 
 

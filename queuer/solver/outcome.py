@@ -11,9 +11,9 @@ from typing import Protocol
 from queuer.domain.quota import Bar, Charge
 from queuer.domain.reasons import Deferral
 from queuer.solver.board import Board
-from queuer.solver.capacity import Spread
 from queuer.solver.contested import Proof, Variant
 from queuer.solver.order import Gang
+from queuer.solver.parts import Spread
 from queuer.solver.problem import Assignment, Eviction
 from queuer.solver.victims import Reach
 

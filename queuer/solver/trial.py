@@ -13,10 +13,11 @@ import numpy as np
 from queuer.domain.quota import Account, Charge
 from queuer.domain.workload import Workload
 from queuer.solver.board import Board
-from queuer.solver.capacity import Part, parts_of, place
+from queuer.solver.capacity import place
 from queuer.solver.contested import Variant
 from queuer.solver.frame import ALL, Amounts, Mask, Matrix, NodeRows
 from queuer.solver.horizon import NOTHING
+from queuer.solver.parts import Part, parts_of
 from queuer.solver.sheet import Hold
 from queuer.solver.victims import Candidate
 

@@ -17,9 +17,9 @@ from queuer.domain.usage import Usage
 from queuer.domain.workload import Workload
 from queuer.solver.arrays import Arrays
 from queuer.solver.board import Board
-from queuer.solver.capacity import Part, parts_of
 from queuer.solver.contested import Settled, Standing, Variant
 from queuer.solver.frame import Matrix
+from queuer.solver.parts import Part, parts_of
 from queuer.solver.problem import Assignment, Eviction, Pending
 from queuer.solver.victims import Candidate, Prey, Reach
 

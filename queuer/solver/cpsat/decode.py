@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from queuer.solver.capacity import Spread
 from queuer.solver.contested import Laid
 from queuer.solver.cpsat.tree import Class, Tree
 from queuer.solver.frame import Mask, Matrix
+from queuer.solver.parts import Spread
 
 Pods = dict[int, Spread]
 """Pods by kind and node."""

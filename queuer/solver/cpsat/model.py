@@ -14,11 +14,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from queuer.domain.quota import Account
-from queuer.solver.capacity import Part
 from queuer.solver.cpsat.data import Data, Item
 from queuer.solver.cpsat.proto import GrowingModel
 from queuer.solver.cpsat.reserved import limit_by_reservations
 from queuer.solver.frame import Matrix
+from queuer.solver.parts import Part
 
 MOST_VARIABLES = 60_000
 """Of a model that is attempted."""

@@ -17,7 +17,6 @@ from queuer.domain.quantity import format_quantity
 from queuer.domain.queue import Order
 from queuer.domain.quota import Account, Charge
 from queuer.domain.workload import PodSet, Workload
-from queuer.solver.capacity import Spread
 from queuer.solver.contested import Variant
 from queuer.solver.cycle import Cycle
 from queuer.solver.explain.beside import Beside
@@ -25,6 +24,7 @@ from queuer.solver.explain.place import Fit, PlaceWords
 from queuer.solver.explain.quota import QuotaWords
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen
+from queuer.solver.parts import Spread
 
 TRIES = 4_000
 """How many changes may be tried in full in one cycle."""

@@ -19,9 +19,9 @@ from queuer.domain.quantity import format_resources
 from queuer.domain.reasons import Exclusion, Reason, Token
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.board import Board
-from queuer.solver.capacity import Part, parts_of
 from queuer.solver.contested import Variant
 from queuer.solver.frame import Mask, Matrix, well
+from queuer.solver.parts import Part, parts_of
 from queuer.solver.score import allowed_flavors
 
 NOBODY_BEFORE = (True, 2**31)

@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from queuer.solver.capacity import Spread
 from queuer.solver.frame import Matrix
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen
 from queuer.solver.packed.sums import Sums
+from queuer.solver.parts import Spread
 
 Pool = list[tuple[str, str, int]]
 """Pods: gang, pod set ("" = all pods of the gang), count."""

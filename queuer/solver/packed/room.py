@@ -13,7 +13,7 @@ from queuer.domain.quota import Charge
 from queuer.domain.usage import Usage
 from queuer.domain.workload import Workload
 from queuer.solver.board import Board
-from queuer.solver.capacity import Spread, place
+from queuer.solver.capacity import place
 from queuer.solver.contested import Variant
 from queuer.solver.ends import end_of
 from queuer.solver.frame import Matrix, summed
@@ -21,6 +21,7 @@ from queuer.solver.greedy import Greedy
 from queuer.solver.horizon import behind
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Block, Chosen, Refusal
+from queuer.solver.parts import Spread
 
 NO = Refusal(block=Block.PLACE)
 

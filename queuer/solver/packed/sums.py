@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from queuer.domain.queue import ROOT as ROOT_QUEUE
 from queuer.domain.quota import Account, Charge
-from queuer.solver.capacity import parts_of
 from queuer.solver.contested import Variant
 from queuer.solver.frame import Mask, Matrix
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen
 from queuer.solver.packed.room import Room
 from queuer.solver.packed.worth import Worth
+from queuer.solver.parts import parts_of
 
 ROOT = 0
 VARIANTS = 4
