@@ -104,12 +104,18 @@ class Scene:
         )  # fmt: skip
 
     def wait_reason(self, name: str, token: str, *, timeout: float = 30) -> dict[str, Any]:
-        """Wait until the workload waits for this reason; returns it."""
+        """Wait until the workload waits for this reason; returns it as it was then."""
+        seen: list[dict[str, Any]] = []
+
+        def told() -> bool:
+            seen.append(self.reason(name))
+            return seen[-1].get("token") == token
+
         wait_until(
-            lambda: self.reason(name).get("token") == token, timeout=timeout,
+            told, timeout=timeout,
             describe=lambda: f"{name} waits as {token}: {self.story(name)}",
         )  # fmt: skip
-        return self.reason(name)
+        return seen[-1]
 
     def reason(self, name: str) -> dict[str, Any]:
         """Its primary reason `{token, text, params}`."""

@@ -26,7 +26,7 @@ def check_bonds(case: Case) -> Iterator[Violation]:
         bond = bonds[uid]
         if bond.deadline <= case.now:
             yield Violation(rule=Rule.BOND, uid=uid, text="its bond has passed its deadline")
-        if uid not in case.new and bond.deadline > until[uid]:
+        if uid not in case.new and bond.deadline > until[uid] and uid in _standing(case):
             yield Violation(
                 rule=Rule.BOND, uid=uid, text="its bond is prolonged, though nobody takes longer to leave"
             )
