@@ -305,9 +305,9 @@ class Attempt:
     def _keep_off(
         self, pinner: Pinner, late: Sequence[Chosen], standing: Mapping[str, Bond]
     ) -> dict[str, frozenset[str]]:
-        """Who should keep off which hosts in the next attempt: of those that cannot land beside each other the ones
-        whose turns came last, as many as it takes; who cannot land even alone, or would rob a bond of an earlier cycle,
-        off those where it meets itself, others that land, or such a bond.
+        """Who should keep off which hosts in the next attempt: of those settled after one that cannot land, the ones in
+        its way, for which it might keep off theirs `instead`; who cannot land even alone, or would rob a bond of an
+        earlier cycle, off those where it meets itself, others that land, or such a bond.
         """
         found: dict[str, frozenset[str]] = {}
         settled = list(self._greedy.chosen.values())

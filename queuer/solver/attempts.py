@@ -25,10 +25,10 @@ ATTEMPTS = 5
 """Attempts at most while the verifier refuses none."""
 ATTEMPTS_APART = 2
 """Attempts after which whoever cannot land keeps off everywhere."""
-Hosts = dict[str, frozenset[str]]
-"""Nodes that gangs keep off, by uid."""
 RETRY = 4
 """Part of the exact solver's budget that each attempt after the first has at least."""
+Hosts = dict[str, frozenset[str]]
+"""Nodes that gangs keep off, by uid."""
 
 
 def is_small(snapshot: Snapshot) -> bool:

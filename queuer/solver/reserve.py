@@ -76,8 +76,9 @@ class Reserver:
             if gang is None or not self._most(gang):
                 continue
             over = old.expires <= self._board.time
+            # A hold is followed by another while its gang waits; a reservation that has expired is not.
             if over and (old.start > self._board.time or not self._patient(gang)):
-                continue  # a hold is followed by another
+                continue
             place = None if over else restored(self._board, gang, old.assignments)
             charges = [charge for _, charge in gang.shape.smallest] if place is None else [place.charge]
             entitled = any(self._cycle.rank(gang, charge)[0] for charge in charges)
