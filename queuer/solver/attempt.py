@@ -16,7 +16,7 @@ from queuer.domain.workload import Workload
 from queuer.solver import bonds
 from queuer.solver.apart import place_apart, shared
 from queuer.solver.arrays import Arrays
-from queuer.solver.awaited import Awaited
+from queuer.solver.awaited import awaited
 from queuer.solver.board import Board
 from queuer.solver.contest import Contest
 from queuer.solver.contested import Arrangement, ExactSolver
@@ -276,8 +276,8 @@ class Attempt:
 
     def _bonds(self, standing: Mapping[str, Bond]) -> dict[str, Bond]:
         bound = [one for one in self._greedy.chosen.values() if one.bound]
-        awaited = Awaited(self._board, bound).by
-        return {**standing, **{c.gang.uid: self._new_bond(c, awaited[c.gang.uid]) for c in bound}}
+        leaving = awaited(self._board, bound)
+        return {**standing, **{c.gang.uid: self._new_bond(c, leaving[c.gang.uid]) for c in bound}}
 
     def _late(self, standing: Mapping[str, Bond]) -> list[Chosen]:
         """Who could not land as things are."""
@@ -294,11 +294,11 @@ class Attempt:
             self._waves = (lying, pinner, pinner.late(self._greedy.chosen.values()))
         return self._waves[1:]
 
-    def _new_bond(self, chosen: Chosen, awaited: Sequence[str]) -> Bond:
+    def _new_bond(self, chosen: Chosen, leaving: Sequence[str]) -> Bond:
         return Bond(
             uid=chosen.gang.uid,
             assignments=self._groups.of(chosen)[0],
-            victims=(*(e.uid for e in chosen.evictions), *awaited),
+            victims=(*(e.uid for e in chosen.evictions), *leaving),
             deadline=self._now + self._budget.bond,
         )
 

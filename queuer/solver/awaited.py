@@ -12,55 +12,57 @@ from queuer.solver.outcome import Chosen
 from queuer.solver.sheet import Hold
 
 
-class Awaited:
-    """`by`: uids of those for whom each bound gang waits, as the board stands: for pods on its nodes, and for as many
-    more as it takes until quota bears it.
+def awaited(board: Board, bound: Sequence[Chosen]) -> Mapping[str, Sequence[str]]:
+    """Uids of those for whom each bound gang waits, as the board stands: for pods on its nodes, and for as many more as
+    it takes until quota bears it.
     """
+    by: dict[str, list[str]] = {one.gang.uid: [] for one in bound}
+    if not board.vacating:
+        return by
+    staying = {uid: board.holds[uid] for uid in sorted(board.vacating)}
+    room = _room_beside(board, staying.values())
+    for one in bound:
+        short = {
+            node
+            for node, row in board.rows(one.gang.pending.workload, one.spreads)
+            if node in room and np.any((room[node] < 0) & (row > 0))
+        }
+        by[one.gang.uid] += [uid for uid, hold in staying.items() if not short.isdisjoint(hold.rows)]
+    for uid in {uid for uids in by.values() for uid in uids}:
+        del staying[uid]
+    _wait_for_quota(board, bound, staying, by)
+    return by
 
-    def __init__(self, board: Board, bound: Sequence[Chosen]) -> None:
-        self.by: dict[str, list[str]] = {one.gang.uid: [] for one in bound}
-        if not board.vacating:
-            return
-        self._board = board
-        left = {uid: board.holds[uid] for uid in sorted(board.vacating)}
-        room = self._room_without(left.values())
-        for one in bound:
-            short = {
-                node
-                for node, row in board.rows(one.gang.pending.workload, one.spreads)
-                if node in room and np.any((room[node] < 0) & (row > 0))
-            }
-            self.by[one.gang.uid] += [uid for uid, h in left.items() if not short.isdisjoint(h.rows)]
-        for uid in {uid for uids in self.by.values() for uid in uids}:
-            del left[uid]
-        self._wait_for_quota(bound, left)
 
-    def _room_without(self, staying: Iterable[Hold]) -> Mapping[int, Matrix]:
-        """What is left of their nodes, all bound gangs in place, if these stay."""
-        room: dict[int, Matrix] = {}
-        for hold in staying:
-            for node, row in self._board.left_by(hold).items():
-                room[node] = (room[node] if node in room else self._board.later.free[node]) - row
-        return room
+def _room_beside(board: Board, staying: Iterable[Hold]) -> Mapping[int, Matrix]:
+    """What is left of their nodes, all bound gangs in place, if these stay."""
+    room: dict[int, Matrix] = {}
+    for hold in staying:
+        for node, row in board.left_by(hold).items():
+            room[node] = (room[node] if node in room else board.later.free[node]) - row
+    return room
 
-    def _wait_for_quota(self, bound: Sequence[Chosen], left: dict[str, Hold]) -> None:
-        """`left`: who stays as far as nodes are concerned."""
-        book, usage = self._board.book, self._board.later.usage.copy()
-        for hold in left.values():
-            usage.add(hold.admitted.workload.queue, hold.charge)
-        for one in bound:
-            usage.add(one.gang.queue, one.charge, times=-1)
-            while left and (bar := usage.bar(one.gang.queue, one.charge)) is not None:
-                account = tuple(one.charge)[bar.at]
-                inside = (
-                    uid
-                    for uid, h in left.items()
-                    if h.charge.get(account) and bar.queue in book.lineage(h.admitted.workload.queue)
-                )
-                uid = next(inside, None)
-                if uid is None:
-                    break
-                hold = left.pop(uid)
-                usage.add(hold.admitted.workload.queue, hold.charge, times=-1)
-                self.by[one.gang.uid].append(uid)
-            usage.add(one.gang.queue, one.charge)
+
+def _wait_for_quota(
+    board: Board, bound: Sequence[Chosen], staying: dict[str, Hold], by: Mapping[str, list[str]]
+) -> None:
+    """`staying`: who stays as far as nodes are concerned; who quota needs gone is taken out."""
+    usage = board.later.usage.copy()
+    for hold in staying.values():
+        usage.add(hold.admitted.workload.queue, hold.charge)
+    for one in bound:
+        usage.add(one.gang.queue, one.charge, times=-1)
+        while staying and (bar := usage.bar(one.gang.queue, one.charge)) is not None:
+            account = tuple(one.charge)[bar.at]
+            inside = (
+                uid
+                for uid, h in staying.items()
+                if h.charge.get(account) and bar.queue in board.book.lineage(h.admitted.workload.queue)
+            )
+            uid = next(inside, None)
+            if uid is None:
+                break
+            hold = staying.pop(uid)
+            usage.add(hold.admitted.workload.queue, hold.charge, times=-1)
+            by[one.gang.uid].append(uid)
+        usage.add(one.gang.queue, one.charge)

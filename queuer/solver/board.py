@@ -18,7 +18,7 @@ from queuer.domain.workload import Workload
 from queuer.solver.arrays import Arrays
 from queuer.solver.ends import end_of, expected_end, leaves_soon
 from queuer.solver.floor import Floor
-from queuer.solver.frame import ALL, Amounts, Mask, Matrix, NodeRows, summed
+from queuer.solver.frame import ALL, Amounts, Mask, Matrix, NodeRows, Numbers, summed
 from queuer.solver.horizon import NOTHING, Horizon, behind
 from queuer.solver.journal import Followed, Journal
 from queuer.solver.kept import Kept
@@ -62,7 +62,6 @@ class Board:
         }
         self.leaving: set[str] = set()
         self.vacating = frozenset(uid for uid, h in self.holds.items() if leaves_soon(h.admitted, now=now))
-        self._claims: dict[str, frozenset[str]] = {}
         self.held: dict[str, list[tuple[int, Matrix]]] = {}
         self.bound: dict[str, tuple[Workload, Charge]] = {}
         self.avoiding = arrays.offers.avoiding
@@ -75,6 +74,7 @@ class Board:
         self.freed = Journal()
         self._floors: Followed[Floor] = Followed(self.journal, most=FLOORS)
         self._line: Usage | None = None
+        self._usage_left: Kept[Usage] = Kept(lambda: self.version)
         self._risen: dict[str, int] = {}
         self._before = self.now.before_landing()
         self._left: dict[str, Mapping[int, Matrix]] = {}
@@ -115,7 +115,10 @@ class Board:
 
     def floor_now(self, gang: Workload, *, rank: tuple[bool, int]) -> Floor:
         """What this gang may take at once."""
-        bars = self.bars(gang, rank=rank)
+        return self.floor_beside(self.bars(gang, rank=rank))
+
+    def floor_beside(self, bars: tuple[str, ...]) -> Floor:
+        """What those may take at once who must leave these reservations whole."""
         return self.floor(("now", bars), lambda nodes: self.behind(bars, self.unheld(nodes), nodes))
 
     def floor_landed(self, gang: Workload, *, rank: tuple[bool, int]) -> Floor:
@@ -133,6 +136,33 @@ class Board:
             ("later", bars), lambda nodes: self.behind(bars, self.later.free[nodes].copy(), nodes)
         )
 
+    def floor_left(self, gang: Workload, *, rank: tuple[bool, int]) -> Floor:
+        """What this gang may be bound to if it may evict nobody: no room for which somebody must go who leaves anyway.
+        Until he has gone that spares evictions and nothing else: his own queue is thought to use it still, and comes
+        behind others who have no better claim to it.
+        """
+        if not self.vacating:
+            return self.floor_later(gang, rank=rank)
+        bars = self.bars(gang, rank=rank, bound=True)
+        return self.floor(
+            ("left", bars),
+            lambda nodes: self.behind(bars, self.later.free[nodes] - self._vacated[nodes], nodes),
+        )
+
+    @cached_property
+    def _vacated(self) -> Matrix:
+        """What those take who leave anyway (N x R)."""
+        found = np.zeros_like(self.now.free)
+        for uid in self.vacating:
+            for node, row in self.left_by(self.holds[uid]).items():
+                found[node] += row
+        return found
+
+    def staying(self) -> tuple[Numbers, Matrix]:
+        """What is less on some nodes (K x R) while those are there who leave anyway."""
+        nodes = np.flatnonzero(self._vacated.any(axis=1))
+        return nodes, -self._vacated[nodes]
+
     def floor_present(self) -> Floor:
         """What is free now, less what is held for bound gangs; reservations aside."""
         return self.floor("present", self.unheld)
@@ -142,12 +172,19 @@ class Board:
         return tuple(uid for uid, h in self.horizons.items() if self.binds(h, gang, rank=rank, bound=bound))
 
     @property
-    def unclaimed(self) -> frozenset[str]:
-        """Who leaves anyway and is waited for by no bond of an earlier cycle. Until it has gone, that room spares
-        evictions and nothing else: its own queue is thought to use it still, and comes behind others who have no better
-        claim to it.
-        """
-        return self.vacating.difference(*self._claims.values()) if self._claims else self.vacating
+    def evicting(self) -> bool:
+        """Whether anybody is on its way out who does not leave anyway."""
+        return len(self.leaving) > len(self.vacating)
+
+    def usage_left(self) -> Usage:
+        """By what limits are judged for a gang that may evict nobody, see `floor_left`. Not to be changed."""
+        return self._usage_left.of(None, self._with_vacating) if self.vacating else self.later.usage
+
+    def _with_vacating(self) -> Usage:
+        usage = self.later.usage.copy()
+        for uid in self.vacating:
+            usage.add(self.holds[uid].admitted.workload.queue, self.holds[uid].charge)
+        return usage
 
     def line(self) -> Usage:
         """What is used once all that is on its way out has gone: by it a victim's queue is judged to be above its
@@ -284,8 +321,6 @@ class Board:
             if uid in self.holds and uid not in self.leaving:
                 self.leaving.add(uid)
                 self._leave(uid)
-        if claimed := self.vacating.intersection(victims):
-            self._claims[gang.uid] = claimed
         self._touch(spreads)
         self.later.usage.add(gang.queue, charge)
         self.claimed.add(gang.queue, charge)
@@ -302,7 +337,6 @@ class Board:
         self.later.usage.add(gang.queue, charge, times=-1)
         self.claimed.add(gang.queue, charge, times=-1)
         del self.held[gang.uid], self.bound[gang.uid]
-        self._claims.pop(gang.uid, None)
         self._take(self.later.free, gang, spreads, times=-1)
         self._on_horizons(gang, spreads, bound=True, times=-1)
 

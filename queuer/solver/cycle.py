@@ -55,7 +55,6 @@ class Cycle:
         # What is settled takes no more than its place, open here.
         self._pools: Followed[Pool] = Followed(board.freed, most=POOLS)
         self._emptied: Followed[Pool] = Followed(board.freed, most=POOLS)
-        self._beside: Followed[Floor] = Followed(board.journal, most=POOLS)
         self._lasting: dict[Horizon, tuple[int, dict[int, Matrix]]] = {}
         self._pods: dict[object, SettledPods] = {}
         self._places = {bound: np.zeros_like(board.frame.alloc) for bound in (False, True)}
@@ -231,17 +230,7 @@ class Cycle:
 
     def fits_beside(self, gang: Gang, variant: Variant, bars: tuple[str, ...]) -> bool:
         """Whether there is a place for the gang now that leaves these reservations whole."""
-        board = self.board
-
-        def free(nodes: NodeRows) -> Matrix:
-            return board.behind(bars, board.unheld(nodes), nodes)
-
-        floor = self._beside.of(
-            bars,
-            lambda: Floor(board.frame, free(ALL)),
-            lambda floor, nodes: floor.renew(nodes, free(nodes)),
-        )
-        return self.on(floor, gang, variant).spreads is not None
+        return self.on(self.board.floor_beside(bars), gang, variant).spreads is not None
 
     def _of_its_nodes(self, gang: Gang, variant: Variant, bars: Iterable[str]) -> list[str]:
         """Owners of those reservations that lie where pods of the gang may."""

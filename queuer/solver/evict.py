@@ -12,7 +12,7 @@ from queuer.domain.reasons import Deferral
 from queuer.solver.contested import Variant
 from queuer.solver.cycle import Cycle
 from queuer.solver.displace import Displace
-from queuer.solver.floor import Floor
+from queuer.solver.floor import Floor, Room
 from queuer.solver.kept import Kept
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Block, Chosen, Refusal
@@ -49,7 +49,7 @@ class Evict:
         `promised`: see `Rearrange.place`.
         """
         unsettled: list[Variant] = []
-        others = False
+        hopes = set[Hope]()
         for variant, charge in gang.shape.smallest:
             answer = self._bound(gang, variant, charge)
             if isinstance(answer, Chosen):
@@ -57,7 +57,7 @@ class Evict:
                 if earlier is None:
                     self._cycle.take(answer)
                 return earlier or answer
-            others |= answer is Hope.OTHERS
+            hopes.add(answer)
             if answer is Hope.SOME:
                 moved = self._displaced(gang, variant, charge)
                 if moved is not None:
@@ -70,9 +70,10 @@ class Evict:
             refusal = replace(refusal, contested=True)
             if isinstance(asked, Deferral):
                 refusal = replace(refusal, final=False, cause=refusal.cause or asked)
-        if others and promised:
+        if promised and not hopes.isdisjoint((Hope.OTHERS, Hope.UNASKED)):
+            others = hopes.isdisjoint((Hope.SOME, Hope.UNASKED))
             cause = refusal.cause or self._cycle.unasked()
-            refusal = replace(refusal, final=False, contested=True, others=not unsettled, cause=cause)
+            refusal = replace(refusal, final=False, contested=True, others=others, cause=cause)
         if not refusal.final:
             return replace(refusal, block=Block.DEFERRED, contested=True)
         return replace(refusal, in_place=self._asked_in_place(gang)) if refusal.contested else refusal
@@ -101,26 +102,34 @@ class Evict:
             return Hope.NONE
         reach = self.prey.reach(gang.pending, charge)
         opens = self._opens(reach)
-        if not opens and (board.unclaimed or not board.leaving):
-            return Hope.NONE
-        if not opens and not board.later.usage.fits(workload.queue, charge):
+        if not opens and not (board.evicting and board.usage_left().fits(workload.queue, charge)):
             return Hope.NONE
         rank = self._cycle.rank_beside(gang, charge)
         hopeless = self._hopeless_forms.of(None, set)
         form = (board.bars(workload, rank=rank, bound=True), self._cycle.key(gang, variant))
         if not opens and form in hopeless:
             return Hope.NONE
-        turn = self._turns.setdefault(gang.uid, {})[_choice(variant)] = Turn(variant, charge, reach, rank)
+        turn = self._turns.setdefault(gang.uid, {})[_choice(variant)] = Turn(
+            variant, charge, reach, opens, rank
+        )
         found = self.again(gang, variant)
         if found is not None:
             return found
         if opens:
             return self._prospects.hope(gang, turn)
         excluded = self._cycle.excluded(self._cycle.pool(gang, charge, later=True), gang, variant)
-        if not excluded:
-            return Hope.SOME
+        if not (excluded or self._needs_vacated(gang, variant, charge)):
+            return Hope.UNASKED if board.vacating else Hope.SOME
         hopeless.add(form)
         return Hope.NONE
+
+    def _needs_vacated(self, gang: Gang, variant: Variant, charge: Charge) -> bool:
+        """Whether it has no place, all settled gangs elsewhere, while those stay who leave anyway."""
+        board, cycle = self._board, self._cycle
+        if not board.vacating:
+            return False
+        beside = cycle.pool(gang, charge, later=True, gone="none", freed=board.staying)
+        return cycle.room(beside.floor, gang, variant) is Room.NONE
 
     def _displaced(self, gang: Gang, variant: Variant, charge: Charge) -> Chosen | None:
         """The gang bound to what others leave, if that is enough once gangs bound before it lie elsewhere."""
@@ -140,8 +149,11 @@ class Evict:
         if turn is None:
             return None
         charge = turn.charge
-        if board.leaving and board.later.usage.fits(workload.queue, charge):
-            floor = board.floor_later(workload, rank=turn.rank)
+        later, room = board.later.usage, board.floor_later
+        if not turn.opens:
+            later, room = board.usage_left(), board.floor_left
+        if board.leaving and later.fits(workload.queue, charge):
+            floor = room(workload, rank=turn.rank)
             alone = self._cycle.on(floor, gang, variant).spreads
             if alone is not None:
                 return Chosen(gang=gang, variant=variant, charge=charge, spreads=alone, bound=True)

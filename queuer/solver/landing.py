@@ -22,6 +22,9 @@ STATES = 400
 verifier looks no further.
 """
 
+FEW_SETS = 3
+"""Pod sets of a gang up to which hosts are tried for one of them at a time."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Group:
@@ -68,21 +71,37 @@ def lands(group: Group, rivals: Iterable[Group], free: Matrix) -> bool:
 
 def together(groups: Sequence[Group], rivals: Sequence[Group], free: Matrix) -> tuple[Group, ...] | None:
     """The sets of one gang, on as few of its hosts as it takes for each to land beside the others and these rivals.
-    None = not even on all hosts of the gang that are open to them.
+    None = no such hosts were found: not even all hosts of the gang that are open to them will do.
 
-    Who does not land would land even less if others had more hosts, so it needs more itself: first those of the sets
-    with which it shares some, then those of all.
+    Who does not land needs more hosts itself, mostly: first those of the sets with which it shares some, then those of
+    all. But as what others may do is bounded and not known, of `FEW_SETS` it is tried, too, to give more to one alone.
     """
-    found = list(groups)
-    while stuck := [i for i, g in enumerate(found) if not lands(g, [*rivals, *found], free)]:
-        for i in stuck:
-            one = found[i]
-            beside = (g.hosts for g in found if not g.hosts.isdisjoint(one.hosts))
-            hosts = _more(one, beside) or _more(one, (g.hosts for g in found))
-            if hosts is None:
-                return None
-            found[i] = replace(one, hosts=hosts)
-    return tuple(found)
+    left, seen = [tuple(groups)], set[object]()
+    while left:
+        found = left.pop()
+        stuck = [i for i, g in enumerate(found) if not lands(g, [*rivals, *found], free)]
+        if not stuck:
+            return found
+        wider = {i: one for i in stuck if (one := _wider(found, i)) is not None}
+        few = len(found) <= FEW_SETS
+        if not few and len(wider) < len(stuck):
+            return None
+        ways = [*([i] for i in reversed(wider) if few and len(wider) > 1), [*wider]] if wider else []
+        for some in ways:
+            tried = tuple([wider[i] if i in some else g for i, g in enumerate(found)])
+            key = tuple([g.hosts for g in tried])
+            if key not in seen:
+                seen.add(key)
+                left.append(tried)
+    return None
+
+
+def _wider(groups: Sequence[Group], number: int) -> Group | None:
+    """One of them on more hosts of the gang; None = it has all that are open to it."""
+    one = groups[number]
+    beside = (g.hosts for g in groups if not g.hosts.isdisjoint(one.hosts))
+    hosts = _more(one, beside) or _more(one, (g.hosts for g in groups))
+    return None if hosts is None else replace(one, hosts=hosts)
 
 
 def _more(group: Group, others: Iterable[frozenset[int]]) -> frozenset[int] | None:

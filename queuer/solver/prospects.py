@@ -31,20 +31,24 @@ EMPTIED = 12
 
 
 class Hope(StrEnum):
-    """What hope a gang has that finds no victims that are enough. `OTHERS`: only other victims of others could help."""
+    """What hope a gang has that finds no victims that are enough. `OTHERS`: only other victims of others could help.
+    `UNASKED`: nobody is asked whether there is any.
+    """
 
     NONE = "none"
     OTHERS = "others"
+    UNASKED = "unasked"
     SOME = "some"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Turn:
-    """What a gang asked for at its turn, and what it might do."""
+    """What a gang asked for at its turn, and what it might do. `opens`: whether it might evict anybody."""
 
     variant: Variant
     charge: Charge
     reach: Reach
+    opens: bool
     rank: tuple[bool, int]
 
 

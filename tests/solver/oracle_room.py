@@ -45,7 +45,8 @@ class Held:
 class Room:
     """What is settled so far, and whether more fits beside it. `held`: bonds that stand and wait, by uid; their
     places are not open. `bonded`: those and who started from such a bond, as quota was held for them. `laid`: pods by
-    uid in the arrangement that was found last, as pod set and node.
+    uid in the arrangement that was found last, as pod set and node. `modest`: who takes no room for which somebody must
+    go who leaves anyway.
     """
 
     def __init__(self, snapshot: Snapshot, now: float) -> None:
@@ -53,11 +54,13 @@ class Room:
         self.now = now
         self.rows = QuotaRows(snapshot)
         self.admitted = {a.workload.uid: a for a in snapshot.admitted}
+        self._asked = {p.workload.uid: p.workload for p in snapshot.pending}
         self.avoid = {p.workload.uid: p.avoid for p in snapshot.pending}
         self.settled: list[Turn] = []
         self.held: dict[str, Held] = {}
         self.bonded = frozenset[str]()
         self.laid: dict[str, list[tuple[str, str]]] = {}
+        self.modest: str | None = None
 
     # Use
 
@@ -69,10 +72,6 @@ class Room:
         """Who leaves anyway within five minutes."""
         by = {uid: a.gone_by for uid, a in self.admitted.items() if a.releasing}
         return {uid for uid, at in by.items() if at is not None and self.now < at <= self.now + 300}
-
-    def unclaimed(self) -> set[str]:
-        """Those of them for whom no bond of an earlier cycle waits."""
-        return self.vacating() - {uid for one in self.held.values() for uid in one.victims}
 
     def use(self, *, without: Sequence[str] = (), started: bool = True) -> Uses:
         """Use of the admitted, less some, and of what this cycle has started."""
@@ -147,10 +146,19 @@ class Room:
 
     def _place(self, everyone: Sequence[Turn], at: int, now: Free, later: Free) -> bool:
         if at == len(everyone):
-            return all(self._lands(turn, [later] if turn.bound else [now, later]) for turn in everyone)
+            found = all(self._lands(turn, [later] if turn.bound else [now, later]) for turn in everyone)
+            return found and (self.modest is None or self._beside_vacating(self.modest, later))
         turn = everyone[at]
         sheets = [later] if turn.bound else [now, later]
         return any(self._pods(everyone, at, pods, sheets, now, later, {}) for pods in self._scopes(turn))
+
+    def _beside_vacating(self, uid: str, left: Free) -> bool:
+        """Whether the nodes of this gang would do for all if those stayed who leave anyway, by what all leave."""
+        free = {name: dict(amounts) for name, amounts in left.items()}
+        for other in self.vacating():
+            add(free, self.admitted[other].bound, times=-1)
+        sets = {p.name: p.requests for p in self._asked[uid].pod_sets}
+        return all(free[node][r] >= 0 for name, node in self.laid[uid] for r, n in sets[name].items() if n)
 
     def _scopes(self, turn: Turn) -> Iterator[dict[str, list[str]]]:
         """Nodes by pod set, once for each domain of the required level."""

@@ -8,7 +8,7 @@ from queuer.domain.queue import Preempt
 from queuer.domain.workload import Workload
 from queuer.solver.problem import Admitted, Eviction, EvictionRule, Snapshot
 from queuer.solver.score import eviction_cost, live_capacity
-from queuer.solver.verify.quota import Key, Uses
+from queuer.solver.verify.quota import Key, Uses, broken_limits
 from tests.solver.oracle_room import Room, Turn, charged
 
 Cost = tuple[int, int, int, int]
@@ -33,8 +33,8 @@ class Evicting(Room):
         """The least costly victims with which all settled gangs and this one have quota and a place; None = there are
         none such.
 
-        A gang that may evict nobody takes the victims as they are. It is not bound while others leave anyway for whom
-        nobody waits yet: it has no eviction to spare.
+        A gang that may evict nobody takes the victims as they are, and neither room nor quota for which somebody must
+        go who leaves anyway: it has no eviction to spare.
         """
         if not self.allowed(turn):
             return None
@@ -43,11 +43,26 @@ class Evicting(Room):
             self.permitted[turn.workload.uid] = list(self._victims(turn, self.claimed()))
             if self._anybody(turn.workload):
                 return self.least(everyone)
-            if self.unclaimed():
+            if self._wants_quota_of_vacating(turn):
                 return None
+            self.modest = turn.workload.uid
         elif not self.has_quota(turn):
             return None
-        return self.gone if self.arranged(everyone, self.gone) else None
+        found = self.arranged(everyone, self.gone)
+        self.modest = None
+        return self.gone if found else None
+
+    def _wants_quota_of_vacating(self, turn: Turn) -> bool:
+        """Whether limits bear it beside all bound gangs only if those go who leave anyway."""
+        before, after = self.later(self.gone), self.later(self.gone)
+        for use in (before, after):
+            for one in self.settled:
+                if one.bound:
+                    use.count(one.workload.queue, one.asks)
+            for uid in self.vacating():
+                use.count(self.admitted[uid].workload.queue, charged(self.admitted[uid]))
+        after.count(turn.workload.queue, turn.asks)
+        return next(broken_limits(before, after, [(turn.workload.queue, turn.asks)]), None) is not None
 
     def _anybody(self, workload: Workload) -> bool:
         """Whether anyone might go: if all of them leave for others, these might take somebody else."""

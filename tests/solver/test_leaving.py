@@ -202,8 +202,8 @@ def test_what_leaves_goes_to_whom_it_belongs_to_once_it_has_gone() -> None:
     assert ([a.uid for a in gone.admissions], gone.evictions) == (["next"], ())
 
 
-def test_nor_does_it_go_to_others_while_somebody_is_bound() -> None:
-    """What victims leave beside the gang that they leave for may be held for anybody; not what leaves anyway."""
+def test_nor_does_it_go_to_others_who_are_bound() -> None:
+    """What victims leave beside the gang that they leave for is held for anybody; not what leaves anyway."""
     queues = [queue("root"), *(queue(f"root.{name}", row(guaranteed=8)) for name in "abc")]
     there = (
         leaves("out", "n0", queue="root.a"),
@@ -217,11 +217,53 @@ def test_nor_does_it_go_to_others_while_somebody_is_bound() -> None:
         gang("borrows", pod_set(1, 8), queue="root.b", submitted=-2.0),
         gang("next", pod_set(1, 8), queue="root.a", submitted=-1.0),
         gang("small", pod_set(1, 2), queue="root.b"),
+        gang("late", pod_set(1, 1), queue="root.b", submitted=1.0),
     )
     snap = snapshot([node(f"n{i}") for i in range(3)], queues, admitted=there, pending=waiting, bonds=(bond,))
-    assert decided(snap).bonds == (bond,)
-    unclear = replace(snap, admitted=tuple(replace(a, gone_by=None) for a in snap.admitted))
-    assert {b.uid for b in decided(unclear).bonds} == {"waits", "small"}
+    plan = decided(snap)
+    assert {b.uid: list(b.assignments[0].nodes) for b in plan.bonds} == {"waits": ["n2"], "small": ["n2"]}
+
+
+def test_nor_does_the_rest_of_what_one_gang_waits_for() -> None:
+    """By room, not by job: `g` needs but four of the eight GPUs that `out` leaves."""
+    queues = [queue("root"), *(queue(f"root.{name}", row(guaranteed=8)) for name in "ac"), queue("root.b")]
+    there = (leaves("out", "n0", queue="root.c"), busy("victim", "n1", releasing=True))
+    bonds = tuple(
+        Bond(
+            uid=uid,
+            assignments=(Assignment(pod_set="main", flavor="default", nodes={host: 1}, hosts=(host,)),),
+            victims=(victim,),
+            deadline=NOW + 100,
+        )
+        for uid, host, victim in (("g", "n0", "out"), ("waits", "n1", "victim"))
+    )
+    waiting = (
+        gang("g", pod_set(1, 4)),
+        gang("waits", pod_set(1, 6), queue="root.c"),
+        gang("three", pod_set(1, 3), queue="root.b"),
+        gang("two", pod_set(1, 2), queue="root.b", submitted=1.0),
+    )
+    nodes = [node("n0"), node("n1"), node("closed", unschedulable=True)]
+    plan = decided(snapshot(nodes, queues, admitted=there, pending=waiting, bonds=bonds))
+    assert {b.uid: list(b.assignments[0].nodes) for b in plan.bonds} == {
+        "g": ["n0"],
+        "waits": ["n1"],
+        "two": ["n1"],
+    }
+
+
+def test_nor_does_its_quota() -> None:
+    """Beside `waits` there are two GPUs on n1, but `out` still uses up the limit of root.b."""
+    queues = [queue("root"), queue("root.a", row(guaranteed=8)), queue("root.b", row(limit=8))]
+    there = (leaves("out", "n0", gpus=7), busy("victim", "n1", queue="root.a", releasing=True))
+    held = Assignment(pod_set="main", flavor="default", nodes={"n1": 1}, hosts=("n1",))
+    bond = Bond(uid="waits", assignments=(held,), victims=("victim",), deadline=NOW + 100)
+    waiting = (gang("waits", pod_set(1, 6)), gang("two", pod_set(1, 2), queue="root.b"))
+    nodes = [node("n0", gpu=7), node("n1"), node("closed", unschedulable=True)]
+    snap = snapshot(nodes, queues, admitted=there, pending=waiting, bonds=(bond,))
+    assert [b.uid for b in decided(snap).bonds] == ["waits"]
+    gone = replace(snap, admitted=snap.admitted[1:], nodes=snap.nodes[1:])
+    assert [b.uid for b in decided(gone).bonds] == ["waits", "two"]
 
 
 def test_a_reservation_counts_on_the_moment_at_which_pods_are_gone() -> None:
