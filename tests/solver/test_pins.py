@@ -200,6 +200,14 @@ def test_sets_of_one_gang_start_wherever_some_pins_let_them_land(sets: int, most
     assert 0 < refused < 60
 
 
+def test_of_three_sets_one_alone_may_need_more_hosts() -> None:
+    """The small pod is sure of its place on n1 only as long as both others may come to n0."""
+    sizes, shapes = [2, 7], [(1, 1), (2, 2), (2, 2)]
+    assert any_pins(sizes, shapes)
+    work = gang("g", *(pod_set(count, gpu, name=f"s{i}") for i, (count, gpu) in enumerate(shapes)))
+    assert by_uid(decided(world(sizes, work)))
+
+
 def test_sets_that_would_take_each_others_places_are_told_so() -> None:
     """28 small pods may leave 3 of 8 everywhere; with one less the large one has its 4 somewhere."""
     sets = pod_set(28, 1), pod_set(1, 4, name="large")
