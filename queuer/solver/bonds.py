@@ -62,13 +62,17 @@ def put_off(bond: Bond, running: Mapping[str, Admitted]) -> Bond:
 
 
 def _in_the_end(board: Board) -> Matrix:
-    """What is left of the nodes (N x R) once all who are leaving have gone. Pods that are not ours come and go."""
-    left = board.frame.alloc.copy()
+    """What is left of the nodes (N x R) once all who are leaving have gone. Pods that are not ours come and go. A
+    node on which less is taken than our workloads say that they hold there has what it says.
+    """
+    left, told = board.frame.alloc.copy(), board.frame.bound_free.copy()
     for hold in board.holds.values():
-        if not hold.admitted.releasing:
-            for node, row in hold.bound.items():
+        for node, row in hold.bound.items():
+            if hold.admitted.releasing:
+                told[node] += row
+            else:
                 left[node] -= row
-    return left
+    return np.maximum(left, told)
 
 
 @contextmanager

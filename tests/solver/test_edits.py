@@ -19,7 +19,7 @@ from queuer.solver.verify import Rule, Violation, verify
 from tests.solver.cases import seeded
 from tests.solver.cycles import Life
 from tests.solver.edits import edited
-from tests.solver.make import gang, node, pod_set, queue, running, snapshot
+from tests.solver.make import GPU, gang, node, pod_set, queue, running, snapshot
 from tests.solver.plans import GREEDY, NOW
 
 EXACT = Budget(deterministic=2.0)
@@ -145,6 +145,24 @@ def test_a_bond_ends_with_its_leaf() -> None:
     made = planned(replace(snap, tree=tree, pending=(snap.pending[0], other)))
     assert started(made) == {"late"}
     assert made.bonds == ()
+
+
+def test_a_bond_stays_where_less_is_taken_than_our_pods_say_that_they_hold() -> None:
+    """Whom to believe nobody knows; g waits for its victim, as what is free and what leaves is enough for it."""
+    rows = Assignment(pod_set="main", flavor="default", nodes={"n0": 1}, hosts=("n0",))
+    snap = snapshot(
+        [node("n0"), node("n1")],
+        [queue("root.a")],
+        admitted=[
+            running(gang("victim", pod_set(1, 4)), {"n0": 1}, releasing=True),
+            running(gang("stays", pod_set(1, 6), preemptible=False), {"n0": 1}),
+        ],
+        pending=[gang("g", pod_set(1, 4))],
+        bonds=(Bond(uid="g", assignments=(rows,), victims=("victim",), deadline=NOW + 100),),
+        foreign={"n1": {GPU: 8, "pods": 1}},
+    )
+    less = replace(snap.nodes[0], used={GPU: 8, "pods": 2})
+    assert [bond.uid for bond in planned(replace(snap, nodes=(less, *snap.nodes[1:]))).bonds] == ["g"]
 
 
 def test_who_comes_before_a_bound_gang_in_a_strict_queue_stops_nobody() -> None:
