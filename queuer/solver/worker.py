@@ -33,10 +33,10 @@ PATIENCE = 180.0
 """Seconds that the stand-in has for a plan until it is replaced: more than one for 20,000 nodes takes on a busy
 machine. No cycle waits longer for it.
 """
-HAND_OVER = 5.0
-"""Seconds that a cycle waits for the stand-in at least, from when only that one can help."""
+HAND_OVER = 1.0
+"""Seconds beyond the solver's deadline that a cycle waits for the stand-in, which was asked when the solver was."""
 USUAL = 2.0
-"""As often as the stand-in took for its last plan it is waited for at least: the parent would take longer."""
+"""As often as the stand-in took for its last plan it has at least: the parent would take longer."""
 BROKEN = frozenset({Outcome.LATE, Outcome.CRASHED, Outcome.GARBAGE, Outcome.UNSOUND})
 """Failures of the solver itself: not that it still starts, nor what the parent could not do."""
 
@@ -75,8 +75,8 @@ class SolverProcess:
         hand_over: float = HAND_OVER,
     ) -> None:
         """`target`, `stand_in`: what the two processes call, see `Child`; `greedy`: what the parent does. The latter
-        two are called with budget 0. After a failure a cycle waits for the stand-in for as long as the solver was
-        given, `hand_over` seconds, or `USUAL` times what it took last, whichever is most, up to `patience`.
+        two are called with budget 0. After a failure a cycle waits for the stand-in until `hand_over` seconds after the
+        solver's deadline, or until it has had `USUAL` times what it took last, whichever is later, up to `patience`.
         """
         self.counts: Counter[tuple[Source, Outcome]] = Counter()
         self.solver = Child(target, judge=judge)
@@ -130,15 +130,18 @@ class SolverProcess:
             question = Question(next(self._numbers), snapshot, now=now, seed=seed)
             nothing = replace(budget, deterministic=0.0)
             standing = self._stand_in_for(question, nothing)
-            within = max(budget.wall, self._hand_over)
+            within = max(budget.wall, 0.0) + self._hand_over
+            until = asyncio.get_running_loop().time() + min(
+                max(within, USUAL * self.stand_in.took), self._patience
+            )
             try:
                 if budget.deterministic <= 0 or budget.wall <= 0:
-                    return await self._instead(question, standing, nothing, within)
+                    return await self._instead(question, standing, nothing, until)
                 plan = await self._solved(question, budget)
                 if isinstance(plan, Plan):
                     return plan
                 watch = Stopwatch()
-                greedy = await self._instead(question, standing, nothing, within)
+                greedy = await self._instead(question, standing, nothing, until)
                 watch.lap("hand-over")
                 return _standing_in(greedy, plan, watch)
             finally:
@@ -211,13 +214,13 @@ class SolverProcess:
             task.cancel()
 
     async def _instead(
-        self, question: Question, standing: asyncio.Task[Plan | Failure], budget: Budget, within: float
+        self, question: Question, standing: asyncio.Task[Plan | Failure], budget: Budget, until: float
     ) -> Plan:
-        """The stand-in's plan if it is there `within` seconds, or `USUAL` times what it takes, whatever it is at; else
-        the parent makes one, and what is there first counts: a stand-in that has just started has most behind it.
+        """The stand-in's plan if it is there by then, whatever it is at; else the parent makes one, and what is there
+        first counts: a stand-in that has just started has most behind it.
         """
-        usual = USUAL * self.stand_in.took
-        await asyncio.wait({standing}, timeout=min(max(within, usual), self._patience))
+        left = until - asyncio.get_running_loop().time()
+        await asyncio.wait({standing}, timeout=max(left, 0.0))
         if standing.done() and isinstance(plan := standing.result(), Plan):
             return plan
         alone = asyncio.create_task(self._alone(question, budget))

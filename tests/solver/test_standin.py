@@ -66,6 +66,18 @@ async def test_stand_in_stopped_in_the_cycle_before_is_not_waited_for_without_en
         await until(lambda: solver.counts[Source.STAND_IN, Outcome.STALE] == 1)
 
 
+async def test_both_stopped_cost_the_deadline_once() -> None:
+    """The stand-in was asked when the solver was, so it is late when the solver is."""
+    async with process("sound", beside="hang", hand_over=0.01) as solver:
+        await delayed(solver)
+        assert solver.solver.pid is not None
+        os.kill(solver.solver.pid, signal.SIGSTOP)
+        plan = await ask(solver, Budget(deterministic=1.0, wall=2.0))
+        assert plan.stats.fallback == Outcome.LATE
+        assert plan.stats.phases["hand-over"] < 2.0
+        assert solver.counts[Source.CONTROLLER, Outcome.GREEDY] == 1
+
+
 async def test_parent_decides_where_both_are_stopped() -> None:
     async with process("hang", beside="hang", patience=1.0) as solver:
         both = pids(solver)
