@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from typing import Protocol
@@ -20,6 +20,7 @@ from typing import Protocol
 from queuer.solver import wire
 from queuer.solver.difference import Difference
 from queuer.solver.problem import Budget, Plan, Snapshot
+from queuer.solver.shape import misfits
 from queuer.solver.verify import Violation
 
 START_UP = 120.0
@@ -165,7 +166,7 @@ class Child:
     async def _check(self, question: Question, plan: Plan) -> None:
         try:
             broken = await asyncio.to_thread(self._judge, question.snapshot, plan, now=question.now)
-        except Exception as error:  # a plan of wrong parts can make it raise anything
+        except Exception as error:  # a plan that it cannot judge is none to be used
             raise Failure(Outcome.UNSOUND, f"no plan ({type(error).__name__}: {error})") from error
         if broken:
             raise Failure(Outcome.UNSOUND, f"{len(broken)} rules broken, first {broken[0]}")
@@ -208,9 +209,9 @@ class Child:
             process.stdin.write(request)
             await process.stdin.drain()
         match await self._receive(process):
-            case (got, Plan() as plan) if got == number:
+            case (int(got), Plan() as plan) if got == number:
                 return plan
-            case (got, str(text)) if got == number:
+            case (int(got), str(text)) if got == number:
                 raise Failure(Outcome.CRASHED, text)
             case answer:
                 raise Failure(Outcome.GARBAGE, f"an answer of type {type(answer).__name__}")
@@ -311,10 +312,22 @@ async def _message(process: asyncio.subprocess.Process) -> object:
         except ValueError as error:
             raise _garbage(error) from error
         body = await process.stdout.readexactly(length)
+    return await asyncio.to_thread(_read, body)
+
+
+def _read(body: bytes) -> object:
+    """A message; the plan in it, if any, is one through and through, which the verifier relies on."""
+    wrong: Sequence[str] = ()
     try:
-        return await asyncio.to_thread(wire.unpack, body)
-    except Exception as error:  # unpickling garbage can raise anything
+        message = wire.unpack(body)
+        match message:
+            case (_, Plan() as plan):
+                wrong = misfits(plan)
+    except BaseException as error:  # garbage can raise anything, what ends a program too
         raise _garbage(error) from error
+    if wrong:
+        raise Failure(Outcome.GARBAGE, f"a plan in which these are none: {', '.join(wrong)}")
+    return message
 
 
 @contextlib.contextmanager
@@ -326,5 +339,5 @@ def _ends() -> Iterator[None]:
         raise Failure(Outcome.CRASHED, f"the solver process ended ({type(error).__name__})") from error
 
 
-def _garbage(error: Exception) -> Failure:
+def _garbage(error: BaseException) -> Failure:
     return Failure(Outcome.GARBAGE, f"no message ({type(error).__name__}: {error})")

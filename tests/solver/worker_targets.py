@@ -69,6 +69,24 @@ def hollow(snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Plan
     return replace(sound(snapshot, now=now, seed=seed, budget=budget), admissions=42)  # type: ignore[arg-type]
 
 
+def uncounted(snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Plan:
+    """Answers with a plan that does not say how it was made."""
+    return replace(sound(snapshot, now=now, seed=seed, budget=budget), stats=None)  # type: ignore[arg-type]
+
+
+class Exit:
+    """Ends whoever unpickles it."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (sys.exit, (3,))
+
+
+def exit_pickle(snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Any:
+    """Answers with a message that ends whoever reads it."""
+    del snapshot, now, seed, budget
+    return Exit()
+
+
 def broken_pickle(snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Any:
     """Answers with a well-framed message that cannot be read."""
     wire.pack = lambda message: wire.HEADER.pack(wire.MARK, 5) + b"\xff\x00abc"
