@@ -143,8 +143,8 @@ class Metrics:
             queue = live.workload.queue
             states[queue, live.state.value] += 1
             if live.state.waiting and live.explanation is not None:
-                token = live.explanation.primary.token
-                reasons[queue, token.value, token.verdict.value] += 1
+                reason = live.explanation.primary
+                reasons[queue, reason.token.value, reason.verdict.value] += 1
         self.workloads.clear()
         self.pending.clear()
         for key, number in states.items():

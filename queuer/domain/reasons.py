@@ -104,8 +104,11 @@ class Reason:
 
     @property
     def verdict(self) -> Verdict:
-        """The token's verdict; CHANGE where `params` say that not even an `idle` cluster could hold the job."""
-        return Verdict.CHANGE if self.params.get("idle") is True else self.token.verdict
+        """The token's verdict; CHANGE where `params` say that not even an `idle` cluster could hold the job, or that it
+        is behind one that can `never` start.
+        """
+        never = self.params.get("idle") is True or self.params.get("never") is True
+        return Verdict.CHANGE if never else self.token.verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

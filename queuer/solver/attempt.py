@@ -137,16 +137,14 @@ class Attempt:
         place_apart(self._greedy, late, lambda: self._late(standing))
         self._take_back(standing, tournament.passed_over.values())
         self._reserver.finish(gangs)
+        self._tell(standing)
         for gang in waiting:
             if gang.uid not in self._greedy.chosen and gang.uid not in self._refused:
                 self._order.append(gang.uid)
-                head = tournament.passed_over[gang.queue]
-                reason = sentences.behind(
-                    gangs[head].pending.workload,
-                    f"is first in {gang.queue}, whose order is strict, and waits",
-                )
+                head = gangs[tournament.passed_over[gang.queue]]
+                told = self._explanations.get(head.uid)
+                reason = sentences.first_in(gang.queue, head.pending.workload, told)
                 self._explanations[gang.uid] = Explanation(primary=reason)
-        self._tell(standing)
         return self._best(contest, standing)
 
     @property

@@ -176,7 +176,17 @@ def test_behind_a_strict_head_and_behind_a_reservation() -> None:
     strict = (limited("root.a", limit=4, policy=Policy(order=Order.STRICT)),)
     plan = explain(job("w1", 4), job("w2"), queues=strict, admitted=(running(job("w0"), n0=1),))
     behind = plan.explanations["w2"].primary
-    assert (behind.token, behind.params["owner"]) == (Token.BEHIND_IN_QUEUE, "w1")
+    assert (behind.token, behind.verdict, behind.params["owner"]) == (
+        Token.BEHIND_IN_QUEUE,
+        Verdict.WAIT,
+        "w1",
+    )
+    never = explain(job("w1", 5), job("w2"), queues=strict).explanations["w2"]
+    assert (never.primary.token, never.verdict) == (Token.BEHIND_IN_QUEUE, Verdict.CHANGE)
+    assert never.primary.text == (
+        "d/w1 is first in root.a, whose order is strict, and can never start; change, hold or delete it: "
+        "Asks 5 gpu; root.a may never use more than 4."
+    )
     ending = replace(running(job("w0", 12), n0=4, n1=4, n2=4), expected_end=NOW + 600)
     reserved = explain(job("w1", 16), job("w2"), job("w3", estimate=60.0), admitted=(ending,))
     assert {a.uid for a in reserved.admissions} == {"w3"}

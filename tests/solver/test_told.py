@@ -148,10 +148,39 @@ def test_what_is_held_for_a_gang_that_is_put_off_counts() -> None:
 def test_what_its_own_queue_does_not_lend_is_not_kept_from_it() -> None:
     """a may use the 4 that it does not lend; only b's 3 are kept from it."""
     queues = [queue("root.a", row(guaranteed=4, lend=0)), queue("root.b", row(guaranteed=3, lend=0))]
-    reason = told(snapshot([node("n0", gpu=8)], queues, pending=[gang("g", pod_set(6, 1))])).primary
+    runs, waits = running(gang("r", pod_set(1, 1)), {"n0": 1}), gang("g", pod_set(5, 1))
+    reason = told(snapshot([node("n0")], queues, admitted=[runs], pending=[waits])).primary
     assert reason.text == (
-        f"root uses 0 of 8 {GPU} (the live capacity), 3 are kept for queues that do not lend them; this job asks 6."
+        f"root uses 1 of 8 {GPU} (the live capacity), 3 are kept for queues that do not lend them; this job asks 5."
     )
+
+
+@pytest.mark.parametrize(
+    ("where", "asks", "text"),
+    [
+        ("root.p.a", 6, "5 of the 10 of root.p (the limit)"),
+        ("root.q", 12, "11 of the 16 of root (the live capacity)"),
+    ],
+)
+def test_who_can_never_start_beside_what_others_do_not_lend_is_told_to_change(
+    where: str, asks: int, text: str
+) -> None:
+    """At whichever level it is too much even when nothing runs; with one less it starts."""
+    rows = {
+        "root.p.b": row(guaranteed=4, lend=1),
+        "root.p.c": row(guaranteed=2, lend=0),
+        "root.p": row(limit=10),
+    }
+    queues = [*(queue(path, one) for path, one in rows.items()), queue("root.p.a"), queue("root.q")]
+    snap = snapshot([node("n0"), node("n1")], queues, pending=[gang("g", pod_set(asks, 1), queue=where)])
+    reason = told(snap).primary
+    assert (reason.token, reason.verdict) == (Token.EXCEEDS_MAX_QUOTA, Verdict.CHANGE)
+    assert reason.text == (
+        f"Asks {asks} {GPU}; even when nothing runs {text} are left, as 5 are not lent, 3 of these by root.p.b."
+        f" It could start if 1 more were lent, or if it asked for {asks - 1} at most."
+    )
+    fewer = replace(snap.pending[0], workload=gang("g", pod_set(asks - 1, 1), queue=where))
+    assert decide(replace(snap, pending=(fewer,)), now=0.0, seed=0, budget=GREEDY).admissions
 
 
 def test_figures_of_a_gang_with_a_size_range_are_those_of_its_smallest() -> None:

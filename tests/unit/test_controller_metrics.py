@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from queuer.controller.live import Live
 from queuer.controller.metrics import Metrics
-from queuer.domain.reasons import Deferral
+from queuer.domain.reasons import Deferral, Explanation, Reason, Token
+from queuer.domain.workload import State
 from queuer.solver.child import Outcome
 from queuer.solver.problem import Passes
 from queuer.solver.worker import SolverProcess, Source
+from tests.solver.make import gang
 
 
 def test_passes_are_added_up() -> None:
@@ -40,3 +43,13 @@ def test_failures_and_restarts_of_the_processes_are_shown_as_they_are_at_each_sc
     assert 'queuer_solver_restarts_total{process="stand-in"} 1.0' in text
     assert 'queuer_solver_restarts_total{process="solver"} 0.0' in text
     assert 'queuer_k8s_api_writes_total{resource="jobs",verb="patch"} 3.0' in text
+
+
+def test_verdict_of_a_waiting_job_is_that_of_its_reason_not_of_the_token_alone() -> None:
+    behind = Reason(token=Token.BEHIND_IN_QUEUE, text="Its head can never start.", params={"never": True})
+    text = (
+        Metrics()
+        .text([Live(workload=gang("g"), state=State.QUEUED, explanation=Explanation(primary=behind))])
+        .decode()
+    )
+    assert 'reason="BehindInQueue",verdict="CHANGE"} 1.0' in text

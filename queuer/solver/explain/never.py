@@ -1,4 +1,6 @@
-"""Why a gang can never start: a limit, the live capacity, or no node or domain that could hold it when idle."""
+"""Why a gang can never start: a limit, the live capacity, what others do not lend, or no node or domain that could hold
+it when idle.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ class Never:
         if reason is not None:
             return reason
         for least, charge in shape.smallest:
-            reason = self._quota.over(gang, queue, charge)
+            reason = self._quota.over(gang, queue, charge) or self._quota.unlent(gang, queue, charge)
             if reason is None:
                 fit = self._place.fits(workload, least, frozenset(), form=shape.form, idle=True)
                 if fit in (Fit.YES, Fit.UNKNOWN):

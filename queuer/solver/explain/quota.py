@@ -15,6 +15,7 @@ from queuer.domain.quantity import format_quantity
 from queuer.domain.queue import ROOT
 from queuer.domain.quota import Account, Charge, Shortfall
 from queuer.domain.reasons import Reason, Token
+from queuer.domain.usage import Usage
 from queuer.solver.board import Board
 from queuer.solver.order import Gang
 
@@ -35,6 +36,7 @@ class QuotaWords:
         self._limited = cache(self._find_limited)
         self._below_root = cache(self._find_below_root)
         self._unused = cache(self._find_unused)
+        self._idle = Usage(board.book)
 
     # What stands in the way
 
@@ -201,6 +203,39 @@ class QuotaWords:
                 text = f"{asks_of(gang).capitalize()} {params['asks']} {self.name(account)}; {bound} {params['limit']}."
                 return Reason(token=Token.EXCEEDS_MAX_QUOTA, text=text, params=params)
         return None
+
+    def unlent(self, gang: Gang, queue: str, charge: Charge) -> Reason | None:
+        """Beside what others do not lend it is too much for a limit on the path, though nothing runs at all: the
+        nearest is named.
+        """
+        short = next(iter(self._ranked(queue, self._idle.shortfalls(queue, charge))), None)
+        if short is None:
+            return None
+        account, book = short.account, self._board.book
+        path, room = book.lineage(queue), max(0, short.limit - short.held)
+        kept = {q.path: book.kept(q.path, account) for q in book.tree if q.path not in path}
+        keeper = max((q for q in kept if q.startswith(f"{short.queue}.")), key=lambda q: kept[q])
+        params = amounts(
+            short.queue,
+            account,
+            asks=short.asks,
+            limit=short.limit,
+            left=room,
+            kept=short.held,
+            keeps=kept[keeper],
+            missing=short.held + short.asks - short.limit,
+        )
+        limit = "the live capacity" if short.live else "the limit"
+        text = f"{asks_of(gang).capitalize()} {params['asks']} {self.name(account)}; even when nothing runs "
+        text += f"{params['left']} of the {params['limit']} of {short.queue} ({limit}) {_be(room)} left, as "
+        if kept[keeper] < short.held:
+            text += f"{params['kept']} {_be(short.held)} not lent, {params['keeps']} of these by {keeper}"
+        else:
+            text += f"{keeper} does not lend {params['kept']}"
+        text += f". It could start if {params['missing']} more were lent"
+        text += f", or if it asked for {params['left']} at most." if room else "."
+        params["keeper"] = keeper
+        return Reason(token=Token.EXCEEDS_MAX_QUOTA, text=text, params=params)
 
     def entitlement(self, gang: Gang, charge: Charge) -> Reason | None:
         """Work that nobody may evict does not borrow. None: it would not have to, as things are."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from queuer.domain.reasons import Deferral, Explanation, Reason, Token
+from queuer.domain.reasons import Deferral, Explanation, Reason, Token, Verdict
 from queuer.domain.workload import Workload
 from queuer.solver.problem import Bond
 
@@ -85,6 +86,17 @@ def behind(owner: Workload, why: str) -> Reason:
     """Another gang goes first."""
     params = {"owner": owner.uid, "name": owner.name, "namespace": owner.namespace}
     return Reason(token=Token.BEHIND_IN_QUEUE, text=f"{owner.namespace}/{owner.name} {why}.", params=params)
+
+
+def first_in(queue: str, head: Workload, told: Explanation | None) -> Reason:
+    """The head of a strict queue goes first. `told`: why that one waits; where it can never start, neither can those
+    behind it.
+    """
+    why = f"is first in {queue}, whose order is strict, and "
+    if told is None or told.verdict is not Verdict.CHANGE:
+        return behind(head, f"{why}waits")
+    reason = behind(head, f"{why}can never start; change, hold or delete it: {told.primary.text.rstrip('.')}")
+    return replace(reason, params={**reason.params, "never": True})
 
 
 def kept_for(owner: Workload) -> Reason:
