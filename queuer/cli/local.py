@@ -11,7 +11,12 @@ import typer
 if TYPE_CHECKING:
     from queuer.local.cluster import Cluster, PartStatus
 
-app = typer.Typer(no_args_is_help=True, help="Run a whole cluster on this machine.", rich_markup_mode=None)
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Run a whole cluster on this machine. The Kubernetes programs are built once, into .cache of a source "
+    "checkout (as by `make control-plane`), else into ~/.cache/queuer; QUEUER_CACHE_DIR says otherwise.",
+    rich_markup_mode=None,
+)
 
 Directory = Annotated[
     Path | None,

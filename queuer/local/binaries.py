@@ -22,7 +22,7 @@ from pathlib import Path
 
 from queuer.domain.errors import Unavailable
 from queuer.local.progress import Advance, Reporter
-from queuer.local.resources import shipped
+from queuer.local.resources import checkout, shipped
 
 GO_NEEDED = (1, 26)
 _GO_HINT = "install Go from https://go.dev/dl and put its bin directory on PATH"
@@ -93,9 +93,13 @@ class Binaries:
 
 
 def default_cache(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where built programs are kept: `QUEUER_CACHE_DIR`, else the user's cache directory."""
+    """Where built programs are kept: `QUEUER_CACHE_DIR`; else `.cache` of a checkout that one may write to, where
+    `make` builds, too; else the user's cache directory.
+    """
     if named := environ.get("QUEUER_CACHE_DIR"):
         return Path(named).expanduser().absolute()
+    if (there := checkout()) is not None and os.access(there, os.W_OK):
+        return there / ".cache"
     base = environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(base).expanduser() / "queuer"
 

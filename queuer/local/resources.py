@@ -12,10 +12,15 @@ from queuer.domain.errors import NotFound
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 
+def checkout() -> Path | None:
+    """The top of the source tree that this runs from; None = it is installed."""
+    top = _PACKAGE.parent
+    return top if (top / "pyproject.toml").exists() else None
+
+
 def root() -> Path:
     """The directory that holds `crds/`, `deploy/`, `migrations/`, `tools/`."""
-    checkout = _PACKAGE.parent
-    return checkout if (checkout / "pyproject.toml").exists() else _PACKAGE / "_data"
+    return checkout() or _PACKAGE / "_data"
 
 
 def shipped(path: str) -> Path:

@@ -25,9 +25,6 @@ from tests.e2e.support import kubectl
 
 __all__ = ["scene"]  # a fixture for all tests here
 
-# The programs that `make` built, also where pytest is run by hand.
-os.environ.setdefault("QUEUER_CACHE_DIR", str(Path(__file__).resolve().parents[2] / ".cache"))
-
 FLEET = Fleet(nodes=16, racks=4, blocks=2, gpus=8)
 
 

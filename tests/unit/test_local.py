@@ -46,6 +46,16 @@ def test_an_impossible_fleet_is_refused_by_option(sizes: dict[str, int], said: s
         Fleet(**sizes)
 
 
+def test_programs_are_where_make_has_built_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where `queuer local up` is typed bare; what is installed builds for its user."""
+    top = Path(binaries.__file__).parents[2]
+    monkeypatch.chdir(tmp_path)
+    assert binaries.default_cache({}) == top / ".cache"
+    assert binaries.default_cache({"QUEUER_CACHE_DIR": "/elsewhere"}) == Path("/elsewhere")
+    monkeypatch.setattr(binaries, "checkout", lambda: None)
+    assert binaries.default_cache({"XDG_CACHE_HOME": "/home/cache"}) == Path("/home/cache/queuer")
+
+
 def test_missing_go_is_one_sentence_with_the_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(binaries.BuildFailed, match=r"Go is needed .* there is none \(install Go"):
