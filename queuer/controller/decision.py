@@ -17,10 +17,11 @@ from queuer.controller.foretell import with_estimate
 from queuer.controller.live import JobView, Live, Placement
 from queuer.controller.namespace_quota import Reckoning
 from queuer.controller.settle import evicting
+from queuer.controller.snapshot import offered
 from queuer.controller.state import ClusterState
 from queuer.controller.telling import to_write
 from queuer.domain.reasons import Explanation
-from queuer.domain.workload import State, Workload
+from queuer.domain.workload import State
 from queuer.solver.forecast import StartRange
 from queuer.solver.problem import Admission, Bond, Eviction, Plan, Reservation, Snapshot
 from queuer.store.cycles import CycleRecord, NewAdmission, NewEviction
@@ -84,12 +85,17 @@ def answer(
 
     `retell`: see `Settings`; `ranges`: newest forecast of starts, told with the reasons.
     """
-    seen = {pending.workload.uid: pending.workload for pending in asked.snapshot.pending}
+    current = {
+        pending.workload.uid
+        for pending in asked.snapshot.pending
+        if _is_offered(pending.workload.uid, state, now=now)
+        and state.live[pending.workload.uid].workload == pending.workload
+    }
     reckoning, refused = patches.reckoning(), dict[str, Explanation]()
     admissions: list[NewAdmission] = []
     evictions: list[NewEviction] = []
     after: dict[str, Live] = {}
-    standing = {uid for uid, asked_for in seen.items() if _stands(uid, asked_for, state, patches)}
+    standing = {uid for uid in current if _stands(uid, state, patches)}
     bonds = tuple(bond for bond in plan.bonds if bond.uid in standing)
     bound = {bond.uid for bond in bonds}
     for admission in plan.admissions:
@@ -114,8 +120,13 @@ def answer(
         evictions.append(_evicted(eviction, victim, patches=patches))
         displacer = frozenset({eviction.beneficiary})
         after[victim.uid] = replace(evicting(victim, now=now), displaced_by=displacer)
+    barred = {uid for uid in asked.barred if _is_offered(uid, state, now=now)}
     reasons = {**plan.explanations, **refused, **asked.barred}
-    told = {uid: with_estimate(reason, ranges.get(uid), now=now) for uid, reason in reasons.items()}
+    told = {
+        uid: with_estimate(reason, ranges.get(uid), now=now)
+        for uid, reason in reasons.items()
+        if uid in current or uid in barred  # of all others something newer is known
+    }
     explanations = to_write(told, state, after, now=now, every=retell)
     for uid, explanation in explanations.items():
         after[uid] = replace(state.live[uid], explanation=explanation, told=now)
@@ -130,10 +141,16 @@ def answer(
     )
 
 
-def _stands(uid: str, asked_for: Workload, state: ClusterState, patches: Patches) -> bool:
-    """Whether a workload still waits for what the decision was asked, also by what was heard of its job since."""
-    live, job = state.live.get(uid), state.jobs.get(uid)
-    if live is None or job is None or live.state is not State.QUEUED or live.workload != asked_for:
+def _is_offered(uid: str, state: ClusterState, *, now: float) -> bool:
+    """Whether a workload still is one that decisions are asked about: neither held nor found misconfigured since."""
+    live = state.live.get(uid)
+    return live is not None and offered(live, now=now)
+
+
+def _stands(uid: str, state: ClusterState, patches: Patches) -> bool:
+    """Whether a workload still asks for what the decision was asked, also by what was heard of its job since."""
+    job = state.jobs.get(uid)
+    if job is None:
         return False
     return uid not in state.taken or (job.outcome is None and patches.as_decided(job))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 from sqlalchemy import text
@@ -101,3 +102,22 @@ async def test_rows_whose_figures_move_are_rewritten_now_and_then(engine: AsyncE
     for at, written in ((RETELL + 2, FEW + 1), (RETELL + 3, 0)):
         told = await many.decide(at, used=9, token=Token.SOLVER_DEFERRED, cause=Deferral.SIZE)
         assert told == written
+
+
+async def test_what_was_found_wrong_while_a_decision_was_made_stays_in_the_store(
+    engine: AsyncEngine, epoch: int
+) -> None:
+    """Else a job that its owner must change would be told to wait until the next decision."""
+    many = Waiting(engine, epoch)
+    await many.come()
+    wrong = Explanation(primary=Reason(token=Token.MISCONFIGURED, text="queue root.b does not exist"))
+    edited = replace(many.made[0], queue="root.b")
+    async with begin(engine) as connection:
+        intake = replace(intake_of(edited), explanation=wrong)
+        await workloads.intake(connection, epoch, [intake], at=NOW)
+    many.state.put(Live(workload=edited, state=State.QUEUED, explanation=wrong))
+    assert await many.decide(0.0, used=0) == FEW
+    assert await many.stored() == {
+        ("WaitingForQuota", "root uses 0 of 9."),
+        ("Misconfigured", "queue root.b does not exist"),
+    }

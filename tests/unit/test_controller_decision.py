@@ -151,9 +151,11 @@ def test_a_job_that_runs_without_having_been_started_is_charged(before: State) -
 def waiting(count: int) -> tuple[ClusterState, Asked, Plan]:
     """So many workloads that wait, and a plan that admits none."""
     state, asked, plan = world()
-    for n in range(count):
-        state.put(Live(workload=workload(f"w{n}"), state=State.QUEUED))
-    return state, asked, replace(plan, admissions=(), evictions=(), bonds=())
+    pending = [Pending(workload=workload(f"w{n}")) for n in range(count)]
+    for one in pending:
+        state.put(Live(workload=one.workload, state=State.QUEUED))
+    snapshot = replace(asked.snapshot, pending=(*asked.snapshot.pending, *pending))
+    return state, replace(asked, snapshot=snapshot), replace(plan, admissions=(), evictions=(), bonds=())
 
 
 def full(used: int, *, token: Token = Token.WAITING_FOR_QUOTA, queue: str = "root.a") -> Explanation:
@@ -183,6 +185,29 @@ def test_where_many_wait_figures_alone_are_written_now_and_then() -> None:
     assert told(state, asked, plan, full(2, token=Token.SOLVER_DEFERRED, queue="root"), now=192.0) == FEW + 1
     with_range = replace(full(3, token=Token.SOLVER_DEFERRED, queue="root"), detail={"estimate": {}})
     assert told(state, asked, plan, with_range, now=193.0) == FEW + 1, "a part that was not there"
+
+
+@pytest.mark.parametrize("barred", [False, True])
+def test_what_was_found_wrong_meanwhile_is_not_told_otherwise(barred: bool) -> None:
+    """Nor is a job started whose queue is not there any more."""
+    state, asked, plan = world()
+    wrong = full(0, token=Token.MISCONFIGURED)
+    state.put(replace(state.live["a"], explanation=wrong))
+    late = {"a": full(1)}
+    if barred:
+        pending = tuple(p for p in asked.snapshot.pending if p.workload.uid != "a")
+        asked = replace(asked, snapshot=replace(asked.snapshot, pending=pending), barred=late)
+        plan = replace(plan, admissions=())
+    found = committed(state, asked, replace(plan, explanations={} if barred else late))
+    assert (found.explanations, found.admissions) == ({}, ())
+
+
+def test_what_is_held_or_edited_meanwhile_keeps_what_it_was_told_then() -> None:
+    state, asked, plan = world()
+    state.put(replace(state.live["a"], state=State.HELD, explanation=full(0, token=Token.ON_HOLD)))
+    state.put(replace(state.live["b"], workload=replace(workload("b"), priority=1)))
+    late = {uid: full(1) for uid in ("a", "b")}
+    assert committed(state, asked, replace(plan, explanations=late)).explanations == {}
 
 
 def test_where_few_wait_every_figure_is_written() -> None:
