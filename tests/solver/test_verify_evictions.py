@@ -18,6 +18,7 @@ from queuer.solver.problem import (
     Plan,
     Snapshot,
     SolveStatus,
+    Unbound,
 )
 from queuer.solver.verify import Rule, verify
 from tests.solver.make import gang, pod_set, queue, row, running, snapshot
@@ -144,6 +145,13 @@ def test_victim_that_may_not_be_one(name: str) -> None:
     assert found == {Rule.VICTIM}
 
 
+def test_what_leaves_makes_nobody_a_borrower() -> None:
+    """b is above its 8 with v2 alone, which is going: once it has gone nothing more may be taken back."""
+    story = eviction_story()
+    going = tuple(replace(a, releasing=a.workload.uid == "v2") for a in story.snap.admitted)
+    assert rules(replace(story.snap, admitted=going), story.made) == {Rule.VICTIM}
+
+
 def test_preempt_within_the_queue_needs_lower_priority() -> None:
     story = eviction_story()
     made = bonded(evicting(story.made, "low", rule=EvictionRule.PREEMPT), assignments=(at({"n3": 1}),))
@@ -193,6 +201,18 @@ def test_place_of_a_bond_is_kept() -> None:
     snap = held_story()
     assert rules(snap, plan(snap, {"late": (at({"n3": 1}),)}, bonds=snap.bonds)) == set()
     assert Rule.CAPACITY in rules(snap, plan(snap, {"late": (at({"n2": 1}),)}, bonds=snap.bonds))
+
+
+@pytest.mark.parametrize("pin", [("n2",), ("n1", "n2")])
+def test_room_to_which_pods_have_still_to_come_is_not_held(pin: tuple[str, ...]) -> None:
+    """Though the gang might find other room inside its pin: the place that it is promised is not there."""
+    story = eviction_story()
+    low, victim, other = story.snap.admitted
+    coming = replace(other, bound={}, unbound=(Unbound(pod_set="main", count=1, hosts=pin),))
+    snap = snapshot(RACKS, [A, B], admitted=[low, victim, coming], pending=story.snap.pending)
+    place = Assignment(pod_set="main", flavor="default", nodes={"n2": 1}, hosts=("n1", "n2"))
+    assert rules(snap, bonded(story.made, assignments=(place,))) == {Rule.CAPACITY}
+    assert (rules(snap, story.made) == set()) is ("n1" not in pin)
 
 
 def test_wide_pin_may_not_reach_into_a_held_place() -> None:

@@ -231,7 +231,7 @@ def _entitled_at_turn(case: Case) -> Mapping[str, frozenset[str]]:
 
 
 def _check_borrowers(case: Case, evictions: list[Eviction]) -> Iterator[Violation]:
-    """Every queue that loses a workload to another is above its guarantee at that moment.
+    """Every queue that loses a workload to another is above its guarantee at that moment, all that is releasing gone.
 
     There must be an order in which the victims can go, those of the gang's own queue last of all. Who may
     go last, with all others gone, may go last in any such order (fewer gone before the others helps them),
@@ -240,7 +240,7 @@ def _check_borrowers(case: Case, evictions: list[Eviction]) -> Iterator[Violatio
     if not evictions:
         return
     new = {e.uid for e in case.plan.evictions}
-    uses = case.uses(without=case.leaving - new)
+    uses = case.uses(without=(case.leaving | case.releasing) - new)
     for uid in case.started:
         uses.count(*case.part(uid))
     across = [

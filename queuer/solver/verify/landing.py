@@ -47,12 +47,12 @@ def certain_slots(group: Group, rivals: Iterable[Group], free: Mapping[str, Reso
     near = _alike(r for r in rivals if r is not group and r.count and not r.hosts.isdisjoint(group.hosts))
     left = {h: _minus_all(free[h], [r for r in near if r.hosts == {h}]) for h in hosts}
     loose = [r for r in near if len(r.hosts) > 1]
-    alone = sum(_own(group, left[h]) for h in hosts)
+    alone = sum(fitting(group, left[h]) for h in hosts)
     if not loose or alone < group.count:
         return alone
     most = [_most_there(r, near, free) for r in loose]
     bounds = [
-        sum(_own(group, _all_come(loose, [there.get(h, 0) for there in most], left[h])) for h in hosts),
+        sum(fitting(group, _all_come(loose, [there.get(h, 0) for there in most], left[h])) for h in hosts),
         alone - _most_harm(group, loose, hosts, left),
         alone - sum(r.count * _harm(group, r) for r in loose),
     ]
@@ -65,7 +65,7 @@ def _most_there(rival: Group, near: Iterable[Group], free: Mapping[str, Resource
     """How many of a rival's pods fit each of its hosts alone, beside those that are there before it comes."""
     before = [r for r in near if len(r.hosts) == 1 and max(r.wave, 0) < rival.wave]
     return {
-        h: _own(rival, _minus_all(free[h], [r for r in before if r.hosts == {h}]))
+        h: fitting(rival, _minus_all(free[h], [r for r in before if r.hosts == {h}]))
         for h in rival.hosts
         if h in free
     }
@@ -83,7 +83,8 @@ def _harm(group: Group, rival: Group) -> int:
     return max((-(-rival.requests.get(r, 0) // n) for r, n in group.requests.items() if n), default=0)
 
 
-def _own(group: Group, free: Resources) -> int:
+def fitting(group: Group, free: Resources) -> int:
+    """How many pods of a group one host with this much free takes."""
     found = slots(free, group.requests)
     return min(found, 1) if group.exclusive else min(found, group.count)
 
@@ -146,7 +147,7 @@ def _most_harm(
 
 def _steps(group: Group, free: Resources, largest: Resources) -> list[tuple[int, int]]:
     """(pods, slots lost) points of one host: the fewest rival pods after which so many slots are gone."""
-    have = _own(group, free)
+    have = fitting(group, free)
     points = []
     for left in range(have - 1, -1, -1):
         need = [
@@ -189,7 +190,7 @@ def _exact(
             left: Resources = free[host]
             for rival, number in zip(rivals, taken, strict=True):
                 left = _minus(left, rival.requests, number)
-            kept = _own(group, left)
+            kept = fitting(group, left)
             for coming, total in best.items():
                 rest = tuple(c - t for c, t in zip(coming, taken, strict=True))
                 if min(rest) >= 0:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import inf
 
 from queuer.domain.quantity import Resources
 from queuer.solver.problem import Assignment
 from queuer.solver.verify.case import Case, Rule, Violation
-from queuer.solver.verify.landing import Group, certain_slots
+from queuer.solver.verify.landing import Group, certain_slots, fitting
 
 
 def free_at(case: Case, names: Iterable[str], gone: Iterable[str] = ()) -> dict[str, dict[str, int]]:
@@ -41,12 +41,29 @@ def planned(case: Case, places: Mapping[str, Sequence[Assignment]]) -> dict[str,
 
 
 def check_capacity(case: Case) -> Iterator[Violation]:
-    """Node by node: what starts fits beside every pod; what is held fits once the victims are gone."""
+    """Node by node: what starts fits beside every pod; what is held fits once the victims are gone, and what is held
+    anew also beside pods that have still to land, on each node of their pin.
+    """
     starts = planned(case, case.started)
     yield from _short(starts, starts, free_at(case, starts), when="now")
     touched = planned(case, case.new)
     both = planned(case, {**case.bound, **case.started})
-    yield from _short(touched, both, free_at(case, touched, case.leaving), when="with the victims gone")
+    free = free_at(case, touched, case.leaving)
+    yield from _short(touched, both, free, when="with the victims gone")
+    held = planned(case, {uid: rows for uid, rows in case.bound.items() if uid in case.new})
+    for name, amounts in _coming(case, held).items():
+        free[name] = _plus(free[name], amounts, times=-1)
+        yield from _short({name: held[name]}, both, free, when="with the victims gone and all landed")
+
+
+def _coming(case: Case, names: Collection[str]) -> Mapping[str, Resources]:
+    """What those take of these nodes who have still to land, as if all that fit came to each."""
+    free, coming = free_at(case, names, case.leaving), dict[str, Resources]()
+    for group in unbound(case) if free else ():
+        for name in group.hosts & free.keys() if group.uid not in case.leaving else ():
+            number = fitting(group, free[name])
+            coming[name] = _plus(coming.get(name, {}), group.requests, times=number)
+    return coming
 
 
 def _short(
