@@ -66,7 +66,7 @@ cycles: setup ## Check 10,000 random cycles of the decision, about half an hour 
 	@$(PY) -m tests.solver.many_cycles $(ARGS)
 
 .PHONY: worlds
-worlds: setup ## Compare 3,500 small worlds with brute force, some minutes (ARGS="--kind KIND --worlds N --first SEED")
+worlds: setup ## Compare 4,000 small worlds with brute force, some minutes (ARGS="--kind KIND --worlds N --first SEED")
 	@$(PY) -m tests.solver.many_worlds $(ARGS)
 
 .PHONY: landing

@@ -213,9 +213,10 @@ class Evict:
             if not one.evictions:
                 continue
             reach = self._turns[one.gang.uid][_choice(one.variant)].reach
-            by_uid = {c.uid: c for c in self.prey.candidates(reach)}
+            candidates = (way for c in self.prey.candidates(reach) for way in c.by_rule)
+            by_uid = {(c.uid, c.rule): c for c in candidates}
             for eviction in one.evictions:
-                candidate = by_uid.get(eviction.uid)
+                candidate = by_uid.get((eviction.uid, eviction.rule))
                 if candidate is None or not candidate.permitted(line):
                     return False
                 line.add(candidate.hold.admitted.workload.queue, candidate.hold.charge, times=-1)

@@ -37,6 +37,7 @@ class Search:
         self._found = found
         self._places = scopes(board, prey, asker, found)
         self._trial = Trial(board, asker, found)
+        self._twofold = {c.uid: c for c in found if c.otherwise is not None}
         self._single = sum(asker.variant.counts.values()) == 1
         self._most = work
         self.work = 0
@@ -47,16 +48,13 @@ class Search:
         """
         trial, gone = self._trial, list[Candidate]()
         for candidate in sorted(self._found, key=_by_age):
-            if trial.permitted(candidate):
-                trial.remove(candidate)
-                gone.append(candidate)
+            if (victim := trial.going(candidate)) is not None:
+                trial.remove(victim)
+                gone.append(victim)
                 if trial.fits():
                     break
-        self.work += 2 * len(gone)
-        kept = self._thinned(gone, list(reversed(gone[:-1]))) if gone and trial.fits() else None
-        for candidate in gone if kept is None else kept:
-            trial.put_back(candidate)
-        return kept
+        enough = bool(gone) and trial.fits()
+        return self._back(gone, list(reversed(gone[:-1])) if enough else None)
 
     def cheapest(self) -> list[Candidate] | None:
         """The best set found, in an order in which each is permitted; None = none was found.
@@ -113,23 +111,31 @@ class Search:
 
     def _prefix(self, order: Sequence[Candidate]) -> tuple[list[Candidate] | None, bool]:
         """The shortest prefix that is enough, thinned: the most expensive are put back first; and whether all of the
-        prefix might go.
+        prefix might go, by the rules that cost least.
         """
         trial, gone, enough, whole = self._trial, list[Candidate](), False, True
         for candidate in order:
-            if not trial.permitted(candidate):
-                whole = False
-            else:
-                trial.remove(candidate)
-                gone.append(candidate)
+            victim = trial.going(candidate)
+            whole = whole and victim is candidate
+            if victim is not None:
+                trial.remove(victim)
+                gone.append(victim)
                 enough = trial.fits()
                 if enough:
                     break
-        kept = self._thinned(gone, sorted(gone, key=by_cost, reverse=True)) if enough else None
+        return self._back(gone, sorted(gone, key=by_cost, reverse=True) if enough else None), whole
+
+    def _back(self, gone: Sequence[Candidate], order: Sequence[Candidate] | None) -> list[Candidate] | None:
+        """All come back. Those of them who are needed if they are thinned in this order, each by the rule that costs
+        least now that fewer go before it; None = there is no order, as all are not enough.
+        """
+        kept = None if order is None else self._thinned(gone, order)
         for candidate in gone if kept is None else kept:
-            trial.put_back(candidate)
+            self._trial.put_back(candidate)
         self.work += 2 * len(gone)
-        return kept, whole
+        if kept is None or self._twofold.keys().isdisjoint(c.uid for c in kept):
+            return kept
+        return self._going([self._twofold.get(c.uid, c) for c in kept])
 
     def _thinned(self, gone: Sequence[Candidate], order: Sequence[Candidate]) -> list[Candidate]:
         """Without those that turn out, in this order, not to be needed; nobody is permitted less when others stay."""
@@ -144,19 +150,20 @@ class Search:
                 self._trial.remove(candidate)
         return kept
 
-    def _enough(self, chosen: Sequence[Candidate]) -> bool:
-        """Whether these may go in this order and the gang fits then."""
-        trial, gone, enough = self._trial, list[Candidate](), True
+    def _going(self, chosen: Sequence[Candidate]) -> list[Candidate] | None:
+        """These by the rules by which they may go in this order; None = they may not, or the gang does not fit then."""
+        trial, gone = self._trial, list[Candidate]()
         for candidate in chosen:
-            enough = enough and trial.permitted(candidate)
-            if enough:
-                trial.remove(candidate)
-                gone.append(candidate)
-        enough = enough and trial.fits()
-        for candidate in gone:
-            trial.put_back(candidate)
+            victim = trial.going(candidate)
+            if victim is None:
+                break
+            trial.remove(victim)
+            gone.append(victim)
+        enough = len(gone) == len(chosen) and trial.fits()
+        for victim in gone:
+            trial.put_back(victim)
         self.work += 2 * len(gone)
-        return enough
+        return gone if enough else None
 
     def _by_cost(self, found: Sequence[Candidate], best: list[Candidate] | None) -> list[Candidate] | None:
         """Subsets in the order of cost until one is enough; never worse than `best`."""
@@ -168,9 +175,9 @@ class Search:
             cost, picks = heapq.heappop(queue)
             if limit is not None and cost >= limit:
                 break
-            chosen = sorted((found[i] for i in picks), key=lambda c: (self._size(c), c.uid))
-            if self._enough(chosen):
-                return chosen
+            chosen = self._going(sorted((found[i] for i in picks), key=lambda c: (self._size(c), c.uid)))
+            if chosen is not None and (limit is None or _cost(chosen) < limit):
+                best, limit = chosen, _cost(chosen)
             last = picks[-1]
             if last + 1 < len(found):
                 for following in ((*picks, last + 1), (*picks[:-1], last + 1)):
@@ -216,4 +223,4 @@ def _cost(chosen: Iterable[Candidate]) -> Cost:
 
 def evictions(chosen: Iterable[Candidate], *, beneficiary: str) -> tuple[Eviction, ...]:
     """The chosen as evictions, in their order."""
-    return tuple(Eviction(uid=c.uid, beneficiary=beneficiary, rule=c.rule) for c in chosen)
+    return tuple(c.evicted_for(beneficiary) for c in chosen)

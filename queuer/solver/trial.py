@@ -82,7 +82,7 @@ class Trial:
         queue, charge = asker.workload.queue, asker.charge
         binding = {a: charge[a] for a in board.claimed.binding(queue, charge)}
         self.short = not board.later.usage.fits(queue, binding)
-        accounts = {account for c in found for account, _ in c.lines or ()}
+        accounts = {account for c in found for way in c.by_rule for account, _ in way.lines or ()}
         self._queue, self._asked = queue, binding
         self._usage = board.later.usage if self.short else None
         self._line = board.line() if accounts else None
@@ -92,9 +92,9 @@ class Trial:
             PodSlots(board, asker, parts[0]) if _slots_decide(parts) else Placing(board, asker, parts)
         )
 
-    def permitted(self, candidate: Candidate) -> bool:
-        """Whether the rule permits it now that those before it have gone."""
-        return self._line is None or candidate.permitted(self._line)
+    def going(self, candidate: Candidate) -> Candidate | None:
+        """See `Candidate.going`, now that those before it have gone."""
+        return candidate if self._line is None else candidate.going(self._line)
 
     def remove(self, candidate: Candidate) -> None:
         """It goes."""

@@ -21,7 +21,7 @@ from queuer.solver.frame import Mask as Flags
 from queuer.solver.frame import Numbers
 from queuer.solver.holds import Holds
 from queuer.solver.kept import Kept
-from queuer.solver.problem import Admitted, EvictionRule, Pending
+from queuer.solver.problem import Admitted, Eviction, EvictionRule, Pending
 from queuer.solver.score import lost_work, preempted_work
 from queuer.solver.sheet import Hold
 
@@ -34,42 +34,72 @@ NOBODY = frozenset[str]()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """A gang that the rules permit to evict. `lines`: one must hold when it goes; None = no condition."""
+    """A gang that a rule permits to evict. `lines`: one must hold when it goes; None = no condition. `otherwise`: the
+    same by the other rule, which costs more, for where this one does not permit it.
+    """
 
     hold: Hold
     rule: EvictionRule
     lines: tuple[Line, ...] | None
     cost: Cost
     uid: str
+    otherwise: Candidate | None = None
 
     def permitted(self, line: Usage) -> bool:
         """Whether the rule permits it when this is used."""
         return self.lines is None or any(all(line.above(q, a) for q in queues) for a, queues in self.lines)
+
+    def going(self, line: Usage) -> Candidate | None:
+        """The same by the rule that costs least of those that permit it when this is used."""
+        if self.permitted(line):
+            return self
+        return None if self.otherwise is None else self.otherwise.going(line)
+
+    def evicted_for(self, beneficiary: str) -> Eviction:
+        """Its eviction, for this gang."""
+        return Eviction(uid=self.uid, beneficiary=beneficiary, rule=self.rule)
+
+    @property
+    def by_rule(self) -> tuple[Candidate, ...]:
+        """The same by each rule, the cheapest first."""
+        return (self,) if self.otherwise is None else (self, *self.otherwise.by_rule)
 
 
 by_cost: Callable[[Candidate], tuple[Cost, str]] = attrgetter("cost", "uid")
 """The order of candidates: cheapest first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ground:
-    """One permission to evict: the work under `common` that is not under `toward`; where both are the same, that of
-    this very queue. `below`: only what has a lower priority. `accounts`: those in which the victim's queues must be
-    above their guarantee; for a preemption across queues, those that are asked in. `none_of`: only what holds nothing
-    in these, as what does can be reclaimed.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Right:
+    """What a gang may take of the work under a queue in which its own is not. `claimed`: accounts in which it takes
+    back what others borrow. `below`: what has a lower priority than this it may preempt, None = nothing; `asked`: in
+    the accounts in which others must be above their guarantee for that.
     """
 
-    rule: EvictionRule
     common: str
+    claimed: tuple[Account, ...] = ()
+    below: int | None = None
+    asked: tuple[Account, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """A right over what is under its queue, but not under `toward`, the child towards the gang; where `toward` is that
+    queue itself, over what is in it.
+    """
+
+    right: Right
     toward: str
-    below: int | None
-    accounts: tuple[Account, ...]
-    none_of: tuple[Account, ...]
+
+    @property
+    def at_home(self) -> bool:
+        """Whether it is about the gang's own queue."""
+        return self.right.common == self.toward
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Party:
-    """The candidates of one queue under one permission, with their numbers as holds. `top`: the widest queue whose use
+    """The candidates of one queue under one right, with their numbers as holds. `top`: the widest queue whose use
     decides who may go.
     """
 
@@ -148,14 +178,17 @@ class Prey:
         tree, claims, found = board.book.tree, board.book.claims(queue), list[int]()
         policy = tree.policy(queue)
         if policy.preempt is not Preempt.NEVER:
-            found.append(self._number(Ground(EvictionRule.PREEMPT, queue, queue, priority, (), ())))
+            own = Right(common=queue, below=priority)
+            found.append(self._number(Ground(right=own, toward=queue)))
         for entitled, (toward, common) in zip(may, pairwise(board.book.lineage(queue)), strict=True):
             claimed = tuple([a for a in accounts if a in claims]) if policy.reclaim and entitled else ()
-            if claimed:
-                found.append(self._number(Ground(EvictionRule.RECLAIM, common, toward, None, claimed, ())))
             if tree.policy(common).preempt is Preempt.LOWER_PRIORITY:
-                ground = Ground(EvictionRule.PREEMPT, common, toward, priority, accounts, claimed)
-                found.append(self._number(ground))
+                right = Right(common=common, claimed=claimed, below=priority, asked=accounts)
+            elif claimed:
+                right = Right(common=common, claimed=claimed)
+            else:
+                continue
+            found.append(self._number(Ground(right=right, toward=toward)))
         yield from (number for number in found if self._grounds_of[number])
 
     def _number(self, ground: Ground) -> int:
@@ -167,20 +200,20 @@ class Prey:
 
     def _find(self, ground: Ground) -> Iterator[Party]:
         """The candidates of a ground."""
-        if ground.common == ground.toward:
-            yield from self._parties_in(ground, ground.common, [ground.common])
+        right = ground.right
+        if ground.at_home:
+            yield from self._parties_in(right, right.common, [right.common])
         else:
-            for child, queues in self._under(ground.common).items():
+            for child, queues in self._under(right.common).items():
                 if child != ground.toward:
-                    yield from self._parties_in(ground, child, queues)
+                    yield from self._parties_in(right, child, queues)
 
-    def _parties_in(self, ground: Ground, child: str, queues: Iterable[str]) -> tuple[Party, ...]:
+    def _parties_in(self, right: Right, child: str, queues: Iterable[str]) -> tuple[Party, ...]:
         """Those of one child, the same wherever else the ground leads."""
-        key = (ground.rule, ground.common, child, ground.below, ground.accounts, ground.none_of)
-        if key not in self._parties:
-            found = (self._party(ground, queue) for queue in queues if queue in self._by_queue)
-            self._parties[key] = tuple(party for party in found if party is not None)
-        return self._parties[key]
+        if (right, child) not in self._parties:
+            found = (self._party(right, queue) for queue in queues if queue in self._by_queue)
+            self._parties[right, child] = tuple(party for party in found if party is not None)
+        return self._parties[right, child]
 
     def _find_under(self, common: str) -> Mapping[str, Sequence[str]]:
         """By child of a queue, the queues there in which somebody may be evicted."""
@@ -191,35 +224,47 @@ class Prey:
                 found.setdefault(path[path.index(common) - 1], []).append(queue)
         return found
 
-    def _party(self, ground: Ground, queue: str) -> Party | None:
+    def _party(self, right: Right, queue: str) -> Party | None:
         """None = nobody there is a candidate."""
-        if ground.common == ground.toward:
-            found, top = tuple(self._in_queue(ground, queue, None)), queue
-        else:
-            path = self._board.book.lineage(queue)
-            below = path[: path.index(ground.common)]
-            found, top = tuple(self._in_queue(ground, queue, self._lines(ground, queue, below))), below[-1]
+        path = self._board.book.lineage(queue)
+        below = path[: path.index(right.common)]  # none in the gang's own queue, whose use decides nothing
+        found = tuple(self._in_queue(right, queue, below))
         numbers = np.array([self.holds.number_of[one.uid] for one in found], dtype=np.intp)
-        return Party(found, numbers, top) if found else None
+        return Party(found, numbers, below[-1] if below else queue) if found else None
 
-    def _in_queue(self, ground: Ground, queue: str, lines: tuple[Line, ...] | None) -> Iterator[Candidate]:
+    def _in_queue(self, right: Right, queue: str, below: tuple[str, ...]) -> Iterator[Candidate]:
+        """`below`: the queues that must be above their guarantee."""
+        borrowed: tuple[Line, ...] = tuple((account, below) for account in right.claimed)
+        above = self._lines(right, queue, below)
         for hold in self._by_queue[queue]:
-            victim = hold.admitted.workload
-            above = ground.below is not None and victim.priority >= ground.below
-            if not above and not any(hold.charge.get(account) for account in ground.none_of):
-                own = lines
-                if lines is not None and not all(hold.charge.get(account) for account, _ in lines):
-                    own = tuple([line for line in lines if hold.charge.get(line[0])])
-                if own != ():
-                    lost = self._lost(hold)
-                    cost = (preempted_work(lost, ground.rule), lost, 1, victim.priority)
-                    yield Candidate(hold, ground.rule, own, cost, victim.uid)
+            lower: Candidate | None = None
+            if right.below is not None and hold.admitted.workload.priority < right.below:
+                lower = self._candidate(hold, EvictionRule.PREEMPT, above)
+            found = self._candidate(hold, EvictionRule.RECLAIM, borrowed, lower) or lower
+            if found is not None:
+                yield found
 
-    def _lines(self, ground: Ground, queue: str, below: tuple[str, ...]) -> tuple[Line, ...] | None:
-        if ground.rule is EvictionRule.RECLAIM:
-            return tuple((account, below) for account in ground.accounts)
-        claims = self._board.book.claims(queue)
-        return tuple((a, below) for a in ground.accounts if a in claims) or None
+    def _candidate(
+        self,
+        hold: Hold,
+        rule: EvictionRule,
+        lines: tuple[Line, ...] | None,
+        otherwise: Candidate | None = None,
+    ) -> Candidate | None:
+        """None = it holds nothing in any of these lines."""
+        if lines is not None and not all(hold.charge.get(account) for account, _ in lines):
+            lines = tuple([line for line in lines if hold.charge.get(line[0])])
+        if lines == ():
+            return None
+        lost, victim = self._lost(hold), hold.admitted.workload
+        cost = (preempted_work(lost, rule), lost, 1, victim.priority)
+        return Candidate(hold, rule, lines, cost, victim.uid, otherwise)
+
+    def _lines(self, right: Right, queue: str, below: tuple[str, ...]) -> tuple[Line, ...] | None:
+        """Where they must be above for a preemption; what is above in a claim of the gang is reclaimed instead."""
+        said = self._board.book.claims(queue)
+        asked = [account for account in right.asked if account in said]
+        return tuple((a, below) for a in asked if a not in right.claimed) if asked else None
 
     def anybody(self, reach: Reach) -> bool:
         """Whether anyone of them may go as things are: not leaving yet, and above the line."""
@@ -230,7 +275,7 @@ class Prey:
         key, risen = (number, spared), self._board.risen
         witness = self._witness.get(key)
         if witness is not None:
-            if witness.uid not in self._board.leaving and witness.permitted(self._board.line()):
+            if witness.uid not in self._board.leaving and witness.going(self._board.line()) is not None:
                 return True
             del self._witness[key]
         if self._closed.get(key) == risen(ROOT):
@@ -250,23 +295,27 @@ class Prey:
 
     def _had_rights(self, reach: Reach) -> bool:
         line, spared = self._board.line_before(), reach.spared
-        return any(
-            c.permitted(line) and c.uid not in spared for party in self._of(reach) for c in party.candidates
-        )
+        found = (c for party in self._of(reach) for c in party.candidates if c.uid not in spared)
+        return any(c.going(line) is not None for c in found)
 
     def _first(self, party: Party, spared: frozenset[str]) -> Iterator[Candidate]:
-        """Those of a party who may go as things are. Where there is none, see `_somebody`."""
+        """Those of a party who may go as things are, each by a rule that permits it. Where there is none, see
+        `_somebody`.
+        """
         key, risen = (party, spared), self._board.risen(party.top)
         if self._closed.get(key) == risen:
             return
         line, leaving, above = self._board.line(), self._board.leaving, dict[int, bool]()
         nobody = True
         for one in party.candidates:
-            if id(one.lines) not in above:
-                above[id(one.lines)] = one.permitted(line)
-            if above[id(one.lines)] and one.uid not in leaving and one.uid not in spared:
-                nobody = False
-                yield one
+            for way in one.by_rule:
+                if id(way.lines) not in above:
+                    above[id(way.lines)] = way.permitted(line)
+                if above[id(way.lines)]:
+                    if one.uid not in leaving and one.uid not in spared:
+                        nobody = False
+                        yield way
+                    break
         if nobody:
             self._closed[key] = risen
 

@@ -90,7 +90,7 @@ class Evicting(Room):
             entitled = tree.policy(gang.queue).reclaim and use.entitled(gang.queue, turn.asks, at=at)
             if entitled and any(charged(a).get(claim) for claim in claims):
                 yield uid, EvictionRule.RECLAIM, claims
-            elif lower and tree.policy(common).preempt is Preempt.LOWER_PRIORITY:
+            if lower and tree.policy(common).preempt is Preempt.LOWER_PRIORITY:
                 said = self.rows.claims(victim.queue, turn.asks)
                 yield uid, EvictionRule.PREEMPT, tuple(said) or None
 
@@ -154,9 +154,10 @@ class Evicting(Room):
         """Those of the settled victims that are named for this gang, the first that may evict them."""
         earlier = self.settled[: self.settled.index(turn)]
         taken = {uid for one in earlier if one.bound for uid, _, _ in self.permitted[one.workload.uid]}
+        mine = {uid: rule for uid, rule, _ in (self.permitted[turn.workload.uid] if turn.bound else ())}
         return tuple(
             Eviction(uid=uid, beneficiary=turn.workload.uid, rule=rule)
-            for uid, rule, _ in (self.permitted[turn.workload.uid] if turn.bound else ())
+            for uid, rule in mine.items()
             if uid in self.gone and uid not in taken
         )
 

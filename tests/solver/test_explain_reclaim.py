@@ -5,16 +5,18 @@ from whom, and what is missing.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from queuer.domain.nodes import Node
 from queuer.domain.queue import Policy, Preempt, Queue
 from queuer.domain.reasons import Explanation, Token
-from queuer.domain.workload import Workload
+from queuer.domain.workload import PodSet, Workload
 from queuer.solver.decide import decide
 from queuer.solver.problem import Budget
-from tests.solver.make import gang, node, pod_set, queue, row, running, snapshot
+from tests.solver.make import GPU, gang, node, pod_set, queue, row, running, snapshot
 
 NOW = 0.0
 ENTITLED = (queue("root.a", row(guaranteed=32)), queue("root.b"))
@@ -98,6 +100,28 @@ def test_guarantees_of_inner_queues_count_too() -> None:
 def test_others_are_told_the_row(queues: tuple[Queue, ...]) -> None:
     told = crowded(asks(4), {0: 8, 1: 8, 2: 8, 3: 7}, *queues)
     assert told.primary.text == "root uses 64 of 64 example.com/gpu (the live capacity); this job asks 32."
+
+
+@pytest.mark.parametrize(
+    ("cpus", "told"), [(100, "root.a uses 0 of its guaranteed 8"), (1, "root uses 8 of 8")]
+)
+def test_who_may_take_more_by_priority_is_told_the_row(cpus: int, told: str) -> None:
+    """Beyond the 4 GPUs that `b` borrows its work may go by priority where it uses more CPUs than its guarantee."""
+    both = PodSet(name="main", count=1, requests={GPU: 2, "cpu": 2, "pods": 1})
+    jobs = [gang(f"j{n}", both, queue="root.b", preemptible=n > 0) for n in range(4)]
+    waits = gang("g", replace(both, requests={GPU: 8, "cpu": 1, "pods": 1}), priority=1)
+    snap = snapshot(
+        [Node(name="n0", labels={}, allocatable={GPU: 8, "cpu": 100, "pods": 20})],
+        [
+            queue("root", policy=Policy(preempt=Preempt.LOWER_PRIORITY)),
+            queue("root.a", row(guaranteed=8)),
+            queue("root.b", row(guaranteed=4), row("cpu", guaranteed=cpus)),
+        ],
+        admitted=[running(job, {"n0": 1}) for job in jobs],
+        pending=[waits],
+    )
+    found = decide(snap, now=NOW, seed=0, budget=Budget(deterministic=2.0)).explanations["g"]
+    assert found.primary.text.startswith(told)
 
 
 def test_a_place_that_reclaim_cannot_make() -> None:

@@ -13,6 +13,7 @@ from queuer.solver.contested import Arrangement, Question, Settled, Unknown, Var
 from queuer.solver.cpsat import CpSat
 from queuer.solver.problem import Snapshot
 from tests.solver.cases import NOW, seeded, world
+from tests.solver.cases_rights import twofold
 from tests.solver.judged import compare
 from tests.solver.make import GPU
 from tests.solver.oracle import BOUND, STARTED, WAITING, Oracle
@@ -99,6 +100,12 @@ def test_solver_finds_an_arrangement_exactly_where_there_is_one(snap: Snapshot) 
 )
 def test_decision_admits_what_brute_force_admits(seed: int) -> None:
     assert compare(seeded(seed))
+
+
+@pytest.mark.parametrize("seed", [830092, 830148, 830232, 830306, 830371, 830477])
+def test_whom_one_right_protects_the_other_may_take(seed: int) -> None:
+    """Somebody is reclaimed in one account, or preempted in another, whichever permits it when it goes."""
+    assert compare(twofold(seed))
 
 
 def with_past(seed: int) -> Snapshot:

@@ -7,11 +7,14 @@ from dataclasses import replace
 
 import pytest
 
+from queuer.domain.nodes import Node
 from queuer.domain.queue import Policy, Preempt
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.arrays import Arrays
 from queuer.solver.board import Board
-from queuer.solver.problem import EvictionRule, Pending
+from queuer.solver.decide import decide
+from queuer.solver.problem import Budget, EvictionRule, Pending, Snapshot
+from queuer.solver.verify import verify
 from queuer.solver.victims import Prey, Reach
 from tests.solver.make import GPU, gang, node, pod_set, queue, row, running, snapshot
 
@@ -73,6 +76,40 @@ def test_whoever_may_reclaim_still_preempts_what_holds_nothing_of_its_claims(gua
     prey = Prey(board)
     permitted = prey.permitted(prey.reach(Pending(workload=mine), {(None, GPU): 2, (None, "cpu"): 4000}))
     assert [(c.uid, c.rule) for c in permitted] == [("hog", EvictionRule.PREEMPT)]
+
+
+def two_rights(*gpus: int, asks: int) -> Snapshot:
+    """A gang that claims what it asks for of GPUs, and jobs of so many GPUs and two CPUs each in a queue that is
+    guaranteed 4 GPUs and one CPU.
+    """
+    tree = [
+        queue("root", policy=Policy(preempt=Preempt.LOWER_PRIORITY)),
+        queue("root.a", row(guaranteed=asks)),
+        queue("root.b", row(guaranteed=4), row("cpu", guaranteed=1)),
+    ]
+    jobs = [gang(f"v{n}", with_cpu(gpu, 2), queue="root.b") for n, gpu in enumerate(gpus)]
+    host = Node(name="n0", labels={}, allocatable={GPU: sum(gpus), "cpu": 100, "pods": 20})
+    mine = gang("mine", with_cpu(asks, 1), queue="root.a", priority=5)
+    admitted = [running(job, {"n0": 1}, since=0.0) for job in jobs]
+    return snapshot([host], tree, admitted=admitted, pending=[mine])
+
+
+@pytest.mark.parametrize(("gpus", "rule"), [((2, 2), EvictionRule.PREEMPT), ((4, 2), EvictionRule.RECLAIM)])
+def test_either_right_is_enough(gpus: tuple[int, ...], rule: EvictionRule) -> None:
+    """Whose queue is within its guarantee of what the gang claims may be above it in something else."""
+    snap = two_rights(*gpus, asks=2)
+    prey = Prey(Board(Arrays.of(snap), now=0.0))
+    permitted = prey.permitted(prey.reach(snap.pending[0], {(None, GPU): 2, (None, "cpu"): 1}))
+    assert {c.uid: c.rule for c in permitted} == {f"v{n}": rule for n in range(len(gpus))}
+
+
+@pytest.mark.parametrize("budget", [Budget(deterministic=0), Budget()])
+def test_who_would_cross_the_line_goes_by_the_other_right(budget: Budget) -> None:
+    """Of 6 GPUs 2 are borrowed, and all are needed: two jobs are reclaimed if the smallest goes first."""
+    snap = two_rights(2, 1, 3, asks=6)
+    made = decide(snap, now=0.0, seed=0, budget=budget)
+    assert verify(snap, made, now=0.0) == ()
+    assert sorted(e.rule for e in made.evictions) == ["preempt", "reclaim", "reclaim"]
 
 
 def test_who_leaves_takes_the_others_below_the_line_until_it_stays_after_all() -> None:

@@ -173,6 +173,17 @@ def test_preempt_across_queues_only_where_an_ancestor_says_so() -> None:
     }
 
 
+@pytest.mark.parametrize("rule", EvictionRule)
+def test_who_holds_nothing_of_what_its_queue_borrows_is_no_victim(rule: EvictionRule) -> None:
+    """Another of its queue uses 4 GPUs above the guarantee; it has none itself."""
+    story = eviction_story()
+    root = queue("root", policy=Policy(preempt=Preempt.LOWER_PRIORITY))
+    snap = queues(story.snap, root, A, queue("root.b", row(guaranteed=4)))
+    made = evicting(story.made, "v1", rule=rule)
+    assert rules(snap, made) == set()
+    assert rules(victim(snap, pod_sets=(pod_set(1, 0),)), made) == {Rule.VICTIM}
+
+
 def test_quota_is_checked_with_the_victims_gone() -> None:
     story = eviction_story()
     capped = queue("root.a", row(guaranteed=16, limit=16))

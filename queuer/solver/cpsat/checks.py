@@ -30,7 +30,7 @@ def chosen(model: Model, values: Sequence[int]) -> Chosen:
     found: Chosen = []
     for item in model.data.items:
         for candidate in item.candidates:
-            if values[model.t[candidate.uid, item.workload.uid]]:
+            if values[model.evicted(candidate, item)]:
                 nodes, permit = {*candidate.hold.bound, *candidate.hold.loose}, _permit(candidate)
                 there = (uid for uid, own, permits in guests if permit in permits and own & nodes)
                 found.append((candidate, next(there, item.workload.uid)))
@@ -68,14 +68,14 @@ def in_order(model: Model, evicted: Chosen) -> tuple[Eviction, ...] | None:
             return None
         stuck = left
     order = [*reversed(backwards), *(pair for pair in evicted if pair[0].lines is None)]
-    return tuple(Eviction(uid=c.uid, beneficiary=uid, rule=c.rule) for c, uid in order)
+    return tuple(candidate.evicted_for(uid) for candidate, uid in order)
 
 
 def _alike(model: Model, stuck: Chosen) -> dict[int, int]:
     """The variables of these victims, for whichever gang they would go on the same condition."""
     conditions = {candidate.uid: candidate.lines for candidate, _ in stuck}
     return {
-        model.t[c.uid, item.workload.uid]: 1
+        model.evicted(c, item): 1
         for item in model.data.items
         for c in item.candidates
         if c.uid in conditions and c.lines == conditions[c.uid]

@@ -27,7 +27,9 @@ from queuer.solver.victims import Candidate, Prey, Reach
 @dataclass(frozen=True, slots=True, eq=False)
 class Item:
     """A gang to be placed. `bound`: only once the victims have gone. `known`: its place so far, by part and node
-    number. `room`: slots by part at most, all victims gone (N)."""
+    number. `room`: slots by part at most, all victims gone (N). `candidates`: each once for every rule by which it may
+    go.
+    """
 
     pending: Pending
     variant: Variant
@@ -77,7 +79,7 @@ class Data:
     prey: Prey
     nodes: list[int] = field(default_factory=list)
     held: set[int] = field(default_factory=set)
-    evictions: dict[tuple[str, str], Eviction] = field(default_factory=dict)
+    evictions: set[Eviction] = field(default_factory=set)
     gone: tuple[Eviction, ...] = ()
     others: int = 0
     limits: Sequence[Limits] = ()
@@ -120,7 +122,7 @@ def gather(
     for one in settled:
         known = {row.pod_set: _numbers(board, row) for row in one.assignments}
         _add(data, one.pending, one.variant, one.bound, known, blocked)
-        data.evictions.update({(e.uid, e.beneficiary): e for e in one.victims})
+        data.evictions.update(one.victims)
     if asked is not None:
         _add(data, asked[0], asked[1], asked[2], {}, blocked)
     gone = [e for one in settled for e in one.victims]
@@ -186,7 +188,7 @@ def _has_rights(data: Data, item: Item) -> bool:
     if item.reach is None:
         return False
     line = _line(data.board)
-    return any(c.permitted(line) for c in data.prey.candidates(item.reach))
+    return any(c.going(line) is not None for c in data.prey.candidates(item.reach))
 
 
 def _line(board: Board) -> Usage:
@@ -200,7 +202,9 @@ def _line(board: Board) -> Usage:
 
 def _open_victims(data: Data) -> None:
     data.items = [
-        item if item.reach is None else replace(item, candidates=data.prey.candidates(item.reach))
+        item
+        if item.reach is None
+        else replace(item, candidates=[c for one in data.prey.candidates(item.reach) for c in one.by_rule])
         for item in data.items
     ]
 

@@ -2,7 +2,7 @@
 
     x[part, node]        pods there                     Σ over nodes = count
     d[item|part, domain] all of them in this domain     Σ over nodes of the domain x = count * d, Σ d = 1
-    t[victim, gang]      evicted for this gang          at most once
+    t[victim, gang, rule]   evicted for this gang by this rule   at most once
 
 Rows hold now for what starts, and again with the victims gone for everything. What depends on the order of the
 victims, and on guarantees that are not lent, is in `checks`.
@@ -19,6 +19,8 @@ from queuer.solver.cpsat.proto import GrowingModel
 from queuer.solver.cpsat.reserved import limit_by_reservations
 from queuer.solver.frame import Matrix
 from queuer.solver.parts import Part
+from queuer.solver.problem import Eviction
+from queuer.solver.victims import Candidate
 
 MOST_VARIABLES = 60_000
 """Of a model that is attempted."""
@@ -29,13 +31,14 @@ class TooLarge(Exception):
 
 
 class Model:
-    """Rows with the meaning of their variables. `x`: by (item, part, node); `t`: by (victim, beneficiary)."""
+    """Rows with the meaning of their variables. `x`: by (item, part, node)."""
 
     def __init__(self, data: Data, *, seed: int) -> None:
         self.data = data
         self.rows = GrowingModel(seed=seed)
         self.x: dict[tuple[int, int, int], int] = {}
-        self.t: dict[tuple[str, str], int] = {}
+        self._evicted: dict[Eviction, int] = {}
+        self._gone: dict[str, list[int]] = defaultdict(list)
         self._choices: dict[tuple[object, ...], dict[int, int]] = {}
         self._below: dict[tuple[int, int], int] = {}
         self._places()
@@ -67,9 +70,10 @@ class Model:
     def _victims(self) -> None:
         for item in self.data.items:
             for candidate in item.candidates:
-                key = (candidate.uid, item.workload.uid)
-                self.t[key] = self.rows.boolean()
-                self.rows.hint[self.t[key]] = int(key in self.data.evictions)
+                eviction = candidate.evicted_for(item.workload.uid)
+                variable = self._evicted[eviction] = self.rows.boolean()
+                self._gone[candidate.uid].append(variable)
+                self.rows.hint[variable] = int(eviction in self.data.evictions)
         for uid in self.data.victims():
             self.rows.row(self.gone(uid), high=1)
 
@@ -80,11 +84,11 @@ class Model:
 
     def gone(self, victim: str, *, times: int = 1) -> dict[int, int]:
         """Whether a victim is evicted, as terms."""
-        return {
-            self.t[victim, item.workload.uid]: times
-            for item in self.data.items
-            if (victim, item.workload.uid) in self.t
-        }
+        return dict.fromkeys(self._gone[victim], times)
+
+    def evicted(self, candidate: Candidate, item: Item) -> int:
+        """Whether it is evicted for this gang by its rule."""
+        return self._evicted[candidate.evicted_for(item.workload.uid)]
 
     def below(self, variable: int, value: int) -> int:
         """1 only if a variable is less than this."""
@@ -218,7 +222,7 @@ class Model:
                     account, queues = candidate.lines[0]
                     for queue in queues:
                         amount = candidate.hold.charge[account]
-                        lines[queue, account][self.t[candidate.uid, item.workload.uid]] = amount
+                        lines[queue, account][self.evicted(candidate, item)] = amount
         for (queue, account), terms in lines.items():
             guaranteed = self.data.board.book.guaranteed(queue, account)
             above = self.data.line.used(queue, account) - guaranteed

@@ -16,7 +16,7 @@ EVICTION_LEVELS = 4
 def eviction_level(model: Model, level: int) -> dict[int, int]:
     """A level of the victims' cost: see `queuer.solver.score.eviction_cost`."""
     return {
-        model.t[candidate.uid, item.workload.uid]: candidate.cost[level]
+        model.evicted(candidate, item): candidate.cost[level]
         for item in model.data.items
         for candidate in item.candidates
     }
@@ -26,7 +26,7 @@ def idle_bonds(model: Model) -> dict[int, int]:
     """Bound gangs with no victim of their own: victims that serve two are to be named once for each gang."""
     total: dict[int, int] = {}
     for _, item in model.items():
-        own = {model.t[c.uid, item.workload.uid]: 1 for c in item.candidates}
+        own = {model.evicted(c, item): 1 for c in item.candidates}
         if item.bound and own:
             idle = model.rows.boolean()
             model.rows.row({**own, idle: 1}, low=1)

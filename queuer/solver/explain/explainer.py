@@ -76,7 +76,7 @@ class Explainer:
         self._who = Holders(greedy, put_off)
         self._around = Surroundings(greedy, self._quota, self._place, self._who)
         self._never = Never(board, self._quota, self._place)
-        self._reclaim = ReclaimWords(board, self._quota, self._place)
+        self._reclaim = ReclaimWords(board, greedy.prey, self._quota, self._place)
         self._advisor = Advisor(greedy, self._quota, self._place)
         self._borrowing = cache(self._find_borrowing)
         self._alike: dict[int, Alike] = {}

@@ -27,8 +27,9 @@ from queuer.solver.explain.quota import QuotaWords, amounts, asks_of
 from queuer.solver.frame import Matrix
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen
+from queuer.solver.problem import EvictionRule
 from queuer.solver.sheet import Hold
-from queuer.solver.victims import evictable
+from queuer.solver.victims import Prey, evictable
 
 LOOKS = 200_000
 """How many nodes may be looked at in one cycle for what is lacking when all who may go have gone."""
@@ -50,9 +51,12 @@ class Given:
 class ReclaimWords:
     """What may be taken back, on one board, in words."""
 
-    def __init__(self, board: Board, quota: QuotaWords, place: PlaceWords, line: Usage | None = None) -> None:
+    def __init__(
+        self, board: Board, prey: Prey, quota: QuotaWords, place: PlaceWords, line: Usage | None = None
+    ) -> None:
         """`line`: what counts as used where it is asked who borrows; None = what the board says."""
         self._board = board
+        self._prey = prey
         self._line = line
         self._before: dict[frozenset[str], ReclaimWords] = {}
         self._quota = quota
@@ -133,13 +137,20 @@ class ReclaimWords:
         tree = board.book.tree
         may = board.claimed.entitlements(gang.queue, charge)
         for entitled, (toward, common) in zip(may, pairwise(board.book.lineage(gang.queue)), strict=True):
-            if entitled:
-                if short is None or short.queue in board.book.lineage(common):
-                    found.append((toward, common))
-            elif tree.policy(common).preempt is Preempt.LOWER_PRIORITY:
+            by_priority = tree.policy(common).preempt is Preempt.LOWER_PRIORITY
+            if by_priority and (not entitled or self._takes_by_priority(gang, charge)):
                 return ()
+            if entitled and (short is None or short.queue in board.book.lineage(common)):
+                found.append((toward, common))
         displaced = any(uid in board.holds for uid in gang.pending.displaced_by)
         return () if displaced or not tree.policy(gang.queue).reclaim else tuple(found)
+
+    def _takes_by_priority(self, gang: Gang, charge: Charge) -> bool:
+        """Whether it may preempt anybody of another queue beyond what it may reclaim."""
+        permitted, line = self._prey.permitted(self._prey.reach(gang.pending, charge)), self._board.line()
+        elsewhere = (c for c in permitted if c.hold.admitted.workload.queue != gang.queue)
+        ways = (way for c in elsewhere for way in c.by_rule if way.rule is EvictionRule.PREEMPT)
+        return any(way.permitted(line) for way in ways)
 
     def _claimed(self, queue: str, claim: Account) -> tuple[str, dict[str, Any]]:
         """What its guarantee leaves a queue."""
@@ -161,7 +172,7 @@ class ReclaimWords:
             line = self._board.line().copy()
             for one in started:
                 line.add(one.gang.queue, one.charge, times=-1)
-            self._before[key] = ReclaimWords(self._board, self._quota, self._place, line)
+            self._before[key] = ReclaimWords(self._board, self._prey, self._quota, self._place, line)
         return self._before[key]
 
     def _find_borrowed(self, common: str, account: Account) -> int:

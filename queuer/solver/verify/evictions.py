@@ -265,8 +265,8 @@ def _charged(victim: Admitted) -> tuple[str, Amounts]:
 
 
 def _lines(case: Case, victim: Admitted, eviction: Eviction) -> list[list[tuple[str, Key, int]]]:
-    """For each account that may permit it: what every queue must use beside the victim so that it is above its
-    guarantee with it.
+    """For each account that may permit it, of those in which it holds some: what every queue must use beside the victim
+    so that it is above its guarantee with it. Where nothing is guaranteed, all of it is above.
     """
     gang = case.workload(eviction.beneficiary)
     queue = victim.workload.queue
@@ -278,8 +278,10 @@ def _lines(case: Case, victim: Admitted, eviction: Eviction) -> list[list[tuple[
     if eviction.rule is EvictionRule.RECLAIM:
         keys = case.rows.claims(gang.queue, asks)
     else:
-        keys = case.rows.claims(queue, asks) or list(asks)
-    return [[(p, k, case.rows.guaranteed(p, k) - own.get(k, 0)) for p in below] for k in keys]
+        keys = case.rows.claims(queue, asks)
+        if not keys:
+            return [[]]
+    return [[(p, k, case.rows.guaranteed(p, k) - own[k]) for p in below] for k in keys if own.get(k)]
 
 
 def _borrows(lines: list[list[tuple[str, Key, int]]], rest: Uses) -> bool:
