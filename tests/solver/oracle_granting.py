@@ -11,7 +11,7 @@ from queuer.domain.workload import Workload
 from queuer.solver.problem import Plan, Reservation, Snapshot
 from queuer.solver.verify.quota import Uses, amounts_of, broken_limits
 from tests.solver.oracle_places import Kept, Layout, Placing, Rank, Ranked, lasts, plain, smallest
-from tests.solver.oracle_room import Place, Turn, charged, place_of, sized, taken
+from tests.solver.oracle_room import Place, Turn, place_of, sized, taken
 
 
 def flavors_of(reservation: Reservation) -> dict[str, str]:
@@ -93,15 +93,21 @@ class Granting(Placing):
         return list(broken_limits(use, after, [(turn.workload.queue, turn.asks)]))
 
     def _has_quota_after(self, ended: Container[str], turn: Turn) -> bool:
-        """Whether all limits bear it once these have ended, too."""
+        """Whether all limits bear it once these have ended, too: beside who leaves anyway and is still there, and then
+        beside who is bound. Nobody counts together with those for whom it waits.
+        """
         gone = [uid for uid in self.admitted if uid in ended or uid in self.gone]
-        use = self.later(gone, started=False)
-        for uid in self.vacating() - set(gone):
-            use.count(self.admitted[uid].workload.queue, charged(self.admitted[uid]))
+        before = self.use(without=[*gone, *(self.leaving() - self.vacating())], started=False)
+        after = self.later(gone, started=False)
+        for held in self.held.values():
+            if not held.victims & self.vacating() - set(gone):
+                before.count(held.turn.workload.queue, held.turn.asks)
         for one in self.settled:
             if one.workload.uid not in ended:
-                use.count(one.workload.queue, one.asks)
-        return not self._broken(use, turn)
+                after.count(one.workload.queue, one.asks)
+                if not one.bound:
+                    before.count(one.workload.queue, one.asks)
+        return not (self._broken(before, turn) or self._broken(after, turn))
 
     # What is reserved
 

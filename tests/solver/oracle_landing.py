@@ -18,7 +18,7 @@ from queuer.solver.score import eviction_cost, live_capacity
 from queuer.solver.verify.case import Case
 from queuer.solver.verify.places import check_landing
 from tests.solver.oracle import BOUND, STARTED, WAITING, Oracle
-from tests.solver.oracle_room import Free, Place, Turn, add, place_of, taken
+from tests.solver.oracle_room import Free, Place, Room, Turn, add, place_of, taken
 from tests.solver.oracle_victims import Cost
 from tests.solver.plans import plan
 
@@ -129,7 +129,7 @@ class Following(Oracle):
     def ever_lands(self, everyone: Sequence[Turn], gone: Sequence[str]) -> bool | None:
         """Whether these have an arrangement with these victims in which all land. None = there are too many."""
         for seen, layout in enumerate(self._layouts(everyone, {}, self.free_now(), self.free_later(gone))):
-            if self._all_land(everyone, layout, gone):
+            if all_land(self, everyone, layout, gone):
                 return True
             if seen == MOST:
                 return None
@@ -153,22 +153,24 @@ class Following(Oracle):
                 for sheet in sheets:
                     add(sheet, rows)
 
-    def _all_land(self, everyone: Sequence[Turn], layout: Layout, gone: Sequence[str]) -> bool:
-        rows = {turn.workload.uid: _pinned(turn, layout[turn.workload.uid]) for turn in everyone}
-        starts = {turn.workload.uid: rows[turn.workload.uid] for turn in everyone if not turn.bound}
-        bound = [turn.workload.uid for turn in everyone if turn.bound]
-        bonds = [
-            Bond(uid=uid, assignments=rows[uid], victims=tuple(gone), deadline=self.now) for uid in bound
-        ]
-        bonds += [bond for bond in self.snapshot.bonds if bond.uid in self.held]
-        evictions = [Eviction(uid=v, beneficiary=bound[0], rule=EvictionRule.PREEMPT) for v in gone]
-        spread = [uid for uid, own in starts.items() if any(len(row.nodes) > 1 for row in own)]
-        for order in permutations(spread):
-            waves = {uid: number for number, uid in enumerate(order, 1)}
-            made = plan(self.snapshot, starts, bonds=tuple(bonds), evictions=tuple(evictions), waves=waves)
-            if next(check_landing(Case(self.snapshot, made, self.now)), None) is None:
-                return True
-        return False
+
+def all_land(room: Room, everyone: Sequence[Turn], layout: Layout, gone: Sequence[str]) -> bool:
+    """Whether all land in some order where they lie, each pinned to its hosts, and leave whole what is held for those
+    that are bound.
+    """
+    rows = {turn.workload.uid: _pinned(turn, layout[turn.workload.uid]) for turn in everyone}
+    starts = {turn.workload.uid: rows[turn.workload.uid] for turn in everyone if not turn.bound}
+    bound = [turn.workload.uid for turn in everyone if turn.bound]
+    bonds = [Bond(uid=uid, assignments=rows[uid], victims=tuple(gone), deadline=room.now) for uid in bound]
+    bonds += [bond for bond in room.snapshot.bonds if bond.uid in room.held]
+    evictions = [Eviction(uid=v, beneficiary=bound[0], rule=EvictionRule.PREEMPT) for v in gone]
+    spread = [uid for uid, own in starts.items() if any(len(row.nodes) > 1 for row in own)]
+    for order in permutations(spread):
+        waves = {uid: number for number, uid in enumerate(order, 1)}
+        made = plan(room.snapshot, starts, bonds=tuple(bonds), evictions=tuple(evictions), waves=waves)
+        if next(check_landing(Case(room.snapshot, made, room.now)), None) is None:
+            return True
+    return False
 
 
 def _places(

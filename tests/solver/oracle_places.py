@@ -7,13 +7,13 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import islice, permutations
+from itertools import islice
 from math import inf
 
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.problem import Admitted, Plan, Snapshot
-from queuer.solver.verify.landing import Group, certain_slots
 from tests.solver.oracle import Oracle
+from tests.solver.oracle_landing import all_land
 from tests.solver.oracle_room import Free, Place, Turn, add, lands, place_of, sized, taken
 
 LAYOUTS = 200
@@ -104,6 +104,7 @@ class Placing(Oracle):
         self._planned |= {b.uid: b.assignments for b in plan.bonds}
         self._told = {r.uid: r for r in plan.reservations}
         self._sheets: dict[str, Free] = {}
+        self._going: Sequence[str] = ()
         self._work = 0
 
     def _ends(self, layout: Layout) -> list[tuple[float, float, str, Mapping[str, Mapping[str, int]]]]:
@@ -230,34 +231,12 @@ class Placing(Oracle):
 
     def _place(self, everyone: Sequence[Turn], at: int, now: Free, later: Free) -> bool:
         found = super()._place(everyone, at, now, later)
-        return found and (not self.landing or at < len(everyone) or self._all_land(everyone))
+        return found and (not self.landing or at < len(everyone) or self._land(everyone))
 
-    def _all_land(self, everyone: Sequence[Turn]) -> bool:
-        """Whether those who start land one after the other in some order, each pinned to its hosts, wherever pods come
-        (3.5).
-        """
-        starting = [turn for turn in everyone if not turn.bound]
-        return any(self._land(order) for order in permutations(starting))
-
-    def _land(self, order: Sequence[Turn]) -> bool:
-        free, groups = self.free_now(), list[Group]()
-        for wave, turn in enumerate(order):
-            place = self.place(turn.workload.uid)
-            groups += [
-                Group(
-                    uid=turn.workload.uid,
-                    pod_set=p.name,
-                    count=p.count,
-                    requests=p.requests,
-                    hosts=frozenset(place[p.name]),
-                    wave=wave,
-                    exclusive=p.exclusive_host,
-                )
-                for p in turn.workload.pod_sets
-            ]
-        return all(
-            certain_slots(one, [g for g in groups if g.wave <= one.wave], free) >= one.count for one in groups
-        )
+    def _land(self, everyone: Sequence[Turn]) -> bool:
+        """Whether all land where they have been laid (3.5)."""
+        layout = {turn.workload.uid: self.place(turn.workload.uid) for turn in everyone}
+        return all_land(self, everyone, layout, self._going)
 
     # What reservations keep from settled gangs
 
@@ -270,10 +249,11 @@ class Placing(Oracle):
 
     def arranged(self, everyone: Sequence[Turn], gone: Sequence[str]) -> bool:
         """See `Oracle`; reservations are left whole by those whom they bind."""
-        before = self._sheets
+        before = self._sheets, self._going
         self._sheets = {uid: self._at_start(one, gone) for uid, one in self.kept.items()}
+        self._going = gone
         found = super().arranged(everyone, gone)
-        self._sheets = before
+        self._sheets, self._going = before
         return found
 
     def _at_start(self, held: Kept, gone: Sequence[str]) -> Free:

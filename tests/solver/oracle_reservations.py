@@ -154,7 +154,7 @@ class Follower(Granting):
 
     def _owed(self, workload: Workload, got: int) -> tuple[int, Turn | None, tuple[str, ...] | None]:
         """What must become of it. At its own turn nobody leaves its reservation whole; nobody is owed a move that
-        breaks one, nor a place in which not all land.
+        breaks one, nor a place in which not all land, nor one that is reserved still for whom others have displaced.
         """
         before = self.kept
         self.kept = {uid: one for uid, one in before.items() if uid != workload.uid}
@@ -162,6 +162,10 @@ class Follower(Granting):
         for self.strict, self.landing in ((True, False), (True, True)):
             if got < found[0]:
                 found = self._possible(workload)
+        if got > found[0]:
+            self.strict = self.landing = False
+            self.kept = {uid: one for uid, one in self.kept.items() if self._is_whole(one)}
+            found = self._possible(workload)
         self.kept, self.strict, self.landing = before, False, False
         return found
 
