@@ -112,6 +112,30 @@ def test_who_would_cross_the_line_goes_by_the_other_right(budget: Budget) -> Non
     assert sorted(e.rule for e in made.evictions) == ["preempt", "reclaim", "reclaim"]
 
 
+def test_who_went_in_vain_takes_nobody_below_the_line() -> None:
+    """`near` goes first and crosses the line of 22 GPUs; once it is back `large` needs no other right."""
+    tree = [
+        queue("root", policy=Policy(preempt=Preempt.LOWER_PRIORITY)),
+        queue("root.a", row(guaranteed=6)),
+        queue("root.b", row(guaranteed=22), row("cpu", guaranteed=1)),
+    ]
+    jobs = [("near", 2, "n0", -1.0), ("large", 6, "n0", -2.0)]
+    jobs += [(f"j{n}", 1, f"n{1 + n // 8}", -1000.0) for n in range(16)]
+    admitted = [
+        running(gang(uid, with_cpu(gpu, 2), queue="root.b"), {on: 1}, since=since)
+        for uid, gpu, on, since in jobs
+    ]
+    hosts = [Node(name=f"n{n}", labels={}, allocatable={GPU: 8, "cpu": 100, "pods": 20}) for n in range(3)]
+    mine = gang("mine", replace(with_cpu(3, 1), count=2), queue="root.a", priority=5)
+    made = decide(
+        snapshot(hosts, tree, admitted=admitted, pending=[mine]),
+        now=0.0,
+        seed=0,
+        budget=Budget(deterministic=0),
+    )
+    assert [(e.uid, e.rule) for e in made.evictions] == [("large", EvictionRule.RECLAIM)]
+
+
 def test_who_leaves_takes_the_others_below_the_line_until_it_stays_after_all() -> None:
     """Of two gangs of 4 above a guarantee of 4 one may go."""
     board = board_of("a", "a")
