@@ -164,7 +164,7 @@ class Follower(Granting):
                 found = self._possible(workload)
         if got > found[0]:
             self.strict = self.landing = False
-            self.kept = {uid: one for uid, one in self.kept.items() if self._is_whole(one)}
+            self.kept = self._undisplaced()
             found = self._possible(workload)
         self.kept, self.strict, self.landing = before, False, False
         return found
@@ -240,6 +240,18 @@ class Follower(Granting):
     def _started(self, turn: Turn) -> Ranked:
         assert isinstance(turn, Ranked)
         return replace(turn, bound=False, ends=self.now + lasts(turn.workload))
+
+    def _undisplaced(self) -> dict[str, Kept]:
+        """Those that are whole beside each other: the one of lower rank is not, else the later one."""
+        before, self.kept = self.kept, {}
+        for one in sorted(
+            before.values(), key=lambda k: (k.start <= self.now, not k.rank[0], -k.rank[1], k.start)
+        ):
+            self.kept[one.uid] = one
+            if not all(map(self._is_whole, self.kept.values())):
+                del self.kept[one.uid]
+        found, self.kept = self.kept, before
+        return found
 
     def _is_whole(self, held: Kept) -> bool:
         """Whether its place, with those of all that start no later, is free at its start as the plan lies."""

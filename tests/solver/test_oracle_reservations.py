@@ -85,10 +85,8 @@ def test_two_reservations_on_one_node_are_those_of_brute_force(first: int) -> No
         (reserving, 73815),  # no arrangement in which all would land
         (vacated_later, 18347119),  # a bound gang and whom it waits for do not use the quota together
         (vacated_later, 31400410),  # what others have displaced is in nobody's way
-        (
-            vacated_later,
-            640130,
-        ),  # whose pods could take the room that is held for a bound gang does not start
+        (vacated_later, 901607),  # the same of two reservations, the lower of which is broken
+        (vacated_later, 640130),  # whose pods could take a bound gang's room does not start
         (sharing, 73310),  # another lies on what is reserved for the gang whose turn it is
         (sharing, 306890),  # nobody knows when one ends that is bound
         (sharing, 304319),  # victims of one turn are others than the cheapest of all
