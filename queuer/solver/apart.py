@@ -80,9 +80,9 @@ def _moves(greedy: Greedy, late: Sequence[Chosen]) -> Iterator[Move]:
     pushing = list[Move]()
     for one in late:
         everyone = list(greedy.chosen.values())
-        near = [c for c in everyone if c is not one and _hosts(greedy, c) & _hosts(greedy, one)]
+        near = [c for c in everyone if c is not one and hosts_of(greedy, c) & hosts_of(greedy, one)]
         rivals = near[: -RIVALS - 1 : -1]
-        alone = [Move([one], _hosts(greedy, *near)), *(Move([r], _hosts(greedy, one)) for r in rivals)]
+        alone = [Move([one], hosts_of(greedy, *near)), *(Move([r], hosts_of(greedy, one)) for r in rivals)]
         yield from alone
         if off := shared(greedy, one):
             yield Move([one], off)
@@ -120,7 +120,7 @@ def _made(greedy: Greedy, move: Move) -> bool:
         greedy.keep_off(uid, greedy.keeps_off(uid) | off)
         if not greedy.place_anew(one, push=move.push):
             return False
-        off |= _hosts(greedy, greedy.chosen[uid])
+        off |= hosts_of(greedy, greedy.chosen[uid])
     return True
 
 
@@ -135,6 +135,7 @@ def shared(greedy: Greedy, one: Chosen) -> Hosts:
     return frozenset(board.frame.names[node] for node, sets in times.items() if sets > 1 or node in awaited)
 
 
-def _hosts(greedy: Greedy, *gangs: Chosen) -> Hosts:
+def hosts_of(greedy: Greedy, *gangs: Chosen) -> Hosts:
+    """Where these lie."""
     names = greedy.board.frame.names
     return frozenset(names[node] for c in gangs for node in c.nodes)

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from queuer.domain.reasons import Explanation
-from queuer.domain.workload import Workload
 from queuer.solver import bonds
-from queuer.solver.apart import place_apart, shared
+from queuer.solver.apart import place_apart
 from queuer.solver.arrays import Arrays
 from queuer.solver.awaited import awaited
 from queuer.solver.board import Board
@@ -24,7 +23,7 @@ from queuer.solver.explain import sentences
 from queuer.solver.explain.explainer import Explainer
 from queuer.solver.greedy import Greedy
 from queuer.solver.groups import Groups
-from queuer.solver.holding import holds, lift, restore
+from queuer.solver.holding import restore
 from queuer.solver.order import Gang, Tournament
 from queuer.solver.outcome import Block, Chosen, Refusal
 from queuer.solver.packed.packer import Packer, Selection
@@ -44,11 +43,7 @@ from queuer.solver.proofs import ProofsOnly
 from queuer.solver.reserve import Reserver, with_reservation
 from queuer.solver.score import score
 from queuer.solver.verify import verify
-
-FEW = 64
-"""Settled gangs up to which it is looked who of those beside a gang keep it from landing: all are pinned anew for each
-of them. Among more, all that were settled later keep off.
-"""
+from queuer.solver.yielding import Yielding, yielding
 
 
 def _pack(*selection: Any, **bounds: Any) -> Selection:
@@ -75,14 +70,13 @@ class Given:
 class Attempt:
     """One attempt. `crowded`: nodes by gang uid that it must keep off, as others are landing there. `passes`: how far
     they came, `gave_back`: whether a bond is given back to a gang that is put off, `improved`: whether the exact solver
-    had better places, `instead`: the nodes that earlier gangs might keep off so that none of these has to, once it has
-    run.
+    had better places, once it has run.
     """
 
     def __init__(self, given: Given, *, crowded: Mapping[str, frozenset[str]]) -> None:
         arrays, budget, solver = given.arrays, given.budget, given.solver
         self._snapshot = arrays.snapshot
-        self._workloads = {p.workload.uid: p.workload for p in self._snapshot.pending}
+        self._workloads = self._snapshot.workloads()
         self._offers = arrays.offers
         self._now = given.now
         self._seed = given.seed
@@ -97,23 +91,24 @@ class Attempt:
         self._packer = Packer(self._greedy, pack, seed=self._seed, budget=packing)
         self._reserver = Reserver(self._greedy)
         self._held: dict[str, Bond] = {}
+        self._standing: dict[str, Bond] = {}
         self._back: tuple[Reservation, ...] = ()
         self.gave_back = False
-        self.instead: dict[str, frozenset[str]] = {}
         self._refused: dict[str, tuple[Gang, Refusal]] = {}
         self._explanations: dict[str, Explanation] = dict(self._offers.aside)
         self._order: list[str] = list(self._offers.aside)
         self.improved = False
         self._proven = False
-        self._keeping_off: dict[str, frozenset[str]] = {}
+        self._yielding: Yielding | None = None
         self._groups = Groups(self._board)
         self._waves: tuple[tuple[object, ...], Pinner, list[Chosen]] | None = None
 
-    def run(self) -> tuple[Plan, dict[str, frozenset[str]]]:
-        """The plan, and the hosts that gangs which it had to put off should keep off, by uid."""
+    def run(self) -> tuple[Plan, Yielding | None]:
+        """The plan, and who should keep off which hosts, if gangs had to be put off."""
         gangs = self._offers.gangs
         self._held = bonds.resume(self._greedy, gangs)
         standing = {uid: bond for uid, bond in self._held.items() if uid not in self._greedy.chosen}
+        self._standing = standing
         self._reserver.resume({uid: g for uid, g in gangs.items() if uid not in standing})
         contest = Contest(
             self._greedy,
@@ -122,8 +117,8 @@ class Attempt:
             budget=self._budget,
             bonds=standing,
             prices=self._prices,
-            late=lambda: self._late(standing),
-            crosses=lambda one: self._pinned(standing)[0].crosses(one),
+            late=self._late,
+            crosses=lambda one: self._pinned()[0].crosses(one),
         )
         self._greedy.contest = contest
         settled = {*self._greedy.chosen, *standing}
@@ -132,12 +127,13 @@ class Attempt:
         tournament = Tournament(self._snapshot.tree, self._offers.lines, self._board, settled=settled)
         self._play(tournament)
         self._greedy.revise()
-        pinner, late = self._pinned(standing)
-        self._keeping_off = self._keep_off(pinner, late, standing)
-        place_apart(self._greedy, late, lambda: self._late(standing))
-        self._take_back(standing, tournament.passed_over.values())
+        pinner, late = self._pinned()
+        if late:
+            self._yielding = yielding(self._greedy, late, pinner, self._late)
+            place_apart(self._greedy, late, self._late)
+        self._take_back(tournament.passed_over.values())
         self._reserver.finish(gangs)
-        self._tell(standing)
+        self._tell()
         for gang in waiting:
             if gang.uid not in self._greedy.chosen and gang.uid not in self._refused:
                 self._order.append(gang.uid)
@@ -145,7 +141,7 @@ class Attempt:
                 told = self._explanations.get(head.uid)
                 reason = sentences.first_in(gang.queue, head.pending.workload, told)
                 self._explanations[gang.uid] = Explanation(primary=reason)
-        return self._best(contest, standing)
+        return self._best(contest)
 
     @property
     def apart(self) -> bool:
@@ -154,11 +150,11 @@ class Attempt:
         landing = (uid for uid, (_, refusal) in self._refused.items() if refusal.block is Block.LANDING)
         return any(greedy.waits_apart(uid) and uid not in greedy.awaiting for uid in landing)
 
-    def _tell(self, standing: Mapping[str, Bond]) -> None:
+    def _tell(self) -> None:
         """Why those wait that had their turn, as things lie now without those that are put off; their bonds stay, and
         their reservations where they can.
         """
-        late = self._late(standing)
+        late = self._late()
         put_off = frozenset(one.gang.uid for one in late)
         again = [bond for uid, bond in self._held.items() if uid in put_off]
         self._greedy.lift(late)
@@ -188,7 +184,7 @@ class Attempt:
                 self._reserver.settled(gang.uid)
             tournament.done(gang, settled=isinstance(answer, Chosen))
 
-    def _take_back(self, standing: Mapping[str, Bond], heads: Collection[str]) -> None:
+    def _take_back(self, heads: Collection[str]) -> None:
         """Who kept off some hosts in vain starts on them all the same where all others still land, some elsewhere.
         `heads`: gangs that others wait behind. Who is to keep off everywhere waits, too.
         """
@@ -199,12 +195,12 @@ class Attempt:
             if given_up or uid in greedy.awaiting or uid in heads:
                 continue
             gang, _ = self._refused[uid]
-            before, most = dict(greedy.chosen), len(self._late(standing))
+            before, most = dict(greedy.chosen), len(self._late())
             kept = {one: greedy.keeps_off(one) for one in (uid, *before)}
             greedy.keep_off(uid, frozenset())
             if isinstance(greedy.start(gang), Chosen):
-                place_apart(greedy, self._late(standing), lambda: self._late(standing))
-                if len(self._late(standing)) <= most:
+                place_apart(greedy, self._late(), self._late)
+                if len(self._late()) <= most:
                     del self._refused[uid]
                     self._reserver.settled(uid)
                     continue
@@ -212,9 +208,9 @@ class Attempt:
             for one, hosts in kept.items():
                 greedy.keep_off(one, hosts)
 
-    def _best(self, contest: Contest, standing: Mapping[str, Bond]) -> tuple[Plan, dict[str, frozenset[str]]]:
+    def _best(self, contest: Contest) -> tuple[Plan, Yielding | None]:
         """The plan as it stands, or improved by the exact solver where that is sound and scores higher."""
-        plan, late = self._plan(standing)
+        plan, late = self._plan()
         answer = contest.improve()
         self.passes = self._passes(contest)
         if contest.at_best and not late:
@@ -224,22 +220,22 @@ class Attempt:
             return plan, late
         self.improved = True
         adopted = contest.adopt(answer)
-        better, waits = self._plan(standing)
+        better, waits = self._plan()
         gained = score(self._snapshot, better, now=self._now) > score(self._snapshot, plan, now=self._now)
         sound = adopted and not waits and not (gained and verify(self._snapshot, better, now=self._now))
         # The proof is about the answer: where that cannot be carried out, it says nothing about this plan.
         self._proven = answer.proven and sound
         if gained and sound:
-            self._tell(standing)
-            plan, late = self._plan(standing)
+            self._tell()
+            plan, late = self._plan()
         return replace(plan, stats=self._stats()), late
 
     # The plan
 
-    def _plan(self, standing: Mapping[str, Bond]) -> tuple[Plan, dict[str, frozenset[str]]]:
-        pinner, late = self._pinned(standing)
+    def _plan(self) -> tuple[Plan, Yielding | None]:
+        pinner, late = self._pinned()
         put_off = {one.gang.uid for one in late}
-        bound = {uid: bond for uid, bond in self._bonds(standing).items() if uid not in put_off}
+        bound = {uid: bond for uid, bond in self._bonds().items() if uid not in put_off}
         settled = self._greedy.chosen.items()
         evictions = [e for uid, c in settled if c.bound and uid not in put_off for e in c.evictions]
         back = {uid: bond for uid, bond in self._held.items() if uid in put_off}
@@ -252,7 +248,7 @@ class Attempt:
         explanations = {uid: self._explanations[uid] for uid in self._order if uid in self._explanations}
         for one in late:
             explanations[one.gang.uid] = sentences.put_off(crossing=pinner.crosses(one))
-        explanations.update({uid: sentences.bound(bond, self._named) for uid, bond in bound.items()})
+        explanations.update({uid: sentences.bound(bond, self._workloads.get) for uid, bond in bound.items()})
         reservations = (*self._reserver.held, *(r for r in self._back if r.uid in put_off))
         for held in reservations:
             if held.uid in explanations:
@@ -266,26 +262,22 @@ class Attempt:
             order=tuple(self._order),
             stats=self._stats(),
         )
-        return plan, (self._keeping_off or self._keep_off(pinner, late, standing)) if late else {}
+        return plan, (self._yielding or yielding(self._greedy, late, pinner, self._late)) if late else None
 
-    def _named(self, uid: str) -> Workload | None:
-        hold = self._board.holds.get(uid)
-        return self._workloads.get(uid) if hold is None else hold.admitted.workload
-
-    def _bonds(self, standing: Mapping[str, Bond]) -> dict[str, Bond]:
+    def _bonds(self) -> dict[str, Bond]:
         bound = [one for one in self._greedy.chosen.values() if one.bound]
         leaving = awaited(self._board, bound)
-        return {**standing, **{c.gang.uid: self._new_bond(c, leaving[c.gang.uid]) for c in bound}}
+        return {**self._standing, **{c.gang.uid: self._new_bond(c, leaving[c.gang.uid]) for c in bound}}
 
-    def _late(self, standing: Mapping[str, Bond]) -> list[Chosen]:
+    def _late(self) -> list[Chosen]:
         """Who could not land as things are."""
-        return self._pinned(standing)[1]
+        return self._pinned()[1]
 
-    def _pinned(self, standing: Mapping[str, Bond]) -> tuple[Pinner, list[Chosen]]:
+    def _pinned(self) -> tuple[Pinner, list[Chosen]]:
         """The waves of all that start, and who found none: reckoned once while nothing moves."""
         lying = (*self._greedy.chosen.values(), *self._board.horizons)
         if self._waves is None or self._waves[0] != lying:
-            places = {uid: bond.assignments for uid, bond in standing.items()}
+            places = {uid: bond.assignments for uid, bond in self._standing.items()}
             places |= {uid: self._groups.of(c)[0] for uid, c in self._greedy.chosen.items() if c.bound}
             held = {uid: (self._workloads[uid], rows) for uid, rows in places.items()}
             pinner = Pinner(self._board, held, groups=self._groups)
@@ -299,52 +291,6 @@ class Attempt:
             victims=(*(e.uid for e in chosen.evictions), *leaving),
             deadline=self._now + self._budget.bond,
         )
-
-    def _keep_off(
-        self, pinner: Pinner, late: Sequence[Chosen], standing: Mapping[str, Bond]
-    ) -> dict[str, frozenset[str]]:
-        """Who should keep off which hosts in the next attempt: of those settled after one that cannot land, the ones in
-        its way, for which it might keep off theirs `instead`; who cannot land even alone, or would rob a bond of an
-        earlier cycle, off those where it meets itself, others that land, or such a bond.
-        """
-        found: dict[str, frozenset[str]] = {}
-        settled = list(self._greedy.chosen.values())
-        for one in late:
-            if not pinner.lands_alone(one):
-                found[one.gang.uid] = shared(self._greedy, one)
-                continue
-            near = [other for other in settled if other is not one and self._hosts(other) & self._hosts(one)]
-            after = [other for other in near if settled.index(other) > settled.index(one)]
-            for other in self._yielding(one, after, standing):
-                self.instead[one.gang.uid] = self.instead.get(one.gang.uid, frozenset()) | self._hosts(other)
-                found[other.gang.uid] = found.get(other.gang.uid, frozenset()) | self._hosts(one)
-            if not after:
-                found[one.gang.uid] = shared(self._greedy, one).union(*map(self._hosts, near))
-        return found
-
-    def _yielding(
-        self, one: Chosen, after: Sequence[Chosen], standing: Mapping[str, Bond]
-    ) -> Sequence[Chosen]:
-        """Of those settled after it, the ones beside which it cannot land, and those before them. Not who lies in room
-        that one of these leaves: its next turn will be another.
-        """
-        if len(after) < 2 or len(self._greedy.chosen) > FEW:
-            return after
-        greedy, before, away = self._greedy, dict(self._greedy.chosen), list[Chosen]()
-        lift(greedy, after)
-        if one not in self._late(standing):
-            for other in after:
-                greedy.take(other)
-                has_room = holds(greedy, (), [other])
-                if not has_room or one in self._late(standing):
-                    lift(greedy, [other])
-                    away += [other] * has_room
-        restore(greedy, before)
-        return away or after
-
-    def _hosts(self, chosen: Chosen) -> frozenset[str]:
-        names = self._board.frame.names
-        return frozenset(names[node] for node in chosen.nodes)
 
     def _stats(self) -> CycleStats:
         counts = self._greedy.counts

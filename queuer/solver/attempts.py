@@ -16,6 +16,7 @@ from queuer.solver.explain import sentences
 from queuer.solver.problem import CycleStats, Passes, Plan, Snapshot, SolveStatus
 from queuer.solver.score import score
 from queuer.solver.verify import Violation, verify
+from queuer.solver.yielding import KeptOff
 
 SMALL_PLAN = 20_000
 """Nodes times waiting gangs above which one attempt is made only, and greedy's not beside it. After one in which
@@ -27,8 +28,6 @@ ATTEMPTS_APART = 2
 """Attempts after which whoever cannot land keeps off everywhere."""
 RETRY = 4
 """Part of the exact solver's budget that each attempt after the first has at least."""
-Hosts = dict[str, frozenset[str]]
-"""Nodes that gangs keep off, by uid."""
 
 
 def is_small(snapshot: Snapshot) -> bool:
@@ -46,7 +45,7 @@ class Attempts:
         self.lost = self.improved = False
         self._began = self._given = given
         self._snapshot, self._now = given.arrays.snapshot, given.now
-        self._crowded: dict[str, frozenset[str]] = {}
+        self._crowded: KeptOff = {}
 
     def settle(self) -> Plan:
         """The best sound plan; the one that starts nobody where there is none."""
@@ -83,7 +82,7 @@ class Attempts:
         off the hosts of others, these keep off its own instead, once.
         """
         plans: list[Plan] = []
-        began, instead, tried = dict(self._crowded), Hosts(), 0
+        began, instead, tried = dict(self._crowded), KeptOff(), 0
         while True:
             attempt = Attempt(self._given_now(), crowded=self._crowded)
             plan, late = attempt.run()
@@ -95,8 +94,8 @@ class Attempts:
             if self.passes.attempts >= ATTEMPTS or not again:
                 break
             if late:
-                instead = instead or attempt.instead
-                self._keep_off(late, everywhere=tried > ATTEMPTS_APART)
+                instead = instead or late.instead
+                self._keep_off(late.off, everywhere=tried > ATTEMPTS_APART)
             elif attempt.apart and instead:
                 self._crowded, instead, tried = _both(began, instead), {}, 0
             else:
@@ -112,7 +111,7 @@ class Attempts:
 
     # What the next attempt does otherwise
 
-    def _keep_off(self, late: Hosts, *, everywhere: bool) -> None:
+    def _keep_off(self, late: KeptOff, *, everywhere: bool) -> None:
         """Whoever cannot land keeps off these hosts, too; off all where that is no news, or has not helped."""
         known = {uid: self._crowded.get(uid, frozenset()) for uid in late}
         if everywhere or all(hosts <= known[uid] for uid, hosts in late.items()):
@@ -138,7 +137,7 @@ class Attempts:
         return frozenset(self._given.arrays.frame.index)
 
 
-def _both(some: Hosts, more: Hosts) -> Hosts:
+def _both(some: KeptOff, more: KeptOff) -> KeptOff:
     return {uid: some.get(uid, frozenset()) | more.get(uid, frozenset()) for uid in (*some, *more)}
 
 
@@ -162,8 +161,7 @@ def _nothing(given: Given, *, note: str) -> Plan:
     running = {a.workload.uid: a for a in snapshot.admitted}
     bonds = (put_off(bond, running) for bond in snapshot.bonds)
     held = {b.uid: b for b in bonds if b.uid in offers.gangs and b.deadline > now}
-    known = {p.workload.uid: p.workload for p in snapshot.pending}
-    known |= {uid: one.workload for uid, one in running.items()}
+    known = snapshot.workloads()
     bound = {uid: sentences.bound(bond, known.get) for uid, bond in held.items()}
     later = Explanation(primary=sentences.deferred(Deferral.PLAN))
     deferred = {uid: later for uid in offers.gangs if uid not in held}

@@ -138,6 +138,11 @@ class Snapshot:
     reservations: tuple[Reservation, ...] = ()
     past: Past = field(default_factory=lambda: MappingProxyType({}))
 
+    def workloads(self) -> dict[str, Workload]:
+        """All that waits or runs, by uid."""
+        rows: tuple[Pending | Admitted, ...] = (*self.pending, *self.admitted)
+        return {row.workload.uid: row.workload for row in rows}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:

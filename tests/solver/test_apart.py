@@ -28,6 +28,7 @@ from queuer.solver.problem import Budget, Pending, Plan, Snapshot
 from queuer.solver.score import score
 from queuer.solver.verify import verify
 from queuer.solver.victims import Cost
+from queuer.solver.yielding import Yielding
 from tests.solver import worlds
 from tests.solver.cases_crowded import crowded, drawn
 from tests.solver.make import gang, node, pod_set, queue, running, snapshot
@@ -179,7 +180,7 @@ def test_who_is_taken_back_in_vain_leaves_no_trace(monkeypatch: pytest.MonkeyPat
             greedy.keep_off("g", frozenset({"n0"}))
 
     monkeypatch.setattr(attempt, "place_apart", moving)
-    monkeypatch.setattr(made, "_late", lambda _: [c for c in greedy.started() if c.gang.uid == "h"])
+    monkeypatch.setattr(made, "_late", lambda: [c for c in greedy.started() if c.gang.uid == "h"])
     made.run()
     assert (tried, list(greedy.chosen)) == (["h"], ["g"])
     assert (greedy.keeps_off("g"), greedy.keeps_off("h")) == (frozenset(), frozenset({"n0"}))
@@ -190,7 +191,7 @@ def test_a_large_tournament_is_played_once(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(attempts, "SMALL_PLAN", 0)
     played_, run = [0], Attempt.run
 
-    def counted(one: Attempt) -> tuple[Plan, dict[str, frozenset[str]]]:
+    def counted(one: Attempt) -> tuple[Plan, Yielding | None]:
         played_[0] += 1
         return run(one)
 

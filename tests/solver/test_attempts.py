@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from queuer.solver.attempt import Attempt
 from queuer.solver.decide import decide
 from queuer.solver.problem import Assignment, Bond, Budget, Plan, Reservation, Snapshot, SolveStatus
 from queuer.solver.verify import Rule, Violation, verify
+from queuer.solver.yielding import Yielding
 from tests.solver.make import gang, node, pod_set, queue, running, snapshot
 
 ALL = frozenset({"n0", "n1"})
@@ -25,16 +27,21 @@ def snap() -> Snapshot:
     return snapshot([node("n0", gpu=4), node("n1", gpu=4)], [queue("root.a")], pending=waiting)
 
 
-def decided(monkeypatch: pytest.MonkeyPatch, *late: Late, snap: Snapshot) -> tuple[Plan, list[Late]]:
-    """The plan, and who kept off what in each attempt. `late`: who could not land, one by one."""
+def decided(
+    monkeypatch: pytest.MonkeyPatch, *late: Late, snap: Snapshot, instead: Late = MappingProxyType({})
+) -> tuple[Plan, list[Late]]:
+    """The plan, and who kept off what in each attempt. `late`: who could not land, one by one; `instead`: see
+    `Yielding`.
+    """
     seen, init, run = list[Late](), Attempt.__init__, Attempt.run
 
     def noted(one: Attempt, *args: Any, crowded: Late, **more: Any) -> None:
         seen.append(dict(crowded))
         init(one, *args, crowded=crowded, **more)
 
-    def told(one: Attempt) -> tuple[Plan, dict[str, frozenset[str]]]:
-        return run(one)[0], dict(late[len(seen) - 1]) if len(seen) <= len(late) else {}
+    def told(one: Attempt) -> tuple[Plan, Yielding | None]:
+        again = len(seen) <= len(late)
+        return run(one)[0], Yielding(dict(late[len(seen) - 1]), dict(instead)) if again else None
 
     monkeypatch.setattr(Attempt, "__init__", noted)
     monkeypatch.setattr(Attempt, "run", told)
@@ -72,9 +79,8 @@ def test_where_a_gang_waits_apart_an_earlier_one_keeps_off_instead(monkeypatch: 
     """Beside what keeps off for another reason; once."""
     refusing(monkeypatch, "a")
     only = frozenset({"n0"})
-    monkeypatch.setattr(Attempt, "instead", property(lambda _: {"a": only}, lambda *_: None), raising=False)
     monkeypatch.setattr(Attempt, "apart", True)
-    _, seen = decided(monkeypatch, {"b": only}, snap=snap())
+    _, seen = decided(monkeypatch, {"b": only}, snap=snap(), instead={"a": only})
     assert seen[:3] == [{}, {"b": only}, {"a": only}]
     assert all(crowded["a"] == ALL for crowded in seen[3:])
 
@@ -102,11 +108,11 @@ def test_large_clusters_have_another_attempt_only_after_one_that_gives_a_bond_ba
     monkeypatch.setattr(attempts, "SMALL_PLAN", 0)
     run, made = Attempt.run, list[Attempt]()
 
-    def told(one: Attempt) -> tuple[Plan, dict[str, frozenset[str]]]:
+    def told(one: Attempt) -> tuple[Plan, Yielding]:
         plan = run(one)[0]
         made.append(one)
         one.gave_back = len(made) == 1
-        return plan, {"b": frozenset({"n0"})}
+        return plan, Yielding(off={"b": frozenset({"n0"})})
 
     monkeypatch.setattr(Attempt, "run", told)
     decide(snap(), now=0.0, seed=0, budget=Budget(deterministic=0.0))

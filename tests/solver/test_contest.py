@@ -210,7 +210,7 @@ TWO = snapshot(
 def improved(crowded: dict[str, frozenset[str]], **at: str) -> SolveStatus:
     given = Given(arrays=Arrays.of(TWO), now=NOW, seed=0, budget=Budget(), solver=Improving(**at))
     plan, late = Attempt(given, crowded=crowded).run()
-    assert ({a.uid for a in plan.admissions}, late) == ({"first", "next"}, {})
+    assert ({a.uid for a in plan.admissions}, late) == ({"first", "next"}, None)
     return plan.stats.status
 
 
@@ -234,7 +234,7 @@ def test_what_selections_do_not_use_is_not_spent() -> None:
     given = Given(arrays=Arrays.of(snap), now=NOW, seed=0, budget=Budget(), solver=Listening())
     decision = Attempt(given, crowded={})
     plan, late = decision.run()
-    assert ([a.uid for a in plan.admissions], late) == (["g"], {})
+    assert ([a.uid for a in plan.admissions], late) == (["g"], None)
     assert decision.passes.spent < 0.1
 
 

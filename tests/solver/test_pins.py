@@ -21,6 +21,7 @@ from queuer.solver.pins import Pinner
 from queuer.solver.problem import Admission, Assignment, Budget, Pending, Plan, Snapshot
 from queuer.solver.verify import verify
 from queuer.solver.verify.landing import Group, certain_slots
+from queuer.solver.yielding import Yielding
 from tests.solver.cases_crowded import drawn, world
 from tests.solver.make import GPU, gang, node, pod_set, queue, running, snapshot
 
@@ -124,10 +125,10 @@ def test_of_the_layouts_that_were_tried_the_best_is_taken(monkeypatch: pytest.Mo
     """The second keeps the gang off all hosts, as the first says that it could not land, but starts it."""
     run, tried = Attempt.run, list[Plan]()
 
-    def pessimistic(one: Attempt) -> tuple[Plan, dict[str, frozenset[str]]]:
+    def pessimistic(one: Attempt) -> tuple[Plan, Yielding | None]:
         plan, late = run(one)
         tried.append(plan)
-        return plan, {**late, "a": frozenset({"n0", "n1"})} if len(tried) == 1 else late
+        return plan, Yielding(off={"a": frozenset({"n0", "n1"})}) if len(tried) == 1 else late
 
     monkeypatch.setattr(Attempt, "run", pessimistic)
     plan = decided(world([4, 4], gang("a", pod_set(2, 4))))
