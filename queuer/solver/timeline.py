@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,19 +20,32 @@ from queuer.solver.outcome import Chosen
 from queuer.solver.sheet import leaves
 
 
+class _End(NamedTuple):
+    """What is free again at some time: `rows` on nodes, `charge` in a queue."""
+
+    at: float
+    since: float
+    uid: str
+    rows: Mapping[int, Matrix]
+    queue: str
+    charge: Charge
+
+
 class Timeline:
     """The ends of all that holds nodes, in order: known ones by time, then the unknown ones, the longest running first.
 
     A *step* is a number of ends: at step 3 the first three have come. `times`: when the known ones do. At step 0
-    victims have gone; who leaves anyway is gone when that is expected.
+    victims have gone; who leaves anyway is gone when that is expected. It is of the moment at which it was made:
+    whatever happens on the board after that is not in it.
     """
 
     def __init__(self, board: Board, started: Iterable[Chosen]) -> None:
         """`started`: what starts in this cycle, or has its place kept."""
-        self._board = board
+        self._frame, self._book = board.frame, board.book
+        self._began, self._used = board.later.free.copy(), board.later.usage.copy()
         before = board.later.before_landing()
-        ends: list[tuple[float, float, str, Mapping[int, Matrix], str, Charge]] = [
-            (
+        ends = [
+            _End(
                 expected_end(h.admitted, now=board.time),
                 h.admitted.since,
                 uid,
@@ -42,29 +56,26 @@ class Timeline:
             for uid, h in board.holds.items()
             if uid not in board.leaving or uid in board.vacating
         ]
-        self._began, self._used = board.later.free, board.later.usage
         if board.vacating:
-            self._began, self._used = self._began.copy(), self._used.copy()
-            for _, _, uid, rows, queue, charge in ends:
-                if uid in board.vacating:
-                    self._used.add(queue, charge)
-                    for node, row in rows.items():
-                        self._began[node] -= row
+            for end in (end for end in ends if end.uid in board.vacating):
+                self._used.add(end.queue, end.charge)
+                for node, row in end.rows.items():
+                    self._began[node] -= row
         for one in started:
             workload = one.gang.pending.workload
-            end = end_of(workload, start=board.time)
+            at = end_of(workload, start=board.time)
             rows = summed(board.rows(workload, one.spreads))
-            at = inf if end is None else end
-            ends.append((at, board.time, workload.uid, rows, workload.queue, one.charge))
+            ends.append(
+                _End(inf if at is None else at, board.time, workload.uid, rows, workload.queue, one.charge)
+            )
         ends.sort(key=lambda end: end[:3])
-        self.times = [time for time, *_ in ends if time < inf]
+        self.times = [end.at for end in ends if end.at < inf]
         self.steps = len(ends)
-        self._charges = [(queue, charge) for *_, queue, charge in ends]
-        self._lengths = np.cumsum([0, *(len(rows) for _, _, _, rows, *_ in ends)])
-        self._nodes = np.array([node for _, _, _, rows, *_ in ends for node in rows], dtype=np.intp)
-        width = board.later.free.shape[1]
-        amounts = [row for _, _, _, rows, *_ in ends for row in rows.values()]
-        self._amounts = np.array(amounts, dtype=np.int64).reshape(len(amounts), width)
+        self._charges = [(end.queue, end.charge) for end in ends]
+        self._lengths = np.cumsum([0, *(len(end.rows) for end in ends)])
+        self._nodes = np.array([node for end in ends for node in end.rows], dtype=np.intp)
+        amounts = [row for end in ends for row in end.rows.values()]
+        self._amounts = np.array(amounts, dtype=np.int64).reshape(len(amounts), self._began.shape[1])
 
     def step_at(self, time: float) -> int:
         """How many have ended by then."""
@@ -82,15 +93,15 @@ class Timeline:
         """Where less is left of the live capacity than nodes have free, as what is used is on no node or too much for
         one: that a gang has a place is not enough there, at any step.
         """
-        board, free = self._board, np.maximum(self._board.later.free, 0)
+        frame, free = self._frame, np.maximum(self._began, 0)
         left: dict[str | None, Matrix] = {
-            flavor: free[mask].sum(axis=0) for flavor, mask in board.frame.in_flavor.items()
+            flavor: free[mask].sum(axis=0) for flavor, mask in frame.in_flavor.items()
         }
         left[None] = sum(left.values(), start=np.zeros_like(free[0]))
         return frozenset(
             (flavor, r)
-            for (flavor, r), live in board.book.live.items()
-            if live - board.later.usage.used(ROOT, (flavor, r)) < left[flavor][board.frame.column[r]]
+            for (flavor, r), live in self._book.live.items()
+            if live - self._used.used(ROOT, (flavor, r)) < left[flavor][frame.column[r]]
         )
 
     def usage(self, step: int, *, only: frozenset[Account]) -> Usage:
