@@ -285,12 +285,13 @@ class Attempt:
         return self._waves[1:]
 
     def _new_bond(self, chosen: Chosen, leaving: Sequence[str]) -> Bond:
-        return Bond(
+        bond = Bond(
             uid=chosen.gang.uid,
             assignments=self._groups.of(chosen)[0],
             victims=(*(e.uid for e in chosen.evictions), *leaving),
             deadline=self._now + self._budget.bond,
         )
+        return bonds.put_off(bond, self._board.holds)
 
     def _stats(self) -> CycleStats:
         counts = self._greedy.counts

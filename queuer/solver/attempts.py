@@ -158,8 +158,7 @@ def _offenders(plan: Plan, wrong: Sequence[Violation]) -> list[str]:
 def _nothing(given: Given, *, note: str) -> Plan:
     """The plan that starts nobody and keeps what stands: what is left when no sound plan was found."""
     snapshot, offers, now = given.arrays.snapshot, given.arrays.offers, given.now
-    running = {a.workload.uid: a for a in snapshot.admitted}
-    bonds = (put_off(bond, running) for bond in snapshot.bonds)
+    bonds = (put_off(bond, given.arrays.holds) for bond in snapshot.bonds)
     held = {b.uid: b for b in bonds if b.uid in offers.gangs and b.deadline > now}
     known = snapshot.workloads()
     bound = {uid: sentences.bound(bond, known.get) for uid, bond in held.items()}

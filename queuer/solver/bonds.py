@@ -19,7 +19,8 @@ from queuer.solver.greedy import Greedy
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen
 from queuer.solver.parts import Spread
-from queuer.solver.problem import Admitted, Assignment, Bond
+from queuer.solver.problem import Assignment, Bond
+from queuer.solver.sheet import Hold
 
 
 def resume(greedy: Greedy, gangs: Mapping[str, Gang]) -> dict[str, Bond]:
@@ -32,8 +33,7 @@ def resume(greedy: Greedy, gangs: Mapping[str, Gang]) -> dict[str, Bond]:
     board = greedy.board
     held: list[tuple[Bond, Chosen]] = []
     room = _in_the_end(board) if board.snapshot.bonds else board.frame.alloc
-    running = {uid: hold.admitted for uid, hold in board.holds.items()} if board.snapshot.bonds else {}
-    for bond in (put_off(bond, running) for bond in board.snapshot.bonds):
+    for bond in (put_off(bond, board.holds) for bond in board.snapshot.bonds):
         gang = gangs.get(bond.uid)
         chosen = (
             None if gang is None or bond.deadline <= board.time else restored(board, gang, bond.assignments)
@@ -54,9 +54,9 @@ def resume(greedy: Greedy, gangs: Mapping[str, Gang]) -> dict[str, Bond]:
     return {bond.uid: bond for bond, _ in held}
 
 
-def put_off(bond: Bond, running: Mapping[str, Admitted]) -> Bond:
-    """With the deadline that it has: later where its victims are known to take longer to leave."""
-    going = (running[victim] for victim in bond.victims if victim in running)
+def put_off(bond: Bond, holds: Mapping[str, Hold]) -> Bond:
+    """With the deadline that it has: later where those it waits for are known to take longer to leave."""
+    going = (holds[victim].admitted for victim in bond.victims if victim in holds)
     late = max((one.gone_by for one in going if one.releasing and one.gone_by is not None), default=0.0)
     return bond if late <= bond.deadline else replace(bond, deadline=late)
 

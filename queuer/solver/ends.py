@@ -11,8 +11,8 @@ OVERDUE = 60.0
 """Seconds that work past its expected end is given at least (half its age by then if that is more)."""
 
 SOON = 300.0
-"""Seconds in which work must be expected to be gone for anybody to be bound to its room: as long as bonds last, so that
-nobody is bound again and again to what does not go.
+"""Seconds in which work that leaves anyway must be known to be gone for anybody to be bound to its room: rather than
+wait longer somebody is evicted. However long bonds last, none ends before those it waits for are known to be gone.
 """
 
 

@@ -152,7 +152,7 @@ class Budget:
     Each attempt after the first has what is left, a quarter at least. Greedy's plan, with which that of several
     attempts, or of an order that is packed, is compared, has a quarter for its proofs. Two and a half times this are
     spent at most. `wall`: seconds after which the caller kills the solver and takes the greedy plan. 0 = greedy only.
-    `bond`: seconds a bond lasts.
+    `bond`: seconds a bond lasts, unless those it waits for are known to take longer.
     """
 
     deterministic: float = 2.0

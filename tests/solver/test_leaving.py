@@ -147,6 +147,14 @@ def test_victims_that_take_longer_than_a_bond_lasts_are_waited_for() -> None:
     assert [e.beneficiary for e in stuck.evictions] == ["g"]
 
 
+def test_a_short_bond_lasts_until_what_it_waits_for_is_gone() -> None:
+    """It says so from the first."""
+    snap, short = lent(leaves("out", "n1"), busy("v", "n0"), pending=(entitled(),)), GONE_BY - NOW - 10
+    plan = decide(snap, now=NOW, seed=0, budget=Budget(deterministic=0.0, bond=short))
+    assert [(b.victims, b.deadline) for b in plan.bonds] == [(("out",), GONE_BY)]
+    assert verify(snap, plan, now=NOW) == ()
+
+
 def test_where_no_plan_is_sound_such_a_bond_stands_too(monkeypatch: pytest.MonkeyPatch) -> None:
     held = Assignment(pod_set="main", flavor="default", nodes={"n1": 1}, hosts=("n1",))
     bond = Bond(uid="g", assignments=(held,), victims=("out",), deadline=NOW - 1)
