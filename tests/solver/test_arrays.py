@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from queuer.domain.queue import ROOT, Queue, QueueTree
+from queuer.domain.queue import Queue, QueueTree
 from queuer.solver.arrays import Arrays
 from queuer.solver.board import Board
 from queuer.solver.decide import decide
@@ -20,7 +20,7 @@ from queuer.solver.problem import Admitted, Snapshot
 from queuer.solver.timeline import Timeline
 from tests.solver import worlds
 from tests.solver.cycles import kept, live
-from tests.solver.make import GPU, gang, landing, node, pod_set, queue, running, snapshot
+from tests.solver.make import gang, landing, node, pod_set, queue, running, snapshot
 from tests.solver.plans import GREEDY
 
 SLOW = settings(
@@ -191,14 +191,3 @@ def test_ends_free_no_more_than_there_is(order: tuple[Admitted, ...]) -> None:
     line = Timeline(board, ())
     assert line.free(line.steps).tolist() == board.frame.alloc.tolist()
     assert all((line.free(step) <= board.frame.alloc).all() for step in range(line.steps))
-
-
-def test_what_happens_after_a_timeline_was_made_is_not_in_it() -> None:
-    board = landed(LANDING)
-    line, one = Timeline(board, ()), gang("g", pod_set(1, 1))
-    account = (None, GPU)
-    free, used = line.free(0), line.usage(0, only=frozenset({account})).used(ROOT, account)
-    board.start(one, board.charge(one, {"main": "default"}, {"main": 1}), {"main": {0: 1}})
-    assert (board.later.free != free).any()
-    assert line.free(0).tolist() == free.tolist()
-    assert line.usage(0, only=frozenset({account})).used(ROOT, account) == used

@@ -98,6 +98,16 @@ def test_what_should_have_ended_is_given_more_time() -> None:
     assert 1_000.0 < found.earliest <= found.latest <= 1_500.0
 
 
+@pytest.mark.parametrize(
+    ("gone_by", "starts"), [(1_200.0, 1_200.0), (None, 1_000.0 + GRACE), (900.0, 1_000.0 + GRACE)]
+)
+def test_what_leaves_is_gone_when_that_is_known_else_after_the_usual_grace(
+    gone_by: float | None, starts: float
+) -> None:
+    left = replace(holder("h", 5_000.0), releasing=True, gone_by=gone_by)
+    assert forecast(one_node(asks("g"), admitted=left), now=1_000.0, seed=0) == {"g": at(starts)}
+
+
 def test_no_known_end_no_range() -> None:
     assert forecast(one_node(asks("g"), admitted=holder("h", None)), now=0.0, seed=0) == {}
 

@@ -12,12 +12,15 @@ from queuer.domain.reasons import Token
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.arrays import Arrays
 from queuer.solver.board import Board
+from queuer.solver.contested import Variant
+from queuer.solver.cycle import MOST_NAMED, Cycle
 from queuer.solver.decide import decide
 from queuer.solver.ends import OVERDUE, expected_end
 from queuer.solver.explain.explainer import Explainer
 from queuer.solver.explain.sentences import MADE_ROOM
 from queuer.solver.greedy import Greedy
 from queuer.solver.holding import intact
+from queuer.solver.order import Gang
 from queuer.solver.outcome import Block, Chosen, Refusal
 from queuer.solver.problem import Admitted, Assignment, Budget, Reservation, Snapshot, Unbound
 from queuer.solver.reserve import Reserver
@@ -350,6 +353,38 @@ def test_of_several_reservations_one_that_is_in_the_way_is_named(pods: int, only
     snap = half_reserved(gang("g", pod_set(pods, 4, terms=_terms(only)), submitted=3.0))
     told = plan_of(snap).explanations["g"].primary
     assert (told.text, told.params["owner"]) == (f"test/{named}", named[0])
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_of_many_reservations_the_first_is_named_without_a_look(
+    more: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look for a place beside all the others is one on all nodes."""
+    looks, fits, many = list[tuple[str, ...]](), Cycle.fits_beside, MOST_NAMED + more
+    owners = [f"o{n}" for n in range(many)]
+    runs = [busy(f"r{n}", f"n{n}", end=1500.0, gpus=4) for n in range(many)]
+    held = [two(uid, f"n{n}", start=1500.0) for n, uid in enumerate(owners)]
+    waits = asks("g", many, 4, submitted=1.0)
+    queues = [queue("root", policy=Policy(preempt=Preempt.NEVER, reservations=many)), queue("root.a")]
+    snap = snapshot(
+        [node(f"n{n}") for n in range(many)],
+        queues,
+        admitted=runs,
+        pending=[*(asks(uid, 1, submitted=0.0) for uid in owners), waits],
+        reservations=held,
+    )
+
+    def noted(cycle: Cycle, gang: Gang, variant: Variant, bars: tuple[str, ...]) -> bool:
+        looks.append(bars)
+        return fits(cycle, gang, variant, bars)
+
+    monkeypatch.setattr(Cycle, "fits_beside", noted)
+    greedy = Greedy(Board(Arrays.of(snap), now=NOW))
+    gangs = greedy.board.arrays.offers.gangs
+    Reserver(greedy).resume(gangs)
+    named = greedy.in_the_way(gangs["g"], gangs["g"].shape.variants[0], owners)
+    assert named == (("o0",) if more else tuple(owners))
+    assert len(looks) == (0 if more else 2 * MOST_NAMED)
 
 
 @pytest.mark.parametrize(("only", "owner"), [("n1", "b"), ("n3", None)])
