@@ -57,7 +57,7 @@ def resume(greedy: Greedy, gangs: Mapping[str, Gang]) -> dict[str, Bond]:
 def put_off(bond: Bond, holds: Mapping[str, Hold]) -> Bond:
     """With the deadline that it has: later where those it waits for are known to take longer to leave."""
     going = (holds[victim].admitted for victim in bond.victims if victim in holds)
-    late = max((one.gone_by for one in going if one.releasing and one.gone_by is not None), default=0.0)
+    late = max((one.gone_by for one in going if one.gone_by is not None), default=0.0)
     return bond if late <= bond.deadline else replace(bond, deadline=late)
 
 

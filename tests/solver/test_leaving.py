@@ -115,7 +115,8 @@ def test_quota_that_leaves_spares_an_eviction_too(deterministic: float) -> None:
 
 def test_preemption_waits_for_what_leaves_too() -> None:
     urgent = gang("g", pod_set(1, 8), queue="root.b", priority=1)
-    plan = decided(lent(busy("v", "n0"), leaves("out", "n1"), pending=(urgent,)))
+    out = leaves("out", "n1", gone_by=NOW + SOON)
+    plan = decided(lent(busy("v", "n0"), out, pending=(urgent,)))
     assert (plan.evictions, [b.victims for b in plan.bonds]) == ((), [("out",)])
 
 
@@ -149,9 +150,10 @@ def test_victims_that_take_longer_than_a_bond_lasts_are_waited_for() -> None:
 
 def test_a_short_bond_lasts_until_what_it_waits_for_is_gone() -> None:
     """It says so from the first."""
-    snap, short = lent(leaves("out", "n1"), busy("v", "n0"), pending=(entitled(),)), GONE_BY - NOW - 10
+    there = (leaves("first", "n0", gone_by=GONE_BY - 5), leaves("last", "n1"), busy("v", "n2"))
+    snap, short = lent(*there, hosts=3, pending=(entitled(2),)), GONE_BY - NOW - 10
     plan = decide(snap, now=NOW, seed=0, budget=Budget(deterministic=0.0, bond=short))
-    assert [(b.victims, b.deadline) for b in plan.bonds] == [(("out",), GONE_BY)]
+    assert [(b.victims, b.deadline) for b in plan.bonds] == [(("first", "last"), GONE_BY)]
     assert verify(snap, plan, now=NOW) == ()
 
 

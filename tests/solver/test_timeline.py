@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from queuer.domain.queue import ROOT
 from queuer.domain.workload import Workload
 from queuer.solver.arrays import Arrays
 from queuer.solver.board import Board
+from queuer.solver.ends import end_of
 from queuer.solver.greedy import Greedy
 from queuer.solver.problem import Admitted
 from queuer.solver.timeline import Timeline
@@ -46,6 +49,22 @@ def test_known_ends_come_first_then_the_longest_running_and_at_last_who_starts()
     line = Timeline(greedy.board, greedy.expected())
     assert (line.times, line.step_at(499.0), line.step_at(500.0)) == ([500.0], 0, 1)
     assert steps(greedy, line) == [([1, 5], 10), ([1, 8], 7), ([3, 8], 5), ([4, 8], 4), ([8, 8], 0)]
+
+
+@pytest.mark.parametrize(
+    ("estimate", "most", "end"),
+    [
+        (None, None, None),
+        (300.0, None, 400.0),
+        (None, 200.0, 300.0),
+        (300.0, 200.0, 300.0),
+        (200.0, 300.0, 300.0),
+    ],
+)
+def test_a_gang_ends_when_it_is_thought_to_and_no_later_than_it_may(
+    estimate: float | None, most: float | None, end: float | None
+) -> None:
+    assert end_of(gang("g", estimate=estimate, max_runtime=most), start=NOW) == end
 
 
 def test_who_leaves_anyway_is_there_until_it_is_gone() -> None:
