@@ -1,5 +1,5 @@
-"""From one cycle to the next: what a plan makes of a snapshot when it is carried out at once (victims have left and
-wait again, bound gangs run), and what a snapshot may have been a cycle before.
+"""From one cycle to the next: what a plan makes of a snapshot when it is carried out (who leaves takes one cycle for
+it, and gangs stay bound that long), and what a snapshot may have been a cycle before.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from random import Random
 
 from queuer.domain.quantity import Resources, add
 from queuer.domain.workload import Workload
-from queuer.solver.problem import Admission, Admitted, Assignment, Bond, NodeState, Pending, Plan, Snapshot
+from queuer.solver.problem import Admitted, Assignment, NodeState, Pending, Plan, Snapshot
 
 CAME, ENDED, STARTED = 100, 30, 30
 """What typically differs between two snapshots: gangs that came, ended and started."""
+GONE = 60.0
+"""Seconds in which pods that leave are said to be gone: the grace of Kubernetes, with what is added to it."""
 
 
 def before(snapshot: Snapshot) -> Snapshot:
@@ -34,24 +36,33 @@ def before(snapshot: Snapshot) -> Snapshot:
 def carried_out(
     snapshot: Snapshot, plan: Plan, *, now: float, ended: int, come: Sequence[Pending], seed: int
 ) -> Snapshot:
-    """The snapshot of the next cycle: what the plan starts or binds runs since `now`; then so many drawn gangs have
-    `ended`, and others have `come`.
+    """The snapshot of the next cycle: what the plan starts runs since `now`; what it evicts is on its way out, as are
+    so many drawn gangs that have `ended`; what was so before is gone; others have `come`.
     """
-    running = {a.workload.uid: a for a in snapshot.admitted}
+    running = {a.workload.uid: a for a in snapshot.admitted if not a.releasing}
     waiting = {p.workload.uid: p for p in snapshot.pending}
-    gone = [running.pop(eviction.uid) for eviction in plan.evictions]
-    waiting.update({a.workload.uid: Pending(workload=a.workload) for a in gone})
-    begun: tuple[Admission | Bond, ...] = (*plan.admissions, *plan.bonds)
-    started = [_admitted(waiting.pop(b.uid).workload, b.assignments, now=now) for b in begun]
+    started = [_admitted(waiting.pop(a.uid).workload, a.assignments, now=now) for a in plan.admissions]
     running.update({a.workload.uid: a for a in started})
-    gone += [running.pop(uid) for uid in Random(seed).sample(sorted(running), min(ended, len(running)))]
+    evicted = [eviction.uid for eviction in plan.evictions]
+    others = sorted(running.keys() - set(evicted))
+    for uid in (*evicted, *Random(seed).sample(others, min(ended, len(others)))):
+        running[uid] = replace(running[uid], releasing=True, gone_by=now + GONE)
     return replace(
         snapshot,
-        nodes=_nodes(snapshot, came=started, gone=gone),
+        nodes=_nodes(snapshot, came=started, gone=[a for a in snapshot.admitted if a.releasing]),
         admitted=tuple(running.values()),
         pending=(*waiting.values(), *come),
-        reservations=tuple(r for r in plan.reservations if r.uid in waiting),
+        bonds=plan.bonds,
+        reservations=plan.reservations,
     )
+
+
+def queued_again(snapshot: Snapshot, plan: Plan) -> list[Pending]:
+    """Whom the plan evicts, as they wait again once they are gone: they come in the cycle after the next."""
+    workloads = snapshot.workloads()
+    return [
+        Pending(workload=workloads[e.uid], displaced_by=frozenset({e.beneficiary})) for e in plan.evictions
+    ]
 
 
 def _nodes(

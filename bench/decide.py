@@ -5,8 +5,8 @@ median time in which the arrays of the cycle before follow to this one (100 gang
 `max_rss_mb` of all processes; `settled`: part of the contested gangs that were rearranged or proved (null where nothing
 was contested); `contested`, `deferred`, `started`, `bound`, `evicted`, `worse_than_greedy`, `violations`.
 
-With `--after K` the decision is the one after K others, each carried out at once (`bench/course.py`): the state of a
-cluster that has been decided about all along, where the drawn one has much to be taken back at once.
+With `--after K` the decision is the one after K others, each carried out (`bench/course.py`): the state of a cluster
+that has been decided about all along, where the drawn one has much to be taken back at once.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 
-from bench.course import CAME, ENDED, before, carried_out
+from bench.course import CAME, ENDED, before, carried_out, queued_again
 from bench.instances import NOW
 from bench.sizes import add_sizes, drawn
 from queuer.solver.arrays import Arrays
 from queuer.solver.decide import decide
-from queuer.solver.problem import Budget, Plan, Snapshot
+from queuer.solver.problem import Budget, Pending, Plan, Snapshot
 from queuer.solver.score import score
 from queuer.solver.verify import verify
 
@@ -119,13 +119,14 @@ def measured(given: argparse.Namespace, *, seed: int) -> Run:
     """The run of one seed."""
     everything = drawn(given, seed=seed, more=CAME * given.after)
     budget = Budget(deterministic=given.budget)
-    to_come, now = list(everything.pending[given.pending :]), NOW
+    to_come, back, now = list(everything.pending[given.pending :]), list[Pending](), NOW
     snapshot = replace(everything, pending=everything.pending[: given.pending])
     arrays = Arrays.of(before(snapshot)) if not given.after else Arrays.of(snapshot)
     for cycle in range(given.after):
         arrays = arrays.follow(snapshot)
         plan = decide(snapshot, now=now, seed=seed, budget=budget, arrays=arrays)
-        come, to_come = to_come[:CAME], to_come[CAME:]
+        come, to_come = [*back, *to_come[:CAME]], to_come[CAME:]
+        back = queued_again(snapshot, plan)
         snapshot = carried_out(snapshot, plan, now=now, ended=ENDED, come=come, seed=seed + cycle)
         now += EVERY
     return run(arrays, snapshot, now=now, seed=seed, budget=budget)
