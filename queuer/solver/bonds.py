@@ -38,9 +38,9 @@ def resume(greedy: Greedy, gangs: Mapping[str, Gang]) -> dict[str, Bond]:
         chosen = (
             None if gang is None or bond.deadline <= board.time else restored(board, gang, bond.assignments)
         )
-        if chosen is None or not _room(board, chosen, room):
+        if chosen is None or not _room(greedy, chosen, room):
             continue
-        _spend(board, chosen, room)
+        greedy.spend(room, chosen)
         _hold(board, chosen, leaving(board, bond))
         held.append((bond, chosen))
     waiting = {bond.uid: (bond, chosen) for bond, chosen in held}
@@ -166,7 +166,7 @@ def _start(greedy: Greedy, uid: str, waiting: dict[str, tuple[Bond, Chosen]], *,
     blocked = greedy.quota_block(workload, chosen.variant, chosen.charge, (board.now,))
     if blocked is None and not greedy.waits_apart(uid):
         free = np.minimum(board.now.free, board.later.free)
-        if _room(board, chosen, free):
+        if _room(greedy, chosen, free):
             spreads = chosen.spreads
         elif elsewhere:
             closed = board.closed(chosen.gang.pending.avoid)
@@ -178,22 +178,10 @@ def _start(greedy: Greedy, uid: str, waiting: dict[str, tuple[Bond, Chosen]], *,
         greedy.take(Chosen(gang=chosen.gang, variant=chosen.variant, charge=chosen.charge, spreads=spreads))
 
 
-def _room(board: Board, chosen: Chosen, free: Matrix) -> bool:
+def _room(greedy: Greedy, chosen: Chosen, free: Matrix) -> bool:
     """Whether the held place is free (N x R)."""
     free = free.copy()
-    _spend(board, chosen, free)
-    touched = sorted({n for spread in chosen.spreads.values() for n in spread})
-    asked = sorted(
-        {
-            board.frame.column[r]
-            for p in chosen.gang.pending.workload.pod_sets
-            for r, n in p.requests.items()
-            if n
-        }
-    )
-    return bool((free[np.ix_(touched, asked)] >= 0).all())
-
-
-def _spend(board: Board, chosen: Chosen, free: Matrix) -> None:
-    for node, row in board.rows(chosen.gang.pending.workload, chosen.spreads):
-        free[node] -= row
+    greedy.spend(free, chosen)
+    sets, column = chosen.gang.pending.workload.pod_sets, greedy.board.frame.column
+    asked = sorted({column[r] for p in sets for r, n in p.requests.items() if n})
+    return bool((free[np.ix_(sorted(chosen.nodes), asked)] >= 0).all())

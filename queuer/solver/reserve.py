@@ -15,7 +15,7 @@ from queuer.solver.bonds import restored
 from queuer.solver.contested import Variant
 from queuer.solver.cycle import Cycle
 from queuer.solver.floor import Floor
-from queuer.solver.frame import Matrix, Taken
+from queuer.solver.frame import Matrix
 from queuer.solver.horizon import Horizon, intact
 from queuer.solver.kept import Kept
 from queuer.solver.order import Gang
@@ -29,11 +29,10 @@ LEAST = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """A reservation on the board. `rows`: what it takes of its nodes."""
+    """A reservation on the board."""
 
     reservation: Reservation
     chosen: Chosen
-    rows: Taken
 
 
 class Reserver:
@@ -230,7 +229,7 @@ class Reserver:
         chosen, start = held.chosen, held.reservation.start
         if not self._stands(chosen.gang, chosen, at=start):
             return False
-        alone = not any(node in lying for node, _ in held.rows)
+        alone = chosen.nodes.isdisjoint(lying)
         return alone or self._fits(chosen, at=max(start, self._board.time))
 
     # Where and when
@@ -313,26 +312,24 @@ class Reserver:
         def free() -> Matrix:
             left = self._line().free(step)
             for held in self._held.values():
-                _spend(left, held.rows)
+                self._cycle.spend(left, held.chosen)
             return left
 
         return self._after.of(step, lambda: Floor(self._board.frame, free()))
 
     def _fits(self, chosen: Chosen, *, at: float) -> bool:
         """Whether nodes, at its own place, and the live capacity bear it by then."""
-        step, rows = self._line().step_at(at), self._rows(chosen)
+        step = self._line().step_at(at)
         left = self._floor(step).free.copy()
-        _spend(left, rows)
-        whole = bool((left[[node for node, _ in rows]] >= 0).all())
+        self._cycle.spend(left, chosen)
+        whole = bool((left[sorted(chosen.nodes)] >= 0).all())
         return whole and self._live(step, chosen.gang, chosen.charge)
-
-    def _rows(self, chosen: Chosen) -> Taken:
-        return self._board.rows(chosen.gang.pending.workload, chosen.spreads)
 
     # On the board
 
     def _hold(self, chosen: Chosen, *, start: float, expires: float) -> None:
-        board, rows = self._board, self._rows(chosen)
+        board = self._board
+        rows = board.rows(chosen.gang.pending.workload, chosen.spreads)
         self._counts.clear()
         uid, rank = chosen.gang.uid, self._cycle.rank(chosen.gang, chosen.charge)
         free = self._line().free(self._line().step_at(start))
@@ -340,7 +337,7 @@ class Reserver:
         reservation = Reservation(
             uid=uid, assignments=assignments(board, chosen), start=start, expires=expires
         )
-        self._held[uid] = Held(reservation=reservation, chosen=chosen, rows=rows)
+        self._held[uid] = Held(reservation=reservation, chosen=chosen)
         board.changed()
 
 
@@ -349,8 +346,3 @@ def with_reservation(explanation: Explanation, held: Reservation) -> Explanation
     hosts = sorted({name for row in held.assignments for name in row.nodes})
     told = {"start": held.start, "expires": held.expires, "hosts": hosts}
     return replace(explanation, detail={**explanation.detail, "reservation": told})
-
-
-def _spend(free: Matrix, rows: Taken) -> None:
-    for node, row in rows:
-        free[node] -= row
