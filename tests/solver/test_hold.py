@@ -12,6 +12,7 @@ from queuer.domain.reasons import Token
 from queuer.domain.workload import PodSet
 from queuer.solver.horizon import Horizon, intact
 from queuer.solver.problem import Reservation
+from queuer.solver.reserve import LEAST
 from queuer.solver.verify import verify
 from tests.solver.make import gang, node, pod_set, queue, running, snapshot
 from tests.solver.reserved import NOW, WAIT, asks, busy, hosts, place, plan_of, world
@@ -27,6 +28,8 @@ def test_a_place_is_held_after_max_wait_where_no_end_is_known() -> None:
     (held,) = plan_of(world(FOREVER, [asks("g", 2, submitted=OLD)], max_wait=WAIT)).reservations
     assert (held.uid, held.start, held.expires) == ("g", NOW, NOW + WAIT)
     assert hosts(held) == {"n3", "n0"}, "the free node, and the one whose work has run longest"
+    (short,) = plan_of(world(FOREVER, [asks("g", 2, submitted=NOW - 10)], max_wait=10.0)).reservations
+    assert (short.start, short.expires) == (NOW, NOW + LEAST)
 
 
 def test_nothing_starts_on_a_held_place_however_short() -> None:
@@ -83,6 +86,16 @@ def test_a_reservation_whose_time_is_lost_becomes_a_hold_after_max_wait(waited: 
     assert bool(plan.admissions) is (start > NOW)
     in_time = [*late[:1], busy("b", "n1", end=1200.0), *late[2:]]
     assert plan_of(world(in_time, [owner, short], max_wait=WAIT, held=(told,))).reservations == (told,)
+
+
+@pytest.mark.parametrize(("expires", "until"), [(1300.0, 1150.0 + LEAST), (2000.0, 2000.0)])
+def test_a_reservation_whose_place_alone_is_lost_has_another_in_time(expires: float, until: float) -> None:
+    """However long its gang has waited: nothing has come later than it was expected."""
+    told = Reservation(uid="g", assignments=place("n3", "n1"), start=1200.0, expires=expires)
+    late = [busy("a", "n0", end=1150.0), busy("b", "n1", end=1500.0), busy("c", "n2")]
+    plan = plan_of(world(late, [asks("g", 2, submitted=OLD)], max_wait=WAIT, held=(told,)))
+    (moved,) = plan.reservations
+    assert (moved.start, moved.expires, hosts(moved)) == (1150.0, until, {"n0", "n3"})
 
 
 def test_what_can_be_timed_is_timed_first_however_long_it_has_waited() -> None:

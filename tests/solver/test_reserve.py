@@ -39,6 +39,8 @@ def test_earliest_time_first_then_the_narrowest_domain() -> None:
     assert told == {"start": 1300.0, "expires": 1600.0, "hosts": sorted(hosts(found))}
     (racked,) = plan_of(world(ALL_BUSY, [asks("g", 2, required="rack")])).reservations
     assert (racked.start, hosts(racked)) == (1300.0, {"n2", "n3"})
+    (large,) = plan_of(world(ALL_BUSY, [asks("g", 4)])).reservations
+    assert (large.start, large.expires) == (1400.0, 1800.0)
 
 
 def test_what_ends_before_passes_and_what_outlives_leaves_it_whole() -> None:
@@ -92,6 +94,10 @@ def test_a_reservation_stays_where_it_is_until_an_earlier_time_comes_into_reach(
     sooner = [*ends[:2], busy("c", "n2", "n3", end=1200.0)]
     (moved,) = plan_of(world(sooner, [asks("g", 1)], held=(held,))).reservations
     assert (moved.start, moved.expires) == (1200.0, held.expires)
+    (same,) = plan_of(
+        world([ends[0], busy("b", "n1", end=1250.0), ends[2]], [asks("g", 1)], held=(held,))
+    ).reservations
+    assert (same.start, same.assignments) == (1250.0, held.assignments), "its own place is free sooner"
 
 
 def test_a_late_end_moves_a_reservation_to_the_next_estimate() -> None:
