@@ -278,6 +278,21 @@ def test_what_is_used_on_a_node_that_is_gone_counts_when_the_time_is_looked_for(
     assert held.start == 1100.0
 
 
+@pytest.mark.parametrize("order", ["xy", "yx"])
+def test_where_two_flavors_have_room_at_the_same_time_the_first_is_reserved(order: str) -> None:
+    flavors = tuple(Flavor(name=name, node_labels={"f": name}) for name in "xy")
+    queues = [queue("root"), queue("root.a", *(row(flavor=name) for name in order))]
+    nodes = [node(name, labels={"f": name}) for name in "xy"]
+    full = [
+        running(gang(f"on-{name}", pod_set(1, 8)), {name: 1}, flavor=name, expected_end=1100.0)
+        for name in "xy"
+    ]
+    (held,) = plan_of(
+        snapshot(nodes, queues, flavors=flavors, admitted=full, pending=[asks("g", 1)])
+    ).reservations
+    assert (held.start, hosts(held)) == (1100.0, {order[0]})
+
+
 def test_a_reservation_ends_when_its_queue_may_not_use_the_flavor_any_more() -> None:
     """Else it would keep a place for a gang that can never come."""
     flavors = (Flavor(name="x", node_labels={"f": "x"}), Flavor(name="y", node_labels={"f": "y"}))
