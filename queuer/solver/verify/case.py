@@ -214,6 +214,16 @@ class Case:
         """Use of all that hold quota at the start of the cycle; not to be counted on."""
         return Uses.of(self.rows, self.snapshot.admitted)
 
+    @cached_property
+    def gone(self) -> frozenset[str]:
+        """Victims of bonds of earlier cycles that are on their way out."""
+        return frozenset(uid for b in self.snapshot.bonds for uid in b.victims if uid in self.releasing)
+
+    @cached_property
+    def used_then(self) -> Uses:
+        """`used` less these; not to be counted on."""
+        return self.uses(without=self.gone)
+
     def uses(self, *, without: frozenset[str] = frozenset(), bonds: Iterable[str] = ()) -> Uses:
         """`used` less some admitted workloads, `bonds` of then counted in."""
         found = self.used.copy()

@@ -97,16 +97,15 @@ def _stands(case: Case, bond: Bond, earlier: Mapping[str, Sequence[Assignment]])
                 return False
         if case.pending[bond.uid].avoid & set(row.nodes):
             return False
-    gone = frozenset(uid for b in case.snapshot.bonds for uid in b.victims if uid in case.releasing)
     asked = planned(case, {bond.uid: bond.assignments})
-    free, held = free_at(case, asked, gone), planned(case, earlier)
+    free, held = free_at(case, asked, case.gone), planned(case, earlier)
     for name, amounts in asked.items():
         left = {r: n - held.get(name, {}).get(r, 0) for r, n in free[name].items()}
         if any(left.get(resource, 0) < amount for resource, amount in amounts.items() if amount):
             return False
-    before = case.uses(without=gone)
-    after = case.uses(without=gone, bonds=[bond.uid])
-    part = (workload.queue, amounts_at(workload, bond.assignments))
+    before, part = case.used_then, (workload.queue, amounts_at(workload, bond.assignments))
+    after = before.copy()
+    after.count(*part)
     return next(broken_limits(before, after, [part]), None) is None
 
 
