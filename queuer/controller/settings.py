@@ -92,6 +92,13 @@ def _seconds(text: str) -> float:
     return value
 
 
+def _some_seconds(text: str) -> float:
+    value = _seconds(text)
+    if not value:
+        raise ValueError(f"{text!r} seconds are none: nothing could happen in that time; give more than 0")
+    return value
+
+
 def _count(text: str) -> int:
     value = int(text)
     if value < 1:
@@ -117,6 +124,7 @@ def _variables() -> dict[str, tuple[str, Callable[[str], object]]]:
     parsers: dict[str, Callable[[str], object]] = {
         "database_url": str, "kubeconfig": Path, "host": str, "port": _port, "identity": str,
         "cycles_dir": Path, "cycles_kept": _count,
+        "landing_deadline": _some_seconds, "bond": _some_seconds, "stalled": _some_seconds,
         "patches": _count, "seed": int, "config_crs": _switch, "failpoints": Failpoints.parse,
     }  # fmt: skip
     names = {

@@ -226,9 +226,10 @@ def test_settings_come_from_the_environment_and_name_what_is_wrong() -> None:
     settings = Settings.from_env(environ)
     assert (settings.landing_deadline, settings.port, settings.kubeconfig) == (5.0, 80, None)
     with pytest.raises(InvalidInput) as caught:
-        Settings.from_env({"QUEUER_PATCHES": "0", "QUEUER_FAILPOINTS": "nowhere=kill"})
+        Settings.from_env({"QUEUER_PATCHES": "0", "QUEUER_BOND": "0", "QUEUER_FAILPOINTS": "nowhere=kill"})
     assert {p.field for p in caught.value.problems} == {
         "QUEUER_PATCHES",
+        "QUEUER_BOND",
         "QUEUER_FAILPOINTS",
         "QUEUER_DATABASE_URL",
     }
