@@ -121,9 +121,28 @@ class Contest:
         )
         answer = self._solver.settle(question)
         self.questions += answer.spent
+        if isinstance(answer, Proof):
+            answer, question = self._displacing(answer, gang, question)
         if isinstance(answer, Arrangement):
             return self._adopt(answer, new=gang, evict=evict)
         return self._proof(answer, question)
+
+    def _displacing(
+        self, proof: Proof, gang: Gang, question: Question
+    ) -> tuple[Arrangement | Proof | Unknown, Question]:
+        """The answer where others may be moved onto reservations that they outrank, as the gang does, too: only where
+        there is no other, as these are lost then.
+        """
+        charges = self._charges(gang, question.variants)
+        reserved = limits(self._greedy, gang, charges, bound=question.evict, displacing=True)
+        if self._solver is None or not any(one.displacers for one in reserved):
+            return proof, question
+        if self._left <= self._worth():
+            return Unknown(cause=Deferral.TIME), question
+        again = replace(question, reserved=reserved, budget=min(self._left, self._share))
+        answer = self._solver.settle(again)
+        self.questions += answer.spent
+        return answer, again
 
     def _proof(self, answer: Proof | Unknown, question: Question) -> Proof | Deferral:
         """The proof, if it is one: where nodes were closed only so that others land there, only with these open."""

@@ -62,12 +62,14 @@ class Reserved:
 
     `settled`: what such gangs that are settled may take of its nodes together (vectors of R by node number): what
     leaves it whole, or what they take now. `asked`: for each variant, what they may take of a node on which the asked
-    gang lies, too; None = that does not have to leave it whole. Both without what victims leave.
+    gang lies, too; None = that does not have to leave it whole. Both without what victims leave. `displacers`: of those
+    settled the ones that may come onto its place all the same.
     """
 
     start: float
     settled: Mapping[int, Matrix]
     asked: Sequence[Mapping[int, Matrix] | None] = ()
+    displacers: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

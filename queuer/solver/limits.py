@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -15,12 +15,20 @@ from queuer.solver.order import Gang
 
 
 def limits(
-    cycle: Cycle, asked: Gang | None = None, charges: Sequence[Charge] = (), *, bound: bool = False
+    cycle: Cycle,
+    asked: Gang | None = None,
+    charges: Sequence[Charge] = (),
+    *,
+    bound: bool = False,
+    displacing: bool = False,
 ) -> tuple[Reserved, ...]:
-    """What they leave to those that are settled, and to the asked gang at these charges, which may be `bound`."""
+    """What they leave to those that are settled, and to the asked gang at these charges, which may be `bound`.
+    `displacing`: where that one may displace a reservation of an earlier cycle, so may the others, if they outrank it.
+    """
     board = cycle.board
     horizons = list(board.horizons.values())
     bars = [] if asked is None else [_bars(cycle, asked, charge, bound=bound) for charge in charges]
+    earlier = {held.uid for held in board.snapshot.reservations}
     found = []
     for one in horizons:
         taken, counted = _taken(cycle, one), in_place(one, horizons, now=board.time)
@@ -29,8 +37,22 @@ def limits(
             {n: taken[n] + left_beside(one, n, there) for n in one.nodes} if one in there else None
             for there in bars
         ]
-        found.append(Reserved(start=one.start, settled=settled, asked=beside))
+        may = displacing and one.uid in earlier and not any(beside)
+        displacers = frozenset(_displacers(cycle, one)) if may else frozenset[str]()
+        found.append(Reserved(start=one.start, settled=settled, asked=beside, displacers=displacers))
     return tuple(found)
+
+
+def _displacers(cycle: Cycle, one: Horizon) -> Iterator[str]:
+    """Uids of the settled gangs that it did not bind at their turns."""
+    claimed = cycle.board.claimed
+    for settled in cycle.chosen.values():
+        gang, charge = settled.gang, settled.charge
+        claimed.add(gang.queue, charge, times=-1)
+        rank = cycle.rank(gang, charge)
+        claimed.add(gang.queue, charge)
+        if not cycle.board.binds(one, gang.pending.workload, rank=rank, bound=settled.bound):
+            yield gang.uid
 
 
 def _bars(cycle: Cycle, gang: Gang, charge: Charge, *, bound: bool) -> list[Horizon]:

@@ -50,12 +50,14 @@ class Item:
 @dataclass(frozen=True, slots=True, eq=False)
 class Limits:
     """What those who still run when a reservation starts may take of its nodes, by node number (vectors of R): see
-    `Reserved`. `asked`: with the asked gang, the last item, there; None = it does not matter.
+    `Reserved`. `asked`: with the asked gang, the last item, there; None = it does not matter. `displacers`: those whom
+    it does not bind where nobody else is, by uid.
     """
 
     start: float
     settled: Mapping[int, Matrix]
     asked: Mapping[int, Matrix] | None
+    displacers: frozenset[str]
 
     def at(self, node: int) -> object:
         """Equal for nodes with equal limits; None where there are none."""

@@ -1,7 +1,7 @@
 """Rows for reservations: what those who would still run at a start may take of its nodes, node by node.
 
-Settled gangs leave a reservation whole or take no more there than they do now. The one that comes on top leaves enough
-on the nodes that it takes, unless it may displace the reservation.
+Settled gangs leave a reservation whole or take no more there than they do now, but for those that may displace it. The
+one that comes on top leaves enough on the nodes that it takes, unless it may displace the reservation.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ def limit_by_reservations(model: Model) -> None:
     for one in model.data.limits:
         lasting = _lasting(model, one)
         settled, new = ([i for i in lasting if (i < model.data.others) == old] for old in (True, False))
+        barred = [i for i in settled if model.data.items[i].workload.uid not in one.displacers]
         going = {
             uid for uid, c in model.data.victims().items() if model.data.board.outlasts(c.hold, one.start)
         }
@@ -33,8 +34,8 @@ def limit_by_reservations(model: Model) -> None:
                 for uid, amount in frees.get((node, column), ()):
                     if uid in going:
                         left |= model.gone(uid, times=-amount)
-                taken, more = (_taken(model, items, node, column) for items in (settled, new))
-                _row(model, {**taken, **left}, pods=taken, high=int(one.settled[node][column]) + gone[column])
+                taken, pods, more = (_taken(model, items, node, column) for items in (settled, barred, new))
+                _row(model, {**taken, **left}, pods=pods, high=int(one.settled[node][column]) + gone[column])
                 if one.asked is not None:
                     high = int(one.asked[node][column]) + gone[column]
                     _row(model, {**taken, **more, **left}, pods=more, high=high)

@@ -73,7 +73,10 @@ class CpSat:
                 standing=question.standing,
                 blocked=question.blocked,
                 asked=(question.gang, variant, question.evict),
-                reserved=[Limits(one.start, one.settled, one.asked[number]) for one in question.reserved],
+                reserved=[
+                    Limits(one.start, one.settled, one.asked[number], one.displacers)
+                    for one in question.reserved
+                ],
             )
             if not question.evict and _no_quota(data):
                 continue
@@ -113,7 +116,7 @@ class CpSat:
             settled=settled,
             standing=standing,
             blocked={},
-            reserved=[Limits(one.start, one.settled, None) for one in reserved],
+            reserved=[Limits(one.start, one.settled, None, one.displacers) for one in reserved],
         )
         search = _Search(data, seed=seed, budget=budget, clashes=clashes)
         levels: list[Level] = [
