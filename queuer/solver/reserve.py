@@ -293,8 +293,8 @@ class Reserver:
         """Whether the live capacity bears it, where others keep a part of that back or more than nodes hold is used."""
         kept, overdrawn = self._board.book.initial[ROOT], self._line().overdrawn
         asked = {a: amount for a, amount in charge.items() if kept.get(a) or a in overdrawn}
-        usage = self._line().usage(step, only=frozenset(asked)) if asked else None
-        return usage is None or usage.fits(gang.queue, asked)
+        usages = self._line().usages(step, only=frozenset(asked)) if asked else ()
+        return all(usage.fits(gang.queue, asked) for usage in usages)
 
     def _at(self, step: int, gang: Gang, variant: Variant, charge: Charge) -> Chosen:
         spreads = self._cycle.on(self._floor(step), gang, variant).spreads

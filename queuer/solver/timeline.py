@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from math import inf
 from typing import NamedTuple
@@ -31,6 +31,14 @@ class _End(NamedTuple):
     charge: Charge
 
 
+class _Wait(NamedTuple):
+    """A bound gang that those keep from starting who leave anyway."""
+
+    for_whom: frozenset[str]
+    queue: str
+    charge: Charge
+
+
 class Timeline:
     """The ends of all that holds nodes, in order: known ones by time, then the unknown ones, the longest running first.
 
@@ -42,7 +50,8 @@ class Timeline:
     def __init__(self, board: Board, started: Iterable[Chosen]) -> None:
         """`started`: what starts in this cycle, or has its place kept."""
         self._frame, self._book = board.frame, board.book
-        self._began, self._used = board.later.free.copy(), board.later.usage.copy()
+        self._began = board.later.free.copy()
+        self._used, self._waits = [board.later.usage.copy()], list[_Wait]()
         before = board.later.before_landing()
         ends = [
             _End(
@@ -57,8 +66,9 @@ class Timeline:
             if uid not in board.leaving or uid in board.vacating
         ]
         if board.vacating:
-            for end in (end for end in ends if end.uid in board.vacating):
-                self._used.add(end.queue, end.charge)
+            vacating = [end for end in ends if end.uid in board.vacating]
+            self._used += self._meanwhile(board, vacating)
+            for end in vacating:
                 for node, row in end.rows.items():
                     self._began[node] -= row
         for one in started:
@@ -71,11 +81,26 @@ class Timeline:
         ends.sort(key=lambda end: end[:3])
         self.times = [end.at for end in ends if end.at < inf]
         self.steps = len(ends)
-        self._charges = [(end.queue, end.charge) for end in ends]
+        self._ends = ends
+        self._vacating = board.vacating
         self._lengths = np.cumsum([0, *(len(end.rows) for end in ends)])
         self._nodes = np.array([node for end in ends for node in end.rows], dtype=np.intp)
         amounts = [row for end in ends for row in end.rows.values()]
         self._amounts = np.array(amounts, dtype=np.int64).reshape(len(amounts), self._began.shape[1])
+
+    def _meanwhile(self, board: Board, vacating: Iterable[_End]) -> Iterator[Usage]:
+        """What is used while these are there still: not what is held for those who wait for them."""
+        usage = board.later.usage.copy()
+        for end in vacating:
+            usage.add(end.queue, end.charge)
+        bonds = {bond.uid: bond for bond in board.snapshot.bonds}
+        for uid, (gang, charge) in board.bound.items():
+            awaited = board.vacating.intersection(bonds[uid].victims) if uid in bonds else None
+            if awaited != frozenset():
+                usage.add(gang.queue, charge, times=-1)
+            if awaited:
+                self._waits.append(_Wait(awaited, gang.queue, charge))
+        yield usage
 
     def step_at(self, time: float) -> int:
         """How many have ended by then."""
@@ -101,12 +126,21 @@ class Timeline:
         return frozenset(
             (flavor, r)
             for (flavor, r), live in self._book.live.items()
-            if live - self._used.used(ROOT, (flavor, r)) < left[flavor][frame.column[r]]
+            for used in self._used
+            if live - used.used(ROOT, (flavor, r)) < left[flavor][frame.column[r]]
         )
 
-    def usage(self, step: int, *, only: frozenset[Account]) -> Usage:
-        """What is used at a step in these accounts."""
-        usage = self._used.copy()
-        for queue, charge in self._charges[:step]:
-            usage.add(queue, charge, times=-1, only=only)
-        return usage
+    def usages(self, step: int, *, only: frozenset[Account]) -> Iterator[Usage]:
+        """What is used at a step in these accounts: with all bound gangs in place and gone who leaves anyway; and with
+        those there still, and not the gangs that wait for them.
+        """
+        gone = {end.uid for end in self._ends[:step]}
+        for number, used in enumerate(self._used):
+            usage = used.copy()
+            for end in self._ends[:step]:
+                if number or end.uid not in self._vacating:
+                    usage.add(end.queue, end.charge, times=-1, only=only)
+            for wait in self._waits if number else ():
+                if wait.for_whom <= gone:
+                    usage.add(wait.queue, wait.charge, only=only)
+            yield usage

@@ -82,9 +82,13 @@ def test_two_reservations_on_one_node_are_those_of_brute_force(first: int) -> No
         (reserving, 73459),  # somebody lies on a place that is held from then on
         (reserving, 73745),  # the reservation in somebody's way ends later in the cycle
         (reserving, 306263),  # of two alike only one may borrow
-        (reserving, 52000152),  # a settled gang gives way onto a reservation that it outranks, and nobody is evicted
+        (
+            reserving,
+            52000152,
+        ),  # a settled gang gives way onto a reservation that it outranks, and nobody is evicted
         (reserving, 73815),  # no arrangement in which all would land
         (vacated_later, 18347119),  # a bound gang and whom it waits for do not use the quota together
+        (vacated_later, 901327),  # nor where a time is looked for
         (vacated_later, 31400410),  # what others have displaced is in nobody's way
         (vacated_later, 901607),  # the same of two reservations, the lower of which is broken
         (vacated_later, 640130),  # whose pods could take a bound gang's room does not start

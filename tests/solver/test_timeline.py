@@ -10,30 +10,37 @@ from queuer.domain.queue import ROOT
 from queuer.domain.workload import Workload
 from queuer.solver.arrays import Arrays
 from queuer.solver.board import Board
+from queuer.solver.bonds import resume
 from queuer.solver.ends import end_of
 from queuer.solver.greedy import Greedy
-from queuer.solver.problem import Admitted
+from queuer.solver.problem import Admitted, Assignment, Bond
 from queuer.solver.timeline import Timeline
 from tests.solver.make import GPU, gang, node, pod_set, queue, running, snapshot
 
 NOW = 100.0
 
 
-def here(*admitted: Admitted, waits: Workload | None = None) -> Greedy:
-    """Two nodes of 8 GPUs, and whoever waits has had its turn."""
+def here(*admitted: Admitted, waits: Workload | None = None, bonds: tuple[Bond, ...] = ()) -> Greedy:
+    """Two nodes of 8 GPUs, and whoever waits has had its turn or is bound."""
     pending = [] if waits is None else [waits]
-    snap = snapshot([node("a"), node("b")], [queue("root.a")], admitted=admitted, pending=pending)
+    snap = snapshot(
+        [node("a"), node("b")], [queue("root.a")], admitted=admitted, pending=pending, bonds=bonds
+    )
     greedy = Greedy(Board(Arrays.of(snap), now=NOW))
-    for one in greedy.board.arrays.offers.gangs.values():
-        greedy.turn(one)
+    gangs = greedy.board.arrays.offers.gangs
+    resume(greedy, gangs)
+    for one in gangs.values():
+        if one.uid not in greedy.board.bound:
+            greedy.turn(one)
     return greedy
 
 
 def steps(greedy: Greedy, line: Timeline) -> list[tuple[list[int], int]]:
     """GPUs free on each node, and used in all, step by step."""
     gpus, account = greedy.board.frame.column[GPU], (None, GPU)
+    only = frozenset({account})
     return [
-        (line.free(n)[:, gpus].tolist(), line.usage(n, only=frozenset({account})).used(ROOT, account))
+        (line.free(n)[:, gpus].tolist(), max(u.used(ROOT, account) for u in line.usages(n, only=only)))
         for n in range(line.steps + 1)
     ]
 
@@ -75,6 +82,14 @@ def test_who_leaves_anyway_is_there_until_it_is_gone() -> None:
     line = Timeline(greedy.board, ())
     assert line.times == [130.0]
     assert steps(greedy, line) == [([0, 4], 12), ([8, 4], 4), ([8, 8], 0)]
+
+
+def test_a_bound_gang_is_not_counted_beside_whom_it_waits_for() -> None:
+    out = running(gang("out", pod_set(1, 8)), {"a": 1}, releasing=True, gone_by=130.0)
+    held, waits = Assignment(pod_set="main", flavor="default", nodes={"a": 1}), gang("g", pod_set(1, 6))
+    bond = Bond(uid="g", assignments=(held,), victims=("out",), deadline=400.0)
+    greedy = here(out, running(gang("stays", pod_set(1, 4)), {"b": 1}), waits=waits, bonds=(bond,))
+    assert [used for _, used in steps(greedy, Timeline(greedy.board, ()))] == [12, 10, 6]
 
 
 def test_victims_have_gone_from_the_first() -> None:
