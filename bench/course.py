@@ -59,9 +59,10 @@ def carried_out(
 
 def queued_again(snapshot: Snapshot, plan: Plan) -> list[Pending]:
     """Whom the plan evicts, as they wait again once they are gone: they come in the cycle after the next."""
-    workloads = snapshot.workloads()
+    workloads, waiting = snapshot.workloads(), {p.workload.uid: p for p in snapshot.pending}
     return [
-        Pending(workload=workloads[e.uid], displaced_by=frozenset({e.beneficiary})) for e in plan.evictions
+        Pending(workload=workloads[e.uid], displaced_by=waiting[e.beneficiary].displacers)
+        for e in plan.evictions
     ]
 
 

@@ -52,7 +52,7 @@ class Live:
     `unplaced`: since when a gang that had landed misses pods. `avoid`: nodes it failed to land on, until
     when.
     `failures`: landings that failed in a row. `first`: interrupted by a failure not its own.
-    `displaced_by`: for whose sake it was last evicted; it never displaces them in turn.
+    `displaced_by`: see `Pending`.
     `left`: since when it is on its way out; None = it is not, or was before this process led.
     """
 

@@ -17,7 +17,7 @@ from queuer.solver.contested import Variant
 from queuer.solver.frame import Matrix, Numbers
 from queuer.solver.greedy import Greedy
 from queuer.solver.order import Gang
-from queuer.solver.outcome import Chosen
+from queuer.solver.outcome import Block, Chosen
 from queuer.solver.parts import Spread
 from queuer.solver.problem import Assignment, Bond
 from queuer.solver.sheet import Hold
@@ -28,16 +28,17 @@ def resume(greedy: Greedy, gangs: Mapping[str, Gang]) -> dict[str, Bond]:
 
     A bond ends at its deadline, with its gang, when its place is no longer usable, or when that will not be free though
     all who are leaving go; its gang then takes its turn like any other. Victims that are known to take longer to leave
-    put the deadline off: else others would be evicted in their stead.
+    put the deadline off: else others would be evicted in their stead. Whose victims have all gone by the deadline may
+    start still.
     """
     board = greedy.board
     held: list[tuple[Bond, Chosen]] = []
     room = _in_the_end(board) if board.snapshot.bonds else board.frame.alloc
     for bond in (put_off(bond, board.holds) for bond in board.snapshot.bonds):
         gang = gangs.get(bond.uid)
-        chosen = (
-            None if gang is None or bond.deadline <= board.time else restored(board, gang, bond.assignments)
-        )
+        over = bond.deadline <= board.time
+        lost = gang is None or (over and bool(leaving(board, bond)))
+        chosen = None if gang is None or lost else restored(board, gang, bond.assignments)
         if chosen is None or not _room(greedy, chosen, room):
             continue
         greedy.spend(room, chosen)
@@ -51,7 +52,10 @@ def resume(greedy: Greedy, gangs: Mapping[str, Gang]) -> dict[str, Bond]:
         for uid in list(waiting):
             _start(greedy, uid, waiting, elsewhere=elsewhere)
         elsewhere = False
-    return {bond.uid: bond for bond, _ in held}
+    for bond, chosen in list(waiting.values()):
+        if bond.deadline <= board.time:
+            board.unbind(chosen.gang.pending.workload, chosen.charge, chosen.spreads)
+    return {bond.uid: bond for bond, _ in held if bond.deadline > board.time}
 
 
 def put_off(bond: Bond, holds: Mapping[str, Hold]) -> Bond:
@@ -152,7 +156,8 @@ def _start(greedy: Greedy, uid: str, waiting: dict[str, tuple[Bond, Chosen]], *,
     """Start a bound gang in its held place, or `elsewhere`, if it fits now and leaves whole what is held for others.
 
     Its victims leave for nobody any more then: nothing new is promised on their room, unless they are known to be gone
-    soon. Its quota was held, so only use can be in its way.
+    soon. Its quota was held, so only use can be in its way: what its queue has borrowed meanwhile is not, though nobody
+    may evict it.
     """
     board = greedy.board
     bond, chosen = waiting[uid]
@@ -164,7 +169,7 @@ def _start(greedy: Greedy, uid: str, waiting: dict[str, tuple[Bond, Chosen]], *,
     for victim in own:
         board.stay(victim)
     blocked = greedy.quota_block(workload, chosen.variant, chosen.charge, (board.now,))
-    if blocked is None and not greedy.waits_apart(uid):
+    if (blocked is None or blocked.block is Block.ENTITLEMENT) and not greedy.waits_apart(uid):
         free = np.minimum(board.now.free, board.later.free)
         if _room(greedy, chosen, free):
             spreads = chosen.spreads

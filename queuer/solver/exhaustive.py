@@ -11,6 +11,9 @@ import numpy as np
 from queuer.solver.frame import ALL, Frame, Matrix, Numbers
 from queuer.solver.parts import Limits, Part, Spread, safe
 
+LANDING = 100
+"""Steps that it counts for to look whether the sets land on some hosts."""
+
 
 def search(
     frame: Frame, free: Matrix, parts: Sequence[Part], inside: Numbers | None, limits: Limits
@@ -88,6 +91,7 @@ class _Search:
         place = self._place()
         hosts = tuple(map(frozenset, place.values()))
         if hosts not in self._safe:
+            self._steps -= LANDING
             self._safe[hosts] = safe(self._frame, self._free, self._parts, place)
         return self._safe[hosts]
 

@@ -211,8 +211,8 @@ class _Roll:
             victim = self._here[eviction.uid]
             gone = self._ends[eviction.uid] = self._time + GRACE
             self._here[eviction.uid] = replace(victim, releasing=True, gone_by=gone)
-            displacer = frozenset({eviction.beneficiary})
-            self._back[eviction.uid] = Pending(workload=victim.workload, displaced_by=displacer)
+            displacers = self._waiting[eviction.beneficiary].displacers
+            self._back[eviction.uid] = Pending(workload=victim.workload, displaced_by=displacers)
         self._bonds, self._reservations = plan.bonds, plan.reservations
 
     def _start(self, workload: Workload, admission: Admission) -> None:

@@ -87,14 +87,19 @@ class Pending:
     """A workload that waits.
 
     `avoid`: nodes it recently failed to land on. `first`: interrupted by a failure that was not its own, so
-    that its leaf offers it before all others. `displaced_by`: uids for whose sake it was evicted; it never
-    displaces them in turn.
+    that its leaf offers it before all others. `displaced_by`: uids for whose sake it was evicted, and those
+    for whose sake they were; it never displaces them in turn.
     """
 
     workload: Workload
     avoid: frozenset[str] = frozenset()
     first: bool = False
     displaced_by: frozenset[str] = frozenset()
+
+    @property
+    def displacers(self) -> frozenset[str]:
+        """Whom those never displace that are evicted for it: else three could go round in a circle for ever."""
+        return self.displaced_by | {self.workload.uid}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -95,10 +95,9 @@ class Timeline:
             usage.add(end.queue, end.charge)
         bonds = {bond.uid: bond for bond in board.snapshot.bonds}
         for uid, (gang, charge) in board.bound.items():
-            awaited = board.vacating.intersection(bonds[uid].victims) if uid in bonds else None
-            if awaited != frozenset():
-                usage.add(gang.queue, charge, times=-1)
+            awaited = board.vacating.intersection(bonds[uid].victims) if uid in bonds else frozenset[str]()
             if awaited:
+                usage.add(gang.queue, charge, times=-1)
                 self._waits.append(_Wait(awaited, gang.queue, charge))
         yield usage
 

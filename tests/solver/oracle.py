@@ -47,23 +47,36 @@ class Oracle(Evicting):
             if bond.uid in workloads and (held := self._standing(workloads[bond.uid], bond)) is not None:
                 self.held[bond.uid] = held
         self.bonded = frozenset(self.held)
-        self.order += [uid for uid in workloads if uid in self.held]
         self.flags |= dict.fromkeys(self.held, BOUND)
         before = len(self.held) + 1
         while len(self.held) < before:  # what those who started had held may be what others lacked
             before = len(self.held)
             for uid in list(self.held):
                 self._start(uid)
+        for uid in [bond.uid for bond in self.snapshot.bonds if bond.uid in self.held and self._over(bond)]:
+            del self.held[uid], self.flags[uid]
+        self.bonded = frozenset(self.flags)
+        self.order += [uid for uid in workloads if uid in self.flags]
+
+    def _over(self, bond: Bond) -> bool:
+        """Whether its deadline has passed, which is later where its victims are known to take longer."""
+        waits = (self.admitted[v].gone_by or 0.0 for v in self._still(bond))
+        return max([bond.deadline, *waits]) <= self.now
+
+    def _still(self, bond: Bond) -> frozenset[str]:
+        """Its victims that are still leaving."""
+        return frozenset(v for v in bond.victims if v in self.admitted and self.admitted[v].releasing)
 
     def _standing(self, workload: Workload, bond: Bond) -> Held | None:
-        """None = the bond has ended: past its deadline, or its place is closed to the gang or will not be free."""
+        """None = the bond has ended: its deadline has passed while somebody leaves for it, or its place is closed to
+        the gang or will not be free.
+        """
         place = place_of(bond.assignments)
         flavors = {row.pod_set: row.flavor for row in bond.assignments}
         counts = {name: sum(nodes.values()) for name, nodes in place.items()}
         sizes = {p.name: range(p.min_count or p.count, p.count + 1) for p in workload.pod_sets}
-        still = {v for v in bond.victims if v in self.admitted and self.admitted[v].releasing}
-        waits = max((self.admitted[v].gone_by or 0.0 for v in still), default=0.0)
-        if max(bond.deadline, waits) <= self.now or counts.keys() != sizes.keys():
+        still = self._still(bond)
+        if (still and self._over(bond)) or counts.keys() != sizes.keys():
             return None
         if flavors not in list(self.flavor_choices(workload)) or any(
             counts[n] not in sizes[n] for n in counts
@@ -72,7 +85,7 @@ class Oracle(Evicting):
         turn = self.turn_of(sized(workload, counts), flavors, bound=True)
         if not (self.as_asked(turn, place) and self._comes_true(taken(workload, place))):
             return None
-        return Held(turn, place, frozenset(still))
+        return Held(turn, place, still)
 
     def _comes_true(self, place: Mapping[str, Mapping[str, int]]) -> bool:
         """Whether there is room beside the bonds before it once all who are leaving have gone, other pods aside."""
@@ -90,7 +103,7 @@ class Oracle(Evicting):
         before = self.held
         held, self.held = before[uid], {other: one for other, one in before.items() if other != uid}
         turn = self.turn_of(held.turn.workload, held.turn.flavors, bound=False)
-        if self.allowed(turn) and self.has_quota(turn) and self._has_place(turn, held):
+        if self.has_quota(turn) and self._has_place(turn, held):
             self.settled.append(turn)
             self.flags[uid] = STARTED
         else:

@@ -94,7 +94,7 @@ class Granting(Placing):
 
     def _has_quota_after(self, ended: Container[str], turn: Turn) -> bool:
         """Whether all limits bear it once these have ended, too: beside who leaves anyway and is still there, and then
-        beside who is bound. Nobody counts together with those for whom it waits.
+        beside who is bound. Nobody whose bond is of an earlier cycle counts together with those for whom it waits.
         """
         gone = [uid for uid in self.admitted if uid in ended or uid in self.gone]
         before = self.use(without=[*gone, *(self.leaving() - self.vacating())], started=False)
@@ -105,8 +105,7 @@ class Granting(Placing):
         for one in self.settled:
             if one.workload.uid not in ended:
                 after.count(one.workload.queue, one.asks)
-                if not one.bound:
-                    before.count(one.workload.queue, one.asks)
+                before.count(one.workload.queue, one.asks)
         return not (self._broken(before, turn) or self._broken(after, turn))
 
     # What is reserved

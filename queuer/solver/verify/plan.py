@@ -181,13 +181,14 @@ def _limits(before: Uses, parts: Sequence[tuple[str, Amounts]], *, when: str) ->
 
 
 def check_non_preemptible(case: Case) -> Iterator[Violation]:
-    """Work that nobody may evict starts only inside the guarantee of its own queue."""
+    """Work that nobody may evict starts only inside the guarantee of its own queue, or where a bond held it."""
     if all(case.workload(uid).preemptible for uid in case.in_turn):
         return
     uses = case.uses(bonds=[uid for uid in case.bound if uid not in case.new])
     for uid in case.in_turn:
         workload, amounts = case.workload(uid), case.part(uid)[1]
-        if not workload.preemptible and not uses.entitled(workload.queue, amounts, at=workload.queue):
+        owed = workload.preemptible or uid in case.resumed
+        if not owed and not uses.entitled(workload.queue, amounts, at=workload.queue):
             text = f"not entitled at {workload.queue}, and it could not be evicted"
             yield Violation(rule=Rule.NON_PREEMPTIBLE, uid=uid, text=text)
         uses.count(workload.queue, amounts)
