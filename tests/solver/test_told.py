@@ -254,10 +254,17 @@ def test_who_is_bound_to_a_node_holds_it() -> None:
             "main needs room for 2 pods of 2 {0} in one host; second needs room for 5 pods of 1 {0}; all of these in "
             "one rack: there is room for each alone, not for all together.",
         ),
+        (
+            gang("g", pod_set(4, 1), pod_set(3, 4, name="second", required="host")),
+            "second needs room for 3 pods of 4 {} in one host; even with every node idle 2 would fit in the best host, "
+            "n0, 1 would be missing.",
+        ),
     ],
 )
 def test_what_nodes_lack(asks: Workload, text: str) -> None:
-    """Four nodes of 8 in two racks, 4 free on each."""
+    """Four nodes of 8 in two racks, 4 free on each. What no end of others' work would help is told as such, also of one
+    of several sets.
+    """
     nodes = [node(f"n{i}", labels={"rack": f"r{i // 2}"}) for i in range(4)]
     used = [running(gang(f"u{i}", pod_set(1, 4), queue="root.b"), {f"n{i}": 1}) for i in range(4)]
     snap = snapshot(nodes, [queue("root.a"), queue("root.b")], admitted=used, pending=[asks], topology=RACKS)

@@ -116,16 +116,24 @@ class PlaceWords:
     def fits(
         self, job: Workload, variant: Variant, avoid: frozenset[str], *, form: int, idle: bool = False
     ) -> Fit:
-        """Whether there is a place, reservations aside. Identical pods fit where there are slots enough."""
+        """Whether there is a place, reservations aside. Identical pods fit where there are slots enough; several sets
+        have none together where one of them has none alone.
+        """
         if len(job.pod_sets) == 1:
-            closest = self.closest(job, variant, avoid, idle=idle)
-            return Fit.YES if closest is None or not closest.missing else Fit.NO
+            return Fit.NO if self._short(job, variant, avoid, idle=idle) else Fit.YES
         board = self._board
         floor = board.idle if idle else board.floor_now(job, rank=NOBODY_BEFORE)
         found = floor.place(job, variant, form=form, avoid=avoid)
         if found.spreads is not None:
             return Fit.YES
-        return Fit.CROSSING if found.crossing else Fit.NO if found.exact else Fit.UNKNOWN
+        if found.crossing:
+            return Fit.CROSSING
+        return Fit.NO if found.exact or self._short(job, variant, avoid, idle=idle) else Fit.UNKNOWN
+
+    def _short(self, job: Workload, variant: Variant, avoid: frozenset[str], *, idle: bool) -> bool:
+        """Whether one of its pod sets has too few slots in every domain, the others aside."""
+        closest = self.closest(job, variant, avoid, idle=idle)
+        return closest is not None and closest.missing > 0
 
     def _largest(self, part: Part, at: int | None, free: Matrix, *, known: bool | None) -> tuple[int, int]:
         """The domain with most slots, and how many. `known`: under which the answer may be kept; None = not at all."""
