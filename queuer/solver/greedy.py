@@ -31,11 +31,11 @@ DEPTHS = (
     Block.ENTITLEMENT,
     Block.QUOTA,
     Block.LANDING,
-    Block.RESERVED,
     Block.PLACE,
+    Block.RESERVED,
     Block.DEFERRED,
 )
-"""How far a turn came, least first."""
+"""How far a turn came, least first: room that is kept for others is nearer than none."""
 
 
 class Greedy(Cycle):
@@ -176,7 +176,7 @@ class Greedy(Cycle):
                 return earlier or answer
             refused.append((answer, least))
         if len(refused) > 1:
-            return max(refused, key=lambda one: _depth(*one))[0]
+            return replace(nearest(refused), final=all(one.final for one, _ in refused))
         return refused[0][0] if refused else Refusal(block=Block.FLAVOR)
 
     def sized(
@@ -248,9 +248,14 @@ class Greedy(Cycle):
         return np.where(kept[nodes, None], self.board.unheld(nodes), 0)
 
 
-def _depth(refusal: Refusal, least: Charge) -> tuple[int, bool]:
-    """How far a variant came, and whether a row of quota in its way could ever bear it at its smallest size: the most
-    telling refusal is explained.
+def nearest(refused: Sequence[tuple[Refusal, Charge]]) -> Refusal:
+    """The refusal to explain, of one for each variant, with what that asks for at its smallest size: of the first that
+    came farthest, if a row of quota in its way could ever bear it.
     """
-    bar, rank = refusal.bar, DEPTHS.index(refusal.block)
-    return rank, bar is None or tuple(least.values())[bar.at] <= bar.limit
+
+    def depth(one: tuple[Refusal, Charge]) -> tuple[int, bool]:
+        refusal, least = one
+        bar, rank = refusal.bar, DEPTHS.index(refusal.block)
+        return rank, bar is None or tuple(least.values())[bar.at] <= bar.limit
+
+    return max(refused, key=depth)[0]

@@ -10,14 +10,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from queuer.domain.nodes import Flavor, Node, SchedulingTerms, Taint
 from queuer.domain.quantity import add
-from queuer.domain.queue import Policy, Queue, QueueTree
+from queuer.domain.queue import Policy, Preempt, Queue, QueueTree
 from queuer.domain.quota import QuotaBook
-from queuer.domain.reasons import Explanation, Token
+from queuer.domain.reasons import Explanation, Token, Verdict
 from queuer.domain.usage import Usage
 from queuer.domain.workload import PodSet
 from queuer.solver.decide import decide
@@ -396,3 +397,44 @@ def test_the_flavor_that_could_ever_hold_it_is_the_one_explained() -> None:
     told = decide(snap, now=0.0, seed=0, budget=Budget(deterministic=0.0)).explanations["job"]
     assert told.primary.params["flavor"] == "y"
     assert told.primary.params["queue"] == "root"
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_flavor_that_cannot_be_used_is_not_told_while_another_is_busy(nodes: int) -> None:
+    """The only node of x is cordoned or not ready. All of y are half full: one bears no more by quota, two do."""
+    flavors = (Flavor(name="x", node_labels={"f": "x"}), Flavor(name="y", node_labels={"f": "y"}))
+    busy = [running(gang(f"r{i}", pod_set(1, 4)), {f"n{i}": 1}, flavor="y") for i in range(nodes)]
+    there = [node(f"n{i}", labels={"f": "y"}) for i in range(nodes)]
+    for cordoned in (False, True):
+        shut = [*there, node("n9", labels={"f": "x"}, unschedulable=cordoned, ready=cordoned)]
+        snap = snapshot(
+            shut, [queue("root.a")], flavors=flavors, admitted=busy, pending=[gang("g", pod_set(1, 8))]
+        )
+        why = told(snap)
+        expected = Token.WAITING_FOR_QUOTA if nodes == 1 else Token.TOPOLOGY_PLACEMENT_FAILED
+        assert (why.primary.token, why.verdict) == (expected, Verdict.WAIT)
+    every = [replace(one, unschedulable=True) for one in (*there, node("n9", labels={"f": "x"}))]
+    snap = snapshot(
+        every, [queue("root.a")], flavors=flavors, admitted=busy, pending=[gang("g", pod_set(1, 4))]
+    )
+    assert (told(snap).primary.token, told(snap).verdict) == (Token.NODES_UNAVAILABLE, Verdict.ESCALATE)
+
+
+def test_room_that_is_kept_is_told_before_flavors_without_any() -> None:
+    """Of x no node has room; of y one is free, and kept for `big`."""
+    flavors = (Flavor(name="x", node_labels={"f": "x"}), Flavor(name="y", node_labels={"f": "y"}))
+    only_y = SchedulingTerms(node_selector={"f": "y"})
+    taken = {"n0": ("x", 3), "n1": ("x", 3), "n3": ("y", 4)}
+    snap = snapshot(
+        [node(f"n{i}", gpu=4, labels={"f": "x" if i < 2 else "y"}) for i in range(4)],
+        [queue("root", policy=Policy(preempt=Preempt.NEVER, reservations=1)), queue("root.a")],
+        flavors=flavors,
+        admitted=[
+            running(gang(f"r{on}", pod_set(1, gpus)), {on: 1}, flavor=flavor, expected_end=900.0)
+            for on, (flavor, gpus) in taken.items()
+        ],
+        pending=[gang("big", pod_set(2, 4, terms=only_y), priority=5), gang("g", pod_set(1, 2))],
+    )
+    why = told(snap)
+    assert (why.primary.token, why.primary.params["owner"]) == (Token.BEHIND_IN_QUEUE, "big")
+    assert by(why)["Reserved"] == 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ from queuer.solver.explain.never import Never
 from queuer.solver.explain.place import NOBODY_BEFORE, PlaceWords
 from queuer.solver.explain.quota import QuotaWords
 from queuer.solver.explain.reclaim import ReclaimWords
-from queuer.solver.greedy import Greedy
+from queuer.solver.greedy import Greedy, nearest
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Block, Chosen, Refusal
 
@@ -120,6 +120,7 @@ class Explainer:
         alone = self._only_root(gang)
         if not (alone and kind.never is None) and (never := self._never.find(gang, gang.queue)) is not None:
             return Explanation(primary=never, detail={"need": kind.need})
+        refusal = self._usable(gang, refusal)
         detail: dict[str, Any] = {"need": kind.need}
         if refusal.block is not Block.LANDING:
             detail["available"] = self._quota.available(gang.queue, kind.flavors, kind.resources)
@@ -141,6 +142,26 @@ class Explainer:
         return Explanation(
             primary=reasons[0], others=reasons[1:], would_admit=advice, detail={**detail, **parts}
         )
+
+    def _usable(self, gang: Gang, refusal: Refusal) -> Refusal:
+        """Where no node of its flavors can be used, the refusal of those that have some: that these are cordoned or not
+        ready is nobody's reason to wait while others would do.
+        """
+        if refusal.variant is None or refusal.block not in (Block.PLACE, Block.DEFERRED):
+            return refusal
+        job, avoid = gang.pending.workload, gang.pending.avoid
+        if self._place.shut(job, refusal.variant, avoid) is None:
+            return refusal
+        others: list[tuple[Refusal, Charge]] = []
+        for variant, charge in gang.shape.smallest:
+            if self._place.shut(job, variant, avoid) is None:
+                row = self._greedy.quota_block(job, variant, charge, self._board.sheets())
+                block, bar = (Block.PLACE, None) if row is None else (row.block, row.bar)
+                others.append((replace(refusal, block=block, variant=variant, bar=bar), charge))
+        if not others:
+            return refusal
+        told = nearest(others)
+        return replace(told, block=refusal.block) if refusal.block is Block.DEFERRED else told
 
     def _kept_from(self, gang: Gang, reason: Reason) -> Reason:
         """What it lacked at its turn and is there now may be kept for a gang that awaits pods of the cycle before."""
