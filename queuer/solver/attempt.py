@@ -248,7 +248,10 @@ class Attempt:
         explanations = {uid: self._explanations[uid] for uid in self._order if uid in self._explanations}
         for one in late:
             explanations[one.gang.uid] = sentences.put_off(crossing=pinner.crosses(one))
-        explanations.update({uid: sentences.bound(bond, self._workloads.get) for uid, bond in bound.items()})
+        gone = {e.uid for e in evictions}
+        for uid, bond in bound.items():
+            left = [*filter(gone.__contains__, bond.victims), *bonds.leaving(self._board, bond)]
+            explanations[uid] = sentences.bound(bond, left, self._workloads.get)
         reservations = (*self._reserver.held, *(r for r in self._back if r.uid in put_off))
         for held in reservations:
             if held.uid in explanations:

@@ -161,7 +161,11 @@ def _nothing(given: Given, *, note: str) -> Plan:
     bonds = (put_off(bond, given.arrays.holds) for bond in snapshot.bonds)
     held = {b.uid: b for b in bonds if b.uid in offers.gangs and b.deadline > now}
     known = snapshot.workloads()
-    bound = {uid: sentences.bound(bond, known.get) for uid, bond in held.items()}
+    leaving = {a.workload.uid for a in snapshot.admitted if a.releasing}
+    bound = {
+        uid: sentences.bound(bond, [v for v in bond.victims if v in leaving], known.get)
+        for uid, bond in held.items()
+    }
     later = Explanation(primary=sentences.deferred(Deferral.PLAN))
     deferred = {uid: later for uid in offers.gangs if uid not in held}
     return Plan(

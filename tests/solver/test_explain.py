@@ -207,20 +207,20 @@ def test_bound_gangs_wait_for_their_victims() -> None:
 
 
 @pytest.mark.parametrize(
-    ("hosts", "victims", "text"),
+    ("hosts", "victims", "left", "text"),
     [
-        (1, 0, "1 node is held for it; it starts in room that workloads evicted for other jobs leave."),
-        (2, 1, "2 nodes are held for it; it starts when the pods of d/w0 have left."),
-        (1, 3, "1 node is held for it; it starts when the pods of 3 workloads have left."),
+        (1, 0, 0, "1 node is held for it; it starts in room that workloads evicted for other jobs leave."),
+        (2, 2, 1, "2 nodes are held for it; it starts when the pods of d/w0 have left."),
+        (1, 3, 3, "1 node is held for it; it starts when the pods of 3 workloads have left."),
     ],
 )
-def test_bound_gangs_say_whose_room_they_wait_for(hosts: int, victims: int, text: str) -> None:
-    """Without victims of its own a gang waits for those of others."""
+def test_bound_gangs_say_whose_room_they_wait_for(hosts: int, victims: int, left: int, text: str) -> None:
+    """Without victims of its own a gang waits for those of others. Who has gone is waited for no more."""
     place = Assignment(pod_set="main", flavor="default", nodes={f"n{i}": 1 for i in range(hosts)})
     gone = tuple(f"w{i}" for i in range(victims))
     bond = Bond(uid="w9", assignments=(place,), victims=gone, deadline=NOW)
     named = {one.uid: one for one in (job("w0", 1),)}
-    assert sentences.bound(bond, named.get).primary.text == text
+    assert sentences.bound(bond, gone[:left], named.get).primary.text == text
 
 
 def test_not_preemptible_work_outside_its_guarantee() -> None:

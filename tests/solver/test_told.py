@@ -145,6 +145,27 @@ def test_what_is_held_for_a_gang_that_is_put_off_counts() -> None:
     assert list(Recount(snap, plan, 0.0).faults()) == []
 
 
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_bound_gang_is_told_to_wait_for_pods_that_are_still_there(leaves: bool) -> None:
+    """Those of v leave n0, or have left it, and pods that are not ours are there."""
+    place = Assignment(pod_set="main", flavor="default", nodes={"n0": 1})
+    v = running(gang("v", pod_set(1, 4), queue="root.b"), {"n0": 1}, releasing=True)
+    snap = snapshot(
+        [node("n0", gpu=4)],
+        [queue("root.a"), queue("root.b")],
+        admitted=[v] if leaves else [],
+        pending=[gang("g", pod_set(1, 4))],
+        bonds=(Bond(uid="g", assignments=(place,), victims=("v",), deadline=99.0),),
+        foreign={} if leaves else {"n0": {GPU: 4, "pods": 1}},
+    )
+    starts = "it starts when the pods of test/v have left"
+    if not leaves:
+        starts = (
+            "the workloads that it waited for have left, and it starts when nothing else is in the way there"
+        )
+    assert told(snap).primary.text == f"1 node is held for it; {starts}."
+
+
 def test_what_its_own_queue_does_not_lend_is_not_kept_from_it() -> None:
     """a may use the 4 that it does not lend; only b's 3 are kept from it."""
     queues = [queue("root.a", row(guaranteed=4, lend=0)), queue("root.b", row(guaranteed=3, lend=0))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -62,22 +62,25 @@ def put_off(*, crossing: bool) -> Explanation:
     return Explanation(primary=CROSSING if crossing else LANDING)
 
 
-def bound(bond: Bond, named: Callable[[str], Workload | None]) -> Explanation:
+def bound(bond: Bond, left: Sequence[str], named: Callable[[str], Workload | None]) -> Explanation:
     """Its place is held while others leave, evicted for it or leaving anyway, or while victims of other gangs do that
-    make room enough for it too. `named`: a workload by its uid; None = it is known no more.
+    make room enough for it too. `left`: its victims that have still to go; `named`: a workload by its uid; None = it is
+    known no more.
     """
     hosts = sorted({name for row in bond.assignments for name in row.nodes})
     nodes = "1 node is" if len(hosts) == 1 else f"{len(hosts)} nodes are"
-    match len(bond.victims):
+    match len(left):
+        case 0 if bond.victims:
+            starts = "the workloads that it waited for have left, and it starts when nothing else is in the way there"
         case 0:
-            starts = "in room that workloads evicted for other jobs leave"
-        case 1 if (only := named(bond.victims[0])) is not None:
-            starts = f"when the pods of {only.namespace}/{only.name} have left"
+            starts = "it starts in room that workloads evicted for other jobs leave"
+        case 1 if (only := named(left[0])) is not None:
+            starts = f"it starts when the pods of {only.namespace}/{only.name} have left"
         case 1:
-            starts = "when the pods of 1 workload have left"
+            starts = "it starts when the pods of 1 workload have left"
         case several:
-            starts = f"when the pods of {several} workloads have left"
-    text = f"{nodes} held for it; it starts {starts}."
+            starts = f"it starts when the pods of {several} workloads have left"
+    text = f"{nodes} held for it; {starts}."
     params = {"victims": list(bond.victims), "hosts": hosts, "deadline": bond.deadline}
     return simple(Token.WAITING_FOR_PREEMPTED_WORKLOADS, text, params)
 
