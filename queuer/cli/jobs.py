@@ -275,7 +275,10 @@ def _change(change: Mapping[str, Any]) -> str:
 
 def _next(job: Mapping[str, Any]) -> str:
     kind, name, space = job["kind"].lower(), job["name"], job["namespace"]
+    head = (job["explanation"]["primary"] or {}).get("params", {})
     match job["explanation"]["verdict"]:
+        case "CHANGE" if head.get("never"):  # nothing is wrong with this job, but with the one before it
+            return f"queuer why {head['name']} -n {head['namespace']}"
         case "CHANGE":
             return f"mend what the reason names: kubectl -n {space} edit {kind} {name}"
         case "HELD":

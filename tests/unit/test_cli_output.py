@@ -130,6 +130,14 @@ def test_why_says_verdict_reason_others_and_what_would_help() -> None:
     assert lines[-1].startswith("  next ")
 
 
+def test_whoever_is_behind_a_job_that_can_never_start_is_sent_to_that_one() -> None:
+    job = workload()
+    job["explanation"]["verdict"] = "CHANGE"
+    assert str(explain(job)[-1]).endswith("kubectl -n team-a edit pytorchjob llama")
+    job["explanation"]["primary"]["params"] = {"name": "head", "namespace": "team-b", "never": True}
+    assert str(explain(job)[-1]).endswith("queuer why head -n team-b")
+
+
 def test_why_says_when_it_may_start() -> None:
     """asOf is 10:09, 1795255740 s."""
     job = workload()
