@@ -131,15 +131,14 @@ class Attempt:
         if late:
             self._yielding = yielding(self._greedy, late, pinner, self._late)
             place_apart(self._greedy, late, self._late)
-        self._take_back(tournament.passed_over.values())
+        self._take_back({head for heads in tournament.held_up.values() for head in heads})
         self._reserver.finish(gangs)
         self._tell()
         for gang in waiting:
             if gang.uid not in self._greedy.chosen and gang.uid not in self._refused:
                 self._order.append(gang.uid)
-                head = gangs[tournament.passed_over[gang.queue]]
-                told = self._explanations.get(head.uid)
-                reason = sentences.first_in(gang.queue, head.pending.workload, told)
+                heads = [gangs[uid].pending.workload for uid in tournament.held_up[gang.uid]]
+                reason = sentences.held_up(gang.queue, heads, self._explanations)
                 self._explanations[gang.uid] = Explanation(primary=reason)
         return self._best(contest)
 

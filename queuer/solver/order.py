@@ -82,20 +82,24 @@ class Tournament:
         *,
         settled: Container[str] = (),
     ) -> None:
-        """`lines`: gangs by leaf, in their order. `settled`: uids of those that have no turn any more."""
+        """`lines`: gangs by leaf, in their order. `settled`: uids of those that have no turn any more. `held_up`: who
+        never has one, with the refused heads of its strict queue that hold it up, by uid in the order of their turns.
+        """
         self._tree = tree
         self._moment = moment
         self._lines = {
             leaf: [gang for gang in reversed(line) if gang.uid not in settled] for leaf, line in lines.items()
         }
-        self._blocked: dict[str, set[str]] = {}
+        self._blocked: dict[
+            str, dict[str, str]
+        ] = {}  # by leaf: refused heads by flavor, in the order of turns
         self._best: dict[str, Gang | None] = {}
         self._heaps: dict[str, list[tuple[Key, str]]] = {}
         self._packed = {path: tree.policy(path).order is Order.PACKED for path in tree.queues}
         self._standings: dict[str, dict[int, tuple[bool, float]]] = {path: {} for path in tree.queues}
         self._paths: dict[str, tuple[tuple[str, str], ...]] = {}
         self._preferred: frozenset[str] = frozenset()
-        self.passed_over: dict[str, str] = {}
+        self.held_up: dict[str, tuple[str, ...]] = {}
         self._choose(tree.queues)
 
     def next(self) -> Gang | None:
@@ -128,8 +132,7 @@ class Tournament:
             for below, _ in self._path(leaf):
                 self._standings[below].clear()
         elif self._tree.policy(leaf).order is Order.STRICT:
-            self._blocked.setdefault(leaf, set()).update(gang.shape.flavors)
-            self.passed_over.setdefault(leaf, gang.uid)
+            self._blocked.setdefault(leaf, {}).update(dict.fromkeys(gang.shape.flavors, gang.uid))
         offered = best[leaf] = self._head(leaf)
         for below, path in self._path(leaf):
             heap = self._heaps[path]
@@ -148,9 +151,10 @@ class Tournament:
 
     def _head(self, leaf: str) -> Gang | None:
         """The first of the line that no refused head holds up; those held up leave the line."""
-        line, held = self._lines.get(leaf), self._blocked.get(leaf)
-        while held and line and line[-1].shape.flavors & held:
-            line.pop()
+        line, heads = self._lines.get(leaf), self._blocked.get(leaf)
+        while heads and line and not (flavors := line[-1].shape.flavors).isdisjoint(heads):
+            ahead = dict.fromkeys(head for flavor, head in heads.items() if flavor in flavors)
+            self.held_up[line.pop().uid] = tuple(ahead)
         return line[-1] if line else None
 
     def _choose(self, paths: Collection[str]) -> None:

@@ -184,7 +184,7 @@ def test_behind_a_strict_head_and_behind_a_reservation() -> None:
     never = explain(job("w1", 5), job("w2"), queues=strict).explanations["w2"]
     assert (never.primary.token, never.verdict) == (Token.BEHIND_IN_QUEUE, Verdict.CHANGE)
     assert never.primary.text == (
-        "d/w1 is first in root.a, whose order is strict, and can never start; change, hold or delete it: "
+        "d/w1 is ahead of it in root.a, whose order is strict, and can never start; change, hold or delete it: "
         "Asks 5 gpu; root.a may never use more than 4."
     )
     ending = replace(running(job("w0", 12), n0=4, n1=4, n2=4), expected_end=NOW + 600)

@@ -8,9 +8,9 @@ from random import Random
 import pytest
 
 from queuer.domain.nodes import Flavor, SchedulingTerms, Topology
-from queuer.domain.queue import Policy, Preempt
+from queuer.domain.queue import Order, Policy, Preempt
 from queuer.domain.reasons import Deferral, Explanation, Token, Verdict
-from queuer.domain.workload import Workload
+from queuer.domain.workload import PodSet, Workload
 from queuer.solver.decide import decide
 from queuer.solver.explain import sentences
 from queuer.solver.problem import Admitted, Assignment, Bond, Budget, Snapshot
@@ -164,6 +164,39 @@ def test_a_bound_gang_is_told_to_wait_for_pods_that_are_still_there(leaves: bool
             "the workloads that it waited for have left, and it starts when nothing else is in the way there"
         )
     assert told(snap).primary.text == f"1 node is held for it; {starts}."
+
+
+def test_who_is_held_up_in_a_strict_queue_is_told_of_the_head_that_holds_it_up() -> None:
+    """`none` may use no flavor, so nobody waits behind it, `other` another one than most. Who waits behind several is
+    told of one that can never start.
+    """
+    fpga = PodSet(name="second", count=400, requests={"fpga": 1})
+    heads = [
+        gang("none", PodSet(name="main", count=1, requests={GPU: 1, "fpga": 1})),
+        gang("other", fpga, submitted=1.0),
+        gang("first", pod_set(1, 4), submitted=2.0),
+    ]
+    behind = [
+        gang("next", pod_set(1, 2), submitted=3.0),
+        gang("both", pod_set(1, 2), replace(fpga, count=1), submitted=4.0),
+    ]
+    snap = snapshot(
+        [node("x0", gpu=4, labels={"f": "x"}), node("y0", labels={"f": "y"})],
+        [queue("root.a", row(flavor="x"), row("fpga", flavor="y"), policy=Policy(order=Order.STRICT))],
+        flavors=FLAVORS,
+        admitted=[running(gang("r", pod_set(1, 1)), {"x0": 1}, flavor="x")],
+        pending=[*heads, *behind],
+    )
+    why = decide(snap, now=0.0, seed=0, budget=GREEDY).explanations
+    assert {uid for uid, one in why.items() if one.primary.token is Token.BEHIND_IN_QUEUE} == {
+        "next",
+        "both",
+    }
+    assert (
+        why["next"].primary.text == "test/first is ahead of it in root.a, whose order is strict, and waits."
+    )
+    assert [why[uid].verdict for uid in ("next", "both")] == [Verdict.WAIT, Verdict.CHANGE]
+    assert [why[uid].primary.params["owner"] for uid in ("next", "both")] == ["first", "other"]
 
 
 def test_what_its_own_queue_does_not_lend_is_not_kept_from_it() -> None:

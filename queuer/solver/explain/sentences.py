@@ -91,15 +91,17 @@ def behind(owner: Workload, why: str) -> Reason:
     return Reason(token=Token.BEHIND_IN_QUEUE, text=f"{owner.namespace}/{owner.name} {why}.", params=params)
 
 
-def first_in(queue: str, head: Workload, told: Explanation | None) -> Reason:
-    """The head of a strict queue goes first. `told`: why that one waits; where it can never start, neither can those
-    behind it.
+def held_up(queue: str, heads: Sequence[Workload], told: Mapping[str, Explanation]) -> Reason:
+    """Heads of a strict queue wait whose flavors it may use: the first is named, or the first that can never start, as
+    then neither can those behind it. `told`: why they wait, by uid.
     """
-    why = f"is first in {queue}, whose order is strict, and "
-    if told is None or told.verdict is not Verdict.CHANGE:
-        return behind(head, f"{why}waits")
-    reason = behind(head, f"{why}can never start; change, hold or delete it: {told.primary.text.rstrip('.')}")
-    return replace(reason, params={**reason.params, "never": True})
+    why = f"is ahead of it in {queue}, whose order is strict, and "
+    for head in heads:
+        if head.uid in told and told[head.uid].verdict is Verdict.CHANGE:
+            never = told[head.uid].primary.text.rstrip(".")
+            reason = behind(head, f"{why}can never start; change, hold or delete it: {never}")
+            return replace(reason, params={**reason.params, "never": True})
+    return behind(heads[0], f"{why}waits")
 
 
 def kept_for(owner: Workload) -> Reason:
