@@ -185,8 +185,9 @@ class Simulation:
                     self._fail(name)
             case "delete":
                 for job in self._named(event.body):
+                    if job.stage is Stage.RUNNING:  # else its pods leave already
+                        job.gone = self.time + self.scenario.grace
                     job.stage = Stage.ENDING if job.present else Stage.ENDED
-                    job.gone = self.time + self.scenario.grace
             case "hold" | "release":
                 for job in self._named(event.body):
                     job.workload = replace(job.workload, hold=event.kind == "hold")
