@@ -6,11 +6,15 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 
 from queuer.domain.queue import Policy, Preempt
+from queuer.domain.reasons import Explanation
 from queuer.solver.decide import decide
+from queuer.solver.explain.explainer import Explainer
+from queuer.solver.order import Gang
 from queuer.solver.problem import Assignment, Bond, Budget, Pending, Plan, Reservation, Snapshot
 from tests.solver import cases, worlds
 from tests.solver.cases import seeded
@@ -172,3 +176,25 @@ def test_its_own_reservation_keeps_no_guarantee_from_a_gang() -> None:
     found = [change for _, change in offered(snap, now=30.0)]
     assert f"root.a guaranteed {GPU}>=8" in found
     assert all(starts(snap, snap.pending[0], change, now=30.0) for change in found)
+
+
+def test_alike_gangs_outside_their_guarantee_share_one_explanation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever of their queue starts between them: they may reclaim nothing."""
+    made, explain = list[str](), Explainer._explain
+
+    def counted(self: Explainer, gang: Gang, *refused: Any, **said: Any) -> Explanation:
+        made.append(gang.uid)
+        return explain(self, gang, *refused, **said)
+
+    monkeypatch.setattr(Explainer, "_explain", counted)
+    large = [gang(f"a{i}", pod_set(2, 5), submitted=2.0 * i, required="rack") for i in range(6)]
+    small = [gang(f"b{i}", pod_set(1, 1), submitted=2.0 * i + 1) for i in range(6)]
+    snap = snapshot(
+        [node(f"n{i}", labels={"block": "b", "rack": f"r{i}"}) for i in range(6)],
+        [queue("root.a", row(guaranteed=1)), queue("root.b")],
+        admitted=[running(gang(f"r{i}", pod_set(1, 3), queue="root.b"), {f"n{i}": 1}) for i in range(6)],
+        pending=[*large, *small],
+    )
+    plan = decide(snap, now=20.0, seed=0, budget=GREEDY)
+    assert plan.explanations.keys() == {one.uid for one in large}
+    assert len(made) == 1

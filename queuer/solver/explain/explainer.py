@@ -82,6 +82,7 @@ class Explainer:
         self._alike: dict[int, Alike] = {}
         self._kinds: dict[object, Kind] = {}
         self._at_root: dict[object, InTheWay] = {}
+        self._entitled: dict[tuple[object, ...], bool] = {}
         self._before = set[str]()  # flavors of those so far whom nodes kept from starting
 
     def refused(self, gang: Gang, refusal: Refusal) -> Explanation:
@@ -193,10 +194,23 @@ class Explainer:
         return None
 
     def _since(self, gang: Gang, refusal: Refusal) -> Sequence[tuple[int, Chosen]]:
-        """Who started after its turn and borrows what it has a claim to, see `_find_borrowing`."""
+        """Who started after its turn and borrows what it has a claim to, see `_find_borrowing`; nobody where it is told
+        nothing of what it may reclaim, as alike gangs share an explanation then.
+        """
+        if refusal.variant is None or refusal.block not in (Block.QUOTA, Block.PLACE):
+            return ()
         claims = self._board.book.claims(gang.queue)
         starts = self._borrowing(claims) if claims else ()
-        return starts[bisect_left(starts, refusal.started, key=itemgetter(0)) :] if starts else ()
+        starts = starts[bisect_left(starts, refusal.started, key=itemgetter(0)) :] if starts else ()
+        return starts if starts and self._is_entitled(gang, refusal.variant) else ()
+
+    def _is_entitled(self, gang: Gang, variant: Variant) -> bool:
+        """Whether it is inside a guarantee on its path, at its smallest size."""
+        alike = (gang.shape.number, *variant.flavors.values())
+        if alike not in self._entitled:
+            charge = self._least(gang, variant)[1]
+            self._entitled[alike] = any(self._board.claimed.entitlements(gang.queue, charge))
+        return self._entitled[alike]
 
     def _find_borrowing(self, claims: frozenset[Account]) -> Sequence[tuple[int, Chosen]]:
         """Who started in this cycle and borrows in one of these accounts, after how many others."""
