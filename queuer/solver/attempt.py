@@ -69,8 +69,8 @@ class Given:
 
 class Attempt:
     """One attempt. `crowded`: nodes by gang uid that it must keep off, as others are landing there. `passes`: how far
-    they came, `gave_back`: whether a bond is given back to a gang that is put off, `improved`: whether the exact solver
-    had better places, once it has run.
+    they came, `gave_back`: whether a bond is given back to a gang that is put off, `improved`: whether better
+    places of the exact solver's were taken, once it has run.
     """
 
     def __init__(self, given: Given, *, crowded: Mapping[str, frozenset[str]]) -> None:
@@ -98,7 +98,7 @@ class Attempt:
         self._explanations: dict[str, Explanation] = dict(self._offers.aside)
         self._order: list[str] = list(self._offers.aside)
         self.improved = False
-        self._proven = False
+        self._proven: bool | None = None  # None: no pass was made
         self._yielding: Yielding | None = None
         self._groups = Groups(self._board)
         self._waves: tuple[tuple[object, ...], Pinner, list[Chosen]] | None = None
@@ -217,7 +217,6 @@ class Attempt:
             plan = replace(plan, stats=self._stats())
         if not isinstance(answer, Arrangement):
             return plan, late
-        self.improved = True
         adopted = contest.adopt(answer)
         better, waits = self._plan()
         gained = score(self._snapshot, better, now=self._now) > score(self._snapshot, plan, now=self._now)
@@ -225,6 +224,7 @@ class Attempt:
         # The proof is about the answer: where that cannot be carried out, it says nothing about this plan.
         self._proven = answer.proven and sound
         if gained and sound:
+            self.improved = True
             self._tell()
             plan, late = self._plan()
         return replace(plan, stats=self._stats()), late
@@ -297,7 +297,7 @@ class Attempt:
 
     def _stats(self) -> CycleStats:
         counts = self._greedy.counts
-        if self._solver is None or not (counts.contested or self._proven or self.improved):
+        if self._solver is None or not (counts.contested or self._proven is not None):
             status = SolveStatus.GREEDY
         else:
             best = self._proven and not counts.deferred.total() and not self._greedy.awaiting

@@ -37,7 +37,7 @@ def is_small(snapshot: Snapshot) -> bool:
 
 class Attempts:
     """Those at one plan. `passes`: how far all of them came. `lost`: whether the exact solver had a part in some, so
-    that the plan might have been better without it; `improved`: whether it was asked for better places.
+    that the plan might have been better without it; `improved`: whether better places of its were taken.
     """
 
     def __init__(self, given: Given) -> None:
