@@ -300,7 +300,8 @@ class Attempt:
         if self._solver is None or not (counts.contested or self._proven is not None):
             status = SolveStatus.GREEDY
         else:
-            best = self._proven and not counts.deferred.total() and not self._greedy.awaiting
+            waits = counts.deferred.total() or self._greedy.awaiting or self._late() or self.apart
+            best = self._proven and not waits
             status = SolveStatus.OPTIMAL if best else SolveStatus.FEASIBLE
         return CycleStats(
             status=status,

@@ -199,9 +199,7 @@ class SolveStatus(StrEnum):
 
     GREEDY = "GREEDY"  # nothing was contested, or budget 0
     OPTIMAL = "OPTIMAL"  # every contested gang settled and every pass proven
-    FEASIBLE = (
-        "FEASIBLE"  # something is open: gangs are SolverDeferred or await pods, or a pass is not proven
-    )
+    FEASIBLE = "FEASIBLE"  # something is open: gangs are SolverDeferred, await pods or wait apart, or no pass is proven
     FAILED = "FAILED"  # killed, crashed, left out, or its plan was refused: the greedy plan stands
 
 

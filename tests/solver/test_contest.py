@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from queuer.solver.decide import decide
 from queuer.solver.greedy import Greedy
 from queuer.solver.horizon import Horizon
 from queuer.solver.outcome import Chosen
-from queuer.solver.problem import Assignment, Budget, SolveStatus
+from queuer.solver.problem import Assignment, Budget, NodeState, Pending, SolveStatus
 from queuer.solver.verify import verify
 from tests.solver.cases import NOW
 from tests.solver.cases_crowded import crowded
@@ -225,6 +226,19 @@ def test_what_a_gang_was_kept_off_is_open_to_an_arrangement_in_which_all_land() 
 def test_nothing_is_proven_where_the_answer_cannot_be_carried_out() -> None:
     """Both gangs on one node that holds one of them."""
     assert improved({}, first="n0", next="n0") is SolveStatus.FEASIBLE
+
+
+def test_nothing_is_called_optimal_where_a_gang_waits_apart() -> None:
+    snap = replace(
+        TWO,
+        nodes=(*TWO.nodes, NodeState(node=node("n2", gpu=5))),
+        pending=(*TWO.pending, Pending(workload=gang("last", pod_set(1, 4), submitted=2.0))),
+    )
+    solver = Improving(first="n0", next="n1")
+    given = Given(arrays=Arrays.of(snap), now=NOW, seed=0, budget=Budget(), solver=solver)
+    decision = Attempt(given, crowded={"last": frozenset({"n0", "n1", "n2"})})
+    plan, _ = decision.run()
+    assert (decision.apart, plan.stats.status) == (True, SolveStatus.FEASIBLE)
 
 
 def test_what_selections_do_not_use_is_not_spent() -> None:
