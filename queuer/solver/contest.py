@@ -237,10 +237,8 @@ class Contest:
         if self._laid_out(answer, new=None, evict=False) is not None:
             return frozenset()
         late = self._late()
-        hosts = {node for one in late for node in _nodes(one)}
-        found = {
-            uid for uid, one in self._greedy.chosen.items() if late and not hosts.isdisjoint(_nodes(one))
-        }
+        hosts = {node for one in late for node in one.nodes}
+        found = {uid for uid, one in self._greedy.chosen.items() if late and not one.nodes.isdisjoint(hosts)}
         restore(self._greedy, before)
         return frozenset(found)
 
@@ -395,10 +393,6 @@ class Contest:
 
 def _spreads(answer: Places, gang: Gang) -> dict[str, Spread]:
     return {name: dict(spread) for name, spread in answer.spreads[gang.uid].items()}
-
-
-def _nodes(one: Chosen) -> set[int]:
-    return {node for spread in one.spreads.values() for node in spread}
 
 
 def _same(old: Chosen | None, new: Chosen) -> bool:

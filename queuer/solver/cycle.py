@@ -32,7 +32,7 @@ Freed = Callable[[], tuple[Numbers, Matrix]]
 MOST_NAMED = 4
 """Reservations on nodes of a gang up to which it is looked which are in its way; of more the first is taken to be."""
 POOLS = 8
-"""Pools, and floors beside some reservations, that are kept."""
+"""Pools that are kept."""
 
 
 class Cycle:

@@ -76,7 +76,14 @@ def test_why_nothing_is_asked(
     greedy, (first, _) = Greedy(Board(arrays, now=NOW)), arrays.offers.gangs.values()
     assert isinstance(greedy.turn(first), Chosen)
     asking = Contest(
-        greedy, Listening(), seed=0, budget=Budget(), bonds={}, prices=deque(), late=list, crosses=bool
+        greedy,
+        Listening(),
+        seed=0,
+        budget=Budget(),
+        bonds={},
+        prices=deque(),
+        late=list,
+        crosses=lambda _: False,
     )
     assert asking.unasked() is cause
 
@@ -87,7 +94,7 @@ def test_nothing_is_proven_with_nodes_closed_only_so_that_others_land() -> None:
     assert isinstance(greedy.turn(first), Chosen)
     greedy.keep_off(second.uid, frozenset({"n0"}))
     asking = Contest(
-        greedy, solver, seed=0, budget=Budget(), bonds={}, prices=deque(), late=list, crosses=bool
+        greedy, solver, seed=0, budget=Budget(), bonds={}, prices=deque(), late=list, crosses=lambda _: False
     )
     answers = [asking.settle(second, second.shape.variants, evict=False) for _ in range(2)]
     assert answers == [Deferral.LANDING, Deferral.SIZE]
@@ -110,7 +117,14 @@ def test_what_cannot_be_carried_out_is_not_put_down_to_a_reservation_elsewhere()
         "far", start=NOW + 1, rank=(False, 0), rows=[], free=board.now.free.copy()
     )
     asking = Contest(
-        greedy, Forgetful(), seed=0, budget=Budget(), bonds={}, prices=deque(), late=list, crosses=bool
+        greedy,
+        Forgetful(),
+        seed=0,
+        budget=Budget(),
+        bonds={},
+        prices=deque(),
+        late=list,
+        crosses=lambda _: False,
     )
     assert asking.settle(second, second.shape.variants, evict=False) is Deferral.UNSOUND
 
@@ -145,7 +159,7 @@ def test_a_reservation_limits_whom_it_binds_at_the_flavor_taken() -> None:
         board.horizons["r"], first.pending.workload, rank=greedy.rank(first, first.shape.charges[0])
     )
     asking = Contest(
-        greedy, solver, seed=0, budget=Budget(), bonds={}, prices=deque(), late=list, crosses=bool
+        greedy, solver, seed=0, budget=Budget(), bonds={}, prices=deque(), late=list, crosses=lambda _: False
     )
     asking.settle(second, second.shape.variants[:1], evict=False)
     asking.settle(second, second.shape.variants[1:], evict=False)
