@@ -21,7 +21,7 @@ from queuer.controller.snapshot import offered
 from queuer.controller.state import ClusterState
 from queuer.controller.telling import to_write
 from queuer.domain.reasons import Explanation
-from queuer.domain.workload import State
+from queuer.domain.workload import State, Workload
 from queuer.solver.forecast import StartRange
 from queuer.solver.problem import Admission, Bond, Eviction, Plan, Reservation, Snapshot
 from queuer.store.cycles import CycleRecord, NewAdmission, NewEviction
@@ -89,7 +89,7 @@ def answer(
         pending.workload.uid
         for pending in asked.snapshot.pending
         if _is_offered(pending.workload.uid, state, now=now)
-        and state.live[pending.workload.uid].workload == pending.workload
+        and _asks_the_same(state.live[pending.workload.uid].workload, pending.workload)
     }
     reckoning, refused = patches.reckoning(), dict[str, Explanation]()
     admissions: list[NewAdmission] = []
@@ -145,6 +145,11 @@ def _is_offered(uid: str, state: ClusterState, *, now: float) -> bool:
     """Whether a workload still is one that decisions are asked about: neither held nor found misconfigured since."""
     live = state.live.get(uid)
     return live is not None and offered(live, now=now)
+
+
+def _asks_the_same(now: Workload, then: Workload) -> bool:
+    """Whether it is the same job: an estimate, which is learned while it waits, makes it no other."""
+    return now == then or now == replace(then, estimate=now.estimate)
 
 
 def _stands(uid: str, state: ClusterState, patches: Patches) -> bool:

@@ -133,6 +133,17 @@ def test_nobody_is_evicted_for_a_job_that_does_not_wait_for_the_place_any_more()
     assert uids(committed(state, asked, plan)) == (["a"], [], [])
 
 
+def test_an_estimate_learned_meanwhile_makes_no_other_job() -> None:
+    """The first run of a queue that ends tells all that wait there how long they may take."""
+    state, asked, plan = world()
+    state.learn(workload("ended"), 100.0)
+    assert state.live["a"].workload.estimate is not None
+    found = committed(state, asked, plan)
+    assert uids(found) == (["a"], ["v"], ["b"])
+    admitted = next(live for live in found.after if live.uid == "a")
+    assert admitted.workload == state.live["a"].workload, "as it is known now"
+
+
 @pytest.mark.parametrize("before", [State.QUEUED, State.HELD])
 def test_a_job_that_runs_without_having_been_started_is_charged(before: State) -> None:
     """Held or not: whoever forced it, its pods take what they take."""
