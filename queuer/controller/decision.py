@@ -5,7 +5,7 @@ What of it still holds, the patches, the charges, the reasons that changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -20,13 +20,19 @@ from queuer.controller.settle import evicting
 from queuer.controller.snapshot import offered
 from queuer.controller.state import ClusterState
 from queuer.controller.telling import to_write
-from queuer.domain.reasons import Explanation
+from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import State, Workload
 from queuer.solver.forecast import StartRange
 from queuer.solver.problem import Admission, Bond, Eviction, Plan, Reservation, Snapshot
 from queuer.store.cycles import CycleRecord, NewAdmission, NewEviction
 
 _EVICTABLE = frozenset({State.ADMITTED, State.PLACING, State.RUNNING})
+_VICTIMS_STAY = Explanation(
+    primary=Reason(
+        token=Token.PENDING_EVALUATION,
+        text="Work that would have left its place stays, as another gang does not start; the next cycle decides.",
+    )
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,14 +102,16 @@ def answer(
     evictions: list[NewEviction] = []
     after: dict[str, Live] = {}
     standing = {uid for uid in current if _stands(uid, state, patches)}
-    bonds = tuple(bond for bond in plan.bonds if bond.uid in standing)
-    bound = {bond.uid for bond in bonds}
+    held = {bond.uid: bond for bond in asked.snapshot.bonds if bond.deadline > now}
+    kept: list[Bond] = []
     for admission in plan.admissions:
         if admission.uid not in standing:
             continue
         live = state.live[admission.uid]
         if (reason := reckoning.refusal(live.workload)) is not None:
             refused[live.uid] = Explanation(primary=reason)
+            if live.uid in held:  # work was lost for it: what it could have taken waits for it
+                kept.append(replace(held[live.uid], assignments=admission.assignments))
             continue
         row, started = _admitted(
             admission, live, state, asked=asked, patches=patches, epoch=epoch, now=now, id=new_id()
@@ -111,9 +119,12 @@ def answer(
         admissions.append(row)
         reckoning.take(live.workload, {a.pod_set: a.count for a in admission.assignments})
         after[live.uid] = started
+    made, unborne = _bonds(asked, plan, state, standing=standing, reckoning=reckoning)
+    bonds, refused = (*kept, *made), {**refused, **unborne}
+    bound = {bond.uid for bond in bonds}
     for eviction in plan.evictions:
-        victim = state.live.get(eviction.uid)
-        if victim is None or victim.state not in _EVICTABLE or victim.uid not in state.jobs:
+        victim = _victim(eviction, state)
+        if victim is None:
             continue
         if eviction.beneficiary not in bound:
             continue  # whoever it was for is gone or asks for something else
@@ -186,6 +197,43 @@ def _admitted(
         wave=admission.wave,
     )
     return row, replace(live, state=State.ADMITTED, placement=placement, explanation=None, rest=None)
+
+
+def _bonds(
+    asked: Asked, plan: Plan, state: ClusterState, *, standing: Container[str], reckoning: Reckoning
+) -> tuple[list[Bond], dict[str, Explanation]]:
+    """The plan's bonds that are kept or made, and why others are not.
+
+    A new one is made where the namespace's ResourceQuota bears it too, and if all leave whose room it needs: who would
+    have gone for a gang that is not bound may not have to go for another.
+    """
+    evicted = {e.uid: e.beneficiary for e in plan.evictions if _victim(e, state) is not None}
+    earlier = {bond.uid for bond in asked.snapshot.bonds}.difference(evicted.values())
+    bonds, refused = list[Bond](), dict[str, Explanation]()
+    for bond in plan.bonds:
+        if bond.uid not in standing:
+            continue
+        workload = state.live[bond.uid].workload
+        if bond.uid not in earlier:
+            if (reason := reckoning.refusal(workload, victims=bond.victims)) is not None:
+                refused[bond.uid] = Explanation(primary=reason)
+                continue
+            reckoning.hold(workload, bond)
+        bonds.append(bond)
+    while True:
+        bound = {bond.uid for bond in bonds}
+        staying = {uid for uid, beneficiary in evicted.items() if beneficiary not in bound}
+        left_out = {b.uid for b in bonds if b.uid not in earlier and not staying.isdisjoint(b.victims)}
+        if not left_out:
+            return bonds, refused
+        refused |= dict.fromkeys(left_out, _VICTIMS_STAY)
+        bonds = [bond for bond in bonds if bond.uid not in left_out]
+
+
+def _victim(eviction: Eviction, state: ClusterState) -> Live | None:
+    """Who is evicted; None where there is nothing left to evict."""
+    live = state.live.get(eviction.uid)
+    return live if live is not None and live.state in _EVICTABLE and live.uid in state.jobs else None
 
 
 def _evicted(eviction: Eviction, live: Live, *, patches: Patches) -> NewEviction:

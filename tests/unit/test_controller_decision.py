@@ -8,15 +8,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec import convert
 
 from queuer.controller import forced
 from queuer.controller.decision import Answered, Asked, answer
 from queuer.controller.live import JobView, Live, Placement
 from queuer.controller.namespace_quota import Reckoning
+from queuer.controller.pods import PodView
 from queuer.controller.state import ClusterState
 from queuer.controller.telling import FEW
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import PodSet, State, Workload
+from queuer.kube.objects import Meta, ResourceQuota, ResourceQuotaStatus
 from queuer.solver.problem import (
     Admission,
     Assignment,
@@ -48,8 +51,13 @@ def job(uid: str) -> JobView:
 class Patches:
     """Stands in for `jobs.ClusterJobs`; `edited`: jobs that ask for something else by now."""
 
-    def __init__(self, state: ClusterState, edited: frozenset[str] = frozenset()) -> None:
-        self._state, self._edited = state, edited
+    def __init__(
+        self,
+        state: ClusterState,
+        edited: frozenset[str] = frozenset(),
+        quotas: tuple[ResourceQuota, ...] = (),
+    ) -> None:
+        self._state, self._edited, self._quotas = state, edited, quotas
 
     def admit(self, live: Live, placement: Placement, *, domains: tuple[str, ...]) -> Mapping[str, Any]:
         return {"for": self._state.jobs[live.uid].resource_version}
@@ -61,7 +69,7 @@ class Patches:
         return job.uid not in self._edited
 
     def reckoning(self) -> Reckoning:
-        return Reckoning(self._state, ())
+        return Reckoning(self._state, self._quotas)
 
 
 def world() -> tuple[ClusterState, Asked, Plan]:
@@ -86,9 +94,10 @@ def world() -> tuple[ClusterState, Asked, Plan]:
 
 
 def committed(
-    state: ClusterState, asked: Asked, plan: Plan, *, edited: frozenset[str] = frozenset(), now: float = 11.0
-) -> Answered:
-    patches = Patches(state, edited)
+    state: ClusterState, asked: Asked, plan: Plan, *,
+    edited: frozenset[str] = frozenset(), quotas: tuple[ResourceQuota, ...] = (), now: float = 11.0,
+) -> Answered:  # fmt: skip
+    patches = Patches(state, edited, quotas)
     return answer(asked, plan, state, patches=patches, epoch=1, now=now, new_id=lambda: "new", retell=30.0)
 
 
@@ -142,6 +151,70 @@ def test_an_estimate_learned_meanwhile_makes_no_other_job() -> None:
     assert uids(found) == (["a"], ["v"], ["b"])
     admitted = next(live for live in found.after if live.uid == "a")
     assert admitted.workload == state.live["a"].workload, "as it is known now"
+
+
+def pods(hard: int, *, used: int) -> tuple[ResourceQuota, ...]:
+    """The ResourceQuota of the namespace."""
+    amounts = {"hard": {"pods": str(hard)}, "used": {"pods": str(used)}}
+    return (
+        ResourceQuota(metadata=Meta(name="rq", namespace="ns"), status=convert(amounts, ResourceQuotaStatus)),
+    )
+
+
+def test_nobody_is_evicted_for_a_gang_that_its_namespace_does_not_bear() -> None:
+    """What is started takes the last of the ResourceQuota; the next cycle would bar the other."""
+    state, asked, plan = world()
+    late = {"b": full(1, token=Token.WAITING_FOR_PREEMPTED_WORKLOADS)}
+    found = committed(state, asked, replace(plan, explanations=late), quotas=pods(2, used=1))
+    assert uids(found) == (["a"], [], [])
+    assert found.explanations["b"].primary.params["resourceQuota"] == "rq"
+    assert uids(committed(state, asked, plan, quotas=pods(3, used=1))) == (["a"], ["v"], ["b"])
+
+
+def test_a_bound_gang_takes_what_its_victim_leaves_of_a_namespace_once() -> None:
+    state, asked, plan = world()
+    state.pod_changed(PodView(uid="p", namespace="ns", name="p", owner="v", requests={"pods": 1}))
+    assert uids(committed(state, asked, plan, quotas=pods(2, used=1))) == (["a"], ["v"], ["b"])
+    both = replace(plan, admissions=(), bonds=(*plan.bonds, replace(plan.bonds[0], uid="a")))
+    assert uids(committed(state, asked, both, quotas=pods(1, used=1))) == ([], ["v"], ["b"])
+    assert uids(committed(state, asked, both, quotas=pods(2, used=1))) == ([], ["v"], ["b", "a"])
+
+
+def test_a_gang_is_not_bound_to_the_room_of_who_stays() -> None:
+    """Another gang's victim need not be one of its own."""
+    state, asked, plan = world()
+    state.put(replace(state.live["b"], workload=replace(workload("b"), namespace="elsewhere")))
+    pending = tuple(Pending(workload=state.live[uid].workload) for uid in ("a", "b"))
+    asked = replace(asked, snapshot=replace(asked.snapshot, pending=pending))
+    late = {uid: full(1, token=Token.WAITING_FOR_PREEMPTED_WORKLOADS) for uid in ("a", "b")}
+    plan = replace(
+        plan, admissions=(), explanations=late, bonds=(*plan.bonds, replace(plan.bonds[0], uid="a")),
+        evictions=(replace(plan.evictions[0], beneficiary="a"),),
+    )  # fmt: skip
+    assert uids(committed(state, asked, plan, quotas=pods(2, used=1))) == ([], ["v"], ["b", "a"])
+    found = committed(state, asked, plan, quotas=pods(1, used=1))
+    assert uids(found) == ([], [], [])
+    assert {uid: told.primary.token for uid, told in found.explanations.items()} == {
+        "a": Token.WAITING_FOR_QUOTA, "b": Token.PENDING_EVALUATION,
+    }  # fmt: skip
+
+
+def test_a_bond_stands_though_the_namespace_does_not_bear_its_gang_for_now() -> None:
+    """Work was lost for it. It is offered, its part of the ResourceQuota is kept, and so is its place."""
+    state, asked, plan = world()
+    state.bonds = plan.bonds
+    state.put(replace(state.live["v"], state=State.EVICTING))
+    assert list(Patches(state, quotas=pods(2, used=1)).reckoning().barred(state.live.values())) == ["a", "v"]
+    asked = replace(asked, snapshot=replace(asked.snapshot, bonds=plan.bonds))
+    there = replace(plan, evictions=())
+    assert uids(committed(state, asked, there, quotas=pods(2, used=1))) == ([], [], ["b"])
+    elsewhere = replace(PLACE, nodes={"n2": 1})
+    starts = replace(there, admissions=(Admission(uid="b", assignments=(elsewhere,)),), bonds=())
+    assert uids(committed(state, asked, starts, quotas=pods(2, used=1))) == (["b"], [], [])
+    found = committed(state, asked, starts, quotas=pods(1, used=1))
+    assert (uids(found), found.bonds[0].assignments) == (([], [], ["b"]), (elsewhere,))
+    late = plan.bonds[0].deadline
+    assert uids(committed(state, asked, starts, quotas=pods(1, used=1), now=late)) == ([], [], [])
 
 
 @pytest.mark.parametrize("before", [State.QUEUED, State.HELD])
