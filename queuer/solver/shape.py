@@ -1,11 +1,12 @@
 """Whether a record from another process is one through and through: each field of the type that it is declared with.
 
 Unpickling makes records without a look at what is in them, and whoever reads them relies on it. What is declared as
-`Any` must be what JSON has values for.
+`Any` must be what JSON has values for. Texts, moments and counts must be such as can be stored and added up.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
 from functools import cache
@@ -14,8 +15,15 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from queuer.solver.problem import Bond, CycleStats, Passes, Reservation
+
 MOST = 2**63
 """Numbers are smaller: whoever is told them has 64 bits."""
+LATEST = 253_402_300_800
+"""Moments are before the year 10000, with which calendars end."""
+_WITHIN = {CycleStats: (0, MOST), Passes: (0, MOST), Bond: (0, LATEST), Reservation: (0, LATEST)}
+"""From where on, and below what, the numbers are that a record itself has."""
+_NUL_IN_JSON = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 Check = Callable[[Any], bool]
 
 
@@ -27,17 +35,21 @@ def misfits(record: Any) -> list[str]:
 
 @cache
 def _fields(kind: Any) -> list[tuple[str, Check]]:
-    return [(name, _fits(hint)) for name, hint in get_type_hints(kind).items()]
+    least, below = _WITHIN.get(kind, (1 - MOST, MOST))
+    return [(name, _fits(hint, least, below)) for name, hint in get_type_hints(kind).items()]
 
 
 @cache
-def _fits(kind: Any) -> Check:
-    """A check for values of one type; it is made once."""
-    origin, parts = get_origin(kind), [_fits(part) for part in get_args(kind) if part is not ...]
+def _fits(kind: Any, least: int, below: int) -> Check:
+    """A check for values of one type, with numbers from `least` to `below`; it is made once."""
+    origin = get_origin(kind)
+    parts = [_fits(part, least, below) for part in get_args(kind) if part is not ...]
     if kind is Any:
         return _is_json
+    if kind is str:
+        return lambda value: type(value) is str and _is_text(value)
     if kind in (int, float):
-        return lambda value: (type(value) is kind or type(value) is int) and -MOST < value < MOST
+        return lambda value: (type(value) is kind or type(value) is int) and least <= value < below
     if isinstance(kind, type) and is_dataclass(kind):
         fields = _fields(kind)
         return lambda value: type(value) is kind and all(fits(getattr(value, name)) for name, fits in fields)
@@ -51,9 +63,19 @@ def _fits(kind: Any) -> Check:
     return lambda value: type(value) is kind
 
 
+def _is_text(value: str) -> bool:
+    """Whether UTF-8 and PostgreSQL have it: no half of a pair, no NUL."""
+    if value.isascii():
+        return "\0" not in value
+    try:
+        return b"\0" not in value.encode()
+    except UnicodeEncodeError:
+        return False
+
+
 def _is_json(value: Any) -> bool:
     try:
-        msgspec.json.encode(value, enc_hook=dict)
+        text = msgspec.json.encode(value, enc_hook=dict)
     except (TypeError, ValueError):
         return False
-    return True
+    return rb"\u0000" not in text or _NUL_IN_JSON.search(text) is None

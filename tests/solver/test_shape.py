@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from queuer.domain.reasons import Explanation, Reason, Token
+from queuer.domain.reasons import Deferral, Explanation, Reason, Token
 from queuer.solver import wire
 from queuer.solver.decide import decide
-from queuer.solver.problem import Plan
+from queuer.solver.problem import Bond, Passes, Plan, Reservation
 from queuer.solver.shape import misfits
 from tests.solver.plans import GREEDY
 from tests.solver.worlds import NOW, world
@@ -31,6 +31,12 @@ def test_plans_of_the_decision_fit() -> None:
         assert misfits(made(seed)) == []
 
 
+def test_text_of_any_script_fits() -> None:
+    """A backslash before what looks like a NUL in JSON is one."""
+    reason = replace(LATER, text="später 🕐", params={"a": r"\u0000", "b": "é\n"})
+    assert misfits(replace(made(0), explanations={"g0": Explanation(primary=reason)})) == []
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [
@@ -39,6 +45,15 @@ def test_plans_of_the_decision_fit() -> None:
         ("stats", replace(made(0).stats, considered=True)),
         ("stats", replace(made(0).stats, status="GREEDY")),  # type: ignore[arg-type]
         ("stats", replace(made(0).stats, phases={"solve": float("nan")})),
+        ("stats", replace(made(0).stats, considered=-1)),
+        ("stats", replace(made(0).stats, phases={"solve": -1.0})),
+        ("stats", replace(made(0).stats, passes=Passes(questions=-1.0))),
+        ("stats", replace(made(0).stats, causes={Deferral.PLAN: -1})),
+        ("stats", replace(made(0).stats, phases={"a\0": 1.0})),
+        ("stats", replace(made(0).stats, note="\ud800")),
+        ("bonds", (Bond(uid="g0", assignments=(), victims=(), deadline=1e13),)),
+        ("bonds", (Bond(uid="g0", assignments=(), victims=("\0",), deadline=NOW),)),
+        ("reservations", (Reservation(uid="g0", assignments=(), start=-1e15, expires=NOW),)),
         ("admissions", []),
         ("admissions", (None,)),
         ("order", None),
@@ -47,6 +62,10 @@ def test_plans_of_the_decision_fit() -> None:
         ("explanations", {"g0": None}),
         ("explanations", {"g0": Explanation(primary=replace(LATER, text=42))}),  # type: ignore[arg-type]
         ("explanations", {"g0": Explanation(primary=replace(LATER, params={"asks": object()}))}),
+        ("explanations", {"g0": Explanation(primary=replace(LATER, text="\udfff"))}),
+        ("explanations", {"g0": Explanation(primary=replace(LATER, params={"\0": 1}))}),
+        ("explanations", {"g0": Explanation(primary=replace(LATER, params={"a": ["\\\0"]}))}),
+        ("explanations", {"g0": Explanation(primary=replace(LATER, params={"a": "\ud800"}))}),
         ("explanations", {"g0": Explanation(primary=LATER, others=[LATER])}),  # type: ignore[arg-type]
     ],
 )
