@@ -210,19 +210,15 @@ class Loop:
         seed, plan = self.settings.seed, None
         try:
             plan = await self.decider.decide(asked.snapshot, now=asked.at, seed=seed, budget=budget)
+            self.metrics.count_stats(plan.stats)
         except Exception:
+            plan = None
             log.exception("no plan", cycle=asked.cycle)
             self.metrics.refused_plans.inc()
         finally:
             self._effort = time.perf_counter() - began
             self.metrics.cycle_seconds.labels("decide").observe(self._effort)
             self.wake.set()
-        if plan is not None:
-            for phase, seconds in plan.stats.phases.items():
-                self.metrics.cycle_seconds.labels(phase).observe(seconds)
-            if plan.stats.passes is not None:
-                self.metrics.count_passes(plan.stats.passes)
-            self.metrics.count_deferred(plan.stats.causes)
         if self.recorder is not None:
             cycle = StoredCycle(snapshot=asked.snapshot, now=asked.at, seed=seed, budget=budget, plan=plan)
             self.recorder.offer(cycle, number=asked.cycle, took=self._effort)
@@ -235,12 +231,9 @@ class Loop:
         now = self.clock()
         self._decided = asked.at  # what came due while it was made is still due
         self.foreteller.offer(asked.snapshot, now=asked.at)
-        if plan is None:
+        found = None if plan is None else self._answer(asked, plan, now=now)
+        if plan is None or found is None:
             return
-        found = answer(
-            asked, plan, self.state, patches=self.jobs, epoch=self.epoch, now=now, new_id=self.new_id,
-            retell=self.settings.retell, ranges=self.foreteller.ranges,
-        )  # fmt: skip
         bonds, reservations = found.bonds, found.reservations
         unchanged = (bonds, reservations) == (self.state.bonds, self.state.reservations)
         self.metrics.cycles.labels(plan.stats.status.value).inc()
@@ -270,6 +263,18 @@ class Loop:
             "cycle", cycle=asked.cycle, status=plan.stats.status, admitted=len(found.admissions),
             evicted=len(found.evictions), waiting=len(plan.explanations), effort=round(self._effort, 3),
         )  # fmt: skip
+
+    def _answer(self, asked: Asked, plan: Plan, *, now: float) -> Answered | None:
+        """The commit of a plan; None where the plan is none that can be committed: nothing is changed by it yet."""
+        try:
+            return answer(
+                asked, plan, self.state, patches=self.jobs, epoch=self.epoch, now=now, new_id=self.new_id,
+                retell=self.settings.retell, ranges=self.foreteller.ranges,
+            )  # fmt: skip
+        except Exception:
+            log.exception("no commit", cycle=asked.cycle)
+            self.metrics.refused_plans.inc()
+            return None
 
     async def _adopt(self, touched: Iterable[str]) -> None:
         """Charge what runs without having been admitted, and report it."""

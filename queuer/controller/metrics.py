@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from queuer import __version__
 from queuer.controller.live import Live
 from queuer.domain.reasons import Deferral
-from queuer.solver.problem import Passes
+from queuer.solver.problem import CycleStats, Passes
 from queuer.solver.worker import SolverProcess
 
 _SHORT = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -108,6 +108,14 @@ class Metrics:
     def count_writes(self, writes: Mapping[tuple[str, str], int]) -> None:
         """Show a client's count of writes by (verb, resource), as it is at each scrape."""
         self._show("queuer_k8s_api_writes", "Writes to the API server.", ("verb", "resource"), writes.items)
+
+    def count_stats(self, stats: CycleStats) -> None:
+        """Add what happened inside one decision."""
+        for phase, seconds in stats.phases.items():
+            self.cycle_seconds.labels(phase).observe(seconds)
+        if stats.passes is not None:
+            self.count_passes(stats.passes)
+        self.count_deferred(stats.causes)
 
     def count_passes(self, passes: Passes) -> None:
         """Add how far the passes of one decision came."""
