@@ -57,12 +57,13 @@ def _decide(arrays: Arrays, *, now: float, seed: int, budget: Budget, solver: Ex
     given = Given(arrays=arrays, now=now, seed=seed, budget=budget, solver=solver, prices=prices)
     attempts = Attempts(given)
     plan = attempts.settle()
-    moved = is_small(snapshot) and (plan.stats.rearranged or attempts.improved)
+    stood = plan.stats.contested and snapshot.reservations
+    moved = is_small(snapshot) and (plan.stats.rearranged or attempts.improved or stood)
     if solver is None or not (attempts.lost or moved or packed_subtrees(snapshot.tree)):
         return _with(plan, attempts.passes)
     # What is moved can change whose victims leave room for others and whom a retry keeps off which hosts, and a
-    # selection looks at one priority at a time: by any of them the exact plan may have lost. Where there are several
-    # attempts, so may greedy's with proofs.
+    # selection looks at one priority at a time: by any of them the exact plan may have lost; and by a proof, after
+    # which a reservation stays where it was until the end. Where there are several attempts, so may greedy's with proofs.
     proving, nothing = (replace(budget, deterministic=budget.deterministic * part) for part in (1 / RETRY, 0))
     beside = [Attempts(replace(given, budget=proving, solver=ProofsOnly(solver)))]
     if is_small(snapshot):

@@ -138,7 +138,8 @@ class Explainer:
             advice = self._advisor.would_admit(gang)
         if self._greedy.awaiting:
             reasons = tuple([self._kept_from(gang, reason) for reason in reasons])
-            if refusal.kept and (kept := self._kept_elsewhere(gang, refusal)) is not None:
+            kept = self._kept_elsewhere(gang, refusal) if refusal.kept else None
+            if kept is not None and kept not in reasons:
                 reasons = (kept, *reasons)
         return Explanation(
             primary=reasons[0], others=reasons[1:], would_admit=advice, detail={**detail, **parts}
