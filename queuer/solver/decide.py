@@ -63,7 +63,7 @@ def _decide(arrays: Arrays, *, now: float, seed: int, budget: Budget, solver: Ex
         return _with(plan, attempts.passes)
     # What is moved can change whose victims leave room for others and whom a retry keeps off which hosts, and a
     # selection looks at one priority at a time: by any of them the exact plan may have lost; and by a proof, after
-    # which a reservation stays where it was until the end. Where there are several attempts, so may greedy's with proofs.
+    # which a reservation stays where it was until the end. So may greedy's with proofs, where it took several attempts.
     proving, nothing = (replace(budget, deterministic=budget.deterministic * part) for part in (1 / RETRY, 0))
     beside = [Attempts(replace(given, budget=proving, solver=ProofsOnly(solver)))]
     if is_small(snapshot):
