@@ -58,6 +58,19 @@ def test_never_worse_than_greedy_where_victims_are_many() -> None:
     assert score(snap, exact, now=NOW) >= score(snap, greedy, now=NOW)
 
 
+def test_never_worse_than_greedy_where_a_proof_leaves_a_reservation_in_place() -> None:
+    """Without the proof it was moved, and another gang started there."""
+    tally = Tally()
+    run(5, first=528000000, tally=tally)
+    assert tally.examples == []
+
+
+def test_nobody_is_told_one_reason_twice() -> None:
+    """What one flavor lacks, and another, is kept for the same gang."""
+    plan = decide(world(4240000094, nodes=48, pending=48, running=48), now=NOW, seed=0, budget=GREEDY)
+    assert not [uid for uid, told in plan.explanations.items() if told.primary in told.others]
+
+
 def test_a_round_is_sound() -> None:
     tally = Tally()
     run(ROUND, first=0, tally=tally)
