@@ -74,7 +74,7 @@ class Board:
         self.freed = Journal()
         self._floors: Followed[Floor] = Followed(self.journal, most=FLOORS)
         self._line: Usage | None = None
-        self._usage_left: Kept[Usage] = Kept(lambda: self.version)
+        self._unvacated: Kept[Usage] = Kept(lambda: self.version)
         self._risen: dict[str, int] = {}
         self._before = self.now.before_landing()
         self._left: dict[str, Mapping[int, Matrix]] = {}
@@ -106,66 +106,28 @@ class Board:
         self.ground += 1
 
     def floor(self, key: object, free: Callable[[NodeRows], Matrix]) -> Floor:
-        """The floor of this name. `free`: what is free on some nodes as things are (K x R), a new matrix."""
+        """The floor of this name, see `floors`. `free`: what is free on some nodes as things are (K x R), a new
+        matrix.
+        """
         return self._floors.of(
             key,
             lambda: Floor(self.frame, free(ALL)),
             lambda floor, nodes: floor.renew(nodes, free(nodes)),
         )
 
-    def floor_now(self, gang: Workload, *, rank: tuple[bool, int]) -> Floor:
-        """What this gang may take at once."""
-        return self.floor_beside(self.bars(gang, rank=rank))
-
-    def floor_beside(self, bars: tuple[str, ...]) -> Floor:
-        """What those may take at once who must leave these reservations whole."""
-        return self.floor(("now", bars), lambda nodes: self.behind(bars, self.unheld(nodes), nodes))
-
-    def floor_landed(self, gang: Workload, *, rank: tuple[bool, int]) -> Floor:
-        """What this gang may take once pods of earlier cycles lie, as tight as they can."""
-        bars = self.bars(gang, rank=rank)
-        return self.floor(("landed", bars), lambda nodes: self.behind(bars, self.landed(nodes), nodes))
-
-    def floor_later(self, gang: Workload, *, rank: tuple[bool, int]) -> Floor:
-        """What this gang may be bound to beside what is held already."""
-        return self.floor_behind(self.bars(gang, rank=rank, bound=True))
-
-    def floor_behind(self, bars: tuple[str, ...]) -> Floor:
-        """What those may be bound to who must leave these reservations whole."""
-        return self.floor(
-            ("later", bars), lambda nodes: self.behind(bars, self.later.free[nodes].copy(), nodes)
-        )
-
-    def floor_left(self, gang: Workload, *, rank: tuple[bool, int]) -> Floor:
-        """What this gang may be bound to if it may evict nobody: no room for which somebody must go who leaves anyway.
-        Until he has gone that spares evictions and nothing else: his own queue is thought to use it still, and comes
-        behind others who have no better claim to it.
-        """
-        if not self.vacating:
-            return self.floor_later(gang, rank=rank)
-        bars = self.bars(gang, rank=rank, bound=True)
-        return self.floor(
-            ("left", bars),
-            lambda nodes: self.behind(bars, self.later.free[nodes] - self._vacated[nodes], nodes),
-        )
-
     @cached_property
-    def _vacated(self) -> Matrix:
-        """What those take who leave anyway (N x R)."""
+    def vacated(self) -> Matrix:
+        """What those take who leave anyway (N x R). Not to be changed."""
         found = np.zeros_like(self.now.free)
         for uid in self.vacating:
             for node, row in self.left_by(self.holds[uid]).items():
                 found[node] += row
         return found
 
-    def staying(self) -> tuple[Numbers, Matrix]:
+    def unvacated(self) -> tuple[Numbers, Matrix]:
         """What is less on some nodes (K x R) while those are there who leave anyway."""
-        nodes = np.flatnonzero(self._vacated.any(axis=1))
-        return nodes, -self._vacated[nodes]
-
-    def floor_present(self) -> Floor:
-        """What is free now, less what is held for bound gangs; reservations aside."""
-        return self.floor("present", self.unheld)
+        nodes = np.flatnonzero(self.vacated.any(axis=1))
+        return nodes, -self.vacated[nodes]
 
     def bars(self, gang: Workload, *, rank: tuple[bool, int], bound: bool = False) -> tuple[str, ...]:
         """Owners of the reservations that the gang must leave whole if it starts now, or is to be `bound`."""
@@ -176,9 +138,9 @@ class Board:
         """Whether anybody is on its way out who does not leave anyway."""
         return len(self.leaving) > len(self.vacating)
 
-    def usage_left(self) -> Usage:
-        """By what limits are judged for a gang that may evict nobody, see `floor_left`. Not to be changed."""
-        return self._usage_left.of(None, self._with_vacating) if self.vacating else self.later.usage
+    def usage_unvacated(self) -> Usage:
+        """By what limits are judged for a gang that may evict nobody, see `floors.unvacated`. Not to be changed."""
+        return self._unvacated.of(None, self._with_vacating) if self.vacating else self.later.usage
 
     def _with_vacating(self) -> Usage:
         usage = self.later.usage.copy()

@@ -15,6 +15,7 @@ import numpy as np
 from queuer.domain.quota import Charge
 from queuer.domain.reasons import Deferral
 from queuer.domain.workload import Workload
+from queuer.solver import floors
 from queuer.solver.board import Board
 from queuer.solver.contested import Proof, Variant
 from queuer.solver.floor import Floor, Found, Room, key_of
@@ -210,7 +211,7 @@ class Cycle:
         """Owners of the reservations, of these, that keep a place from the gang: the first without which it has one,
         else several all of which it would break. Nobody where there is none even without any.
         """
-        if not bars or self.on(self.board.floor_present(), gang, variant).spreads is None:
+        if not bars or self.on(floors.present(self.board), gang, variant).spreads is None:
             return ()
         owners = self._of_its_nodes(gang, variant, bars) if len(bars) > 1 else list(bars)
         if len(owners) > MOST_NAMED:
@@ -230,7 +231,7 @@ class Cycle:
 
     def fits_beside(self, gang: Gang, variant: Variant, bars: tuple[str, ...]) -> bool:
         """Whether there is a place for the gang now that leaves these reservations whole."""
-        return self.on(self.board.floor_beside(bars), gang, variant).spreads is not None
+        return self.on(floors.now_behind(self.board, bars), gang, variant).spreads is not None
 
     def _of_its_nodes(self, gang: Gang, variant: Variant, bars: Iterable[str]) -> list[str]:
         """Owners of those reservations that lie where pods of the gang may."""

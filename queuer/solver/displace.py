@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from queuer.domain.quota import Charge
+from queuer.solver import floors
 from queuer.solver.capacity import place
 from queuer.solver.contested import Variant
 from queuer.solver.cycle import Cycle
@@ -157,8 +158,8 @@ class _Nodes:
     def floor(self, one: Chosen) -> Floor:
         """What this gang may take on the board."""
         workload, rank = one.gang.pending.workload, self._rank(one)
-        on_board = self._board.floor_later if one.bound else self._board.floor_now
-        return on_board(workload, rank=rank)
+        floor = floors.later if one.bound else floors.now
+        return floor(self._board, workload, rank=rank)
 
     def _rank(self, one: Chosen) -> tuple[bool, int]:
         """Its rank beside the reservations. Who is on the board is among what is claimed there already."""

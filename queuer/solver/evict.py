@@ -9,6 +9,7 @@ import numpy as np
 
 from queuer.domain.quota import Charge
 from queuer.domain.reasons import Deferral
+from queuer.solver import floors
 from queuer.solver.contested import Variant
 from queuer.solver.cycle import Cycle
 from queuer.solver.displace import Displace
@@ -102,7 +103,7 @@ class Evict:
             return Hope.NONE
         reach = self.prey.reach(gang.pending, charge)
         opens = self._opens(reach)
-        if not opens and not (board.evicting and board.usage_left().fits(workload.queue, charge)):
+        if not opens and not (board.evicting and board.usage_unvacated().fits(workload.queue, charge)):
             return Hope.NONE
         rank = self._cycle.rank_beside(gang, charge)
         hopeless = self._hopeless_forms.of(None, set)
@@ -128,7 +129,7 @@ class Evict:
         board, cycle = self._board, self._cycle
         if not board.vacating:
             return False
-        beside = cycle.pool(gang, charge, later=True, gone="none", freed=board.staying)
+        beside = cycle.pool(gang, charge, later=True, gone="none", freed=board.unvacated)
         return cycle.room(beside.floor, gang, variant) is Room.NONE
 
     def _displaced(self, gang: Gang, variant: Variant, charge: Charge) -> Chosen | None:
@@ -149,11 +150,11 @@ class Evict:
         if turn is None:
             return None
         charge = turn.charge
-        later, room = board.later.usage, board.floor_later
+        later, room = board.later.usage, floors.later
         if not turn.opens:
-            later, room = board.usage_left(), board.floor_left
+            later, room = board.usage_unvacated(), floors.unvacated
         if board.leaving and later.fits(workload.queue, charge):
-            floor = room(workload, rank=turn.rank)
+            floor = room(board, workload, rank=turn.rank)
             alone = self._cycle.on(floor, gang, variant).spreads
             if alone is not None:
                 return Chosen(gang=gang, variant=variant, charge=charge, spreads=alone, bound=True)
@@ -195,7 +196,7 @@ class Evict:
     ) -> tuple[Floor, bool]:
         """The nodes once these have gone, and whether quota bears the charge then."""
         board, later = self._board, self._board.later
-        floor, credit = board.floor_behind(bars), Credit(board, bars)
+        floor, credit = floors.later_behind(board, bars), Credit(board, bars)
         for candidate in chosen:
             later.release(candidate.hold)
             credit.move(candidate.hold, 1)

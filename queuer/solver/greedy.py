@@ -13,6 +13,7 @@ import numpy as np
 
 from queuer.domain.quota import Charge
 from queuer.domain.reasons import Deferral
+from queuer.solver import floors
 from queuer.solver.board import Board
 from queuer.solver.contested import Variant
 from queuer.solver.cycle import Cycle
@@ -107,7 +108,7 @@ class Greedy(Cycle):
     def _again(self, one: Chosen) -> Chosen | None:
         workload = one.gang.pending.workload
         rank = self.rank_beside(one.gang, one.charge)
-        spreads = self.on(self.board.floor_now(workload, rank=rank), one.gang, one.variant).spreads
+        spreads = self.on(floors.now(self.board, workload, rank=rank), one.gang, one.variant).spreads
         return None if spreads is None else replace(one, spreads=spreads)
 
     def revise(self) -> None:
@@ -154,7 +155,7 @@ class Greedy(Cycle):
         board, workload = self.board, gang.pending.workload
         for variant, charge in gang.shape.smallest if board.now.awaiting else ():
             if self.quota_block(workload, variant, charge, board.sheets()) is None:
-                floor = board.floor_landed(workload, rank=self.rank_beside(gang, charge))
+                floor = floors.landed(board, workload, rank=self.rank_beside(gang, charge))
                 spreads = self.on(floor, gang, variant).spreads
                 if spreads is not None:
                     self.keep(Chosen(gang=gang, variant=variant, charge=charge, spreads=spreads))
@@ -218,7 +219,7 @@ class Greedy(Cycle):
         rank = self.rank_beside(gang, charge)
         bars = board.bars(workload, rank=rank)
         found = self._backfilled(gang, variant, bars) or self.on(
-            board.floor_now(workload, rank=rank), gang, variant
+            floors.now(board, workload, rank=rank), gang, variant
         )
         if found.spreads is not None:
             return Chosen(gang=gang, variant=variant, charge=charge, spreads=found.spreads)

@@ -14,6 +14,7 @@ from functools import partial
 from queuer.domain.queue import ROOT
 from queuer.domain.quota import Account, Charge
 from queuer.domain.usage import Usage
+from queuer.solver import floors
 from queuer.solver.contested import Variant
 from queuer.solver.cycle import POOLS, Cycle
 from queuer.solver.floor import Floor, Room
@@ -115,7 +116,7 @@ class Prospects:
             flags = holds.staying(self._prey.flags(turn.reach))
             (nodes, gone), more = holds.vacated(flags), holds.credited(flags, bars)
             free = board.behind(bars, board.later.free[nodes] + gone, nodes, more=more)
-            return board.floor_later(workload, rank=turn.rank).but(nodes, free)
+            return floors.later(board, workload, rank=turn.rank).but(nodes, free)
 
         return self._emptied_by.of((turn.reach, bars), floor)
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from queuer.domain.quota import Account, Charge
 from queuer.domain.workload import Workload
+from queuer.solver import floors
 from queuer.solver.board import Board
 from queuer.solver.capacity import place
 from queuer.solver.contested import Variant
@@ -158,7 +159,7 @@ class PodSlots:
         self._board, self._asker = board, asker
         self._reserved = frozenset[int]().union(*(board.horizons[uid].nodes for uid in asker.bars))
         self.credit = Credit(board, asker.bars)
-        tables = board.floor_behind(asker.bars).slots
+        tables = floors.later_behind(board, asker.bars).slots
         self._open = part.open
         self._domain = (
             np.zeros(len(part.open), dtype=np.intp) if level is None else board.frame.domains[level]

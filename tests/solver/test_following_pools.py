@@ -14,6 +14,7 @@ import pytest
 
 from queuer.domain.quota import Charge
 from queuer.domain.workload import Workload
+from queuer.solver import floors
 from queuer.solver.arrays import Arrays
 from queuer.solver.board import Board
 from queuer.solver.contested import Variant
@@ -40,7 +41,7 @@ def settled_on(cycle: Cycle, gang: Gang, random: Random) -> Chosen | None:
     board, workload = cycle.board, gang.pending.workload
     variant, charge = gang.shape.variants[0], gang.shape.charges[0]
     bound = random.random() < 0.5
-    floor = board.floor_later(workload, rank=FIRST) if bound else board.floor_now(workload, rank=FIRST)
+    floor = floors.later(board, workload, rank=FIRST) if bound else floors.now(board, workload, rank=FIRST)
     spreads = cycle.on(floor, gang, variant).spreads
     if spreads is None:
         return None

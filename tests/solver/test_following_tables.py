@@ -9,6 +9,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from queuer.solver import floors
 from queuer.solver.arrays import Arrays
 from queuer.solver.board import FLOORS, Board
 from queuer.solver.floor import Floor, Found
@@ -60,7 +61,9 @@ class Play:
             board.bind(workload, charge, {}, victims=victims)
             board.unbind(workload, charge, {})
             self._undo += [partial(board.stay, uid) for uid in victims]
-        floor = board.floor_later(workload, rank=FIRST) if bound else board.floor_now(workload, rank=FIRST)
+        floor = (
+            floors.later(board, workload, rank=FIRST) if bound else floors.now(board, workload, rank=FIRST)
+        )
         found = floor.place(workload, variant, form=gang.shape.form, avoid=gang.pending.avoid)
         spreads = found.spreads
         if spreads is None:
@@ -85,11 +88,11 @@ def test_floors_follow_the_board(seed: int) -> None:
         play.step()
         if play.random.random() < 0.4:
             continue
-        now, later = (f(anybody, rank=FIRST) for f in (board.floor_now, board.floor_later))
+        now, later = (f(board, anybody, rank=FIRST) for f in (floors.now, floors.later))
         for floor, free in (
             (now, np.minimum(board.now.free, board.later.free)),
             (later, board.later.free),
-            (board.floor_present(), np.minimum(board.now.free, board.later.free)),
+            (floors.present(board), np.minimum(board.now.free, board.later.free)),
         ):
             assert np.array_equal(floor.free, free)
             got, made = told_by(floor, gangs), told_by(Floor(board.frame, free.copy()), gangs)

@@ -17,6 +17,7 @@ from queuer.domain.quantity import format_quantity
 from queuer.domain.queue import Order
 from queuer.domain.quota import Account, Charge
 from queuer.domain.workload import PodSet, Workload
+from queuer.solver import floors
 from queuer.solver.contested import Variant
 from queuer.solver.cycle import Cycle
 from queuer.solver.explain.beside import Beside
@@ -223,7 +224,7 @@ class Advisor:
         key = (kind, change.required, avoid, self._board.bars(workload, rank=rank), ended)
         if key not in self._places:
             asks = replace(workload, required=change.required)
-            sized, floor = replace(variant, counts=counts), self._board.floor_now(asks, rank=rank)
+            sized, floor = replace(variant, counts=counts), floors.now(self._board, asks, rank=rank)
             spreads = floor.place(asks, sized, form=gang.shape.form, avoid=avoid).spreads
             found = None
             if spreads is not None and not self._were_kept(spreads, ended):

@@ -9,6 +9,7 @@ from typing import Any
 from queuer.domain.queue import ROOT
 from queuer.domain.reasons import Exclusion, Reason
 from queuer.domain.workload import Workload
+from queuer.solver import floors
 from queuer.solver.contested import Variant
 from queuer.solver.cycle import Cycle
 from queuer.solver.explain.holders import Holders
@@ -100,7 +101,7 @@ class Surroundings:
             if lack is None:
                 fit = Fit.NO if closest.missing else self._place.fits(job, least, avoid, form=gang.shape.form)
                 lack = None if fit is Fit.YES else self._place.lack(closest, fit)
-            behind_them = self._board.floor_now(job, rank=self._rank(gang)).free if bars else None
+            behind_them = floors.now(self._board, job, rank=self._rank(gang)).free if bars else None
             flavor = variant.flavors[closest.part.name]
             excluded = self._place.excluded(closest, flavor, behind_them)
             kept = any(cause["why"] == Exclusion.RESERVED for cause in excluded["by"])

@@ -17,6 +17,7 @@ from queuer.domain.quantity import format_resources
 from queuer.domain.queue import ROOT
 from queuer.domain.quota import Account, Charge, Shortfall
 from queuer.domain.reasons import Deferral, Explanation, Reason, Token
+from queuer.solver import floors
 from queuer.solver.board import Board
 from queuer.solver.contested import Variant
 from queuer.solver.explain import sentences
@@ -181,7 +182,7 @@ class Explainer:
         first, job = refusal.variant, gang.pending.workload
         if first is None or refusal.block is Block.LANDING or self._around.bars(gang):
             return None
-        landed = self._board.floor_landed(job, rank=NOBODY_BEFORE)
+        landed = floors.landed(self._board, job, rank=NOBODY_BEFORE)
         for variant, charge in gang.shape.smallest:
             flavors, kept = set(variant.flavors.values()), self._greedy.awaiting.values()
             owner = next((one for one in kept if not flavors.isdisjoint(one.variant.flavors.values())), None)

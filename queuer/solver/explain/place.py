@@ -18,6 +18,7 @@ from queuer.domain.nodes import Toleration
 from queuer.domain.quantity import format_resources
 from queuer.domain.reasons import Exclusion, Reason, Token
 from queuer.domain.workload import PodSet, Workload
+from queuer.solver import floors
 from queuer.solver.board import Board
 from queuer.solver.contested import Variant
 from queuer.solver.frame import Mask, Matrix, well
@@ -122,7 +123,7 @@ class PlaceWords:
         if len(job.pod_sets) == 1:
             return Fit.NO if self._short(job, variant, avoid, idle=idle) else Fit.YES
         board = self._board
-        floor = board.idle if idle else board.floor_now(job, rank=NOBODY_BEFORE)
+        floor = board.idle if idle else floors.now(board, job, rank=NOBODY_BEFORE)
         found = floor.place(job, variant, form=form, avoid=avoid)
         if found.spreads is not None:
             return Fit.YES
