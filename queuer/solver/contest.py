@@ -1,4 +1,4 @@
-"""Asking the exact solver about contested gangs, and taking over what it answers (DESIGN 3.4, the promise).
+"""Asking the exact solver about contested gangs (DESIGN 3.4, the promise).
 
 Contested is a gang that greedy could not place and that no bound excludes. Without a solver, or without an
 answer in time, such a gang waits as deferred, never as lacking capacity.
@@ -12,12 +12,12 @@ from dataclasses import replace
 
 from queuer.domain.quota import Charge
 from queuer.domain.reasons import Deferral
+from queuer.solver.adoption import Adoption
 from queuer.solver.best import at_best
 from queuer.solver.board import Board
 from queuer.solver.contested import (
     Arrangement,
     ExactSolver,
-    Places,
     Proof,
     Question,
     Settled,
@@ -25,14 +25,11 @@ from queuer.solver.contested import (
     Unknown,
     Variant,
 )
-from queuer.solver.frame import summed
 from queuer.solver.greedy import Greedy
-from queuer.solver.holding import holds, intact, lift, restore, short, unharmed
 from queuer.solver.layouts import Layouts
 from queuer.solver.limits import limits
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen, assignments
-from queuer.solver.parts import Spread
 from queuer.solver.prices import Prices
 from queuer.solver.problem import Bond, Budget
 from queuer.solver.victims import Reach
@@ -50,7 +47,7 @@ SMALL_MODEL = 2_000
 
 
 class Contest:
-    """The exact solver in one decision: its questions, its budget, and the adoption of its answers.
+    """The exact solver in one decision: its questions and its budget.
 
     Deterministic time by what it was spent on: `questions`, `layouts`, `improvement` (see `Passes`).
     """
@@ -79,7 +76,7 @@ class Contest:
         self._asked = 0
         self._prey = greedy.prey
         self._late = late
-        self._crosses = crosses
+        self._adoption = Adoption(greedy, late=late, crosses=crosses)
         self._layouts = None
         if solver is not None:
             self._layouts = Layouts(greedy, solver, seed=seed, share=self._share, prices=prices)
@@ -124,7 +121,7 @@ class Contest:
         if isinstance(answer, Proof):
             answer, question = self._displacing(answer, gang, question)
         if isinstance(answer, Arrangement):
-            return self._adopt(answer, new=gang, evict=evict)
+            return self._adoption.settle(answer, gang, evict=evict)
         return self._proof(answer, question)
 
     def _displacing(
@@ -177,7 +174,6 @@ class Contest:
 
     def _in_place(self, gang: Gang, variants: Sequence[Variant], *, evict: bool) -> Chosen | Proof | Deferral:
         """The same, with the victims as they are, for clusters of any size."""
-        greedy = self._greedy
         if self._layouts is None:
             return Deferral.TIME
         answer, variant = self._layouts.settle(gang, variants, evict=evict, budget=self._left)
@@ -186,25 +182,9 @@ class Contest:
             return answer.cause
         if isinstance(answer, Proof):
             # Beside gangs that keep off nodes only so that others land, nothing is proven.
-            return Deferral.LANDING if greedy.kept_apart else answer
+            return Deferral.LANDING if self._greedy.kept_apart else answer
         assert variant is not None
-        charge = self._board.charge(gang.pending.workload, variant.flavors, variant.counts)
-        moved = [replace(c, spreads=_spreads(answer, c.gang)) for c in greedy.chosen.values()]
-        new = Chosen(gang=gang, variant=variant, charge=charge, spreads=_spreads(answer, gang), bound=evict)
-        before, waiting = dict(greedy.chosen), len(self._late())
-        if (wrong := self._put([*moved, new], must=frozenset(before) | {gang.uid})) is not None:
-            return wrong
-        if len(self._late()) > waiting:
-            wrong = self._out_of_place(gang)
-            restore(greedy, before)
-            return wrong or Deferral.LANDING
-        greedy.counts.rearranged += 1
-        return greedy.chosen[gang.uid]
-
-    def _out_of_place(self, gang: Gang) -> Deferral | None:
-        """Whether the gang lies so that its own pod sets could keep each other from landing."""
-        new = self._greedy.chosen[gang.uid]
-        return Deferral.CROSSING if len(new.spreads) > 1 and self._crosses(new) else None
+        return self._adoption.lay(answer, gang, variant, evict=evict)
 
     def improve(self) -> Arrangement | Unknown:
         """A better arrangement of all that is settled, not adopted yet."""
@@ -226,25 +206,14 @@ class Contest:
             standing=self._standing(),
             budget=budget,
             reserved=limits(self._greedy),
-            clashes=self._clashes,
+            clashes=self._adoption.clashes,
         )
         self.improvement += answer.spent
         return answer
 
-    def _clashes(self, answer: Arrangement) -> frozenset[str]:
-        """See `Clashes`; what is not sound is found out when it is adopted."""
-        before = dict(self._greedy.chosen)
-        if self._laid_out(answer, new=None, evict=False) is not None:
-            return frozenset()
-        late = self._late()
-        hosts = {node for one in late for node in one.nodes}
-        found = {uid for uid, one in self._greedy.chosen.items() if late and not one.nodes.isdisjoint(hosts)}
-        restore(self._greedy, before)
-        return frozenset(found)
-
     def adopt(self, answer: Arrangement) -> bool:
         """Take an improvement over; whether it was sound."""
-        return self._laid_out(answer, new=None, evict=False) is None
+        return self._adoption.improve(answer)
 
     def asks_readily(self) -> bool:
         """See `outcome.Arbiter`."""
@@ -294,112 +263,3 @@ class Contest:
     def _crowded(self, gangs: Iterable[Gang]) -> dict[str, frozenset[str]]:
         """Nodes that gangs keep off so that others land there, by uid."""
         return {gang.uid: nodes for gang in gangs if (nodes := self._greedy.keeps_off(gang.uid))}
-
-    def _adopt(self, answer: Arrangement, *, new: Gang, evict: bool) -> Chosen | Deferral:
-        """The new gang as the answer settles it, if that is sound and it would land if nobody else did."""
-        before = dict(self._greedy.chosen)
-        if (wrong := self._laid_out(answer, new=new, evict=evict)) is not None:
-            return wrong
-        if (wrong := self._out_of_place(new)) is not None:
-            restore(self._greedy, before)
-            return wrong
-        self._greedy.counts.rearranged += 1
-        return self._greedy.chosen[new.uid]
-
-    def _laid_out(self, answer: Arrangement, *, new: Gang | None, evict: bool) -> Deferral | None:
-        """Lay everything out anew. An answer that is not sound is dropped and the old layout restored; why."""
-        before = dict(self._greedy.chosen)
-        gangs = {uid: c.gang for uid, c in before.items()}
-        if new is not None:
-            gangs[new.uid] = new
-        if not set(gangs) <= set(answer.assignments):
-            return Deferral.UNSOUND
-        must = {uid for uid, c in before.items() if not c.bound}
-        if new is not None and not evict:
-            must.add(new.uid)
-        moved = [self._moved(gang, answer) for gang in gangs.values()]
-        if any(c.bound and c.gang.uid in must for c in moved):
-            return Deferral.UNSOUND
-        return self._put(moved, must=frozenset(must))
-
-    def _put(self, moved: Sequence[Chosen], *, must: frozenset[str]) -> Deferral | None:
-        """Lay out anew who lies elsewhere; what is not sound is taken back, and the answer is why. `must`: who is to be
-        as it says, the others start if they can. Who is not settled yet comes last.
-        """
-        greedy, before = self._greedy, dict(self._greedy.chosen)
-        added = moved[-1].gang.uid not in before
-        whole = unharmed(greedy, moved[-1]) if added else intact(self._board)
-        new = [c for c in moved if c.gang.uid not in must or not _same(before.get(c.gang.uid), c)]
-        lifted = [before[c.gang.uid] for c in new if c.gang.uid in before]
-        lift(greedy, lifted)
-        sure = [c for c in new if c.gang.uid in must or c.evictions]
-        for chosen in sorted(sure, key=lambda c: not c.bound):
-            greedy.take(chosen)
-        for chosen in new:
-            if chosen not in sure:
-                greedy.take(chosen if self._startable(chosen) else replace(chosen, bound=True))
-        self._hold_late([c for c in new if c not in sure])
-        laid = [greedy.chosen[c.gang.uid] for c in new]
-        wrong = None if intact(self._board) >= whole else Deferral.RESERVED
-        if not holds(greedy, lifted, laid):
-            wrong = Deferral.UNSOUND
-        order = dict.fromkeys((*before, *(c.gang.uid for c in new)))
-        greedy.chosen = {uid: greedy.chosen[uid] for uid in order}
-        self._board.changed()
-        if wrong is not None:
-            lift(greedy, laid)
-            for chosen in lifted:
-                greedy.take(chosen)
-            greedy.chosen = before
-        return wrong
-
-    def _hold_late(self, gangs: Sequence[Chosen]) -> None:
-        """Those of these that start, but could not land beside others, are bound to their places instead."""
-        late = self._late() if gangs else ()
-        waiting = [c for c in late if not c.bound and any(c.gang is one.gang for one in gangs)]
-        lift(self._greedy, waiting)
-        for one in waiting:
-            self._greedy.take(replace(one, bound=True))
-
-    def _moved(self, gang: Gang, answer: Arrangement) -> Chosen:
-        index, rows = self._board.frame.index, answer.assignments[gang.uid]
-        spreads: dict[str, Spread] = {
-            r.pod_set: {index[n]: count for n, count in r.nodes.items()} for r in rows
-        }
-        counts = {p.name: sum(spreads.get(p.name, {}).values()) for p in gang.pending.workload.pod_sets}
-        variant = Variant(flavors={r.pod_set: r.flavor for r in rows}, counts=counts)
-        mine = tuple(e for e in answer.evictions if e.beneficiary == gang.uid)
-        return Chosen(
-            gang=gang,
-            variant=variant,
-            charge=self._board.charge(gang.pending.workload, variant.flavors, counts),
-            spreads=spreads,
-            evictions=mine,
-            bound=bool(mine),
-        )
-
-    def _startable(self, chosen: Chosen) -> bool:
-        """Whether a gang without victims of its own can start at once, beside all that is laid out."""
-        workload = chosen.gang.pending.workload
-        if (
-            self._greedy.quota_block(workload, chosen.variant, chosen.charge, self._board.sheets())
-            is not None
-        ):
-            return False
-        wanted = summed(self._board.rows(workload, chosen.spreads))
-        sheets = self._board.sheets()
-        return not any(short(sheet.free[node] - row, row) for sheet in sheets for node, row in wanted.items())
-
-
-def _spreads(answer: Places, gang: Gang) -> dict[str, Spread]:
-    return {name: dict(spread) for name, spread in answer.spreads[gang.uid].items()}
-
-
-def _same(old: Chosen | None, new: Chosen) -> bool:
-    """Whether nothing moves."""
-    return old is not None and (old.variant, old.spreads, old.evictions, old.bound) == (
-        new.variant,
-        new.spreads,
-        new.evictions,
-        new.bound,
-    )
