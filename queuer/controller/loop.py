@@ -12,7 +12,6 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable, Iterable
-from math import inf
 from typing import Protocol
 
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -36,7 +35,7 @@ from queuer.controller.settings import Settings
 from queuer.controller.settle import Limits
 from queuer.controller.snapshot import offered, take
 from queuer.controller.state import ClusterState
-from queuer.controller.times import holding_ends, landing_ends
+from queuer.controller.times import Times
 from queuer.controller.waves import Waves
 from queuer.domain.reasons import Verdict
 from queuer.domain.workload import State
@@ -51,11 +50,7 @@ from queuer.store.tables import Outcome as Ended
 log = logger("loop")
 
 _LONGEST_WINDOW = 0.5
-_REEVALUATE = 10.0
-"""Seconds after which waiting work is decided on again even if nothing was heard: rules depend on time."""
 _IDLE = 5.0
-_SWEEP = 15.0
-"""Seconds between looks at all that lands or leaves: pods that are lost with their node send no event."""
 
 
 class Decider(Protocol):
@@ -102,8 +97,8 @@ class Loop:
         self._results: list[Result] = []
         self._asked: Asked | None = None
         self._decision: asyncio.Task[Plan | None] | None = None
-        self._decided = self._looked = self._swept = 0.0
         self._effort = 0.0
+        self._times = Times(state, landing_deadline=settings.landing_deadline)
         self.recorder: Recorder | None = None
         if settings.cycles_dir is not None:
             self.recorder = Recorder(
@@ -180,13 +175,13 @@ class Loop:
 
     def _begin_decision(self, group: asyncio.TaskGroup) -> None:
         now = self.clock()
-        due = self.state.stale or (now >= self._decided + _REEVALUATE) or self._time_came(now)
+        due = self.state.stale or self._times.calls_for_decision(now)
         if self._decision is not None or not due:
             return
         waiting = [live for live in self.state.lives() if offered(live, now=now)]
         trigger = "change" if self.state.take_stale() else "time"
         if not waiting and not self.state.bonds and not self.state.reservations:
-            self._decided = now
+            self._times.decided = now
             return
         self._cycle += 1
         barred = self.jobs.reckoning().barred(waiting)
@@ -229,7 +224,7 @@ class Loop:
         asked, self._asked, self._decision = self._asked, None, None
         assert asked is not None
         now = self.clock()
-        self._decided = asked.at  # what came due while it was made is still due
+        self._times.decided = asked.at  # what came due while it was made is still due
         self.foreteller.offer(asked.snapshot, now=asked.at)
         found = None if plan is None else self._answer(asked, plan, now=now)
         if plan is None or found is None:
@@ -355,40 +350,17 @@ class Loop:
         """Wait until something is heard or due, then a moment longer, so that what comes together is done
         together.
         """
-        timeout = max(0.0, min(self._next_deadline() - self.clock(), _IDLE))
+        due = self._times.next(deciding=self._decision is not None)
+        timeout = max(0.0, min(due - self.clock(), _IDLE))
         try:
             async with asyncio.timeout(timeout):
                 await self.wake.wait()
         except TimeoutError:
-            self._touch_due()
+            self._times.touch_due(self.clock())
             return
         await asyncio.sleep(min(max(self.settings.window, self._effort / 2), _LONGEST_WINDOW))
         self.wake.clear()
-        self._touch_due()
-
-    def _next_deadline(self) -> float:
-        due = [at for at, _ in self._deadlines(until=inf)]
-        if self._decision is None:  # its end rings; until then no other can begin
-            due += [self._decided + _REEVALUATE, *(t for t in holding_ends(self.state) if t > self._decided)]
-        return min(due, default=inf)
-
-    def _touch_due(self) -> None:
-        """Look again at the gangs whose time is up."""
-        now = self.clock()
-        self.state.touched.update(uid for _, uid in self._deadlines(until=now))
-        if now >= self._swept + _SWEEP:
-            self._swept = now
-            self.state.touched.update(self.state.moving)
-        self._looked = now
-
-    def _deadlines(self, *, until: float) -> list[tuple[float, str]]:
-        """Deadlines of landing since the last look."""
-        limit = self.limits.landing_deadline
-        return landing_ends(self.state, after=self._looked, until=until, landing_deadline=limit)
-
-    def _time_came(self, now: float) -> bool:
-        """Whether something that the last decision reckoned with has ended since."""
-        return any(self._decided < t <= now for t in holding_ends(self.state))
+        self._times.touch_due(self.clock())
 
 
 def _matters(before: Live | None, after: Live | None) -> bool:
