@@ -51,6 +51,11 @@ def place(*nodes: str) -> tuple[Assignment, ...]:
     return (Assignment(pod_set="main", flavor="default", nodes=dict.fromkeys(nodes, 1)),)
 
 
+def two(owner: str, *nodes: str, start: float) -> Reservation:
+    """A reservation of whole nodes, unless they are shared."""
+    return Reservation(uid=owner, assignments=place(*nodes), start=start, expires=start + WAIT)
+
+
 def hosts(reservation: Reservation) -> set[str]:
     """Where it is."""
     return {name for row in reservation.assignments for name in row.nodes}

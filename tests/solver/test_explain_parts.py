@@ -1,12 +1,10 @@
-"""The parts of an explanation beside its reasons: what is free, which nodes do not count, who holds what it waits for,
-and changes that would let it start. Each figure is one that a reader can check.
+"""The parts of an explanation beside its reasons: what is free, which nodes do not count, who holds what it waits for.
+Each figure is one that a reader can check.
 """
 
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,25 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from queuer.domain.nodes import Flavor, Node, SchedulingTerms, Taint
-from queuer.domain.quantity import add
-from queuer.domain.queue import Policy, Preempt, Queue, QueueTree
+from queuer.domain.queue import Policy, Preempt, QueueTree
 from queuer.domain.quota import QuotaBook
 from queuer.domain.reasons import Explanation, Token, Verdict
 from queuer.domain.usage import Usage
-from queuer.domain.workload import PodSet
 from queuer.solver.decide import decide
-from queuer.solver.problem import Admitted, Budget, NodeState, Pending, Plan, Snapshot
+from queuer.solver.problem import Budget, NodeState, Pending
 from tests.solver.cases import seeded
-from tests.solver.changes import changed, changed_tree
 from tests.solver.make import GPU, gang, node, pod_set, queue, row, running, snapshot
+from tests.solver.told import told
 
 NOW = 0.0
 GREEDY = Budget(deterministic=0.0)
-
-
-def told(snap: Snapshot, uid: str = "g") -> Explanation:
-    """Why the gang waits."""
-    return decide(snap, now=NOW, seed=0, budget=GREEDY).explanations[uid]
 
 
 def by(explanation: Explanation) -> dict[str, int]:
@@ -179,18 +170,6 @@ def test_what_is_held_is_told_apart_from_what_is_used() -> None:
     assert found.detail["available"][0]["free"] == {GPU: "3"}
 
 
-def test_fewer_pods_are_tried_where_a_row_of_quota_is_in_the_way() -> None:
-    """2 of the 5 that a may use are left."""
-    runs = running(gang("r", pod_set(1, 3)), {"n1": 1})
-    found = told(
-        snapshot(
-            [node("n1")], [queue("root.a", row(limit=5))], admitted=[runs], pending=[gang("g", pod_set(3, 1))]
-        )
-    )
-    assert found.primary.token is Token.WAITING_FOR_QUOTA
-    assert [advice["change"] for advice in found.would_admit] == ["main.count<=2"]
-
-
 def test_a_lower_limit_on_root_is_named_before_the_live_capacity() -> None:
     """Both are exceeded; raising the capacity would not help."""
     queues = [queue("root", row(limit=10)), queue("root.a")]
@@ -209,80 +188,6 @@ def test_gangs_that_are_alike_share_one_explanation() -> None:
     snap = snapshot([node("n1")], [queue("root.a")], pending=jobs)
     plan = decide(snap, now=NOW, seed=0, budget=GREEDY)
     assert len({id(e) for e in plan.explanations.values()}) == 1
-
-
-# Changes that would let it start
-
-
-def carried_out(snap: Snapshot, plan: Plan) -> Snapshot:
-    """The snapshot once all that the plan starts runs where it was planned, and its victims are on their way out."""
-    workloads = {p.workload.uid: p.workload for p in snap.pending}
-    leaving = {e.uid for e in plan.evictions}
-    admitted = [replace(a, releasing=a.releasing or a.workload.uid in leaving) for a in snap.admitted]
-    used: dict[str, Mapping[str, int]] = {s.node.name: s.used for s in snap.nodes}
-    for one in plan.admissions:
-        sets = {p.name: p for p in workloads[one.uid].pod_sets}
-        bound: dict[str, Mapping[str, int]] = {}
-        for part in one.assignments:
-            for name, count in part.nodes.items():
-                asked = add({}, sets[part.pod_set].requests, times=count)
-                bound[name], used[name] = add(bound.get(name, {}), asked), add(used[name], asked)
-        admitted.append(
-            Admitted(
-                workload=workloads[one.uid],
-                counts={part.pod_set: part.count for part in one.assignments},
-                flavors={part.pod_set: part.flavor for part in one.assignments},
-                since=NOW,
-                bound=bound,
-            )
-        )
-    return replace(
-        snap,
-        nodes=tuple(replace(s, used=used[s.node.name]) for s in snap.nodes),
-        admitted=tuple(admitted),
-        bonds=plan.bonds,
-        reservations=plan.reservations,
-    )
-
-
-def test_a_change_that_would_admit_it_does() -> None:
-    tried = Counter[str]()
-    for seed in range(300):
-        snap = seeded(seed)
-        plan = decide(snap, now=NOW, seed=0, budget=GREEDY)
-        after = carried_out(snap, plan)
-        kept = {b.uid for b in plan.bonds} | {r.uid for r in plan.reservations}
-        for pending in snap.pending:
-            explanation = plan.explanations.get(pending.workload.uid)
-            for change in explanation.would_admit if explanation else ():
-                others = tuple(p for p in snap.pending if p.workload.uid in kept and p is not pending)
-                again = replace(
-                    after,
-                    tree=changed_tree(after.tree, change["change"]),
-                    pending=(*others, replace(pending, workload=changed(pending.workload, change["change"]))),
-                )
-                starts = {a.uid for a in decide(again, now=NOW, seed=0, budget=GREEDY).admissions}
-                assert pending.workload.uid in starts, (seed, pending.workload.uid, change)
-                tried[change["change"].partition("=")[0].split(" ")[-1].rstrip("<>")] += 1
-    assert tried.total() >= 20
-    assert min(tried["preemptible"], tried[GPU]) > 0
-
-
-def test_a_change_with_a_place_in_which_it_may_not_land_is_not_offered() -> None:
-    """Three of the pods of g have a place beside e, but on e's hosts, and whoever goes first may take what the other
-    needs. With fewer, decided with all others anew, it starts.
-    """
-    nodes = [node(f"n{i}", labels={"rack": "r"}) for i in (1, 2, 3)]
-    used = [
-        running(gang(f"r{i}", pod_set(1, gpus), queue="root.b"), {f"n{i}": 1})
-        for i, gpus in ((1, 1), (2, 3), (3, 4))
-    ]
-    before, waits = gang("e", pod_set(3, 3), queue="root.b", priority=5), gang("g", pod_set(8, 2))
-    queues = [queue("root.a"), queue("root.b")]
-    snap = snapshot(nodes, queues, admitted=used, pending=[before, waits])
-    assert [advice["change"] for advice in told(snap).would_admit] == ["main.count<=2"]
-    again = snapshot(nodes, queues, admitted=used, pending=[before, changed(waits, "main.count<=2")])
-    assert "g" in {a.uid for a in decide(again, now=NOW, seed=0, budget=GREEDY).admissions}
 
 
 # Room at each level
@@ -335,36 +240,6 @@ def test_parts_are_json_and_their_sums_are_right() -> None:
                 told_on_nodes += 1
                 assert sum(cause["nodes"] for cause in excluded["by"]) == excluded["nodes"] <= excluded["of"]
     assert told_on_nodes >= 10
-
-
-# Work that is not preemptible
-
-
-def test_what_would_admit_work_that_is_not_preemptible() -> None:
-    """The guarantee that it would take is named where the queue above can grant it."""
-    waits = gang("g", pod_set(3, 1), preemptible=False)
-    runs = running(gang("r", pod_set(2, 1)), {"n0": 2})
-
-    def changes(*queues: Queue) -> list[str]:
-        return [
-            advice["change"]
-            for advice in told(snapshot([node("n0")], queues, admitted=[runs], pending=[waits])).would_admit
-        ]
-
-    own = queue("root.a", row(guaranteed=4, limit=7))
-    assert changes(own) == ["main.count<=2", "preemptible=true", f"root.a guaranteed {GPU}>=5"]
-    assert changes(queue("root", row(guaranteed=4)), own) == ["main.count<=2", "preemptible=true"]
-    assert changes(queue("root.a")) == ["preemptible=true", f"root.a guaranteed {GPU}>=5"]
-    assert changes(queue("root.a", row(guaranteed=2, limit=4))) == []
-
-
-def test_work_that_asks_for_no_resource_has_no_guarantee_to_take() -> None:
-    """It stopped the decision for everyone."""
-    for asked, offered in (({}, []), ({GPU: 0}, []), ({"pods": 1}, ["root.a guaranteed pods>=1"])):
-        waits = gang("g", PodSet(name="main", count=1, requests=asked), preemptible=False)
-        why = told(snapshot([node("n0")], [queue("root.a", row(guaranteed=4))], pending=[waits]))
-        assert why.primary.text.endswith("this job asks for pods alone; root.a is guaranteed none of that.")
-        assert [advice["change"] for advice in why.would_admit] == ["preemptible=true", *offered]
 
 
 def test_what_can_never_start_is_not_told_to_wait_for_others() -> None:

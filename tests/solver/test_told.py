@@ -9,7 +9,7 @@ import pytest
 
 from queuer.domain.nodes import Flavor, SchedulingTerms, Topology
 from queuer.domain.queue import Order, Policy, Preempt
-from queuer.domain.reasons import Deferral, Explanation, Token, Verdict
+from queuer.domain.reasons import Deferral, Token, Verdict
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.decide import decide
 from queuer.solver.explain import sentences
@@ -19,7 +19,7 @@ from tests.solver.cases import seeded
 from tests.solver.cases_reserved import reserving
 from tests.solver.cycles import Life
 from tests.solver.make import GPU, gang, node, pod_set, queue, row, running, snapshot
-from tests.solver.told import Recount
+from tests.solver.told import Recount, told
 
 GREEDY, EXACT = Budget(deterministic=0.0), Budget()
 FLAVORS = (Flavor(name="x", node_labels={"f": "x"}), Flavor(name="y", node_labels={"f": "y"}))
@@ -46,11 +46,6 @@ def test_every_figure_of_a_world_is_what_is_counted(seed: int, size: int) -> Non
         snap = worlds.packed(snap, 128)
     plan = decide(snap, now=worlds.NOW, seed=0, budget=EXACT)
     assert list(Recount(snap, plan, worlds.NOW).faults()) == []
-
-
-def told(snap: Snapshot, uid: str = "g") -> Explanation:
-    """Why the gang waits."""
-    return decide(snap, now=0.0, seed=0, budget=GREEDY).explanations[uid]
 
 
 # Used and held

@@ -1,4 +1,4 @@
-"""Counting again what waiting gangs are told, from the snapshot and the plan alone."""
+"""What waiting gangs are told, and counting it again from the snapshot and the plan alone."""
 
 from __future__ import annotations
 
@@ -12,10 +12,16 @@ from queuer.domain.nodes import flavor_of
 from queuer.domain.quantity import add, format_quantity, parse_quantity
 from queuer.domain.reasons import Explanation, Reason
 from queuer.domain.workload import PodSet
-from queuer.solver.problem import Assignment, Pending, Plan, Snapshot
+from queuer.solver.decide import decide
+from queuer.solver.problem import Assignment, Budget, Pending, Plan, Snapshot
 from queuer.solver.score import allowed_flavors
 
 Account = tuple[str | None, str]
+
+
+def told(snap: Snapshot, uid: str = "g") -> Explanation:
+    """Why the gang waits, by greedy's plan."""
+    return decide(snap, now=0.0, seed=0, budget=Budget(deterministic=0.0)).explanations[uid]
 
 
 @dataclass(frozen=True)

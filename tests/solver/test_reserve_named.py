@@ -1,0 +1,99 @@
+"""Whose reservation is named to a gang that must leave it whole."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from queuer.domain.nodes import SchedulingTerms
+from queuer.domain.queue import Policy, Preempt
+from queuer.domain.workload import Workload
+from queuer.solver.arrays import Arrays
+from queuer.solver.board import Board
+from queuer.solver.contested import Variant
+from queuer.solver.cycle import MOST_NAMED, Cycle
+from queuer.solver.explain.explainer import Explainer
+from queuer.solver.explain.sentences import MADE_ROOM
+from queuer.solver.greedy import Greedy
+from queuer.solver.order import Gang
+from queuer.solver.outcome import Block, Refusal
+from queuer.solver.problem import Snapshot
+from queuer.solver.reserve import Reserver
+from tests.solver.make import gang, node, pod_set, queue, snapshot
+from tests.solver.reserved import FOUR, NOW, asks, busy, plan_of, two
+
+
+@pytest.mark.parametrize(
+    ("pods", "only", "named"),
+    [
+        (1, "n1", "b holds a reservation of 1 node that this job would break."),
+        (1, "", "a holds a reservation of 1 node that this job would break."),
+        (2, "", "a holds a reservation of 1 node that this job would break, as well as 1 other."),
+    ],
+)
+def test_of_several_reservations_one_that_is_in_the_way_is_named(pods: int, only: str, named: str) -> None:
+    """Without that of `a`, or of `b`, there is room for a pod."""
+    snap = half_reserved(gang("g", pod_set(pods, 4, terms=_terms(only)), submitted=3.0))
+    told = plan_of(snap).explanations["g"].primary
+    assert (told.text, told.params["owner"]) == (f"test/{named}", named[0])
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_of_many_reservations_the_first_is_named_without_a_look(
+    more: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look for a place beside all the others is one on all nodes."""
+    looks, fits, many = list[tuple[str, ...]](), Cycle.fits_beside, MOST_NAMED + more
+    owners = [f"o{n}" for n in range(many)]
+    runs = [busy(f"r{n}", f"n{n}", end=1500.0, gpus=4) for n in range(many)]
+    held = [two(uid, f"n{n}", start=1500.0) for n, uid in enumerate(owners)]
+    waits = asks("g", many, 4, submitted=1.0)
+    queues = [queue("root", policy=Policy(preempt=Preempt.NEVER, reservations=many)), queue("root.a")]
+    snap = snapshot(
+        [node(f"n{n}") for n in range(many)],
+        queues,
+        admitted=runs,
+        pending=[*(asks(uid, 1, submitted=0.0) for uid in owners), waits],
+        reservations=held,
+    )
+
+    def noted(cycle: Cycle, gang: Gang, variant: Variant, bars: tuple[str, ...]) -> bool:
+        looks.append(bars)
+        return fits(cycle, gang, variant, bars)
+
+    monkeypatch.setattr(Cycle, "fits_beside", noted)
+    greedy = Greedy(Board(Arrays.of(snap), now=NOW))
+    gangs = greedy.board.arrays.offers.gangs
+    Reserver(greedy).resume(gangs)
+    named = greedy.in_the_way(gangs["g"], gangs["g"].shape.variants[0], owners)
+    assert named == (("o0",) if more else tuple(owners))
+    assert len(looks) == (0 if more else 2 * MOST_NAMED)
+
+
+@pytest.mark.parametrize(("only", "owner"), [("n1", "b"), ("n3", None)])
+def test_a_reservation_is_named_only_if_it_is_still_in_the_way(only: str, owner: str | None) -> None:
+    """Whoever had the place at its turn has given it back; n3 is reserved by nobody."""
+    snap = half_reserved(gang("g", pod_set(1, 4, terms=_terms(only)), submitted=3.0), on_n3=4)
+    greedy = Greedy(Board(Arrays.of(snap), now=NOW))
+    gangs = greedy.board.arrays.offers.gangs
+    Reserver(greedy).resume(gangs)
+    refusal = Refusal(block=Block.PLACE, variant=gangs["g"].shape.variants[0])
+    told = Explainer(greedy.board, greedy).refused(gangs["g"], refusal).primary
+    assert told.params.get("owner") == owner
+    assert (told == MADE_ROOM) is (owner is None)
+
+
+def half_reserved(*waits: Workload, on_n3: int = 8) -> Snapshot:
+    """Half of n0 and of n1 is free; `a` gets all of n0 at 1500, `b` all of n1 at 2000."""
+    nodes = [replace(n, labels={**n.labels, "only": n.name}) for n in FOUR]
+    runs = [busy("x", "n0", end=1500.0, gpus=4), busy("y", "n1", end=2000.0, gpus=4)]
+    runs += [busy("z", "n2"), busy("w", "n3", gpus=on_n3)]
+    owners = asks("a", 1, submitted=1.0), asks("b", 1, submitted=2.0)
+    held = two("a", "n0", start=1500.0), two("b", "n1", start=2000.0)
+    queues = [queue("root", policy=Policy(preempt=Preempt.NEVER, reservations=2)), queue("root.a")]
+    return snapshot(nodes, queues, admitted=runs, pending=[*owners, *waits], reservations=held)
+
+
+def _terms(only: str) -> SchedulingTerms:
+    return SchedulingTerms(node_selector={"only": only} if only else {})
