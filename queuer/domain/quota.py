@@ -228,9 +228,7 @@ class QuotaBook:
                         Bar(at, n, limit, queue, whole) for n in dict.fromkeys(self.spot(queue, account))
                     ]
         alike = [self.lends_all(path, account) for account in accounts]
-        stated = [
-            any(self.limit(q, account, live=False) is not None for q in lineage) for account in accounts
-        ]
+        stated = {bar.at for bar in bars[False]}
         return Layout(
             counts=tuple(
                 tuple(dict.fromkeys(n for spot in row for n in spot)) if plain else None
@@ -239,7 +237,7 @@ class QuotaBook:
             bars=tuple(bar for bar in bars[True] if alike[bar.at]),
             stated=tuple(bar for bar in bars[False] if alike[bar.at]),
             uneven=tuple(account for account, plain in zip(accounts, alike, strict=True) if not plain),
-            binding=frozenset(a for a, some in zip(accounts, stated, strict=True) if some or a in unlent),
+            binding=frozenset(a for at, a in enumerate(accounts) if at in stated or a in unlent),
             claims=tuple(
                 tuple(
                     (at, self.spot(queue, account).used, self.guaranteed(queue, account))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -58,6 +59,22 @@ class Closing(Listening):
         return Arrangement(assignments={}) if first else Unknown(cause=Deferral.SIZE)
 
 
+def contest_of(
+    greedy: Greedy, solver: Listening, *, late: Callable[[], Sequence[Chosen]] = list[Chosen]
+) -> Contest:
+    """Of gangs whose pod sets are never in each other's way."""
+    return Contest(
+        greedy,
+        solver,
+        seed=0,
+        budget=Budget(),
+        bonds={},
+        prices=deque(),
+        late=late,
+        crosses=lambda _: False,
+    )
+
+
 @pytest.mark.parametrize(
     ("bound", "most", "cause"),
     [
@@ -75,16 +92,7 @@ def test_why_nothing_is_asked(
     arrays = Arrays.of(TWO)
     greedy, (first, _) = Greedy(Board(arrays, now=NOW)), arrays.offers.gangs.values()
     assert isinstance(greedy.turn(first), Chosen)
-    asking = Contest(
-        greedy,
-        Listening(),
-        seed=0,
-        budget=Budget(),
-        bonds={},
-        prices=deque(),
-        late=list,
-        crosses=lambda _: False,
-    )
+    asking = contest_of(greedy, Listening())
     assert asking.unasked() is cause
 
 
@@ -93,9 +101,7 @@ def test_nothing_is_proven_with_nodes_closed_only_so_that_others_land() -> None:
     greedy, (first, second) = Greedy(Board(arrays, now=NOW)), arrays.offers.gangs.values()
     assert isinstance(greedy.turn(first), Chosen)
     greedy.keep_off(second.uid, frozenset({"n0"}))
-    asking = Contest(
-        greedy, solver, seed=0, budget=Budget(), bonds={}, prices=deque(), late=list, crosses=lambda _: False
-    )
+    asking = contest_of(greedy, solver)
     answers = [asking.settle(second, second.shape.variants, evict=False) for _ in range(2)]
     assert answers == [Deferral.LANDING, Deferral.SIZE]
     assert [question.blocked for question in solver.asked] == [{second.uid: frozenset({"n0"})}, {}] * 2
@@ -116,16 +122,7 @@ def test_what_cannot_be_carried_out_is_not_put_down_to_a_reservation_elsewhere()
     board.horizons["far"] = Horizon.of(
         "far", start=NOW + 1, rank=(False, 0), rows=[], free=board.now.free.copy()
     )
-    asking = Contest(
-        greedy,
-        Forgetful(),
-        seed=0,
-        budget=Budget(),
-        bonds={},
-        prices=deque(),
-        late=list,
-        crosses=lambda _: False,
-    )
+    asking = contest_of(greedy, Forgetful())
     assert asking.settle(second, second.shape.variants, evict=False) is Deferral.UNSOUND
 
 
@@ -158,9 +155,7 @@ def test_a_reservation_limits_whom_it_binds_at_the_flavor_taken() -> None:
     assert board.binds(
         board.horizons["r"], first.pending.workload, rank=greedy.rank(first, first.shape.charges[0])
     )
-    asking = Contest(
-        greedy, solver, seed=0, budget=Budget(), bonds={}, prices=deque(), late=list, crosses=lambda _: False
-    )
+    asking = contest_of(greedy, solver)
     asking.settle(second, second.shape.variants[:1], evict=False)
     asking.settle(second, second.shape.variants[1:], evict=False)
     (in_x,), (in_y,) = (question.reserved for question in solver.asked)
@@ -187,16 +182,7 @@ def test_places_in_which_more_gangs_could_not_land_are_not_taken(
     assert isinstance(greedy.turn(first), Chosen)
     before, free = dict(greedy.chosen), greedy.board.now.free.copy()
     late = iter([*before.values()] * number for number in (1, after))
-    asking = Contest(
-        greedy,
-        Swapping(),
-        seed=0,
-        budget=Budget(),
-        bonds={},
-        prices=deque(),
-        late=lambda: next(late),
-        crosses=lambda _: False,
-    )
+    asking = contest_of(greedy, Swapping(), late=lambda: next(late))
     answer = asking.settle(second, second.shape.variants, evict=False)
     assert isinstance(answer, Chosen) if taken else answer is Deferral.LANDING
     assert (greedy.chosen == before) == (not taken)
