@@ -208,30 +208,36 @@ class Attempt:
                 greedy.keep_off(one, hosts)
 
     def _best(self, contest: Contest) -> tuple[Plan, Yielding | None]:
-        """The plan as it stands, or improved by the exact solver where that is sound and scores higher."""
-        plan, late = self._plan()
+        """The plan as it stands, or improved by the exact solver where that is sound and scores higher; see `run`."""
+        plan, yields = self._plan(), self._yields()
         answer = contest.improve()
         self.passes = self._passes(contest)
-        if contest.at_best and not late:
+        if contest.at_best and yields is None:
             self._proven = True
             plan = replace(plan, stats=self._stats())
         if not isinstance(answer, Arrangement):
-            return plan, late
+            return plan, yields
         adopted = contest.adopt(answer)
-        better, waits = self._plan()
+        better = self._plan()
         gained = score(self._snapshot, better, now=self._now) > score(self._snapshot, plan, now=self._now)
-        sound = adopted and not waits and not (gained and verify(self._snapshot, better, now=self._now))
+        lands = adopted and not self._late()
+        sound = lands and not (gained and verify(self._snapshot, better, now=self._now))
         # The proof is about the answer: where that cannot be carried out, it says nothing about this plan.
         self._proven = answer.proven and sound
         if gained and sound:
             self.improved = True
             self._tell()
-            plan, late = self._plan()
-        return replace(plan, stats=self._stats()), late
+            plan, yields = self._plan(), self._yields()
+        return replace(plan, stats=self._stats()), yields
+
+    def _yields(self) -> Yielding | None:
+        """Who should keep off which hosts; None = all land."""
+        pinner, late = self._pinned()
+        return (self._yielding or yielding(self._greedy, late, pinner, self._late)) if late else None
 
     # The plan
 
-    def _plan(self) -> tuple[Plan, Yielding | None]:
+    def _plan(self) -> Plan:
         pinner, late = self._pinned()
         put_off = {one.gang.uid for one in late}
         bound = {uid: bond for uid, bond in self._bonds().items() if uid not in put_off}
@@ -255,7 +261,7 @@ class Attempt:
         for held in reservations:
             if held.uid in explanations:
                 explanations[held.uid] = with_reservation(explanations[held.uid], held)
-        plan = Plan(
+        return Plan(
             admissions=pinner.admissions(),
             evictions=tuple(evictions),
             bonds=tuple(bound.values()),
@@ -264,7 +270,6 @@ class Attempt:
             order=tuple(self._order),
             stats=self._stats(),
         )
-        return plan, (self._yielding or yielding(self._greedy, late, pinner, self._late)) if late else None
 
     def _bonds(self) -> dict[str, Bond]:
         bound = [one for one in self._greedy.chosen.values() if one.bound]
