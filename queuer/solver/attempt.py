@@ -298,7 +298,7 @@ class Attempt:
             victims=(*(e.uid for e in chosen.evictions), *leaving),
             deadline=self._now + self._budget.bond,
         )
-        return bonds.put_off(bond, self._board.holds)
+        return bonds.prolonged(bond, self._board.holds)
 
     def _stats(self) -> CycleStats:
         counts = self._greedy.counts

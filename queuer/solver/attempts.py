@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from queuer.domain.reasons import Deferral, Explanation
 from queuer.solver.attempt import Attempt, Given
-from queuer.solver.bonds import put_off
+from queuer.solver.bonds import prolonged
 from queuer.solver.explain import sentences
 from queuer.solver.problem import CycleStats, Passes, Plan, Snapshot, SolveStatus
 from queuer.solver.score import score
@@ -52,7 +52,7 @@ class Attempts:
         plan, wrong = self._best()
         given_up: Sequence[Violation] = ()
         if wrong:
-            self._put_off(_offenders(plan, wrong))
+            self._make_wait(_offenders(plan, wrong))
             plan, wrong = self._best()
         if wrong:
             given_up = wrong
@@ -118,14 +118,14 @@ class Attempts:
             late = dict.fromkeys(late, self._everywhere())
         self._crowded = _both(self._crowded, late)
 
-    def _put_off(self, offenders: Sequence[str]) -> None:
+    def _make_wait(self, offenders: Sequence[str]) -> None:
         """They wait, and the exact solver, which may have brought them there, is not asked."""
         self._crowded |= dict.fromkeys(offenders, self._everywhere())
         self._given, self.lost = replace(self._given, solver=None), True
 
     def _give_up(self, offenders: Sequence[str]) -> None:
         """As if they had no bond and no reservation. The verifier still asks for a bond that stands."""
-        self._put_off(offenders)
+        self._make_wait(offenders)
         left = replace(
             self._snapshot,
             bonds=tuple(b for b in self._snapshot.bonds if b.uid not in offenders),
@@ -158,7 +158,7 @@ def _offenders(plan: Plan, wrong: Sequence[Violation]) -> list[str]:
 def _nothing(given: Given, *, note: str) -> Plan:
     """The plan that starts nobody and keeps what stands: what is left when no sound plan was found."""
     snapshot, offers, now = given.arrays.snapshot, given.arrays.offers, given.now
-    bonds = (put_off(bond, given.arrays.holds) for bond in snapshot.bonds)
+    bonds = (prolonged(bond, given.arrays.holds) for bond in snapshot.bonds)
     held = {b.uid: b for b in bonds if b.uid in offers.gangs and b.deadline > now}
     known = snapshot.workloads()
     leaving = {a.workload.uid for a in snapshot.admitted if a.releasing}

@@ -28,13 +28,13 @@ def resume(greedy: Greedy, gangs: Mapping[str, Gang]) -> dict[str, Bond]:
 
     A bond ends at its deadline, with its gang, when its place is no longer usable, or when that will not be free though
     all who are leaving go; its gang then takes its turn like any other. Victims that are known to take longer to leave
-    put the deadline off: else others would be evicted in their stead. Whose victims have all gone by the deadline may
+    prolong it: else others would be evicted in their stead. Whose victims have all gone by the deadline may
     start still.
     """
     board = greedy.board
     held: list[tuple[Bond, Chosen]] = []
     room = _in_the_end(board) if board.snapshot.bonds else board.frame.alloc
-    for bond in (put_off(bond, board.holds) for bond in board.snapshot.bonds):
+    for bond in (prolonged(bond, board.holds) for bond in board.snapshot.bonds):
         gang = gangs.get(bond.uid)
         over = bond.deadline <= board.time
         lost = gang is None or (over and bool(leaving(board, bond)))
@@ -58,7 +58,7 @@ def resume(greedy: Greedy, gangs: Mapping[str, Gang]) -> dict[str, Bond]:
     return {bond.uid: bond for bond, _ in held if bond.deadline > board.time}
 
 
-def put_off(bond: Bond, holds: Mapping[str, Hold]) -> Bond:
+def prolonged(bond: Bond, holds: Mapping[str, Hold]) -> Bond:
     """With the deadline that it has: later where those it waits for are known to take longer to leave."""
     going = (holds[victim].admitted for victim in bond.victims if victim in holds)
     late = max((one.gone_by for one in going if one.gone_by is not None), default=0.0)
