@@ -70,11 +70,13 @@ def lands(group: Group, rivals: Iterable[Group], free: Matrix) -> bool:
 
 
 def together(groups: Sequence[Group], rivals: Sequence[Group], free: Matrix) -> tuple[Group, ...] | None:
-    """The sets of one gang, on as few of its hosts as it takes for each to land beside the others and these rivals.
-    None = no such hosts were found: not even all hosts of the gang that are open to them will do.
+    """The sets of one gang, on hosts of the gang on which each lands beside the others and these rivals. None = no such
+    hosts were found, which is no proof.
 
-    Who does not land needs more hosts itself, mostly: first those of the sets with which it shares some, then those of
-    all. But as what others may do is bounded and not known, of `FEW_SETS` it is tried, too, to give more to one alone.
+    All who do not land are given more hosts: first those of the sets with which they share some, then those of all.
+    But as what others may do is bounded and not known, more hosts for one can keep another from landing: of up to
+    `FEW_SETS` it is tried, too, to give more to one alone. Of more sets none of those who do not land may have all
+    hosts that are open to it already.
     """
     left, seen = [tuple(groups)], set[object]()
     while left:
