@@ -20,8 +20,8 @@ from typing import Protocol
 from queuer.solver import wire
 from queuer.solver.difference import Difference
 from queuer.solver.problem import Budget, Plan, Snapshot
-from queuer.solver.shape import misfits
 from queuer.solver.verify import Violation
+from queuer.solver.wellformed import misfits
 
 START_UP = 120.0
 """Seconds after which a process that has neither started nor taken a snapshot over is replaced: more than a large one

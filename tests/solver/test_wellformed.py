@@ -11,7 +11,7 @@ from queuer.domain.reasons import Deferral, Explanation, Reason, Token
 from queuer.solver import wire
 from queuer.solver.decide import decide
 from queuer.solver.problem import Bond, Passes, Plan, Reservation
-from queuer.solver.shape import misfits
+from queuer.solver.wellformed import misfits
 from tests.solver.plans import GREEDY
 from tests.solver.worlds import NOW, world
 
