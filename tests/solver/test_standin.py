@@ -13,7 +13,7 @@ from typing import cast
 import pytest
 
 from bench.standin import Course
-from queuer.solver.child import Outcome
+from queuer.solver.child import Failure, Outcome, Question
 from queuer.solver.decide import decide
 from queuer.solver.problem import Budget, Plan, Snapshot
 from queuer.solver.worker import SolverProcess, Source
@@ -66,15 +66,25 @@ async def test_stand_in_stopped_in_the_cycle_before_is_not_waited_for_without_en
         await until(lambda: solver.counts[Source.STAND_IN, Outcome.STALE] == 1)
 
 
-async def test_both_stopped_cost_the_deadline_once() -> None:
-    """The stand-in was asked when the solver was, so it is late when the solver is."""
+async def test_both_stopped_cost_the_deadline_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stand-in was asked when the solver was, so it is late when the solver is: nothing is left to wait for it."""
+    left: list[float] = []
     async with process("sound", beside="hang", hand_over=0.01) as solver:
+        instead = solver._instead
+
+        async def noted(
+            question: Question, standing: asyncio.Task[Plan | Failure], budget: Budget, until: float
+        ) -> Plan:
+            left.append(until - asyncio.get_running_loop().time())
+            return await instead(question, standing, budget, until)
+
         await delayed(solver)
         assert solver.solver.pid is not None
         os.kill(solver.solver.pid, signal.SIGSTOP)
-        plan = await ask(solver, Budget(deterministic=1.0, wall=2.0))
+        monkeypatch.setattr(solver, "_instead", noted)
+        plan = await ask(solver, HASTY)
         assert plan.stats.fallback == Outcome.LATE
-        assert plan.stats.phases["hand-over"] < 2.0
+        assert [seconds <= 0.01 for seconds in left] == [True]
         assert solver.counts[Source.CONTROLLER, Outcome.GREEDY] == 1
 
 
