@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -164,9 +163,9 @@ def crowd(*, nodes: int, reclaimable: Sequence[tuple[int, int]]) -> Snapshot:
 )
 def test_large_full_cluster_is_refuted_at_once(reclaimable: list[tuple[int, int]]) -> None:
     snap = crowd(nodes=500, reclaimable=reclaimable)
-    before = time.monotonic()
-    assert isinstance(CpSat().settle(question(snap, "g", evict=True)), Proof)
-    assert time.monotonic() - before < 3.0  # under 1 s on an idle machine
+    answer = CpSat().settle(question(snap, "g", evict=True))
+    assert isinstance(answer, Proof)
+    assert answer.spent < 0.05  # deterministic: what a model of these nodes costs before it is solved
 
 
 def test_ten_nodes_that_can_be_emptied_are_found() -> None:
