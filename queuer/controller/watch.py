@@ -46,10 +46,10 @@ _LOOK = 30.0
 Heard = Callable[[Change[Any]], None]
 
 
-async def served(client: Client, kinds: Iterable[Kind] = KINDS) -> tuple[Kind, ...]:
+async def served(client: Client) -> tuple[Kind, ...]:
     """The job kinds that this cluster has."""
     found = []
-    for kind in kinds:
+    for kind in KINDS:
         if await _is_served(client, kind):
             found.append(kind)
         else:

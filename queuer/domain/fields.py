@@ -155,10 +155,10 @@ class Reader:
         )
         return found
 
-    def word(self, key: str, words: type[E], default: E | None = None) -> E | None:
+    def word(self, key: str, words: type[E]) -> E | None:
         """A member of an enumeration by its value."""
         if not self.said(key):
-            return default
+            return None
         value = self.values[key]
         try:
             return words(value)
@@ -166,7 +166,7 @@ class Reader:
             self.problems.note(
                 self.path(key), f"{value!r} is not one of the words", nearest(str(value), words)
             )
-            return default
+            return None
 
     def texts(self, key: str) -> tuple[str, ...]:
         """A list of non-empty texts; absent = ()."""

@@ -187,11 +187,6 @@ class QueueTree:
         parts = path.split(".")
         return tuple(".".join(parts[:n]) for n in range(len(parts), 0, -1))
 
-    def common_ancestor(self, left: str, right: str) -> str:
-        """The lowest queue on both paths to root."""
-        above = set(self.lineage(right))
-        return next(path for path in self.lineage(left) if path in above)
-
     def policy(self, path: str) -> Policy:
         """The policy in force at `path`: its own words over its ancestors' over the defaults."""
         return self._policies[path]

@@ -164,9 +164,9 @@ class Client:
         """Body of a GET."""
         return await self._request("GET", path, params=params)
 
-    async def pages(self, path: str, *, selector: str = "", limit: int = 500) -> AsyncIterator[Page]:
+    async def pages(self, path: str, *, selector: str = "") -> AsyncIterator[Page]:
         """All pages of a consistent list. Raises GoneError if it takes so long that its snapshot is compacted."""
-        params = {"limit": str(limit)} | ({"labelSelector": selector} if selector else {})
+        params = {"limit": "500"} | ({"labelSelector": selector} if selector else {})
         while True:
             page = _PAGE.decode(await self.get(path, params=params))
             yield page

@@ -70,12 +70,11 @@ async def prune(
     *,
     now: float,
     batch: int = BATCH,
-    rules: tuple[Rule, ...] = RULES,
 ) -> dict[str, int]:
     """Delete up to `batch` outdated rows per table; answers how many went."""
     await check_epoch(connection, epoch)
     gone = {}
-    for rule in rules:
+    for rule in RULES:
         statement = text(
             f"DELETE FROM {rule.table} WHERE {rule.key} IN (SELECT {rule.key} FROM {rule.table} "
             f"WHERE {rule.age} < to_timestamp(:before) LIMIT :batch)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from queuer.domain.queue import Preempt
+from queuer.domain.queue import Preempt, QueueTree
 from queuer.domain.workload import Workload
 from queuer.solver.problem import Admitted, Eviction, EvictionRule, Snapshot
 from queuer.solver.score import eviction_cost, live_capacity
@@ -83,7 +83,7 @@ class Evicting(Room):
                 if lower and tree.policy(gang.queue).preempt is not Preempt.NEVER:
                     yield uid, EvictionRule.PREEMPT, None
                 continue
-            common = tree.common_ancestor(gang.queue, victim.queue)
+            common = _common(tree, gang.queue, victim.queue)
             mine = tree.lineage(gang.queue)
             at = mine[mine.index(common) - 1]
             claims = tuple(self.rows.claims(gang.queue, turn.asks))
@@ -134,7 +134,7 @@ class Evicting(Room):
     def _borrows(self, use: Uses, victim: Admitted, queue: str, keys: tuple[Key, ...] | None) -> bool:
         if keys is None:
             return True
-        common = self.snapshot.tree.common_ancestor(queue, victim.workload.queue)
+        common = _common(self.snapshot.tree, queue, victim.workload.queue)
         lineage = self.snapshot.tree.lineage(victim.workload.queue)
         path = lineage[: lineage.index(common)]
         own = charged(victim)
@@ -164,3 +164,9 @@ class Evicting(Room):
 
 def _sum(left: Cost, right: Cost) -> Cost:
     return (left[0] + right[0], left[1] + right[1], left[2] + right[2], left[3] + right[3])
+
+
+def _common(tree: QueueTree, left: str, right: str) -> str:
+    """The lowest queue on both paths to root."""
+    above = set(tree.lineage(right))
+    return next(path for path in tree.lineage(left) if path in above)
