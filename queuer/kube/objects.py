@@ -267,7 +267,6 @@ class Resource(_Struct, frozen=True):
     group: str
     version: str
     plural: str
-    namespaced: bool = True
 
     @property
     def collection(self) -> str:
@@ -285,19 +284,12 @@ class Resource(_Struct, frozen=True):
 JOBS = Resource(group="batch", version="v1", plural="jobs")
 PYTORCHJOBS = Resource(group="kubeflow.org", version="v1", plural="pytorchjobs")
 PODS = Resource(group="", version="v1", plural="pods")
-NODES = Resource(group="", version="v1", plural="nodes", namespaced=False)
-NAMESPACES = Resource(group="", version="v1", plural="namespaces", namespaced=False)
+NODES = Resource(group="", version="v1", plural="nodes")
+NAMESPACES = Resource(group="", version="v1", plural="namespaces")
 LIMIT_RANGES = Resource(group="", version="v1", plural="limitranges")
 RESOURCE_QUOTAS = Resource(group="", version="v1", plural="resourcequotas")
-RUNTIME_CLASSES = Resource(group="node.k8s.io", version="v1", plural="runtimeclasses", namespaced=False)
-PRIORITY_CLASSES = Resource(
-    group="scheduling.k8s.io", version="v1", plural="priorityclasses", namespaced=False
-)
-
-
-def decoder(kind: type[Any]) -> msgspec.json.Decoder[Any]:
-    """A reusable decoder for one of the structs above."""
-    return msgspec.json.Decoder(kind)
+RUNTIME_CLASSES = Resource(group="node.k8s.io", version="v1", plural="runtimeclasses")
+PRIORITY_CLASSES = Resource(group="scheduling.k8s.io", version="v1", plural="priorityclasses")
 
 
 Labels = Mapping[str, str]

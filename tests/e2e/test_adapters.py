@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 
 from queuer.kube.client import Client, ConflictError
 from queuer.kube.config import load_access
 from queuer.kube.kinds import JOB, PYTORCHJOB, Kind, object_path
-from queuer.kube.objects import decoder
 from queuer.kube.patches import Mark, admit_patch, evict_patch, own_roles
 from queuer.kube.template import Pin
 from queuer.local.cluster import Cluster
@@ -47,7 +47,7 @@ async def test_admit_evict_and_admit_elsewhere(kind: Kind, cluster: Cluster, nam
     created = await asyncio.to_thread(create, cluster, _manifest(kind, namespace))
     hosts = sorted(node["metadata"]["labels"][HOST] for node in get(cluster, "nodes")["items"])
     path = f"{kind.resource.collection.rpartition('/')[0]}/namespaces/{namespace}/{kind.resource.plural}/gang"
-    decode = decoder(kind.type).decode
+    decode = msgspec.json.Decoder[Any](kind.type).decode
     async with Client(await load_access(cluster.kubeconfig("queuer-controller"))) as client:
 
         async def job() -> Any:
