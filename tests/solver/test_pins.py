@@ -261,3 +261,30 @@ def test_nobody_is_evicted_for_sets_that_would_not_land_beside_each_other(max_wa
         "Room was found for it in this cycle, but its pod sets could take each other's places there; the next one "
         "tries again."
     )
+
+
+@pytest.mark.parametrize(("sets", "first"), [([(2, 1), (4, 2)], 2), ([(5, 1), (2, 2)], 3)])
+def test_one_victim_more_goes_where_sets_would_not_land_otherwise(
+    sets: list[tuple[int, int]], first: int
+) -> None:
+    """`second` costs least and leaves room enough, where the sets could take each other's places. `first` may be
+    reclaimed only before it, as their queue is within its guarantee then.
+    """
+    runs = [
+        running(gang("first", pod_set(1, first), queue="root.b"), {"n0": 1}, since=0.0),
+        running(gang("second", pod_set(1, 6), queue="root.b"), {"n1": 1}, since=80.0),
+    ]
+    asked = sum(count * gpu for count, gpu in sets)
+    queues = [
+        queue("root.a", QuotaRow(resource=GPU, guaranteed=asked)),
+        queue("root.b", QuotaRow(resource=GPU, guaranteed=first)),
+    ]
+    waits = gang("g", *(pod_set(count, gpu, name=f"s{i}") for i, (count, gpu) in enumerate(sets)))
+    nodes = [node("n0", gpu=6), node("n1", gpu=6)]
+    snap = snapshot(nodes, queues, admitted=runs, pending=[waits])
+    plan = decide(snap, now=100.0, seed=1, budget=Budget())
+    assert verify(snap, plan, now=100.0) == ()
+    assert [e.uid for e in plan.evictions] == ["first", "second"]
+    (bond,) = plan.bonds
+    left = snapshot(nodes, queues, pending=[waits], bonds=[bond])
+    assert by_uid(decided(left)).keys() == {"g"}

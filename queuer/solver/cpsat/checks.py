@@ -1,7 +1,8 @@
-"""What rows do not say: an order in which the victims may go, and guarantees that are not lent.
+"""What rows do not say: an order in which the victims may go, guarantees that are not lent, and how pods land.
 
-Both only get worse, or only better, with more victims, so a set that fails is excluded with all sets that must fail
-with it; nothing that is permitted is ever cut off.
+The first two only get worse, or only better, with more victims, so a set that fails is excluded with all sets that must
+fail with it; nothing that is permitted is ever cut off. Of places in which pods do not land those with the same victims
+or fewer are excluded: what is infeasible then proves nothing.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from queuer.solver.cpsat.model import Model
+from queuer.solver.frame import Matrix
+from queuer.solver.parts import Spread, safe
 from queuer.solver.problem import Eviction
 from queuer.solver.victims import Candidate
 
@@ -117,6 +120,65 @@ def places_hold(model: Model, values: Sequence[int], evicted: Chosen) -> bool:
         asked[node] += data.items[i].parts[p].row * values[variable]
     touched = asked > 0
     return bool((asked[touched] <= sheet.free[touched]).all())
+
+
+def sets_land(model: Model, values: Sequence[int], evicted: Chosen) -> bool:
+    """Whether the pod sets of the asked gang land beside each other if nobody else does. If not, other hosts are asked
+    for, or that these are freer.
+    """
+    data, asked = model.data, model.data.others
+    if asked == len(data.items) or len(data.items[asked].parts) < 2:
+        return True
+    item, frame = data.items[asked], data.board.frame
+    found: dict[str, Spread] = {part.name: {} for part in item.parts}
+    for (i, p, node), variable in model.x.items():
+        if i == asked and values[variable]:
+            found[item.parts[p].name][node] = values[variable]
+    free = _vacated(model, values, evicted) if item.bound else frame.bound_free
+    if safe(frame, free, item.parts, found):
+        return True
+    terms: dict[int, int] = {}
+    for p, part in enumerate(item.parts):
+        hosts, elsewhere = list(found[part.name]), model.rows.boolean()
+        terms |= {elsewhere: 1, **{model.below(model.x[asked, p, node], 1): 1 for node in hosts}}
+        model.rows.row({**model.pods(asked, p, hosts), elsewhere: 1}, high=part.count)
+    if item.bound:
+        terms |= _freer(model, values, evicted, frozenset().union(*found.values()))
+    model.rows.row(terms, low=1)
+    return False
+
+
+def _vacated(model: Model, values: Sequence[int], evicted: Chosen) -> Matrix:
+    """The nodes once all have gone who leave, with all bound gangs in place but the asked one (N x R)."""
+    data, board = model.data, model.data.board
+    free = board.frame.bound_free.copy()
+    releasing = {uid for uid, hold in board.holds.items() if hold.admitted.releasing}
+    for uid in releasing | board.leaving | {candidate.uid for candidate, _ in evicted}:
+        for node, row in board.holds[uid].bound.items():
+            free[node] += row
+    for place in board.held.values():
+        for node, row in place:
+            free[node] -= row
+    for (i, p, node), variable in model.x.items():
+        if i != data.others and data.items[i].bound:
+            free[node] -= data.items[i].parts[p].row * values[variable]
+    return free
+
+
+def _freer(model: Model, values: Sequence[int], evicted: Chosen, hosts: Collection[int]) -> dict[int, int]:
+    """Terms of which one is 1 only where more victims have gone from these hosts, or other bound gangs have fewer pods
+    there.
+    """
+    data, gone = model.data, {candidate.uid for candidate, _ in evicted}
+    terms = {
+        model.below(variable, values[variable]): 1
+        for (i, _, node), variable in model.x.items()
+        if i != data.others and data.items[i].bound and node in hosts and values[variable]
+    }
+    for uid, candidate in data.victims().items():
+        if uid not in gone and not candidate.hold.rows.keys().isdisjoint(hosts):
+            terms.update(model.gone(uid))
+    return terms
 
 
 def keep_apart(model: Model, values: Sequence[int], evicted: Chosen, together: Collection[str]) -> None:

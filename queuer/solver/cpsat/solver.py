@@ -22,7 +22,7 @@ from queuer.solver.contested import (
     Standing,
     Unknown,
 )
-from queuer.solver.cpsat.checks import chosen, in_order, keep_apart, places_hold, within_quota
+from queuer.solver.cpsat.checks import chosen, in_order, keep_apart, places_hold, sets_land, within_quota
 from queuer.solver.cpsat.data import Data, Limits, gather
 from queuer.solver.cpsat.layout import lay
 from queuer.solver.cpsat.model import Model, TooLarge
@@ -41,7 +41,7 @@ from queuer.solver.problem import Assignment, Eviction, Snapshot
 CUTS = 200
 """Solutions of one pass that may turn out not to be permitted before it gives up."""
 CLASHES = 24
-"""Solutions of one search in which gangs could not land beside each other before it gives up."""
+"""Solutions of one search in which gangs, or sets of one, could not land beside each other before it gives up."""
 Level = Callable[[], Terms]
 
 
@@ -213,6 +213,8 @@ class _Search:
             if left <= 0:
                 return Status.UNKNOWN
             status, values = model.rows.solve(budget=left, minimise=minimise)
+            if status is Status.NONE and self._clashed:
+                return Status.UNKNOWN  # it is not looked whether fewer victims than were cut off would do
             if status in (Status.NONE, Status.UNKNOWN):
                 return status
             evicted = chosen(model, values)
@@ -222,15 +224,18 @@ class _Search:
             if not places_hold(model, values, evicted):
                 self.cause = Deferral.LANDING  # pods that have still to land may take the place
                 return Status.UNKNOWN
-            if together := self._clashing(values, order):
-                if self._clashed == CLASHES:
-                    return Status.UNKNOWN
-                self._clashed += 1
+            if not sets_land(model, values, evicted):
+                self.cause = Deferral.CROSSING
+                minimise = minimise or shared(model)  # where any would do, one on hosts of their own lands
+            elif together := self._clashing(values, order):
                 keep_apart(model, values, evicted, together)
-                continue
-            self._values, self._evictions = values, order
-            model.rows.hint = dict(enumerate(values))
-            return status
+            else:
+                self._values, self._evictions = values, order
+                model.rows.hint = dict(enumerate(values))
+                return status
+            if self._clashed == CLASHES:
+                return Status.UNKNOWN
+            self._clashed += 1
         return Status.UNKNOWN
 
     def _clashing(self, values: Sequence[int], evictions: Sequence[Eviction]) -> Collection[str]:
