@@ -264,6 +264,18 @@ def test_bond_starts_as_it_was_proven() -> None:
     assert rules(shrunk, plan(shrunk, {"g": (at({"n1": 1}),)})) == {Rule.BOND}
 
 
+@pytest.mark.parametrize(("deadline", "broken"), [(NOW + 1, set()), (NOW, {Rule.NON_PREEMPTIBLE})])
+def test_a_bond_that_has_ended_permits_nothing(deadline: float, broken: set[Rule]) -> None:
+    """Work that nobody may evict starts outside its guarantee only while what was held for it is."""
+    fixed = gang("fixed", pod_set(1, 1), queue="root.b", preemptible=False)
+    borrower = running(gang("borrower", pod_set(1, 3), queue="root.b"), {"n1": 1})
+    slow = running(gang("slow", pod_set(1, 8)), {"n2": 1}, releasing=True)
+    bond = Bond(uid="fixed", assignments=(at({"n2": 1}),), victims=("slow",), deadline=deadline)
+    tree = [queue("root.a"), queue("root.b", row(guaranteed=1))]
+    snap = snapshot(RACKS, tree, admitted=[borrower, slow], pending=[fixed], bonds=(bond,))
+    assert rules(snap, plan(snap, {"fixed": (at({"n3": 1}),)}), now=NOW) == broken
+
+
 @pytest.mark.parametrize(("asked", "starts"), [(1, True), (3, False)])
 def test_a_bond_ends_with_what_it_was_given_for(asked: int, starts: bool) -> None:
     """A gang that asks for more or fewer pods than its bond holds takes its turn like any other."""

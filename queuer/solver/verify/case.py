@@ -118,11 +118,15 @@ class Case:
 
     @cached_property
     def resumed(self) -> frozenset[str]:
-        """Gangs that this plan starts at the flavors and sizes that a bond held for them."""
+        """Gangs that this plan starts at the flavors and sizes that a bond holds for them; after its deadline only where
+        nobody whom it waited for is leaving still.
+        """
         return frozenset(
             bond.uid
             for bond in self.snapshot.bonds
-            if bond.uid in self.started and _shape(self.started[bond.uid]) == _shape(bond.assignments)
+            if bond.uid in self.started
+            and (self.until(bond) > self.now or self.releasing.isdisjoint(bond.victims))
+            and _shape(self.started[bond.uid]) == _shape(bond.assignments)
         )
 
     @cached_property

@@ -187,8 +187,8 @@ def check_non_preemptible(case: Case) -> Iterator[Violation]:
     uses = case.uses(bonds=[uid for uid in case.bound if uid not in case.new])
     for uid in case.in_turn:
         workload, amounts = case.workload(uid), case.part(uid)[1]
-        owed = workload.preemptible or uid in case.resumed
-        if not owed and not uses.entitled(workload.queue, amounts, at=workload.queue):
+        permitted = workload.preemptible or uid in case.resumed
+        if not permitted and not uses.entitled(workload.queue, amounts, at=workload.queue):
             text = f"not entitled at {workload.queue}, and it could not be evicted"
             yield Violation(rule=Rule.NON_PREEMPTIBLE, uid=uid, text=text)
         uses.count(workload.queue, amounts)
