@@ -22,12 +22,17 @@ from queuer.solver.frame import ALL, Amounts, Mask, Matrix, NodeRows, Numbers, s
 from queuer.solver.horizon import NOTHING, Horizon, behind
 from queuer.solver.journal import Followed, Journal
 from queuer.solver.kept import Kept
-from queuer.solver.parts import Spread, take
+from queuer.solver.landing import Effort
+from queuer.solver.parts import Limits, Spread, take
 from queuer.solver.sheet import Hold, Sheet, leaves
 from queuer.solver.tight import lying_tight
 
 FLOORS = 12
 """Floors that are kept."""
+SEARCHED = 40_000
+"""Steps of searches for places of gangs with several pod sets in one arrangement of a cycle: about a second. Whoever
+has no place by then is contested.
+"""
 
 
 class Board:
@@ -82,6 +87,7 @@ class Board:
         self._kept: dict[str, list[tuple[int, Matrix, Matrix]]] = {}
         self._promised: dict[int, Matrix] = {}
         self.idle = arrays.idle
+        self.effort = Effort(SEARCHED)
         if self.vacating:
             self.fork()
             for uid in self.vacating:
@@ -105,13 +111,17 @@ class Board:
         self.version += 1
         self.ground += 1
 
+    def limits(self) -> Limits:
+        """For one search of a place."""
+        return Limits(effort=self.effort)
+
     def floor(self, key: object, free: Callable[[NodeRows], Matrix]) -> Floor:
         """The floor of this name, see `floors`. `free`: what is free on some nodes as things are (K x R), a new
         matrix.
         """
         return self._floors.of(
             key,
-            lambda: Floor(self.frame, free(ALL)),
+            lambda: Floor(self.frame, free(ALL), effort=self.effort),
             lambda floor, nodes: floor.renew(nodes, free(nodes)),
         )
 

@@ -175,7 +175,7 @@ def _start(greedy: Greedy, uid: str, waiting: dict[str, tuple[Bond, Chosen]], *,
             spreads = chosen.spreads
         elif elsewhere:
             closed = board.closed(chosen.gang.pending.avoid)
-            spreads = place(board.frame, free, workload, chosen.variant, closed=closed)
+            spreads = place(board.frame, free, workload, chosen.variant, closed=closed, limits=board.limits())
     if spreads is None:
         _hold(board, chosen, leaving(board, bond))
     else:

@@ -123,9 +123,12 @@ def _pack(
         for order in _orders(frame, parts):
             found = _one_after_the_other(frame, slots, order, inside, apart=apart)
             if found is not None:
-                if safe(frame, free, parts, found):
+                if safe(frame, free, parts, found, limits.effort):
                     return found
                 limits.crossing = True
+                if limits.spent:
+                    limits.exact = False
+                    return None
     if not any(p.required is not None for p in parts):
         return search(frame, free, parts, inside, limits)
     limits.exact = False

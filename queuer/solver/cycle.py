@@ -281,7 +281,7 @@ class Cycle:
         free = partial(self._opened, bars, later=later)
         pool = self._pools.of(
             (self.lifts, later, bars),
-            lambda: Pool(board.frame, Floor(board.frame, free(ALL)), settled),
+            lambda: Pool(board.frame, Floor(board.frame, free(ALL), effort=board.effort), settled),
             lambda pool, nodes: pool.renew(nodes, free(nodes)),
         )
         if freed is None:

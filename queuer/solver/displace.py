@@ -112,7 +112,10 @@ class Displace:
             if one is new:
                 closed = ~hosts if closed is None else closed | ~hosts
             workload, slots = one.gang.pending.workload, nodes.slots(one)
-            spreads = place(self._board.frame, slots.free, workload, one.variant, closed=closed, slots=slots)
+            board, limits = self._board, self._board.limits()
+            spreads = place(
+                board.frame, slots.free, workload, one.variant, closed=closed, slots=slots, limits=limits
+            )
             if spreads is None:
                 return None
             layout.append(replace(one, spreads=spreads))

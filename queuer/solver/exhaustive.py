@@ -9,10 +9,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from queuer.solver.frame import ALL, Frame, Matrix, Numbers
+from queuer.solver.landing import Effort
 from queuer.solver.parts import Limits, Part, Spread, safe
 
-LANDING = 100
-"""Steps that it counts for to look whether the sets land on some hosts."""
+STEPS = 20_000
+"""Bound of the search for one gang in one domain."""
 
 
 def search(
@@ -22,30 +23,36 @@ def search(
 
     First only mixes to which no pod can be added; if those give places, but none that lands for certain, all.
     """
+    if limits.spent:
+        limits.exact = False
+        return None
+    most = STEPS if limits.effort is None else min(STEPS, limits.effort.left)
     alone = []
     scope = ALL if inside is None else inside
     for part in parts:
         room = np.zeros(len(free), dtype=np.int64)
         room[scope] = np.where(part.open[scope], part.need.slots(free[scope]), 0)
         alone.append(room)
-    looking = _Search(frame, free, parts, np.stack(alone, axis=1), limits)
+    looking = _Search(frame, free, parts, np.stack(alone, axis=1), Effort(most))
     found = looking.run(full=True)
     if found is None and looking.unsafe:
         limits.crossing = True
         found = looking.run(full=False)
+    if looking.effort.left < 0:
+        limits.exact = False
+    if limits.effort is not None:
+        limits.effort.left -= most - looking.effort.left
     return found
 
 
 class _Search:
     def __init__(
-        self, frame: Frame, free: Matrix, parts: Sequence[Part], room: Matrix, limits: Limits
+        self, frame: Frame, free: Matrix, parts: Sequence[Part], room: Matrix, effort: Effort
     ) -> None:
         self._frame = frame
         self._free = free
         self._parts = parts
         self._room = room
-        self._limits = limits
-        self._steps = limits.steps
         self._nodes = [int(n) for n in np.flatnonzero(room.any(axis=1))]
         self._ahead = np.zeros((len(self._nodes) + 1, len(parts)), dtype=np.int64)
         for at in range(len(self._nodes) - 1, -1, -1):
@@ -54,6 +61,7 @@ class _Search:
         self._dead: set[tuple[int, tuple[int, ...]]] = set()
         self._safe: dict[tuple[frozenset[int], ...], bool] = {}
         self._full = True
+        self.effort = effort
         self.unsafe = 0
 
     def run(self, *, full: bool) -> dict[str, Spread] | None:
@@ -71,9 +79,8 @@ class _Search:
             return False
         if any(n > m for n, m in zip(left, self._ahead[at], strict=True)) or (at, left) in self._dead:
             return False
-        self._steps -= 1
-        if self._steps < 0:
-            self._limits.exact = False
+        self.effort.left -= 1
+        if self.effort.left < 0:
             return False
         unsafe, node = self.unsafe, self._nodes[at]
         caps = [min(n, int(m)) for n, m in zip(left, self._room[node], strict=True)]
@@ -91,8 +98,7 @@ class _Search:
         place = self._place()
         hosts = tuple(map(frozenset, place.values()))
         if hosts not in self._safe:
-            self._steps -= LANDING
-            self._safe[hosts] = safe(self._frame, self._free, self._parts, place)
+            self._safe[hosts] = safe(self._frame, self._free, self._parts, place, self.effort)
         return self._safe[hosts]
 
     def _place(self) -> dict[str, Spread]:

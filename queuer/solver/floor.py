@@ -13,8 +13,12 @@ from queuer.domain.workload import Workload
 from queuer.solver.capacity import place
 from queuer.solver.contested import Variant
 from queuer.solver.frame import Frame, Matrix, Numbers
+from queuer.solver.landing import Effort
 from queuer.solver.parts import Limits, Spread, parts_of
 from queuer.solver.slots import Slots
+
+IDLE = 1_000
+"""Steps of a search on idle nodes. What is found there is kept from cycle to cycle, so it depends on nothing else."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,13 +55,22 @@ class Room(StrEnum):
 class Floor:
     """Free amounts (N x R) and what was looked for on them. `idle`: cordons and unreadiness are disregarded."""
 
-    __slots__ = ("_frame", "_idle", "_known", "_rooms", "free", "slots")
+    __slots__ = ("_effort", "_frame", "_idle", "_known", "_rooms", "free", "slots")
 
-    def __init__(self, frame: Frame, free: Matrix, *, idle: bool = False, slots: Slots | None = None) -> None:
-        """`slots`: tables of `free`, where there are any yet."""
+    def __init__(
+        self,
+        frame: Frame,
+        free: Matrix,
+        *,
+        idle: bool = False,
+        slots: Slots | None = None,
+        effort: Effort | None = None,
+    ) -> None:
+        """`slots`: tables of `free`, where there are any yet. `effort`: see `Limits`."""
         self.free = free
         self._idle = idle
         self._frame = frame
+        self._effort = effort
         self._known: dict[object, Found] = {}
         self._rooms: dict[object, Room] = {}
         self.slots = slots or Slots(frame, free)
@@ -68,10 +81,14 @@ class Floor:
         twin._known, twin._rooms = self._known, self._rooms
         return twin
 
+    def copy(self) -> Floor:
+        """One of its own with as much free."""
+        return Floor(self._frame, self.free.copy(), idle=self._idle, effort=self._effort)
+
     def but(self, nodes: Numbers, free: Matrix) -> Floor:
         """The same with this much free on some nodes (K x R). It is to be used before anything here changes."""
         slots = self.slots.but(nodes, free)
-        return Floor(self._frame, slots.free, idle=self._idle, slots=slots)
+        return Floor(self._frame, slots.free, idle=self._idle, slots=slots, effort=self._effort)
 
     def renew(self, nodes: Numbers, free: Matrix) -> bool:
         """This much is free on some nodes now (K x R). Answers whether something has become more there; what had no
@@ -93,7 +110,7 @@ class Floor:
         key = key_of(workload, variant, form=form, avoid=avoid)
         known = self._known.get(key)
         if known is None:
-            limits = Limits()
+            limits = Limits(effort=Effort(IDLE) if self._idle else self._effort)
             closed = self._frame.closed(avoid)
             spreads = place(
                 self._frame,

@@ -25,6 +25,16 @@ verifier looks no further.
 FEW_SETS = 3
 """Pod sets of a gang up to which hosts are tried for one of them at a time."""
 
+LOOK = 8
+"""Steps of a search for a place that a look costs whether one set lands."""
+
+
+@dataclass(slots=True, eq=False)
+class Effort:
+    """Steps that may still be spent on places for gangs of several sets; below zero there are none left."""
+
+    left: int
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Group:
@@ -69,7 +79,9 @@ def lands(group: Group, rivals: Iterable[Group], free: Matrix) -> bool:
     return _least(group, [rival.count for rival in loose], rows, most, left) >= group.count
 
 
-def together(groups: Sequence[Group], rivals: Sequence[Group], free: Matrix) -> tuple[Group, ...] | None:
+def together(
+    groups: Sequence[Group], rivals: Sequence[Group], free: Matrix, effort: Effort | None = None
+) -> tuple[Group, ...] | None:
     """The sets of one gang, on hosts of the gang on which each lands beside the others and these rivals. None = no such
     hosts were found, which is no proof.
 
@@ -77,6 +89,7 @@ def together(groups: Sequence[Group], rivals: Sequence[Group], free: Matrix) -> 
     But as what others may do is bounded and not known, more hosts for one can keep another from landing: of up to
     `FEW_SETS` it is tried, too, to give more to one alone. Of more sets none of those who do not land may have all
     hosts that are open to it already.
+    Once no `effort` is left, only the hosts that were given are looked at.
     """
     left, seen = [tuple(groups)], set[object]()
     while left:
@@ -84,6 +97,10 @@ def together(groups: Sequence[Group], rivals: Sequence[Group], free: Matrix) -> 
         stuck = [i for i, g in enumerate(found) if not lands(g, [*rivals, *found], free)]
         if not stuck:
             return found
+        if effort is not None:
+            effort.left -= LOOK * len(found)
+            if effort.left < 0:
+                return None
         wider = {i: one for i in stuck if (one := _wider(found, i)) is not None}
         few = len(found) <= FEW_SETS
         if not few and len(wider) < len(stuck):

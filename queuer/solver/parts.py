@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from queuer.domain.workload import Workload
 from queuer.solver.contested import Variant
 from queuer.solver.frame import Frame, Mask, Matrix, Need
-from queuer.solver.landing import Group, together
-
-STEPS = 20_000
-"""Bound of the exhaustive search for one gang in one domain."""
+from queuer.solver.landing import Effort, Group, together
 
 Spread = dict[int, int]
 """Pods by node number."""
@@ -37,12 +34,18 @@ class Part:
 @dataclass(slots=True)
 class Limits:
     """Whether all places were looked at (`exact`), which they were not once the exhaustive search ran out of steps, and
-    whether there was one in which the sets would not land beside each other (`crossing`).
+    whether there was one in which the sets would not land beside each other (`crossing`). `effort`: what is left for
+    all questions together, None = as much as each takes.
     """
 
     exact: bool = True
     crossing: bool = False
-    steps: int = field(default=STEPS)
+    effort: Effort | None = None
+
+    @property
+    def spent(self) -> bool:
+        """Whether no more is to be tried than what costs nothing."""
+        return self.effort is not None and self.effort.left < 0
 
 
 def parts_of(
@@ -71,7 +74,13 @@ def parts_of(
     return parts
 
 
-def safe(frame: Frame, free: Matrix, parts: Sequence[Part], found: Mapping[str, Spread]) -> bool:
+def safe(
+    frame: Frame,
+    free: Matrix,
+    parts: Sequence[Part],
+    found: Mapping[str, Spread],
+    effort: Effort | None = None,
+) -> bool:
     """Whether the sets land for certain beside each other, each pinned to its hosts, or to more of the gang's."""
     groups = [
         Group(
@@ -84,7 +93,7 @@ def safe(frame: Frame, free: Matrix, parts: Sequence[Part], found: Mapping[str, 
         )
         for part in parts
     ]
-    return all(len(g.hosts) == 1 for g in groups) or together(groups, (), free) is not None
+    return all(len(g.hosts) == 1 for g in groups) or together(groups, (), free, effort) is not None
 
 
 def take(free: Matrix, row: Matrix, spread: Spread, *, times: int = 1) -> None:

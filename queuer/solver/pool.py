@@ -102,7 +102,7 @@ class Pool:
 
     def emptied(self) -> Emptied:
         """One of its own for what is free here and more."""
-        return Emptied(Pool(self._frame, Floor(self._frame, self.floor.free.copy()), self._settled))
+        return Emptied(Pool(self._frame, self.floor.copy(), self._settled))
 
     def renew(self, nodes: Numbers, free: Matrix) -> None:
         """This much is free on some nodes now (K x R)."""

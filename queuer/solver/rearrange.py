@@ -103,7 +103,13 @@ class Rearrange:
             workload = chosen.gang.pending.workload
             closed = self._cycle.closed(chosen.gang)
             spreads = place(
-                self._board.frame, slots.free, workload, chosen.variant, closed=closed, slots=slots
+                self._board.frame,
+                slots.free,
+                workload,
+                chosen.variant,
+                closed=closed,
+                slots=slots,
+                limits=self._board.limits(),
             )
             if spreads is None:
                 return None

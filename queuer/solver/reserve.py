@@ -315,7 +315,7 @@ class Reserver:
                 self._cycle.spend(left, held.chosen)
             return left
 
-        return self._after.of(step, lambda: Floor(self._board.frame, free()))
+        return self._after.of(step, lambda: Floor(self._board.frame, free(), effort=self._board.effort))
 
     def _fits(self, chosen: Chosen, *, at: float) -> bool:
         """Whether nodes, at its own place, and the live capacity bear it by then."""

@@ -141,7 +141,10 @@ class Placing:
             return False
         board, asker = self._board, self._asker
         free = asker.behind(board, self._sheet.free, more=self._most.credit.more)
-        return place(board.frame, free, asker.workload, asker.variant, closed=asker.closed) is not None
+        found = place(
+            board.frame, free, asker.workload, asker.variant, closed=asker.closed, limits=board.limits()
+        )
+        return found is not None
 
 
 class PodSlots:

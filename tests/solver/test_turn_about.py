@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from queuer.domain.reasons import Token
 from queuer.sim.judge import run
 from queuer.sim.scenario import load
-from queuer.solver import exhaustive
+from queuer.solver import landing
 from queuer.solver.decide import decide
-from queuer.solver.parts import safe
+from queuer.solver.landing import lands
 from queuer.solver.problem import Assignment, Bond, Budget, Plan, Snapshot
 from queuer.solver.verify import verify
 from tests.solver.make import gang, node, pod_set, queue, row, running, snapshot
@@ -93,18 +94,19 @@ def test_at_the_deadline_it_starts_where_nobody_is_in_the_way(victim: str, deter
 
 
 def test_looking_whether_sets_land_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three sets on ten nodes: a minute once went by with it."""
+    """Gangs of three sets on ten nodes, each with a search of its own: they share what a decision looks at."""
     looks = 0
 
     def counted(*args: Any) -> bool:
         nonlocal looks
         looks += 1
-        return safe(*args)
+        return lands(*args)
 
-    monkeypatch.setattr(exhaustive, "safe", counted)
+    monkeypatch.setattr(landing, "lands", counted)
     sizes = [3, 5, 4, 2, 6, 3, 5, 1, 4, 6]
     nodes = [node(f"n{i}", gpu=gpu) for i, gpu in enumerate(sizes)]
-    sets = [pod_set(5, 2, name="a"), pod_set(4, 3, name="b"), pod_set(17, 1, name="c")]
-    snap = snapshot(nodes, [queue("root.a")], pending=[gang("g", *sets)])
-    decide(snap, now=NOW, seed=0, budget=Budget(deterministic=0.0))
-    assert 0 < looks <= 6 * 20_000 / exhaustive.LANDING
+    sets = [pod_set(5, 2, name="a"), pod_set(4, 3, name="b")]
+    gangs = [gang(f"g{n}", *sets, pod_set(n, 1, name="c"), submitted=17.0 - n) for n in (17, 16, 15)]
+    made = decided(snapshot(nodes, [queue("root.a")], pending=gangs), deterministic=0.0)
+    assert 1_000 < looks < 8_000
+    assert all(e.primary.token is Token.SOLVER_DEFERRED for e in made.explanations.values())

@@ -6,6 +6,7 @@ Gangs are only ever added, so what does not fit once need not be tried again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -72,12 +73,13 @@ class Room:
         if key in self._dead or not self.allows(gang, charge):
             return NO
         free = self._behind(bars)
-        frame, workload, closed = self.greedy.board.frame, gang.pending.workload, self.greedy.closed(gang)
+        board, workload, closed = self.greedy.board, gang.pending.workload, self.greedy.closed(gang)
+        find = partial(place, board.frame, free, workload, variant, limits=board.limits())
         spreads = None
         if gang.uid in self.apart:
             others = self._shared if closed is None else self._shared | closed
-            spreads = place(frame, free, workload, variant, closed=others)
-        spreads = spreads or place(frame, free, workload, variant, closed=closed)
+            spreads = find(closed=others)
+        spreads = spreads or find(closed=closed)
         if spreads is None:
             self._dead.add(key)
             return NO

@@ -118,8 +118,8 @@ class Case:
 
     @cached_property
     def resumed(self) -> frozenset[str]:
-        """Gangs that this plan starts at the flavors and sizes that a bond holds for them; after its deadline only where
-        nobody whom it waited for is leaving still.
+        """Gangs that this plan starts at the flavors and sizes that a bond holds for them; after its deadline only
+        where nobody whom it waited for is leaving still.
         """
         return frozenset(
             bond.uid
