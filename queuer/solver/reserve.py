@@ -4,7 +4,7 @@ waited `maxWait` a place is held from now on: no end may be known, or work may o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from queuer.domain.nodes import DEFAULT_FLAVOR
@@ -43,10 +43,12 @@ class Reserver:
         self._board = cycle.board
         self._held: dict[str, Held] = {}
         self._ended: dict[str, Held] = {}
+        # Owners of expired holds who have had no turn yet, in order.
+        self._lapsed: list[str] = []
         self._aside: dict[str, Horizon] | None = None
         self._after: Kept[Floor] = Kept(lambda: (cycle.board.version, *self._held))
         self._timeline: tuple[int, Timeline] | None = None
-        self._counts: dict[frozenset[str], int] = {}
+        self._counts: dict[object, int] = {}
         self._vain: tuple[int, set[object]] = (-1, set())  # what got none while the board was like this
 
     @property
@@ -64,6 +66,7 @@ class Reserver:
                 self._hold(place, start=old.start, expires=old.expires)
         for gang, old, _ in standing:
             self._renew(gang, old)
+        self._lapsed = [gang.uid for gang, old, _ in standing if old.expires <= self._board.time]
 
     def _in_order(self, gangs: Mapping[str, Gang]) -> list[tuple[Gang, Reservation, Chosen | None]]:
         """Those that can stand, with their places if these are usable: times to come before those that have, as nobody
@@ -75,7 +78,7 @@ class Reserver:
             if gang is None or not self._most(gang):
                 continue
             over = old.expires <= self._board.time
-            # A hold is followed by another while its gang waits; a reservation that has expired is not.
+            # A hold is followed by another while its gang waits, as `_giving_way` says; an expired reservation is not.
             if over and (old.start > self._board.time or not self._patient(gang)):
                 continue
             place = None if over else restored(self._board, gang, old.assignments)
@@ -90,6 +93,7 @@ class Reserver:
         one is found.
         """
         if uid in self._held:
+            self._lapsed = [other for other in self._lapsed if other != uid]
             self._aside = self._board.horizons
             self._board.horizons = {other: h for other, h in self._aside.items() if other != uid}
             self._board.changed()
@@ -107,31 +111,61 @@ class Reserver:
             if not self._intact(held):
                 self._again(gang, held)
             return
-        if self._taken(gang.shape.flavors) >= self._most(gang):
+        giving_way = self._giving_way(gang)
+        if giving_way is None:
             return
         if self._vain[0] != self._board.version:
             self._vain = (self._board.version, set())
         workload = gang.pending.workload
-        key = (gang.shape.number, gang.pending.avoid, workload.preemptible, self._patient(gang))
-        if key not in self._vain[1]:
-            self._grant(gang)
-            if gang.uid not in self._held:
-                self._vain[1].add(key)
+        key = (gang.shape.number, gang.pending.avoid, workload.preemptible, self._patient(gang), *giving_way)
+        if key not in self._vain[1] and not self._granted_instead(gang, giving_way):
+            self._vain[1].add(key)
+
+    def _giving_way(self, gang: Gang) -> list[str] | None:
+        """Owners whose holds end if the gang gets a reservation: nobody where its flavors have one left; else the last
+        of those whose holds have expired and whom it outranks with whatever flavors it gets. None = that is not enough.
+        """
+        flavors, most = gang.shape.flavors, self._most(gang)
+        if self._taken(flavors) < most:
+            return []
+        ranks = [self._cycle.rank(gang, charge) for _, charge in self._allowed(gang)] if self._lapsed else []
+        found: list[str] = []
+        for uid in reversed(self._lapsed) if ranks else ():
+            held = self._held.get(uid)
+            if held is None or flavors.isdisjoint(held.chosen.variant.flavors.values()):
+                continue
+            if self._board.horizons[uid].rank < min(ranks):
+                found.append(uid)
+                if self._taken(flavors, without=found) < most:
+                    return found
+        return None
+
+    def _granted_instead(self, gang: Gang, others: Collection[str]) -> bool:
+        """Whether there is a reservation for the gang without those of these others, which end then."""
+        giving_way = {uid: self._held.pop(uid) for uid in others}
+        self._grant(gang)
+        granted = gang.uid in self._held
+        self._held.update(giving_way)
+        for uid in others if granted else ():
+            self.settled(uid)
+        return granted
 
     def _most(self, gang: Gang) -> int:
         return self._board.book.tree.policy(gang.queue).reservations or 0
 
-    def _taken(self, flavors: frozenset[str]) -> int:
-        """How many reservations there are of the flavor, of these, that has most."""
-        if flavors not in self._counts:
-            used = [set(held.chosen.variant.flavors.values()) for held in self._held.values()]
-            self._counts[flavors] = max(
+    def _taken(self, flavors: frozenset[str], *, without: Sequence[str] = ()) -> int:
+        """How many reservations there are of the flavor, of these, that has most, besides those of some owners."""
+        key = (flavors, *without)
+        if key not in self._counts:
+            counted = [held.chosen for uid, held in self._held.items() if uid not in without]
+            used = [set(one.variant.flavors.values()) for one in counted]
+            self._counts[key] = max(
                 sum(flavor in one for one in used) for flavor in flavors or {DEFAULT_FLAVOR}
             )
-        return self._counts[flavors]
+        return self._counts[key]
 
     def settled(self, uid: str) -> None:
-        """The gang starts or is bound: its reservation ends."""
+        """The gang starts or is bound, or another has its turn to hold: its reservation ends."""
         held = self._held.pop(uid, None)
         if held is not None:
             self._ended[uid] = held

@@ -69,6 +69,19 @@ def sharing(seed: int) -> Snapshot:
     )
 
 
+def lapsing(seed: int) -> Snapshot:
+    """The same on nodes that are mostly full, where holds have expired. Nobody may be evicted in most of them."""
+    rng, snap = Random(seed), reserving(seed, calmly=0.8)
+    spot = rng.choice(snap.nodes).node
+    snap = _filled(snap, list(_fillers(rng, snap, spot)))
+    root = snap.tree["root"]
+    patient = replace(root, policy=replace(root.policy, max_wait=rng.choice((50.0, 97.0))))
+    tree = QueueTree.of(patient if q is root else q for q in snap.tree)
+    owners = rng.sample(snap.pending, min(len(snap.pending), rng.randint(1, 2)))
+    held = tuple(replace(_held(rng, snap, p), start=-50.0, expires=0.0) for p in owners)
+    return replace(snap, tree=tree, reservations=held)
+
+
 def _fillers(rng: Random, snap: Snapshot, spot: Node) -> Iterator[Admitted]:
     """Work that takes what is free on a node."""
     for node in (state.node for state in snap.nodes):

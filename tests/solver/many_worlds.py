@@ -22,7 +22,7 @@ from tests.solver.cases import NOW, seeded
 from tests.solver.cases_bonds import LATER, standing
 from tests.solver.cases_leaving import vacated, vacated_later
 from tests.solver.cases_overlapping import overlapping
-from tests.solver.cases_reserved import reserving, sharing
+from tests.solver.cases_reserved import lapsing, reserving, sharing
 from tests.solver.cases_rights import twofold
 from tests.solver.judged import Unsound, compare, exact_plan
 from tests.solver.oracle_reservations import Follower
@@ -74,6 +74,7 @@ KINDS: dict[str, Callable[[int], tuple[Outcome, str]]] = {
     "standing": lambda seed: _compared(standing(seed), now=LATER),
     "reserving": lambda seed: followed(reserving(seed), planned(reserving(seed))),
     "sharing": lambda seed: followed(sharing(seed), planned(sharing(seed))),
+    "lapsing": lambda seed: followed(lapsing(seed), planned(lapsing(seed))),
     "vacated_later": lambda seed: followed(vacated_later(seed), planned(vacated_later(seed))),
     "overlapping": lambda seed: followed(overlapping(seed), planned(overlapping(seed))),
 }

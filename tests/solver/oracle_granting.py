@@ -69,11 +69,28 @@ class Granting(Placing):
             return False
         return self._written(self.use(), turn) and self._written(self._with_bonds(), turn)
 
-    def _left(self, workload: Workload) -> bool:
+    def _left(self, workload: Workload, *, without: Container[str] = ()) -> bool:
         """Whether its flavors have a reservation left."""
         allowed = {f for choice in self.flavor_choices(workload) for f in choice.values()}
-        taken = [set(one.flavors.values()) for one in self.kept.values()]
+        taken = [set(one.flavors.values()) for uid, one in self.kept.items() if uid not in without]
         return max((sum(f in t for t in taken) for f in allowed), default=0) < self._most(workload)
+
+    def _ousted(self, workload: Workload) -> list[str] | None:
+        """Whose lapsed holds must end for it to have one: as few of the last as will do. It must outrank their owners
+        with all its flavors. None = it has none even so.
+        """
+        uses = {f for choice in self.flavor_choices(workload) for f in choice.values()}
+        least = min(turn.rank for turn in self._allowed(workload))
+        below = [
+            uid
+            for uid, k in self.kept.items()
+            if k.lapsed and k.rank < least and uses & {*k.flavors.values()}
+        ]
+        for many in range(len(below) + 1):
+            ousted = below[len(below) - many :]
+            if self._left(workload, without=ousted):
+                return ousted
+        return None
 
     def _with_bonds(self) -> Uses:
         """Use once all victims have gone."""

@@ -49,7 +49,9 @@ class Ranked(Turn):
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """A reservation in force. `since`: how many were settled before; `layout`: where they lay."""
+    """A reservation in force. `since`: how many were settled before; `layout`: where they lay; `lapsed`: it follows a
+    hold that has expired, and its gang has had no turn yet.
+    """
 
     uid: str
     start: float
@@ -60,6 +62,7 @@ class Kept:
     rank: Rank
     since: int = 0
     layout: Layout = field(default_factory=dict)
+    lapsed: bool = False
 
     def told(self) -> object:
         """What a plan says of it."""

@@ -7,7 +7,7 @@ all of them are tried, those of the plan first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -91,7 +91,9 @@ class Follower(Granting):
             return self._turns()
         old = olds[at]
         held = self.kept.pop(old.uid, None)
-        found = self._renewed(old, held)
+        found: Iterable[Kept | None] = self._renewed(old, held)
+        if old.expires <= self.now:
+            found = (one and replace(one, lapsed=True) for one in found)
         return any(self._with(old.uid, one, lambda: self._look(olds, at + 1)) for one in found)
 
     def _with(self, uid: str, one: Kept | None, then: Callable[[], bool]) -> bool:
@@ -123,6 +125,8 @@ class Follower(Granting):
 
     def _settle(self, workload: Workload) -> bool:
         uid = workload.uid
+        if uid in self.kept:
+            self.kept[uid] = replace(self.kept[uid], lapsed=False)
         got = self._told_flag(uid)
         tried = set()
         for self.lost in Victims:
@@ -284,8 +288,14 @@ class Follower(Granting):
                 del self.kept[workload.uid]
                 yield from self._renewed(_as_reservation(held), None)
                 self.kept[workload.uid] = held
-        elif self._by_capacity(workload) and self._left(workload):
-            yield from self._granted(workload)
+        elif self._by_capacity(workload) and (ousted := self._ousted(workload)) is not None:
+            before, others = self.kept, {u: k for u, k in self.kept.items() if u not in ousted}
+            self.kept = others
+            for one in self._granted(workload):
+                self.kept = before if one is None else others
+                yield one
+                self.kept = others
+            self.kept = before
         else:
             yield None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +15,9 @@ from queuer.solver.horizon import Horizon, intact
 from queuer.solver.problem import Reservation
 from queuer.solver.reserve import LEAST
 from queuer.solver.verify import verify
-from tests.solver.make import gang, node, pod_set, queue, running, snapshot
-from tests.solver.reserved import NOW, WAIT, asks, busy, hosts, place, plan_of, world
+from tests.solver.make import gang, node, pod_set, queue, row, running, snapshot
+from tests.solver.oracle_reservations import Follower
+from tests.solver.reserved import FOUR, NOW, WAIT, asks, busy, hosts, place, plan_of, world
 
 FOREVER = [busy("a", "n0", since=0.0), busy("b", "n1", since=500.0), busy("c", "n2", since=100.0)]
 OLD = NOW - WAIT
@@ -123,6 +125,36 @@ def test_an_expired_hold_is_chosen_anew() -> None:
         world(FOREVER, [asks("g", 2, submitted=0.0)], max_wait=WAIT, held=(held,))
     ).reservations
     assert (renewed.start, hosts(renewed)) == (NOW, {"n0", "n3"})
+
+
+@pytest.mark.parametrize(
+    ("other", "end", "owner"),
+    [
+        ({"priority": 1, "submitted": OLD}, None, "u"),
+        ({"priority": 1}, 1200.0, "u"),  # from then on
+        ({"priority": 1}, None, "g"),  # no end is known, and it has not waited long enough for a hold
+        ({"submitted": -1.0}, None, "g"),  # is first, but does not outrank it
+        ({"submitted": OLD, "queue": "root.b"}, None, "u"),  # is entitled
+        ({"priority": 1, "submitted": OLD, "queue": "root.c"}, None, "g"),  # comes later by its larger share
+    ],
+)
+def test_an_expired_hold_goes_to_who_outranks_its_owner_and_comes_before_it(
+    other: dict[str, Any], end: float | None, owner: str
+) -> None:
+    """To whom there is one to give, and not a second earlier. What has been kept idle stays so in that cycle."""
+    policy = Policy(preempt=Preempt.NEVER, reclaim=False, max_wait=WAIT, reservations=1)
+    queues = [queue("root", policy=policy), queue("root.b", row(guaranteed=16))]
+    queues += [queue(f"root.{name}") for name in "acd"]
+    runs = [busy("x", "n0"), busy("y", "n1", end=end), busy("z", "n2")]
+    runs = [replace(run, workload=replace(run.workload, queue="root.c")) for run in runs]
+    jobs = [asks("g", 2), asks("u", 2), asks("s", 1, estimate=100.0, queue="root.d")]
+    jobs[:2] = [replace(jobs[0], submitted=0.0), replace(jobs[1], **other)]
+    for expires, holds in ((NOW, owner), (NOW + 1.0, "g")):
+        held = Reservation(uid="g", assignments=place("n3", "n1"), start=NOW - WAIT, expires=expires)
+        snap = snapshot(FOUR, queues, admitted=runs, pending=jobs, reservations=(held,))
+        plan = plan_of(snap)
+        assert ([r.uid for r in plan.reservations], plan.admissions) == ([holds], ())
+        assert Follower(snap, NOW, plan).agrees()
 
 
 def test_higher_priority_passes_a_hold_and_the_hold_moves_on() -> None:
