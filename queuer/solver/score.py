@@ -27,7 +27,8 @@ class Score:
     `flags`: in tournament order; a priority of a packed subtree has one, its sum of worth times flags, where its first
     gang comes. `eviction`: see `eviction_cost`, so that borrowers go before one's own lower work. `flavor`: ranks in
     the allowed order, summed over pod sets. `width`: levels wider than asked, times pods. `whole`: hosts and domains
-    that hold no workload. `fullness`: squares of the hosts' fullness in thousandths.
+    that hold no workload. `fullness`: squares of the hosts' fullness in thousandths. For both, whoever is leaving has
+    gone: else the hosts of such work would seem the fullest, and bound gangs be laid on what it leaves first of all.
     """
 
     flags: tuple[int, ...]
@@ -254,7 +255,7 @@ def _left_whole(
     taken: set[str] = set()
     used = {s.node.name: dict(s.used) for s in snapshot.nodes}
     for admitted in snapshot.admitted:
-        if admitted.workload.uid in gone:
+        if admitted.releasing or admitted.workload.uid in gone:
             for name, amounts in admitted.bound.items():
                 _add(used, name, amounts, times=-1)
             continue

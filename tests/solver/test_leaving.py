@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 
+from queuer.domain.nodes import SchedulingTerms
+from queuer.domain.queue import Policy
 from queuer.domain.reasons import Token
 from queuer.domain.workload import Workload
 from queuer.solver import attempts
 from queuer.solver.decide import decide
 from queuer.solver.ends import OVERDUE, SOON, expected_end
 from queuer.solver.problem import Admitted, Assignment, Bond, Budget, Plan, Snapshot, SolveStatus
+from queuer.solver.score import score
 from queuer.solver.verify import verify
 from queuer.solver.verify.case import Rule, Violation
 from tests.solver.make import gang, node, pod_set, queue, row, running, snapshot
@@ -274,6 +277,48 @@ def test_nor_does_its_quota() -> None:
     assert [b.uid for b in decided(snap).bonds] == ["waits"]
     gone = replace(snap, admitted=snap.admitted[1:], nodes=snap.nodes[1:])
     assert [b.uid for b in decided(gone).bonds] == ["waits", "two"]
+
+
+def test_nor_is_anybody_moved_there_as_if_its_hosts_were_full() -> None:
+    """Once `out` has gone n0 is whole, so `borrows` lies best beside `first` on n1."""
+    snap = beside_victims()
+    plan = decided(snap, deterministic=2.0)
+    assert hosts_of(plan) == {"first": ["n1"], "borrows": ["n1"]}
+    first, borrows = plan.bonds
+    on_n0 = replace(borrows.assignments[0], nodes={"n0": 1}, hosts=("n0",))
+    other = replace(plan, bonds=(first, replace(borrows, assignments=(on_n0,), victims=("out",))))
+    assert verify(snap, other, now=NOW) == ()
+    assert score(snap, plan, now=NOW) > score(snap, other, now=NOW)
+
+
+@BUDGETS
+def test_but_for_another_that_could_wait_there_itself(deterministic: float) -> None:
+    """`second` might evict `low`; it needs the rest of n1. No arrangement of those bound before it is left out."""
+    second = gang("second", pod_set(1, 2, terms=ON_N1), queue="root.e")
+    plan = decided(beside_victims(second), deterministic=deterministic)
+    assert [e.uid for e in plan.evictions] == ["victim"]
+    assert hosts_of(plan) == {"first": ["n1"], "borrows": ["n0"], "second": ["n1"]}
+
+
+ON_N1 = SchedulingTerms(node_selector={"only": "n1"})
+
+
+def beside_victims(*more: Workload) -> Snapshot:
+    """`first` evicts `victim` and leaves two GPUs of n1, for `borrows`, which may evict nobody. `out` leaves n0."""
+    queues = [queue("root", policy=Policy(reservations=0)), *(queue(f"root.{name}") for name in "bde")]
+    queues += [queue("root.a", row(guaranteed=8)), queue("root.c", row(guaranteed=16))]
+    low = busy("low", "n2", queue="root.e")
+    low = replace(low, workload=replace(low.workload, priority=-1))
+    there = (leaves("out", "n0", queue="root.a"), busy("victim", "n1", queue="root.d"), low)
+    first = gang("first", pod_set(1, 6, terms=ON_N1), queue="root.c")
+    waiting = (first, gang("borrows", pod_set(1, 2), queue="root.b"), *more)
+    nodes = [node(f"n{i}", labels={"only": f"n{i}"}) for i in range(3)]
+    return snapshot(nodes, queues, admitted=there, pending=waiting)
+
+
+def hosts_of(plan: Plan) -> dict[str, list[str]]:
+    """Where those lie that are bound."""
+    return {bond.uid: [*bond.assignments[0].nodes] for bond in plan.bonds}
 
 
 def test_a_reservation_counts_on_the_moment_at_which_pods_are_gone() -> None:

@@ -273,9 +273,9 @@ def _distinct(data: Data) -> list[int]:
 
 
 def taken_nodes(data: Data) -> dict[int, list[str]]:
-    """Uids of the admitted workloads on each node that holds any (their unbound pods by their pins)."""
+    """Uids of the admitted workloads that stay on each node that holds any (their unbound pods by their pins)."""
     found: dict[int, list[str]] = {}
     for uid, hold in data.board.holds.items():
-        for node in {*hold.bound, *hold.loose}:
+        for node in () if hold.admitted.releasing else {*hold.bound, *hold.loose}:
             found.setdefault(node, []).append(uid)
     return found
