@@ -4,6 +4,7 @@ nodes it keeps off, what quota says.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -31,7 +32,7 @@ from queuer.solver.sheet import Sheet
 Freed = Callable[[], tuple[Numbers, Matrix]]
 """What more is free: nodes (K), amounts (K x R)."""
 MOST_NAMED = 4
-"""Reservations on nodes of a gang up to which it is looked which are in its way; of more the first is taken to be."""
+"""Reservations on nodes of a gang up to which it is looked of each whether it is in the way; of more by halves."""
 POOLS = 8
 """Pools that are kept."""
 
@@ -209,17 +210,18 @@ class Cycle:
 
     def in_the_way(self, gang: Gang, variant: Variant, bars: Sequence[str]) -> tuple[str, ...]:
         """Owners of the reservations, of these, that keep a place from the gang: the first without which it has one,
-        else several all of which it would break. Nobody where there is none even without any.
+        else several all of which it would break; of many one of those. Nobody where there is none even without any.
         """
         if not bars or self.on(floors.present(self.board), gang, variant).spreads is None:
             return ()
         owners = self._of_its_nodes(gang, variant, bars) if len(bars) > 1 else list(bars)
-        if len(owners) > MOST_NAMED:
-            return (owners[0],)
 
         def fits_without(gone: Collection[str]) -> bool:
             return self.fits_beside(gang, variant, tuple([uid for uid in owners if uid not in gone]))
 
+        if len(owners) > MOST_NAMED:
+            fewest = bisect_left(range(1, len(owners)), True, key=lambda many: fits_without(owners[:many]))
+            return (owners[fewest],)
         for uid in owners:
             if len(owners) == 1 or fits_without((uid,)):
                 return (uid,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -39,16 +40,24 @@ def test_of_several_reservations_one_that_is_in_the_way_is_named(pods: int, only
     assert (told.text, told.params["owner"]) == (f"test/{named}", named[0])
 
 
-@pytest.mark.parametrize("more", [0, 1])
-def test_of_many_reservations_the_first_is_named_without_a_look(
-    more: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("many", "pods", "free", "named", "looks"),
+    [
+        (MOST_NAMED, 1, [3], ["o3"], 4),
+        (MOST_NAMED, 4, [0, 1, 2, 3], ["o0", "o1", "o2", "o3"], 8),
+        (16, 1, [11], ["o11"], 4),
+        (16, 2, [4, 11], ["o11"], 4),
+        (16, 16, range(16), ["o15"], 4),
+    ],
+)
+def test_of_many_reservations_one_that_is_in_the_way_is_found_with_few_looks(
+    many: int, pods: int, free: Sequence[int], named: list[str], looks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each look for a place beside all the others is one on all nodes."""
-    looks, fits, many = list[tuple[str, ...]](), Cycle.fits_beside, MOST_NAMED + more
-    owners = [f"o{n}" for n in range(many)]
-    runs = [busy(f"r{n}", f"n{n}", end=1500.0, gpus=4) for n in range(many)]
+    """Each look for a place beside all the others is one on all nodes. Of some nodes a half is `free`, else nothing."""
+    seen, fits, owners = list[tuple[str, ...]](), Cycle.fits_beside, [f"o{n}" for n in range(many)]
+    runs = [busy(f"r{n}", f"n{n}", end=1500.0, gpus=4 if n in free else 8) for n in range(many)]
     held = [two(uid, f"n{n}", start=1500.0) for n, uid in enumerate(owners)]
-    waits = asks("g", many, 4, submitted=1.0)
+    waits = asks("g", pods, 4, submitted=1.0)
     queues = [queue("root", policy=Policy(preempt=Preempt.NEVER, reservations=many)), queue("root.a")]
     snap = snapshot(
         [node(f"n{n}") for n in range(many)],
@@ -59,16 +68,15 @@ def test_of_many_reservations_the_first_is_named_without_a_look(
     )
 
     def noted(cycle: Cycle, gang: Gang, variant: Variant, bars: tuple[str, ...]) -> bool:
-        looks.append(bars)
+        seen.append(bars)
         return fits(cycle, gang, variant, bars)
 
     monkeypatch.setattr(Cycle, "fits_beside", noted)
     greedy = Greedy(Board(Arrays.of(snap), now=NOW))
     gangs = greedy.board.arrays.offers.gangs
     Reserver(greedy).resume(gangs)
-    named = greedy.in_the_way(gangs["g"], gangs["g"].shape.variants[0], owners)
-    assert named == (("o0",) if more else tuple(owners))
-    assert len(looks) == (0 if more else 2 * MOST_NAMED)
+    assert greedy.in_the_way(gangs["g"], gangs["g"].shape.variants[0], owners) == tuple(named)
+    assert len(seen) == looks
 
 
 @pytest.mark.parametrize(("only", "owner"), [("n1", "b"), ("n3", None)])
