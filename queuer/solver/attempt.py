@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from queuer.domain.reasons import Explanation
+from queuer.domain.reasons import Explanation, Reason
 from queuer.solver import bonds
 from queuer.solver.apart import place_apart
 from queuer.solver.arrays import Arrays
@@ -95,6 +95,7 @@ class Attempt:
         self._back: tuple[Reservation, ...] = ()
         self.gave_back = False
         self._refused: dict[str, tuple[Gang, Refusal]] = {}
+        self._held_up: list[tuple[Gang, tuple[str, ...]]] = []  # with the heads that they wait behind
         self._explanations: dict[str, Explanation] = dict(self._offers.aside)
         self._order: list[str] = list(self._offers.aside)
         self.improved = False
@@ -133,13 +134,9 @@ class Attempt:
             place_apart(self._greedy, late, self._late)
         self._take_back({head for heads in tournament.held_up.values() for head in heads})
         self._reserver.finish(gangs)
+        self._held_up = [(g, tournament.held_up[g.uid]) for g in waiting if g.uid in tournament.held_up]
+        self._order += [gang.uid for gang, _ in self._held_up]
         self._tell()
-        for gang in waiting:
-            if gang.uid not in self._greedy.chosen and gang.uid not in self._refused:
-                self._order.append(gang.uid)
-                heads = [gangs[uid].pending.workload for uid in tournament.held_up[gang.uid]]
-                reason = sentences.held_up(gang.queue, heads, self._explanations)
-                self._explanations[gang.uid] = Explanation(primary=reason)
         return self._best(contest)
 
     @property
@@ -150,8 +147,8 @@ class Attempt:
         return any(greedy.waits_apart(uid) and uid not in greedy.awaiting for uid in landing)
 
     def _tell(self) -> None:
-        """Why those wait that had their turn, as things lie now without those that are put off; their bonds stay, and
-        their reservations where they can.
+        """Why those wait that had their turn or are held up, as things lie now without those that are put off; their
+        bonds stay, and their reservations where they can.
         """
         late = self._late()
         put_off = frozenset(one.gang.uid for one in late)
@@ -162,6 +159,12 @@ class Attempt:
             explainer = Explainer(self._board, self._greedy, put_off=put_off)
             for uid, (gang, refusal) in self._refused.items():
                 self._explanations[uid] = explainer.refused(gang, refusal)
+            behind: dict[tuple[str, ...], Reason] = {}
+            for gang, uids in self._held_up:
+                if uids not in behind:
+                    heads = [self._workloads[uid] for uid in uids]
+                    behind[uids] = sentences.held_up(gang.queue, heads, self._explanations)
+                self._explanations[gang.uid] = explainer.held_up(gang, behind[uids])
         for one in late:
             self._greedy.take(one)
 

@@ -195,6 +195,31 @@ def test_behind_a_strict_head_and_behind_a_reservation() -> None:
     assert (behind.token, behind.params["owner"]) == (Token.BEHIND_IN_QUEUE, "w1")
 
 
+def test_who_can_never_start_by_itself_is_told_so_behind_a_strict_head() -> None:
+    """Not only when it is its turn: for a limit, for want of any host, for being outside its guarantee."""
+    strict = (limited("root.a", limit=8, policy=Policy(order=Order.STRICT)),)
+    nevers = (job("w2", 9), job("w3", 6, required="host"), job("w4", 2, preemptible=False))
+    plan = explain(job("w1", 8), *nevers, job("w5"), queues=strict, admitted=(running(job("w0", 4), n0=4),))
+    text = "d/w1 is ahead of it in root.a, whose order is strict, and waits."
+    told = {
+        uid: (one.verdict, *(reason.text for reason in one.others)) for uid, one in plan.explanations.items()
+    }
+    assert told == {
+        "w1": (Verdict.WAIT,),
+        **{one.uid: (Verdict.CHANGE, text) for one in nevers},
+        "w5": (Verdict.WAIT,),
+    }
+    assert [plan.explanations[uid].primary.text for uid in ("w2", "w3", "w4", "w5")] == [
+        "Asks 9 gpu; root.a may never use more than 8.",
+        "main needs room for 6 pods of 1 gpu in one host; even with every node idle 4 would fit in the best host, n0, "
+        "2 would be missing.",
+        "Work that is not preemptible starts only inside a guarantee: this job asks 2 gpu; root.a is guaranteed none "
+        "of that.",
+        text,
+    ]
+    assert plan.explanations["w3"].detail["need"][0]["count"] == 6
+
+
 def test_bound_gangs_wait_for_their_victims() -> None:
     """Reclaim: the eviction names rule and beneficiary, the reason its victims."""
     queues = (limited("root.a", guaranteed=8), limited("root.b", guaranteed=8))

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from queuer.domain.nodes import Flavor, SchedulingTerms, Topology
-from queuer.domain.queue import Order, Policy, Preempt
+from queuer.domain.queue import Order, Policy, Preempt, QuotaRow
 from queuer.domain.reasons import Deferral, Token, Verdict
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.decide import decide
@@ -175,8 +175,9 @@ def test_who_is_held_up_in_a_strict_queue_is_told_of_the_head_that_holds_it_up()
         gang("next", pod_set(1, 2), submitted=3.0),
         gang("both", pod_set(1, 2), replace(fpga, count=1), submitted=4.0),
     ]
+    has_one = replace(node("y0", labels={"f": "y"}), allocatable={"fpga": 1, "pods": 20})
     snap = snapshot(
-        [node("x0", gpu=4, labels={"f": "x"}), node("y0", labels={"f": "y"})],
+        [node("x0", gpu=4, labels={"f": "x"}), has_one],
         [queue("root.a", row(flavor="x"), row("fpga", flavor="y"), policy=Policy(order=Order.STRICT))],
         flavors=FLAVORS,
         admitted=[running(gang("r", pod_set(1, 1)), {"x0": 1}, flavor="x")],
@@ -192,6 +193,73 @@ def test_who_is_held_up_in_a_strict_queue_is_told_of_the_head_that_holds_it_up()
     )
     assert [why[uid].verdict for uid in ("next", "both")] == [Verdict.WAIT, Verdict.CHANGE]
     assert [why[uid].primary.params["owner"] for uid in ("next", "both")] == ["first", "other"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "sets", "preemptible", "causes"),
+    [
+        pytest.param(
+            (row(flavor="x", limit=0), row(flavor="y")),
+            (pod_set(2, 8),),
+            True,
+            {
+                "x": f"Asks 16 {GPU} on x; root.a may never use more than 0.",
+                "y": f"main needs room for 2 pods of 8 {GPU} in one rack; even with every node idle 1 would fit in the "
+                "best rack, r0, 1 would be missing.",
+            },
+            id="a limit here, no rack there",
+        ),
+        pytest.param(
+            (row(flavor="x", limit=0), row(flavor="y", guaranteed=4)),
+            (pod_set(1, 6),),
+            False,
+            {
+                "x": f"Asks 6 {GPU} on x; root.a may never use more than 0.",
+                "y": f"Work that is not preemptible does not borrow: root.a uses 0 of its guaranteed 4 {GPU} on y; "
+                "this job asks 6.",
+            },
+            id="a limit here, a guarantee there",
+        ),
+        pytest.param(
+            (row(flavor="y", limit=4), row(flavor="x", limit=4)),
+            (pod_set(1, 2), pod_set(1, 5, name="second")),
+            True,
+            {
+                "y": f"Asks 7 {GPU} on y; root.a may never use more than 4.",
+                "y (main), x (second)": f"Asks 5 {GPU} on x; root.a may never use more than 4.",
+                "x (main), y (second)": f"Asks 5 {GPU} on y; root.a may never use more than 4.",
+                "x": f"Asks 7 {GPU} on x; root.a may never use more than 4.",
+            },
+            id="by pod set",
+        ),
+    ],
+)
+def test_who_can_start_on_none_of_its_flavors_is_told_why_of_each(
+    rows: tuple[QuotaRow, ...], sets: tuple[PodSet, ...], preemptible: bool, causes: dict[str, str]
+) -> None:
+    """In the order of its flavors, whatever runs on them."""
+    full = running(gang("r", pod_set(2, 8), queue="root.b"), {"y0": 1, "y1": 1}, flavor="y")
+    nodes = [node(f"{f}{i}", labels={"f": f, "rack": f"r{i}"}) for f in "xy" for i in (1, 0)]
+    snap = snapshot(
+        nodes,
+        [queue("root.a", *rows), queue("root.b")],
+        admitted=[full],
+        flavors=FLAVORS,
+        topology=RACKS,
+        pending=[gang("g", *sets, required="rack", preemptible=preemptible)],
+    )
+    plan = decide(snap, now=0.0, seed=0, budget=GREEDY)
+    reason = plan.explanations["g"].primary
+    assert (reason.verdict, plan.explanations["g"].others) == (Verdict.CHANGE, ())
+    assert {cause["on"]: cause["text"] for cause in reason.params["causes"]} == causes
+    assert reason.token == reason.params["causes"][0]["token"]
+    assert reason.text == " ".join(
+        [
+            "It can start on none of the flavors that it may use.",
+            *(f"On {on}: {text}" for on, text in causes.items()),
+        ]
+    )
+    assert list(Recount(snap, plan, 0.0).faults()) == []
 
 
 def test_what_its_own_queue_does_not_lend_is_not_kept_from_it() -> None:

@@ -47,8 +47,14 @@ class Recount:
             yield "no sentence"
         if {"queue", "resource", "used"} <= params.keys():
             yield from self._row(reason)
+        if {"asks", "limit"} <= params.keys() and "used" not in params:
+            yield from self._never(uid, reason)
         if "fits" in params:
             yield from self._slots(uid, reason)
+        for cause in params.get("causes", ()):
+            yield from self._of(uid, Reason(token=reason.token, text=cause["text"], params=cause))
+            if f"On {cause['on']}: {cause['text']}" not in reason.text:
+                yield f"{cause['on']} is not in the sentence"
         held = {r.uid for r in self.plan.reservations}
         if "holds a reservation" in reason.text and params["owner"] not in held:
             yield "there is no such reservation"
@@ -82,6 +88,24 @@ class Recount:
             yield f"leaving is {self.leaving(queue, account)}"
         if "limit" in told and told["limit"] not in (self._limit(queue, account), self._live(queue, account)):
             yield f"the limit is {self._limit(queue, account)}, the live capacity {self._live(queue, account)}"
+
+    def _never(self, uid: str, reason: Reason) -> Iterator[str]:
+        """More than a limit leaves even when nothing runs."""
+        params = reason.params
+        account = (params.get("flavor"), params["resource"])
+        asks, limit, kept = (
+            parse_quantity(params.get(name, 0), resource=account[1]) for name in ("asks", "limit", "kept")
+        )
+        if limit not in (self._limit(params["queue"], account), self._live(params["queue"], account)):
+            yield "the limit is another"
+        if asks + kept <= limit:
+            yield "that would fit"
+        pending = next(p for p in self.snap.pending if p.workload.uid == uid)
+        least = sum(
+            (p.min_count or p.count) * p.requests.get(account[1], 0) for p in pending.workload.pod_sets
+        )
+        if asks > least or (account[0] is None and asks != least):
+            yield f"it asks {least}"
 
     def used(self, queue: str, account: Account) -> int:
         """What is admitted, this cycle's admissions included."""

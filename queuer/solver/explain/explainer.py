@@ -17,6 +17,7 @@ from queuer.domain.quantity import format_resources
 from queuer.domain.queue import ROOT
 from queuer.domain.quota import Account, Charge, Shortfall
 from queuer.domain.reasons import Deferral, Explanation, Reason, Token
+from queuer.domain.workload import Workload
 from queuer.solver import floors
 from queuer.solver.board import Board
 from queuer.solver.contested import Variant
@@ -39,14 +40,13 @@ FLAVORS = 4
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Kind:
     """What gangs of one form and choice of flavors share, whatever their queues. `need`: what they ask for by pod set;
-    `resources`: that they name; `flavors`: the first that they may use; `never`: why no queue could ever start them;
-    `has_options`: whether a change of theirs is worth trying.
+    `resources`: that they name; `flavors`: the first that they may use; `has_options`: whether a change
+    of theirs is worth trying.
     """
 
     need: list[dict[str, Any]]
     resources: tuple[str, ...]
     flavors: tuple[str, ...]
-    never: Reason | None
     has_options: bool
 
 
@@ -82,6 +82,7 @@ class Explainer:
         self._borrowing = cache(self._find_borrowing)
         self._alike: dict[int, Alike] = {}
         self._kinds: dict[object, Kind] = {}
+        self._nevers: dict[tuple[int, bool], Reason | None] = {}
         self._at_root: dict[object, InTheWay] = {}
         self._entitled: dict[tuple[object, ...], bool] = {}
         self._before = set[str]()  # flavors of those so far whom nodes kept from starting
@@ -116,17 +117,29 @@ class Explainer:
             known = alike.known[key] = self._explain(gang, alike.kind, refusal, bars, unsure=unsure)
         return known
 
+    def held_up(self, gang: Gang, behind: Reason) -> Explanation:
+        """Why a gang waits that had no turn, as it is `behind` another one of a strict queue. That it could never start
+        by itself comes first, or its owner would learn it only when it is its turn.
+        """
+        alike = (gang.shape.number, gang.pending.workload.preemptible)
+        if alike not in self._nevers:
+            self._nevers[alike] = self._never.find(gang) or self._quota.never_entitled(gang)
+        never = self._nevers[alike]
+        if never is None:
+            return Explanation(primary=behind)
+        need = self._need(gang.pending.workload)
+        return Explanation(primary=never, others=(behind,), detail={"need": need})
+
     def _explain(
         self, gang: Gang, kind: Kind, refusal: Refusal, bars: tuple[str, ...], *, unsure: bool
     ) -> Explanation:
-        alone = self._only_root(gang)
-        if not (alone and kind.never is None) and (never := self._never.find(gang, gang.queue)) is not None:
+        if (never := self._never.find(gang)) is not None:
             return Explanation(primary=never, detail={"need": kind.need})
         refusal = self._usable(gang, refusal)
         detail: dict[str, Any] = {"need": kind.need}
         if refusal.block is not Block.LANDING:
             detail["available"] = self._quota.available(gang.queue, kind.flavors, kind.resources)
-        reasons, parts = self._reasons(gang, refusal, bars, alone=alone)
+        reasons, parts = self._reasons(gang, refusal, bars)
         if refusal.packed is not None:
             reasons = (sentences.outdone(gang.pending.workload.priority, refusal.packed), *reasons)
         owed = refusal.block is Block.ENTITLEMENT
@@ -224,7 +237,7 @@ class Explainer:
         return sorted(found, key=itemgetter(0))
 
     def _reasons(
-        self, gang: Gang, refusal: Refusal, bars: tuple[str, ...], *, alone: bool
+        self, gang: Gang, refusal: Refusal, bars: tuple[str, ...]
     ) -> tuple[tuple[Reason, ...], Mapping[str, Any]]:
         """What refused it at its turn, the primary reason first, and the parts of the explanation about that."""
         variant, block = refusal.variant, refusal.block
@@ -235,7 +248,7 @@ class Explainer:
         if block is Block.ENTITLEMENT:
             return (self._quota.entitlement(gang, self._least(gang, variant)[1]) or sentences.GIVEN_BACK,), {}
         if _is_quota(refusal):
-            rows = self._rows(gang, variant, alone=alone)
+            rows = self._rows(gang, variant)
             reasons, parts = rows.reasons, {"holders": rows.holders}
             reasons = (*self._guaranteed(gang, refusal, reasons, rows.first), *reasons)
         else:
@@ -258,21 +271,24 @@ class Explainer:
 
     def _new_kind(self, gang: Gang) -> Kind:
         workload = gang.pending.workload
+        asked = {r for p in workload.pod_sets for r, n in p.requests.items() if n and r != "pods"}
+        flavors = dict.fromkeys(f for v in gang.shape.variants for f in v.flavors.values())
+        return Kind(
+            need=self._need(workload),
+            resources=tuple(sorted(asked)),
+            flavors=tuple(flavors)[:FLAVORS],
+            has_options=bool(gang.pending.avoid) or self._advisor.has_options(gang),
+        )
+
+    def _need(self, workload: Workload) -> list[dict[str, Any]]:
+        """What it asks for by pod set."""
         need = []
         for pod_set in workload.pod_sets:
             row: dict[str, Any] = {"podset": pod_set.name, "count": pod_set.count}
             row["per"] = format_resources(pod_set.requests)
             level = self._place.narrower(workload.required, pod_set.required)
             need.append({**row, "level": level} if level else row)
-        asked = {r for p in workload.pod_sets for r, n in p.requests.items() if n and r != "pods"}
-        flavors = dict.fromkeys(f for v in gang.shape.variants for f in v.flavors.values())
-        return Kind(
-            need=need,
-            resources=tuple(sorted(asked)),
-            flavors=tuple(flavors)[:FLAVORS],
-            never=self._never.find(gang, ROOT) if gang.shape.variants else None,
-            has_options=bool(gang.pending.avoid) or self._advisor.has_options(gang),
-        )
+        return need
 
     def _least(self, gang: Gang, variant: Variant) -> tuple[Variant, Charge]:
         """The variant at the gang's smallest size, with its charge."""
@@ -280,16 +296,9 @@ class Explainer:
 
     # Quota
 
-    def _only_root(self, gang: Gang) -> bool:
-        """Whether no row below root can be in the way of any choice of flavors."""
-        for _, charge in gang.shape.smallest:
-            if not self._quota.only_root(gang.queue, charge):
-                return False
-        return bool(gang.shape.variants)
-
-    def _rows(self, gang: Gang, variant: Variant, *, alone: bool) -> InTheWay:
-        """The rows in the way. `alone`: none below root is."""
-        if not alone:
+    def _rows(self, gang: Gang, variant: Variant) -> InTheWay:
+        """The rows in the way."""
+        if not self._quota.only_root_bars(gang):
             return self._told(gang, self._quota.shortfalls(gang.queue, self._least(gang, variant)[1]))
         kind = (gang.shape.form, *variant.flavors.values())
         if kind not in self._at_root:

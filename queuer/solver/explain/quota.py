@@ -30,6 +30,7 @@ class QuotaWords:
         self._board = board
         self._told: dict[tuple[Shortfall, Token, str], Reason] = {}
         self._fits_root: dict[object, bool] = {}
+        self._by_shape: dict[int, bool] = {}
         self._there: dict[object, list[dict[str, Any]]] = {}
         self._free: dict[object, dict[str, str]] = {}
         self._rooms: dict[object, tuple[Mapping[str, str], ...]] = {}
@@ -48,6 +49,13 @@ class QuotaWords:
                 if charge.get(account, 0) > room:
                     return False
         return plain
+
+    def only_root_bars(self, gang: Gang) -> bool:
+        """The same for every choice of flavors that a gang has."""
+        number, least = gang.shape.number, gang.shape.smallest
+        if number not in self._by_shape:
+            self._by_shape[number] = bool(least) and all(self.only_root(gang.queue, c) for _, c in least)
+        return self._by_shape[number]
 
     def shortfalls(self, queue: str, charge: Charge) -> tuple[Shortfall, ...]:
         """Every row that the charge would break now, nearest first, the live capacity last, one for each queue and
@@ -263,12 +271,17 @@ class QuotaWords:
         token = Token.EXCEEDS_MAX_QUOTA if beyond[worst] else Token.WAITING_FOR_QUOTA
         return Reason(token=token, text=text, params=params)
 
+    def beyond_guarantee(self, gang: Gang, charge: Charge) -> Reason | None:
+        """Work that nobody may evict is larger by itself than what its queue is guaranteed."""
+        reason = None if gang.pending.workload.preemptible else self.entitlement(gang, charge)
+        return reason if reason is not None and reason.token is Token.EXCEEDS_MAX_QUOTA else None
+
     def never_entitled(self, gang: Gang) -> Reason | None:
-        """Work that nobody may evict is larger by itself than what its queue is guaranteed, whatever its flavors."""
+        """The same whatever its flavors."""
         reason = None
-        for _, charge in () if gang.pending.workload.preemptible else gang.shape.smallest:
-            reason = self.entitlement(gang, charge)
-            if reason is None or reason.token is not Token.EXCEEDS_MAX_QUOTA:
+        for _, charge in gang.shape.smallest:
+            reason = self.beyond_guarantee(gang, charge)
+            if reason is None:
                 return None
         return reason
 
