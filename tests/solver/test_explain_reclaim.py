@@ -124,9 +124,11 @@ def test_who_may_take_more_by_priority_is_told_the_row(cpus: int, told: str) -> 
     assert found.primary.text.startswith(told)
 
 
-def test_a_place_that_reclaim_cannot_make() -> None:
-    """Quota is free, but no node is; what would be left with all borrowers gone is told."""
-    nodes = [node(f"n{n}") for n in range(4)]
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_place_that_reclaim_cannot_make(leaves: bool) -> None:
+    """Quota is free, but no node is; what would be left with all borrowers gone is told, and with who leaves anyway."""
+    nodes = [*(node(f"n{n}") for n in range(4)), node("n4", gpu=5)]
+    ends: dict[str, Any] = {"releasing": True, "gone_by": 30.0} if leaves else {}
     fixed = [
         running(gang(f"f{n}", pod_set(1, 5), queue="root.b", preemptible=False), {f"n{n}": 1})
         for n in range(3)
@@ -134,8 +136,8 @@ def test_a_place_that_reclaim_cannot_make() -> None:
     loose = running(gang("v", pod_set(1, 2), queue="root.b"), {"n3": 1})
     snap = snapshot(
         nodes,
-        (queue("root.a", row(guaranteed=16)), queue("root.b")),
-        admitted=[*fixed, loose],
+        (queue("root.a", row(guaranteed=16)), queue("root.b"), queue("root.c", row(guaranteed=5))),
+        admitted=[*fixed, loose, running(gang("c", pod_set(1, 5), queue="root.c"), {"n4": 1}, **ends)],
         pending=[asks(2, 6)],
     )
     told = decide(snap, now=NOW, seed=0, budget=Budget(deterministic=2.0)).explanations["g"]
@@ -143,7 +145,7 @@ def test_a_place_that_reclaim_cannot_make() -> None:
     assert told.primary.text == (
         "root.a uses 0 of its guaranteed 16 example.com/gpu and may claim 16 more. "
         "This job asks 12: 2 of the 17 that others borrow may be reclaimed (2 from root.b). "
-        "With all of these gone, main needs room for "
+        f"With all of these{' and those that are leaving' if leaves else ''} gone, main needs room for "
         "2 pods of 6 example.com/gpu; 1 fits on all usable nodes together, 1 is missing."
     )
 

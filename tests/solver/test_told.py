@@ -307,6 +307,38 @@ def test_figures_of_a_gang_with_a_size_range_are_those_of_its_smallest() -> None
     assert told(limited).primary.text == f"root.a uses 8 of 8 {GPU} (the limit); this job asks at least 2."
 
 
+@pytest.mark.parametrize(
+    ("count", "limit", "left"),
+    [
+        (3, None, "7 are free, 8 more"),
+        (3, 28, "root.p has 4 left of its limit of 28, 8 more"),
+        (2, 20, "root.p has 0 left of its limit of 20, 4 more"),
+        (2, 17, "root.p has 0 left of its limit of 17, 1 more"),
+        (1, 15, "root.p is 9 above its limit of 15, 8 fewer"),
+    ],
+)
+def test_room_of_who_is_leaving_is_told_beside_what_is_free(count: int, limit: int | None, left: str) -> None:
+    """Two of b run on and one leaves, for which the lower limits have no room."""
+    stay = [
+        running(gang(f"s{i}", pod_set(1, 8), queue="root.p.b", preemptible=False), {f"n{i}": 1})
+        for i in (0, 1)
+    ]
+    leaves = running(gang("v", pod_set(1, 8), queue="root.p.b"), {"n2": 1}, releasing=True, gone_by=30.0)
+    snap = snapshot(
+        [*(node(f"n{i}") for i in range(3)), node("n3", gpu=7)],
+        [queue("root.p", row(limit=limit)), queue("root.p.a", row(guaranteed=24)), queue("root.p.b")],
+        admitted=[*stay, leaves],
+        pending=[gang("g", pod_set(count, 8), queue="root.p.a")],
+    )
+    plan = decide(snap, now=0.0, seed=0, budget=GREEDY)
+    reason = plan.explanations["g"].primary
+    assert (
+        f" This job asks {8 * count}: {left} once others have left, 0 of the 16 that others borrow"
+        in reason.text
+    )
+    assert list(Recount(snap, plan, 0.0).faults()) == []
+
+
 # Who holds it
 
 

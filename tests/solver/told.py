@@ -10,6 +10,7 @@ from typing import Any
 
 from queuer.domain.nodes import flavor_of
 from queuer.domain.quantity import add, format_quantity, parse_quantity
+from queuer.domain.quota import QuotaBook
 from queuer.domain.reasons import Explanation, Reason
 from queuer.domain.workload import PodSet
 from queuer.solver.decide import decide
@@ -46,7 +47,7 @@ class Recount:
         if not re.search(r"[.]$", reason.text):
             yield "no sentence"
         if {"queue", "resource", "used"} <= params.keys():
-            yield from self._row(reason)
+            yield from self._row(uid, reason)
         if {"asks", "limit"} <= params.keys() and "used" not in params:
             yield from self._never(uid, reason)
         if "fits" in params:
@@ -61,7 +62,7 @@ class Recount:
 
     # Quota
 
-    def _row(self, reason: Reason) -> Iterator[str]:
+    def _row(self, uid: str, reason: Reason) -> Iterator[str]:
         params = reason.params
         resource, queue = params["resource"], params["queue"]
         account = (params.get("flavor"), resource)
@@ -84,7 +85,9 @@ class Recount:
             sums = told["used"] + told["held"] - told.get("leaving", 0) + told.get("kept", 0)
             if sums + told["asks"] <= most:
                 yield "that would fit"
-        if "leaving" in told and told["leaving"] != self.leaving(queue, account):
+        if "row" in params:
+            yield from self._sums(uid, reason)
+        elif "leaving" in told and told["leaving"] != self.leaving(queue, account):
             yield f"leaving is {self.leaving(queue, account)}"
         if "limit" in told and told["limit"] not in (self._limit(queue, account), self._live(queue, account)):
             yield f"the limit is {self._limit(queue, account)}, the live capacity {self._live(queue, account)}"
@@ -106,6 +109,64 @@ class Recount:
         )
         if asks > least or (account[0] is None and asks != least):
             yield f"it asks {least}"
+
+    def _sums(self, uid: str, reason: Reason) -> Iterator[str]:
+        """What a row leaves now and once all have left who are leaving, which with what may be taken back and what is
+        missing comes to what is asked.
+        """
+        params = reason.params
+        resource = params["resource"]
+        told = {
+            name: _signed(params.get(name, "0"), resource)
+            for name in ("asks", "free", "leaving", "reclaimable", "lower", "missing")
+        }
+        for name in ("free", "leaving", "missing"):
+            if told[name] and not re.search(rf"\b{re.escape(params[name].lstrip('-'))}\b", reason.text):
+                yield f"{name} is not in the sentence"
+        row, queue = params["row"], self._queue_of(uid)
+        account = (row.get("flavor"), row["resource"])
+        now, later = (self._room(queue, row["queue"], account, gone=gone) for gone in (set(), self._going))
+        if (max(0, told["free"]), max(0, told["free"] + told["leaving"])) != (now, later):
+            yield f"{now} are free, {later} once others have left"
+        sums = told["free"] + told["leaving"] + told["reclaimable"] + told["lower"]
+        if max(0, told["asks"] - sums) != told["missing"]:
+            yield "the figures do not sum up"
+
+    def _queue_of(self, uid: str) -> str:
+        return next(p.workload.queue for p in self.snap.pending if p.workload.uid == uid)
+
+    def _room(self, queue: str, row: str, account: Account, *, gone: Set[str]) -> int:
+        """The most that a gang of the queue could ask for as far as a row above it goes."""
+        limit = self._limit(row, account)
+        live = self._live(row, account)
+        most = min(n for n in (limit, live) if n is not None)
+
+        def counted(path: str, more: int) -> tuple[int, int]:
+            """What is used in a subtree and what counts of it, were that much more used by the gang's queue."""
+            kids = [counted(kid, more) for kid in self.snap.tree.children[path]]
+            uses = self._uses(account, path)
+            used = sum(n for uid, n in uses.items() if uid not in gone)
+            used += more if f"{queue}.".startswith(f"{path}.") else 0
+            own = used - sum(use for use, _ in kids)
+            return used, max(own + sum(base for _, base in kids), self._book.kept(path, account))
+
+        def fits(more: int) -> bool:
+            used, base = counted(row, more)
+            return used <= most and (base <= most or base == counted(row, 0)[1])
+
+        low, high = 0, max(0, most)
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle - 1)
+        return low
+
+    @cached_property
+    def _book(self) -> QuotaBook:
+        capacity: dict[str, Mapping[str, int]] = {}
+        for state in self.snap.nodes:
+            if (of := flavor_of(state.node, self.snap.flavors)) is not None:
+                capacity[of] = add(capacity.get(of, {}), state.node.allocatable)
+        return QuotaBook(self.snap.tree, capacity)
 
     def used(self, queue: str, account: Account) -> int:
         """What is admitted, this cycle's admissions included."""
@@ -280,3 +341,8 @@ class Recount:
             yield f"{uid}: held"
         if bool(holder.get("starting")) != (uid in {a.uid for a in self.plan.admissions}):
             yield f"{uid}: starting"
+
+
+def _signed(text: str, resource: str) -> int:
+    amount = parse_quantity(text.removeprefix("-"), resource=resource)
+    return -amount if text.startswith("-") else amount

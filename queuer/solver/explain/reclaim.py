@@ -90,8 +90,8 @@ class ReclaimWords:
         of = claim if short is None else short.account
         given = {toward: self._given(common, claims, of) for toward, common in levels}
         back = _sum(given)
-        free = None if short is None else self._room(gang.queue, charge, short)
-        if not back and (free is None or free >= charge[of] or of[1] != claim[1]):
+        room = None if short is None else self._room(self._board.later.usage, gang.queue, charge, short)
+        if not back and (room is None or room >= charge[of] or of[1] != claim[1]):
             return None
         if since and back > _sum(
             {t: self._without(since)._given(common, claims, of) for t, common in levels}
@@ -102,32 +102,25 @@ class ReclaimWords:
         borrowed = sum(self._borrowed(common, claim) - self._over(toward, claim) for toward, common in levels)
         if back < borrowed and (of == claim or (of[1] == claim[1] and not self._board.snapshot.flavors)):
             figures["borrowed"] = borrowed
-        if free is not None:
-            figures["free"] = free
-            figures["missing"] = max(0, charge[of] - back - figures["lower"] - free)
+        left = []
+        if short is not None and room is not None:
+            rest = self._rest(gang.queue, charge, short, room)
+            left.append(_left(short, **rest))
+            figures |= {**rest, "missing": max(0, charge[of] - back - figures["lower"] - room)}
         text, params = self._claimed(levels[0][0], claim)
         params |= amounts(levels[0][0], of, **figures)
+        if short is not None:
+            params["row"] = amounts(short.queue, of)
         params["from"] = [
             {"queue": queue, "amount": format_quantity(n, resource=of[1])} for queue, n in _most(given)
         ]
         unit = self._quota.name(of)
         unit = "" if unit == self._quota.name(claim) else f" {unit}"
         text += f" This job {asks_of(gang)} {params['asks']}{unit}: "
-        text += ", ".join([*self._left(short, free), *_sums(params)]) + "."
+        text += ", ".join([*left, *_sums(params)]) + "."
         if not figures.get("missing"):
-            text += f" {self._still(gang, variant, given, lower)}"
+            text += f" {self._still(gang, variant, given, lower, told='leaving' in figures)}"
         return Reason(token=token, text=text, params=params)
-
-    def _left(self, short: Shortfall | None, free: int | None) -> Sequence[str]:
-        """What the row leaves, that of a limit by name."""
-        if short is None or free is None:
-            return ()
-        limit, left = (format_quantity(n, resource=short.account[1]) for n in (short.limit, abs(free)))
-        if short.live:
-            return (_is(left, "free") if free >= 0 else f"{left} more {_be(left)} taken than there are",)
-        if free < 0:
-            return (f"{short.queue} is {left} above its limit of {limit}",)
-        return (f"{short.queue} has {left} left of its limit of {limit}",)
 
     def _levels(self, gang: Gang, charge: Charge, short: Shortfall | None) -> tuple[Level, ...]:
         """Where it may reclaim what helps with the row. None where it could take more by priority, or was itself
@@ -179,12 +172,19 @@ class ReclaimWords:
         """What the children of a queue use above their guarantees."""
         return sum(self._over(kid, account) for kid in self._board.book.tree.children[common])
 
-    def _room(self, queue: str, charge: Charge, short: Shortfall) -> int:
-        """What the row leaves once those who are leaving have left; below 0, what is too much."""
-        usage, row = self._board.later.usage, (short.queue, short.account)
-        then = next((s for s in usage.shortfalls(queue, charge) if (s.queue, s.account) == row), None)
-        if then is not None:
-            return then.limit - then.held
+    def _rest(self, queue: str, charge: Charge, short: Shortfall, room: int) -> dict[str, int]:
+        """What of the row's `room` is free now, and what is free only once those have left who are `leaving`."""
+        now = self._room(self._board.claimed, queue, charge, short)
+        free = now if room < 0 else max(0, now)
+        return {"free": free} if free == room else {"free": free, "leaving": room - free}
+
+    @staticmethod
+    def _room(usage: Usage, queue: str, charge: Charge, short: Shortfall) -> int:
+        """What the row leaves by this usage; below 0, what is too much."""
+        row = (short.queue, short.account)
+        found = next((s for s in usage.shortfalls(queue, charge) if (s.queue, s.account) == row), None)
+        if found is not None:
+            return found.limit - found.held
         return dict(usage.rooms(queue, short.account)).get(short.queue, 0)
 
     # Who has to give back
@@ -234,8 +234,10 @@ class ReclaimWords:
 
     # What is lacking even so
 
-    def _still(self, gang: Gang, variant: Variant, given: Mapping[str, Given], lower: Sequence[Hold]) -> str:
-        """What the nodes lack when all who may go have gone."""
+    def _still(
+        self, gang: Gang, variant: Variant, given: Mapping[str, Given], lower: Sequence[Hold], *, told: bool
+    ) -> str:
+        """What the nodes lack when all who may go have gone. `told`: it is said that others are leaving."""
         self._looks -= 1
         if self._looks >= 0:
             free = self._board.later.free.copy()
@@ -245,7 +247,8 @@ class ReclaimWords:
             _release(free, lower)
             closest = self._place.closest(gang.pending.workload, variant, gang.pending.avoid, free=free)
             if closest is not None and closest.most < closest.part.count:
-                return f"With all of these gone, {self._place.lack(closest).text}"
+                others = "" if told or not self._board.leaving else " and those that are leaving"
+                return f"With all of these{others} gone, {self._place.lack(closest).text}"
         return "No set of these leaves a place for it."
 
     def _find_freed(self, given: Given) -> Matrix:
@@ -269,6 +272,22 @@ def _risen(given: Mapping[str, Given], of: Account) -> Reason:
         f"Jobs that started after its turn borrow, so more may be reclaimed ({told}); the next cycle decides."
     )
     return Reason(token=Token.PENDING_EVALUATION, text=text, params={"from": whose})
+
+
+def _left(short: Shortfall, *, free: int, leaving: int = 0) -> str:
+    """What the row leaves now, that of a limit by name, and how much more once those have left who are leaving."""
+    limit, left, more = (
+        format_quantity(n, resource=short.account[1]) for n in (short.limit, abs(free), leaving)
+    )
+    if short.live:
+        text = _is(left, "free") if free >= 0 else f"{left} more {_be(left)} taken than there are"
+    elif free < 0:
+        text = f"{short.queue} is {left} above its limit of {limit}"
+    else:
+        text = f"{short.queue} has {left} left of its limit of {limit}"
+    if not leaving:
+        return text
+    return f"{text}, {more} {'more' if free >= 0 else 'fewer'} once others have left"
 
 
 def _release(free: Matrix, holds: Iterable[Hold], *, times: int = 1) -> None:
