@@ -108,8 +108,8 @@ def answer(
         if admission.uid not in standing:
             continue
         live = state.live[admission.uid]
-        if (reason := reckoning.refusal(live.workload)) is not None:
-            refused[live.uid] = Explanation(primary=reason)
+        if (why := reckoning.refusal(live.workload)) is not None:
+            refused[live.uid] = why
             if live.uid in held:  # work was lost for it: what it could have taken waits for it
                 kept.append(replace(held[live.uid], assignments=admission.assignments))
             continue
@@ -215,8 +215,8 @@ def _bonds(
             continue
         workload = state.live[bond.uid].workload
         if bond.uid not in earlier:
-            if (reason := reckoning.refusal(workload, victims=bond.victims)) is not None:
-                refused[bond.uid] = Explanation(primary=reason)
+            if (why := reckoning.refusal(workload, victims=bond.victims)) is not None:
+                refused[bond.uid] = why
                 continue
             reckoning.hold(workload, bond)
         bonds.append(bond)
