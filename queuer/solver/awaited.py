@@ -1,4 +1,4 @@
-"""For whom of those that leave anyway gangs are bound: nobody is evicted for room that is being vacated (3.3)."""
+"""Whose room gangs are bound to besides that of their own victims (3.3): of who leaves anyway, or goes for others."""
 
 from __future__ import annotations
 
@@ -13,12 +13,16 @@ from queuer.solver.sheet import Hold
 
 
 def awaited(board: Board, bound: Sequence[Chosen]) -> Mapping[str, Sequence[str]]:
-    """Uids of those for whom each bound gang waits, as the board stands: for pods on its nodes, and for as many more as
-    it takes until quota bears it.
-    """
+    """Uids of those for whom each bound gang waits, its own victims aside, as the board stands."""
     by: dict[str, list[str]] = {one.gang.uid: [] for one in bound}
-    if not board.vacating:
-        return by
+    if board.vacating:
+        _wait_for_vacating(board, bound, by)
+    _wait_for_others(board, bound, by)
+    return by
+
+
+def _wait_for_vacating(board: Board, bound: Sequence[Chosen], by: Mapping[str, list[str]]) -> None:
+    """For who leaves anyway: pods on its nodes, and as many more as it takes until quota bears it."""
     staying = {uid: board.holds[uid] for uid in sorted(board.vacating)}
     room = _room_beside(board, staying.values())
     for one in bound:
@@ -31,7 +35,22 @@ def awaited(board: Board, bound: Sequence[Chosen]) -> Mapping[str, Sequence[str]
     for uid in {uid for uids in by.values() for uid in uids}:
         del staying[uid]
     _wait_for_quota(board, bound, staying, by)
-    return by
+
+
+def _wait_for_others(board: Board, bound: Sequence[Chosen], by: Mapping[str, list[str]]) -> None:
+    """For victims of another gang on nodes on which, if these stay and that gang is not there, it lacks room."""
+    there: dict[int, list[tuple[Chosen, Matrix]]] = {}
+    for one in bound:
+        for node, row in board.rows(one.gang.pending.workload, one.spreads):
+            there.setdefault(node, []).append((one, row))
+    for other in bound:
+        holds = {e.uid: board.holds[e.uid] for e in other.evictions}
+        for node, room in _room_beside(board, holds.values()).items():
+            room = room + sum((row for one, row in there.get(node, ()) if one is other), start=0 * room)
+            for one, row in there.get(node, ()) if (room < 0).any() else ():
+                if one is not other and np.any((room < 0) & (row > 0)):
+                    victims = (uid for uid, hold in holds.items() if node in hold.rows)
+                    by[one.gang.uid] += [uid for uid in victims if uid not in by[one.gang.uid]]
 
 
 def _room_beside(board: Board, staying: Iterable[Hold]) -> Mapping[int, Matrix]:

@@ -105,7 +105,7 @@ class Pending:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bond:
     """A gang's proven place and quota, held for it while its victims leave. It ends at `deadline` or when it
-    landed. `victims`: those evicted for it, and work that leaves anyway whose room it needs.
+    landed. `victims`: those evicted for it, and others whose room it needs: who leaves anyway, victims of other gangs.
     """
 
     uid: str

@@ -63,9 +63,8 @@ def put_off(*, crossing: bool) -> Explanation:
 
 
 def bound(bond: Bond, left: Sequence[str], named: Callable[[str], Workload | None]) -> Explanation:
-    """Its place is held while others leave, evicted for it or leaving anyway, or while victims of other gangs do that
-    make room enough for it too. `left`: its victims that have still to go; `named`: a workload by its uid; None = it is
-    known no more.
+    """Its place is held while others leave, evicted for it or for another gang, or leaving anyway. `left`: those of
+    them that have still to go; `named`: a workload by its uid; None = it is known no more.
     """
     hosts = sorted({name for row in bond.assignments for name in row.nodes})
     nodes = "1 node is" if len(hosts) == 1 else f"{len(hosts)} nodes are"
