@@ -9,7 +9,6 @@ from dataclasses import replace
 from random import Random
 
 from queuer.domain.quantity import Resources, add
-from queuer.domain.workload import Workload
 from queuer.solver.problem import Admitted, Assignment, NodeState, Pending, Plan, Snapshot
 
 CAME, ENDED, STARTED = 100, 30, 30
@@ -41,7 +40,7 @@ def carried_out(
     """
     running = {a.workload.uid: a for a in snapshot.admitted if not a.releasing}
     waiting = {p.workload.uid: p for p in snapshot.pending}
-    started = [_admitted(waiting.pop(a.uid).workload, a.assignments, now=now) for a in plan.admissions]
+    started = [_admitted(waiting.pop(a.uid), a.assignments, now=now) for a in plan.admissions]
     running.update({a.workload.uid: a for a in started})
     evicted = [eviction.uid for eviction in plan.evictions]
     others = sorted(running.keys() - set(evicted))
@@ -59,10 +58,9 @@ def carried_out(
 
 def queued_again(snapshot: Snapshot, plan: Plan) -> list[Pending]:
     """Whom the plan evicts, as they wait again once they are gone: they come in the cycle after the next."""
-    workloads, waiting = snapshot.workloads(), {p.workload.uid: p for p in snapshot.pending}
+    workloads = snapshot.workloads()
     return [
-        Pending(workload=workloads[e.uid], displaced_by=waiting[e.beneficiary].displacers)
-        for e in plan.evictions
+        Pending(workload=workloads[e.uid], displaced_by=frozenset({e.beneficiary})) for e in plan.evictions
     ]
 
 
@@ -79,17 +77,18 @@ def _nodes(
     )
 
 
-def _admitted(workload: Workload, rows: Sequence[Assignment], *, now: float) -> Admitted:
+def _admitted(pending: Pending, rows: Sequence[Assignment], *, now: float) -> Admitted:
     """The gang with its pods bound where the plan puts them."""
-    requests = {p.name: p.requests for p in workload.pod_sets}
+    requests = {p.name: p.requests for p in pending.workload.pod_sets}
     bound: dict[str, Resources] = {}
     for row in rows:
         for node, count in row.nodes.items():
             bound[node] = add(bound.get(node, {}), requests[row.pod_set], times=count)
     return Admitted(
-        workload=workload,
+        workload=pending.workload,
         counts={row.pod_set: sum(row.nodes.values()) for row in rows},
         flavors={row.pod_set: row.flavor for row in rows},
         since=now,
         bound=bound,
+        displaced_by=pending.displaced_by,
     )

@@ -129,8 +129,8 @@ def answer(
         if eviction.beneficiary not in bound:
             continue  # whoever it was for is gone or asks for something else
         evictions.append(_evicted(eviction, victim, patches=patches))
-        displacers = state.live[eviction.beneficiary].displaced_by | {eviction.beneficiary}
-        after[victim.uid] = replace(evicting(victim, now=now), displaced_by=displacers)
+        displacer = frozenset({eviction.beneficiary})
+        after[victim.uid] = replace(evicting(victim, now=now), displaced_by=displacer)
     barred = {uid for uid in asked.barred if _is_offered(uid, state, now=now)}
     reasons = {**plan.explanations, **refused, **asked.barred}
     told = {

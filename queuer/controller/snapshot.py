@@ -89,6 +89,7 @@ def _admitted(live: Live, state: ClusterState) -> Admitted:
         releasing=releasing,
         gone_by=_gone_by(live, pods) if releasing else None,
         expected_end=end_of(live.workload, start=since),
+        displaced_by=live.displaced_by,
     )
 
 

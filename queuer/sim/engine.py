@@ -315,7 +315,7 @@ class Simulation:
     def _evict(self, job: Job, *, by: str | None) -> None:
         job.stage, job.gone = Stage.LEAVING, self.time + self.scenario.grace
         job.evictions.append(self.time)
-        job.displaced_by = frozenset() if by is None else self.jobs[by].displaced_by | {by}
+        job.displaced_by = frozenset() if by is None else frozenset({by})
 
     def _check(self) -> None:
         for name, amounts in self._used().items():

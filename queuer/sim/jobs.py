@@ -120,4 +120,5 @@ def admitted_of(job: Job) -> Admitted:
         releasing=job.stage is not Stage.RUNNING,
         gone_by=None if job.stage is Stage.RUNNING else job.gone,
         expected_end=end_of(job.workload, start=job.since),
+        displaced_by=job.displaced_by,
     )

@@ -19,7 +19,6 @@ from statistics import NormalDist
 import msgspec
 
 from queuer.domain.quantity import Resources, add
-from queuer.domain.workload import Workload
 from queuer.solver.arrays import Arrays
 from queuer.solver.decide import decide
 from queuer.solver.ends import end_of, expected_end
@@ -206,16 +205,17 @@ class _Roll:
 
     def _carry_out(self, plan: Plan) -> None:
         for admission in plan.admissions:
-            self._start(self._waiting.pop(admission.uid).workload, admission)
+            self._start(self._waiting.pop(admission.uid), admission)
         for eviction in plan.evictions:
             victim = self._here[eviction.uid]
             gone = self._ends[eviction.uid] = self._time + GRACE
             self._here[eviction.uid] = replace(victim, releasing=True, gone_by=gone)
-            displacers = self._waiting[eviction.beneficiary].displacers
-            self._back[eviction.uid] = Pending(workload=victim.workload, displaced_by=displacers)
+            displacer = frozenset({eviction.beneficiary})
+            self._back[eviction.uid] = Pending(workload=victim.workload, displaced_by=displacer)
         self._bonds, self._reservations = plan.bonds, plan.reservations
 
-    def _start(self, workload: Workload, admission: Admission) -> None:
+    def _start(self, pending: Pending, admission: Admission) -> None:
+        workload = pending.workload
         requests = {p.name: p.requests for p in workload.pod_sets}
         bound: dict[str, Mapping[str, int]] = {}
         for row in admission.assignments:
@@ -230,6 +230,7 @@ class _Roll:
             since=self._time,
             bound=bound,
             expected_end=end_of(workload, start=self._time),
+            displaced_by=pending.displaced_by,
         )
         self._here[workload.uid] = admitted
         self._ends[workload.uid] = self._end(admitted)

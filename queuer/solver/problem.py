@@ -67,7 +67,7 @@ class Admitted:
     while placing); lost work counts from `checkpoint` if that is later. `bound`: requests of its live pods by
     node name. `releasing`: being evicted or finished with pods left; it counts in full and is no victim any
     more. `gone_by`: of releasing work, until when its pods are expected to be gone (seconds); None = nobody knows.
-    `expected_end`: None = unknown.
+    `expected_end`: None = unknown. `displaced_by`: see `Pending`; it stays while the gang runs again.
     """
 
     workload: Workload
@@ -80,6 +80,7 @@ class Admitted:
     releasing: bool = False
     gone_by: float | None = None
     expected_end: float | None = None
+    displaced_by: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,19 +88,15 @@ class Pending:
     """A workload that waits.
 
     `avoid`: nodes it recently failed to land on. `first`: interrupted by a failure that was not its own, so
-    that its leaf offers it before all others. `displaced_by`: uids for whose sake it was evicted, and those
-    for whose sake they were; it never displaces them in turn.
+    that its leaf offers it before all others. `displaced_by`: the uid for whose sake it was last evicted; none
+    where it never was, or for nobody's sake. It displaces neither that one in turn, nor the one for whose sake that
+    one was last evicted, and so on along those that wait or run (`Prey.spared` says why).
     """
 
     workload: Workload
     avoid: frozenset[str] = frozenset()
     first: bool = False
     displaced_by: frozenset[str] = frozenset()
-
-    @property
-    def displacers(self) -> frozenset[str]:
-        """Whom those never displace that are evicted for it: else three could go round in a circle for ever."""
-        return self.displaced_by | {self.workload.uid}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

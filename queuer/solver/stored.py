@@ -2,8 +2,9 @@
 
 One line of text (format and version), then zlib over MessagePack of the records, by field name. A record that gains
 a field with a default needs no new version; a change of what a record means, or of what is compared, does. From
-version 2 on replay must also give again how far each pass came, from version 3 on why gangs were deferred. Older ones
-are still read; what they do not say is not compared.
+version 2 on replay must also give again how far each pass came, from version 3 on why gangs were deferred; from version
+4 on `displaced_by` names one gang, no whole chain, also of what runs. Older ones are still read; what they do not say
+is not compared.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from queuer.solver.decide import decide
 from queuer.solver.problem import Budget, Plan, Snapshot
 from queuer.solver.sound import problems_of
 
-VERSION, OLDEST = 3, 1
+VERSION, OLDEST = 4, 1
 """Written, and still read."""
 MOST_BYTES = 2**28
 """Of a cycle, unpacked."""

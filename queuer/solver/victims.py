@@ -133,6 +133,7 @@ class Prey:
         self._board = board
         self.holds = Holds(board)
         self._reaches: dict[object, Reach] = {}
+        self._spared: dict[frozenset[str], frozenset[str]] = {}
         self._numbers: dict[Ground, int] = {}
         self._grounds_of: list[tuple[Party, ...]] = []
         self._parties: dict[object, tuple[Party, ...]] = {}
@@ -164,9 +165,31 @@ class Prey:
         key = (workload.queue, workload.priority, accounts, may)
         if (reach := self._reaches.get(key)) is None:
             reach = self._reaches[key] = Reach(tuple(self._grounds(*key)), NOBODY)
-        if pending.displaced_by:
-            return replace(reach, spared=frozenset(pending.displaced_by & self._board.holds.keys()))
-        return reach
+        return replace(reach, spared=self.spared(pending)) if pending.displaced_by else reach
+
+    def spared(self, pending: Pending) -> frozenset[str]:
+        """Who runs of those for whose sake it was last evicted, or that one was, and so on; who is gone ends the chain.
+
+        So, each eviction for itself, what links gangs to whom they went for is a forest, and evictions end unless work
+        comes or ends: a root goes only for one of another tree, so trees merge, and from some time on roots stay. One
+        that stays evicts nobody once it has started, so those right below it get fewer till they stay, and so on down.
+        """
+        asked = pending.displaced_by
+        if asked not in self._spared:
+            chain, left = set(asked), [*asked]
+            while left:
+                more = self._displaced_by.get(left.pop(), NOBODY) - chain
+                chain |= more
+                left += more
+            self._spared[asked] = frozenset(chain & self._board.holds.keys())
+        return self._spared[asked]
+
+    @cached_property
+    def _displaced_by(self) -> Mapping[str, frozenset[str]]:
+        """For whose sake each was last evicted of those that wait or run."""
+        snapshot = self._board.snapshot
+        rows: tuple[Pending | Admitted, ...] = (*snapshot.pending, *snapshot.admitted)
+        return {row.workload.uid: row.displaced_by for row in rows if row.displaced_by}
 
     def _grounds(
         self, queue: str, priority: int, accounts: tuple[Account, ...], may: tuple[bool, ...]

@@ -33,6 +33,21 @@ def twofold(seed: int) -> Snapshot:
     )
 
 
+def linked(seed: int) -> Snapshot:
+    """The same, where most were once evicted for others, that wait, run or are gone."""
+    rng, snap = Random(f"linked {seed}"), twofold(seed)
+    uids = [*sorted(snap.workloads()), "gone"]
+
+    def by() -> frozenset[str]:
+        return frozenset(rng.sample(uids, rng.choice((0, 1, 1, 1))))
+
+    return replace(
+        snap,
+        admitted=tuple(replace(one, displaced_by=by()) for one in snap.admitted),
+        pending=tuple(replace(one, displaced_by=by()) for one in snap.pending),
+    )
+
+
 def _running(rng: Random, one: Admitted) -> Admitted:
     sets = tuple(_asking(rng, p) for p in one.workload.pod_sets)
     bound = {name: {**amounts, CPU: sets[0].requests[CPU]} for name, amounts in one.bound.items()}

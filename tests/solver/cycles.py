@@ -52,7 +52,8 @@ class Run:
     wave: int
     pods: list[Pod]
     ends: float
-    leaving: frozenset[str] = frozenset()
+    displaced_by: frozenset[str] = frozenset()
+    evicted: bool = False
     releasing: bool = False
     gone_by: float | None = None
     told: bool = True
@@ -137,6 +138,7 @@ class Life:
             releasing=run.releasing,
             gone_by=run.gone_by,
             expected_end=run.ends if run.told else None,
+            displaced_by=run.displaced_by,
         )
 
     @staticmethod
@@ -158,7 +160,8 @@ class Life:
     def _carry_out(self, snap: Snapshot, plan: Plan) -> None:
         case = Case(snap, plan, self.now)
         for admission in plan.admissions:
-            workload = self.waiting.pop(admission.uid).workload
+            pending = self.waiting.pop(admission.uid)
+            workload = pending.workload
             sets = {p.name: p for p in workload.pod_sets}
             pods = [
                 Pod(sets[row.pod_set], case.pin(sets[row.pod_set], row))
@@ -169,10 +172,10 @@ class Life:
             ends = self.now + lasts
             told = workload.estimate is not None
             run = Run(workload, admission.assignments, self.now, admission.wave, pods, ends, told=told)
-            self.runs[admission.uid] = run
+            self.runs[admission.uid] = replace(run, displaced_by=pending.displaced_by)
         for eviction in plan.evictions:
             run = self.runs[eviction.uid]
-            run.leaving |= {eviction.beneficiary}
+            run.displaced_by, run.evicted = frozenset({eviction.beneficiary}), True
             self._release(run)
         self.bonds, self.reservations = plan.bonds, plan.reservations
 
@@ -228,8 +231,8 @@ class Life:
         for uid, run in list(self.runs.items()):
             if run.releasing and self.random.random() < 0.6:
                 del self.runs[uid]
-                if run.leaving:
-                    self.waiting[uid] = Pending(workload=run.workload, displaced_by=run.leaving)
+                if run.evicted:
+                    self.waiting[uid] = Pending(workload=run.workload, displaced_by=run.displaced_by)
             elif self.expecting and not run.releasing and run.landed and self.random.random() < 0.1:
                 self._release(run)
             elif not run.releasing and run.landed and run.ends <= self.now and self.random.random() < 0.7:

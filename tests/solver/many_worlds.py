@@ -23,7 +23,7 @@ from tests.solver.cases_bonds import LATER, standing
 from tests.solver.cases_leaving import vacated, vacated_later
 from tests.solver.cases_overlapping import overlapping
 from tests.solver.cases_reserved import lapsing, reserving, sharing
-from tests.solver.cases_rights import twofold
+from tests.solver.cases_rights import linked, twofold
 from tests.solver.judged import Unsound, compare, exact_plan
 from tests.solver.oracle_reservations import Follower
 
@@ -70,6 +70,7 @@ def _compared(snap: Snapshot, *, now: float) -> tuple[Outcome, str]:
 KINDS: dict[str, Callable[[int], tuple[Outcome, str]]] = {
     "plain": lambda seed: _compared(seeded(seed), now=NOW),
     "twofold": lambda seed: _compared(twofold(seed), now=NOW),
+    "linked": lambda seed: _compared(linked(seed), now=NOW),
     "vacated": lambda seed: _compared(vacated(seed), now=NOW),
     "standing": lambda seed: _compared(standing(seed), now=LATER),
     "reserving": lambda seed: followed(reserving(seed), planned(reserving(seed))),

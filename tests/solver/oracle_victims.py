@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from queuer.domain.queue import Preempt, QueueTree
 from queuer.domain.workload import Workload
-from queuer.solver.problem import Admitted, Eviction, EvictionRule, Snapshot
+from queuer.solver.problem import Admitted, Eviction, EvictionRule, Pending, Snapshot
 from queuer.solver.score import eviction_cost, live_capacity
 from queuer.solver.verify.quota import Key, Uses, broken_limits
 from tests.solver.oracle_room import Room, Turn, charged
@@ -27,7 +27,13 @@ class Evicting(Room):
         super().__init__(snapshot, now)
         self.gone: tuple[str, ...] = ()
         self.permitted: dict[str, list[Permit]] = {}
-        self.spared = {p.workload.uid: p.displaced_by for p in snapshot.pending}
+        self.spared = {p.workload.uid: self._displacers(p.displaced_by) for p in snapshot.pending}
+
+    def _displacers(self, uids: frozenset[str]) -> frozenset[str]:
+        """These, and for whose sake they were evicted, as far as that leads among what waits or runs."""
+        rows: tuple[Pending | Admitted, ...] = (*self.snapshot.pending, *self.snapshot.admitted)
+        beyond = uids.union(*(row.displaced_by for row in rows if row.workload.uid in uids))
+        return uids if beyond == uids else self._displacers(beyond)
 
     def possible(self, turn: Turn) -> tuple[str, ...] | None:
         """The least costly victims with which all settled gangs and this one have quota and a place; None = there are

@@ -12,8 +12,9 @@ import pytest
 
 from queuer.domain.queue import Order, Policy
 from queuer.domain.workload import Workload
+from queuer.solver.decide import decide
 from queuer.solver.forecast import GRACE, GREEDY, Effort, StartRange, forecast
-from queuer.solver.problem import Admitted, Snapshot, Unbound
+from queuer.solver.problem import Admitted, Plan, Snapshot, Unbound
 from queuer.solver.stored import StoredCycle, encode
 from tests.solver.cycles import live
 from tests.solver.make import gang, node, pod_set, queue, row, running, snapshot
@@ -204,6 +205,30 @@ def test_any_world_can_be_foretold_twice_alike(seed: int) -> None:
     for uid, one in found.items():
         assert uid in {p.workload.uid for p in made.pending}
         assert NOW <= one.earliest <= (one.likely or one.earliest) <= (one.latest or float("inf"))
+
+
+def test_who_was_evicted_for_whom_is_known_in_a_roll(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`back` runs again, evicted once for somebody; `low` is evicted for it, and for nobody else."""
+    asked: list[Snapshot] = []
+
+    def watched(snap: Snapshot, **more: Any) -> Plan:
+        asked.append(snap)
+        return decide(snap, **more)
+
+    monkeypatch.setattr("queuer.solver.forecast.decide", watched)
+    made = snapshot(
+        [node("n1"), node("n2")],
+        [queue("root.a")],
+        admitted=[running(asks("low"), {"n1": 1}, since=0.0)],
+        pending=[asks("high", priority=9, estimate=200.0), asks("back", priority=5, estimate=500.0)],
+    )
+    back = replace(made.pending[1], displaced_by=frozenset({"x"}))
+    forecast(replace(made, pending=(made.pending[0], back)), now=10.0, seed=0, effort=replace(PLAIN, rolls=1))
+    links = dict[str, frozenset[str]]()
+    for snap in asked:
+        links |= {p.workload.uid: p.displaced_by for p in snap.pending}
+        links |= {a.workload.uid: a.displaced_by for a in snap.admitted}
+    assert links == {"high": frozenset(), "back": {"x"}, "low": {"back"}}
 
 
 def test_lives_with_bonds_and_reservations_can_be_foretold() -> None:

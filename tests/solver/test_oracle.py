@@ -13,7 +13,7 @@ from queuer.solver.contested import Arrangement, Question, Settled, Unknown, Var
 from queuer.solver.cpsat import CpSat
 from queuer.solver.problem import Snapshot
 from tests.solver.cases import NOW, seeded, world
-from tests.solver.cases_rights import twofold
+from tests.solver.cases_rights import linked, twofold
 from tests.solver.judged import compare
 from tests.solver.make import GPU
 from tests.solver.oracle import BOUND, STARTED, WAITING, Oracle
@@ -106,6 +106,11 @@ def test_decision_admits_what_brute_force_admits(seed: int) -> None:
 def test_whom_one_right_protects_the_other_may_take(seed: int) -> None:
     """Somebody is reclaimed in one account, or preempted in another, whichever permits it when it goes."""
     assert compare(twofold(seed))
+
+
+@pytest.mark.parametrize("seed", [5122, 5147, 5195, 5255])
+def test_whoever_went_for_another_spares_it_and_whom_that_one_went_for(seed: int) -> None:
+    assert compare(linked(seed))
 
 
 def with_past(seed: int) -> Snapshot:

@@ -153,9 +153,26 @@ def test_whom_one_gang_must_spare_another_may_evict() -> None:
     """A victim never displaces its preemptor in turn: that binds the victim alone."""
     board = board_of("a", "a")
     prey = Prey(board)
-    spares = replace(CLAIMS, displaced_by=frozenset({"a0", "a1"}))
-    assert not prey.anybody(reach(board, prey, spares))
-    assert prey.anybody(reach(board, prey))
+    spares = replace(CLAIMS, displaced_by=frozenset({"a0"}))
+    assert [c.uid for c in prey.permitted(reach(board, prey, spares))] == ["a1"]
+    assert [c.uid for c in prey.permitted(reach(board, prey))] == ["a0", "a1"]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_whoever_is_gone_ends_the_chain_of_those_to_spare(there: bool) -> None:
+    """`claims` went for `a1`, that for one that waits, and that one for `a0`."""
+    between = [Pending(workload=gang("w", pod_set(1, 9)), displaced_by=frozenset({"a0"}))] if there else []
+    board = board_of("a", "a")
+    first, second = board.snapshot.admitted
+    chained = replace(
+        board.snapshot,
+        admitted=(first, replace(second, displaced_by=frozenset({"w"}))),
+        pending=(*between, CLAIMS),
+    )
+    prey = Prey(Board(Arrays.of(chained), now=0.0))
+    assert prey.spared(CLAIMS) == frozenset()
+    spares = replace(CLAIMS, displaced_by=frozenset({"a1"}))
+    assert prey.spared(spares) == ({"a0", "a1"} if there else {"a1"})
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -180,8 +180,8 @@ def test_a_cycle_of_version_2_is_read_and_decided_again(monkeypatch: pytest.Monk
     [
         (lambda data: b"", "c.cycle: is not a stored cycle"),
         (lambda data: b"PK\x03\x04 something else\n", "c.cycle: is not a stored cycle"),
-        (lambda data: data.replace(b" 3\n", b" 4\n", 1), "c.cycle: has version 4 .*reads versions 1 to 3"),
-        (lambda data: data.replace(b" 3\n", b" 0\n", 1), "c.cycle: has version 0"),
+        (lambda data: data.replace(b" 4\n", b" 5\n", 1), "c.cycle: has version 5 .*reads versions 1 to 4"),
+        (lambda data: data.replace(b" 4\n", b" 0\n", 1), "c.cycle: has version 0"),
         (lambda data: data[:-20], "c.cycle: is cut off after"),
         (lambda data: data + b"more", "c.cycle: has 4 bytes after its end"),
         (lambda data: data[:100] + b"\x00\x01\x02" + data[103:], "c.cycle: is damaged"),

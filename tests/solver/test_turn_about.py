@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from queuer.domain.reasons import Token
+from queuer.sim.engine import Simulation
 from queuer.sim.judge import run
 from queuer.sim.scenario import load
 from queuer.solver import landing
@@ -39,15 +41,58 @@ workloads:
 - {name: s, copies: 2, queue: root.b, podSets: [{name: main, count: 1, requests: {gpu: 1}}], submit: 60}
 - {name: x, queue: root.a, priority: 5, podSets: [{name: main, count: 1, requests: {gpu: 3}}], submit: 100}
 expect:
-- {always: {evictions: 5}}
+- {always: {evictions: 2}}
+"""
+CLAIMED = """
+name: claimed-back-at-the-end-of-a-chain
+source: own
+why: "v was evicted for b, that once for c; b has ended, so v takes its guarantee back from c, who borrows"
+exact: false
+grace: 30
+nodes:
+- {names: n1, allocatable: {gpu: 8, pods: 20}}
+queues:
+- {path: root, policy: {preempt: lower-priority}}
+- {path: root.g, quota: [{resource: gpu, guaranteed: 4}]}
+- {path: root.k, quota: [{resource: gpu, guaranteed: 4}]}
+- {path: root.x}
+workloads:
+- name: v
+  queue: root.g
+  podSets: [{name: main, count: 1, requests: {gpu: 4}}]
+  running: {since: -500, nodes: {n1: 1}}
+- name: b
+  queue: root.g
+  priority: 5
+  podSets: [{name: main, count: 1, requests: {gpu: 4}}]
+  running: {since: -5, nodes: {n1: 1}}
+  runtime: 430
+- {name: c, queue: root.x, priority: 9, podSets: [{name: main, count: 1, requests: {gpu: 4}}], submit: 10}
+- {name: k1, queue: root.k, priority: 5, podSets: [{name: main, count: 1, requests: {gpu: 4}}], submit: 500}
+expect:
+- {at: 1000, admitted: [k1, v]}
 """
 
 
 @BUDGETS
-def test_three_do_not_evict_each_other_in_a_circle(tmp_path: Path, deterministic: float) -> None:
-    file = tmp_path / "three-in-a-circle.yaml"
-    file.write_text(CIRCLE)
+@pytest.mark.parametrize("story", [CIRCLE, CLAIMED])
+def test_only_who_would_go_round_in_a_circle_is_kept_from_its_right(
+    tmp_path: Path, story: str, deterministic: float
+) -> None:
+    file = tmp_path / f"{yaml.safe_load(story)['name']}.yaml"
+    file.write_text(story)
     assert [v.missed for v in run(load(file), budget=Budget(deterministic=deterministic)) if v.missed] == []
+
+
+def test_who_runs_again_is_still_known_to_have_been_evicted_for_somebody(tmp_path: Path) -> None:
+    file = tmp_path / "claimed-back-at-the-end-of-a-chain.yaml"
+    file.write_text(CLAIMED)
+    simulation = Simulation(load(file), budget=Budget(deterministic=0.0))
+    assert 1000.0 in simulation.advance([1000.0])
+    assert {a.workload.uid: a.displaced_by for a in simulation.snapshot().admitted} == {
+        "v": {"b"},
+        "k1": set(),
+    }
 
 
 def held(uid: str, host: str, *, victim: str, deadline: float = NOW + 100) -> Bond:

@@ -132,10 +132,28 @@ BAD_VICTIMS: dict[str, Callable[[Snapshot], Snapshot]] = {
     "gang not entitled": lambda s: queues(s, queue("root.a", row(guaranteed=15)), B),
     "no borrower": lambda s: queues(s, A, queue("root.b", row(guaranteed=16))),
     "displaced it": lambda s: replace(s, pending=(replace(s.pending[0], displaced_by=frozenset({"v1"})),)),
+    "displaced whom it was displaced by": lambda s: displaced(s, low="v1"),
     "displaced it by a bond": lambda s: replace(
         s, bonds=(Bond(uid="v1", assignments=(), victims=("g",), deadline=50.0),)
     ),
 }
+
+
+def displaced(snap: Snapshot, **by: str) -> Snapshot:
+    """The gang was displaced by `low`, and these who run by others."""
+    return replace(
+        snap,
+        pending=(replace(snap.pending[0], displaced_by=frozenset({"low"})),),
+        admitted=tuple(
+            replace(a, displaced_by=frozenset({by[a.workload.uid]})) if a.workload.uid in by else a
+            for a in snap.admitted
+        ),
+    )
+
+
+def test_whoever_is_gone_ends_the_chain_of_those_to_spare() -> None:
+    story = eviction_story()
+    assert rules(displaced(story.snap, low="gone"), story.made) == set()
 
 
 @pytest.mark.parametrize("name", BAD_VICTIMS)

@@ -110,8 +110,14 @@ def uids(found: Answered) -> tuple[list[str], list[str], list[str]]:
 
 
 def test_a_plan_that_still_holds_is_committed_whole() -> None:
-    found = committed(*world())
+    """Who is evicted remembers for whom, that one alone; who starts remembers, too."""
+    state, asked, plan = world()
+    for uid in ("a", "b", "v"):
+        state.put(replace(state.live[uid], displaced_by=frozenset({f"earlier {uid}"})))
+    state.take_new()
+    found = committed(state, asked, plan)
     assert uids(found) == (["a"], ["v"], ["b"])
+    assert {live.uid: live.displaced_by for live in found.after} == {"a": {"earlier a"}, "v": {"b"}}
     victim = next(live for live in found.after if live.uid == "v")
     assert victim.state is State.EVICTING
     assert victim.placement is not None

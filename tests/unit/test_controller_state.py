@@ -85,11 +85,13 @@ def test_snapshot_holds_bound_pods_where_they_are_and_the_rest_wherever_they_may
     for each in (node("n1"), node("n2"), node("n3", unschedulable=True), node("n4", "r2")):
         state.node_changed(each)
     state.configure(RULES)
-    state.put(placed(Live(workload=WORKLOAD, state=State.QUEUED)))
+    went = Live(workload=WORKLOAD, state=State.QUEUED, displaced_by=frozenset({"w"}))
+    state.put(placed(went))
     state.pod_changed(pod("a", "n2", owner="u", pod_set="main"))
     state.pod_changed(pod("other", "n4"))
     snapshot = take(state, now=60.0)
     [admitted] = snapshot.admitted
+    assert admitted.displaced_by == {"w"}, "who runs again still spares whom it went for"
     assert admitted.bound == {"n2": GPU}
     [unbound] = admitted.unbound
     # n3 is cordoned, n4 is outside the pinned rack; n2 is planned for one pod but kube-scheduler may choose

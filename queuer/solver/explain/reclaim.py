@@ -123,8 +123,8 @@ class ReclaimWords:
         return Reason(token=token, text=text, params=params)
 
     def _levels(self, gang: Gang, charge: Charge, short: Shortfall | None) -> tuple[Level, ...]:
-        """Where it may reclaim what helps with the row. None where it could take more by priority, or was itself
-        displaced by somebody who runs: those are judged one by one.
+        """Where it may reclaim what helps with the row. None where it could take more by priority, or must spare
+        somebody who runs: those are judged one by one.
         """
         board, found = self._board, list[Level]()
         tree = board.book.tree
@@ -135,8 +135,8 @@ class ReclaimWords:
                 return ()
             if entitled and (short is None or short.queue in board.book.lineage(common)):
                 found.append((toward, common))
-        displaced = any(uid in board.holds for uid in gang.pending.displaced_by)
-        return () if displaced or not tree.policy(gang.queue).reclaim else tuple(found)
+        spares = self._prey.spared(gang.pending)
+        return () if spares or not tree.policy(gang.queue).reclaim else tuple(found)
 
     def _takes_by_priority(self, gang: Gang, charge: Charge) -> bool:
         """Whether it may preempt anybody of another queue beyond what it may reclaim."""

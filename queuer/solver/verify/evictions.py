@@ -174,11 +174,21 @@ def _untouchable(case: Case, victim: Admitted, eviction: Eviction) -> str:
     if case.now - victim.since < rest:
         return f"has run {case.now - victim.since:.0f} s of its queue's minRuntime {rest:.0f} s"
     bonds = case.bonds_of.get(eviction.uid, ())
-    if any(eviction.beneficiary in b.victims for b in bonds) or (
-        eviction.uid in case.pending[eviction.beneficiary].displaced_by
+    if any(eviction.beneficiary in b.victims for b in bonds) or eviction.uid in _displacers(
+        case, eviction.beneficiary
     ):
         return f"displaced {eviction.beneficiary} itself"
     return ""
+
+
+def _displacers(case: Case, uid: str) -> set[str]:
+    """For whose sake it was last evicted, and for whose sake that one was, as long as they wait or run."""
+    found, asked = set[str](), {uid}
+    while asked:
+        rows = [case.pending.get(one) or case.running.get(one) for one in asked]
+        asked = {one for row in rows if row is not None for one in row.displaced_by} - found
+        found |= asked
+    return found
 
 
 def _not_permitted(
