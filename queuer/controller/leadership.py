@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Sequence
 from dataclasses import dataclass, replace
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -123,23 +123,14 @@ async def _watch_lock(leadership: Leadership) -> None:
     raise LeadershipLost("the connection that held the leader lock is gone")
 
 
-def _chain(uid: str, displacers: Mapping[str, str]) -> list[str]:
-    """For whose sake it was last evicted, and who for theirs."""
-    found: list[str] = []
-    while (uid := displacers.get(uid, "")) and uid not in found:
-        found.append(uid)
-    return found
-
-
 async def load(connection: AsyncConnection, state: ClusterState, *, now: float) -> list[Entry]:
     """Memory as the database has it; returns the effects whose end is not known."""
     admissions = {row.uid: row for row in await cycles.load_admissions(connection)}
-    displacers = await cycles.load_displacers(connection)
+    rows = await workloads.load_live(connection)
+    displacers = await cycles.load_displacers(connection, [row.workload.uid for row in rows])
     lives = [
-        live_of(
-            row, admissions.get(row.workload.uid), displacers=frozenset(_chain(row.workload.uid, displacers))
-        )
-        for row in await workloads.load_live(connection)
+        live_of(row, admissions.get(row.workload.uid), displacer=displacers.get(row.workload.uid))
+        for row in rows
     ]
     undone = await outbox.undone(connection)
     leaving = {entry.admission_id for entry in undone if entry.kind is EntryKind.EVICT}

@@ -104,8 +104,8 @@ def reservation_of(row: StoredReservation) -> Reservation:
     )
 
 
-def live_of(stored: StoredWorkload, admission: StoredAdmission | None, *, displacers: frozenset[str]) -> Live:
-    """A workload as memory held it before the restart. `displacers`: see `Pending.displaced_by`.
+def live_of(stored: StoredWorkload, admission: StoredAdmission | None, *, displacer: str | None) -> Live:
+    """A workload as memory held it before the restart. `displacer`: for whose sake it was last evicted.
 
     When its PATCH was sent and its pods landed is read from the cluster again; a landing deadline starts
     anew.
@@ -131,6 +131,6 @@ def live_of(stored: StoredWorkload, admission: StoredAdmission | None, *, displa
         running=stored.landed_at,
         avoid=stored.avoid,
         first=stored.first,
-        displaced_by=displacers,
+        displaced_by=frozenset() if displacer is None else frozenset({displacer}),
         deleted=stored.deleted_at is not None,
     )

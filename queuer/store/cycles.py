@@ -105,11 +105,11 @@ _ADMISSIONS = text("""
 """)
 _HELD_BONDS = text("SELECT uid, assignments, victims, deadline FROM bond ORDER BY uid")
 _DISPLACERS = text("""
-    SELECT w.uid, last.beneficiary FROM workload AS w CROSS JOIN LATERAL (
+    SELECT w.uid, last.beneficiary FROM unnest(CAST(:uids AS text[])) AS w(uid) CROSS JOIN LATERAL (
         SELECT data->>'beneficiary' AS beneficiary FROM event
         WHERE uid = w.uid AND type = 'workload.state' AND data->>'to' = 'Evicting' ORDER BY id DESC LIMIT 1
     ) AS last
-    WHERE w.state IN ('Queued', 'Held', 'Evicting') AND last.beneficiary IS NOT NULL
+    WHERE last.beneficiary IS NOT NULL
 """)
 _HELD_RESERVATIONS = text("SELECT uid, assignments, start, expires FROM reservation ORDER BY uid")
 
@@ -378,9 +378,9 @@ async def load_bonds(connection: AsyncConnection) -> list[StoredBond]:
     ]
 
 
-async def load_displacers(connection: AsyncConnection) -> dict[str, str]:
-    """For whose sake each waiting or leaving workload was last evicted: uid by uid."""
-    return {row.uid: row.beneficiary for row in await connection.execute(_DISPLACERS)}
+async def load_displacers(connection: AsyncConnection, uids: Sequence[str]) -> dict[str, str]:
+    """For whose sake each of these workloads was last evicted: uid by uid. It is forgotten with the event of it."""
+    return {row.uid: row.beneficiary for row in await connection.execute(_DISPLACERS, {"uids": uids})}
 
 
 async def load_reservations(connection: AsyncConnection) -> list[StoredReservation]:

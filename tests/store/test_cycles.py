@@ -150,7 +150,7 @@ async def test_eviction_and_requeue(engine: AsyncEngine, epoch: int) -> None:
         await workloads.update_states(connection, epoch, [back])
         (stored,) = await workloads.load_live(connection)
         assert (stored.state, stored.attempt, stored.admission_id) == (State.QUEUED, 2, None)
-        assert await cycles.load_displacers(connection) == {"w1": "w9"}
+        assert await cycles.load_displacers(connection, ["w1", "w9"]) == {"w1": "w9"}
         assert (stored.workload.submitted, stored.avoid, stored.first) == (NOW, {"n1": NOW + 80}, True)
         assert await ledger.usage(connection) == {}
         assert await outbox.undone(connection) == []

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuer.controller import leadership
 from queuer.controller.foretell import Foreteller
@@ -19,7 +20,13 @@ from queuer.controller.metrics import Metrics
 from queuer.controller.recorder import Recorder
 from queuer.controller.settings import Settings
 from queuer.controller.state import ClusterState
+from queuer.domain.workload import State
+from queuer.store import cycles, workloads
+from queuer.store.cycles import NewEviction
+from queuer.store.engine import begin
 from queuer.store.leader import Leadership
+from queuer.store.workloads import StateChange
+from tests.store.support import NOW, admission, cycle, intake_of, workload
 
 NOBODY = cast(Any, None)
 """Stands for what a term without work never asks."""
@@ -65,3 +72,46 @@ async def test_a_recorder_or_foreteller_that_fails_is_started_again(
         term.cancel()
         with suppress(asyncio.CancelledError):
             await term
+
+
+FATES: dict[str, tuple[str, State, str]] = {
+    "leaves": ("b", State.EVICTING, "b"),
+    "waits": ("bw", State.QUEUED, "b"),
+    "runs": ("bwr", State.RUNNING, "b"),
+    "went-twice": ("bwrcw", State.QUEUED, "c"),
+    "runs-after-two": ("bwrcwr", State.RUNNING, "c"),
+    "went-for-nobody": ("bwr-w", State.QUEUED, ""),
+}
+"""What became of work that ran, then its state, and for whose sake it was last evicted: `w` it waits again, `r` it runs
+again, `-` it was evicted for nobody, else for the one of that letter.
+"""
+
+
+async def test_who_was_evicted_for_whom_is_known_to_who_leads_next(engine: AsyncEngine, epoch: int) -> None:
+    """Whether it leaves, waits or runs again."""
+    numbers = count(1)
+
+    async def step(connection: AsyncConnection, uid: str, what: str, *, attempt: int) -> None:
+        match what:
+            case "r":
+                rows = [admission(workload(uid), attempt=attempt)]
+                await cycles.commit(connection, epoch=epoch, record=cycle(next(numbers)), admissions=rows)
+                change = StateChange(uid=uid, state=State.RUNNING, at=NOW)
+                await workloads.update_states(connection, epoch, [change])
+            case "w":
+                change = StateChange(uid=uid, state=State.QUEUED, at=NOW)
+                await workloads.update_states(connection, epoch, [change])
+            case _:
+                by = None if what == "-" else what
+                gone = NewEviction(uid=uid, cause="reclaim", patch={}, beneficiary=by)
+                await cycles.evict(connection, epoch, [gone], at=NOW)
+
+    memory = ClusterState()
+    async with begin(engine) as connection:
+        await workloads.intake(connection, epoch, [intake_of(workload(uid)) for uid in FATES], at=NOW)
+        for uid, (fate, _, _) in FATES.items():
+            for number, what in enumerate(["r", *fate]):
+                await step(connection, uid, what, attempt=1 + fate[:number].count("w"))
+        await leadership.load(connection, memory, now=NOW)
+    found = {uid: (live.state, "".join(live.displaced_by)) for uid, live in memory.live.items()}
+    assert found == {uid: (state, by) for uid, (_, state, by) in FATES.items()}
