@@ -86,7 +86,7 @@ class Deferral(StrEnum):
     RESERVED = "Reserved"  # an answer that breaks a reservation
     LANDING = "Landing"  # an answer in which gangs could not land beside each other
     CROSSING = "Crossing"  # an answer in which pod sets of the gang itself could not
-    UNSOUND = "Unsound"  # an answer that nodes or quota, looked at once more, do not bear
+    UNSOUND = "Unsound"  # an answer that nodes, quota or rights to evict, looked at once more, do not bear
     PLAN = "Plan"  # no sound plan for the whole cycle
 
 

@@ -20,28 +20,13 @@ Chosen = list[tuple[Candidate, str]]
 
 
 def chosen(model: Model, values: Sequence[int]) -> Chosen:
-    """The evictions of a solution, each in the name of the first gang that goes where the victim was, if the
-    same rule permits that gang to evict it."""
-    taken: dict[int, set[int]] = {}
-    for (i, _, node), variable in model.x.items():
-        if values[variable]:
-            taken.setdefault(i, set()).add(node)
-    guests = [
-        (item.workload.uid, taken.get(i, set()), {_permit(c) for c in item.candidates})
-        for i, item in model.items()
+    """The evictions of a solution, each in the name for which it says so."""
+    return [
+        (candidate, item.workload.uid)
+        for item in model.data.items
+        for candidate in item.candidates
+        if values[model.evicted(candidate, item)]
     ]
-    found: Chosen = []
-    for item in model.data.items:
-        for candidate in item.candidates:
-            if values[model.evicted(candidate, item)]:
-                nodes, permit = {*candidate.hold.bound, *candidate.hold.loose}, _permit(candidate)
-                there = (uid for uid, own, permits in guests if permit in permits and own & nodes)
-                found.append((candidate, next(there, item.workload.uid)))
-    return found
-
-
-def _permit(candidate: Candidate) -> object:
-    return candidate.uid, candidate.rule, candidate.lines
 
 
 def in_order(model: Model, evicted: Chosen) -> tuple[Eviction, ...] | None:

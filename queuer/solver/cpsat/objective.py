@@ -11,6 +11,8 @@ from queuer.solver.cpsat.model import Model
 
 EVICTION_LEVELS = 4
 """Figures in the cost of a victim."""
+GANGS = 2
+"""The one of them that counts victims."""
 
 
 def eviction_level(model: Model, level: int) -> dict[int, int]:

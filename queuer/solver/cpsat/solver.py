@@ -26,8 +26,10 @@ from queuer.solver.cpsat.checks import chosen, in_order, keep_apart, places_hold
 from queuer.solver.cpsat.data import Data, Limits, gather
 from queuer.solver.cpsat.layout import lay
 from queuer.solver.cpsat.model import Model, TooLarge
+from queuer.solver.cpsat.needed import needed_by
 from queuer.solver.cpsat.objective import (
     EVICTION_LEVELS,
+    GANGS,
     broken_up,
     eviction_level,
     idle_bonds,
@@ -41,7 +43,9 @@ from queuer.solver.problem import Assignment, Eviction, Snapshot
 CUTS = 200
 """Solutions of one pass that may turn out not to be permitted before it gives up."""
 CLASHES = 24
-"""Solutions of one search in which gangs, or sets of one, could not land beside each other before it gives up."""
+"""Solutions of one search in which gangs, or sets of one, could not land beside each other, or somebody would go whom
+nobody needs, before it gives up.
+"""
 Level = Callable[[], Terms]
 
 
@@ -214,7 +218,7 @@ class _Search:
                 return Status.UNKNOWN
             status, values = model.rows.solve(budget=left, minimise=minimise)
             if status is Status.NONE and self._clashed:
-                return Status.UNKNOWN  # it is not looked whether fewer victims than were cut off would do
+                return Status.UNKNOWN  # not everything that was cut off was looked at
             if status in (Status.NONE, Status.UNKNOWN):
                 return status
             evicted = chosen(model, values)
@@ -224,13 +228,17 @@ class _Search:
             if not places_hold(model, values, evicted):
                 self.cause = Deferral.LANDING  # pods that have still to land may take the place
                 return Status.UNKNOWN
+            evictions = needed_by(model, values, evicted, order)
             if not sets_land(model, values, evicted):
                 self.cause = Deferral.CROSSING
                 minimise = minimise or shared(model)  # where any would do, one on hosts of their own lands
-            elif together := self._clashing(values, order):
+            elif evictions is None:
+                self.cause = Deferral.UNSOUND
+                minimise = minimise or eviction_level(model, GANGS)
+            elif together := self._clashing(values, evictions):
                 keep_apart(model, values, evicted, together)
             else:
-                self._values, self._evictions = values, order
+                self._values, self._evictions = values, evictions
                 model.rows.hint = dict(enumerate(values))
                 return status
             if self._clashed == CLASHES:

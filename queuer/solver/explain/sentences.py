@@ -34,7 +34,7 @@ _WHY = {
     Deferral.SIZE: "it is too large a question for the exact solver",
     Deferral.RESERVED: "reservations are in the way of what the exact solver found",
     Deferral.CROSSING: "its pod sets could take each other's places, as they land, in what the exact solver found",
-    Deferral.UNSOUND: "nodes or quota do not bear what the exact solver found",
+    Deferral.UNSOUND: "nodes, quota or rights to evict do not bear what the exact solver found",
     Deferral.LANDING: "jobs that are landing are in the way of what the exact solver found",
 }
 

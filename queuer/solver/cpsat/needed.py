@@ -1,0 +1,206 @@
+"""For whom the victims of a solution go: nobody does whom the gangs up to the beneficiary could do without.
+
+In the model the room that victims leave is everybody's, or there would be a variable for each amount, victim and gang.
+A gang with the right to evict could so make room for one that has none. Rows exclude that where quota is never why
+somebody goes; what they leave is looked at solution by solution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from queuer.domain.queue import ROOT
+from queuer.domain.quota import Account
+from queuer.solver.cpsat.data import Data, Item
+from queuer.solver.frame import Matrix
+from queuer.solver.needs import Needs
+from queuer.solver.problem import Eviction
+from queuer.solver.sheet import Hold
+from queuer.solver.victims import Candidate
+
+if TYPE_CHECKING:
+    from queuer.solver.cpsat.checks import Chosen
+    from queuer.solver.cpsat.model import Model
+
+Places = Mapping[int, Sequence[tuple[int, Matrix]]]
+"""What items take, by node."""
+
+
+def limit_to_needed(model: Model) -> None:
+    """Rows: somebody goes for a gang only where that one or one before it lies where it runs. The last gang has nobody
+    after it for whom others could go.
+    """
+    data = model.data
+    asked = {(q, a) for _, item in model.items() for q in _lineage(data, item) for a in item.charge}
+    roomy = cache(partial(_quota_never_lacks, data, asked))
+    so_far: dict[int, dict[int, int]] = {}
+    for i, item in list(model.items())[:-1]:
+        for p, _ in enumerate(item.parts):
+            for node in data.nodes:
+                if (i, p, node) in model.x:
+                    so_far.setdefault(node, {})[model.x[i, p, node]] = 1
+        for candidate in item.candidates:
+            if not roomy(candidate.hold):
+                continue
+            terms = {model.evicted(candidate, item): 1}
+            for node in sorted({*candidate.hold.bound, *candidate.hold.loose} & so_far.keys()):
+                so_far[node] = _summed(model, so_far[node])
+                terms |= dict.fromkeys(so_far[node], -1)
+            model.rows.row(terms, high=0)
+
+
+def _lineage(data: Data, item: Item) -> Sequence[str]:
+    return data.board.book.lineage(item.workload.queue)
+
+
+def _summed(model: Model, terms: dict[int, int]) -> dict[int, int]:
+    """The sum as one variable, so that a row for each victim and gang stays short."""
+    if len(terms) == 1:
+        return terms
+    total = model.rows.variable(0, sum(model.rows.bounds[v][1] for v in terms))
+    model.rows.row({**terms, total: -1}, low=0, high=0)
+    return {total: 1}
+
+
+def _quota_never_lacks(data: Data, asked: Collection[tuple[str, Account]], hold: Hold) -> bool:
+    """Whether no limit that a gang asks within would be broken with this one there if the gangs have room on nodes."""
+    book, used = data.board.book, data.board.later.usage
+    for queue, account in asked:
+        if queue not in book.lineage(hold.admitted.workload.queue) or account not in hold.charge:
+            continue
+        limit = book.limit(queue, account, live=queue == ROOT and not _nodes_are_tighter(data, account))
+        coming = (item for item in data.items if item.bound and queue in _lineage(data, item))
+        more = sum(item.charge.get(account, 0) for item in coming)
+        if limit is not None and used.held(queue, account, surely=True) + more > limit:
+            return False
+    return True
+
+
+def _nodes_are_tighter(data: Data, account: Account) -> bool:
+    """Whether what is free on nodes is no more than what live capacity leaves: not so where queues keep back some of
+    theirs, or what is used is on no node.
+    """
+    board, (flavor, resource) = data.board, account
+    if board.book.initial[ROOT].get(account):
+        return False
+    inside = [mask for name, mask in board.frame.in_flavor.items() if flavor in (None, name)]
+    free = np.maximum(data.later[np.any(inside, axis=0), board.frame.column[resource]], 0).sum()
+    started = sum(item.charge.get(account, 0) for item in data.items if not item.bound)
+    left = board.book.live.get(account, 0) - board.later.usage.used(ROOT, account) + started
+    return int(free) <= left
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Victim:
+    """`named`: the item for which the solution evicts it; `takers`: all that may, by the same rule. `size`: the largest
+    part of live capacity that it frees.
+    """
+
+    uid: str
+    hold: Hold
+    named: int
+    takers: frozenset[int]
+    size: float
+
+    def spared_first(self, item: int, places: Places) -> tuple[bool, bool, float, bool, str]:
+        """Sorts those first whom a gang leaves for later ones, that lie where these run or need quota, too; the large
+        ones, so that nobody is left who alone is too little.
+        """
+        later = [i for i in self.takers if i > item]
+        there = {*self.hold.bound, *self.hold.loose}
+        wanted = any(node in there for i in later for node, _ in places.get(i, ()))
+        return not later, not wanted, -self.size, self.named == item, self.uid
+
+
+def needed_by(
+    model: Model, values: Sequence[int], evicted: Chosen, order: Sequence[Eviction]
+) -> tuple[Eviction, ...] | None:
+    """The evictions, in this order, each for the first gang that may evict it and needs it. None = nobody found needs
+    one of them: the solution is cut off.
+    """
+    places = _places(model, values)
+    left, found = _victims(model, evicted), dict[str, str]()
+    for i, item, turns in _turns(model, places):
+        mine = [victim for victim in left if i in victim.takers]
+        for victim in mine:
+            turns.sheet.release(victim.hold)
+        for victim in sorted(mine, key=lambda v: v.spared_first(i, places)):
+            if turns.needs(victim.hold):
+                found[victim.uid] = item.workload.uid
+        left = [victim for victim in left if victim.uid not in found]
+    if left:
+        _cut_off(model, values, evicted)
+        return None
+    return tuple(replace(eviction, beneficiary=found[eviction.uid]) for eviction in order)
+
+
+def _victims(model: Model, evicted: Chosen) -> list[_Victim]:
+    data = model.data
+    numbers = {item.workload.uid: i for i, item in model.items()}
+    takers: dict[object, set[int]] = {}
+    for i, item in model.items():
+        for candidate in item.candidates:
+            takers.setdefault(_permit(candidate), set()).add(i)
+
+    def victim(uid: str, beneficiary: str, may: frozenset[int]) -> _Victim:
+        hold, named = data.board.holds[uid], numbers[beneficiary]
+        live = data.board.book.live
+        size = max((n / live[a] for a, n in hold.charge.items() if live.get(a)), default=0.0)
+        return _Victim(uid=uid, hold=hold, named=named, takers=may | {named}, size=size)
+
+    fixed = [victim(e.uid, e.beneficiary, frozenset()) for e in data.gone]
+    opened = [victim(c.uid, uid, frozenset(takers[_permit(c)])) for c, uid in evicted]
+    return [*fixed, *opened]
+
+
+def _permit(candidate: Candidate) -> object:
+    return candidate.uid, candidate.rule, candidate.lines
+
+
+def _places(model: Model, values: Sequence[int]) -> Places:
+    found: dict[int, list[tuple[int, Matrix]]] = {}
+    for (i, p, node), variable in model.x.items():
+        if values[variable]:
+            row = model.data.items[i].parts[p].row
+            found.setdefault(i, []).append((node, row * values[variable]))
+    return found
+
+
+def _turns(model: Model, places: Places) -> Iterator[tuple[int, Item, Needs]]:
+    """The items one after the other as they come to lie in a solution."""
+    data = model.data
+    sheet = data.board.later.copy()
+    for eviction in data.gone:
+        sheet.release(data.board.holds[eviction.uid], times=-1)
+    for item in data.items:
+        if not item.bound:
+            sheet.usage.add(item.workload.queue, item.charge, times=-1)
+    turns = Needs(sheet)
+    for i, item in model.items():
+        turns.settle(item.workload.queue, item.charge, places.get(i, ()))
+        yield i, item, turns
+
+
+def _cut_off(model: Model, values: Sequence[int], evicted: Chosen) -> None:
+    """Somebody of these stays or goes by another permission, or more lies where they were."""
+    permits = {_permit(candidate) for candidate, _ in evicted}
+    terms = {
+        model.evicted(candidate, item): 1
+        for _, item in model.items()
+        for candidate in item.candidates
+        if _permit(candidate) in permits
+    }
+    gone = [candidate.hold for candidate, _ in evicted]
+    gone += [model.data.board.holds[eviction.uid] for eviction in model.data.gone]
+    hosts = {node for hold in gone for node in (*hold.bound, *hold.loose)}
+    for (_, _, node), variable in model.x.items():
+        if node in hosts and values[variable] < model.rows.bounds[variable][1]:
+            more = model.rows.boolean()
+            model.rows.row({variable: 1, more: -values[variable] - 1}, low=0)
+            terms[more] = -1
+    model.rows.row(terms, high=len(evicted) - 1)
