@@ -108,12 +108,14 @@ class Following(Oracle):
         capacity = live_capacity(self.snapshot.nodes, self.snapshot.flavors)
         everyone = [replace(t, bound=t.bound and t.workload.uid not in self._raised) for t in self.settled]
         cost, prices = eviction_cost(gone, capacity=capacity, now=self.now), self.costs(everyone)
+        self.dearest = cost
         for some in self.victim_sets(everyone):
             price = prices[frozenset(some)]
             if price >= cost:
                 break
             cheaper = self.arranged(everyone, some) and self._land(everyone, some)
             assert not cheaper, f"{', '.join(some)} would be enough: {price}, not {cost}"
+        self.dearest = None
         least = self.least(everyone)
         assert least is not None
         assert prices[frozenset(least)] <= cost
@@ -129,7 +131,8 @@ class Following(Oracle):
     def ever_lands(self, everyone: Sequence[Turn], gone: Sequence[str]) -> bool | None:
         """Whether these have an arrangement with these victims in which all land. None = there are too many."""
         for seen, layout in enumerate(self._layouts(everyone, {}, self.free_now(), self.free_later(gone))):
-            if all_land(self, everyone, layout, gone):
+            rows = {t.workload.uid: taken(t.workload, layout[t.workload.uid]) for t in everyone}
+            if self.all_needed(everyone, rows, gone) and all_land(self, everyone, layout, gone):
                 return True
             if seen == MOST:
                 return None

@@ -4,7 +4,7 @@ reservations keep from them.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice
@@ -14,6 +14,7 @@ from queuer.domain.workload import PodSet, Workload
 from queuer.solver.problem import Admitted, Plan, Snapshot
 from tests.solver.oracle import Oracle
 from tests.solver.oracle_landing import all_land
+from tests.solver.oracle_needed import Taken
 from tests.solver.oracle_room import Free, Place, Turn, add, lands, place_of, sized, taken
 
 LAYOUTS = 200
@@ -242,6 +243,24 @@ class Placing(Oracle):
         return all_land(self, everyone, layout, self._going)
 
     # What reservations keep from settled gangs
+
+    def _lacking(self, so_far: Sequence[Turn], places: Taken, gone: Collection[str]) -> set[object]:
+        """See `Needing`; and what those whom a reservation binds do not leave of it."""
+        found = super()._lacking(so_far, places, gone)
+        for held in self.kept.values():
+            free = self._at_start(held, [*gone])
+            for turn in so_far:
+                assert isinstance(turn, Ranked)
+                if turn.ends > held.start:
+                    add(free, places[turn.workload.uid], times=-1)
+            there = [places[t.workload.uid] for n, t in enumerate(so_far) if self._binds(held, t, n)]
+            found |= {
+                (held.uid, name, r)
+                for name, row in held.taken.items()
+                for r, n in row.items()
+                if any(name in place for place in there) and n > free[name].get(r, 0)
+            }
+        return found
 
     def _binds(self, held: Kept, turn: Turn, number: int) -> bool:
         """Whether the gang must leave the reservation whole, as it does not outrank it or was there before."""

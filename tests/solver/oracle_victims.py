@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from queuer.domain.queue import Preempt, QueueTree
 from queuer.domain.workload import Workload
 from queuer.solver.problem import Admitted, Eviction, EvictionRule, Pending, Snapshot
 from queuer.solver.score import eviction_cost, live_capacity
 from queuer.solver.verify.quota import Key, Uses, broken_limits
-from tests.solver.oracle_room import Room, Turn, charged
+from tests.solver.oracle_needed import Ground, Needing
+from tests.solver.oracle_room import Free, Turn, charged, taken
 
 Cost = tuple[int, int, int, int]
-Ground = tuple[str, EvictionRule, tuple[Key, ...] | None]
-"""A permission to evict: for a gang of which queue, by which rule, where above the guarantee; None = anywhere."""
 Permit = tuple[str, EvictionRule, tuple[Key, ...] | None]
 """The same, with the victim's uid in the first place."""
 
 
-class Evicting(Room):
+class Evicting(Needing):
     """`gone`: whose work is lost, as settled at the turn of who evicts. `permitted`: whom a gang could evict at its
     turn, and why.
     """
@@ -27,6 +26,8 @@ class Evicting(Room):
         super().__init__(snapshot, now)
         self.gone: tuple[str, ...] = ()
         self.permitted: dict[str, list[Permit]] = {}
+        self._trying: Collection[str] = ()
+        self.dearest: Cost | None = None
         self.spared = {p.workload.uid: self._displacers(p.displaced_by) for p in snapshot.pending}
 
     def _displacers(self, uids: frozenset[str]) -> frozenset[str]:
@@ -57,6 +58,42 @@ class Evicting(Room):
         found = self.arranged(everyone, self.gone)
         self.modest = None
         return self.gone if found else None
+
+    def arranged(self, everyone: Sequence[Turn], gone: Sequence[str]) -> bool:
+        """See `Room`; each victim is needed by somebody who may evict it."""
+        before, self._trying = self._trying, gone
+        found = super().arranged(everyone, gone)
+        self._trying = before
+        return found
+
+    def _place(self, everyone: Sequence[Turn], at: int, now: Free, later: Free) -> bool:
+        found = super()._place(everyone, at, now, later)
+        if not found or at < len(everyone) or not self._trying:
+            return found
+        laid = {t.workload.uid: taken(t.workload, self.place(t.workload.uid)) for t in everyone}
+        return self.all_needed(everyone, laid, self._trying)
+
+    def grounds(self, turn: Turn, uid: str) -> list[Ground]:
+        """See `Needing`."""
+        permits = self.permitted.get(turn.workload.uid, ()) if turn.bound else ()
+        return [(turn.workload.queue, rule, keys) for other, rule, keys in permits if other == uid]
+
+    def may_go(self, named: Mapping[str, Ground]) -> bool:
+        """See `Needing`; and for less than `dearest`. Who may go last, all others gone, may go last in any order."""
+        capacity = live_capacity(self.snapshot.nodes, self.snapshot.flavors)
+        gone = [(self.admitted[uid], rule) for uid, (_, rule, _) in named.items()]
+        if self.dearest and eviction_cost(gone, capacity=capacity, now=self.now) >= self.dearest:
+            return False
+        left = dict(named)
+        while left:
+            before = len(left)
+            for uid, (queue, _, keys) in list(left.items()):
+                use = self._once_released(without=left.keys() - {uid})
+                if self._borrows(use, self.admitted[uid], queue, keys):
+                    del left[uid]
+            if len(left) == before:
+                return False
+        return True
 
     def _wants_quota_of_vacating(self, turn: Turn) -> bool:
         """Whether limits bear it beside all bound gangs only if those go who leave anyway."""
