@@ -10,9 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from queuer.domain.quantity import NOTHING, Resources
-
-GRACE = 30.0
-"""Seconds that a pod is given to end where it does not say: the default of Kubernetes."""
+from queuer.domain.workload import GRACE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from queuer.controller.pods import GRACE, PodView
+from queuer.controller.pods import PodView
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.nodes import Node, Taint, TaintEffect
 from queuer.domain.quantity import Resources, parse_quantity
+from queuer.domain.workload import GRACE
 from queuer.kube.objects import Amounts, NodeObject, Pod, holds
 from queuer.kube.requests import effective_requests
 

@@ -13,6 +13,9 @@ from enum import StrEnum
 from queuer.domain.nodes import SchedulingTerms
 from queuer.domain.quantity import Resources
 
+GRACE = 30.0
+"""Seconds that pods are given to end where they do not say: the default of Kubernetes."""
+
 
 class State(StrEnum):
     """DESIGN 1. "Running" is never said before every pod of the gang runs."""

@@ -15,7 +15,7 @@ from typing import Any
 from queuer.domain.fields import Problems, nearest
 from queuer.domain.nodes import HOSTNAME, Flavor, Node, Topology
 from queuer.domain.queue import ROOT
-from queuer.domain.workload import PodSet, Workload
+from queuer.domain.workload import GRACE, PodSet, Workload
 from queuer.sim.engine import Record, Simulation, SimulationFault
 from queuer.sim.estimates import Watcher
 from queuer.sim.jobs import Stage, run_end
@@ -28,8 +28,6 @@ from queuer.solver.problem import Budget
 GPU = "gpu"
 OWNER = "owner"
 """Node label: whose own nodes these are, where nobody borrows."""
-GRACE = 30.0
-"""Seconds that the pods of an evicted job take to go: the default of Kubernetes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

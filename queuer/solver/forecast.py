@@ -19,6 +19,7 @@ from statistics import NormalDist
 import msgspec
 
 from queuer.domain.quantity import Resources, add
+from queuer.domain.workload import GRACE
 from queuer.solver.arrays import Arrays
 from queuer.solver.decide import decide
 from queuer.solver.ends import end_of, expected_end
@@ -28,8 +29,6 @@ from queuer.solver.stored import decode
 _NORMAL = NormalDist()
 STEP, SLACK = 30.0, 0.1
 """What ends within so many seconds, or within this part of the time rolled so far, is one step."""
-GRACE = 30.0
-"""Seconds that evicted pods take to go: the default of Kubernetes."""
 GREEDY = Budget(deterministic=0.0)
 
 

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from queuer.domain.queue import Order, Policy
-from queuer.domain.workload import Workload
+from queuer.domain.workload import GRACE, Workload
 from queuer.solver.decide import decide
-from queuer.solver.forecast import GRACE, GREEDY, Effort, StartRange, forecast
+from queuer.solver.forecast import GREEDY, Effort, StartRange, forecast
 from queuer.solver.problem import Admitted, Plan, Snapshot, Unbound
 from queuer.solver.stored import StoredCycle, encode
 from tests.solver.cycles import live

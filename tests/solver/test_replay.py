@@ -15,8 +15,9 @@ from typer.testing import CliRunner
 
 from queuer.cli.sim import app
 from queuer.domain.errors import InvalidInput
+from queuer.domain.workload import GRACE
 from queuer.sim.policy import ReplayPolicy
-from queuer.sim.replay import GRACE, Setup, prepare, replay
+from queuer.sim.replay import Setup, prepare, replay
 from queuer.sim.report import Report, Spread
 from queuer.sim.trace import SHOWN, gang_of, read_jobs
 
