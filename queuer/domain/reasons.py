@@ -131,10 +131,14 @@ class Explanation:
         return self.primary.verdict
 
 
+def simple(token: Token, text: str, **params: Any) -> Explanation:
+    """An explanation that is its primary reason alone."""
+    return Explanation(primary=Reason(token=token, text=text, params=params))
+
+
 def malformed(problems: Iterable[FieldProblem]) -> Explanation:
     """The explanation of a job that cannot be decided on as it is, whose `params` name the fields."""
     told = tuple(problems)
     text = "; ".join(map(str, told))
     short = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
-    params = {"fields": [problem.field for problem in told]}
-    return Explanation(primary=Reason(token=Token.MISCONFIGURED, text=short, params=params))
+    return simple(Token.MISCONFIGURED, short, fields=[problem.field for problem in told])

@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain, islice, product
 from math import prod
-from typing import Any
 
 from queuer.domain.nodes import Flavor
 from queuer.domain.queue import QueueState, QueueTree
 from queuer.domain.quota import QuotaBook, charge_for
-from queuer.domain.reasons import Explanation, Reason, Token, malformed
+from queuer.domain.reasons import Explanation, Token, malformed, simple
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.contested import Variant
 from queuer.solver.frame import Frame
@@ -122,7 +121,7 @@ class Kinds:
         """Why nothing is asked about it; None = it is."""
         closed = self.closed(workload.queue)
         if workload.hold and (closed is None or closed.primary.token is Token.SUSPENDED):
-            return _only(Token.ON_HOLD, "The job is on hold.")
+            return simple(Token.ON_HOLD, "The job is on hold.")
         return closed
 
     def _find_closed(self, queue: str) -> Explanation | None:
@@ -131,10 +130,10 @@ class Kinds:
             near = self._tree.nearest(queue)
             hint = f"; nearest: {', '.join(near)}" if near else ""
             text = f"{queue} is not a queue that takes jobs{hint}."
-            return _only(Token.MISCONFIGURED, text, queue=queue, nearest=list(near))
+            return simple(Token.MISCONFIGURED, text, queue=queue, nearest=list(near))
         state = self._tree.effective_state(queue)
         if state is not QueueState.OPEN:
-            return _only(Token.SUSPENDED, f"{queue} is {state}.", queue=queue)
+            return simple(Token.SUSPENDED, f"{queue} is {state}.", queue=queue)
         return None
 
 
@@ -218,10 +217,6 @@ def _combinations(choices: Sequence[Sequence[str]]) -> Sequence[tuple[str, ...]]
 def _usable(frame: Frame, pod_set: PodSet, flavor: str) -> bool:
     """Whether any node of the flavor accepts the set's pods, cordons and unreadiness aside."""
     return bool(frame.open_to(pod_set, flavor, idle=True).any())
-
-
-def _only(token: Token, text: str, **params: Any) -> Explanation:
-    return Explanation(primary=Reason(token=token, text=text, params=params))
 
 
 def _form_key(workload: Workload) -> object:

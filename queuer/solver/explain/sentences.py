@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from queuer.domain.reasons import Deferral, Explanation, Reason, Token, Verdict
+from queuer.domain.reasons import Deferral, Explanation, Reason, Token, Verdict, simple
 from queuer.domain.workload import Workload
 from queuer.solver.problem import Bond
 
@@ -80,8 +79,8 @@ def bound(bond: Bond, left: Sequence[str], named: Callable[[str], Workload | Non
         case several:
             starts = f"it starts when the pods of {several} workloads have left"
     text = f"{nodes} held for it; {starts}."
-    params = {"victims": list(bond.victims), "hosts": hosts, "deadline": bond.deadline}
-    return simple(Token.WAITING_FOR_PREEMPTED_WORKLOADS, text, params)
+    victims, token = list(bond.victims), Token.WAITING_FOR_PREEMPTED_WORKLOADS
+    return simple(token, text, victims=victims, hosts=hosts, deadline=bond.deadline)
 
 
 def behind(owner: Workload, why: str) -> Reason:
@@ -115,8 +114,3 @@ def outdone(priority: int, root: str) -> Reason:
     text = f"{root} is packed: among jobs of priority {priority} those start that ask for most together, "
     text += "and beside them no room for this one was found."
     return Reason(token=Token.BEHIND_IN_QUEUE, text=text, params={"queue": root, "priority": priority})
-
-
-def simple(token: Token, text: str, params: Mapping[str, Any] | None = None) -> Explanation:
-    """An explanation that is its primary reason alone."""
-    return Explanation(primary=Reason(token=token, text=text, params=params or {}))
