@@ -51,7 +51,7 @@ class Timeline:
         """`started`: what starts in this cycle, or has its place kept."""
         self._frame, self._book = board.frame, board.book
         self._began = board.later.free.copy()
-        self._used, self._waits = [board.later.usage.copy()], list[_Wait]()
+        self._used, self._waits = [board.later.usage.copy()], tuple[_Wait, ...]()
         before = board.later.before_landing()
         ends = [
             _End(
@@ -67,7 +67,8 @@ class Timeline:
         ]
         if board.vacating:
             vacating = [end for end in ends if end.uid in board.vacating]
-            self._used += self._meanwhile(board, vacating)
+            meanwhile, self._waits = _meanwhile(board, vacating)
+            self._used.append(meanwhile)
             for end in vacating:
                 for node, row in end.rows.items():
                     self._began[node] -= row
@@ -87,19 +88,6 @@ class Timeline:
         self._nodes = np.array([node for end in ends for node in end.rows], dtype=np.intp)
         amounts = [row for end in ends for row in end.rows.values()]
         self._amounts = np.array(amounts, dtype=np.int64).reshape(len(amounts), self._began.shape[1])
-
-    def _meanwhile(self, board: Board, vacating: Iterable[_End]) -> Iterator[Usage]:
-        """What is used while these are there still: not what is held for those who wait for them."""
-        usage = board.later.usage.copy()
-        for end in vacating:
-            usage.add(end.queue, end.charge)
-        bonds = {bond.uid: bond for bond in board.snapshot.bonds}
-        for uid, (gang, charge) in board.bound.items():
-            awaited = board.vacating.intersection(bonds[uid].victims) if uid in bonds else frozenset[str]()
-            if awaited:
-                usage.add(gang.queue, charge, times=-1)
-                self._waits.append(_Wait(awaited, gang.queue, charge))
-        yield usage
 
     def step_at(self, time: float) -> int:
         """How many have ended by then."""
@@ -143,3 +131,17 @@ class Timeline:
                 if wait.for_whom <= gone:
                     usage.add(wait.queue, wait.charge, only=only)
             yield usage
+
+
+def _meanwhile(board: Board, vacating: Iterable[_End]) -> tuple[Usage, tuple[_Wait, ...]]:
+    """What is used while these are there still, which is not what is held for those who wait for them; and these."""
+    usage, waits = board.later.usage.copy(), list[_Wait]()
+    for end in vacating:
+        usage.add(end.queue, end.charge)
+    bonds = {bond.uid: bond for bond in board.snapshot.bonds}
+    for uid, (gang, charge) in board.bound.items():
+        awaited = board.vacating.intersection(bonds[uid].victims) if uid in bonds else frozenset[str]()
+        if awaited:
+            usage.add(gang.queue, charge, times=-1)
+            waits.append(_Wait(awaited, gang.queue, charge))
+    return usage, tuple(waits)
