@@ -90,9 +90,8 @@ class Tournament:
         self._lines = {
             leaf: [gang for gang in reversed(line) if gang.uid not in settled] for leaf, line in lines.items()
         }
-        self._blocked: dict[
-            str, dict[str, str]
-        ] = {}  # by leaf: refused heads by flavor, in the order of turns
+        # By leaf: refused heads by flavor, in the order of turns.
+        self._blocked: dict[str, dict[str, str]] = {}
         self._best: dict[str, Gang | None] = {}
         self._heaps: dict[str, list[tuple[Key, str]]] = {}
         self._packed = {path: tree.policy(path).order is Order.PACKED for path in tree.queues}

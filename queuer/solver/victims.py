@@ -1,4 +1,4 @@
-"""Whom a waiting gang may evict, and the cheapest set that is enough (DESIGN 3.3).
+"""Whom a waiting gang may evict, by which right and at what cost (DESIGN 3.3).
 
 What a gang may do depends on few grounds, which thousands of gangs share, so those are looked through once each.
 """

@@ -181,12 +181,10 @@ class Explainer:
 
     def _kept_from(self, gang: Gang, reason: Reason) -> Reason:
         """What it lacked at its turn and is there now may be kept for a gang that awaits pods of the cycle before."""
-        given_back, flavors = (
-            reason is sentences.MADE_ROOM or reason is sentences.GIVEN_BACK,
-            gang.shape.flavors,
-        )
-        for one in self._greedy.awaiting.values() if given_back else ():
-            if not flavors.isdisjoint(one.gang.shape.flavors):
+        if reason is not sentences.MADE_ROOM and reason is not sentences.GIVEN_BACK:
+            return reason
+        for one in self._greedy.awaiting.values():
+            if not gang.shape.flavors.isdisjoint(one.gang.shape.flavors):
                 return sentences.kept_for(one.gang.pending.workload)
         return reason
 
@@ -210,7 +208,7 @@ class Explainer:
 
     def _since(self, gang: Gang, refusal: Refusal) -> Sequence[tuple[int, Chosen]]:
         """Who started after its turn and borrows what it has a claim to, see `_find_borrowing`; nobody where it is told
-        nothing of what it may reclaim, as alike gangs share an explanation then.
+        nothing of what it may reclaim, so that there the explanation does not differ by the turn.
         """
         if refusal.variant is None or refusal.block not in (Block.QUOTA, Block.PLACE):
             return ()
