@@ -99,7 +99,7 @@ class Attempt:
         self._explanations: dict[str, Explanation] = dict(self._offers.aside)
         self._order: list[str] = list(self._offers.aside)
         self.improved = False
-        self._proven: bool | None = None  # None: no pass was made
+        self._proven: bool | None = None  # None: no pass was asked for
         self._yielding: Yielding | None = None
         self._groups = Groups(self._board)
         self._waves: tuple[tuple[object, ...], Pinner, list[Chosen]] | None = None
@@ -217,9 +217,10 @@ class Attempt:
         self.passes = self._passes(contest)
         if contest.at_best and yields is None:
             self._proven = True
-            plan = replace(plan, stats=self._stats())
+        elif answer is not None:
+            self._proven = False
         if not isinstance(answer, Arrangement):
-            return plan, yields
+            return replace(plan, stats=self._stats()), yields
         adopted = contest.adopt(answer)
         better = self._plan()
         gained = score(self._snapshot, better, now=self._now) > score(self._snapshot, plan, now=self._now)
@@ -308,7 +309,7 @@ class Attempt:
         if self._solver is None or not (counts.contested or self._proven is not None):
             status = SolveStatus.GREEDY
         else:
-            waits = counts.deferred.total() or self._greedy.awaiting or self._late() or self.apart
+            waits = counts.deferred.total() or self._greedy.awaiting or self.apart
             best = self._proven and not waits
             status = SolveStatus.OPTIMAL if best else SolveStatus.FEASIBLE
         return CycleStats(

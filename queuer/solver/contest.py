@@ -186,18 +186,18 @@ class Contest:
         assert variant is not None
         return self._adoption.lay(answer, gang, variant, evict=evict)
 
-    def improve(self) -> Arrangement | Unknown:
-        """A better arrangement of all that is settled, not adopted yet."""
+    def improve(self) -> Arrangement | Unknown | None:
+        """A better arrangement of all that is settled, not adopted yet; None = there was nothing to ask."""
         chosen, late = self._greedy.chosen, bool(self._late())
         worth = late or len(chosen) > 1 or any(c.evictions for c in chosen.values())
         if self._solver is None or self.unasked() is not None or not worth:
-            return Unknown()
+            return None
         self.at_best = not late and at_best(self._board, chosen.values())
         if self.at_best:
-            return Unknown()
+            return None
         budget = min(self._left, self._share) - self._worth()
         if budget <= 0:
-            return Unknown()
+            return None
         answer = self._solver.improve(
             snapshot=self._board.snapshot,
             now=self._board.time,

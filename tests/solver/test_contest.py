@@ -208,15 +208,24 @@ TWO = snapshot(
 )
 
 
-def improved(crowded: dict[str, frozenset[str]], **at: str) -> SolveStatus:
-    given = Given(arrays=Arrays.of(TWO), now=NOW, seed=0, budget=Budget(), solver=Improving(**at))
+def status_of(solver: Listening, crowded: dict[str, frozenset[str]]) -> SolveStatus:
+    """Of a plan in which nothing is contested and all start."""
+    given = Given(arrays=Arrays.of(TWO), now=NOW, seed=0, budget=Budget(), solver=solver)
     plan, late = Attempt(given, crowded=crowded).run()
-    assert ({a.uid for a in plan.admissions}, late) == ({"first", "next"}, None)
+    assert ({a.uid for a in plan.admissions}, late, plan.stats.contested) == ({"first", "next"}, None, 0)
     return plan.stats.status
+
+
+def improved(crowded: dict[str, frozenset[str]], **at: str) -> SolveStatus:
+    return status_of(Improving(**at), crowded)
 
 
 def test_a_plan_is_called_optimal_where_its_own_arrangement_was_proven() -> None:
     assert improved({}, first="n0", next="n1") is SolveStatus.OPTIMAL
+
+
+def test_a_plan_is_not_greedy_s_where_a_pass_came_to_no_end() -> None:
+    assert status_of(Listening(), {}) is SolveStatus.FEASIBLE
 
 
 def test_what_a_gang_was_kept_off_is_open_to_an_arrangement_in_which_all_land() -> None:
