@@ -87,6 +87,7 @@ class Deferral(StrEnum):
     LANDING = "Landing"  # an answer in which gangs could not land beside each other
     CROSSING = "Crossing"  # an answer in which pod sets of the gang itself could not
     UNSOUND = "Unsound"  # an answer that nodes, quota or rights to evict, looked at once more, do not bear
+    OUTSCORED = "Outscored"  # the plan with the exact solver's answers scored less than this one
     PLAN = "Plan"  # no sound plan for the whole cycle
 
 

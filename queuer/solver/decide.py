@@ -5,12 +5,12 @@ With the exact solver and, where that may have lost something, without it; the b
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
-from queuer.domain.reasons import Token
+from queuer.domain.reasons import Deferral, Explanation, Reason, Token
 from queuer.solver.arrays import Arrays
 from queuer.solver.attempt import Given
 from queuer.solver.attempts import RETRY, Attempts, is_small
@@ -18,13 +18,16 @@ from queuer.solver.contested import Arrangement, ExactSolver, Layout, Places, Pr
 from queuer.solver.explain import sentences
 from queuer.solver.packed.worth import packed_subtrees
 from queuer.solver.prices import Prices
-from queuer.solver.problem import Budget, Passes, Plan, Snapshot
+from queuer.solver.problem import Budget, Passes, Plan, Snapshot, SolveStatus
 from queuer.solver.proofs import ProofsOnly
 from queuer.solver.score import score
 from queuer.solver.sound import check_moment, refusing
 
 KEPT = 4
 """Prices tried, the last that proved something first."""
+UNANSWERED = frozenset({Deferral.TIME, Deferral.SIZE, Deferral.LANDING})
+"""Causes that a plan has where the exact solver is not asked everything, or not for its arrangements."""
+EXACT = "the exact plan"
 
 
 def decide(
@@ -57,38 +60,72 @@ def _decide(arrays: Arrays, *, now: float, seed: int, budget: Budget, solver: Ex
     given = Given(arrays=arrays, now=now, seed=seed, budget=budget, solver=solver, prices=prices)
     attempts = Attempts(given)
     plan = attempts.settle()
-    stood = plan.stats.contested and snapshot.reservations
-    moved = is_small(snapshot) and (plan.stats.rearranged or attempts.improved or stood)
-    if solver is None or not (attempts.lost or moved or packed_subtrees(snapshot.tree)):
+    if solver is None or not _may_have_lost(snapshot, plan, attempts):
         return _with(plan, attempts.passes)
-    # What is moved can change whose victims leave room for others and whom a retry keeps off which hosts, and a
-    # selection looks at one priority at a time: by any of them the exact plan may have lost; and by a proof, after
-    # which a reservation stays where it was until the end. So may greedy's with proofs, where it took several attempts.
+    # Greedy's plan with proofs may have lost, too, where it took several attempts.
     proving, nothing = (replace(budget, deterministic=budget.deterministic * part) for part in (1 / RETRY, 0))
-    beside = [Attempts(replace(given, budget=proving, solver=ProofsOnly(solver)))]
+    beside = {"greedy's with proofs": Attempts(replace(given, budget=proving, solver=ProofsOnly(solver)))}
     if is_small(snapshot):
-        beside.append(Attempts(replace(given, budget=nothing, solver=None)))
-    best = max(plan, *(one.settle() for one in beside), key=lambda one: score(snapshot, one, now=now))
-    passes = sum((one.passes for one in beside), attempts.passes)
-    return _with(plan if best is plan else _instead(best, plan), passes)
+        beside["greedy's"] = Attempts(replace(given, budget=nothing, solver=None))
+    plans = {EXACT: plan, **{whose: one.settle() for whose, one in beside.items()}}
+    best = max(plans, key=lambda whose: score(snapshot, plans[whose], now=now))
+    passes = sum((one.passes for one in beside.values()), attempts.passes)
+    return _with(plan if best == EXACT else _instead(plans[best], plan, whose=best), passes)
+
+
+def _may_have_lost(snapshot: Snapshot, plan: Plan, attempts: Attempts) -> bool:
+    """Whether a plan with less of the exact solver may be better than this one. In large clusters there is no time to
+    look wherever it may.
+    """
+    # Who was moved can change whom a retry keeps off which hosts.
+    if attempts.lost:
+        return True
+    # A selection looks at one priority at a time.
+    if packed_subtrees(snapshot.tree):
+        return True
+    if not is_small(snapshot):
+        return False
+    # Who was moved can change whose victims leave room for others.
+    if plan.stats.rearranged or attempts.improved:
+        return True
+    # After a proof a reservation stays where it was until the end.
+    return bool(plan.stats.contested and snapshot.reservations)
 
 
 def _with(plan: Plan, passes: Passes) -> Plan:
     return replace(plan, stats=replace(plan.stats, passes=passes))
 
 
-def _instead(greedy: Plan, exact: Plan) -> Plan:
-    """The greedy plan, where gangs that it deferred are told that an arrangement with them could not land."""
-    landing = sentences.LANDING
-    told = {
-        uid: replace(explanation, primary=landing)
-        for uid, explanation in greedy.explanations.items()
-        if explanation.primary.token is Token.SOLVER_DEFERRED
-        and uid in exact.explanations
-        and exact.explanations[uid].primary == landing
-    }
-    stats = replace(greedy.stats, note="the exact plan scored less than greedy's")
-    return replace(greedy, explanations={**greedy.explanations, **told}, stats=stats)
+def _instead(taken: Plan, exact: Plan, *, whose: str) -> Plan:
+    """The plan that scored better. Who is deferred in it for want of answers that the exact solver gave in its own is
+    told that an arrangement with it could not land, where it could not, else that another plan was taken.
+    """
+    told, causes = dict(taken.explanations), Counter(taken.stats.causes)
+    for uid, explanation in taken.explanations.items():
+        reason, before = _deferred(explanation), exact.explanations.get(uid)
+        if reason is None or (before and (same := _deferred(before)) and same.params == reason.params):
+            continue
+        landing = before is not None and before.primary == sentences.LANDING
+        instead = sentences.LANDING if landing else sentences.outscored(reason)
+        all_hold = (explanation.primary, *explanation.others)
+        first, *others = (instead if one is reason else one for one in all_hold)
+        told[uid] = replace(explanation, primary=first, others=tuple(others))
+        causes[reason.params["cause"]] -= 1
+        causes[Deferral.LANDING if landing else Deferral.OUTSCORED] += 1
+    status = taken.stats.status
+    if status is SolveStatus.GREEDY and taken.stats.contested:
+        status = SolveStatus.FEASIBLE
+    note = f"{EXACT} scored less than {whose}"
+    stats = replace(taken.stats, status=status, causes=dict(+causes), note=note)
+    return replace(taken, explanations=told, stats=stats)
+
+
+def _deferred(explanation: Explanation) -> Reason | None:
+    """What it says of a gang that is deferred for want of an answer."""
+    for reason in (explanation.primary, *explanation.others):
+        if reason.token is Token.SOLVER_DEFERRED and reason.params["cause"] in UNANSWERED:
+            return reason
+    return None
 
 
 class _OnDemand:

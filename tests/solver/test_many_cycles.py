@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 from random import Random
 from unittest import mock
 
 import pytest
 
+from queuer.domain.reasons import Deferral, Reason, Token
 from queuer.solver import attempts
 from queuer.solver.decide import decide
-from queuer.solver.problem import Plan, Snapshot
+from queuer.solver.explain.explainer import Explainer
+from queuer.solver.order import Gang
+from queuer.solver.outcome import Refusal
+from queuer.solver.problem import Plan, Snapshot, SolveStatus
 from queuer.solver.score import score
 from queuer.solver.verify import Violation, verify
 from tests.solver.cases import seeded
 from tests.solver.cycles import Life
-from tests.solver.many_cycles import EXACT, GREEDY, ROUND, Cycle, Tally, judge, run
+from tests.solver.many_cycles import EXACT, GREEDY, ROUND, Cycle, Tally, judge, rounds, run
 from tests.solver.worlds import NOW, packed, world
 
 
@@ -58,16 +63,41 @@ def test_never_worse_than_greedy_where_victims_are_many() -> None:
     assert score(snap, exact, now=NOW) >= score(snap, greedy, now=NOW)
 
 
-def test_never_worse_than_greedy_where_a_proof_leaves_a_reservation_in_place() -> None:
-    """Without the proof it was moved, and another gang started there."""
+def test_a_plan_that_is_taken_instead_of_the_exact_solver_s_says_so() -> None:
+    """By a proof a reservation stayed where it was; without, it was moved, and another gang started there. Whom the
+    exact solver had refused by a row of quota waits in that plan without an answer, though there was time for one.
+    """
     tally = Tally()
-    run(5, first=528000000, tally=tally)
+    *_, cycle = islice(rounds(528000000, tally), 5)
+    judge(cycle, cycle.plan, tally)
     assert tally.examples == []
+    stats = cycle.plan.stats
+    assert cycle.snapshot.reservations
+    assert stats.note == "the exact plan scored less than greedy's"
+    assert (stats.status, stats.contested, stats.causes) == (SolveStatus.FEASIBLE, 1, {Deferral.OUTSCORED: 1})
+    told = [e.primary for e in cycle.plan.explanations.values() if e.primary.token is Token.SOLVER_DEFERRED]
+    assert [reason.params["cause"] for reason in told] == [Deferral.OUTSCORED]
+    assert "scored less than one without" in told[0].text
 
 
 def test_nobody_is_told_one_reason_twice() -> None:
     """What one flavor lacks, and another, is kept for the same gang."""
-    plan = decide(world(4240000094, nodes=48, pending=48, running=48), now=NOW, seed=0, budget=GREEDY)
+    at_its_turn, elsewhere = set[tuple[str, str]](), set[tuple[str, str]]()
+    from_, kept_elsewhere = Explainer._kept_from, Explainer._kept_elsewhere
+
+    def noted(one: Explainer, gang: Gang, reason: Reason) -> Reason:
+        found = from_(one, gang, reason)
+        at_its_turn.add((gang.uid, found.text))
+        return found
+
+    def noted_elsewhere(one: Explainer, gang: Gang, refusal: Refusal) -> Reason | None:
+        found = kept_elsewhere(one, gang, refusal)
+        elsewhere.update([] if found is None else [(gang.uid, found.text)])
+        return found
+
+    with mock.patch.multiple(Explainer, _kept_from=noted, _kept_elsewhere=noted_elsewhere):
+        plan = decide(world(4240000094, nodes=48, pending=48, running=48), now=NOW, seed=0, budget=GREEDY)
+    assert at_its_turn & elsewhere, "the world no longer shows it"
     assert not [uid for uid, told in plan.explanations.items() if told.primary in told.others]
 
 

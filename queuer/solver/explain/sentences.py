@@ -35,6 +35,7 @@ _WHY = {
     Deferral.CROSSING: "its pod sets could take each other's places, as they land, in what the exact solver found",
     Deferral.UNSOUND: "nodes, quota or rights to evict do not bear what the exact solver found",
     Deferral.LANDING: "jobs that are landing are in the way of what the exact solver found",
+    Deferral.OUTSCORED: "the plan with all of the exact solver's answers scored less than one without",
 }
 
 
@@ -54,6 +55,13 @@ def deferred(cause: Deferral, *, others: bool = False) -> Reason:
         )
     text += "; the next one tries again."
     return Reason(token=Token.SOLVER_DEFERRED, text=text, params={"cause": cause.value})
+
+
+def outscored(reason: Reason) -> Reason:
+    """The same where it is `deferred` in a plan that was taken instead of the exact solver's."""
+    cause = Deferral(reason.params["cause"])
+    text = reason.text.replace(_WHY[cause], _WHY[Deferral.OUTSCORED])
+    return replace(reason, text=text, params={**reason.params, "cause": Deferral.OUTSCORED.value})
 
 
 def put_off(*, crossing: bool) -> Explanation:
