@@ -102,6 +102,32 @@ def test_a_hold_made_in_this_cycle_is_left_whole_by_those_after_it() -> None:
     assert rules(*hold_story(priority=1)) == set()
 
 
+def test_a_standing_hold_gives_way_by_entitlement_before_priority() -> None:
+    """big is in b's guarantee, so priority alone does not pass it; what is bound in b may have used that up."""
+    snap, made = hold_story()
+    big, fill, _ = (p.workload for p in snap.pending)
+    bond = Bond(uid="late", assignments=(at({"n2": 1}),), victims=(), deadline=100.0)
+
+    def broken(a: int, b: int, *, priority: int, bonds: tuple[Bond, ...] = ()) -> set[Rule]:
+        jobs = [
+            replace(big, queue="root.b"),
+            replace(fill, priority=priority),
+            gang("late", pod_set(1, 1), queue="root.b"),
+        ]
+        tree = [queue("root.a", row(guaranteed=a)), queue("root.b", row(guaranteed=b))]
+        held = made.reservations
+        world = snapshot(RACKS, tree, admitted=snap.admitted, pending=jobs, reservations=held, bonds=bonds)
+        return rules(world, plan(world, {"fill": (at({"n1": 1}),)}, bonds=bonds, reservations=held))
+
+    assert broken(0, 11, priority=1) == set()
+    assert broken(0, 12, priority=1) == {Rule.RESERVATION}
+    assert broken(1, 12, priority=1) == set()
+    assert broken(1, 12, priority=0) == {Rule.RESERVATION}
+    assert broken(1, 11, priority=0) == set()
+    assert broken(0, 12, priority=1, bonds=(bond,)) == set()
+    assert broken(0, 13, priority=1, bonds=(bond,)) == {Rule.RESERVATION}
+
+
 def test_a_hold_that_somebody_after_it_may_have_moved_is_not_judged() -> None:
     snap, made = hold_story()
     urgent = gang("idle", pod_set(9, 8), priority=1)

@@ -14,7 +14,7 @@ from queuer.solver.problem import Assignment, Reservation
 from queuer.solver.verify.case import Case, Rule, Violation
 from queuer.solver.verify.landing import slots
 from queuer.solver.verify.places import free_at, planned, unbound
-from queuer.solver.verify.quota import Uses
+from queuer.solver.verify.quota import Uses, amounts_at
 
 Places = Mapping[str, Sequence[Assignment]]
 
@@ -63,22 +63,26 @@ def _check_hold(case: Case, hold: Reservation) -> Iterator[Violation]:
 
 
 def _who_leaves_whole(case: Case, hold: Reservation) -> Places:
-    """The places of those who found the hold there and do not displace its owner.
+    """The places of those who found the hold there and do not displace its owner: that do who are entitled where it is
+    not, and at equal entitlement those of higher priority. Who starts had room in its guarantee at the start of the
+    cycle, if ever; the owner's rank is that of the same moment, beside all that is bound.
 
     One that is new in this cycle was there after its owner's turn, unless somebody after that displaced it: then it may
     have been found anew where others had started meanwhile. That one of them could is enough to judge nobody.
     """
     bonds, uses = {b.uid for b in case.snapshot.bonds}, case.uses()
-    owner = case.workload(hold.uid)
+    owner, standing = case.workload(hold.uid), hold in case.snapshot.reservations
+    asks = amounts_at(owner, hold.assignments)
+    # What one that is new was beside at its turn is not known.
+    entitled = standing and bool(case.uses(bonds=bonds).entitled_on(owner.queue, asks))
     roomy = cache(partial(_has_room, uses))
 
     def displaces(uid: str) -> bool:
-        queue, priority = case.workload(uid).queue, case.workload(uid).priority
-        if uid in bonds or priority > owner.priority:
-            return True
-        return bool(uses.entitled_on(*case.part(uid))) if uid in case.new else roomy(queue)
+        one = case.workload(uid)
+        could = bool(uses.entitled_on(*case.part(uid))) if uid in case.new else roomy(one.queue)
+        return uid in bonds or (could, one.priority) > (entitled, owner.priority)
 
-    if hold in case.snapshot.reservations:
+    if standing:
         return {uid: rows for uid, rows in case.new.items() if uid != hold.uid and not displaces(uid)}
     order = case.plan.order
     later = order[order.index(hold.uid) + 1 :] if hold.uid in order else ()
