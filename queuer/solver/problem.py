@@ -151,8 +151,9 @@ class Budget:
     """Bounds of one decision.
 
     `deterministic`: CP-SAT's deterministic time for all passes of an attempt together, the same on every machine.
-    Each attempt after the first has what is left, a quarter at least. Greedy's plan, with which that of several
-    attempts, or of an order that is packed, is compared, has a quarter for its proofs. Two and a half times this are
+    Each attempt after the first has what is left, a quarter at least. Greedy's plan, with which the exact solver's is
+    compared where that may have lost something (where a subtree is packed, somebody was moved, or anything was
+    contested beside a reservation: docs/decision.md), has a quarter for its proofs. Two and a half times this are
     spent at most. `wall`: seconds after which the caller kills the solver and takes the greedy plan. 0 = greedy only.
     `bond`: seconds a bond lasts, unless those it waits for are known to take longer.
     """
