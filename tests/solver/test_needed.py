@@ -1,8 +1,7 @@
-"""No victim goes that the gangs up to its beneficiary could do without, in the verifier and in the decision."""
+"""No victim goes that the gangs up to its beneficiary could do without."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -10,15 +9,15 @@ import pytest
 from queuer.domain.nodes import SchedulingTerms
 from queuer.domain.reasons import Token
 from queuer.solver.decide import decide
-from queuer.solver.problem import Bond, Budget, Eviction, EvictionRule, Plan, Snapshot
-from queuer.solver.verify import Rule, verify
+from queuer.solver.problem import Budget, Snapshot
+from queuer.solver.verify import verify
 from tests.solver.cases import NOW as THEN
 from tests.solver.cases import seeded
 from tests.solver.cases_rights import twofold
 from tests.solver.judged import compare
-from tests.solver.make import gang, node, pod_set, queue, row, running, snapshot
+from tests.solver.make import gang, node, pod_set, queue, running, snapshot
 from tests.solver.oracle import Oracle
-from tests.solver.plans import NOW, at, plan, rules
+from tests.solver.plans import NOW
 
 
 def two_hosts(*, bound_to: str | None = None) -> Snapshot:
@@ -34,58 +33,6 @@ def two_hosts(*, bound_to: str | None = None) -> Snapshot:
     ]
     nodes = [node(name, labels={"rack": name}) for name in ("n0", "n1")]
     return snapshot(nodes, [queue("root.a")], admitted=runs, pending=waiting)
-
-
-def evicting(snap: Snapshot, hosts: Mapping[str, str], named: Mapping[str, str]) -> Plan:
-    """Gangs bound to hosts, and for whom each victim goes."""
-    bonds = [
-        Bond(
-            uid=uid,
-            assignments=(at({host: 1}),),
-            victims=tuple(v for v, beneficiary in named.items() if beneficiary == uid),
-            deadline=100.0,
-        )
-        for uid, host in hosts.items()
-    ]
-    gone = [Eviction(uid=v, beneficiary=uid, rule=EvictionRule.PREEMPT) for v, uid in named.items()]
-    return plan(snap, {}, bonds=tuple(bonds), evictions=tuple(gone))
-
-
-@pytest.mark.parametrize(
-    ("hosts", "named", "broken"),
-    [
-        ({"high": "n0", "pawn": "n1"}, {"low": "high", "mid": "high"}, {Rule.VICTIM}),
-        ({"high": "n0", "pawn": "n1"}, {"mid": "high", "low": "pawn"}, {Rule.VICTIM}),
-        ({"high": "n1", "pawn": "n0"}, {"mid": "high", "low": "pawn"}, set()),
-        ({"high": "n1"}, {"mid": "high"}, set()),
-    ],
-    ids=["for another", "as if exchanged", "each its own", "alone"],
-)
-def test_a_victim_makes_room_for_who_may_evict_it(
-    hosts: dict[str, str], named: dict[str, str], broken: set[Rule]
-) -> None:
-    snap = two_hosts()
-    assert rules(snap, evicting(snap, hosts, named)) == broken
-
-
-@pytest.mark.parametrize(("asked", "broken"), [(8, set()), (4, {Rule.VICTIM})])
-def test_of_two_on_one_host_both_go_only_if_both_are_in_the_way(asked: int, broken: set[Rule]) -> None:
-    runs = [running(gang(uid, pod_set(1, 4)), {"n0": 1}) for uid in ("v0", "v1")]
-    waits = gang("g", pod_set(1, asked), priority=1)
-    snap = snapshot([node("n0")], [queue("root.a")], admitted=runs, pending=[waits])
-    assert rules(snap, evicting(snap, {"g": "n0"}, {"v0": "g", "v1": "g"})) == broken
-
-
-@pytest.mark.parametrize(("limit", "broken"), [(8, set()), (16, {Rule.VICTIM})])
-def test_quota_is_a_reason_wherever_the_victim_runs(limit: int, broken: set[Rule]) -> None:
-    runs = [running(gang("v", pod_set(1, 8)), {"n1": 1})]
-    snap = snapshot(
-        [node("n0"), node("n1")],
-        [queue("root.a", row(limit=limit))],
-        admitted=runs,
-        pending=[gang("g", pod_set(1, 8), priority=1)],
-    )
-    assert rules(snap, evicting(snap, {"g": "n0"}, {"v": "g"})) == broken
 
 
 @pytest.mark.parametrize(("bound_to", "gone"), [("n0", {"low"}), (None, {"low", "mid"})])

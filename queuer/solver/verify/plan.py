@@ -17,7 +17,6 @@ from queuer.domain.workload import PodSet, Workload
 from queuer.solver.problem import Assignment, Pending, Plan, Snapshot
 from queuer.solver.verify.case import Case, Rule, Violation, well_formed
 from queuer.solver.verify.evictions import check_bonds, check_victims
-from queuer.solver.verify.needed import check_needed
 from queuer.solver.verify.places import check_capacity, check_landing
 from queuer.solver.verify.quota import Amounts, Key, Uses, broken_limits
 from queuer.solver.verify.reservations import check_reservations
@@ -42,7 +41,6 @@ def verify(snapshot: Snapshot, plan: Plan, *, now: float) -> tuple[Violation, ..
         check_reservations,
         check_bonds,
         check_victims,
-        check_needed,
     )
     return tuple(violation for check in checks for violation in check(case))
 
