@@ -56,7 +56,10 @@ class Following(Oracle):
     def _start(self, uid: str) -> None:
         before = self.held
         super()._start(uid)
-        if self.flags[uid] == STARTED and self._told[uid][0]:
+        if self.flags[uid] != STARTED:
+            return
+        assert uid in self._told, f"{uid} is bound and could start, and neither is so any more"
+        if self._told[uid][0]:
             assert not self._land(self.settled, ()), f"{uid} is bound and could start"
             self.settled.pop()
             self.held, self.flags[uid] = before, BOUND

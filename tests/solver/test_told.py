@@ -195,6 +195,21 @@ def test_who_is_held_up_in_a_strict_queue_is_told_of_the_head_that_holds_it_up()
     assert [why[uid].primary.params["owner"] for uid in ("next", "both")] == ["first", "other"]
 
 
+def test_who_may_not_borrow_waits_for_the_flavor_whose_guarantee_it_fits() -> None:
+    """Told of the first it would have to be changed, though it starts as soon as the other is free."""
+    rows = [row(flavor="x", guaranteed=1), row(flavor="y", guaranteed=2)]
+    snap = snapshot(
+        [node("x0", labels={"f": "x"}), node("y0", labels={"f": "y"})],
+        [queue("root.a", *rows)],
+        admitted=[running(gang("r", pod_set(1, 2)), {"y0": 1}, flavor="y")],
+        flavors=FLAVORS,
+        pending=[gang("g", pod_set(1, 2), preemptible=False)],
+    )
+    why = told(snap)
+    assert why.verdict is Verdict.WAIT
+    assert f"uses 2 of its guaranteed 2 {GPU} on y" in why.primary.text
+
+
 @pytest.mark.parametrize(
     ("rows", "sets", "preemptible", "causes"),
     [

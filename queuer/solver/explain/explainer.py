@@ -135,7 +135,7 @@ class Explainer:
     ) -> Explanation:
         if (never := self._never.find(gang)) is not None:
             return Explanation(primary=never, detail={"need": kind.need})
-        refusal = self._usable(gang, refusal)
+        refusal = self._usable(gang, self._nearest_guarantee(gang, refusal))
         detail: dict[str, Any] = {"need": kind.need}
         if refusal.block is not Block.LANDING:
             detail["available"] = self._quota.available(gang.queue, kind.flavors, kind.resources)
@@ -158,6 +158,16 @@ class Explainer:
         return Explanation(
             primary=reasons[0], others=reasons[1:], would_admit=advice, detail={**detail, **parts}
         )
+
+    def _nearest_guarantee(self, gang: Gang, refusal: Refusal) -> Refusal:
+        """Where it would borrow on each of its flavors and may not, the refusal of the first whose guarantee it could
+        ever keep within.
+        """
+        if refusal.block is Block.ENTITLEMENT:
+            for variant, charge in gang.shape.smallest:
+                if self._quota.beyond_guarantee(gang, charge) is None:
+                    return replace(refusal, variant=variant)
+        return refusal
 
     def _usable(self, gang: Gang, refusal: Refusal) -> Refusal:
         """Where no node of its flavors can be used, the refusal of those that have some: that these are cordoned or not
