@@ -25,6 +25,7 @@ from tests.solver.cases_overlapping import overlapping
 from tests.solver.cases_reserved import lapsing, reserving, sharing
 from tests.solver.cases_rights import linked, twofold
 from tests.solver.judged import Unsound, compare, exact_plan
+from tests.solver.oracle_needed import TooManyVictims
 from tests.solver.oracle_reservations import Follower
 
 
@@ -52,7 +53,10 @@ def followed(snap: Snapshot, plan: Plan) -> tuple[Outcome, str]:
     if any(e.primary.token is Token.PENDING_EVALUATION for e in plan.explanations.values()):
         return Outcome.PUT_OFF, ""
     follower = Follower(snap, NOW, plan)
-    agrees = follower.agrees()
+    try:
+        agrees = follower.agrees()
+    except TooManyVictims:
+        return Outcome.TOO_LONG, ""
     if agrees is False:
         return Outcome.DIFFERS, follower.wrong[1]
     if follower.deferred:
@@ -63,6 +67,8 @@ def followed(snap: Snapshot, plan: Plan) -> tuple[Outcome, str]:
 def _compared(snap: Snapshot, *, now: float) -> tuple[Outcome, str]:
     try:
         return (Outcome.AGREES if compare(snap, now=now) else Outcome.TOO_LONG), ""
+    except TooManyVictims:
+        return Outcome.TOO_LONG, ""
     except AssertionError as error:
         return Outcome.DIFFERS, (str(error).splitlines() or ["flags, order or eviction cost"])[0]
 

@@ -17,8 +17,18 @@ Ground = tuple[str, EvictionRule, tuple[Key, ...] | None]
 """A permission to evict: for a gang of which queue, by which rule, where above the guarantee; None = anywhere."""
 
 
+LOOKS = 50_000
+"""Looks at what gangs lack in one world before it is too large: about ten seconds."""
+
+
+class TooManyVictims(Exception):
+    """There are more ways to write them down than can be looked at."""
+
+
 class Needing(Room):
     """Who goes for whom."""
+
+    looks = 0
 
     def grounds(self, turn: Turn, uid: str) -> Sequence[Ground]:
         """On which grounds the gang may evict somebody, when the moment comes."""
@@ -57,6 +67,9 @@ class Needing(Room):
 
     def _lacking(self, so_far: Sequence[Turn], places: Taken, gone: Collection[str]) -> set[object]:
         """Where nodes on which these lie are overdrawn; where none is, limits that are broken."""
+        self.looks += 1
+        if self.looks > LOOKS:
+            raise TooManyVictims
         free: Free = self.free_later([*gone])
         for turn in so_far:
             add(free, places[turn.workload.uid], times=-1)
