@@ -17,8 +17,8 @@ Ground = tuple[str, EvictionRule, tuple[Key, ...] | None]
 """A permission to evict: for a gang of which queue, by which rule, where above the guarantee; None = anywhere."""
 
 
-LOOKS = 50_000
-"""Looks at what gangs lack in one world before it is too large: about ten seconds."""
+LOOKS = 200_000
+"""Looks at what gangs lack in one world before it is too large: up to half a minute."""
 
 
 class TooManyVictims(Exception):
