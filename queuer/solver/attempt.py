@@ -92,11 +92,9 @@ class Attempt:
         self._reserver = Reserver(self._greedy)
         self._held: dict[str, Bond] = {}
         self._standing: dict[str, Bond] = {}
-        self._back: tuple[Reservation, ...] = ()
         self.gave_back = False
         self._refused: dict[str, tuple[Gang, Refusal]] = {}
         self._held_up: list[tuple[Gang, tuple[str, ...]]] = []  # with the heads that they wait behind
-        self._explanations: dict[str, Explanation] = dict(self._offers.aside)
         self._order: list[str] = list(self._offers.aside)
         self.improved = False
         self._proven: bool | None = None  # None: no pass was asked for
@@ -105,7 +103,7 @@ class Attempt:
         self._waves: tuple[tuple[object, ...], Pinner, list[Chosen]] | None = None
 
     def run(self) -> tuple[Plan, Yielding | None]:
-        """The plan, and who should keep off which hosts, if gangs had to be put off."""
+        """The plan, for `told` to add the reasons, and who should keep off which hosts, if gangs had to be put off."""
         gangs = self._offers.gangs
         self._held = bonds.resume(self._greedy, gangs)
         standing = {uid: bond for uid, bond in self._held.items() if uid not in self._greedy.chosen}
@@ -136,7 +134,6 @@ class Attempt:
         self._reserver.finish(gangs)
         self._held_up = [(g, tournament.held_up[g.uid]) for g in waiting if g.uid in tournament.held_up]
         self._order += [gang.uid for gang, _ in self._held_up]
-        self._tell()
         return self._best(contest)
 
     @property
@@ -145,28 +142,6 @@ class Attempt:
         greedy = self._greedy
         landing = (uid for uid, (_, refusal) in self._refused.items() if refusal.block is Block.LANDING)
         return any(greedy.waits_apart(uid) and uid not in greedy.awaiting for uid in landing)
-
-    def _tell(self) -> None:
-        """Why those wait that had their turn or are held up, as things lie now without those that are put off; their
-        bonds stay, and their reservations where they can.
-        """
-        late = self._late()
-        put_off = frozenset(one.gang.uid for one in late)
-        again = [bond for uid, bond in self._held.items() if uid in put_off]
-        self._greedy.lift(late)
-        self._back = self._reserver.given_back(put_off)
-        with self._greedy.none_kept(), bonds.held_again(self._board, self._offers.gangs, again):
-            explainer = Explainer(self._board, self._greedy, put_off=put_off)
-            for uid, (gang, refusal) in self._refused.items():
-                self._explanations[uid] = explainer.refused(gang, refusal)
-            behind: dict[tuple[str, ...], Reason] = {}
-            for gang, uids in self._held_up:
-                if uids not in behind:
-                    heads = [self._workloads[uid] for uid in uids]
-                    behind[uids] = sentences.held_up(gang.queue, heads, self._explanations)
-                self._explanations[gang.uid] = explainer.held_up(gang, behind[uids])
-        for one in late:
-            self._greedy.take(one)
 
     def _play(self, tournament: Tournament) -> None:
         while (gang := tournament.next()) is not None:
@@ -212,26 +187,27 @@ class Attempt:
 
     def _best(self, contest: Contest) -> tuple[Plan, Yielding | None]:
         """The plan as it stands, or improved by the exact solver where that is sound and scores higher; see `run`."""
-        plan, yields = self._plan(), self._yields()
+        plan, yields, before = self._plan(), self._yields(), dict(self._greedy.chosen)
         answer = contest.improve()
         self.passes = self._passes(contest)
         if contest.at_best and yields is None:
             self._proven = True
         elif answer is not None:
             self._proven = False
-        if not isinstance(answer, Arrangement):
-            return replace(plan, stats=self._stats()), yields
-        adopted = contest.adopt(answer)
-        better = self._plan()
-        gained = score(self._snapshot, better, now=self._now) > score(self._snapshot, plan, now=self._now)
-        lands = adopted and not self._late()
-        sound = lands and not (gained and verify(self._snapshot, better, now=self._now))
-        # The proof is about the answer: where that cannot be carried out, it says nothing about this plan.
-        self._proven = answer.proven and sound
-        if gained and sound:
-            self.improved = True
-            self._tell()
-            plan, yields = self._plan(), self._yields()
+        if isinstance(answer, Arrangement):
+            lands = contest.adopt(answer) and not self._late()
+            better = self._plan()
+            gained = score(self._snapshot, better, now=self._now) > score(self._snapshot, plan, now=self._now)
+            if lands and gained:
+                better = self.told(better)
+                lands = not verify(self._snapshot, better, now=self._now)
+            # The proof is about the answer: where that cannot be carried out, it says nothing about this plan.
+            self._proven = answer.proven and lands
+            if lands and gained:
+                self.improved = True
+                plan, yields = better, None
+            else:
+                restore(self._greedy, before)
         return replace(plan, stats=self._stats()), yields
 
     def _yields(self) -> Yielding | None:
@@ -254,26 +230,65 @@ class Attempt:
             uid: replace(bond, assignments=pinner.to_hosts(self._workloads[uid], bond.assignments))
             for uid, bond in bound.items()
         }
-        explanations = {uid: self._explanations[uid] for uid in self._order if uid in self._explanations}
-        for one in late:
-            explanations[one.gang.uid] = sentences.put_off(crossing=pinner.crosses(one))
-        gone = {e.uid for e in evictions}
-        for uid, bond in bound.items():
-            left = [*filter(gone.__contains__, bond.victims), *bonds.leaving(self._board, bond)]
-            explanations[uid] = sentences.bound(bond, left, self._workloads.get)
-        reservations = (*self._reserver.held, *(r for r in self._back if r.uid in put_off))
-        for held in reservations:
-            if held.uid in explanations:
-                explanations[held.uid] = with_reservation(explanations[held.uid], held)
+        reservations = (*self._reserver.held, *self._given_back(late))
         return Plan(
             admissions=pinner.admissions(),
             evictions=tuple(evictions),
             bonds=tuple(bound.values()),
             reservations=reservations,
-            explanations=explanations,
+            explanations={},
             order=tuple(self._order),
             stats=self._stats(),
         )
+
+    def _given_back(self, late: Sequence[Chosen]) -> tuple[Reservation, ...]:
+        """Reservations of those that are put off, where they can stay."""
+        if not late:
+            return ()
+        self._greedy.lift(late)
+        back = self._reserver.given_back({one.gang.uid for one in late})
+        for one in late:
+            self._greedy.take(one)
+        return back
+
+    def told(self, plan: Plan) -> Plan:
+        """The plan of `run`, as nothing has moved since, with the reason of everyone who waits."""
+        if plan.explanations:
+            return plan
+        pinner, late = self._pinned()
+        told = self._reasons(late, plan)
+        for one in late:
+            told[one.gang.uid] = sentences.put_off(crossing=pinner.crosses(one))
+        gone = {e.uid for e in plan.evictions}
+        for bond in plan.bonds:
+            left = [*filter(gone.__contains__, bond.victims), *bonds.leaving(self._board, bond)]
+            told[bond.uid] = sentences.bound(bond, left, self._workloads.get)
+        for held in plan.reservations:
+            if held.uid in told:
+                told[held.uid] = with_reservation(told[held.uid], held)
+        return replace(plan, explanations=told)
+
+    def _reasons(self, late: Sequence[Chosen], plan: Plan) -> dict[str, Explanation]:
+        """Why those wait that had their turn or are held up, as things lie now without those that are put off, whose
+        bonds stay.
+        """
+        put_off = frozenset(one.gang.uid for one in late)
+        again = [bond for uid, bond in self._held.items() if uid in put_off]
+        told = dict(self._offers.aside)
+        self._greedy.lift(late)
+        with self._greedy.none_kept(), bonds.held_again(self._board, self._offers.gangs, again):
+            explainer = Explainer(self._board, self._greedy, put_off=put_off)
+            for uid, (gang, refusal) in self._refused.items():
+                told[uid] = explainer.refused(gang, refusal)
+            behind: dict[tuple[str, ...], Reason] = {}
+            for gang, uids in self._held_up:
+                if uids not in behind:
+                    heads = [self._workloads[uid] for uid in uids]
+                    behind[uids] = sentences.held_up(gang.queue, heads, told)
+                told[gang.uid] = explainer.held_up(gang, behind[uids])
+        for one in late:
+            self._greedy.take(one)
+        return told
 
     def _bonds(self) -> dict[str, Bond]:
         bound = [one for one in self._greedy.chosen.values() if one.bound]

@@ -7,14 +7,14 @@ refuses every plan, the gangs at fault wait; where it still does, their bonds an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from queuer.domain.reasons import Deferral, Explanation
 from queuer.solver.attempt import Attempt, Given
 from queuer.solver.bonds import prolonged
 from queuer.solver.explain import sentences
 from queuer.solver.problem import CycleStats, Passes, Plan, Snapshot, SolveStatus
-from queuer.solver.score import score
+from queuer.solver.score import Score, score
 from queuer.solver.verify import Violation, verify
 from queuer.solver.yielding import KeptOff
 
@@ -35,6 +35,14 @@ def is_small(snapshot: Snapshot) -> bool:
     return len(snapshot.nodes) * len(snapshot.pending) <= SMALL_PLAN
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Draft:
+    """A plan before its reasons are told, which takes time."""
+
+    attempt: Attempt
+    plan: Plan
+
+
 class Attempts:
     """Those at one plan. `passes`: how far all of them came. `lost`: whether the exact solver had a part in some, so
     that the plan might have been better without it; `improved`: whether better places of its were taken.
@@ -49,15 +57,26 @@ class Attempts:
 
     def settle(self) -> Plan:
         """The best sound plan; the one that starts nobody where there is none."""
-        plan, wrong = self._best()
+        return self._settled(self._made())
+
+    def better(self, than: Score) -> Plan | None:
+        """The same if it scores more; whoever does not is neither told why it waits nor verified."""
+        drafts = self._made()
+        if self._score(drafts[0].plan) <= than:
+            return None
+        plan = self._settled(drafts)
+        return plan if self._score(plan) > than else None
+
+    def _settled(self, drafts: Sequence[Draft]) -> Plan:
+        plan, wrong = self._best(drafts)
         given_up: Sequence[Violation] = ()
         if wrong:
             self._make_wait(_offenders(plan, wrong))
-            plan, wrong = self._best()
+            plan, wrong = self._best(self._made())
         if wrong:
             given_up = wrong
             self._give_up(_offenders(plan, wrong))
-            plan, wrong = self._best()
+            plan, wrong = self._best(self._made())
         if wrong:
             return _nothing(self._began, note=f"refused by the verifier: {_listed(wrong)}")
         if given_up:
@@ -65,30 +84,28 @@ class Attempts:
             plan = replace(plan, stats=replace(plan.stats, note=note))
         return plan
 
-    def _best(self) -> tuple[Plan, Sequence[Violation]]:
-        """The best plan of some attempts that the verifier accepts, else their worst with what is wrong with it."""
-        plans = self._made()
-        if len(plans) > 1:
-            plans.sort(key=lambda plan: score(self._snapshot, plan, now=self._now), reverse=True)
-        wrong: Sequence[Violation] = ()
-        for plan in plans:
-            wrong = verify(self._snapshot, plan, now=self._now)
-            if not wrong:
+    def _best(self, drafts: Sequence[Draft]) -> tuple[Plan, Sequence[Violation]]:
+        """The first that the verifier accepts, else the last with what is wrong with it."""
+        *others, last = drafts
+        for draft in others:
+            plan = draft.attempt.told(draft.plan)
+            if not verify(self._snapshot, plan, now=self._now):
                 return plan, ()
-        return plans[-1], wrong
+        plan = last.attempt.told(last.plan)
+        return plan, verify(self._snapshot, plan, now=self._now)
 
-    def _made(self) -> list[Plan]:
-        """The plans of attempts until one puts nobody off, the last first. If somebody waits even so because it keeps
-        off the hosts of others, these keep off its own instead, once.
+    def _made(self) -> list[Draft]:
+        """What comes of attempts until one puts nobody off, the best first, of equal ones the later. If somebody waits
+        even so because it keeps off the hosts of others, these keep off its own instead, once.
         """
-        plans: list[Plan] = []
+        drafts: list[Draft] = []
         began, instead, tried = dict(self._crowded), KeptOff(), 0
         while True:
             attempt = Attempt(self._given_now(), crowded=self._crowded)
             plan, late = attempt.run()
             self.passes += attempt.passes
             self.improved |= attempt.improved
-            plans.insert(0, plan)
+            drafts.insert(0, Draft(attempt, plan))
             tried += 1
             again = is_small(self._snapshot) or attempt.gave_back
             if self.passes.attempts >= ATTEMPTS or not again:
@@ -100,8 +117,14 @@ class Attempts:
                 self._crowded, instead, tried = _both(began, instead), {}, 0
             else:
                 break
-        self.lost |= any(plan.stats.rearranged for plan in plans) and (len(plans) > 1 or bool(late))
-        return plans
+        rearranged = any(draft.plan.stats.rearranged for draft in drafts)
+        self.lost |= rearranged and (len(drafts) > 1 or bool(late))
+        if len(drafts) > 1:
+            drafts.sort(key=lambda draft: self._score(draft.plan), reverse=True)
+        return drafts
+
+    def _score(self, plan: Plan) -> Score:
+        return score(self._snapshot, plan, now=self._now)
 
     def _given_now(self) -> Given:
         """With what is left of the budget."""

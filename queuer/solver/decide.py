@@ -67,10 +67,12 @@ def _decide(arrays: Arrays, *, now: float, seed: int, budget: Budget, solver: Ex
     beside = {"greedy's with proofs": Attempts(replace(given, budget=proving, solver=ProofsOnly(solver)))}
     if is_small(snapshot):
         beside["greedy's"] = Attempts(replace(given, budget=nothing, solver=None))
-    plans = {EXACT: plan, **{whose: one.settle() for whose, one in beside.items()}}
-    best = max(plans, key=lambda whose: score(snapshot, plans[whose], now=now))
-    passes = sum((one.passes for one in beside.values()), attempts.passes)
-    return _with(plan if best == EXACT else _instead(plans[best], plan, whose=best), passes)
+    best = plan
+    for whose, others in beside.items():
+        better = others.better(score(snapshot, best, now=now))
+        if better is not None:
+            best = _instead(better, plan, whose=whose)
+    return _with(best, sum((others.passes for others in beside.values()), attempts.passes))
 
 
 def _may_have_lost(snapshot: Snapshot, plan: Plan, attempts: Attempts) -> bool:

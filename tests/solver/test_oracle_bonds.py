@@ -111,7 +111,8 @@ def test_who_is_put_off_is_not_given_a_bond_back_that_has_ended() -> None:
     """Its deadline has passed, and it cannot land beside others: it waits without."""
     snap = standing(977)
     given = Given(arrays=Arrays.of(snap), now=LATER, seed=0, budget=Budget(deterministic=0.0))
-    plan, _ = Attempt(given, crowded={}).run()
+    attempt = Attempt(given, crowded={})
+    plan = attempt.told(attempt.run()[0])
     assert plan.explanations["g4"].primary.token is Token.PENDING_EVALUATION
     assert verify(snap, plan, now=LATER) == ()
 

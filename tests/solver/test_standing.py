@@ -182,4 +182,5 @@ def _doubled(held: tuple[Reservation, ...] = ()) -> Snapshot:
 def attempt(snap: Snapshot) -> Plan:
     """The first attempt at a plan: nobody has been told to keep off others yet."""
     given = Given(arrays=Arrays.of(snap), now=NOW, seed=0, budget=Budget(deterministic=0.0))
-    return Attempt(given, crowded={}).run()[0]
+    first = Attempt(given, crowded={})
+    return first.told(first.run()[0])
