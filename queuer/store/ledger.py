@@ -81,15 +81,10 @@ class LedgerRow:
     opened: float
 
 
-async def open_rows(connection: AsyncConnection, epoch: int, rows: Sequence[LedgerRow]) -> None:
-    """Charge. A pod set of a workload has one open row at most: a second one is an IntegrityError."""
-    if rows:
-        await check_epoch(connection, epoch)
-        await charge(connection, rows)
-
-
 async def charge(connection: AsyncConnection, rows: Sequence[LedgerRow]) -> None:
-    """`open_rows` inside a transaction that has checked its epoch."""
+    """Open rows, inside a transaction that has checked its epoch. A pod set of a workload has one open row at most: a
+    second one is an IntegrityError.
+    """
     await connection.execute(_OPEN, {"rows": rows_json(rows)})
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import pytest
@@ -280,7 +279,6 @@ async def test_a_thousand_admissions_are_looked_up_not_scanned(engine: AsyncEngi
     made = [workload(f"w{n}") for n in range(1000)]
     async with engine.connect() as plain:
         await (await plain.execution_options(isolation_level="AUTOCOMMIT")).execute(text("VACUUM ANALYZE"))
-    started = time.perf_counter()
     async with begin(engine) as connection:
         await workloads.intake(connection, epoch, [intake_of(w) for w in made], at=NOW)
         admissions = [admission(w) for w in made]
@@ -294,5 +292,3 @@ async def test_a_thousand_admissions_are_looked_up_not_scanned(engine: AsyncEngi
             text("SELECT relname FROM pg_stat_xact_user_tables WHERE seq_tup_read > 1000")
         )
         assert scanned.scalars().all() == []
-    took = time.perf_counter() - started
-    assert took < 5.0, f"1,000 workloads took {took:.1f} s from intake to release"

@@ -54,7 +54,6 @@ WRITES: dict[str, Write] = {
     "cycles.evict": lambda c, e: cycles.evict(
         c, e, [cycles.NewEviction(uid="w1", cause="preempt", patch={})], at=NOW
     ),
-    "ledger.open_rows": lambda c, e: ledger.open_rows(c, e, [_ROW]),
     "ledger.recharge": lambda c, e: ledger.recharge(c, e, [_ROW]),
     "ledger.close": lambda c, e: ledger.close(c, e, ["w1"], NOW),
     "outbox.put": lambda c, e: outbox.put(c, e, [_EFFECT], at=NOW),

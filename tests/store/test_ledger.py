@@ -195,7 +195,7 @@ async def test_a_pod_set_is_charged_once(engine: AsyncEngine, epoch: int) -> Non
     )
     with pytest.raises(IntegrityError):
         async with begin(engine) as connection:
-            await ledger.open_rows(connection, epoch, [row, replace(row, attempt=2)])
+            await ledger.charge(connection, [row, replace(row, attempt=2)])
     async with begin(engine) as connection:
         assert await ledger.usage(connection) == {}
 
@@ -210,6 +210,6 @@ async def test_large_amounts_stay_exact(engine: AsyncEngine, epoch: int) -> None
         for n, uid in enumerate(("w1", "w2", "w3"))
     ]  # fmt: skip
     async with begin(engine) as connection:
-        await ledger.open_rows(connection, epoch, rows)
+        await ledger.charge(connection, rows)
         assert await ledger.usage(connection) == {"root.a": {("f", "memory"): 3 * 2**61 + 3}}
         assert await ledger.load_open(connection) == rows

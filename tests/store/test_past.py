@@ -43,7 +43,7 @@ async def test_sums_are_those_of_the_closed_form(engine: AsyncEngine, epoch: int
             opened = NOW - random.choice((0.5, 3, 30, 5_000)) * HOUR * random.random()
             amounts = {"gpu": random.randint(1, 64), "memory": random.randint(1, 2**43)}
             made = row(number, queue, opened, **amounts)
-            await ledger.open_rows(connection, epoch, [made])
+            await ledger.charge(connection, [made])
             closed = None
             if random.random() < 0.8:
                 closed = opened + (NOW - opened) * random.random()
@@ -59,7 +59,7 @@ async def test_sums_are_those_of_the_closed_form(engine: AsyncEngine, epoch: int
 
 async def test_nobody_asks_nothing_is_read(engine: AsyncEngine, epoch: int) -> None:
     async with begin(engine) as connection:
-        await ledger.open_rows(connection, epoch, [row(1, "root.a", NOW - HOUR, gpu=8)])
+        await ledger.charge(connection, [row(1, "root.a", NOW - HOUR, gpu=8)])
         assert await ledger.past_use(connection, (), now=NOW) == {}
 
 
@@ -67,8 +67,8 @@ async def test_a_row_from_long_ago_or_from_a_clock_ahead_does_no_harm(
     engine: AsyncEngine, epoch: int
 ) -> None:
     async with begin(engine) as connection:
-        await ledger.open_rows(connection, epoch, [row(1, "root.a", NOW - 400_000 * HOUR, gpu=8)])
-        await ledger.open_rows(connection, epoch, [row(2, "root.b", NOW + HOUR, gpu=8)])
+        await ledger.charge(connection, [row(1, "root.a", NOW - 400_000 * HOUR, gpu=8)])
+        await ledger.charge(connection, [row(2, "root.b", NOW + HOUR, gpu=8)])
         own = await ledger.past_use(connection, [HOUR], now=NOW)
         assert (await ledger.past_use(connection, [1e12], now=NOW))[1e12]["root.a"][GPU] < 1e-2
     assert own == {HOUR: {"root.a": {GPU: pytest.approx(8.0)}, "root.b": {GPU: 0.0}}}
