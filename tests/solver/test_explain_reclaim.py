@@ -15,7 +15,7 @@ from queuer.domain.queue import Policy, Preempt, Queue
 from queuer.domain.reasons import Explanation, Token
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.decide import decide
-from queuer.solver.problem import Budget
+from queuer.solver.problem import Budget, Pending, Plan
 from tests.solver.make import GPU, gang, node, pod_set, queue, row, running, snapshot
 
 NOW = 0.0
@@ -178,3 +178,27 @@ def test_what_is_borrowed_only_since_its_turn_is_for_the_next_cycle() -> None:
     borrows = running(late, {"n1": 1}, since=-10.0)
     then = snapshot(nodes, queues, admitted=[full, borrows], pending=[asks(1)])
     assert [e.uid for e in decide(then, now=NOW, seed=0, budget=Budget()).evictions] == ["full"]
+
+
+@pytest.mark.parametrize("through", [False, True], ids=["directly", "through another"])
+def test_who_spares_somebody_is_told_whom(through: bool) -> None:
+    """Its guarantee is used by a borrower that it may not evict, as it was itself evicted for that one; another one of
+    its shape, for which nobody ever came, is told of nobody and evicts.
+    """
+    nodes, queues = [node(f"n{n}") for n in range(4)], [queue("root.a", row(guaranteed=16)), queue("root.b")]
+    borrower = running(gang("b", pod_set(4, 8), queue="root.b"), {f"n{n}": 1 for n in range(4)}, since=-100.0)
+    other = Pending(workload=gang("c", pod_set(9, 8), queue="root.b"), displaced_by=frozenset({"b"}))
+    spares = Pending(workload=asks(2), displaced_by=frozenset({"c" if through else "b"}))
+    snap = snapshot(nodes, queues, admitted=[borrower])
+
+    def told(*waiting: Pending) -> Plan:
+        return decide(replace(snap, pending=waiting), now=NOW, seed=0, budget=Budget())
+
+    plan = told(spares, other)
+    assert (plan.evictions, plan.explanations["c"].primary.token) == ((), Token.EXCEEDS_MAX_QUOTA)
+    assert plan.explanations["g"].primary.text.endswith(
+        "this job asks 16. It spares test/b, as it was itself evicted for that, directly or by way of others."
+    )
+    assert plan.explanations["g"].primary.params["spares"] == ["test/b"]
+    alike = Pending(workload=replace(asks(2), uid="late", name="late", submitted=1.0))
+    assert [(e.uid, e.beneficiary) for e in told(spares, other, alike).evictions] == [("b", "late")]

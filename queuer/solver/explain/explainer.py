@@ -109,12 +109,15 @@ class Explainer:
             unsure := self._advisor.is_unsure(gang, before=self._before),
             refusal.kept,
             len(self._since(gang, refusal)),
+            spares := self._spares(gang) if gang.pending.displaced_by else (),
         )
         if refusal.block in _BY_NODES or self._greedy.sought(gang.uid):
             self._before |= gang.shape.flavors
         known = alike.known.get(key)
         if known is None:
-            known = alike.known[key] = self._explain(gang, alike.kind, refusal, bars, unsure=unsure)
+            known = alike.known[key] = self._explain(
+                gang, alike.kind, refusal, bars, unsure=unsure, spares=spares
+            )
         return known
 
     def held_up(self, gang: Gang, behind: Reason) -> Explanation:
@@ -131,7 +134,14 @@ class Explainer:
         return Explanation(primary=never, others=(behind,), detail={"need": need})
 
     def _explain(
-        self, gang: Gang, kind: Kind, refusal: Refusal, bars: tuple[str, ...], *, unsure: bool
+        self,
+        gang: Gang,
+        kind: Kind,
+        refusal: Refusal,
+        bars: tuple[str, ...],
+        *,
+        unsure: bool,
+        spares: Sequence[str],
     ) -> Explanation:
         if (never := self._never.find(gang)) is not None:
             return Explanation(primary=never, detail={"need": kind.need})
@@ -155,9 +165,20 @@ class Explainer:
             kept = self._kept_elsewhere(gang, refusal) if refusal.kept else None
             if kept is not None and kept not in reasons:
                 reasons = (kept, *reasons)
+        primary, *others = reasons
+        if spares and refusal.block is not Block.LANDING:
+            primary = sentences.sparing(primary, spares)
         return Explanation(
-            primary=reasons[0], others=reasons[1:], would_admit=advice, detail={**detail, **parts}
+            primary=primary, others=tuple(others), would_admit=advice, detail={**detail, **parts}
         )
+
+    def _spares(self, gang: Gang) -> tuple[str, ...]:
+        """Names of those whom it could evict, had it not itself gone for them (`Prey.spared`)."""
+        prey, wholly = self._greedy.prey, replace(gang.pending, displaced_by=frozenset())
+        spared = prey.spared(gang.pending)
+        reaches = {prey.reach(wholly, charge) for _, charge in gang.shape.smallest} if spared else ()
+        found = {c.uid: c.hold.admitted.workload for reach in reaches for c in prey.permitted(reach)}
+        return tuple(sorted(f"{w.namespace}/{w.name}" for uid, w in found.items() if uid in spared))
 
     def _nearest_guarantee(self, gang: Gang, refusal: Refusal) -> Refusal:
         """Where it would borrow on each of its flavors and may not, the refusal of the first whose guarantee it could

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from queuer.domain.reasons import Deferral, Explanation, Reason, Token, Verdict, simple
 from queuer.domain.workload import Workload
+from queuer.solver.explain.holders import HOLDERS
 from queuer.solver.problem import Bond
 
 GIVEN_BACK = Reason(
@@ -122,3 +123,12 @@ def outdone(priority: int, root: str) -> Reason:
     text = f"{root} is packed: among jobs of priority {priority} those start that ask for most together, "
     text += "and beside them no room for this one was found."
     return Reason(token=Token.BEHIND_IN_QUEUE, text=text, params={"queue": root, "priority": priority})
+
+
+def sparing(reason: Reason, spared: Sequence[str]) -> Reason:
+    """The same, of a gang that could evict these, had it not itself gone for them."""
+    named = ", ".join(spared[:HOLDERS]) + (f" and {len(spared) - HOLDERS} more" if spared[HOLDERS:] else "")
+    text = (
+        f"{reason.text} It spares {named}, as it was itself evicted for that, directly or by way of others."
+    )
+    return replace(reason, text=text, params={**reason.params, "spares": list(spared[:HOLDERS])})
