@@ -25,15 +25,16 @@ class Score:
     """Larger is better, field by field. Costs are negative.
 
     `flags`: in tournament order; a priority of a packed subtree has one, its sum of worth times flags, where its first
-    gang comes. `eviction`: see `eviction_cost`, so that borrowers go before one's own lower work. `flavor`: ranks in
-    the allowed order, summed over pod sets. `width`: levels wider than asked, times pods. `whole`: hosts and domains
-    that hold no workload. `fullness`: squares of the hosts' fullness in thousandths. For both, whoever is leaving has
-    gone: else the hosts of such work would seem the fullest, and bound gangs be laid on what it leaves first of all.
+    gang comes. `eviction`: see `eviction_cost`, so that borrowers go before one's own lower work. `flavor`: for each
+    gang that is placed, in tournament order as each has its flavors from its turn, ranks in the allowed order, summed
+    over pod sets. `width`: levels wider than asked, times pods. `whole`: hosts and domains that hold no workload.
+    `fullness`: squares of the hosts' fullness in thousandths. For both, whoever is leaving has gone: else the hosts of
+    such work would seem the fullest, and bound gangs be laid on what it leaves first of all.
     """
 
     flags: tuple[int, ...]
     eviction: tuple[int, int, int, int]
-    flavor: int
+    flavor: tuple[int, ...]
     width: int
     whole: int
     fullness: int
@@ -56,9 +57,10 @@ def score(snapshot: Snapshot, plan: Plan, *, now: float) -> Score:
     return Score(
         flags,
         (-evicted[0], -evicted[1], -evicted[2], -evicted[3]),
-        -sum(
-            flavor_rank(workloads[uid], rows, tree=snapshot.tree, flavors=snapshot.flavors)
-            for uid, rows in new.items()
+        tuple(
+            -flavor_rank(workloads[uid], new[uid], tree=snapshot.tree, flavors=snapshot.flavors)
+            for uid in plan.order
+            if uid in new
         ),
         -sum(width(workloads[uid], rows, snapshot=snapshot) for uid, rows in new.items()),
         *_left_whole(snapshot, new, workloads, gone),
