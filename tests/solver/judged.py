@@ -22,12 +22,18 @@ def exact_plan(snap: Snapshot, *, now: float) -> Plan:
 
 
 def compare(snap: Snapshot, *, now: float = NOW) -> bool:
-    """Order, flags, flavors and eviction cost of the decision; False = there are too many arrangements to say how these
-    land. Raises Unsound.
+    """See `played`; False = something is deferred, or there are too many arrangements to say how these land."""
+    oracle = played(snap, now=now)
+    return oracle.judged and not oracle.deferred
+
+
+def played(snap: Snapshot, *, now: float) -> Following:
+    """The tournament beside the plan, whose order, flags, flavors and eviction cost are compared. Raises Unsound, and
+    AssertionError where they differ.
     """
     plan = exact_plan(snap, now=now)
     assert plan.stats.status is not SolveStatus.FAILED
     oracle = Following(snap, now, plan)
     oracle.run()
     assert list(plan.order) == oracle.order
-    return oracle.judged
+    return oracle

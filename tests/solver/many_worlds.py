@@ -24,7 +24,7 @@ from tests.solver.cases_leaving import vacated, vacated_later
 from tests.solver.cases_overlapping import overlapping
 from tests.solver.cases_reserved import lapsing, reserving, sharing
 from tests.solver.cases_rights import linked, twofold
-from tests.solver.judged import Unsound, compare, exact_plan
+from tests.solver.judged import Unsound, exact_plan, played
 from tests.solver.oracle_needed import TooManyVictims
 from tests.solver.oracle_reservations import Follower
 
@@ -66,11 +66,14 @@ def followed(snap: Snapshot, plan: Plan) -> tuple[Outcome, str]:
 
 def _compared(snap: Snapshot, *, now: float) -> tuple[Outcome, str]:
     try:
-        return (Outcome.AGREES if compare(snap, now=now) else Outcome.TOO_LONG), ""
+        oracle = played(snap, now=now)
     except TooManyVictims:
         return Outcome.TOO_LONG, ""
     except AssertionError as error:
         return Outcome.DIFFERS, (str(error).splitlines() or ["flags, order or eviction cost"])[0]
+    if oracle.deferred:
+        return Outcome.DEFERRED, ", ".join(oracle.deferred)
+    return (Outcome.AGREES if oracle.judged else Outcome.TOO_LONG), ""
 
 
 KINDS: dict[str, Callable[[int], tuple[Outcome, str]]] = {

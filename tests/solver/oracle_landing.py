@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
 
+from queuer.domain.reasons import Token
 from queuer.domain.workload import Workload
 from queuer.solver.problem import Assignment, Bond, Eviction, EvictionRule, Plan, Snapshot
 from queuer.solver.score import eviction_cost, live_capacity
@@ -32,7 +33,7 @@ class Following(Oracle):
     """The tournament as a plan plays it. Raises AssertionError at the first turn in which that differs from what is
     owed. Who could start if it landed may be put off; who is bound at its turn may start in the end, as there is what
     victims of later gangs leave; who evicts may have later flavors if that costs less. `judged`: whether nothing was
-    left open.
+    left open; `deferred`: who waits for an answer of the exact solver and could be placed.
     """
 
     def __init__(self, snapshot: Snapshot, now: float, plan: Plan) -> None:
@@ -41,6 +42,8 @@ class Following(Oracle):
         moved = {uid for uid in held.keys() & starts.keys() if place_of(starts[uid]) != held[uid]}
         super().__init__(snapshot, now, elsewhere=moved)
         self.judged = True
+        self.deferred: list[str] = []
+        self._waiting = plan.explanations
         self._held_at = held
         self._evictions = plan.evictions
         self._raised: list[str] = []
@@ -84,12 +87,19 @@ class Following(Oracle):
                     self._raised += [uid] * raised
                     return BOUND if bound and not raised else STARTED
                 if gone is not None and self._is_owed(turn, gone):
+                    if self._is_deferred(uid):
+                        self.deferred.append(uid)
+                        return WAITING
                     later = told is not None and told[0] and bound  # flavors later in the order
                     assert later, f"{uid} could {'be bound' if bound else 'start'} on {flavors}"
                     cheaper = self._price(turn, gone)
                 put_off |= gone is not None
         assert told is None, f"{uid} gets what it cannot get"
         return WAITING
+
+    def _is_deferred(self, uid: str) -> bool:
+        told = self._waiting.get(uid)
+        return told is not None and told.primary.token is Token.SOLVER_DEFERRED
 
     def _price(self, turn: Turn, gone: Sequence[str]) -> Cost:
         return self.costs([*self.settled, turn])[frozenset(gone)]
