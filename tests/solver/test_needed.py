@@ -9,12 +9,12 @@ import pytest
 from queuer.domain.nodes import SchedulingTerms
 from queuer.domain.reasons import Token
 from queuer.solver.decide import decide
-from queuer.solver.problem import Budget, Snapshot
+from queuer.solver.problem import Budget, EvictionRule, Snapshot
 from queuer.solver.verify import verify
 from tests.solver.cases import NOW as THEN
 from tests.solver.cases import seeded
-from tests.solver.cases_rights import twofold
-from tests.solver.judged import compare
+from tests.solver.cases_rights import linked, twofold
+from tests.solver.judged import compare, exact_plan
 from tests.solver.make import gang, node, pod_set, queue, running, snapshot
 from tests.solver.oracle import Oracle
 from tests.solver.plans import NOW
@@ -59,6 +59,14 @@ def test_nobody_goes_for_a_gang_that_may_not_evict_it(bound_to: str | None, gone
 )
 def test_whom_nobody_needs_is_not_evicted_in_these_either(snap: Snapshot) -> None:
     assert compare(snap, now=THEN)
+
+
+def test_who_goes_for_a_limit_of_a_later_gang_is_not_taken_for_an_earlier_one() -> None:
+    """g1 might reclaim all that g4 preempts in its own queue, which would cost nothing, and needs none of it: the exact
+    solver finds the cheapest that are needed, not only that.
+    """
+    made = exact_plan(linked(81000252), now=THEN)
+    assert {e.uid for e in made.evictions if e.rule is EvictionRule.PREEMPT} == {"v3", "v4"}
 
 
 class Lax(Oracle):

@@ -7,9 +7,10 @@ somebody goes; what they leave is looked at solution by solution.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
+from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,27 +36,22 @@ def limit_to_needed(model: Model) -> None:
     """Rows: somebody goes for a gang only where that one or one before it lies where it runs. The last gang has nobody
     after it for whom others could go.
     """
-    data = model.data
-    asked = {(q, a) for _, item in model.items() for q in _lineage(data, item) for a in item.charge}
-    roomy = cache(partial(_quota_never_lacks, data, asked))
+    data, limits = model.data, _Limits(model.data)
     so_far: dict[int, dict[int, int]] = {}
     for i, item in list(model.items())[:-1]:
+        limits.settle(item)
         for p, _ in enumerate(item.parts):
             for node in data.nodes:
                 if (i, p, node) in model.x:
                     so_far.setdefault(node, {})[model.x[i, p, node]] = 1
         for candidate in item.candidates:
-            if not roomy(candidate.hold):
+            if limits.may_lack(candidate.hold):
                 continue
             terms = {model.evicted(candidate, item): 1}
             for node in sorted({*candidate.hold.bound, *candidate.hold.loose} & so_far.keys()):
                 so_far[node] = _summed(model, so_far[node])
                 terms |= dict.fromkeys(so_far[node], -1)
             model.rows.row(terms, high=0)
-
-
-def _lineage(data: Data, item: Item) -> Sequence[str]:
-    return data.board.book.lineage(item.workload.queue)
 
 
 def _summed(model: Model, terms: dict[int, int]) -> dict[int, int]:
@@ -67,18 +63,33 @@ def _summed(model: Model, terms: dict[int, int]) -> dict[int, int]:
     return {total: 1}
 
 
-def _quota_never_lacks(data: Data, asked: Collection[tuple[str, Account]], hold: Hold) -> bool:
-    """Whether no limit that a gang asks within would be broken with this one there if the gangs have room on nodes."""
-    book, used = data.board.book, data.board.later.usage
-    for queue, account in asked:
-        if queue not in book.lineage(hold.admitted.workload.queue) or account not in hold.charge:
-            continue
-        limit = book.limit(queue, account, live=queue == ROOT and not _nodes_are_tighter(data, account))
-        coming = (item for item in data.items if item.bound and queue in _lineage(data, item))
-        more = sum(item.charge.get(account, 0) for item in coming)
-        if limit is not None and used.held(queue, account, surely=True) + more > limit:
-            return False
-    return True
+class _Limits:
+    """Those within which the items ask that have had their turns."""
+
+    def __init__(self, data: Data) -> None:
+        self._data = data
+        self._asked: dict[tuple[str, Account], int] = {}
+        self._left = cache(self._find_left)
+
+    def settle(self, item: Item) -> None:
+        """An item has its turn. What starts is used already."""
+        for queue in self._data.board.book.lineage(item.workload.queue):
+            for account, amount in item.charge.items():
+                asked = self._asked.get((queue, account), 0)
+                self._asked[queue, account] = asked + amount * item.bound
+
+    def may_lack(self, hold: Hold) -> bool:
+        """Whether one of them could be broken with this one there though the items have room on nodes."""
+        lineage = self._data.board.book.lineage(hold.admitted.workload.queue)
+        rows = ((queue, account) for queue in lineage for account in hold.charge)
+        return any(self._asked[row] > self._left(row) for row in rows if row in self._asked)
+
+    def _find_left(self, row: tuple[str, Account]) -> float:
+        """What the limit leaves while all are there."""
+        (queue, account), data = row, self._data
+        live = queue == ROOT and not _nodes_are_tighter(data, account)
+        limit = data.board.book.limit(queue, account, live=live)
+        return inf if limit is None else limit - data.board.later.usage.held(queue, account, surely=True)
 
 
 def _nodes_are_tighter(data: Data, account: Account) -> bool:
