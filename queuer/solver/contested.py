@@ -78,9 +78,9 @@ class Question:
 
     `settled`: in tournament order. `variants`: allowed, best first. `evict=False`: the gang must start now.
     `evict=True`: it may be bound; if the rules permit it victims (see `Prey.has_rights`), all victims
-    of this cycle are open and a joint set is looked for. Otherwise those of `settled` are as they are, and only
-    places may change. `blocked`: nodes by gang uid that are closed to it, beside what its terms say and those it
-    avoids. `reserved`: reservations that stay whole. `budget`: deterministic time that may be spent.
+    of this cycle are open and a joint set is looked for. Otherwise nobody goes but those of `settled`, of whom those
+    stay whom nobody needs any more. `blocked`: nodes by gang uid that are closed to it, beside what its terms say and those it avoids. `reserved`:
+    reservations that stay whole. `budget`: deterministic time that may be spent.
     """
 
     snapshot: Snapshot

@@ -279,6 +279,15 @@ class Prey:
             lines = tuple([line for line in lines if hold.charge.get(line[0])])
         if lines == ():
             return None
+        return self._going(hold, rule, lines, otherwise)
+
+    def settled(self, eviction: Eviction) -> Candidate:
+        """Whose eviction is settled: it was permitted when those before it had gone, and is where fewer of them go."""
+        return self._going(self._board.holds[eviction.uid], eviction.rule, None, None)
+
+    def _going(
+        self, hold: Hold, rule: EvictionRule, lines: tuple[Line, ...] | None, otherwise: Candidate | None
+    ) -> Candidate:
         lost, victim = self._lost(hold), hold.admitted.workload
         cost = (preempted_work(lost, rule), lost, 1, victim.priority)
         return Candidate(hold, rule, lines, cost, victim.uid, otherwise)

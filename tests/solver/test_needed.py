@@ -61,6 +61,28 @@ def test_whom_nobody_needs_is_not_evicted_in_these_either(snap: Snapshot) -> Non
     assert compare(snap, now=THEN)
 
 
+def test_whom_nobody_needs_once_others_lie_elsewhere_stays_for_a_gang_that_evicts_nobody() -> None:
+    """`small` goes for `first` at its turn, `large` for `whole` then, which leaves room for `first`. `last` may use no
+    other host than that of `small`, where `first` lay.
+    """
+    only = SchedulingTerms(node_selector={"only": "n0"})
+    runs = [
+        running(gang("small", pod_set(1, 1)), {"n0": 1}),
+        running(gang("large", pod_set(1, 8)), {"n1": 1}),
+    ]
+    waiting = [
+        gang("first", pod_set(2, 2), priority=1),
+        gang("whole", pod_set(1, 4), priority=1, submitted=1.0),
+        gang("last", pod_set(1, 3, terms=only), submitted=2.0),
+    ]
+    nodes = [node("n0", gpu=4, labels={"only": "n0"}), node("n1", gpu=8)]
+    snap = snapshot(nodes, [queue("root.a")], admitted=runs, pending=waiting)
+    made = decide(snap, now=NOW, seed=0, budget=Budget())
+    assert verify(snap, made, now=NOW) == ()
+    assert [one.uid for one in made.admissions] == ["last"]
+    assert {e.uid for e in made.evictions} == {"large"}
+
+
 def test_who_goes_for_a_limit_of_a_later_gang_is_not_taken_for_an_earlier_one() -> None:
     """g1 might reclaim all that g4 preempts in its own queue, which would cost nothing, and needs none of it: the exact
     solver finds the cheapest that are needed, not only that.

@@ -69,9 +69,9 @@ class Limits:
 @dataclass(slots=True, eq=False)
 class Data:
     """Everything the model needs. `now`, `later`: free amounts (N x R) without the items. `line`: use of the
-    queues by which a victim's queue is judged to be above its guarantee. `held`: nodes of standing bonds. `gone`:
-    evictions that are settled, already off `later` and `line`. `others`: how many items are settled already, the first
-    ones. `limits`: of reservations."""
+    queues by which a victim's queue is judged to be above its guarantee. `held`: nodes of standing bonds. `evictions`:
+    those of the items so far. `others`: how many items are settled already, the first ones. `limits`: of reservations.
+    """
 
     board: Board
     items: list[Item]
@@ -82,7 +82,6 @@ class Data:
     nodes: list[int] = field(default_factory=list)
     held: set[int] = field(default_factory=set)
     evictions: set[Eviction] = field(default_factory=set)
-    gone: tuple[Eviction, ...] = ()
     others: int = 0
     limits: Sequence[Limits] = ()
 
@@ -127,11 +126,10 @@ def gather(
         data.evictions.update(one.victims)
     if asked is not None:
         _add(data, asked[0], asked[1], asked[2], {}, blocked)
-    gone = [e for one in settled for e in one.victims]
     if asked is None or _has_rights(data, data.items[-1]):
         _open_victims(data)
     else:
-        _fix_victims(data, gone)
+        _keep_victims(data, settled)
     data.held = {n for bond in standing for row in bond.assignments for n in _numbers(board, row)}
     data.line = _line(board)
     _measure(data)
@@ -211,15 +209,13 @@ def _open_victims(data: Data) -> None:
     ]
 
 
-def _fix_victims(data: Data, gone: Sequence[Eviction]) -> None:
-    """Whose work is lost stays as it is, for a gang that evicts nobody itself."""
-    board = data.board
-    if gone:
-        board.fork()
-    for eviction in gone:
-        board.leaving.add(eviction.uid)
-        board.later.release(board.holds[eviction.uid])
-    data.gone, data.later = tuple(gone), board.later.free
+def _keep_victims(data: Data, settled: Sequence[Settled]) -> None:
+    """Nobody else's work is lost for a gang that evicts nobody itself; whom nobody needs any more may stay."""
+    kept = [
+        replace(item, candidates=[data.prey.settled(eviction) for eviction in one.victims])
+        for item, one in zip(data.items, settled, strict=False)
+    ]
+    data.items = [*kept, *data.items[data.others :]]
 
 
 def _measure(data: Data) -> None:

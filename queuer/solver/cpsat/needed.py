@@ -162,11 +162,9 @@ def _victims(model: Model, evicted: Chosen) -> list[_Victim]:
         hold, named = data.board.holds[uid], numbers[beneficiary]
         live = data.board.book.live
         size = max((n / live[a] for a, n in hold.charge.items() if live.get(a)), default=0.0)
-        return _Victim(uid=uid, hold=hold, named=named, takers=may | {named}, size=size)
+        return _Victim(uid=uid, hold=hold, named=named, takers=may, size=size)
 
-    fixed = [victim(e.uid, e.beneficiary, frozenset()) for e in data.gone]
-    opened = [victim(c.uid, uid, frozenset(takers[_permit(c)])) for c, uid in evicted]
-    return [*fixed, *opened]
+    return [victim(c.uid, uid, frozenset(takers[_permit(c)])) for c, uid in evicted]
 
 
 def _permit(candidate: Candidate) -> object:
@@ -186,8 +184,6 @@ def _turns(model: Model, places: Places) -> Iterator[tuple[int, Item, Needs]]:
     """The items one after the other as they come to lie in a solution."""
     data = model.data
     sheet = data.board.later.copy()
-    for eviction in data.gone:
-        sheet.release(data.board.holds[eviction.uid], times=-1)
     for item in data.items:
         if not item.bound:
             sheet.usage.add(item.workload.queue, item.charge, times=-1)
@@ -207,7 +203,6 @@ def _cut_off(model: Model, values: Sequence[int], evicted: Chosen) -> None:
         if _permit(candidate) in permits
     }
     gone = [candidate.hold for candidate, _ in evicted]
-    gone += [model.data.board.holds[eviction.uid] for eviction in model.data.gone]
     hosts = {node for hold in gone for node in (*hold.bound, *hold.loose)}
     for (_, _, node), variable in model.x.items():
         if node in hosts and values[variable] < model.rows.bounds[variable][1]:

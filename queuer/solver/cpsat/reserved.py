@@ -28,16 +28,15 @@ def limit_by_reservations(model: Model) -> None:
             uid for uid, c in model.data.victims().items() if model.data.board.outlasts(c.hold, one.start)
         }
         for node in (n for n in model.data.nodes if n in one.settled):
-            gone = _gone(model, one, node)
-            for column in range(len(gone)):
+            for column in range(len(one.settled[node])):
                 left = dict[int, int]()
                 for uid, amount in frees.get((node, column), ()):
                     if uid in going:
                         left |= model.gone(uid, times=-amount)
                 taken, pods, more = (_taken(model, items, node, column) for items in (settled, barred, new))
-                _row(model, {**taken, **left}, pods=pods, high=int(one.settled[node][column]) + gone[column])
+                _row(model, {**taken, **left}, pods=pods, high=int(one.settled[node][column]))
                 if one.asked is not None:
-                    high = int(one.asked[node][column]) + gone[column]
+                    high = int(one.asked[node][column])
                     _row(model, {**taken, **more, **left}, pods=more, high=high)
 
 
@@ -46,17 +45,6 @@ def _lasting(model: Model, one: Limits) -> list[int]:
     now = model.data.board.time
     ends = [None if item.bound else end_of(item.workload, start=now) for item in model.data.items]
     return [i for i, end in enumerate(ends) if end is None or end > one.start]
-
-
-def _gone(model: Model, one: Limits, node: int) -> list[int]:
-    """What those leave there (R) whose eviction is settled."""
-    board = model.data.board
-    found = board.frame.alloc[node] * 0
-    for hold in (board.holds[eviction.uid] for eviction in model.data.gone):
-        if node in hold.rows and board.outlasts(hold, one.start):
-            found = found + hold.rows[node]
-    gone: list[int] = found.tolist()
-    return gone
 
 
 def _taken(model: Model, items: Sequence[int], node: int, column: int) -> dict[int, int]:

@@ -268,5 +268,4 @@ class _Search:
                     Assignment(pod_set=part.name, flavor=item.variant.flavors[part.name], nodes=nodes)
                 )
             found[item.workload.uid] = tuple(rows)
-        everyone = (*self._data.gone, *evictions)
-        return Arrangement(assignments=found, evictions=everyone, spent=spent, proven=proven)
+        return Arrangement(assignments=found, evictions=tuple(evictions), spent=spent, proven=proven)
