@@ -79,7 +79,8 @@ class Question:
     `settled`: in tournament order. `variants`: allowed, best first. `evict=False`: the gang must start now.
     `evict=True`: it may be bound; if the rules permit it victims (see `Prey.has_rights`), all victims
     of this cycle are open and a joint set is looked for. Otherwise nobody goes but those of `settled`, of whom those
-    stay whom nobody needs any more. `blocked`: nodes by gang uid that are closed to it, beside what its terms say and those it avoids. `reserved`:
+    stay whom nobody needs any more, and it takes no room or quota for which somebody must go who leaves anyway.
+    `blocked`: nodes by gang uid that are closed to it, beside what its terms say and those it avoids. `reserved`:
     reservations that stay whole. `budget`: deterministic time that may be spent.
     """
 

@@ -73,7 +73,7 @@ class Evict:
                 refusal = replace(refusal, final=False, cause=refusal.cause or asked)
         if promised and not hopes.isdisjoint((Hope.OTHERS, Hope.UNASKED)):
             others = hopes.isdisjoint((Hope.SOME, Hope.UNASKED))
-            cause = refusal.cause or self._cycle.unasked()
+            cause = refusal.cause or self._cycle.unasked() or Deferral.SIZE
             refusal = replace(refusal, final=False, contested=True, others=others, cause=cause)
         if not refusal.final:
             return replace(refusal, block=Block.DEFERRED, contested=True)
@@ -120,7 +120,7 @@ class Evict:
             return self._prospects.hope(gang, turn)
         excluded = self._cycle.excluded(self._cycle.pool(gang, charge, later=True), gang, variant)
         if not (excluded or self._needs_vacated(gang, variant, charge)):
-            return Hope.UNASKED if board.vacating else Hope.SOME
+            return Hope.UNASKED if board.vacating and not self._cycle.asks_readily else Hope.SOME
         hopeless.add(form)
         return Hope.NONE
 
@@ -134,8 +134,10 @@ class Evict:
 
     def _displaced(self, gang: Gang, variant: Variant, charge: Charge) -> Chosen | None:
         """The gang bound to what others leave, if that is enough once gangs bound before it lie elsewhere."""
-        board = self._board
+        board, opens = self._board, self._turns[gang.uid][_choice(variant)].opens
         if not board.leaving or not board.later.usage.fits(gang.queue, charge):
+            return None
+        if board.vacating and not opens:  # others are moved without a look at who leaves anyway
             return None
         return self._displace.place(gang, variant, charge, bound=True)
 

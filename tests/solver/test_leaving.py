@@ -9,9 +9,9 @@ import pytest
 
 from queuer.domain.nodes import SchedulingTerms
 from queuer.domain.queue import Policy
-from queuer.domain.reasons import Token
+from queuer.domain.reasons import Deferral, Token
 from queuer.domain.workload import Workload
-from queuer.solver import attempts
+from queuer.solver import attempts, contest
 from queuer.solver.decide import decide
 from queuer.solver.ends import OVERDUE, SOON, expected_end
 from queuer.solver.problem import Admitted, Assignment, Bond, Budget, Plan, Snapshot, SolveStatus
@@ -298,6 +298,37 @@ def test_but_for_another_that_could_wait_there_itself(deterministic: float) -> N
     plan = decided(beside_victims(second), deterministic=deterministic)
     assert [e.uid for e in plan.evictions] == ["victim"]
     assert hosts_of(plan) == {"first": ["n1"], "borrows": ["n0"], "second": ["n1"]}
+
+
+@pytest.mark.parametrize(
+    ("deterministic", "small", "cause"),
+    [(0.0, contest.SMALL_MODEL, Deferral.TIME), (2.0, contest.SMALL_MODEL, None), (2.0, 0, Deferral.SIZE)],
+)
+@pytest.mark.parametrize("room", [2, 1])
+def test_whom_they_leave_room_if_others_move_waits_there_too(
+    monkeypatch: pytest.MonkeyPatch, deterministic: float, small: int, cause: Deferral | None, room: int
+) -> None:
+    """`borrows` fits on n1 if a pod of `first` lies on n2, which has room for it where it has two GPUs. Else it would
+    have to wait for `out`. In large clusters, or without time, nobody says which.
+    """
+    monkeypatch.setattr(contest, "SMALL_MODEL", small)
+    aside = SchedulingTerms(node_selector={"aside": "yes"})
+    open_to_first = (node(f"n{i}", gpu=gpu, labels={"aside": "yes"}) for i, gpu in ((1, 8), (2, room)))
+    nodes = [node("n0"), *open_to_first, node("closed", unschedulable=True)]
+    first = gang("first", pod_set(3, 2, terms=aside), queue="root.c")
+    snap = snapshot(
+        nodes,
+        [*(queue(f"root.{name}") for name in "abd"), queue("root.c", row(guaranteed=8))],
+        admitted=(leaves("out", "n0", queue="root.a"), busy("victim", "n1", queue="root.d")),
+        pending=(first, gang("borrows", pod_set(1, 4), queue="root.b")),
+    )
+    plan = decided(snap, deterministic=deterministic)
+    if cause is None and room == 2:
+        assert hosts_of(plan) == {"first": ["n1", "n2"], "borrows": ["n1"]}
+        return
+    told = plan.explanations["borrows"].primary
+    expected = Token.TOPOLOGY_PLACEMENT_FAILED if cause is None else Token.SOLVER_DEFERRED
+    assert (told.token, told.params.get("cause")) == (expected, cause)
 
 
 ON_N1 = SchedulingTerms(node_selector={"only": "n1"})

@@ -81,7 +81,10 @@ def within_quota(model: Model, evicted: Chosen) -> bool:
             usage.add(item.workload.queue, item.charge, times=-1)
     for candidate, _ in evicted:
         usage.add(candidate.hold.admitted.workload.queue, candidate.hold.charge, times=-1)
-    for item in data.items:
+    for i, item in enumerate(data.items):
+        if data.modest and i == data.others:
+            for hold in map(data.board.holds.__getitem__, data.board.vacating):
+                usage.add(hold.admitted.workload.queue, hold.charge)
         if not usage.fits(item.workload.queue, item.charge):
             gone = {candidate.uid for candidate, _ in evicted}
             terms: dict[int, int] = {}

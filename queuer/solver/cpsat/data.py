@@ -71,6 +71,8 @@ class Data:
     """Everything the model needs. `now`, `later`: free amounts (N x R) without the items. `line`: use of the
     queues by which a victim's queue is judged to be above its guarantee. `held`: nodes of standing bonds. `evictions`:
     those of the items so far. `others`: how many items are settled already, the first ones. `limits`: of reservations.
+    `modest`: the asked gang, the last item, is to be bound and may evict nobody, so it takes no room or quota for which
+    somebody must go who leaves anyway.
     """
 
     board: Board
@@ -84,6 +86,7 @@ class Data:
     evictions: set[Eviction] = field(default_factory=set)
     others: int = 0
     limits: Sequence[Limits] = ()
+    modest: bool = False
 
     @property
     def two_sheets(self) -> bool:
@@ -130,6 +133,7 @@ def gather(
         _open_victims(data)
     else:
         _keep_victims(data, settled)
+        data.modest = asked[2] and bool(board.vacating)
     data.held = {n for bond in standing for row in bond.assignments for n in _numbers(board, row)}
     data.line = _line(board)
     _measure(data)
@@ -257,6 +261,7 @@ def _distinct(data: Data) -> list[int]:
             tuple(int(level[node]) for level in levels),
             tuple(uses),
             tuple(one.at(node) for one in data.limits),
+            tuple(data.board.vacated[node, columns].tolist()) if data.modest else (),
             node in taken,
             tuple(data.board.frame.alloc[node].tolist()),
             node if node in special else -1,

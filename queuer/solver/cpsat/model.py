@@ -17,7 +17,7 @@ from queuer.domain.quota import Account
 from queuer.solver.cpsat.data import Data, Item
 from queuer.solver.cpsat.needed import limit_to_needed
 from queuer.solver.cpsat.proto import GrowingModel
-from queuer.solver.cpsat.reserved import limit_by_reservations
+from queuer.solver.cpsat.reserved import limit_by_reservations, limit_by_vacating
 from queuer.solver.frame import Matrix
 from queuer.solver.parts import Part
 from queuer.solver.problem import Eviction
@@ -47,6 +47,7 @@ class Model:
         self._levels()
         self._capacity()
         limit_by_reservations(self)
+        limit_by_vacating(self)
         self._quota()
         self._borrowers()
         limit_to_needed(self)

@@ -1,4 +1,5 @@
-"""Rows for reservations: what those who would still run at a start may take of its nodes, node by node.
+"""Rows for room that is kept, node by node: what those who would still run at the start of a reservation may take of
+its nodes, and what who evicts nobody leaves to who leaves anyway.
 
 Settled gangs leave a reservation whole or take no more there than they do now, but for those that may displace it. The
 one that comes on top leaves enough on the nodes that it takes, unless it may displace the reservation.
@@ -38,6 +39,20 @@ def limit_by_reservations(model: Model) -> None:
                 if one.asked is not None:
                     high = int(one.asked[node][column])
                     _row(model, {**taken, **more, **left}, pods=more, high=high)
+
+
+def limit_by_vacating(model: Model) -> None:
+    """On the nodes of a gang that evicts nobody all have room while those stay who leave anyway."""
+    data = model.data
+    if not data.modest:
+        return
+    frees, everyone = model.frees(), range(len(data.items))
+    for node in data.nodes:
+        for column, amount in enumerate(data.board.vacated[node].tolist()):
+            if pods := _taken(model, [data.others], node, column) if amount else {}:
+                gone = {v: -n for uid, n in frees.get((node, column), ()) for v in model.gone(uid)}
+                terms = {**_taken(model, everyone, node, column), **gone}
+                _row(model, terms, pods=pods, high=int(data.later[node, column]) - amount)
 
 
 def _lasting(model: Model, one: Limits) -> list[int]:
