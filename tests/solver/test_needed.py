@@ -91,6 +91,12 @@ def test_who_goes_for_a_limit_of_a_later_gang_is_not_taken_for_an_earlier_one() 
     assert {e.uid for e in made.evictions if e.rule is EvictionRule.PREEMPT} == {"v3", "v4"}
 
 
+def test_who_is_needed_beside_whom_a_later_gang_evicts_is_found() -> None:
+    """v3 would do for g2 alone, but goes for g5: beside it g2 needs v2 for the CPU, whom g5 may not evict."""
+    made = exact_plan(twofold(83000083), now=THEN)
+    assert {e.uid: e.beneficiary for e in made.evictions} == {"v2": "g2", "v5": "g2", "v7": "g2", "v3": "g5"}
+
+
 class Lax(Oracle):
     """Without a look at what victims are for."""
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from math import inf
+from itertools import product
+from math import inf, prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 Places = Mapping[int, Sequence[tuple[int, Matrix]]]
 """What items take, by node."""
+WAYS = 64
+"""Ways to say for whom the victims of a solution go up to which all are looked at."""
 
 
 def limit_to_needed(model: Model) -> None:
@@ -131,23 +134,59 @@ class _Victim:
 def needed_by(
     model: Model, values: Sequence[int], evicted: Chosen, order: Sequence[Eviction]
 ) -> tuple[Eviction, ...] | None:
-    """The evictions, in this order, each for the first gang that may evict it and needs it. None = nobody found needs
-    one of them: the solution is cut off.
+    """The evictions, in this order, each for a gang that may evict it and needs it: the first, if that will do for all.
+    None = nobody found needs one of them: the solution is cut off.
     """
-    places = _places(model, values)
-    left, found = _victims(model, evicted), dict[str, str]()
-    for i, item, turns in _turns(model, places):
+    victims, places = _victims(model, evicted), _places(model, values)
+    found = _first(model, victims, places)
+    if len(found) < len(victims):
+        others = (way for way in _ways(victims) if _all_needed(model, victims, places, way))
+        found = next(others, found)
+    if len(found) < len(victims):
+        _cut_off(model, values, evicted)
+        return None
+    uids = {i: item.workload.uid for i, item in model.items()}
+    return tuple(replace(eviction, beneficiary=uids[found[eviction.uid]]) for eviction in order)
+
+
+def every_way_tried(model: Model, evicted: Chosen) -> bool:
+    """Whether all ways to say for whom these go are looked at, so that one of them surely is not needed."""
+    return _few(_victims(model, evicted))
+
+
+def _few(victims: Sequence[_Victim]) -> bool:
+    return prod(len(victim.takers) for victim in victims) <= WAYS
+
+
+def _ways(victims: Sequence[_Victim]) -> Iterator[dict[str, int]]:
+    """The items for which they could go, by uid, in each way; nothing where these are too many."""
+    for way in product(*(sorted(victim.takers) for victim in victims)) if _few(victims) else ():
+        yield {victim.uid: i for victim, i in zip(victims, way, strict=True)}
+
+
+def _all_needed(model: Model, victims: Sequence[_Victim], places: Places, way: Mapping[str, int]) -> bool:
+    """Whether each is needed by the item for which it goes."""
+    for i, _, turns in _turns(model, places):
+        mine = [victim.hold for victim in victims if way[victim.uid] == i]
+        for hold in mine:
+            turns.sheet.release(hold)
+        if not all(map(turns.needs, mine)):
+            return False
+    return True
+
+
+def _first(model: Model, left: Sequence[_Victim], places: Places) -> dict[str, int]:
+    """By victim the first item that may evict it and needs it."""
+    found = dict[str, int]()
+    for i, _, turns in _turns(model, places):
         mine = [victim for victim in left if i in victim.takers]
         for victim in mine:
             turns.sheet.release(victim.hold)
         for victim in sorted(mine, key=lambda v: v.spared_first(i, places)):
             if turns.needs(victim.hold):
-                found[victim.uid] = item.workload.uid
+                found[victim.uid] = i
         left = [victim for victim in left if victim.uid not in found]
-    if left:
-        _cut_off(model, values, evicted)
-        return None
-    return tuple(replace(eviction, beneficiary=found[eviction.uid]) for eviction in order)
+    return found
 
 
 def _victims(model: Model, evicted: Chosen) -> list[_Victim]:

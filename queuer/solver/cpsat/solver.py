@@ -26,7 +26,7 @@ from queuer.solver.cpsat.checks import chosen, in_order, keep_apart, places_hold
 from queuer.solver.cpsat.data import Data, Limits, gather
 from queuer.solver.cpsat.layout import lay
 from queuer.solver.cpsat.model import Model, TooLarge
-from queuer.solver.cpsat.needed import needed_by
+from queuer.solver.cpsat.needed import every_way_tried, needed_by
 from queuer.solver.cpsat.objective import (
     EVICTION_LEVELS,
     GANGS,
@@ -160,6 +160,7 @@ class _Search:
         self._budget = budget
         self._clashes = clashes
         self._clashed = 0
+        self._unsure = False  # whether a solution was cut off in which all may be needed
         self._values: Sequence[int] = ()
         self._evictions: tuple[Eviction, ...] = ()
         self.cause = Deferral.TIME
@@ -234,13 +235,14 @@ class _Search:
                 minimise = minimise or shared(model)  # where any would do, one on hosts of their own lands
             elif evictions is None:
                 self.cause = Deferral.UNSOUND
+                self._unsure |= not every_way_tried(model, evicted)
                 minimise = minimise or eviction_level(model, GANGS)
             elif together := self._clashing(values, evictions):
                 keep_apart(model, values, evicted, together)
             else:
                 self._values, self._evictions = values, evictions
                 model.rows.hint = dict(enumerate(values))
-                return status
+                return Status.FOUND if self._unsure else status
             if self._clashed == CLASHES:
                 return Status.UNKNOWN
             self._clashed += 1
