@@ -96,10 +96,11 @@ class Attempts:
 
     def _made(self) -> list[Draft]:
         """What comes of attempts until one puts nobody off, the best first, of equal ones the later. If somebody waits
-        even so because it keeps off the hosts of others, these keep off its own instead, once.
+        even so because it keeps off the hosts of others, later ones keep off them instead, or these off its own, once
+        each.
         """
         drafts: list[Draft] = []
-        began, instead, tried = dict(self._crowded), KeptOff(), 0
+        began, others, tried = dict(self._crowded), list[KeptOff](), 0
         while True:
             attempt = Attempt(self._given_now(), crowded=self._crowded)
             plan, late = attempt.run()
@@ -111,10 +112,10 @@ class Attempts:
             if self.passes.attempts >= ATTEMPTS or not again:
                 break
             if late:
-                instead = instead or late.instead
+                others = others or late.others
                 self._keep_off(late.off, everywhere=tried > ATTEMPTS_APART)
-            elif attempt.apart and instead:
-                self._crowded, instead, tried = _both(began, instead), {}, 0
+            elif attempt.apart and others:
+                self._crowded, tried = _both(began, others.pop(0)), 0
             else:
                 break
         rearranged = any(draft.plan.stats.rearranged for draft in drafts)

@@ -22,11 +22,17 @@ KeptOff = dict[str, Hosts]
 @dataclass(frozen=True, slots=True)
 class Yielding:
     """`off`: what gangs should keep off in the next attempt. `instead`: what those for whose sake others do might keep
-    off so that none of these has to.
+    off so that none of these has to. `later`: what gangs after these might, so that they have the room of those.
     """
 
     off: KeptOff = field(default_factory=dict)
     instead: KeptOff = field(default_factory=dict)
+    later: KeptOff = field(default_factory=dict)
+
+    @property
+    def others(self) -> list[KeptOff]:
+        """What else may be tried, the last gangs first."""
+        return [kept_off for kept_off in (self.later, self.instead) if kept_off]
 
 
 def yielding(greedy: Greedy, waits: Sequence[Chosen], pinner: Pinner, late: Late) -> Yielding:
@@ -42,9 +48,13 @@ def yielding(greedy: Greedy, waits: Sequence[Chosen], pinner: Pinner, late: Late
         own = hosts_of(greedy, one)
         near = [other for other in settled if other is not one and hosts_of(greedy, other) & own]
         after = [other for other in near if settled.index(other) > settled.index(one)]
-        for other in _in_the_way(greedy, one, after, late):
+        away = _in_the_way(greedy, one, after, late)
+        for other in away:
             _more(found.instead, one, hosts_of(greedy, other))
             _more(found.off, other, own)
+        for other in after[after.index(away[0]) + 1 :] if away else ():
+            if other not in away:
+                _more(found.later, other, own | hosts_of(greedy, *away))
         if not after:
             found.off[one.gang.uid] = shared(greedy, one) | hosts_of(greedy, *near)
     return found

@@ -35,6 +35,7 @@ FOUND = (
     66000833,  # a bond that had ended is made again, in its turn
     88114053,  # of those that cannot land together only the last is too much
     301062,  # nothing but its place could be better, and there it would not land
+    810005,  # a later gang waits rather than an earlier one, whose room it has
     3990056,  # a victim that is needed no more once others lie elsewhere stays
     52000204,  # others make room for one that may evict nobody, where work leaves
     81000067,  # an earlier gang has its first flavor rather than a later one

@@ -49,23 +49,23 @@ def told(in_its_way: str, *jobs: Workload, admitted: Sequence[Admitted] = ()) ->
 
 
 @pytest.mark.parametrize(
-    ("uids", "few", "in_its_way", "away", "looks"),
+    ("uids", "few", "in_its_way", "away", "later", "looks"),
     [
-        ("ghij", 4, "j", "j", 4),
-        ("ghij", 4, "hj", "hj", 4),
-        ("ghij", 4, "g", "hij", 1),
-        ("ghij", 3, "j", "hij", 0),
-        ("gh", 4, "h", "h", 0),
+        ("ghij", 4, "j", "j", "", 4),
+        ("ghij", 4, "hj", "hj", "i", 4),
+        ("ghij", 4, "g", "hij", "", 1),
+        ("ghij", 3, "j", "hij", "", 0),
+        ("gh", 4, "h", "h", "", 0),
     ],
 )
 def test_only_among_few_it_is_looked_who_keeps_a_gang_from_landing(
-    uids: str, few: int, in_its_way: str, away: str, looks: int, monkeypatch: pytest.MonkeyPatch
+    uids: str, few: int, in_its_way: str, away: str, later: str, looks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each look pins all of them anew, so that among many there is none, and whoever was settled later yields; so does
-    everybody where nobody of them is in its way.
+    everybody where nobody of them is in its way. Those after the first that yields might instead.
     """
     monkeypatch.setattr(module, "FEW", few)
-    found = Yielding(off=dict.fromkeys(away, HERE), instead={"g": HERE})
+    found = Yielding(off=dict.fromkeys(away, HERE), instead={"g": HERE}, later=dict.fromkeys(later, HERE))
     assert told(in_its_way, *map(asks, uids)) == (found, looks)
 
 
