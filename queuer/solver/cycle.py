@@ -39,8 +39,8 @@ POOLS = 8
 
 class Cycle:
     """The board of a cycle and the gangs it has settled on it. `awaiting`: gangs that are not settled, but fit as soon
-    as pods of earlier cycles have landed; place and quota are kept for them till the end of the cycle. `starts`: of all
-    that have been started so far, by uid, how many had been before.
+    as pods of earlier cycles have landed; place and quota are kept for them till the end of the cycle. `starts`,
+    `turns`: of all that have been started, or settled, so far, by uid, how many had been before.
     """
 
     def __init__(self, board: Board, *, crowded: Mapping[str, frozenset[str]] | None = None) -> None:
@@ -51,6 +51,7 @@ class Cycle:
         self.chosen: dict[str, Chosen] = {}
         self.awaiting: dict[str, Chosen] = {}
         self.starts: dict[str, int] = {}
+        self.turns: dict[str, int] = {}
         self.counts = Counts()
         self.lifts = 0
         self._sizes: dict[object, tuple[Variant, Charge]] = {}
@@ -67,6 +68,7 @@ class Cycle:
         """Put a settled gang on the board."""
         workload = chosen.gang.pending.workload
         self.chosen[chosen.gang.uid] = chosen
+        self.turns.setdefault(chosen.gang.uid, len(self.turns))
         if chosen.bound:
             uids = [e.uid for e in chosen.evictions]
             self.board.bind(workload, chosen.charge, chosen.spreads, victims=uids)

@@ -19,7 +19,7 @@ from queuer.solver.contested import Variant
 from queuer.solver.cycle import Cycle
 from queuer.solver.floor import Floor
 from queuer.solver.frame import Mask, Matrix, Numbers
-from queuer.solver.holding import intact, restore, unharmed
+from queuer.solver.holding import intact, restore, unharmed, unneeded
 from queuer.solver.kept import Kept
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen
@@ -30,6 +30,8 @@ DOMAINS = 6
 """Domains tried for one gang."""
 PLACEMENTS = 1_500
 """Placements tried in one cycle."""
+FEW = 128
+"""Settled gangs up to which it is looked whether others' victims are still needed."""
 
 
 class Displace:
@@ -123,14 +125,17 @@ class Displace:
         return layout
 
     def _adopted(self, layout: Sequence[Chosen]) -> bool:
-        """Lay it out, unless one that may displace a reservation which the gang must leave whole would do so for it."""
+        """Lay it out, unless one that may displace a reservation which the gang must leave whole would do so for it, or
+        a victim would go for nobody who needs it.
+        """
         new, *moved = layout
         before, whole = dict(self._cycle.chosen), unharmed(self._cycle, new)
+        needless = unneeded(self._cycle, most=FEW)
         self._cycle.lift(self._cycle.chosen[c.gang.uid] for c in moved)
         self._board.changed()
         for chosen in (*moved, new):
             self._cycle.take(chosen)
-        if intact(self._board) >= whole:
+        if intact(self._board) >= whole and unneeded(self._cycle, most=FEW) <= needless:
             return True
         restore(self._cycle, before)
         return False

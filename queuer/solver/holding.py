@@ -1,4 +1,4 @@
-"""Whether nodes, quota and reservations bear what was put on the board in other places, and the way back."""
+"""Whether nodes, quota, reservations and victims bear what was put on the board in other places, and the way back."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from queuer.solver import horizon
 from queuer.solver.board import Board
 from queuer.solver.cycle import Cycle
 from queuer.solver.frame import Matrix
+from queuer.solver.needs import Needs
 from queuer.solver.outcome import Chosen
 from queuer.solver.sheet import Sheet
 
@@ -66,6 +67,31 @@ def unharmed(cycle: Cycle, new: Chosen) -> frozenset[str]:
     """
     rank = cycle.rank_beside(new.gang, new.charge)
     return frozenset(uid for uid in intact(cycle.board) if rank <= cycle.board.horizons[uid].rank)
+
+
+def unneeded(cycle: Cycle, *, most: int | None = None) -> frozenset[str]:
+    """Victims of this cycle that the gangs up to their beneficiary, as they lie, could do without. Nobody where
+    more than `most` are settled.
+    """
+    settled = sorted(cycle.chosen.values(), key=lambda one: cycle.turns[one.gang.uid])
+    if not any(one.evictions for one in settled) or (most is not None and len(settled) > most):
+        return frozenset()
+    board, found = cycle.board, set[str]()
+    places = [board.rows(one.gang.pending.workload, one.spreads) for one in settled]
+    needs = Needs(board.later.copy())
+    for one, place in zip(settled, places, strict=True):
+        needs.sheet.usage.add(one.gang.queue, one.charge, times=-1)
+        for node, row in place:
+            needs.sheet.free[node] += row
+        for eviction in one.evictions:
+            needs.sheet.release(board.holds[eviction.uid], times=-1)
+    for one, place in zip(settled, places, strict=True):
+        needs.settle(one.gang.queue, one.charge, place)
+        mine = [board.holds[eviction.uid] for eviction in one.evictions]
+        for hold in mine:
+            needs.sheet.release(hold)
+        found |= {hold.admitted.workload.uid for hold in mine if not needs.needs(hold)}
+    return frozenset(found)
 
 
 def short(free: Matrix, row: Matrix) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from queuer.solver.cycle import Cycle
 from queuer.solver.evict import Evict
-from queuer.solver.needs import Needs
+from queuer.solver.holding import unneeded
 from queuer.solver.outcome import Chosen
 from queuer.solver.score import eviction_cost
 from queuer.solver.victims import Cost
@@ -64,24 +64,11 @@ def _laid(cycle: Cycle, evict: Evict, order: Sequence[Chosen], least: Cost, *, p
 
 def _all_needed(cycle: Cycle, laid: Sequence[Chosen]) -> bool:
     """Whether each victim is needed in the order of the turns, too. None of these is on the board."""
-    board, by_uid = cycle.board, {one.gang.uid: one for one in laid}
-    settled = [by_uid.get(uid, one) for uid, one in cycle.chosen.items()]
-    places = [board.rows(one.gang.pending.workload, one.spreads) for one in settled]
-    sheet = board.later.copy()
-    for one, place in zip(settled, places, strict=True):
-        if not one.bound:
-            sheet.usage.add(one.gang.queue, one.charge, times=-1)
-            for node, row in place:
-                sheet.free[node] += row
-    needs = Needs(sheet)
-    for one, place in zip(settled, places, strict=True):
-        needs.settle(one.gang.queue, one.charge, place)
-        mine = [board.holds[eviction.uid] for eviction in one.evictions]
-        for hold in mine:
-            sheet.release(hold)
-        if not all(map(needs.needs, mine)):
-            return False
-    return True
+    for one in laid:
+        cycle.take(one)
+    needed = not unneeded(cycle)
+    cycle.lift(laid)
+    return needed
 
 
 def _orders(settled: Sequence[Chosen], cycle: Cycle) -> Iterator[list[Chosen]]:

@@ -111,3 +111,29 @@ def test_some_gangs_were_admitted_by_victims_that_others_do_not_need() -> None:
     lax.run()
     assert (strict.flags["g1"], lax.flags["g1"]) == (0, 1)
     assert compare(twofold(770050), now=THEN)
+
+
+def on(name: str) -> SchedulingTerms:
+    return SchedulingTerms(node_selector={"rack": name})
+
+
+@pytest.mark.parametrize("budget", [0.0, 2.0], ids=["greedy", "exact"])
+def test_nobody_moves_so_that_an_equal_takes_the_room_of_a_victim(budget: float) -> None:
+    """`first` could make room for `equal` by going to n2, but then `large` could do without `peer`, which has the
+    priority of `equal`.
+    """
+    runs = [
+        running(gang("peer", pod_set(1, 2), priority=1), {"n0": 1}),
+        running(gang("low", pod_set(1, 4)), {"n1": 1}),
+    ]
+    parts = [pod_set(1, 4, name="there", terms=on("n1")), pod_set(1, 2, name="here", terms=on("n0"))]
+    waiting = [
+        gang("first", pod_set(1, 2), priority=9),
+        gang("large", *parts, priority=5),
+        gang("equal", pod_set(1, 2, terms=on("n0")), priority=1, submitted=1),
+    ]
+    nodes = [node(name, gpu=gpu, labels={"rack": name}) for name, gpu in (("n0", 4), ("n1", 4), ("n2", 2))]
+    snap = snapshot(nodes, [queue("root.a")], admitted=runs, pending=waiting)
+    made = decide(snap, now=NOW, seed=0, budget=Budget(deterministic=budget))
+    assert ([a.uid for a in made.admissions], [b.uid for b in made.bonds]) == (["first"], ["large"])
+    assert {e.uid for e in made.evictions} == ({"low"} if budget else {"low", "peer"})

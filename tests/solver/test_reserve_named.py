@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from queuer.domain.nodes import SchedulingTerms
+from queuer.domain.nodes import Flavor, SchedulingTerms
 from queuer.domain.queue import Policy, Preempt
 from queuer.domain.workload import Workload
 from queuer.solver.arrays import Arrays
@@ -19,9 +19,9 @@ from queuer.solver.explain.sentences import MADE_ROOM
 from queuer.solver.greedy import Greedy
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Block, Refusal
-from queuer.solver.problem import Snapshot
+from queuer.solver.problem import Pending, Snapshot
 from queuer.solver.reserve import Reserver
-from tests.solver.make import gang, node, pod_set, queue, snapshot
+from tests.solver.make import gang, node, pod_set, queue, row, running, snapshot
 from tests.solver.reserved import FOUR, NOW, asks, busy, plan_of, two
 
 
@@ -105,3 +105,26 @@ def half_reserved(*waits: Workload, on_n3: int = 8) -> Snapshot:
 
 def _terms(only: str) -> SchedulingTerms:
     return SchedulingTerms(node_selector={"only": only} if only else {})
+
+
+def test_a_reservation_is_named_on_the_flavor_where_the_gang_is_not_entitled() -> None:
+    """Inside its guarantee on `x`, which is full, it would outrank the reservation, which is on `y`."""
+    nodes = [node(name, gpu=4, labels={"f": name[0]}) for name in ("x0", "y0", "y1")]
+    flavors = tuple(Flavor(name=f, node_labels={"f": f}) for f in "xy")
+    queues = [
+        queue("root", policy=Policy(reservations=1)),
+        queue("root.a", row(flavor="x", guaranteed=2), row(flavor="y")),
+        queue("root.b", row(flavor="y"), row(flavor="x", limit=4)),
+    ]
+    runs = [
+        running(gang("full", pod_set(1, 4), queue="root.b", preemptible=False), {"x0": 1}, flavor="x"),
+        running(gang("ends", pod_set(1, 4), queue="root.b"), {"y0": 1}, flavor="y", expected_end=NOW + 99.0),
+    ]
+    large = gang("large", pod_set(2, 4), queue="root.b")
+    snap = snapshot(nodes, queues, admitted=runs, pending=[large], flavors=flavors)
+    held = plan_of(snap).reservations
+    assert [one.uid for one in held] == ["large"]
+    small = gang("small", pod_set(1, 2), submitted=1.0)
+    pending = (*snap.pending, Pending(workload=small))
+    told = plan_of(replace(snap, pending=pending, reservations=held)).explanations["small"].primary
+    assert told.text == "test/large holds a reservation of 2 nodes that this job would break."

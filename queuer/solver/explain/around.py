@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from queuer.domain.queue import ROOT
@@ -41,14 +42,14 @@ class Surroundings:
         self._place = place
         self._who = who
         self._known: dict[object, Around] = {}
-        self._binding: dict[tuple[int, int], tuple[Horizon, ...]] = {}
+        self._binding: dict[object, tuple[Horizon, ...]] = {}
 
-    def bars(self, gang: Gang) -> tuple[str, ...]:
-        """Owners of the reservations that the gang must leave whole."""
+    def bars(self, gang: Gang, variant: Variant | None) -> tuple[str, ...]:
+        """Owners of the reservations that the gang must leave whole on these flavors; None = on its first."""
         workload = gang.pending.workload
-        key = (gang.shape.number, workload.priority)
+        key = (gang.shape.number, workload.priority, *(variant.flavors.values() if variant else ()))
         if key not in self._binding:
-            rank = self._rank(gang)
+            rank = self._rank(gang, variant)
             self._binding[key] = tuple(h for h in self._board.horizons.values() if rank <= h.rank)
         return tuple([h.uid for h in self._binding[key] if self._board.binds(h, workload, rank=h.rank)])
 
@@ -101,7 +102,7 @@ class Surroundings:
             if lack is None:
                 fit = Fit.NO if closest.missing else self._place.fits(job, least, avoid, form=gang.shape.form)
                 lack = None if fit is Fit.YES else self._place.lack(closest, fit)
-            behind_them = floors.now(self._board, job, rank=self._rank(gang)).free if bars else None
+            behind_them = floors.now(self._board, job, rank=self._rank(gang, variant)).free if bars else None
             flavor = variant.flavors[closest.part.name]
             excluded = self._place.excluded(closest, flavor, behind_them)
             kept = any(cause["why"] == Exclusion.RESERVED for cause in excluded["by"])
@@ -109,12 +110,12 @@ class Surroundings:
             self._known[key] = Around(lack=lack, detail={"excluded": excluded, "holders": holders})
         return self._known[key]
 
-    def _rank(self, gang: Gang) -> tuple[bool, int]:
-        charges = gang.shape.charges
-        return (
-            bool(charges) and self._quota.entitled(gang.queue, charges[0]),
-            gang.pending.workload.priority,
-        )
+    def _rank(self, gang: Gang, variant: Variant | None) -> tuple[bool, int]:
+        """As at its turn: on some flavors it may be entitled and not on others."""
+        tried = zip(gang.shape.variants, gang.shape.charges, strict=True)
+        charges = (charge for one, charge in tried if variant is None or one.flavors == variant.flavors)
+        entitled = any(self._quota.entitled(gang.queue, charge) for charge in islice(charges, 1))
+        return entitled, gang.pending.workload.priority
 
     def _holders(self, closest: Closest, reservations: Iterable[str]) -> list[Mapping[str, Any]]:
         """Reservations that keep nodes from it, and who holds most of what is scarce where it comes closest."""

@@ -92,7 +92,7 @@ class Explainer:
         alike, variant = self._alike.get(gang.shape.number) or self._meet(gang), refusal.variant
         bars: tuple[str, ...] = ()
         if self._board.horizons and (alike.kind.has_options or refusal.bar is None):
-            bars = self._around.bars(gang)
+            bars = self._around.bars(gang, variant)
         key = (
             id(refusal.block),  # hashing a member takes longer than all the rest
             () if variant is None else tuple(variant.flavors.values()),
@@ -222,7 +222,9 @@ class Explainer:
     def _kept_elsewhere(self, gang: Gang, refusal: Refusal) -> Reason | None:
         """Other flavors than those of which it is told may be kept for a gang that awaits pods of the cycle before."""
         first, job = refusal.variant, gang.pending.workload
-        if first is None or refusal.block is Block.LANDING or self._around.bars(gang):
+        if first is None or refusal.block is Block.LANDING:
+            return None
+        if any(self._around.bars(gang, variant) for variant, _ in gang.shape.smallest):
             return None
         landed = floors.landed(self._board, job, rank=NOBODY_BEFORE)
         for variant, charge in gang.shape.smallest:
