@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from queuer.domain.reasons import Explanation, Reason
-from queuer.solver import bonds, standoff
+from queuer.solver import bonds
 from queuer.solver.apart import place_apart
 from queuer.solver.arrays import Arrays
 from queuer.solver.awaited import awaited
@@ -105,8 +105,7 @@ class Attempt:
     def run(self) -> tuple[Plan, Yielding | None]:
         """The plan, for `told` to add the reasons, and who should keep off which hosts, if gangs had to be put off."""
         gangs = self._offers.gangs
-        standing = bonds.resume(self._greedy, gangs)
-        self._held = standoff.settled(self._greedy, standing, gangs, self._groups)
+        self._held = bonds.resume(self._greedy, gangs)
         standing = {uid: bond for uid, bond in self._held.items() if uid not in self._greedy.chosen}
         self._standing = standing
         self._reserver.resume({uid: g for uid, g in gangs.items() if uid not in standing})

@@ -43,7 +43,6 @@ class Board:
     `claimed`: what is used plus what is held for bound gangs, their victims still counted, or kept for those that await
     pods. Entitlement and shares are judged by it, so that what a queue has taken back in this cycle it does not take
     back twice.
-    `ahead`: by standing bond, gangs of others that start though they might take its place, see `standoff`.
     `former`: horizons that ended or moved in this cycle.
     `journal`, `freed`: nodes where anything changes, and where more than the places of settled gangs does.
     `past`: shares of past use by queue. `epoch`, `version`, `ground` move when what was refused may be permitted, when
@@ -70,7 +69,6 @@ class Board:
         self.vacating = frozenset(uid for uid, h in self.holds.items() if leaves_soon(h.admitted, now=now))
         self.held: dict[str, list[tuple[int, Matrix]]] = {}
         self.bound: dict[str, tuple[Workload, Charge]] = {}
-        self.ahead: dict[str, frozenset[str]] = {}
         self.avoiding = arrays.offers.avoiding
         self.horizons: dict[str, Horizon] = {}
         self.former: list[Horizon] = []

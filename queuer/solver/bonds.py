@@ -33,16 +33,16 @@ def resume(greedy: Greedy, gangs: Mapping[str, Gang]) -> dict[str, Bond]:
     """
     board = greedy.board
     held: list[tuple[Bond, Chosen]] = []
-    in_the_end = _in_the_end(board) if board.snapshot.bonds else board.frame.alloc
+    room = _in_the_end(board) if board.snapshot.bonds else board.frame.alloc
     for bond in (prolonged(bond, board.holds) for bond in board.snapshot.bonds):
         gang = gangs.get(bond.uid)
         over = bond.deadline <= board.time
         lost = gang is None or (over and bool(leaving(board, bond)))
         chosen = None if gang is None or lost else restored(board, gang, bond.assignments)
-        if chosen is None or not room(greedy, chosen, in_the_end):
+        if chosen is None or not _room(greedy, chosen, room):
             continue
-        greedy.spend(in_the_end, chosen)
-        hold(board, chosen, leaving(board, bond))
+        greedy.spend(room, chosen)
+        _hold(board, chosen, leaving(board, bond))
         held.append((bond, chosen))
     waiting = {bond.uid: (bond, chosen) for bond, chosen in held}
     before = len(waiting) + 1
@@ -86,7 +86,7 @@ def held_again(board: Board, gangs: Mapping[str, Gang], bonds: Iterable[Bond]) -
     for bond in bonds:
         if (chosen := restored(board, gangs[bond.uid], bond.assignments)) is not None:
             gone = [victim for victim in leaving(board, bond) if victim not in board.leaving]
-            hold(board, chosen, gone)
+            _hold(board, chosen, gone)
             held.append((chosen, gone))
     yield
     for chosen, gone in held:
@@ -100,8 +100,7 @@ def leaving(board: Board, bond: Bond) -> list[str]:
     return [v for v in bond.victims if v in board.holds and board.holds[v].admitted.releasing]
 
 
-def hold(board: Board, chosen: Chosen, victims: Sequence[str]) -> None:
-    """Hold its place and quota until these have gone."""
+def _hold(board: Board, chosen: Chosen, victims: Sequence[str]) -> None:
     board.bind(chosen.gang.pending.workload, chosen.charge, chosen.spreads, victims=victims)
 
 
@@ -172,19 +171,19 @@ def _start(greedy: Greedy, uid: str, waiting: dict[str, tuple[Bond, Chosen]], *,
     blocked = greedy.quota_block(workload, chosen.variant, chosen.charge, (board.now,))
     if (blocked is None or blocked.block is Block.ENTITLEMENT) and not greedy.waits_apart(uid):
         free = np.minimum(board.now.free, board.later.free)
-        if room(greedy, chosen, free):
+        if _room(greedy, chosen, free):
             spreads = chosen.spreads
         elif elsewhere:
             closed = board.closed(chosen.gang.pending.avoid)
             spreads = place(board.frame, free, workload, chosen.variant, closed=closed, limits=board.limits())
     if spreads is None:
-        hold(board, chosen, leaving(board, bond))
+        _hold(board, chosen, leaving(board, bond))
     else:
         del waiting[uid]
         greedy.take(Chosen(gang=chosen.gang, variant=chosen.variant, charge=chosen.charge, spreads=spreads))
 
 
-def room(greedy: Greedy, chosen: Chosen, free: Matrix) -> bool:
+def _room(greedy: Greedy, chosen: Chosen, free: Matrix) -> bool:
     """Whether the held place is free (N x R)."""
     free = free.copy()
     greedy.spend(free, chosen)

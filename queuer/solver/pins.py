@@ -161,7 +161,7 @@ class Pinner:
         """The gang in the earliest wave in which it lands and lets all others land; None = not in this cycle."""
         near = [self._groups[uid] for uid in self._near(groups)]
         landing = self._around.landing_near(groups)
-        held = [u for u in self._around.held_near(groups) if self._is_kept(u, groups)]
+        held = [u for u in self._around.held_near(groups) if u not in self._lost and self._around.is_whole(u)]
         if not held and all(len(g.hosts) == 1 for g in itertools.chain(groups, landing, *near)):
             return tuple(groups)
         last = max((own[0].wave for own in near), default=0 if landing else -1)
@@ -203,17 +203,11 @@ class Pinner:
             self._sure[landing] = lands(landing, near, self._free)
         return self._sure[landing]
 
-    def _is_kept(self, uid: str, groups: Sequence[Group]) -> bool:
-        """Whether these must leave a bound gang its place."""
-        goes_ahead = any(g.uid in self._board.ahead.get(uid, ()) for g in groups)
-        return not goes_ahead and uid not in self._lost and self._around.is_whole(uid)
-
     def _lands_held(self, uid: str, coming: Sequence[Group]) -> bool:
         """Whether a bound gang finds its place, once all victims have gone, beside all that land before."""
         part = self._held(uid)
         landing = [g for g in self._around.landing_near(part) if self._stays(g)]
-        ahead = self._board.ahead.get(uid, ())
-        rivals = [g for other in self._near(part) if other not in ahead for g in self._groups[other]]
+        rivals = [g for other in self._near(part) for g in self._groups[other]]
         everyone = [*landing, *rivals, *coming, *part]
         self.work += len(part) * len(everyone)
         with self._around.vacated(uid) as free:

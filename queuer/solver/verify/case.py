@@ -156,25 +156,6 @@ class Case:
             old.pop(eviction.beneficiary, None)
         return {**self.started, **{u: rows for u, rows in self.bound.items() if old.get(u) != _place(rows)}}
 
-    @cached_property
-    def moved(self) -> Mapping[str, frozenset[str]]:
-        """Gangs whose bond of an earlier cycle lies elsewhere now at the same flavors and sizes, with its victims of
-        then; nobody goes for them now.
-        """
-        evicting = {e.beneficiary for e in self.plan.evictions}
-        return {
-            bond.uid: frozenset(bond.victims)
-            for bond in self.snapshot.bonds
-            if bond.uid in self.bound.keys() & self.new.keys() - evicting
-            and self.until(bond) > self.now
-            and _shape(self.bound[bond.uid]) == _shape(bond.assignments)
-        }
-
-    @cached_property
-    def carried(self) -> frozenset[str]:
-        """Of what is decided anew, what a bond held at the same flavors and sizes: it passes nobody."""
-        return self.resumed | self.moved.keys()
-
     def until(self, bond: Bond) -> float:
         """Its deadline, later where its victims are known to take longer to leave."""
         by = (self.running[v].gone_by for v in bond.victims if v in self.releasing)
@@ -278,11 +259,6 @@ class Case:
         """Uids of what is decided anew, in tournament order."""
         listed = dict.fromkeys(filter(self.new.__contains__, self.plan.order))
         return [*listed, *sorted(self.new.keys() - listed.keys())]
-
-
-def in_line(pending: Pending) -> tuple[bool, int, float]:
-    """Its place in the line of its leaf; equal for those whose order nobody prescribes."""
-    return (not pending.first, -pending.workload.priority, pending.workload.submitted)
 
 
 def _shape(rows: Sequence[Assignment]) -> Mapping[str, tuple[str, int]]:

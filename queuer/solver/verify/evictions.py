@@ -37,8 +37,7 @@ def check_bonds(case: Case) -> Iterator[Violation]:
         ]
         if staying and uid in case.new:
             yield Violation(rule=Rule.BOND, uid=uid, text=f"{staying[0]} is its victim and is not evicted")
-        own = case.moved.get(uid, frozenset())
-        stuck = [v for v in bond.victims if v in case.releasing - case.vacating - evicted - own]
+        stuck = [v for v in bond.victims if v in case.releasing - case.vacating - evicted]
         if stuck and uid in case.new:
             text = f"{stuck[0]} is its victim, leaves for others, and is not said to be gone soon"
             yield Violation(rule=Rule.BOND, uid=uid, text=text)

@@ -7,7 +7,7 @@ from math import inf
 
 from queuer.domain.quantity import Resources
 from queuer.solver.problem import Assignment
-from queuer.solver.verify.case import Case, Rule, Violation, in_line
+from queuer.solver.verify.case import Case, Rule, Violation
 from queuer.solver.verify.landing import Group, certain_slots, fitting
 
 
@@ -133,30 +133,13 @@ def _held(case: Case, coming: _ByHost) -> Iterator[Violation]:
         whole = all(
             free[h].get(r, 0) >= n for h, asked in mine.items() if h in free for r, n in asked.items()
         )
-        past = set() if uid in case.new else _ahead(case, uid)
         for group in own:
             siblings = [g for g in own if g is not group]
-            near = [g for g in coming.near(group) if g.uid not in past]
+            near = coming.near(group)
             before = [g for g in near if g.wave < 0]
             stands = whole and certain_slots(group, [*before, *siblings], free) >= group.count
             if uid in case.new or stands:
                 yield from _judge(group, certain_slots(group, [*near, *siblings], free))
-
-
-def _ahead(case: Case, uid: str) -> set[str]:
-    """Gangs of other bonds that start beside this one, though they might take its place: it is free, so waiting longer
-    would be of no use to any of them. Not those behind it in its own line.
-    """
-    mine = planned(case, {uid: case.bound[uid]})
-    free = free_at(case, mine)
-    if any(free[h].get(r, 0) < n for h, asked in mine.items() if h in free for r, n in asked.items() if n):
-        return set()
-    queue, turn = case.workload(uid).queue, in_line(case.pending[uid])
-    return {
-        other
-        for other in case.resumed
-        if case.workload(other).queue != queue or in_line(case.pending[other]) <= turn
-    }
 
 
 def _plus(left: Resources, right: Resources, *, times: int = 1) -> dict[str, int]:

@@ -15,7 +15,7 @@ from queuer.domain.queue import Order, QueueState
 from queuer.domain.reasons import Token
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.problem import Assignment, Pending, Plan, Snapshot
-from queuer.solver.verify.case import Case, Rule, Violation, in_line, well_formed
+from queuer.solver.verify.case import Case, Rule, Violation, well_formed
 from queuer.solver.verify.evictions import check_bonds, check_victims
 from queuer.solver.verify.places import check_capacity, check_landing
 from queuer.solver.verify.quota import Amounts, Key, Uses, broken_limits
@@ -161,9 +161,9 @@ def check_quota(case: Case) -> Iterator[Violation]:
     standing = [uid for uid in case.bound if uid not in case.new]
     now_parts = [case.part(uid) for uid in case.started]
     yield from _limits(case.used, now_parts, when="now")
-    held = [*standing, *case.carried]
+    held = [*standing, *case.resumed]
     before = case.uses(without=case.leaving, bonds=held)
-    later = [case.part(uid) for uid in case.new if uid not in case.carried]
+    later = [case.part(uid) for uid in case.new if uid not in case.resumed]
     yield from _limits(before, later, when="with the victims gone")
 
 
@@ -187,7 +187,7 @@ def check_non_preemptible(case: Case) -> Iterator[Violation]:
     uses = case.uses(bonds=[uid for uid in case.bound if uid not in case.new])
     for uid in case.in_turn:
         workload, amounts = case.workload(uid), case.part(uid)[1]
-        permitted = workload.preemptible or uid in case.carried
+        permitted = workload.preemptible or uid in case.resumed
         if not permitted and not uses.entitled(workload.queue, amounts, at=workload.queue):
             text = f"not entitled at {workload.queue}, and it could not be evicted"
             yield Violation(rule=Rule.NON_PREEMPTIBLE, uid=uid, text=text)
@@ -219,17 +219,21 @@ def check_strict(case: Case) -> Iterator[Violation]:
         if pending.workload.queue in lines:
             lines[pending.workload.queue].append(pending)
     for queue, unordered in lines.items():
-        line = sorted(unordered, key=in_line)
+        line = sorted(unordered, key=_turn)
         refused: list[Pending] = []
         for pending in line:
             uid = pending.workload.uid
             if uid in case.new or uid in case.bound:
-                for head in refused if uid in case.new and uid not in case.carried else ():
-                    if in_line(head) < in_line(pending) and _meet(case, head.workload, pending.workload):
+                for head in refused if uid in case.new and uid not in case.resumed else ():
+                    if _turn(head) < _turn(pending) and _meet(case, head.workload, pending.workload):
                         text = f"passes {head.workload.uid}, which waits before it in {queue}"
                         yield Violation(rule=Rule.STRICT, uid=uid, text=text)
             elif not pending.workload.hold and well_formed(pending.workload):
                 refused.append(pending)
+
+
+def _turn(pending: Pending) -> tuple[bool, int, float]:
+    return (not pending.first, -pending.workload.priority, pending.workload.submitted)
 
 
 def _meet(case: Case, left: Workload, right: Workload) -> bool:
