@@ -256,7 +256,7 @@ class Attempt:
         if plan.explanations:
             return plan
         pinner, late = self._pinned()
-        told = self._reasons(late, plan)
+        told = self._reasons(late)
         for one in late:
             told[one.gang.uid] = sentences.put_off(crossing=pinner.crosses(one))
         gone = {e.uid for e in plan.evictions}
@@ -268,7 +268,7 @@ class Attempt:
                 told[held.uid] = with_reservation(told[held.uid], held)
         return replace(plan, explanations=told)
 
-    def _reasons(self, late: Sequence[Chosen], plan: Plan) -> dict[str, Explanation]:
+    def _reasons(self, late: Sequence[Chosen]) -> dict[str, Explanation]:
         """Why those wait that had their turn or are held up, as things lie now without those that are put off, whose
         bonds stay.
         """

@@ -60,7 +60,7 @@ class Attempts:
         return self._settled(self._made())
 
     def better(self, than: Score) -> Plan | None:
-        """The same if it scores more; whoever does not is neither told why it waits nor verified."""
+        """The same if it scores more; a draft that does not is neither verified nor told its reasons."""
         drafts = self._made()
         if self._score(drafts[0].plan) <= than:
             return None
@@ -100,7 +100,8 @@ class Attempts:
         each.
         """
         drafts: list[Draft] = []
-        began, others, tried = dict(self._crowded), list[KeptOff](), 0
+        began, tried = dict(self._crowded), 0
+        others: list[KeptOff] | None = None
         while True:
             attempt = Attempt(self._given_now(), crowded=self._crowded)
             plan, late = attempt.run()
@@ -112,7 +113,7 @@ class Attempts:
             if self.passes.attempts >= ATTEMPTS or not again:
                 break
             if late:
-                others = others or late.others
+                others = (late.others or None) if others is None else others
                 self._keep_off(late.off, everywhere=tried > ATTEMPTS_APART)
             elif attempt.apart and others:
                 self._crowded, tried = _both(began, others.pop(0)), 0

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from queuer.domain.nodes import Node
+from queuer.domain.nodes import Node, SchedulingTerms
 from queuer.domain.queue import Policy, Preempt, Queue
 from queuer.domain.reasons import Explanation, Token
 from queuer.domain.workload import PodSet, Workload
@@ -202,3 +202,17 @@ def test_who_spares_somebody_is_told_whom(through: bool) -> None:
     assert plan.explanations["g"].primary.params["spares"] == ["test/b"]
     alike = Pending(workload=replace(asks(2), uid="late", name="late", submitted=1.0))
     assert [(e.uid, e.beneficiary) for e in told(spares, other, alike).evictions] == [("b", "late")]
+
+
+def test_who_is_on_no_node_of_a_gang_is_not_said_to_be_spared() -> None:
+    nodes = [node(name, labels={"rack": name}) for name in ("n0", "n1")]
+    runs = [
+        running(gang("full", pod_set(1, 8), queue="root.b", preemptible=False), {"n0": 1}),
+        running(gang("b", pod_set(1, 8), queue="root.b"), {"n1": 1}),
+    ]
+    only = replace(pod_set(1, 8), terms=SchedulingTerms(node_selector={"rack": "n0"}))
+    waits = Pending(workload=gang("g", only), displaced_by=frozenset({"b"}))
+    queues = [queue("root.a", row(guaranteed=16)), queue("root.b")]
+    snap = snapshot(nodes, queues, admitted=runs, pending=[waits])
+    told = decide(snap, now=NOW, seed=0, budget=Budget()).explanations["g"].primary
+    assert "spares" not in told.params

@@ -173,12 +173,17 @@ class Explainer:
         )
 
     def _spares(self, gang: Gang) -> tuple[str, ...]:
-        """Names of those whom it could evict, had it not itself gone for them (`Prey.spared`)."""
+        """Names of those on its nodes whom it could evict, had it not itself gone for them (`Prey.spared`)."""
         prey, wholly = self._greedy.prey, replace(gang.pending, displaced_by=frozenset())
-        spared = prey.spared(gang.pending)
-        reaches = {prey.reach(wholly, charge) for _, charge in gang.shape.smallest} if spared else ()
-        found = {c.uid: c.hold.admitted.workload for reach in reaches for c in prey.permitted(reach)}
-        return tuple(sorted(f"{w.namespace}/{w.name}" for uid, w in found.items() if uid in spared))
+        spared, found = prey.spared(gang.pending), set[str]()
+        for variant, charge in gang.shape.smallest if spared else ():
+            flavors, sets = variant.flavors, gang.pending.workload.pod_sets
+            its = [self._board.frame.open_to(p, flavors[p.name]) for p in sets]
+            for one in prey.permitted(prey.reach(wholly, charge)):
+                if one.uid in spared and any(open_[node] for open_ in its for node in one.hold.rows):
+                    victim = one.hold.admitted.workload
+                    found.add(f"{victim.namespace}/{victim.name}")
+        return tuple(sorted(found))
 
     def _nearest_guarantee(self, gang: Gang, refusal: Refusal) -> Refusal:
         """Where it would borrow on each of its flavors and may not, the refusal of the first whose guarantee it could
