@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from queuer.solver.displace import FEW
 from queuer.solver.greedy import Greedy
-from queuer.solver.holding import difference, holds, intact, lift, restore, unneeded
+from queuer.solver.holding import FEW, difference, holds, intact, lift, restore, unneeded
 from queuer.solver.outcome import Chosen
 from queuer.solver.revise import cost
 from queuer.solver.victims import Cost

@@ -19,7 +19,7 @@ from queuer.solver.contested import Variant
 from queuer.solver.cycle import Cycle
 from queuer.solver.floor import Floor
 from queuer.solver.frame import Mask, Matrix, Numbers
-from queuer.solver.holding import intact, restore, unharmed, unneeded
+from queuer.solver.holding import FEW, intact, restore, unharmed, unneeded
 from queuer.solver.kept import Kept
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen
@@ -30,8 +30,6 @@ DOMAINS = 6
 """Domains tried for one gang."""
 PLACEMENTS = 1_500
 """Placements tried in one cycle."""
-FEW = 128
-"""Settled gangs up to which it is looked whether others' victims are still needed."""
 
 
 class Displace:

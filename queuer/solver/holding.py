@@ -14,6 +14,9 @@ from queuer.solver.needs import Needs
 from queuer.solver.outcome import Chosen
 from queuer.solver.sheet import Sheet
 
+FEW = 128
+"""Settled gangs up to which it is looked, where some are moved, whether all victims are still needed."""
+
 
 def holds(cycle: Cycle, lifted: Sequence[Chosen], laid: Sequence[Chosen]) -> bool:
     """Whether nodes and quota bear the layout, in which these lie elsewhere or are new."""
@@ -73,9 +76,10 @@ def unneeded(cycle: Cycle, *, most: int | None = None) -> frozenset[str]:
     """Victims of this cycle that the gangs up to their beneficiary, as they lie, could do without. Nobody where
     more than `most` are settled.
     """
-    settled = sorted(cycle.chosen.values(), key=lambda one: cycle.turns[one.gang.uid])
-    if not any(one.evictions for one in settled) or (most is not None and len(settled) > most):
+    many = most is not None and len(cycle.chosen) > most
+    if many or not any(one.evictions for one in cycle.chosen.values()):
         return frozenset()
+    settled = sorted(cycle.chosen.values(), key=lambda one: cycle.turns[one.gang.uid])
     board, found = cycle.board, set[str]()
     places = [board.rows(one.gang.pending.workload, one.spreads) for one in settled]
     needs = Needs(board.later.copy())

@@ -11,9 +11,9 @@ from dataclasses import replace
 from queuer.solver.capacity import place
 from queuer.solver.contested import Proof
 from queuer.solver.cycle import Cycle
-from queuer.solver.displace import FEW, Displace
+from queuer.solver.displace import Displace
 from queuer.solver.frame import ALL, Matrix
-from queuer.solver.holding import restore, unneeded
+from queuer.solver.holding import FEW, restore, unneeded
 from queuer.solver.kept import Kept
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen, Refusal

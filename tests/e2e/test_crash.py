@@ -20,8 +20,9 @@ def _consistent(scene: Scene, names: list[str]) -> None:
     """Nobody is charged who neither is admitted nor has just finished, and no more than the limit is."""
     assert scene.database.used() <= 16
     charged_for_nothing = scene.database.rows(
-        "SELECT w.name, w.state FROM ledger l JOIN workload w USING (uid) WHERE l.closed IS NULL"
-        " AND w.admission_id IS NULL AND w.state NOT IN ('Succeeded', 'Failed')"
+        "SELECT l.uid, w.state FROM ledger l LEFT JOIN workload w USING (uid) WHERE l.closed IS NULL"
+        " AND coalesce(w.state, '') NOT IN ('Succeeded', 'Failed')"
+        " AND NOT EXISTS (SELECT FROM admission a WHERE a.uid = l.uid AND a.ended_at IS NULL)"
     )
     assert charged_for_nothing == []
     for name in names:
