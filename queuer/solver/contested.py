@@ -63,13 +63,16 @@ class Reserved:
     `settled`: what such gangs that are settled may take of its nodes together (vectors of R by node number): what
     leaves it whole, or what they take now. `asked`: for each variant, what they may take of a node on which the asked
     gang lies, too; None = that does not have to leave it whole. Both without what victims leave. `displacers`: of those
-    settled the ones that may come onto its place all the same.
+    settled the ones that may come onto its place all the same. `lacks`: what a hold keeps of that before the settled
+    may have more of a node than they take now, `takes` (vectors of R by node number).
     """
 
     start: float
     settled: Mapping[int, Matrix]
     asked: Sequence[Mapping[int, Matrix] | None] = ()
     displacers: frozenset[str] = frozenset()
+    lacks: Mapping[int, Matrix] = field(default_factory=dict)
+    takes: Mapping[int, Matrix] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

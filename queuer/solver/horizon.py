@@ -18,7 +18,7 @@ NOTHING: Mapping[str, Amounts] = {}
 class Horizon:
     """The nodes of a reservation at its start. Who ends by `start` does not count. By node number (vectors of R):
     `takes`, what it takes, and `free`, what is free with its gang in place and those of other reservations not;
-    `spare`: the same when it was made, and what has freed up since where that is kept for it.
+    `spare`: how little that may be before the place is lost, see `of`; it rises by what frees up and is kept for it.
     """
 
     uid: str
@@ -37,11 +37,16 @@ class Horizon:
         rank: tuple[bool, int],
         rows: Iterable[tuple[int, Matrix]],
         free: Matrix,
+        over: Matrix | None = None,
     ) -> Horizon:
-        """`rows`: what it takes, by node number. `free`: what is free at its start without it (N x R)."""
+        """`rows`: what it takes, by node number. `free`: what is free at its start without it (N x R). `over`: what its
+        nodes will have more than it takes once all have ended for whom it waits (N x R): who takes no more of them
+        leaves the place to it, though it waits with less until then.
+        """
         takes = summed(rows)
         left: dict[int, Matrix] = {node: free[node] - row for node, row in takes.items()}
-        return cls(uid=uid, start=start, rank=rank, takes=takes, free=left, spare=dict(left))
+        spare = {node: amount if over is None else amount - over[node] for node, amount in left.items()}
+        return cls(uid=uid, start=start, rank=rank, takes=takes, free=left, spare=spare)
 
     def copy(self) -> Horizon:
         """An independent copy."""
@@ -110,8 +115,9 @@ def left_beside(one: Horizon, node: int, among: Iterable[Horizon]) -> Matrix:
 
 def intact(horizons: Iterable[Horizon], *, now: float) -> frozenset[str]:
     """Owners of the reservations that are whole beside each other, or on whose places nothing has come since they were
-    made. Of two that are too much for a node together the one of lower rank is not, else the later one. What is held
-    from now on, for want of a known end, is not taken to be in place for others.
+    made but what a hold has room for once those have ended for whom it waits. Of two that are too much for a node
+    together the one of lower rank is not, else the later one. What is held from now on, for want of a known end, is not
+    taken to be in place for others.
     """
     kept: list[Horizon] = []
     for one in sorted(horizons, key=lambda h: (h.start <= now, not h.rank[0], -h.rank[1], h.start)):

@@ -10,6 +10,7 @@ from queuer.domain.quota import Charge
 from queuer.solver.contested import Reserved
 from queuer.solver.cycle import Cycle
 from queuer.solver.frame import Matrix
+from queuer.solver.holding import intact
 from queuer.solver.horizon import Horizon, in_place, left_beside
 from queuer.solver.order import Gang
 
@@ -29,7 +30,7 @@ def limits(
     horizons = list(board.horizons.values())
     bars = [] if asked is None else [_bars(cycle, asked, charge, bound=bound) for charge in charges]
     earlier = {held.uid for held in board.snapshot.reservations}
-    found = []
+    found, whole = [], intact(board)
     for one in horizons:
         taken, counted = _taken(cycle, one), in_place(one, horizons, now=board.time)
         settled = {n: taken[n] + np.maximum(left_beside(one, n, counted), 0) for n in one.nodes}
@@ -39,7 +40,18 @@ def limits(
         ]
         may = displacing and one.uid in earlier and not any(beside)
         displacers = frozenset(_displacers(cycle, one)) if may else frozenset[str]()
-        found.append(Reserved(start=one.start, settled=settled, asked=beside, displacers=displacers))
+        keeps = one.nodes if one.start <= board.time and one.uid in whole else frozenset[int]()
+        lacks = {n: np.maximum(-left_beside(one, n, counted), 0) for n in keeps}
+        found.append(
+            Reserved(
+                start=one.start,
+                settled=settled,
+                asked=beside,
+                displacers=displacers,
+                lacks=lacks,
+                takes={n: row for n, row in cycle.outliving(one.uid).items() if n in lacks},
+            )
+        )
     return tuple(found)
 
 

@@ -4,8 +4,11 @@ waited `maxWait` a place is held from now on: no end may be known, or work may o
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from queuer.domain.nodes import DEFAULT_FLAVOR
 from queuer.domain.queue import ROOT
@@ -354,10 +357,23 @@ class Reserver:
     def _fits(self, chosen: Chosen, *, at: float) -> bool:
         """Whether nodes, at its own place, and the live capacity bear it by then."""
         step = self._line().step_at(at)
+        return self._bears(step, chosen) and self._live(step, chosen.gang, chosen.charge)
+
+    def _bears(self, step: int, chosen: Chosen) -> bool:
+        """Whether nodes, at its own place, bear it after so many ends."""
+        return bool((self._beside(step, chosen)[sorted(chosen.nodes)] >= 0).all())
+
+    def _beside(self, step: int, chosen: Chosen) -> Matrix:
+        """What is left beside it and all other reservations after so many ends (N x R)."""
         left = self._floor(step).free.copy()
         self._cycle.spend(left, chosen)
-        whole = bool((left[sorted(chosen.nodes)] >= 0).all())
-        return whole and self._live(step, chosen.gang, chosen.charge)
+        return left
+
+    def _over(self, chosen: Chosen) -> Matrix:
+        """What a hold leaves over at the first step at which nodes bear it; nothing where they never do (N x R)."""
+        steps = self._line().steps
+        first = bisect_left(range(steps), True, key=lambda step: self._bears(step, chosen))
+        return np.maximum(self._beside(first, chosen), 0)
 
     # On the board
 
@@ -367,7 +383,8 @@ class Reserver:
         self._counts.clear()
         uid, rank = chosen.gang.uid, self._cycle.rank(chosen.gang, chosen.charge)
         free = self._line().free(self._line().step_at(start))
-        board.horizons[uid] = Horizon.of(uid, start=start, rank=rank, rows=rows, free=free)
+        over = self._over(chosen) if start <= board.time else None
+        board.horizons[uid] = Horizon.of(uid, start=start, rank=rank, rows=rows, free=free, over=over)
         reservation = Reservation(
             uid=uid, assignments=assignments(board, chosen), start=start, expires=expires
         )

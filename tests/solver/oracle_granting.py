@@ -197,17 +197,33 @@ class Granting(Placing):
         return (turn, place) if self.as_asked(turn, place) else None
 
     def _hold(self, turn: Ranked, place: Place, layout: Layout, *, start: float, expires: float) -> Kept:
+        asked = taken(turn.workload, place)
         return Kept(
             uid=turn.workload.uid,
             start=start,
             expires=expires,
             flavors=turn.flavors,
             place=plain(place),
-            taken=taken(turn.workload, place),
+            taken=asked,
             rank=turn.rank,
             since=len(self.settled),
             layout=layout,
+            over=self._left_over(asked, layout) if start <= self.now else {},
         )
+
+    def _left_over(
+        self, asked: Mapping[str, Mapping[str, int]], layout: Layout
+    ) -> Mapping[str, Mapping[str, int]]:
+        """What these nodes have more than is asked for after the first end after which all have enough, if ever."""
+        ends = sorted(self._ends(layout), key=lambda end: end[:3])
+        for step in range(len(ends) + 1):
+            free = self._free_after(layout, {end[2] for end in ends[:step]})
+            over = {
+                name: {r: free[name].get(r, 0) - n for r, n in row.items()} for name, row in asked.items()
+            }
+            if all(n >= 0 for row in over.values() for n in row.values()):
+                return over
+        return {}
 
     # When and where
 

@@ -51,7 +51,8 @@ class Ranked(Turn):
 @dataclass(frozen=True, kw_only=True)
 class Kept:
     """A reservation in force. `since`: how many were settled before; `layout`: where they lay; `lapsed`: it follows a
-    hold that has expired, and its gang has had no turn yet.
+    hold that has expired, and its gang has had no turn yet. `over`: what the nodes of a hold will have more than it
+    takes once those have ended for whom it waits.
     """
 
     uid: str
@@ -64,6 +65,7 @@ class Kept:
     since: int = 0
     layout: Layout = field(default_factory=dict)
     lapsed: bool = False
+    over: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def told(self) -> object:
         """What a plan says of it."""

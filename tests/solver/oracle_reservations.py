@@ -260,7 +260,7 @@ class Follower(Granting):
     def _is_whole(self, held: Kept) -> bool:
         """Whether its place, with those of all that start no later, is free at its start as the plan lies."""
         if held.start <= self.now:
-            return True
+            return self._leaves(held)
         free, layout = self._at_start(held, self.gone), next(self._layouts())
         for turn in self.settled:
             assert isinstance(turn, Ranked)
@@ -270,6 +270,25 @@ class Follower(Granting):
             if self.now < one.start <= held.start:
                 add(free, one.taken, times=-1)
         return all(free[n].get(r, 0) >= 0 for n, amounts in held.taken.items() for r in amounts if amounts[r])
+
+    def _leaves(self, held: Kept) -> bool:
+        """Whether those who outrank it have left the place of a hold to it since it was made, now or once those have
+        ended for whom it waits. What victims leave there is kept for it.
+        """
+        layout, free = next(self._layouts()), self._free_before(self.gone)
+        came = {name: dict.fromkeys(amounts, 0) for name, amounts in free.items()}
+        for turn in self.settled:
+            assert isinstance(turn, Ranked)
+            uid = turn.workload.uid
+            add(free, taken(turn.workload, layout[uid]), times=-1)
+            if turn.rank > held.rank:
+                add(came, taken(turn.workload, layout[uid]))
+                add(came, taken(turn.workload, held.layout.get(uid, {})), times=-1)
+        return all(
+            came[name].get(r, 0) <= held.over.get(name, {}).get(r, 0) or free[name].get(r, 0) >= n
+            for name, row in held.taken.items()
+            for r, n in row.items()
+        )
 
     def _displaceable(self, held: Kept) -> bool:
         """Whether anybody settled since may lie on its place."""

@@ -203,3 +203,25 @@ def test_what_a_victim_leaves_is_kept_for_a_hold_too(start: float, whole: bool) 
     assert intact([horizon], now=NOW) == {"g"}
     horizon.spend([(0, room)])
     assert (intact([horizon], now=NOW) == {"g"}) is whole
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_who_leaves_a_hold_what_it_waits_for_does_not_displace_it(over: int) -> None:
+    """Four of five are to end. Who outranks it takes the fifth; it is lost where that, or what a victim leaves, is part
+    of its place.
+    """
+    horizon = Horizon.of(
+        "g",
+        start=NOW,
+        rank=(False, 0),
+        rows=[(0, np.array([5 - over]))],
+        free=np.array([[1]]),
+        over=np.array([[over]]),
+    )
+    one, four = [(0, np.array([1]))], [(0, np.array([4]))]
+    horizon.spend(one)
+    assert bool(intact([horizon], now=NOW)) is bool(over)
+    horizon.gain(four, now=NOW)
+    assert bool(intact([horizon], now=NOW)) is bool(over)
+    horizon.spend(one)
+    assert not intact([horizon], now=NOW)

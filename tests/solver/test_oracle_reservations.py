@@ -104,6 +104,7 @@ def test_two_reservations_on_one_node_are_those_of_brute_force(first: int) -> No
         (vacated_later, 901327),  # nor where a time is looked for
         (vacated_later, 31400410),  # what others have displaced is in nobody's way
         (vacated_later, 901607),  # the same of two reservations, the lower of which is broken
+        (vacated_later, 91000117),  # whom somebody passes on a held place loses it to nobody else
         (vacated_later, 640130),  # whose pods could take a bound gang's room does not start
         (sharing, 73310),  # another lies on what is reserved for the gang whose turn it is
         (sharing, 306890),  # nobody knows when one ends that is bound
@@ -114,6 +115,15 @@ def test_worlds_in_which_brute_force_and_plans_differed(world: Callable[[int], S
     snap = world(seed)
     outcome, wrong = followed(snap, planned(snap))
     assert outcome is Outcome.AGREES, wrong
+
+
+def test_what_victims_leave_on_a_held_place_is_proven_to_be_kept() -> None:
+    """The exact solver moves nobody there, so nothing of that is found and refused."""
+    plan = planned(vacated_later(91000117))
+    assert (plan.stats.proved, plan.stats.deferred) == (1, 0)
+    assert [(r.uid, {n for a in r.assignments for n in a.nodes}) for r in plan.reservations] == [
+        ("g3", {"n1", "n3"})
+    ]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -51,19 +51,23 @@ class Item:
 class Limits:
     """What those who still run when a reservation starts may take of its nodes, by node number (vectors of R): see
     `Reserved`. `asked`: with the asked gang, the last item, there; None = it does not matter. `displacers`: those whom
-    it does not bind where nobody else is, by uid.
+    it does not bind where nobody else is, by uid. `lacks`, `takes`: what it keeps of what victims leave, and
+    what may be taken all the same.
     """
 
     start: float
     settled: Mapping[int, Matrix]
     asked: Mapping[int, Matrix] | None
     displacers: frozenset[str]
+    lacks: Mapping[int, Matrix]
+    takes: Mapping[int, Matrix]
 
     def at(self, node: int) -> object:
         """Equal for nodes with equal limits; None where there are none."""
         if node not in self.settled:
             return None
-        return self.settled[node].tobytes(), None if self.asked is None else self.asked[node].tobytes()
+        rows = (self.settled, self.asked or {}, self.lacks, self.takes)
+        return tuple([row[node].tobytes() if node in row else None for row in rows])
 
 
 @dataclass(slots=True, eq=False)

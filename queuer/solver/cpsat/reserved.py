@@ -1,8 +1,9 @@
 """Rows for room that is kept, node by node: what those who would still run at the start of a reservation may take of
 its nodes, and what who evicts nobody leaves to who leaves anyway.
 
-Settled gangs leave a reservation whole or take no more there than they do now, but for those that may displace it. The
-one that comes on top leaves enough on the nodes that it takes, unless it may displace the reservation.
+Settled gangs leave a reservation whole or take no more there than they do now, but for those that may displace it; what
+victims leave on the place of a hold is its owner's first. The one that comes on top leaves enough on the nodes that it
+takes, unless it may displace the reservation.
 """
 
 from __future__ import annotations
@@ -35,7 +36,11 @@ def limit_by_reservations(model: Model) -> None:
                     if uid in going:
                         left |= model.gone(uid, times=-amount)
                 taken, pods, more = (_taken(model, items, node, column) for items in (settled, barred, new))
-                _row(model, {**taken, **left}, pods=pods, high=int(one.settled[node][column]))
+                high = int(one.settled[node][column])
+                _row(model, {**taken, **left}, pods=pods, high=high)
+                if left and node in one.lacks and (lack := int(one.lacks[node][column])):
+                    same = int(one.takes[node][column]) if node in one.takes else 0
+                    _keep(model, taken, left, pods=pods, high=high - lack, same=same)
                 if one.asked is not None:
                     high = int(one.asked[node][column])
                     _row(model, {**taken, **more, **left}, pods=more, high=high)
@@ -73,13 +78,25 @@ def _taken(model: Model, items: Sequence[int], node: int, column: int) -> dict[i
     }
 
 
+def _keep(model: Model, taken: Terms, left: Terms, *, pods: Collection[int], high: int, same: int) -> None:
+    """They leave the place whole once the victims have gone, or take no more than they do now, whoever goes."""
+    whole = model.rows.boolean()
+    beyond = max(_most(model, {**taken, **left}) - high, 0)
+    _row(model, {**taken, **left, whole: beyond}, pods=pods, high=high + beyond)
+    _row(model, {**taken, whole: -max(_most(model, taken) - same, 0)}, pods=pods, high=same)
+
+
 def _row(model: Model, terms: Terms, *, pods: Collection[int], high: int) -> None:
     """The row holds if there are any of these pods."""
     rows = model.rows
-    most = sum(c * rows.bounds[v][c > 0] for v, c in terms.items())
+    most = _most(model, terms)
     if most <= high or not pods:
         return
     used = rows.boolean()
     for variable in pods:
         rows.row({variable: 1, used: -rows.bounds[variable][1]}, high=0)
     rows.row({**terms, used: most - high}, high=most)
+
+
+def _most(model: Model, terms: Terms) -> int:
+    return sum(c * model.rows.bounds[v][c > 0] for v, c in terms.items())

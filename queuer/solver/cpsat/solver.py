@@ -78,7 +78,7 @@ class CpSat:
                 blocked=question.blocked,
                 asked=(question.gang, variant, question.evict),
                 reserved=[
-                    Limits(one.start, one.settled, one.asked[number], one.displacers)
+                    Limits(one.start, one.settled, one.asked[number], one.displacers, one.lacks, one.takes)
                     for one in question.reserved
                 ],
             )
@@ -120,7 +120,9 @@ class CpSat:
             settled=settled,
             standing=standing,
             blocked={},
-            reserved=[Limits(one.start, one.settled, None, one.displacers) for one in reserved],
+            reserved=[
+                Limits(one.start, one.settled, None, one.displacers, one.lacks, one.takes) for one in reserved
+            ],
         )
         search = _Search(data, seed=seed, budget=budget, clashes=clashes)
         levels: list[Level] = [
