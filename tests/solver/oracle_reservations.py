@@ -97,8 +97,8 @@ class Follower(Granting):
         return any(self._with(old.uid, one, lambda: self._look(olds, at + 1)) for one in found)
 
     def _with(self, uid: str, one: Kept | None, then: Callable[[], bool]) -> bool:
-        before = dict(self.kept)
-        self.kept.pop(uid, None)
+        before = self.kept  # who yields what comes next reckons with it unchanged
+        self.kept = {other: held for other, held in before.items() if other != uid}
         if one is not None:
             self.kept[uid] = one
         done = then()

@@ -104,6 +104,7 @@ def test_two_reservations_on_one_node_are_those_of_brute_force(first: int) -> No
         (vacated_later, 901327),  # nor where a time is looked for
         (vacated_later, 31400410),  # what others have displaced is in nobody's way
         (vacated_later, 901607),  # the same of two reservations, the lower of which is broken
+        (vacated_later, 64100273),  # another place of one that has started gives a later time
         (vacated_later, 91000117),  # whom somebody passes on a held place loses it to nobody else
         (vacated_later, 640130),  # whose pods could take a bound gang's room does not start
         (sharing, 73310),  # another lies on what is reserved for the gang whose turn it is
