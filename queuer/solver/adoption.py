@@ -10,7 +10,7 @@ from queuer.solver.board import Board
 from queuer.solver.contested import Arrangement, Places, Variant
 from queuer.solver.frame import summed
 from queuer.solver.greedy import Greedy
-from queuer.solver.holding import holds, intact, lift, restore, short, unharmed
+from queuer.solver.holding import holds, intact, keeps_needed, lift, restore, short, unharmed
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen
 from queuer.solver.parts import Spread
@@ -51,6 +51,8 @@ class Adoption:
         charge = self._board.charge(gang.pending.workload, variant.flavors, variant.counts)
         moved = [replace(c, spreads=_spreads(answer, c.gang)) for c in greedy.chosen.values()]
         new = Chosen(gang=gang, variant=variant, charge=charge, spreads=_spreads(answer, gang), bound=evict)
+        if not keeps_needed(greedy, [*moved, new]):
+            return Deferral.UNSOUND
         before, waiting = dict(greedy.chosen), len(self._late())
         if (wrong := self._put([*moved, new], must=frozenset(before) | {gang.uid})) is not None:
             return wrong
@@ -122,10 +124,7 @@ class Adoption:
         greedy.chosen = {uid: greedy.chosen[uid] for uid in order}
         self._board.changed()
         if wrong is not None:
-            lift(greedy, laid)
-            for chosen in lifted:
-                greedy.take(chosen)
-            greedy.chosen = before
+            restore(greedy, before)
         return wrong
 
     def _hold_late(self, gangs: Sequence[Chosen]) -> None:

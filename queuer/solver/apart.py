@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from queuer.solver.greedy import Greedy
-from queuer.solver.holding import FEW, difference, holds, intact, lift, restore, unneeded
+from queuer.solver.holding import FEW_SETTLED, difference, holds, intact, lift, restore, unneeded
 from queuer.solver.outcome import Chosen
 from queuer.solver.revise import cost
 from queuer.solver.victims import Cost
@@ -96,12 +96,13 @@ def _gain(greedy: Greedy, move: Move, late: Late, *, most: int, dearest: Cost) -
     """What the move comes to if fewer than `most` gangs cannot land after it, else None. It stands if the victims
     of all cost no more than `dearest`; else nothing has moved.
     """
-    before, whole, needless = dict(greedy.chosen), intact(greedy.board), unneeded(greedy, most=FEW)
+    before, whole = dict(greedy.chosen), intact(greedy.board)
+    needless = unneeded(greedy) if len(before) <= FEW_SETTLED else None
     kept = {one.gang.uid: greedy.keeps_off(one.gang.uid) for one in move.gangs}
     gain: Gain | None = None
     if _made(greedy, move):
         lifted, laid = difference(before, greedy.chosen), difference(greedy.chosen, before)
-        needed = unneeded(greedy, most=FEW) <= needless
+        needed = needless is None or unneeded(greedy) <= needless
         if needed and holds(greedy, lifted, laid) and intact(greedy.board) >= whole:
             waits, costs = late(), cost(greedy, greedy.chosen.values())
             if len(waits) < most:

@@ -39,8 +39,8 @@ POOLS = 8
 
 class Cycle:
     """The board of a cycle and the gangs it has settled on it. `awaiting`: gangs that are not settled, but fit as soon
-    as pods of earlier cycles have landed; place and quota are kept for them till the end of the cycle. `starts`,
-    `turns`: of all that have been started, or settled, so far, by uid, how many had been before.
+    as pods of earlier cycles have landed; place and quota are kept for them till the end of the cycle. `turns`:
+    of those that are settled, by uid, how many had been before; `starts`: the same of all that were ever started.
     """
 
     def __init__(self, board: Board, *, crowded: Mapping[str, frozenset[str]] | None = None) -> None:

@@ -19,7 +19,7 @@ from queuer.solver.contested import Variant
 from queuer.solver.cycle import Cycle
 from queuer.solver.floor import Floor
 from queuer.solver.frame import Mask, Matrix, Numbers
-from queuer.solver.holding import FEW, intact, restore, unharmed, unneeded
+from queuer.solver.holding import intact, keeps_needed, restore, unharmed
 from queuer.solver.kept import Kept
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen
@@ -127,13 +127,14 @@ class Displace:
         a victim would go for nobody who needs it.
         """
         new, *moved = layout
+        if not keeps_needed(self._cycle, layout):
+            return False
         before, whole = dict(self._cycle.chosen), unharmed(self._cycle, new)
-        needless = unneeded(self._cycle, most=FEW)
         self._cycle.lift(self._cycle.chosen[c.gang.uid] for c in moved)
         self._board.changed()
         for chosen in (*moved, new):
             self._cycle.take(chosen)
-        if intact(self._board) >= whole and unneeded(self._cycle, most=FEW) <= needless:
+        if intact(self._board) >= whole:
             return True
         restore(self._cycle, before)
         return False

@@ -14,8 +14,8 @@ from queuer.solver.needs import Needs
 from queuer.solver.outcome import Chosen
 from queuer.solver.sheet import Sheet
 
-FEW = 128
-"""Settled gangs up to which it is looked, where some are moved, whether all victims are still needed."""
+FEW_SETTLED = 128
+"""Gangs up to which it is looked, where some of them are moved, whether all victims are still needed."""
 
 
 def holds(cycle: Cycle, lifted: Sequence[Chosen], laid: Sequence[Chosen]) -> bool:
@@ -51,6 +51,8 @@ def restore(cycle: Cycle, before: dict[str, Chosen]) -> None:
     lift(cycle, difference(cycle.chosen, before))
     for one in difference(before, cycle.chosen):
         cycle.take(one)
+    for uid in cycle.chosen.keys() - before.keys():
+        del cycle.turns[uid]
     cycle.chosen = before
 
 
@@ -72,25 +74,33 @@ def unharmed(cycle: Cycle, new: Chosen) -> frozenset[str]:
     return frozenset(uid for uid in intact(cycle.board) if rank <= cycle.board.horizons[uid].rank)
 
 
-def unneeded(cycle: Cycle, *, most: int | None = None) -> frozenset[str]:
-    """Victims of this cycle that the gangs up to their beneficiary, as they lie, could do without. Nobody where
-    more than `most` are settled.
+def keeps_needed(cycle: Cycle, laid: Iterable[Chosen]) -> bool:
+    """Whether all victims are needed, but for those that are not now, where these lie as they say, moved or new. It is
+    not looked at where many are settled.
     """
-    many = most is not None and len(cycle.chosen) > most
-    if many or not any(one.evictions for one in cycle.chosen.values()):
-        return frozenset()
-    settled = sorted(cycle.chosen.values(), key=lambda one: cycle.turns[one.gang.uid])
+    if len(cycle.chosen) > FEW_SETTLED:
+        return True
+    found = unneeded(cycle, laid)
+    return not found or found <= unneeded(cycle)
+
+
+def unneeded(cycle: Cycle, laid: Iterable[Chosen] = ()) -> frozenset[str]:
+    """Victims of this cycle that the gangs up to their beneficiary could do without; `laid`: where these lie as they
+    say, and not as they are on the board.
+    """
     board, found = cycle.board, set[str]()
-    places = [board.rows(one.gang.pending.workload, one.spreads) for one in settled]
+    lying = {**cycle.chosen, **{one.gang.uid: one for one in laid}}
+    if not any(one.evictions for one in lying.values()):
+        return frozenset()
     needs = Needs(board.later.copy())
-    for one, place in zip(settled, places, strict=True):
+    for one in cycle.chosen.values():
         needs.sheet.usage.add(one.gang.queue, one.charge, times=-1)
-        for node, row in place:
+        for node, row in board.rows(one.gang.pending.workload, one.spreads):
             needs.sheet.free[node] += row
         for eviction in one.evictions:
             needs.sheet.release(board.holds[eviction.uid], times=-1)
-    for one, place in zip(settled, places, strict=True):
-        needs.settle(one.gang.queue, one.charge, place)
+    for one in sorted(lying.values(), key=lambda one: cycle.turns.get(one.gang.uid, len(cycle.turns))):
+        needs.settle(one.gang.queue, one.charge, board.rows(one.gang.pending.workload, one.spreads))
         mine = [board.holds[eviction.uid] for eviction in one.evictions]
         for hold in mine:
             needs.sheet.release(hold)

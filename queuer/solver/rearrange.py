@@ -13,7 +13,7 @@ from queuer.solver.contested import Proof
 from queuer.solver.cycle import Cycle
 from queuer.solver.displace import Displace
 from queuer.solver.frame import ALL, Matrix
-from queuer.solver.holding import FEW, restore, unneeded
+from queuer.solver.holding import keeps_needed
 from queuer.solver.kept import Kept
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Chosen, Refusal
@@ -85,7 +85,8 @@ class Rearrange:
             base = self._board.unheld(ALL) + self._cycle.started_places
             for order in _arrangements(started, new):
                 placed = self._lay_out(base, order)
-                if placed is not None and self._adopted(started, placed):
+                if placed is not None and keeps_needed(self._cycle, placed):
+                    self._adopt(started, placed)
                     return self._cycle.chosen[gang.uid]
             vain.add(key)
         return None
@@ -120,9 +121,7 @@ class Rearrange:
                 slots.renew(node)
         return placed
 
-    def _adopted(self, started: Sequence[Chosen], placed: Sequence[Chosen]) -> bool:
-        """Lay it out, unless a victim would go for nobody who needs it."""
-        before, needless = dict(self._cycle.chosen), unneeded(self._cycle, most=FEW)
+    def _adopt(self, started: Sequence[Chosen], placed: Sequence[Chosen]) -> None:
         self._cycle.lift(started)
         self._board.changed()
         moved = {c.gang.uid: c for c in placed}
@@ -130,10 +129,6 @@ class Rearrange:
             self._cycle.take(moved.pop(chosen.gang.uid))
         for new in moved.values():
             self._cycle.take(new)
-        if unneeded(self._cycle, most=FEW) <= needless:
-            return True
-        restore(self._cycle, before)
-        return False
 
 
 def _arrangements(started: Sequence[Chosen], new: Chosen) -> list[list[Chosen]]:

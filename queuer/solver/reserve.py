@@ -371,9 +371,10 @@ class Reserver:
 
     def _over(self, chosen: Chosen) -> Matrix:
         """What a hold leaves over at the first step at which nodes bear it; nothing where they never do (N x R)."""
-        steps = self._line().steps
-        first = bisect_left(range(steps), True, key=lambda step: self._bears(step, chosen))
-        return np.maximum(self._beside(first, chosen), 0)
+        last = self._line().steps
+        first = bisect_left(range(last + 1), True, key=lambda step: self._bears(step, chosen))
+        beside = self._beside(min(first, last), chosen)
+        return np.maximum(beside, 0) if first <= last else np.zeros_like(beside)
 
     # On the board
 

@@ -15,7 +15,7 @@ from queuer.solver.horizon import Horizon, intact
 from queuer.solver.problem import Reservation
 from queuer.solver.reserve import LEAST
 from queuer.solver.verify import verify
-from tests.solver.make import gang, node, pod_set, queue, row, running, snapshot
+from tests.solver.make import GPU, gang, node, pod_set, queue, row, running, snapshot
 from tests.solver.oracle_reservations import Follower
 from tests.solver.reserved import FOUR, NOW, WAIT, asks, busy, hosts, place, plan_of, world
 
@@ -203,6 +203,36 @@ def test_what_a_victim_leaves_is_kept_for_a_hold_too(start: float, whole: bool) 
     assert intact([horizon], now=NOW) == {"g"}
     horizon.spend([(0, room)])
     assert (intact([horizon], now=NOW) == {"g"}) is whole
+
+
+@pytest.mark.parametrize(("sizes", "start"), [((3, 4), NOW), ((4, 3), NOW - 50)])
+def test_a_hold_waits_for_no_more_ends_than_it_needs(sizes: tuple[int, int], start: float) -> None:
+    """Who outranks it takes the GPU that is free beside two jobs. Where the first that ends leaves just what it takes,
+    that is in its way, and it is made anew; where that leaves one more, it stands.
+    """
+    runs = [busy(uid, "n0", gpus=n, since=i) for i, (uid, n) in enumerate(zip("ab", sizes, strict=True))]
+    runs += [busy(f"c{i}", f"n{i}") for i in range(1, 4)]
+    old = Reservation(uid="g", assignments=place("n0"), start=NOW - 50, expires=NOW + WAIT - 50)
+    jobs = [asks("g", 1, 4, submitted=OLD), asks("u", 1, 1, priority=1)]
+    snap = world(runs, jobs, max_wait=WAIT, held=(old,))
+    plan = plan_of(snap)
+    assert {a.uid for a in plan.admissions} == {"u"}
+    assert [(r.uid, r.start) for r in plan.reservations] == [("g", start)]
+    assert Follower(snap, NOW, plan).agrees()
+
+
+def test_a_hold_that_will_never_be_whole_is_lost_to_who_outranks_it() -> None:
+    """Pods that are not ours have n0 for good; what is over on n1 is then nothing that it leaves."""
+    old = Reservation(uid="g", assignments=place("n0", "n1"), start=NOW - 50, expires=NOW + WAIT - 50)
+    runs = [busy("b", "n1", gpus=6), busy("c", "n2"), busy("d", "n3")]
+    jobs = [asks("g", 2, 4, submitted=OLD), asks("u", 1, 2, priority=1)]
+    policy = Policy(preempt=Preempt.NEVER, max_wait=WAIT, reservations=1)
+    queues = [queue("root", policy=policy), queue("root.a")]
+    foreign = {"n0": {GPU: 8, "pods": 1}}
+    snap = snapshot(FOUR, queues, admitted=runs, pending=jobs, reservations=(old,), foreign=foreign)
+    plan = plan_of(snap)
+    assert [hosts(r) for r in plan.reservations] == [{"n2"}]
+    assert Follower(snap, NOW, plan).agrees()
 
 
 @pytest.mark.parametrize("over", [0, 1])

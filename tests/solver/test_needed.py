@@ -8,8 +8,13 @@ import pytest
 
 from queuer.domain.nodes import SchedulingTerms
 from queuer.domain.reasons import Token
+from queuer.solver.apart import place_apart
+from queuer.solver.arrays import Arrays
+from queuer.solver.board import Board
 from queuer.solver.decide import decide
-from queuer.solver.problem import Budget, EvictionRule, Snapshot
+from queuer.solver.greedy import Greedy
+from queuer.solver.holding import unneeded
+from queuer.solver.problem import Budget, EvictionRule, Passes, Snapshot
 from queuer.solver.verify import verify
 from tests.solver.cases import NOW as THEN
 from tests.solver.cases import seeded
@@ -117,10 +122,9 @@ def on(name: str) -> SchedulingTerms:
     return SchedulingTerms(node_selector={"rack": name})
 
 
-@pytest.mark.parametrize("budget", [0.0, 2.0], ids=["greedy", "exact"])
-def test_nobody_moves_so_that_an_equal_takes_the_room_of_a_victim(budget: float) -> None:
-    """`first` could make room for `equal` by going to n2, but then `large` could do without `peer`, which has the
-    priority of `equal`.
+def beside_equals(equals: int, *, forms: int = 1) -> Snapshot:
+    """`first` could make room for an equal by going to n2, but then `large` could do without `peer`, which has the
+    priority of these.
     """
     runs = [
         running(gang("peer", pod_set(1, 2), priority=1), {"n0": 1}),
@@ -130,10 +134,42 @@ def test_nobody_moves_so_that_an_equal_takes_the_room_of_a_victim(budget: float)
     waiting = [
         gang("first", pod_set(1, 2), priority=9),
         gang("large", *parts, priority=5),
-        gang("equal", pod_set(1, 2, terms=on("n0")), priority=1, submitted=1),
+        *(
+            gang(
+                f"s{i:02}", pod_set(1, 2, name=f"set{i % forms}", terms=on("n0")), priority=1, submitted=1 + i
+            )
+            for i in range(equals)
+        ),
     ]
     nodes = [node(name, gpu=gpu, labels={"rack": name}) for name, gpu in (("n0", 4), ("n1", 4), ("n2", 2))]
-    snap = snapshot(nodes, [queue("root.a")], admitted=runs, pending=waiting)
-    made = decide(snap, now=NOW, seed=0, budget=Budget(deterministic=budget))
+    return snapshot(nodes, [queue("root.a")], admitted=runs, pending=waiting)
+
+
+@pytest.mark.parametrize("budget", [0.0, 2.0], ids=["greedy", "exact"])
+@pytest.mark.parametrize("equals", [1, 20])
+def test_nobody_moves_so_that_an_equal_takes_the_room_of_a_victim(equals: int, budget: float) -> None:
+    """Of many neither, where the exact solver is no longer asked about victims but about places."""
+    made = decide(beside_equals(equals, forms=equals), now=NOW, seed=0, budget=Budget(deterministic=budget))
     assert ([a.uid for a in made.admissions], [b.uid for b in made.bonds]) == (["first"], ["large"])
-    assert {e.uid for e in made.evictions} == ({"low"} if budget else {"low", "peer"})
+    moved = budget and equals == 1  # `first` has gone to n2 all the same, for the sake of `peer`
+    assert {e.uid for e in made.evictions} == ({"low"} if moved else {"low", "peer"})
+
+
+def test_what_is_refused_for_the_sake_of_a_victim_is_not_tried_again_for_others_alike() -> None:
+    """A try that is not made moves nothing."""
+    nothing = Budget(deterministic=0.0)
+    plans = [decide(beside_equals(n, forms=2), now=NOW, seed=0, budget=nothing) for n in (4, 40)]
+    few, many = (plan.stats.passes or Passes() for plan in plans)
+    assert (many.arrangements, many.moves) == (few.arrangements, few.moves)
+    assert few.arrangements > 0
+
+
+def test_nobody_lies_apart_so_that_a_victim_goes_for_nobody() -> None:
+    """As `late` has it all would land if `first` went to n2: it does where `large`, laid out anew, spares `peer`."""
+    greedy = Greedy(Board(Arrays.of(beside_equals(0)), now=NOW))
+    for uid in ("first", "large"):
+        greedy.turn(greedy.board.arrays.offers.gangs[uid])
+    assert {e.uid for e in greedy.chosen["large"].evictions} == {"low", "peer"}
+    place_apart(greedy, [greedy.chosen["first"]], lambda: ())
+    assert {e.uid for e in greedy.chosen["large"].evictions} == {"low"}
+    assert not unneeded(greedy)
