@@ -240,7 +240,7 @@ class Contest:
                 bound=c.bound,
                 victims=c.evictions,
             )
-            for c in self._greedy.chosen.values()
+            for c in self._greedy.in_turn(self._greedy.chosen.values())
         )
 
     def _standing(self) -> tuple[Standing, ...]:

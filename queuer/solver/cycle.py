@@ -77,6 +77,10 @@ class Cycle:
             self.board.start(workload, chosen.charge, chosen.spreads)
         self._settle(chosen, times=-1)
 
+    def in_turn(self, settled: Iterable[Chosen]) -> list[Chosen]:
+        """In the order of their turns, whatever was moved since; who has just its turn comes last."""
+        return sorted(settled, key=lambda one: self.turns.get(one.gang.uid, len(self.turns)))
+
     def lift(self, chosen: Iterable[Chosen]) -> None:
         """Take settled gangs off the board again; their victims stay."""
         self._pods.clear()

@@ -99,7 +99,7 @@ def unneeded(cycle: Cycle, laid: Iterable[Chosen] = ()) -> frozenset[str]:
             needs.sheet.free[node] += row
         for eviction in one.evictions:
             needs.sheet.release(board.holds[eviction.uid], times=-1)
-    for one in sorted(lying.values(), key=lambda one: cycle.turns.get(one.gang.uid, len(cycle.turns))):
+    for one in cycle.in_turn(lying.values()):
         needs.settle(one.gang.queue, one.charge, board.rows(one.gang.pending.workload, one.spreads))
         mine = [board.holds[eviction.uid] for eviction in one.evictions]
         for hold in mine:

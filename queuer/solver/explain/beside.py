@@ -35,7 +35,7 @@ class Beside:
         return self._left >= 0 and not self._pinner.late([*around, one])
 
     def _around(self, hosts: frozenset[int]) -> list[Chosen]:
-        """Those that share hosts with these, with each other, and so on, in the order of their turns."""
+        """Those that share hosts with these, with each other, and so on, as they were settled."""
         found, left = set[str](), [*hosts]
         seen = set(left)
         while left:
