@@ -39,7 +39,8 @@ _BY_REFERENCE = text("""
 """)
 _LINE = text("""
     SELECT count(*) FILTER (WHERE (w.first, w.priority) > (me.first, me.priority)
-               OR ((w.first, w.priority) = (me.first, me.priority) AND w.submitted < me.submitted)) AS before,
+               OR ((w.first, w.priority) = (me.first, me.priority)
+                   AND (w.submitted, w.uid COLLATE "C") < (me.submitted, me.uid COLLATE "C"))) AS before,
            count(*) AS waiting
     FROM workload me JOIN workload w ON w.queue = me.queue AND w.state = 'Queued' AND w.deleted_at IS NULL
     WHERE me.uid = :uid
@@ -132,8 +133,8 @@ async def by_reference(
 
 
 async def line(connection: AsyncConnection, uid: str) -> tuple[int, int]:
-    """How many waiting workloads of its queue come before this one (interrupted ones first, then by priority and submit
-    time), and how many wait there at all.
+    """How many waiting workloads of its queue come before this one (interrupted ones first, then by priority, submit
+    time and uid: Kubernetes tells whole seconds), and how many wait there at all.
     """
     row = (await connection.execute(_LINE, {"uid": uid})).one()
     return row.before, row.waiting

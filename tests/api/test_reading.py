@@ -94,21 +94,24 @@ async def test_a_waiting_workload_has_one_reason_with_its_numbers(
 async def test_a_waiting_workload_knows_its_place_in_the_line(
     api: httpx2.AsyncClient, author: Author
 ) -> None:
-    """By priority, then submit time; held jobs and other queues do not count."""
+    """By priority, then submit time, then uid, as jobs of one second have their turns; held jobs and other queues do not
+    count.
+    """
     await author.tree()
     made = [
         workload("u1", queue=A, submitted=NOW + 1, priority=5),
         workload("u2", queue=A, submitted=NOW),
         workload("u3", queue=A, submitted=NOW + 2),
+        workload("u3-b", queue=A, submitted=NOW + 2),
         workload("u4", queue="root.research.team-b", submitted=NOW - 9),
     ]
     await author.submit(*made)
     await author.submit(workload("u5", queue=A, submitted=NOW - 9), state=State.HELD)
     places = {}
-    for uid in ("u1", "u2", "u3", "u4", "u5"):
+    for uid in ("u1", "u2", "u3", "u3-b", "u4", "u5"):
         found = (await api.get(f"/api/v1/workloads/{uid}/explanation")).json()
         places[uid] = found["detail"].get("ahead")
-    line = {uid: {"gangs": n, "of": 3} for n, uid in enumerate(("u1", "u2", "u3"))}
+    line = {uid: {"gangs": n, "of": 4} for n, uid in enumerate(("u1", "u2", "u3", "u3-b"))}
     assert places == {**line, "u4": {"gangs": 0, "of": 1}, "u5": None}
 
 
