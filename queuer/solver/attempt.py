@@ -68,14 +68,22 @@ class Given:
 
 
 class Attempt:
-    """One attempt. `crowded`: nodes by gang uid that it must keep off, as others are landing there. `passes`: how far
-    they came, `gave_back`: whether a bond is given back to a gang that is put off, `improved`: whether better
-    places of the exact solver's were taken, once it has run.
+    """One attempt. `crowded`: nodes by gang uid that it keeps off where others are landing there; `waits`: gangs that
+    have to, whoever lands. Once it has run, `passes`: how far they came, `gave_back`: whether a bond is given back to a
+    gang that is put off, `improved`: whether better places of the exact solver's were taken in a plan that may not be
+    greedy's own.
     """
 
-    def __init__(self, given: Given, *, crowded: Mapping[str, frozenset[str]]) -> None:
+    def __init__(
+        self,
+        given: Given,
+        *,
+        crowded: Mapping[str, frozenset[str]],
+        waits: Collection[str] = (),
+    ) -> None:
         arrays, budget, solver = given.arrays, given.budget, given.solver
         self._snapshot = arrays.snapshot
+        self._waits = waits
         self._workloads = self._snapshot.workloads()
         self._offers = arrays.offers
         self._now = given.now
@@ -152,6 +160,8 @@ class Attempt:
             self._order.append(gang.uid)
             self._reserver.set_aside(gang.uid)
             answer = self._packer.turn(gang)
+            if isinstance(answer, Refusal) and self._may_come_back(gang.uid):
+                answer = self._back_beside(gang) or answer
             if isinstance(answer, Refusal):
                 self._reserver.refused()
                 self._refused[gang.uid] = (gang, answer)
@@ -160,6 +170,26 @@ class Attempt:
             else:
                 self._reserver.settled(gang.uid)
             tournament.done(gang, settled=isinstance(answer, Chosen))
+
+    def _may_come_back(self, uid: str) -> bool:
+        """Whether it keeps off hosts, but for those that are to wait."""
+        greedy = self._greedy
+        return greedy.waits_apart(uid) and uid not in self._waits and uid not in greedy.awaiting
+
+    def _back_beside(self, gang: Gang) -> Chosen | None:
+        """The gang on the hosts that it keeps off, where all so far can land: those that come later are not to have its
+        place. None = nothing has moved.
+        """
+        greedy, before = self._greedy, dict(self._greedy.chosen)
+        hosts = greedy.keeps_off(gang.uid)
+        greedy.keep_off(gang.uid, frozenset())
+        answer = greedy.settle(gang)
+        if isinstance(answer, Chosen):
+            if not self._late():
+                return answer
+            restore(greedy, before)
+        greedy.keep_off(gang.uid, hosts)
+        return None
 
     def _take_back(self, heads: Collection[str]) -> None:
         """Who kept off some hosts in vain starts on them all the same where all others still land, some elsewhere.
@@ -204,11 +234,17 @@ class Attempt:
             # The proof is about the answer: where that cannot be carried out, it says nothing about this plan.
             self._proven = answer.proven and lands
             if lands and gained:
-                self.improved = True
+                self.improved = not self._is_greedys(yields)
                 plan, yields = better, None
             else:
                 restore(self._greedy, before)
         return replace(plan, stats=self._stats()), yields
+
+    def _is_greedys(self, yields: Yielding | None) -> bool:
+        """Whether all turns went as without the exact solver, whose places were taken after them, and all would have
+        landed without these: greedy's own plan is then the one that was improved.
+        """
+        return yields is None and not self._greedy.counts.contested and not self._board.vacating
 
     def _yields(self) -> Yielding | None:
         """Who should keep off which hosts; None = all land."""

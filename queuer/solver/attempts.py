@@ -54,6 +54,7 @@ class Attempts:
         self._began = self._given = given
         self._snapshot, self._now = given.arrays.snapshot, given.now
         self._crowded: KeptOff = {}
+        self._waits = set[str]()
 
     def settle(self) -> Plan:
         """The best sound plan; the one that starts nobody where there is none."""
@@ -103,7 +104,7 @@ class Attempts:
         began, tried = dict(self._crowded), 0
         others: list[KeptOff] | None = None
         while True:
-            attempt = Attempt(self._given_now(), crowded=self._crowded)
+            attempt = Attempt(self._given_now(), crowded=self._crowded, waits=self._waits)
             plan, late = attempt.run()
             self.passes += attempt.passes
             self.improved |= attempt.improved
@@ -146,6 +147,7 @@ class Attempts:
     def _make_wait(self, offenders: Sequence[str]) -> None:
         """They wait, and the exact solver, which may have brought them there, is not asked."""
         self._crowded |= dict.fromkeys(offenders, self._everywhere())
+        self._waits |= set(offenders)
         self._given, self.lost = replace(self._given, solver=None), True
 
     def _give_up(self, offenders: Sequence[str]) -> None:

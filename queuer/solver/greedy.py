@@ -138,6 +138,11 @@ class Greedy(Cycle):
             return gang.likeness
         return (gang.likeness, *[board.outlives(h, workload) for h in board.horizons.values()])
 
+    def settle(self, gang: Gang) -> Chosen | Refusal:
+        """Start, or be bound, with nothing asked of the exact solver."""
+        answer = self.start(gang)
+        return answer if isinstance(answer, Chosen) else self._evict.bind(gang, answer, promised=False)
+
     def _start_apart(self, gang: Gang) -> Chosen | Refusal:
         """Start, or be bound, away from others that are landing, or wait until they have landed."""
         answer = self.start(gang)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from random import Random
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from queuer.domain.queue import Policy, Preempt
+from queuer.domain.queue import Policy, Preempt, QueueTree
 from queuer.solver import apart, attempt, attempts
 from queuer.solver.apart import Gain, place_apart
 from queuer.solver.arrays import Arrays
@@ -164,6 +165,25 @@ def test_no_plan_starts_less_than_one_whose_gangs_stay_where_they_lie(
     assert all(a.flags >= b.flags for a, b in zip(moved, stayed, strict=True))
     if budget is GREEDY:  # the exact solver finds places in which all land, wherever they lay before
         assert sum(a.flags > b.flags for a, b in zip(moved, stayed, strict=True)) >= 2
+
+
+@pytest.mark.parametrize(
+    ("seed", "size", "settled"),
+    [(700_264_042, 40, {"p26", "p17", "p12"}), (18_845_111, 32, {"p15"})],
+    ids=["nobody after them had to", "who did not land itself no longer keeps its place"],
+)
+def test_who_keeps_off_others_is_not_passed_by_those_that_come_later(
+    seed: int, size: int, settled: set[str]
+) -> None:
+    """They could have had their places at their turns, with all before them landing."""
+    snap = worlds.world(seed, nodes=size, pending=size, running=size)
+    plain = [
+        replace(q, policy=replace(q.policy, reservations=0, max_wait=None)) for q in snap.tree.queues.values()
+    ]
+    landed = snap.admitted if size == 40 else [one for one in snap.admitted if not one.unbound]
+    snap = replace(snap, tree=QueueTree.of(plain), reservations=(), admitted=tuple(landed))
+    plan = decide(snap, now=worlds.NOW, seed=0, budget=EXACT)
+    assert settled <= {a.uid for a in plan.admissions} | {b.uid for b in plan.bonds}
 
 
 def test_who_is_taken_back_in_vain_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
