@@ -71,6 +71,10 @@ class Usage:
         spot = self.book.spot(path, account).base
         return self._now()[spot]
 
+    def seen(self, path: str, account: Account) -> int:
+        """What the parent counts: what is used, or what is not lent where that is more, at every level below."""
+        return max(self._base(path, account), self.book.kept(path, account))
+
     def held(self, path: str, account: Account, *, surely: bool) -> int:
         """What counts in a queue: what is used, and `surely` also what its children are guaranteed and do not lend."""
         used = self.used(path, account)

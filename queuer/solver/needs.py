@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from queuer.domain.quota import Account, Charge
 from queuer.solver.frame import Matrix
@@ -16,6 +18,7 @@ class Needs:
         self.sheet = sheet
         self._asked: dict[int, Matrix] = {}
         self._limited: set[tuple[str, Account]] = set()
+        self._charged: defaultdict[Account, Counter[str]] = defaultdict(Counter)
 
     def settle(self, queue: str, charge: Charge, place: Iterable[tuple[int, Matrix]]) -> None:
         """A gang has its turn. `place`: amounts by node."""
@@ -25,6 +28,8 @@ class Needs:
         self.sheet.usage.add(queue, charge)
         lineage = self.sheet.usage.book.lineage(queue)
         self._limited |= {(path, account) for path in lineage for account in charge}
+        for account, amount in charge.items():
+            self._charged[account][queue] += amount
 
     def needs(self, hold: Hold) -> bool:
         """Whether the gangs so far lack something if this one stays. If not, it does. Where one of them lies in room
@@ -33,8 +38,8 @@ class Needs:
         roomy = not any(map(self._short, self._asked))
         before = {*self._overdrawn(hold), *self._broken(hold)}
         self.sheet.release(hold, times=-1)
-        after = {*self._overdrawn(hold), *(self._broken(hold) if roomy else ())}
-        if after <= before:
+        after = chain(self._overdrawn(hold), self._broken(hold) if roomy else ())
+        if all(found in before for found in after):
             return False
         self.sheet.release(hold)
         return True
@@ -50,12 +55,26 @@ class Needs:
             yield from ((node, column) for column in self._short(node))
 
     def _broken(self, hold: Hold) -> Iterator[object]:
-        """Limits of its queues that these gangs ask within, and that do not hold."""
+        """Limits of its queues that these gangs break: in what is used, and in what is seen where they raise it (DESIGN
+        3.1). Each counts by itself, as what is kept back may be too much for a limit anyway.
+        """
         usage = self.sheet.usage
         for queue in usage.book.lineage(hold.admitted.workload.queue):
             for account in hold.charge:
                 limit = usage.book.limit(queue, account)
                 if limit is None or (queue, account) not in self._limited:
                     continue
-                if usage.held(queue, account, surely=True) > limit:
-                    yield queue, account
+                if usage.used(queue, account) > limit:
+                    yield queue, account, "used"
+                if usage.seen(queue, account) > limit and self._raise(queue, account):
+                    yield queue, account, "seen"
+
+    def _raise(self, queue: str, account: Account) -> bool:
+        """Whether more is seen of the queue with these gangs than without."""
+        usage = self.sheet.usage
+        if not (usage.book.initial[queue].get(account) or usage.book.kept(queue, account)):
+            return True  # all that is used is seen
+        without = usage.copy()
+        for path, amount in self._charged[account].items():
+            without.add(path, {account: amount}, times=-1)
+        return usage.seen(queue, account) > without.seen(queue, account)

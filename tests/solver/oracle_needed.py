@@ -66,7 +66,9 @@ class Needing(Room):
         return False
 
     def _lacking(self, so_far: Sequence[Turn], places: Taken, gone: Collection[str]) -> set[object]:
-        """Where nodes on which these lie are overdrawn; where none is, limits that are broken."""
+        """Where nodes on which these lie are overdrawn; where none is, limits that they break, by what is used and by
+        what is seen.
+        """
         self.looks += 1
         if self.looks > LOOKS:
             raise TooManyVictims
@@ -82,16 +84,18 @@ class Needing(Room):
         }
         if short := {(n, r) for n, r in asked if free[n].get(r, 0) < 0}:
             return {*short}
-        use = self.later([*gone], started=False)
+        before, use = (self.later([*gone], started=False) for _ in range(2))
         for turn in so_far:
             use.count(turn.workload.queue, turn.asks)
         rows = {(p, k) for turn in so_far for p in self.rows.path(turn.workload.queue) for k in turn.asks}
-        return {
-            (path, key)
-            for path, key in rows
-            if (limit := self.rows.limit(path, key)) is not None
-            and max(use.used(path, key), use.seen(path, key)) > limit
-        }
+        broken: set[object] = set()
+        for path, key in rows:
+            limit = self.rows.limit(path, key)
+            if limit is not None and use.used(path, key) > limit:
+                broken.add(("used", path, key))
+            if limit is not None and limit < use.seen(path, key) > before.seen(path, key):
+                broken.add(("seen", path, key))
+        return broken
 
 
 def _subsets(uids: Sequence[str]) -> Iterator[tuple[str, ...]]:

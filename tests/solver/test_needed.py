@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from queuer.domain.nodes import SchedulingTerms
+from queuer.domain.queue import Policy
 from queuer.domain.reasons import Token
 from queuer.solver.apart import place_apart
 from queuer.solver.arrays import Arrays
@@ -14,13 +15,14 @@ from queuer.solver.board import Board
 from queuer.solver.decide import decide
 from queuer.solver.greedy import Greedy
 from queuer.solver.holding import unneeded
+from queuer.solver.needs import Needs
 from queuer.solver.problem import Budget, EvictionRule, Passes, Snapshot
 from queuer.solver.verify import verify
 from tests.solver.cases import NOW as THEN
 from tests.solver.cases import seeded
 from tests.solver.cases_rights import linked, twofold
 from tests.solver.judged import compare, exact_plan
-from tests.solver.make import gang, node, pod_set, queue, running, snapshot
+from tests.solver.make import GPU, gang, node, pod_set, queue, row, running, snapshot
 from tests.solver.oracle import Oracle
 from tests.solver.plans import NOW
 
@@ -173,3 +175,51 @@ def test_nobody_lies_apart_so_that_a_victim_goes_for_nobody() -> None:
     place_apart(greedy, [greedy.chosen["first"]], lambda: ())
     assert {e.uid for e in greedy.chosen["large"].evictions} == {"low"}
     assert not unneeded(greedy)
+
+
+@pytest.mark.parametrize(
+    ("child", "asks", "others", "victims", "needed"),
+    [
+        ("y", 1, 3, 2, True),  # what is kept back is too much anyway, but more would be used, too
+        ("y", 1, 2, 1, False),  # what would be too much is kept back for this very gang
+        ("x", 1, 1, 1, True),  # the gang would take what is kept back
+        ("x", 2, 2, 2, True),  # it does so anyway, and more would be used, too
+    ],
+)
+def test_what_is_kept_back_counts_only_where_gangs_raise_what_is_seen(
+    child: str, asks: int, others: int, victims: int, *, needed: bool
+) -> None:
+    """root.b is limited to 5, of which root.b.y keeps 3 back; in root.b.x runs the victim, and another one."""
+    queues = [queue("root.b", row(limit=5)), queue("root.b.x"), queue("root.b.y", row(guaranteed=5, lend=2))]
+    sizes = {"other": others, "victim": victims}
+    runs = [running(gang(uid, pod_set(n, 1), queue="root.b.x"), {"n0": n}) for uid, n in sizes.items()]
+    board = Board(Arrays.of(snapshot([node("n0", gpu=20)], queues, admitted=runs)), now=NOW)
+    needs, victim = Needs(board.later), board.holds["victim"]
+    needs.settle(f"root.b.{child}", {(None, GPU): asks}, ())
+    needs.sheet.release(victim)
+    assert needs.needs(victim) == needed
+
+
+def test_somebody_moves_for_a_gang_that_needs_quota_which_is_kept_back_for_it() -> None:
+    """root.b is full, and root.b.y keeps 6 of it back. `g` has a place on n0 once `first` lies on n2."""
+    queues = [
+        queue("root", policy=Policy(reservations=0)),
+        queue("root.a", row(guaranteed=2)),
+        queue("root.b", row(limit=8)),
+        queue("root.b.x"),
+        queue("root.b.y", row(guaranteed=6, lend=0)),
+    ]
+    runs = [
+        running(gang("large", pod_set(1, 5), queue="root.b.x", preemptible=False), {"n1": 1}),
+        running(gang("small", pod_set(1, 3), queue="root.b.x"), {"n1": 1}),
+    ]
+    waiting = [
+        gang("first", pod_set(1, 2), queue="root.a"),
+        gang("g", pod_set(1, 3, terms=on("n0")), queue="root.b.y", submitted=1.0),
+    ]
+    nodes = [node(name, labels={"rack": name}) for name in ("n0", "n1", "n2")]
+    foreign = {"n0": {GPU: 4, "pods": 1}}
+    snap = snapshot(nodes, queues, admitted=runs, pending=waiting, foreign=foreign)
+    assert compare(snap, now=NOW)
+    made = exact_plan(snap, now=NOW)
+    assert [(e.uid, e.beneficiary) for e in made.evictions] == [("small", "g")]
