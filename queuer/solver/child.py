@@ -41,7 +41,7 @@ class Verify(Protocol):
 
 
 class Outcome(StrEnum):
-    """What came of a question; all but the first two are failures."""
+    """What came of a question; all but the first two are failures. Who is `WORSE` was `SOLVED` before."""
 
     SOLVED = "solved"
     GREEDY = "greedy"  # asked for: a budget of 0
@@ -51,6 +51,7 @@ class Outcome(StrEnum):
     CRASHED = "crashed"
     GARBAGE = "garbage"
     UNSOUND = "unsound"
+    WORSE = "worse"  # than greedy's, which was there
     RESTING = "resting"  # left out, as it failed again and again
     NOT_ASKED = "not-asked"  # the parent could not
 

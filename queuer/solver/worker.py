@@ -23,6 +23,7 @@ from queuer.solver.child import Child, Failure, Outcome, Question, Stopwatch, Ve
 from queuer.solver.decide import decide
 from queuer.solver.problem import Budget, Plan, Snapshot, SolveStatus
 from queuer.solver.rest import Rest
+from queuer.solver.score import score
 from queuer.solver.serving import Decide
 from queuer.solver.verify import verify
 
@@ -139,6 +140,8 @@ class SolverProcess:
                     return await self._instead(question, standing, nothing, until)
                 plan = await self._solved(question, budget)
                 if isinstance(plan, Plan):
+                    plan = await self._unless_worse(plan, question, standing)
+                if isinstance(plan, Plan):
                     return plan
                 watch = Stopwatch()
                 greedy = await self._instead(question, standing, nothing, until)
@@ -165,6 +168,21 @@ class SolverProcess:
                     cycles=self._rest.left,
                 )
         return answer
+
+    async def _unless_worse(
+        self, plan: Plan, question: Question, standing: asyncio.Task[Plan | Failure]
+    ) -> Plan | Failure:
+        """The solver's plan, unless greedy's is there already and scores more (DESIGN 3.4)."""
+        if not standing.done() or not isinstance(greedy := standing.result(), Plan):
+            return plan
+        mine, least = await asyncio.to_thread(
+            lambda: [score(question.snapshot, one, now=question.now) for one in (plan, greedy)]
+        )
+        if mine >= least:
+            return plan
+        self.counts[Source.SOLVER, Outcome.WORSE] += 1
+        log.warning("the solver's plan scores less than greedy's")
+        return Failure(Outcome.WORSE, "it scores less than greedy's")
 
     async def _asked(
         self, source: Source, question: Question, *, budget: Budget, within: float, phase: str

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 
 import pytest
 from structlog.testing import CapturingLogger
@@ -12,20 +14,23 @@ from queuer.solver.child import Outcome
 from queuer.solver.decide import decide
 from queuer.solver.following import Following
 from queuer.solver.problem import Budget, SolveStatus
-from queuer.solver.worker import Source, UnsoundPlan
+from queuer.solver.worker import SolverProcess, Source, UnsoundPlan
 from tests.solver import worker_targets
 from tests.solver.processes import (
     GREEDY,
     NOTHING,
+    PATIENT,
     SOLVED,
+    TARGETS,
     ask,
     broken,
     gone,
     pids,
     process,
+    stopped,
     until,
 )
-from tests.solver.worlds import world
+from tests.solver.worlds import NOW, world
 
 GOOD = (Outcome.SOLVED, Outcome.GREEDY)
 FAILURES = [
@@ -94,6 +99,21 @@ async def test_unsound_plan_of_the_parent_is_never_handed_out() -> None:
     async with process("die", beside="die", greedy=worker_targets.unsound) as solver:
         with pytest.raises(UnsoundPlan, match="ghost"):
             await ask(solver)
+
+
+async def test_a_plan_that_starts_less_than_greedy_s_is_not_handed_out() -> None:
+    """The verifier finds nothing wrong with it."""
+    snap = world(1)
+    least = decide(snap, now=NOW, seed=1, budget=NOTHING)
+    async with SolverProcess(target=f"{TARGETS}:idle") as solver:
+        pid, _ = pids(solver)
+        asked = asyncio.create_task(solver.decide(snap, now=NOW, seed=1, budget=PATIENT))
+        await until(lambda: stopped(pid) and solver.counts[GREEDY] == 1)
+        os.kill(pid, signal.SIGCONT)
+        plan = await asked
+        assert solver.counts[Source.SOLVER, Outcome.WORSE] == 1
+    assert (plan.stats.fallback, plan.admissions) == (Outcome.WORSE, least.admissions)
+    assert least.admissions
 
 
 async def test_limit_of_nothing_asks_the_stand_in_alone() -> None:

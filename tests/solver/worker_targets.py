@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from typing import Any
 
+from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.solver import wire
 from queuer.solver.problem import Admission, Assignment, Budget, CycleStats, Plan, Snapshot, SolveStatus
 
@@ -44,6 +45,14 @@ def hang(snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Plan:
     """Stops itself, as `kill -STOP` would; goes on if somebody wakes it."""
     os.kill(os.getpid(), signal.SIGSTOP)
     return sound(snapshot, now=now, seed=seed, budget=budget)
+
+
+def idle(snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Plan:
+    """Stops itself, and starts nobody once it is woken, for a reason that is none."""
+    plan = hang(snapshot, now=now, seed=seed, budget=budget)
+    reason = Explanation(primary=Reason(token=Token.WAITING_FOR_QUOTA, text="Not now.", params={}))
+    told = {p.workload.uid: reason for p in snapshot.pending}
+    return replace(plan, explanations=told, order=tuple(told))
 
 
 def die(snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Plan:
