@@ -4,7 +4,7 @@ from whom, and what is missing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -204,15 +204,52 @@ def test_who_spares_somebody_is_told_whom(through: bool) -> None:
     assert [(e.uid, e.beneficiary) for e in told(spares, other, alike).evictions] == [("b", "late")]
 
 
-def test_who_is_on_no_node_of_a_gang_is_not_said_to_be_spared() -> None:
-    nodes = [node(name, labels={"rack": name}) for name in ("n0", "n1")]
-    runs = [
-        running(gang("full", pod_set(1, 8), queue="root.b", preemptible=False), {"n0": 1}),
-        running(gang("b", pod_set(1, 8), queue="root.b"), {"n1": 1}),
+LIMITED = {"limit": 8, "owner": "root.a"}
+
+
+@pytest.mark.parametrize(
+    ("spares", "more"),
+    [
+        pytest.param(["near"], {}, id="nodes"),
+        pytest.param(["far", "near"], LIMITED, id="quota beside nodes"),
+        pytest.param([], {**LIMITED, "stays": "near"}, id="quota beside nodes that stay full"),
+        pytest.param([], {**LIMITED, "stays": "far"}, id="quota that stays used"),
+        pytest.param(["far"], {**LIMITED, "gpus": 16}, id="quota"),
+        pytest.param([], {**LIMITED, "gpus": 16, "preemptible": False}, id="quota that it may not borrow"),
+        pytest.param(
+            ["near"], {**LIMITED, "limit": 16, "stays": "far", "late": 4}, id="quota is taken since"
+        ),
+    ],
+)
+def test_who_holds_what_a_gang_lacks_is_said_to_be_spared(
+    spares: Sequence[str], more: Mapping[str, Any]
+) -> None:
+    """The gang may use `n0` alone, where `near` lies; `far` lies elsewhere. Whom it is said to spare it would evict,
+    had it not gone for them.
+    """
+    nodes = [
+        node("n0", gpu=more.get("gpus", 8), labels={"rack": "r"}),
+        node("n1", gpu=8 + more.get("late", 0)),
     ]
-    only = replace(pod_set(1, 8), terms=SchedulingTerms(node_selector={"rack": "n0"}))
-    waits = Pending(workload=gang("g", only), displaced_by=frozenset({"b"}))
-    queues = [queue("root.a", row(guaranteed=16)), queue("root.b")]
-    snap = snapshot(nodes, queues, admitted=runs, pending=[waits])
-    told = decide(snap, now=NOW, seed=0, budget=Budget()).explanations["g"].primary
-    assert "spares" not in told.params
+    runs = [
+        running(gang(uid, pod_set(1, 8), queue=path, preemptible=uid != more.get("stays")), {at: 1})
+        for uid, path, at in (("near", "root.b", "n0"), ("far", more.get("owner", "root.b"), "n1"))
+    ]
+    only = replace(pod_set(1, 8), terms=SchedulingTerms(node_selector={"rack": "r"}))
+    asking = gang("g", only, priority=1, preemptible=more.get("preemptible", True))
+    late = [gang("late", pod_set(1, more["late"]), submitted=1.0)] if "late" in more else []
+    policy = Policy(preempt=Preempt.LOWER_PRIORITY)
+    queues = [
+        queue("root", policy=policy),
+        queue("root.a", row(limit=more.get("limit"))),
+        queue("root.b"),
+    ]
+
+    def planned(*before: str) -> Plan:
+        waits = Pending(workload=asking, displaced_by=frozenset(before))
+        snap = snapshot(nodes, queues, admitted=runs, pending=[waits, *late])
+        return decide(snap, now=NOW, seed=0, budget=Budget())
+
+    told = planned("near", "far").explanations["g"].primary
+    assert told.params.get("spares", []) == [f"test/{uid}" for uid in spares]
+    assert sorted(e.uid for e in planned().evictions) == spares

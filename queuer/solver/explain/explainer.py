@@ -29,6 +29,7 @@ from queuer.solver.explain.never import Never
 from queuer.solver.explain.place import NOBODY_BEFORE, PlaceWords
 from queuer.solver.explain.quota import QuotaWords
 from queuer.solver.explain.reclaim import ReclaimWords
+from queuer.solver.explain.spared import Spared
 from queuer.solver.greedy import Greedy, nearest
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Block, Chosen, Refusal
@@ -79,6 +80,7 @@ class Explainer:
         self._never = Never(board, self._quota, self._place)
         self._reclaim = ReclaimWords(board, greedy.prey, self._quota, self._place)
         self._advisor = Advisor(greedy, self._quota, self._place)
+        self._spared = Spared(greedy, self._quota, self._place)
         self._borrowing = cache(self._find_borrowing)
         self._alike: dict[int, Alike] = {}
         self._kinds: dict[object, Kind] = {}
@@ -109,7 +111,7 @@ class Explainer:
             unsure := self._advisor.is_unsure(gang, before=self._before),
             refusal.kept,
             len(self._since(gang, refusal)),
-            spares := self._spares(gang) if gang.pending.displaced_by else (),
+            spares := () if refusal.block is Block.LANDING else self._spared.names(gang, refusal),
         )
         if refusal.block in _BY_NODES or self._greedy.sought(gang.uid):
             self._before |= gang.shape.flavors
@@ -166,24 +168,11 @@ class Explainer:
             if kept is not None and kept not in reasons:
                 reasons = (kept, *reasons)
         primary, *others = reasons
-        if spares and refusal.block is not Block.LANDING:
+        if spares:
             primary = sentences.sparing(primary, spares)
         return Explanation(
             primary=primary, others=tuple(others), would_admit=advice, detail={**detail, **parts}
         )
-
-    def _spares(self, gang: Gang) -> tuple[str, ...]:
-        """Names of those on its nodes whom it could evict, had it not itself gone for them (`Prey.spared`)."""
-        prey, wholly = self._greedy.prey, replace(gang.pending, displaced_by=frozenset())
-        spared, found = prey.spared(gang.pending), set[str]()
-        for variant, charge in gang.shape.smallest if spared else ():
-            flavors, sets = variant.flavors, gang.pending.workload.pod_sets
-            its = [self._board.frame.open_to(p, flavors[p.name]) for p in sets]
-            for one in prey.permitted(prey.reach(wholly, charge)):
-                if one.uid in spared and any(open_[node] for open_ in its for node in one.hold.rows):
-                    victim = one.hold.admitted.workload
-                    found.add(f"{victim.namespace}/{victim.name}")
-        return tuple(sorted(found))
 
     def _nearest_guarantee(self, gang: Gang, refusal: Refusal) -> Refusal:
         """Where it would borrow on each of its flavors and may not, the refusal of the first whose guarantee it could
