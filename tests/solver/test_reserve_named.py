@@ -128,3 +128,25 @@ def test_a_reservation_is_named_on_the_flavor_where_the_gang_is_not_entitled() -
     pending = (*snap.pending, Pending(workload=small))
     told = plan_of(replace(snap, pending=pending, reservations=held)).explanations["small"].primary
     assert told.text == "test/large holds a reservation of 2 nodes that this job would break."
+
+
+@pytest.mark.parametrize("least", [3, 4])
+def test_a_reservation_is_in_the_way_of_whom_it_binds_at_the_smallest_size(least: int) -> None:
+    """Inside its guarantee of 3 it outranks the reservation of `n0`, where alone there is room."""
+    policy = Policy(preempt=Preempt.NEVER, reclaim=False)
+    queues = [queue("root", policy=policy), queue("root.a", row(guaranteed=3)), queue("root.b")]
+    runs = [
+        running(
+            gang(f"r{n}", pod_set(1, 8 if n else 4), queue="root.b"), {f"n{n}": 1}, expected_end=NOW + 99.0
+        )
+        for n in range(4)
+    ]
+    large = gang("large", pod_set(1, 8), queue="root.b")
+    waits = gang("g", pod_set(4, 1, min_count=least, exclusive_host=True), submitted=1.0)
+    held = (two("large", "n0", start=NOW + 99.0),)
+    snap = snapshot(FOUR, queues, admitted=runs, pending=[large, waits], reservations=held)
+    plan = plan_of(snap)
+    assert [one.uid for one in plan.reservations] == ["large"]
+    parts = plan.explanations["g"].detail
+    assert any(cause["why"] == "Reserved" for cause in parts["excluded"]["by"]) is (least == 4)
+    assert any("reservation" in one for one in parts["holders"]) is (least == 4)

@@ -168,6 +168,22 @@ def test_figures_of_a_gang_with_a_size_range_are_those_of_its_smallest() -> None
     assert told(limited).primary.text == f"root.a uses 8 of 8 {GPU} (the limit); this job asks at least 2."
 
 
+def test_a_gang_with_a_size_range_is_inside_its_guarantee_if_its_smallest_size_is() -> None:
+    full = running(gang("r", pod_set(1, 3), queue="root.p.b", preemptible=False), {"n0": 1})
+    queues = [
+        queue("root.p", row(guaranteed=4, limit=4)),
+        queue("root.p.a", row(guaranteed=2)),
+        queue("root.p.b"),
+    ]
+    for count, token in (
+        (4, Token.WAITING_FOR_QUOTA),
+        (2, Token.WAITING_FOR_QUOTA),
+        (3, Token.BORROWING_LIMIT_REACHED),
+    ):
+        waits = gang("g", pod_set(count, 1, min_count=2 if count == 4 else None), queue="root.p.a")
+        assert told(snapshot([node("n0")], queues, admitted=[full], pending=[waits])).primary.token is token
+
+
 @pytest.mark.parametrize(
     ("count", "limit", "left"),
     [

@@ -216,7 +216,7 @@ class Advisor:
             return None
         rank = (False, 0)
         if self._board.horizons or self._board.former:
-            rank = (self._quota.entitled(gang.queue, charge), workload.priority)
+            rank = self._cycle.rank(gang, charge)
         avoid = gang.pending.avoid | self._cycle.keeps_off(gang.uid)
         ended = tuple(
             i for i, h in enumerate(self._board.former) if self._board.binds(h, workload, rank=rank)

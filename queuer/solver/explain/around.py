@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
+from dataclasses import dataclass
 from typing import Any
 
 from queuer.domain.queue import ROOT
@@ -15,7 +14,7 @@ from queuer.solver.contested import Variant
 from queuer.solver.cycle import Cycle
 from queuer.solver.explain.holders import Holders
 from queuer.solver.explain.place import Closest, Fit, PlaceWords
-from queuer.solver.explain.quota import QuotaWords
+from queuer.solver.explain.quota import QuotaWords, smallest
 from queuer.solver.explain.sentences import MADE_ROOM, behind
 from queuer.solver.horizon import Horizon
 from queuer.solver.order import Gang
@@ -44,10 +43,10 @@ class Surroundings:
         self._known: dict[object, Around] = {}
         self._binding: dict[object, tuple[Horizon, ...]] = {}
 
-    def bars(self, gang: Gang, variant: Variant | None) -> tuple[str, ...]:
-        """Owners of the reservations that the gang must leave whole on these flavors; None = on its first."""
+    def bars(self, gang: Gang, variant: Variant) -> tuple[str, ...]:
+        """Owners of the reservations that the gang must leave whole on these flavors."""
         workload = gang.pending.workload
-        key = (gang.shape.number, workload.priority, *(variant.flavors.values() if variant else ()))
+        key = (gang.shape.number, workload.priority, *variant.flavors.values())
         if key not in self._binding:
             rank = self._rank(gang, variant)
             self._binding[key] = tuple(h for h in self._board.horizons.values() if rank <= h.rank)
@@ -76,7 +75,7 @@ class Surroundings:
             return lacks
         owners = tuple(uid for uid in refusal.owners if uid in bars)
         if lack is None and not owners:
-            least = replace(refusal.variant, counts=gang.shape.least)
+            least, _ = smallest(gang, refusal.variant)
             if not self._cycle.fits_beside(gang, least, bars):
                 owners = self._cycle.in_the_way(gang, least, bars)
         return (self._reserved_for(owners), *lacks) if owners else lacks or (MADE_ROOM,)
@@ -94,7 +93,7 @@ class Surroundings:
         avoid = gang.pending.avoid
         key = (gang.shape.form, *variant.flavors.values(), avoid, bars, owners)
         if key not in self._known:
-            job, least = gang.pending.workload, replace(variant, counts=gang.shape.least)
+            job, (least, _) = gang.pending.workload, smallest(gang, variant)
             closest = self._place.closest(job, least, avoid)
             if closest is None:
                 return Around(lack=self._place.nowhere(job), detail={})
@@ -110,12 +109,9 @@ class Surroundings:
             self._known[key] = Around(lack=lack, detail={"excluded": excluded, "holders": holders})
         return self._known[key]
 
-    def _rank(self, gang: Gang, variant: Variant | None) -> tuple[bool, int]:
+    def _rank(self, gang: Gang, variant: Variant) -> tuple[bool, int]:
         """As at its turn: on some flavors it may be entitled and not on others."""
-        tried = zip(gang.shape.variants, gang.shape.charges, strict=True)
-        charges = (charge for one, charge in tried if variant is None or one.flavors == variant.flavors)
-        entitled = any(self._quota.entitled(gang.queue, charge) for charge in islice(charges, 1))
-        return entitled, gang.pending.workload.priority
+        return self._quota.entitled(gang, variant), gang.pending.workload.priority
 
     def _holders(self, closest: Closest, reservations: Iterable[str]) -> list[Mapping[str, Any]]:
         """Reservations that keep nodes from it, and who holds most of what is scarce where it comes closest."""

@@ -27,7 +27,7 @@ from queuer.solver.explain.around import Surroundings
 from queuer.solver.explain.holders import Holders
 from queuer.solver.explain.never import Never
 from queuer.solver.explain.place import NOBODY_BEFORE, PlaceWords
-from queuer.solver.explain.quota import QuotaWords
+from queuer.solver.explain.quota import QuotaWords, smallest
 from queuer.solver.explain.reclaim import ReclaimWords
 from queuer.solver.explain.spared import Spared
 from queuer.solver.greedy import Greedy, nearest
@@ -86,14 +86,13 @@ class Explainer:
         self._kinds: dict[object, Kind] = {}
         self._nevers: dict[tuple[int, bool], Reason | None] = {}
         self._at_root: dict[object, InTheWay] = {}
-        self._entitled: dict[tuple[object, ...], bool] = {}
         self._before = set[str]()  # flavors of those so far whom nodes kept from starting
 
     def refused(self, gang: Gang, refusal: Refusal) -> Explanation:
         """Why a gang that had its turn waits. To be asked in the order of turns."""
         alike, variant = self._alike.get(gang.shape.number) or self._meet(gang), refusal.variant
         bars: tuple[str, ...] = ()
-        if self._board.horizons and (alike.kind.has_options or refusal.bar is None):
+        if variant is not None and self._board.horizons and (alike.kind.has_options or refusal.bar is None):
             bars = self._around.bars(gang, variant)
         key = (
             id(refusal.block),  # hashing a member takes longer than all the rest
@@ -159,7 +158,7 @@ class Explainer:
             owed, reasons = True, (small, *reasons)
         advice: tuple[Mapping[str, Any], ...] = ()
         if owed and refusal.variant is not None and not unsure:
-            advice = self._advisor.would_entitle(gang, *self._least(gang, refusal.variant))
+            advice = self._advisor.would_entitle(gang, *smallest(gang, refusal.variant))
         elif kind.has_options and refusal.block in (Block.PLACE, Block.DEFERRED, Block.QUOTA) and not unsure:
             advice = self._advisor.would_admit(gang)
         if self._greedy.awaiting:
@@ -242,15 +241,7 @@ class Explainer:
         claims = self._board.book.claims(gang.queue)
         starts = self._borrowing(claims) if claims else ()
         starts = starts[bisect_left(starts, refusal.started, key=itemgetter(0)) :] if starts else ()
-        return starts if starts and self._is_entitled(gang, refusal.variant) else ()
-
-    def _is_entitled(self, gang: Gang, variant: Variant) -> bool:
-        """Whether it is inside a guarantee on its path, at its smallest size."""
-        alike = (gang.shape.number, *variant.flavors.values())
-        if alike not in self._entitled:
-            charge = self._least(gang, variant)[1]
-            self._entitled[alike] = any(self._board.claimed.entitlements(gang.queue, charge))
-        return self._entitled[alike]
+        return starts if starts and self._quota.entitled(gang, refusal.variant) else ()
 
     def _find_borrowing(self, claims: frozenset[Account]) -> Sequence[tuple[int, Chosen]]:
         """Who started in this cycle and borrows in one of these accounts, after how many others."""
@@ -271,7 +262,7 @@ class Explainer:
         if variant is None:
             return (self._place.nowhere(gang.pending.workload),), {}
         if block is Block.ENTITLEMENT:
-            return (self._quota.entitlement(gang, self._least(gang, variant)[1]) or sentences.GIVEN_BACK,), {}
+            return (self._quota.entitlement(gang, smallest(gang, variant)[1]) or sentences.GIVEN_BACK,), {}
         if _is_quota(refusal):
             rows = self._rows(gang, variant)
             reasons, parts = rows.reasons, {"holders": rows.holders}
@@ -315,19 +306,15 @@ class Explainer:
             need.append({**row, "level": level} if level else row)
         return need
 
-    def _least(self, gang: Gang, variant: Variant) -> tuple[Variant, Charge]:
-        """The variant at the gang's smallest size, with its charge."""
-        return next(found for found in gang.shape.smallest if found[0].flavors == variant.flavors)
-
     # Quota
 
     def _rows(self, gang: Gang, variant: Variant) -> InTheWay:
         """The rows in the way."""
         if not self._quota.only_root_bars(gang):
-            return self._told(gang, self._quota.shortfalls(gang.queue, self._least(gang, variant)[1]))
+            return self._told(gang, self._quota.shortfalls(gang.queue, smallest(gang, variant)[1]))
         kind = (gang.shape.form, *variant.flavors.values())
         if kind not in self._at_root:
-            short = self._quota.shortfalls(ROOT, self._least(gang, variant)[1])
+            short = self._quota.shortfalls(ROOT, smallest(gang, variant)[1])
             self._at_root[kind] = self._told(gang, short)
         return self._at_root[kind]
 
@@ -350,7 +337,7 @@ class Explainer:
             (quota and short is not None) or (place and told[0].token is Token.TOPOLOGY_PLACEMENT_FAILED)
         ):
             return ()
-        least, charge = self._least(gang, refusal.variant)
+        least, charge = smallest(gang, refusal.variant)
         since = [one for _, one in self._since(gang, refusal)]
         found = self._reclaim.reason(gang, least, charge, token=told[0].token, short=short, since=since)
         return () if found is None else (found,)

@@ -17,6 +17,7 @@ from queuer.domain.quota import Account, Charge, Shortfall
 from queuer.domain.reasons import Reason, Token
 from queuer.domain.usage import Usage
 from queuer.solver.board import Board
+from queuer.solver.contested import Variant
 from queuer.solver.order import Gang
 
 BOUND = "jobs that start when others have left"
@@ -36,7 +37,7 @@ class QuotaWords:
         self._rooms: dict[object, tuple[Mapping[str, str], ...]] = {}
         self._limited = cache(self._find_limited)
         self._below_root = cache(self._find_below_root)
-        self._unused = cache(self._find_unused)
+        self._entitled: dict[tuple[object, ...], bool] = {}
         self._idle = Usage(board.book)
 
     # What stands in the way
@@ -109,7 +110,7 @@ class QuotaWords:
         if (
             short.queue != ROOT
             and self._guaranteed(short)
-            and not any(self.entitled(gang.queue, charge) for charge in gang.shape.charges)
+            and not any(self.entitled(gang, variant) for variant in gang.shape.variants)
         ):
             token = Token.BORROWING_LIMIT_REACHED
         key = (short, token, asks)
@@ -120,23 +121,13 @@ class QuotaWords:
     def _guaranteed(self, short: Shortfall) -> int:
         return self._board.book.guaranteed(short.queue, short.account) if short.queue != ROOT else 0
 
-    def entitled(self, queue: str, charge: Charge) -> bool:
-        """Whether a workload of the queue is entitled at any queue of its path."""
-        claims = self._board.book.claims(queue)
-        asks = [(account, amount) for account, amount in charge.items() if account in claims]
-        return bool(asks) and any(
-            all(amount <= unused.get(account, 0) for account, amount in asks)
-            for unused in self._unused(queue)
-        )
-
-    def _find_unused(self, queue: str) -> tuple[Mapping[Account, int], ...]:
-        """By queue of the path below root, the part of its guarantee that is not used, in each account claimed."""
-        book, claimed = self._board.book, self._board.claimed
-        return tuple(
-            {a: book.guaranteed(path, a) - claimed.used(path, a) for a in book.claims(queue)}
-            for path in book.lineage(queue)
-            if path != ROOT
-        )
+    def entitled(self, gang: Gang, variant: Variant) -> bool:
+        """Whether it is inside a guarantee on its path, at its smallest size."""
+        alike = (gang.shape.number, *variant.flavors.values())
+        if alike not in self._entitled:
+            _, charge = smallest(gang, variant)
+            self._entitled[alike] = any(self._board.claimed.entitlements(gang.queue, charge))
+        return self._entitled[alike]
 
     def _tell(self, short: Shortfall, token: Token, asks: str) -> Reason:
         """`used + held - leaving + kept + asks > limit`; without `held` where `used` alone is too much."""
@@ -355,6 +346,11 @@ def amounts(queue: str, account: Account, **given: int) -> dict[str, Any]:
     flavor = {} if account[0] is None else {"flavor": account[0]}
     shown = {name: format_quantity(amount, resource=account[1]) for name, amount in given.items()}
     return {"queue": queue, "resource": account[1], **flavor, **shown}
+
+
+def smallest(gang: Gang, variant: Variant) -> tuple[Variant, Charge]:
+    """The variant at the gang's smallest size, with its charge."""
+    return next(found for found in gang.shape.smallest if found[0].flavors == variant.flavors)
 
 
 def asks_of(gang: Gang) -> str:
