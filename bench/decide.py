@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import math
 import resource
 import sys
 import time
@@ -25,6 +24,7 @@ from importlib import import_module
 from bench.course import CAME, ENDED, before, carried_out, queued_again
 from bench.instances import NOW
 from bench.sizes import add_sizes, drawn
+from queuer.sim.report import quantile
 from queuer.solver.arrays import Arrays
 from queuer.solver.decide import decide
 from queuer.solver.problem import Budget, Pending, Plan, Snapshot
@@ -71,11 +71,6 @@ def run(old: Arrays, snapshot: Snapshot, *, now: float, seed: int, budget: Budge
         violations=len(verify(snapshot, plan, now=now)),
         worse=score(snapshot, plan, now=now) < score(snapshot, greedy, now=now),
     )
-
-
-def quantile(values: Sequence[float], q: float) -> float:
-    """The smallest value that at least `q` of them do not exceed."""
-    return sorted(values)[max(0, math.ceil(q * len(values)) - 1)]
 
 
 def summary(runs: Sequence[Run]) -> dict[str, float | int | None]:

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from bench import kueue_like
-from bench.decide import quantile
 from bench.instances import GPU, NOW, Mix, crowded, most_blocked
+from queuer.sim.report import quantile
 from queuer.solver.arrays import Arrays
 from queuer.solver.decide import decide
 from queuer.solver.problem import Budget, EvictionRule, Snapshot

@@ -22,7 +22,7 @@ from bench.instances import GPU, KEYS, PER_NODE, PER_RACK, Form, Mix, draw_form,
 from queuer.domain.nodes import Topology
 from queuer.domain.queue import ROOT
 from queuer.sim.engine import Simulation
-from queuer.sim.report import Spread
+from queuer.sim.report import Spread, quantile
 from queuer.sim.scenario import Scenario, Story
 from queuer.solver.decide import decide
 from queuer.solver.problem import Budget, Plan, Snapshot
@@ -199,11 +199,10 @@ def means(found: Sequence[Figures], timed: Timed) -> dict[str, float]:
     """Over the seeds, with the decisions: how many, and the quantiles of their CPU seconds."""
     rows = list(map(asdict, found))
     table = {name: round(sum(row[name] for row in rows) / len(rows), 4) for name in rows[0]}
-    ordered = sorted(timed.seconds)
     return table | {
-        "decisions": len(ordered),
-        "p50_s": round(ordered[len(ordered) // 2], 4),
-        "p99_s": round(ordered[len(ordered) * 99 // 100], 4),
+        "decisions": len(timed.seconds),
+        "p50_s": round(quantile(timed.seconds, 0.5), 4),
+        "p99_s": round(quantile(timed.seconds, 0.99), 4),
     }
 
 

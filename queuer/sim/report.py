@@ -48,6 +48,11 @@ class Outcome:
         return self.gpus * sum(max(0.0, min(r.end, end) - max(r.start, begin)) for r in self.runs)
 
 
+def quantile(values: Sequence[float], part: float) -> float:
+    """By nearest rank: the smallest value that at least this part of them does not exceed."""
+    return sorted(values)[max(0, ceil(part * len(values)) - 1)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
     """Seconds over jobs; percentiles by nearest rank."""
@@ -61,7 +66,7 @@ class Spread:
     def of(cls, values: Sequence[float]) -> Spread:
         """The spread of one value or more."""
         ordered = sorted(values)
-        p50, p95 = (ordered[ceil(part * len(ordered)) - 1] for part in (0.50, 0.95))
+        p50, p95 = (quantile(ordered, part) for part in (0.50, 0.95))
         return cls(mean=sum(ordered) / len(ordered), p50=p50, p95=p95, max=ordered[-1])
 
 
@@ -117,11 +122,11 @@ class RunTimes:
         pairs = [(max(1.0, o.estimate), max(1.0, o.length)) for o in outcomes if o.estimate is not None]
         if not pairs:
             return cls(known=0.0, under=0.0, factor_p50=0.0, within_2=0.0)
-        factors = sorted(max(said / took, took / said) for said, took in pairs)
+        factors = [max(said / took, took / said) for said, took in pairs]
         return cls(
             known=len(pairs) / len(outcomes),
             under=sum(said < took for said, took in pairs) / len(pairs),
-            factor_p50=factors[len(factors) // 2],
+            factor_p50=quantile(factors, 0.5),
             within_2=sum(factor <= 2 for factor in factors) / len(pairs),
         )
 

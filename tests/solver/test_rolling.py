@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bench.instances import GPU, PER_NODE, Form, Mix, workload_of
-from bench.rolling import Figures, Rule, Timed, Told, compared, measured, run, stories
+from bench.rolling import Figures, Rule, Timed, Told, compared, means, measured, run, stories
 from queuer.sim.scenario import Story
 from queuer.solver.problem import Budget
 
@@ -56,6 +56,13 @@ def test_ratios_are_of_sums_and_a_constant_ratio_has_no_error() -> None:
     assert table["wait"] == {"value": 0.5, "error": 0.0}
     assert table["utilisation"] == {"value": 1.0, "error": 0.0}
     assert table["large_max"] == {"value": None, "error": None}
+
+
+def test_quantiles_of_seconds_are_by_nearest_rank() -> None:
+    """As everywhere: of a hundred the p99 is not the largest."""
+    found = Figures(wait=1, gpu_wait=1, large_wait=1, large_p95=1, large_max=1, small_wait=1, utilisation=1)
+    table = means([found], Timed(seconds=[float(n) for n in range(100, 0, -1)]))
+    assert (table["p50_s"], table["p99_s"]) == (50, 99)
 
 
 def test_the_same_seed_gives_the_same_figures() -> None:
