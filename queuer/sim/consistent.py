@@ -101,6 +101,10 @@ def _known(names: Iterable[str], there: frozenset[str], at: str, problems: Probl
 
 def _match(patterns: Iterable[str], workloads: Sequence[str], at: str, problems: Problems) -> None:
     for pattern in patterns:
-        prefix = pattern.removesuffix("*")
-        if not any(job.startswith(prefix) if pattern.endswith("*") else job == pattern for job in workloads):
+        if not any(matches(uid, pattern) for uid in workloads):
             problems.note(at, f"{pattern!r} names no workload", nearest(pattern, workloads))
+
+
+def matches(uid: str, pattern: str) -> bool:
+    """A trailing `*` matches copies."""
+    return uid.startswith(pattern[:-1]) if pattern.endswith("*") else uid == pattern

@@ -21,6 +21,7 @@ from queuer.domain.past import HORIZON, Interval, Past, half_lives, past_use
 from queuer.domain.quantity import Resources, add
 from queuer.domain.queue import ROOT, QueueTree
 from queuer.domain.workload import demand_of
+from queuer.sim.consistent import matches
 from queuer.sim.jobs import Job, Stage, admitted_of, interval_of, job_of
 from queuer.sim.scenario import Event, Scenario
 from queuer.solver.arrays import Arrays
@@ -325,11 +326,6 @@ class Simulation:
                     raise SimulationFault(
                         f"{self.scenario.name} at {self.time:g} s: {name} holds {amount} of {there} {resource}"
                     )
-
-
-def matches(uid: str, pattern: str) -> bool:
-    """A trailing `*` matches copies."""
-    return uid.startswith(pattern[:-1]) if pattern.endswith("*") else uid == pattern
 
 
 def _longest_half_life(scenario: Scenario) -> float:

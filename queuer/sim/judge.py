@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from queuer.domain.quantity import format_quantity, parse_quantity
-from queuer.sim.engine import Record, Simulation, matches
+from queuer.sim.consistent import matches
+from queuer.sim.engine import Record, Simulation
 from queuer.sim.jobs import Job, Stage
 from queuer.sim.scenario import Scenario
 from queuer.solver.problem import Budget
