@@ -48,6 +48,23 @@ class Given:
     total: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sought:
+    """What a gang would take back: at these levels, by its claims, of which `claim` is told. `row`: the one in its way,
+    None = capacity alone is.
+    """
+
+    levels: tuple[Level, ...]
+    claims: Claims
+    claim: Account
+    row: Shortfall | None
+
+    @property
+    def account(self) -> Account:
+        """In which it is counted."""
+        return self.claim if self.row is None else self.row.account
+
+
 class ReclaimWords:
     """What may be taken back, on one board, in words."""
 
@@ -87,40 +104,52 @@ class ReclaimWords:
             return None
         claims = tuple(a for a in charge if a in self._board.book.claims(gang.queue))
         claim = next((a for a in claims if short is not None and a[1] == short.account[1]), claims[0])
-        of = claim if short is None else short.account
-        given = {toward: self._given(common, claims, of) for toward, common in levels}
+        sought = Sought(levels=levels, claims=claims, claim=claim, row=short)
+        of, given = sought.account, self._given_for(sought)
         back = _sum(given)
         room = None if short is None else self._room(self._board.later.usage, gang.queue, charge, short)
         if not back and (room is None or room >= charge[of] or of[1] != claim[1]):
             return None
-        if since and back > _sum(
-            {t: self._without(since)._given(common, claims, of) for t, common in levels}
-        ):
+        if since and back > _sum(self._without(since)._given_for(sought)):
             return _risen(given, of)
         lower = self._lower(gang.queue, gang.pending.workload.priority)
         figures = {"asks": charge[of], "reclaimable": back, "lower": sum(h.charge.get(of, 0) for h in lower)}
-        borrowed = sum(self._borrowed(common, claim) - self._over(toward, claim) for toward, common in levels)
-        if back < borrowed and (of == claim or (of[1] == claim[1] and not self._board.snapshot.flavors)):
-            figures["borrowed"] = borrowed
-        left = []
+        figures |= self._borrowed_by_others(sought, back)
         if short is not None and room is not None:
-            rest = self._rest(gang.queue, charge, short, room)
-            left.append(_left(short, **rest))
-            figures |= {**rest, "missing": max(0, charge[of] - back - figures["lower"] - room)}
-        text, params = self._claimed(levels[0][0], claim)
-        params |= amounts(levels[0][0], of, **figures)
-        if short is not None:
-            params["row"] = amounts(short.queue, of)
-        params["from"] = [
-            {"queue": queue, "amount": format_quantity(n, resource=of[1])} for queue, n in _most(given)
-        ]
-        unit = self._quota.name(of)
-        unit = "" if unit == self._quota.name(claim) else f" {unit}"
-        text += f" This job {asks_of(gang)} {params['asks']}{unit}: "
-        text += ", ".join([*left, *_sums(params)]) + "."
+            missing = max(0, charge[of] - back - figures["lower"] - room)
+            figures |= {**self._rest(gang.queue, charge, short, room), "missing": missing}
+        text, params = self._tell(gang, sought, given, figures)
         if not figures.get("missing"):
             text += f" {self._still(gang, variant, given, lower, told='leaving' in figures)}"
         return Reason(token=token, text=text, params=params)
+
+    def _given_for(self, sought: Sought) -> Mapping[str, Given]:
+        """By child towards the gang, what it and the other children there can be made to give back."""
+        return {
+            toward: self._given(common, sought.claims, sought.account) for toward, common in sought.levels
+        }
+
+    def _borrowed_by_others(self, sought: Sought, back: int) -> dict[str, int]:
+        """What others borrow of its claim, where that is more than they can be made to give `back` of the same."""
+        claim, of = sought.claim, sought.account
+        borrowed = sum(self._borrowed(common, claim) - self._over(t, claim) for t, common in sought.levels)
+        same = of == claim or (of[1] == claim[1] and not self._board.snapshot.flavors)
+        return {"borrowed": borrowed} if same and back < borrowed else {}
+
+    def _tell(
+        self, gang: Gang, sought: Sought, given: Mapping[str, Given], figures: Mapping[str, int]
+    ) -> tuple[str, dict[str, Any]]:
+        """The sentence about these figures, and the same as `Reason.params`."""
+        (queue, _), claim, of, row = sought.levels[0], sought.claim, sought.account, sought.row
+        text, params = self._claimed(queue, claim)
+        params |= amounts(queue, of, **figures)
+        if row is not None:
+            params["row"] = amounts(row.queue, of)
+        params["from"] = _whose(given, of)
+        left = () if row is None else (_left(row, free=figures["free"], leaving=figures.get("leaving", 0)),)
+        name, unit = self._quota.name(claim), self._quota.name(of)
+        asks = f"{asks_of(gang)} {params['asks']}" + ("" if unit == name else f" {unit}")
+        return f"{text} This job {asks}: {', '.join([*left, *_sums(params)])}.", params
 
     def _levels(self, gang: Gang, charge: Charge, short: Shortfall | None) -> tuple[Level, ...]:
         """Where it may reclaim what helps with the row. None where it could take more by priority, or must spare
@@ -266,7 +295,7 @@ def _sum(given: Mapping[str, Given]) -> int:
 
 def _risen(given: Mapping[str, Given], of: Account) -> Reason:
     """More may be taken back than at its turn."""
-    whose = [{"queue": queue, "amount": format_quantity(n, resource=of[1])} for queue, n in _most(given)]
+    whose = _whose(given, of)
     told = ", ".join(f"{one['amount']} from {one['queue']}" for one in whose)
     text = (
         f"Jobs that started after its turn borrow, so more may be reclaimed ({told}); the next cycle decides."
@@ -296,15 +325,16 @@ def _release(free: Matrix, holds: Iterable[Hold], *, times: int = 1) -> None:
             free[node] += row * times
 
 
-def _most(given: Mapping[str, Given]) -> list[tuple[str, int]]:
-    """Who can be made to give back most."""
+def _whose(given: Mapping[str, Given], of: Account) -> list[dict[str, str]]:
+    """Who can be made to give back most, as `Reason.params`."""
     found = [
         (queue, amount)
         for toward, one in given.items()
         for queue, amount in islice(one.amounts.items(), HOLDERS + 1)
         if queue != toward
     ]
-    return sorted(found, key=lambda row: (-row[1], row[0]))[:HOLDERS]
+    most = sorted(found, key=lambda row: (-row[1], row[0]))[:HOLDERS]
+    return [{"queue": queue, "amount": format_quantity(amount, resource=of[1])} for queue, amount in most]
 
 
 def _sums(params: Mapping[str, Any]) -> Sequence[str]:
