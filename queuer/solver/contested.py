@@ -58,13 +58,16 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Reserved:
-    """A reservation of another than the asked gang, as far as it binds who would still run at its `start`.
+    """A reservation of another than the asked gang, as far as it binds who would still run at its `start`. Amounts are
+    vectors of R by node number.
 
-    `settled`: what such gangs that are settled may take of its nodes together (vectors of R by node number): what
-    leaves it whole, or what they take now. `asked`: for each variant, what they may take of a node on which the asked
-    gang lies, too; None = that does not have to leave it whole. Both without what victims leave. `displacers`: of those
-    settled the ones that may come onto its place all the same. `lacks`: what a hold keeps of that before the settled
-    may have more of a node than they take now, `takes` (vectors of R by node number).
+    `settled`: what such gangs that are settled may take of its nodes together: what leaves it whole, or what they take
+    now. `asked`: for each variant, what they may take of a node on which the asked gang lies, too; None = that does not
+    have to leave it whole. Both without what victims leave. `displacers`: of those settled the ones that may come onto
+    its place all the same, by uid.
+
+    For a hold alone: `lacks`, how much of its place is missing on a node as things are. What victims leave there fills
+    that up first; until it is full, those settled take no more of the node than they do now, which is `takes`.
     """
 
     start: float

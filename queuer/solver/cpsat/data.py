@@ -17,7 +17,7 @@ from queuer.domain.usage import Usage
 from queuer.domain.workload import Workload
 from queuer.solver.arrays import Arrays
 from queuer.solver.board import Board
-from queuer.solver.contested import Settled, Standing, Variant
+from queuer.solver.contested import Reserved, Settled, Standing, Variant
 from queuer.solver.frame import Matrix
 from queuer.solver.parts import Part, parts_of
 from queuer.solver.problem import Assignment, Eviction, Pending
@@ -47,12 +47,10 @@ class Item:
         return self.pending.workload
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Limits:
-    """What those who still run when a reservation starts may take of its nodes, by node number (vectors of R): see
-    `Reserved`. `asked`: with the asked gang, the last item, there; None = it does not matter. `displacers`: those whom
-    it does not bind where nobody else is, by uid. `lacks`, `takes`: what it keeps of what victims leave, and
-    what may be taken all the same.
+    """What those who still run when a reservation starts may take of its nodes: `Reserved` for one question. `asked`:
+    with the asked gang, the last item, there; None = nobody is asked about, or it need not leave the place whole.
     """
 
     start: float
@@ -61,6 +59,18 @@ class Limits:
     displacers: frozenset[str]
     lacks: Mapping[int, Matrix]
     takes: Mapping[int, Matrix]
+
+    @classmethod
+    def of(cls, reserved: Reserved, number: int | None) -> Limits:
+        """Of a reservation. `number`: of the asked gang's variant; None = nobody is asked about."""
+        return cls(
+            start=reserved.start,
+            settled=reserved.settled,
+            asked=None if number is None else reserved.asked[number],
+            displacers=reserved.displacers,
+            lacks=reserved.lacks,
+            takes=reserved.takes,
+        )
 
     def at(self, node: int) -> object:
         """Equal for nodes with equal limits; None where there are none."""

@@ -77,10 +77,7 @@ class CpSat:
                 standing=question.standing,
                 blocked=question.blocked,
                 asked=(question.gang, variant, question.evict),
-                reserved=[
-                    Limits(one.start, one.settled, one.asked[number], one.displacers, one.lacks, one.takes)
-                    for one in question.reserved
-                ],
+                reserved=[Limits.of(one, number) for one in question.reserved],
             )
             if not question.evict and _no_quota(data):
                 continue
@@ -120,9 +117,7 @@ class CpSat:
             settled=settled,
             standing=standing,
             blocked={},
-            reserved=[
-                Limits(one.start, one.settled, None, one.displacers, one.lacks, one.takes) for one in reserved
-            ],
+            reserved=[Limits.of(one, None) for one in reserved],
         )
         search = _Search(data, seed=seed, budget=budget, clashes=clashes)
         levels: list[Level] = [
