@@ -15,11 +15,11 @@ from queuer.solver.parts import Spread, safe
 from queuer.solver.problem import Eviction
 from queuer.solver.victims import Candidate
 
-Chosen = list[tuple[Candidate, str]]
+Going = list[tuple[Candidate, str]]
 """Victims with their beneficiaries."""
 
 
-def chosen(model: Model, values: Sequence[int]) -> Chosen:
+def chosen(model: Model, values: Sequence[int]) -> Going:
     """The evictions of a solution, each in the name for which it says so."""
     return [
         (candidate, item.workload.uid)
@@ -29,7 +29,7 @@ def chosen(model: Model, values: Sequence[int]) -> Chosen:
     ]
 
 
-def in_order(model: Model, evicted: Chosen) -> tuple[Eviction, ...] | None:
+def in_order(model: Model, evicted: Going) -> tuple[Eviction, ...] | None:
     """The evictions in an order in which each is permitted; None = the set is cut off, there is no such order.
 
     Found from the end: who may go last with all others gone, may be last in any order. Victims without a
@@ -39,10 +39,10 @@ def in_order(model: Model, evicted: Chosen) -> tuple[Eviction, ...] | None:
     bounded = [pair for pair in evicted if pair[0].lines is not None]
     for candidate, _ in bounded:
         line.add(candidate.hold.admitted.workload.queue, candidate.hold.charge, times=-1)
-    backwards: Chosen = []
+    backwards: Going = []
     stuck = bounded
     while stuck:
-        left: Chosen = []
+        left: Going = []
         for pair in stuck:
             candidate = pair[0]
             line.add(candidate.hold.admitted.workload.queue, candidate.hold.charge)
@@ -59,7 +59,7 @@ def in_order(model: Model, evicted: Chosen) -> tuple[Eviction, ...] | None:
     return tuple(candidate.evicted_for(uid) for candidate, uid in order)
 
 
-def _alike(model: Model, stuck: Chosen) -> dict[int, int]:
+def _alike(model: Model, stuck: Going) -> dict[int, int]:
     """The variables of these victims, for whichever gang they would go on the same condition."""
     conditions = {candidate.uid: candidate.lines for candidate, _ in stuck}
     return {
@@ -70,7 +70,7 @@ def _alike(model: Model, stuck: Chosen) -> dict[int, int]:
     }
 
 
-def within_quota(model: Model, evicted: Chosen) -> bool:
+def within_quota(model: Model, evicted: Going) -> bool:
     """Whether every gang has quota with these gone; if not, at least one more victim is asked for."""
     data = model.data
     if not data.two_sheets:
@@ -97,7 +97,7 @@ def within_quota(model: Model, evicted: Chosen) -> bool:
     return True
 
 
-def places_hold(model: Model, values: Sequence[int], evicted: Chosen) -> bool:
+def places_hold(model: Model, values: Sequence[int], evicted: Going) -> bool:
     """Whether the places are free once these have gone, unbound pods of others again at their worst."""
     data = model.data
     sheet = data.board.later.copy()
@@ -110,7 +110,7 @@ def places_hold(model: Model, values: Sequence[int], evicted: Chosen) -> bool:
     return bool((asked[touched] <= sheet.free[touched]).all())
 
 
-def sets_land(model: Model, values: Sequence[int], evicted: Chosen) -> bool:
+def sets_land(model: Model, values: Sequence[int], evicted: Going) -> bool:
     """Whether the pod sets of the asked gang land beside each other if nobody else does. If not, other hosts are asked
     for, or that these are freer.
     """
@@ -136,7 +136,7 @@ def sets_land(model: Model, values: Sequence[int], evicted: Chosen) -> bool:
     return False
 
 
-def _vacated(model: Model, values: Sequence[int], evicted: Chosen) -> Matrix:
+def _vacated(model: Model, values: Sequence[int], evicted: Going) -> Matrix:
     """The nodes once all have gone who leave, with all bound gangs in place but the asked one (N x R)."""
     data, board = model.data, model.data.board
     free = board.frame.bound_free.copy()
@@ -153,7 +153,7 @@ def _vacated(model: Model, values: Sequence[int], evicted: Chosen) -> Matrix:
     return free
 
 
-def _freer(model: Model, values: Sequence[int], evicted: Chosen, hosts: Collection[int]) -> dict[int, int]:
+def _freer(model: Model, values: Sequence[int], evicted: Going, hosts: Collection[int]) -> dict[int, int]:
     """Terms of which one is 1 only where more victims have gone from these hosts, or other bound gangs have fewer pods
     there.
     """
@@ -169,7 +169,7 @@ def _freer(model: Model, values: Sequence[int], evicted: Chosen, hosts: Collecti
     return terms
 
 
-def keep_apart(model: Model, values: Sequence[int], evicted: Chosen, together: Collection[str]) -> None:
+def keep_apart(model: Model, values: Sequence[int], evicted: Going, together: Collection[str]) -> None:
     """These gangs do not all land as they lie: one of them has fewer pods somewhere, or more victims have gone from
     their hosts.
     """

@@ -26,7 +26,7 @@ from queuer.solver.sheet import Hold
 from queuer.solver.victims import Candidate
 
 if TYPE_CHECKING:
-    from queuer.solver.cpsat.checks import Chosen
+    from queuer.solver.cpsat.checks import Going
     from queuer.solver.cpsat.model import Model
 
 Places = Mapping[int, Sequence[tuple[int, Matrix]]]
@@ -132,7 +132,7 @@ class _Victim:
 
 
 def needed_by(
-    model: Model, values: Sequence[int], evicted: Chosen, order: Sequence[Eviction]
+    model: Model, values: Sequence[int], evicted: Going, order: Sequence[Eviction]
 ) -> tuple[Eviction, ...] | None:
     """The evictions, in this order, each for a gang that may evict it and needs it: the first, if that will do for all.
     None = nobody found needs one of them: the solution is cut off.
@@ -149,7 +149,7 @@ def needed_by(
     return tuple(replace(eviction, beneficiary=uids[found[eviction.uid]]) for eviction in order)
 
 
-def every_way_tried(model: Model, evicted: Chosen) -> bool:
+def every_way_tried(model: Model, evicted: Going) -> bool:
     """Whether all ways to say for whom these go are looked at, so that one of them surely is not needed."""
     return _few(_victims(model, evicted))
 
@@ -189,7 +189,7 @@ def _first(model: Model, left: Sequence[_Victim], places: Places) -> dict[str, i
     return found
 
 
-def _victims(model: Model, evicted: Chosen) -> list[_Victim]:
+def _victims(model: Model, evicted: Going) -> list[_Victim]:
     data = model.data
     numbers = {item.workload.uid: i for i, item in model.items()}
     takers: dict[object, set[int]] = {}
@@ -232,7 +232,7 @@ def _turns(model: Model, places: Places) -> Iterator[tuple[int, Item, Needs]]:
         yield i, item, turns
 
 
-def _cut_off(model: Model, values: Sequence[int], evicted: Chosen) -> None:
+def _cut_off(model: Model, values: Sequence[int], evicted: Going) -> None:
     """Somebody of these stays or goes by another permission, or more lies where they were."""
     permits = {_permit(candidate) for candidate, _ in evicted}
     terms = {
