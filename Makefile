@@ -83,6 +83,7 @@ bench: control-plane ## Measure in short: docs/measurements.md has the commands 
 	@$(PY) -m bench.decide --nodes 160 --pending 1000 --queues 30 --seeds 5 --json
 	@$(PY) -m bench.decide --nodes 640 --pending 1000 --queues 100 --seeds 5 --json
 	@$(PY) -m bench.preempt --sizes 64/1 64/4 160/1 --seeds 5 --json
+	@$(PY) -m bench.infeasible
 	@$(PY) -m bench.openb --list multigpu50 --orders 1 --json
 	@$(PY) -m bench.quality --seeds 1-10 --nodes 128 --json
 	@$(PY) -m bench.quality --seeds 1-10 --nodes 128 --order packed --json
