@@ -16,7 +16,7 @@ from queuer.solver.decide import decide
 from queuer.solver.greedy import Greedy
 from queuer.solver.holding import unneeded
 from queuer.solver.needs import Needs
-from queuer.solver.problem import Budget, EvictionRule, Passes, Snapshot
+from queuer.solver.problem import Budget, EvictionRule, Passes, Snapshot, SolveStatus
 from queuer.solver.verify import verify
 from tests.solver.cases import NOW as THEN
 from tests.solver.cases import seeded
@@ -102,6 +102,12 @@ def test_who_is_needed_beside_whom_a_later_gang_evicts_is_found() -> None:
     """v3 would do for g2 alone, but goes for g5: beside it g2 needs v2 for the CPU, whom g5 may not evict."""
     made = exact_plan(twofold(83000083), now=THEN)
     assert {e.uid: e.beneficiary for e in made.evictions} == {"v2": "g2", "v5": "g2", "v7": "g2", "v3": "g5"}
+
+
+@pytest.mark.parametrize("seed", [55100045, 55100228])
+def test_victims_on_nodes_of_their_own_are_looked_at_apart(seed: int) -> None:
+    """Together they came back in ever other places, until there was no end to what was cut off."""
+    assert exact_plan(twofold(seed), now=THEN).stats.status is SolveStatus.OPTIMAL
 
 
 class Lax(Oracle):

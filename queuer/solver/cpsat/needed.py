@@ -131,27 +131,55 @@ class _Victim:
         return not later, not wanted, -self.size, self.named == item, self.uid
 
 
+@dataclass(frozen=True, slots=True)
+class Needless:
+    """Nobody found needs one of the victims of a solution, which is cut off. `sure`: all ways were looked at to say for
+    whom these go.
+    """
+
+    sure: bool
+
+
 def needed_by(
     model: Model, values: Sequence[int], evicted: Going, order: Sequence[Eviction]
-) -> tuple[Eviction, ...] | None:
-    """The evictions, in this order, each for a gang that may evict it and needs it: the first, if that will do for all.
-    None = nobody found needs one of them: the solution is cut off.
+) -> tuple[Eviction, ...] | Needless:
+    """The evictions, in this order, each for a gang that may evict it and needs it: the first, if that will do for
+    all.
     """
-    victims, places = _victims(model, evicted), _places(model, values)
-    found = _first(model, victims, places)
-    if len(found) < len(victims):
-        others = (way for way in _ways(victims) if _all_needed(model, victims, places, way))
-        found = next(others, found)
-    if len(found) < len(victims):
-        _cut_off(model, values, evicted)
-        return None
-    uids = {i: item.workload.uid for i, item in model.items()}
-    return tuple(replace(eviction, beneficiary=uids[found[eviction.uid]]) for eviction in order)
+    places, found = _places(model, values), dict[str, int]()
+    for victims in _apart(model, _victims(model, evicted)):
+        its = _first(model, victims, places)
+        if len(its) < len(victims):
+            others = (way for way in _ways(victims) if _all_needed(model, victims, places, way))
+            its = next(others, its)
+        if len(its) < len(victims):
+            uids = {victim.uid for victim in victims}
+            _cut_off(model, values, [(c, uid) for c, uid in evicted if c.uid in uids])
+            return Needless(sure=_few(victims))
+        found |= its
+    names = {i: item.workload.uid for i, item in model.items()}
+    return tuple(replace(eviction, beneficiary=names[found[eviction.uid]]) for eviction in order)
 
 
-def every_way_tried(model: Model, evicted: Going) -> bool:
-    """Whether all ways to say for whom these go are looked at, so that one of them surely is not needed."""
-    return _few(_victims(model, evicted))
+def _apart(model: Model, victims: Sequence[_Victim]) -> list[list[_Victim]]:
+    """Apart who runs on no common node: whether these are needed has nothing to do with each other. Where quota may be
+    why somebody is, all are looked at together after that.
+    """
+    limits = _Limits(model.data)
+    for _, item in model.items():
+        limits.settle(item)
+    found: list[tuple[set[int], list[_Victim]]] = []
+    for victim in victims:
+        if limits.may_lack(victim.hold):
+            continue
+        nodes, group = {*victim.hold.bound, *victim.hold.loose}, [victim]
+        near = [one for one in found if not one[0].isdisjoint(nodes)]
+        for one in near:
+            found.remove(one)
+            nodes, group = nodes | one[0], one[1] + group
+        found.append((nodes, group))
+    groups = [group for _, group in found]
+    return groups if sum(map(len, groups)) == len(victims) else [*groups, list(victims)]
 
 
 def _few(victims: Sequence[_Victim]) -> bool:

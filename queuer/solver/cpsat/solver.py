@@ -26,7 +26,7 @@ from queuer.solver.cpsat.checks import chosen, in_order, keep_apart, places_hold
 from queuer.solver.cpsat.data import Data, Limits, gather
 from queuer.solver.cpsat.layout import lay
 from queuer.solver.cpsat.model import Model, TooLarge
-from queuer.solver.cpsat.needed import every_way_tried, needed_by
+from queuer.solver.cpsat.needed import Needless, needed_by
 from queuer.solver.cpsat.objective import (
     EVICTION_LEVELS,
     GANGS,
@@ -230,9 +230,9 @@ class _Search:
             if not sets_land(model, values, evicted):
                 self.cause = Deferral.CROSSING
                 minimise = minimise or shared(model)  # where any would do, one on hosts of their own lands
-            elif evictions is None:
+            elif isinstance(evictions, Needless):
                 self.cause = Deferral.UNSOUND
-                self._unsure |= not every_way_tried(model, evicted)
+                self._unsure |= not evictions.sure
                 minimise = minimise or eviction_level(model, GANGS)
             elif together := self._clashing(values, evictions):
                 keep_apart(model, values, evicted, together)
