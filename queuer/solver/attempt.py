@@ -68,10 +68,11 @@ class Given:
 
 
 class Attempt:
-    """One attempt. `crowded`: nodes by gang uid that it keeps off where others are landing there; `waits`: gangs that
-    have to, whoever lands. Once it has run, `passes`: how far they came, `gave_back`: whether a bond is given back to a
-    gang that is put off, `improved`: whether better places of the exact solver's were taken in a plan that may not be
-    greedy's own.
+    """One attempt. `crowded`: nodes by gang uid that it keeps off, as others are landing there; `ask_back`: who finds
+    no other place is tried there all the same, but for those that are to wait, `waits`.
+
+    Once it has run, `passes`: how far they came, `gave_back`: whether a bond is given back to a gang that is put off,
+    `improved`: whether better places of the exact solver's were taken in a plan that may not be greedy's own.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Attempt:
         *,
         crowded: Mapping[str, frozenset[str]],
         waits: Collection[str] = (),
+        ask_back: bool = False,
     ) -> None:
         arrays, budget, solver = given.arrays, given.budget, given.solver
         self._snapshot = arrays.snapshot
@@ -92,6 +94,8 @@ class Attempt:
         self._prices = given.prices
         self._board = Board(arrays, now=self._now)
         self._greedy = Greedy(self._board, crowded=crowded)
+        if ask_back:
+            self._greedy.ask_back = self._ask_back
         pack = None if solver is None or isinstance(solver, ProofsOnly) else _pack
         packing = budget.deterministic / 2 if pack and packed_subtrees(self._board.book.tree) else 0.0
         self._budget = replace(budget, deterministic=budget.deterministic - packing)
@@ -160,8 +164,6 @@ class Attempt:
             self._order.append(gang.uid)
             self._reserver.set_aside(gang.uid)
             answer = self._packer.turn(gang)
-            if isinstance(answer, Refusal) and self._may_come_back(gang.uid):
-                answer = self._back_beside(gang) or answer
             if isinstance(answer, Refusal):
                 self._reserver.refused()
                 self._refused[gang.uid] = (gang, answer)
@@ -171,17 +173,13 @@ class Attempt:
                 self._reserver.settled(gang.uid)
             tournament.done(gang, settled=isinstance(answer, Chosen))
 
-    def _may_come_back(self, uid: str) -> bool:
-        """Whether it keeps off hosts, but for those that are to wait."""
-        greedy = self._greedy
-        return greedy.waits_apart(uid) and uid not in self._waits and uid not in greedy.awaiting
-
-    def _back_beside(self, gang: Gang) -> Chosen | None:
-        """The gang on the hosts that it keeps off, where all so far can land: those that come later are not to have its
-        place. None = nothing has moved.
+    def _ask_back(self, gang: Gang) -> Chosen | None:
+        """The gang settled on hosts that it keeps off, where all so far can land: those that come later are not to have
+        its place. None = nobody lies elsewhere than before.
         """
-        greedy, before = self._greedy, dict(self._greedy.chosen)
-        hosts = greedy.keeps_off(gang.uid)
+        greedy, before, hosts = self._greedy, dict(self._greedy.chosen), self._greedy.keeps_off(gang.uid)
+        if gang.uid in self._waits:
+            return None
         greedy.keep_off(gang.uid, frozenset())
         answer = greedy.settle(gang)
         if isinstance(answer, Chosen):

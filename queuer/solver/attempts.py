@@ -16,7 +16,7 @@ from queuer.solver.explain import sentences
 from queuer.solver.problem import CycleStats, Passes, Plan, Snapshot, SolveStatus
 from queuer.solver.score import Score, score
 from queuer.solver.verify import Violation, verify
-from queuer.solver.yielding import KeptOff
+from queuer.solver.yielding import KeptOff, Yielding
 
 SMALL_PLAN = 20_000
 """Nodes times waiting gangs above which one attempt is made only, and greedy's not beside it. After one in which
@@ -98,16 +98,16 @@ class Attempts:
     def _made(self) -> list[Draft]:
         """What comes of attempts until one puts nobody off, the best first, of equal ones the later. If somebody waits
         even so because it keeps off the hosts of others, later ones keep off them instead, or these off its own, once
-        each.
+        each. Where somebody waits in the end all who keep off are tried on those hosts at their turns.
         """
         drafts: list[Draft] = []
+        everybody: KeptOff = {}
         began, tried = dict(self._crowded), 0
         others: list[KeptOff] | None = None
         while True:
-            attempt = Attempt(self._given_now(), crowded=self._crowded, waits=self._waits)
-            plan, late = attempt.run()
-            self.passes += attempt.passes
-            self.improved |= attempt.improved
+            attempt = Attempt(self._given_now(), crowded=self._crowded)
+            plan, late = self._run(attempt)
+            everybody = _both(everybody, self._crowded)
             drafts.insert(0, Draft(attempt, plan))
             tried += 1
             again = is_small(self._snapshot) or attempt.gave_back
@@ -120,11 +120,20 @@ class Attempts:
                 self._crowded, tried = _both(began, others.pop(0)), 0
             else:
                 break
+        if is_small(self._snapshot) and (late or attempt.apart) and everybody.keys() - self._waits:
+            back = Attempt(self._given_now(), crowded=everybody, waits=self._waits, ask_back=True)
+            drafts.append(Draft(back, self._run(back)[0]))
         rearranged = any(draft.plan.stats.rearranged for draft in drafts)
         self.lost |= rearranged and (len(drafts) > 1 or bool(late))
         if len(drafts) > 1:
             drafts.sort(key=lambda draft: self._score(draft.plan), reverse=True)
         return drafts
+
+    def _run(self, attempt: Attempt) -> tuple[Plan, Yielding | None]:
+        plan, late = attempt.run()
+        self.passes += attempt.passes
+        self.improved |= attempt.improved
+        return plan, late
 
     def _score(self, plan: Plan) -> Score:
         return score(self._snapshot, plan, now=self._now)

@@ -4,12 +4,13 @@ nodes it keeps off, what quota says.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 
 import numpy as np
 
@@ -40,7 +41,8 @@ POOLS = 8
 class Cycle:
     """The board of a cycle and the gangs it has settled on it. `awaiting`: gangs that are not settled, but fit as soon
     as pods of earlier cycles have landed; place and quota are kept for them till the end of the cycle. `turns`:
-    of those that are settled, by uid, how many had been before; `starts`: the same of all that were ever started.
+    those that are settled, by uid, numbered in the order of their turns; `starts`: of all that have been started, how
+    many had been before.
     """
 
     def __init__(self, board: Board, *, crowded: Mapping[str, frozenset[str]] | None = None) -> None:
@@ -52,6 +54,7 @@ class Cycle:
         self.awaiting: dict[str, Chosen] = {}
         self.starts: dict[str, int] = {}
         self.turns: dict[str, int] = {}
+        self._turn = count()
         self.counts = Counts()
         self.lifts = 0
         self._sizes: dict[object, tuple[Variant, Charge]] = {}
@@ -68,7 +71,7 @@ class Cycle:
         """Put a settled gang on the board."""
         workload = chosen.gang.pending.workload
         self.chosen[chosen.gang.uid] = chosen
-        self.turns.setdefault(chosen.gang.uid, len(self.turns))
+        self.turns.setdefault(chosen.gang.uid, next(self._turn))
         if chosen.bound:
             uids = [e.uid for e in chosen.evictions]
             self.board.bind(workload, chosen.charge, chosen.spreads, victims=uids)
@@ -79,7 +82,12 @@ class Cycle:
 
     def in_turn(self, settled: Iterable[Chosen]) -> list[Chosen]:
         """In the order of their turns, whatever was moved since; who has just its turn comes last."""
-        return sorted(settled, key=lambda one: self.turns.get(one.gang.uid, len(self.turns)))
+        return sorted(settled, key=lambda one: self.turns.get(one.gang.uid, math.inf))
+
+    def forget(self, uid: str) -> None:
+        """It was tried in vain: as if it had never been settled."""
+        self.turns.pop(uid, None)
+        self.starts.pop(uid, None)
 
     def lift(self, chosen: Iterable[Chosen]) -> None:
         """Take settled gangs off the board again; their victims stay."""

@@ -40,7 +40,9 @@ DEPTHS = (
 
 
 class Greedy(Cycle):
-    """Settles gangs on a board in the order in which it is asked."""
+    """Settles gangs on a board in the order in which it is asked. `ask_back`: settles one on the hosts that it keeps
+    off, if that may be.
+    """
 
     def __init__(self, board: Board, *, crowded: Mapping[str, frozenset[str]] | None = None) -> None:
         """`crowded`: see `Cycle`."""
@@ -49,6 +51,7 @@ class Greedy(Cycle):
         self._rearrange = Rearrange(self, self._displace)
         self._evict = Evict(self, self._displace)
         self._refused: dict[object, tuple[object, Refusal]] = {}
+        self.ask_back: Callable[[Gang], Chosen | None] | None = None
 
     def turn(self, gang: Gang, *, promised: bool = True) -> Chosen | Refusal:
         """Settle one gang, or say what blocks it. Nothing on the board changes when it is refused; only for one that
@@ -151,6 +154,8 @@ class Greedy(Cycle):
         if self._awaits(gang):
             return Refusal(block=Block.LANDING)
         answer = self._evict.bind(gang, answer)
+        if isinstance(answer, Refusal) and self.ask_back is not None:
+            answer = self.ask_back(gang) or answer
         return replace(answer, block=Block.LANDING) if isinstance(answer, Refusal) else answer
 
     def _awaits(self, gang: Gang) -> bool:

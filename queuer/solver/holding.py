@@ -48,11 +48,12 @@ def lift(cycle: Cycle, gangs: Iterable[Chosen]) -> None:
 
 def restore(cycle: Cycle, before: dict[str, Chosen]) -> None:
     """All settled gangs as they were."""
+    tried = cycle.chosen.keys() - before.keys()
     lift(cycle, difference(cycle.chosen, before))
     for one in difference(before, cycle.chosen):
         cycle.take(one)
-    for uid in cycle.chosen.keys() - before.keys():
-        del cycle.turns[uid]
+    for uid in tried:
+        cycle.forget(uid)
     cycle.chosen = before
 
 

@@ -134,7 +134,8 @@ async def by_reference(
 
 async def line(connection: AsyncConnection, uid: str) -> tuple[int, int]:
     """How many waiting workloads of its queue come before this one (interrupted ones first, then by priority, submit
-    time and uid: Kubernetes tells whole seconds), and how many wait there at all.
+    time and uid; of those of one second who has fewer choices of flavor may have its turn first), and how many wait
+    there at all.
     """
     row = (await connection.execute(_LINE, {"uid": uid})).one()
     return row.before, row.waiting

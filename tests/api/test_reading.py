@@ -94,7 +94,7 @@ async def test_a_waiting_workload_has_one_reason_with_its_numbers(
 async def test_a_waiting_workload_knows_its_place_in_the_line(
     api: httpx2.AsyncClient, author: Author
 ) -> None:
-    """By priority, submit time and uid, as turns are in the queue; held jobs and other queues do not count."""
+    """By priority, submit time and uid; held jobs and other queues do not count."""
     await author.tree()
     made = [
         workload("u1", queue=A, submitted=NOW + 1, priority=5),

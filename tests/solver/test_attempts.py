@@ -28,15 +28,20 @@ def snap() -> Snapshot:
 
 
 def decided(
-    monkeypatch: pytest.MonkeyPatch, *late: Late, snap: Snapshot, instead: Late = MappingProxyType({})
+    monkeypatch: pytest.MonkeyPatch,
+    *late: Late,
+    snap: Snapshot,
+    instead: Late = MappingProxyType({}),
+    asked_back: list[Late] | None = None,
 ) -> tuple[Plan, list[Late]]:
     """The plan, and who kept off what in each attempt. `late`: who could not land, one by one; `instead`: see
-    `Yielding`.
+    `Yielding`; `asked_back`: is given who kept off what where these were tried on those hosts all the same.
     """
     seen, init, run = list[Late](), Attempt.__init__, Attempt.run
+    asked_back = [] if asked_back is None else asked_back
 
     def noted(one: Attempt, *args: Any, crowded: Late, **more: Any) -> None:
-        seen.append(dict(crowded))
+        (asked_back if more.get("ask_back") else seen).append(dict(crowded))
         init(one, *args, crowded=crowded, **more)
 
     def told(one: Attempt) -> tuple[Plan, Yielding | None]:
@@ -83,6 +88,14 @@ def test_where_a_gang_waits_apart_an_earlier_one_keeps_off_instead(monkeypatch: 
     _, seen = decided(monkeypatch, {"b": only}, snap=snap(), instead={"a": only})
     assert seen[:3] == [{}, {"b": only}, {"a": only}]
     assert all(crowded["a"] == ALL for crowded in seen[3:])
+
+
+def test_who_kept_off_anything_is_at_last_tried_there_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, and only where somebody waits."""
+    asked_back: list[Late] = []
+    late = [{"b": frozenset({"n0"})}, {"a": frozenset({"n1"})}, {"b": frozenset({"n1"})}]
+    decided(monkeypatch, *late, snap=snap(), asked_back=asked_back)
+    assert asked_back == [{"b": ALL, "a": frozenset({"n1"})}]
 
 
 def test_attempts_are_bounded_and_the_best_counts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -245,7 +245,7 @@ def test_nothing_is_called_optimal_where_a_gang_waits_apart() -> None:
     )
     solver = Improving(first="n0", next="n1")
     given = Given(arrays=Arrays.of(snap), now=NOW, seed=0, budget=Budget(), solver=solver)
-    decision = Attempt(given, crowded={"last": frozenset({"n0", "n1", "n2"})}, waits={"last"})
+    decision = Attempt(given, crowded={"last": frozenset({"n0", "n1", "n2"})})
     plan, _ = decision.run()
     assert (decision.apart, plan.stats.status) == (True, SolveStatus.FEASIBLE)
 
