@@ -149,6 +149,11 @@ class Attempt:
         return self._best(contest)
 
     @property
+    def as_greedy(self) -> bool:
+        """See `Cycle`, once this has run."""
+        return self._greedy.as_greedy
+
+    @property
     def apart(self) -> bool:
         """Whether a gang waits because it keeps off nodes, once this has run."""
         greedy = self._greedy
@@ -242,7 +247,7 @@ class Attempt:
         """Whether all turns went as without the exact solver, whose places were taken after them, and all would have
         landed without these: greedy's own plan is then the one that was improved.
         """
-        return yields is None and not self._greedy.counts.contested and not self._board.vacating
+        return yields is None and not self._greedy.counts.contested and self.as_greedy
 
     def _yields(self) -> Yielding | None:
         """Who should keep off which hosts; None = all land."""

@@ -46,11 +46,13 @@ class Draft:
 class Attempts:
     """Those at one plan. `passes`: how far all of them came. `lost`: whether the exact solver had a part in some, so
     that the plan might have been better without it; `improved`: whether better places of its were taken.
+    `as_greedy`: see `Cycle`.
     """
 
     def __init__(self, given: Given) -> None:
         self.passes = Passes()
         self.lost = self.improved = False
+        self.as_greedy = True
         self._began = self._given = given
         self._snapshot, self._now = given.arrays.snapshot, given.now
         self._crowded: KeptOff = {}
@@ -133,6 +135,7 @@ class Attempts:
         plan, late = attempt.run()
         self.passes += attempt.passes
         self.improved |= attempt.improved
+        self.as_greedy &= attempt.as_greedy
         return plan, late
 
     def _score(self, plan: Plan) -> Score:

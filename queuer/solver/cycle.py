@@ -42,7 +42,7 @@ class Cycle:
     """The board of a cycle and the gangs it has settled on it. `awaiting`: gangs that are not settled, but fit as soon
     as pods of earlier cycles have landed; place and quota are kept for them till the end of the cycle. `turns`:
     those that are settled, by uid, numbered in the order of their turns; `starts`: of all that have been started, how
-    many had been before.
+    many had been before. `as_greedy`: whether each turn so far was as it is where nobody can be asked.
     """
 
     def __init__(self, board: Board, *, crowded: Mapping[str, frozenset[str]] | None = None) -> None:
@@ -50,6 +50,7 @@ class Cycle:
         self.board = board
         self._crowded = dict(crowded or {})
         self.contest: Arbiter | None = None
+        self.as_greedy = True
         self.chosen: dict[str, Chosen] = {}
         self.awaiting: dict[str, Chosen] = {}
         self.starts: dict[str, int] = {}

@@ -88,7 +88,7 @@ def _may_have_lost(snapshot: Snapshot, plan: Plan, attempts: Attempts) -> bool:
     if not is_small(snapshot):
         return False
     # Who was moved can change whose victims leave room for others.
-    if plan.stats.rearranged or attempts.improved:
+    if plan.stats.rearranged or attempts.improved or not attempts.as_greedy:
         return True
     # After a proof a reservation stays where it was until the end.
     return bool(plan.stats.contested and snapshot.reservations)

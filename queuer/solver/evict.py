@@ -103,6 +103,7 @@ class Evict:
             return Hope.NONE
         reach = self.prey.reach(gang.pending, charge)
         opens = self._opens(reach)
+        self._cycle.as_greedy &= not opens or self.prey.anybody(reach)
         if not opens and not (board.evicting and board.usage_unvacated().fits(workload.queue, charge)):
             return Hope.NONE
         rank = self._cycle.rank_beside(gang, charge)
@@ -120,7 +121,9 @@ class Evict:
             return self._prospects.hope(gang, turn)
         excluded = self._cycle.excluded(self._cycle.pool(gang, charge, later=True), gang, variant)
         if not (excluded or self._needs_vacated(gang, variant, charge)):
-            return Hope.UNASKED if board.vacating and not self._cycle.asks_readily else Hope.SOME
+            asks = self._cycle.asks_readily
+            self._cycle.as_greedy &= not (board.vacating and asks)
+            return Hope.UNASKED if board.vacating and not asks else Hope.SOME
         hopeless.add(form)
         return Hope.NONE
 
