@@ -110,6 +110,13 @@ def test_victims_on_nodes_of_their_own_are_looked_at_apart(seed: int) -> None:
     assert exact_plan(twofold(seed), now=THEN).stats.status is SolveStatus.OPTIMAL
 
 
+def test_victims_on_one_node_are_looked_at_together_also_where_quota_matters_for_one_of_them() -> None:
+    """v5 counts within a limit, v6 does not; both run on n5, where g0 and g3 need what both leave."""
+    made = exact_plan(twofold(102000031), now=THEN)
+    assert {e.uid: e.beneficiary for e in made.evictions} == dict.fromkeys(("v3", "v4", "v5", "v6"), "g3")
+    assert made.stats.deferred == 0
+
+
 class Lax(Oracle):
     """Without a look at what victims are for."""
 

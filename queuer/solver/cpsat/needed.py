@@ -74,12 +74,12 @@ class _Limits:
         self._asked: dict[tuple[str, Account], int] = {}
         self._left = cache(self._find_left)
 
-    def settle(self, item: Item) -> None:
-        """An item has its turn. What starts is used already."""
+    def settle(self, item: Item, *, asked: bool = False) -> None:
+        """An item has its turn. What starts is used already, but for the asked one."""
         for queue in self._data.board.book.lineage(item.workload.queue):
             for account, amount in item.charge.items():
-                asked = self._asked.get((queue, account), 0)
-                self._asked[queue, account] = asked + amount * item.bound
+                before = self._asked.get((queue, account), 0)
+                self._asked[queue, account] = before + amount * (item.bound or asked)
 
     def may_lack(self, hold: Hold) -> bool:
         """Whether one of them could be broken with this one there though the items have room on nodes."""
@@ -166,19 +166,17 @@ def _apart(model: Model, victims: Sequence[_Victim]) -> list[list[_Victim]]:
     why somebody is, all are looked at together after that.
     """
     limits = _Limits(model.data)
-    for _, item in model.items():
-        limits.settle(item)
+    for i, item in model.items():
+        limits.settle(item, asked=i == model.data.others)
     found: list[tuple[set[int], list[_Victim]]] = []
     for victim in victims:
-        if limits.may_lack(victim.hold):
-            continue
         nodes, group = {*victim.hold.bound, *victim.hold.loose}, [victim]
         near = [one for one in found if not one[0].isdisjoint(nodes)]
         for one in near:
             found.remove(one)
             nodes, group = nodes | one[0], one[1] + group
         found.append((nodes, group))
-    groups = [group for _, group in found]
+    groups = [group for _, group in found if not any(limits.may_lack(victim.hold) for victim in group)]
     return groups if sum(map(len, groups)) == len(victims) else [*groups, list(victims)]
 
 
