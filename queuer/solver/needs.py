@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from itertools import chain
 
 from queuer.domain.quota import Account, Charge
 from queuer.solver.frame import Matrix
@@ -35,14 +34,15 @@ class Needs:
         """Whether the gangs so far lack something if this one stays. If not, it does. Where one of them lies in room
         of a later gang's victim quota is no reason: it is short because the node is.
         """
-        roomy = not any(map(self._short, self._asked))
-        before = {*self._overdrawn(hold), *self._broken(hold)}
+        overdrawn, broken = {*self._overdrawn(hold)}, {*self._broken(hold)}
         self.sheet.release(hold, times=-1)
-        after = chain(self._overdrawn(hold), self._broken(hold) if roomy else ())
-        if all(found in before for found in after):
-            return False
-        self.sheet.release(hold)
-        return True
+        lacks = not overdrawn.issuperset(self._overdrawn(hold))
+        if lacks or not broken.issuperset(self._broken(hold)):
+            self.sheet.release(hold)
+            if lacks or not any(map(self._short, self._asked)):
+                return True
+            self.sheet.release(hold, times=-1)
+        return False
 
     def _short(self, node: int) -> list[int]:
         """Columns for which these gangs ask on a node and of which it has not enough."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from queuer.domain.quota import Account, Charge
+from queuer.domain.quota import Charge
 from queuer.domain.usage import Usage
 from queuer.solver.frame import Loose, Matrix
 from queuer.solver.problem import Admitted
@@ -97,10 +97,14 @@ class Sheet:
             self._loose.setdefault(node, {})[hold.admitted.workload.uid] = parts
             self._reckon(node)
 
-    def release(self, hold: Hold, *, times: int = 1, only: frozenset[Account] | None = None) -> None:
-        """The workload is gone; `times=-1` puts it back. `only`: usage is kept up in these accounts alone."""
+    def release(self, hold: Hold, *, times: int = 1) -> None:
+        """The workload is gone; `times=-1` puts it back."""
+        self.usage.add(hold.admitted.workload.queue, hold.charge, times=-times)
+        self.vacate(hold, times=times)
+
+    def vacate(self, hold: Hold, *, times: int = 1) -> None:
+        """The same for nodes alone."""
         uid = hold.admitted.workload.uid
-        self.usage.add(hold.admitted.workload.queue, hold.charge, times=-times, only=only)
         for node, row in hold.bound.items():
             self.free[node] += row * times
         for node, parts in hold.loose.items():

@@ -126,10 +126,10 @@ class Timeline:
             usage = used.copy()
             for end in self._ends[:step]:
                 if number or end.uid not in self._vacating:
-                    usage.add(end.queue, end.charge, times=-1, only=only)
+                    usage.enter(usage.entry(end.queue, end.charge, only), times=-1)
             for wait in self._waits if number else ():
                 if wait.for_whom <= gone:
-                    usage.add(wait.queue, wait.charge, only=only)
+                    usage.enter(usage.entry(wait.queue, wait.charge, only))
             yield usage
 
 

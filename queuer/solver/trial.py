@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from operator import floordiv
 
 import numpy as np
 
-from queuer.domain.quota import Account, Charge
+from queuer.domain.quota import Charge
+from queuer.domain.usage import Entry
 from queuer.domain.workload import Workload
 from queuer.solver import floors
 from queuer.solver.board import Board
@@ -18,11 +21,12 @@ from queuer.solver.capacity import place
 from queuer.solver.contested import Variant
 from queuer.solver.frame import ALL, Amounts, Mask, Matrix, NodeRows
 from queuer.solver.horizon import NOTHING
-from queuer.solver.parts import Part, parts_of
+from queuer.solver.parts import Part, Spread, parts_of
 from queuer.solver.sheet import Hold
+from queuer.solver.slots import Slots
 from queuer.solver.victims import Candidate
 
-NONE = frozenset[Account]()
+NONE = frozenset[int]()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -87,7 +91,9 @@ class Trial:
         self._queue, self._asked = queue, binding
         self._usage = board.later.usage if self.short else None
         self._line = board.line() if accounts else None
+        self._counted = [usage for usage in (self._usage, self._line) if usage is not None]
         self._accounts = frozenset(accounts | set(binding))
+        self._entries: dict[str, Entry] = {}
         parts = asker.parts(board)
         self._place = (
             PodSlots(board, asker, parts[0]) if _slots_decide(parts) else Placing(board, asker, parts)
@@ -99,17 +105,22 @@ class Trial:
 
     def remove(self, candidate: Candidate) -> None:
         """It goes."""
-        self._move(candidate.hold, 1)
+        self._move(candidate, 1)
 
     def put_back(self, candidate: Candidate) -> None:
         """It stays after all."""
-        self._move(candidate.hold, -1)
+        self._move(candidate, -1)
 
-    def _move(self, hold: Hold, times: int) -> None:
-        self._place.move(hold, times)
-        for usage in (self._usage, self._line):
-            if usage is not None:
-                usage.add(hold.admitted.workload.queue, hold.charge, times=-times, only=self._accounts)
+    def _move(self, candidate: Candidate, times: int) -> None:
+        self._place.move(candidate.hold, times)
+        for usage in self._counted:
+            if candidate.uid not in self._entries:
+                self._entries[candidate.uid] = self._entry(candidate.hold)
+            usage.enter(self._entries[candidate.uid], times=-times)
+
+    def _entry(self, hold: Hold) -> Entry:
+        """What it uses in the accounts that decide anything here."""
+        return self._counted[0].entry(hold.admitted.workload.queue, hold.charge, self._accounts)
 
     def fits(self) -> bool:
         """Whether the gang has quota and a place."""
@@ -123,28 +134,52 @@ def _slots_decide(parts: Sequence[Part]) -> bool:
 
 
 class Placing:
-    """Nodes for a gang of several pod sets, which is placed to see whether it fits, once its most pods have slots."""
+    """Nodes for a gang of several pod sets, which is placed to see whether it fits, once its most pods have slots. The
+    last place found stands while the nodes there are as they were.
+    """
 
     def __init__(self, board: Board, asker: Asker, parts: Sequence[Part]) -> None:
         self._board, self._asker = board, asker
         self._sheet = board.later.copy()
+        self._slots = Slots(board.frame, self._sheet.free)
         self._most = PodSlots(board, asker, max(parts, key=lambda part: part.count))
+        self._hosts = frozenset[int]()  # of the last place found
+        self._moved = set[str]()  # who has gone from there, or come back, since
 
     def move(self, hold: Hold, times: int) -> None:
         """The hold goes, or comes back with `times=-1`."""
-        self._sheet.release(hold, times=times, only=NONE)
+        self._sheet.vacate(hold, times=times)
+        self._slots.renew(*hold.rows)
         self._most.move(hold, times)
+        if not self._hosts.isdisjoint(hold.rows):
+            self._moved ^= {hold.admitted.workload.uid}
 
     def fits(self) -> bool:
         """Whether there is a place."""
         if not self._most.fits():
             return False
-        board, asker = self._board, self._asker
-        free = asker.behind(board, self._sheet.free, more=self._most.credit.more)
-        found = place(
-            board.frame, free, asker.workload, asker.variant, closed=asker.closed, limits=board.limits()
-        )
+        if self._hosts and not self._moved:
+            return True
+        found = self._place()
+        if found is not None:
+            self._hosts, self._moved = frozenset(chain.from_iterable(found.values())), set()
         return found is not None
+
+    def _place(self) -> Mapping[str, Spread] | None:
+        board, asker = self._board, self._asker
+        slots = self._slots
+        if asker.bars:
+            left = asker.behind(board, self._sheet.free, more=self._most.credit.more)
+            slots = Slots(board.frame, left)
+        return place(
+            board.frame,
+            slots.free,
+            asker.workload,
+            asker.variant,
+            closed=asker.closed,
+            limits=board.limits(),
+            slots=slots,
+        )
 
 
 class PodSlots:
@@ -158,7 +193,6 @@ class PodSlots:
         self._amounts: list[int] = part.need.amounts.tolist()
         self._loose = board.later.awaiting
         self._sheet = board.later.copy() if self._loose else board.later
-        self._free: dict[int, list[int]] = {}
         self._board, self._asker = board, asker
         self._reserved = frozenset[int]().union(*(board.horizons[uid].nodes for uid in asker.bars))
         self.credit = Credit(board, asker.bars)
@@ -167,46 +201,63 @@ class PodSlots:
         self._domain = (
             np.zeros(len(part.open), dtype=np.intp) if level is None else board.frame.domains[level]
         )
-        self._at_first, self._slots = tables.by_node(part.need, part.accepting, None), dict[int, int]()
         there = np.array([tables.total(*pods)]) if level is None else tables.by_domain(*pods, level, level)
-        self._there, self._more = there, dict[int, int]()
+        self._at_first, self._there = tables.by_node(part.need, part.accepting, None), there
         self._enough = int((there >= self._count).sum())
+        # Most nodes are never asked about.
+        self._rows: dict[str, list[tuple[int, list[int]]]] = {}
+        self._free: dict[int, list[int]] = {}
+        self._slots: dict[int, int] = {}
+        self._domains: dict[int, int] = {}
+        self._in_domain: dict[int, int] = {}
 
     def move(self, hold: Hold, times: int) -> None:
         """The hold goes, or comes back with `times=-1`."""
         if self._reserved:
             self.credit.move(hold, times)
-        for node in hold.rows:
-            if node not in self._free:  # most nodes are never asked about
-                self._free[node] = self._sheet.free[node, self._columns].tolist()
-                self._slots[node] = int(self._at_first[node])
-        anew = self._loose.intersection(hold.rows)
+        anew = self._loose.intersection(hold.rows) if self._loose else NONE
         if anew:
-            self._sheet.release(hold, times=times, only=NONE)
-        for node, row in hold.rows.items():
+            self._sheet.vacate(hold, times=times)
+        for node, row in self._rows_of(hold):
             if node in anew:
-                self._free[node] = self._sheet.free[node, self._columns].tolist()
+                free = self._free_on(node)
             else:
-                free = self._free[node]
-                for at, column in enumerate(self._columns):
-                    free[at] += times * row.item(column)
-            if self._open[node] and self._domain[node] >= 0:
-                self._recount(node)
+                free = [before + times * more for before, more in zip(self._free[node], row, strict=True)]
+            self._free[node] = free
+            self._recount(node, free)
 
-    def _recount(self, node: int) -> None:
-        free = self._free[node]
+    def _rows_of(self, hold: Hold) -> list[tuple[int, list[int]]]:
+        """What it leaves of what the pods ask for, on nodes that they may use; the first time these are looked up."""
+        uid = hold.admitted.workload.uid
+        if uid not in self._rows:
+            nodes = [node for node in hold.rows if self._open[node] and self._domain[node] >= 0]
+            self._rows[uid] = [(node, hold.rows[node][self._columns].tolist()) for node in nodes]
+            for node in nodes:
+                if node not in self._free:
+                    self._free[node] = self._free_on(node)
+                    self._slots[node] = self._at_first[node].item()
+                    domain = self._domains[node] = self._domain[node].item()
+                    self._in_domain.setdefault(domain, int(self._there[domain]))
+        return self._rows[uid]
+
+    def _free_on(self, node: int) -> list[int]:
+        free: list[int] = self._sheet.free[node, self._columns].tolist()
+        return free
+
+    def _recount(self, node: int, free: list[int]) -> None:
+        if not free:
+            return
         if node in self._reserved:
             free = list(map(min, free, self._kept(node)))
-        slots = max(
-            0, min((f // a for f, a in zip(free, self._amounts, strict=True)), default=self._slots[node])
-        )
-        slots = min(slots, 1) if self._exclusive else slots
+        slots = max(0, min(map(floordiv, free, self._amounts)))
+        if self._exclusive and slots > 1:
+            slots = 1
         more = slots - self._slots[node]
         if more:
-            domain = int(self._domain[node])
-            before = int(self._there[domain]) + self._more.get(domain, 0)
+            domain = self._domains[node]
+            before = self._in_domain[domain]
             self._slots[node] = slots
-            self._more[domain] = self._more.get(domain, 0) + more
+            self._in_domain[domain] = before + more
             self._enough += (before + more >= self._count) - (before >= self._count)
 
     def _kept(self, node: int) -> list[int]:

@@ -164,6 +164,7 @@ class _Search:
         self._model: Model | None = None
         try:
             self._model = Model(data, seed=seed)
+            self._decided = len(self._model.rows.bounds)  # variables that say who lies where and who goes
         except (TooLarge, OverflowError):
             self.cause = Deferral.SIZE
 
@@ -219,6 +220,8 @@ class _Search:
                 return Status.UNKNOWN  # not everything that was cut off was looked at
             if status in (Status.NONE, Status.UNKNOWN):
                 return status
+            if self._values and values[: self._decided] == self._values[: self._decided]:
+                return self._kept(values, status)
             evicted = chosen(model, values)
             order = in_order(model, evicted)
             if order is None or not within_quota(model, evicted):
@@ -237,13 +240,18 @@ class _Search:
             elif together := self._clashing(values, evictions):
                 keep_apart(model, values, evicted, together)
             else:
-                self._values, self._evictions = values, evictions
-                model.rows.hint = dict(enumerate(values))
-                return Status.FOUND if self._unsure else status
+                self._evictions = evictions
+                return self._kept(values, status)
             if self._clashed == CLASHES:
                 return Status.UNKNOWN
             self._clashed += 1
         return Status.UNKNOWN
+
+    def _kept(self, values: Sequence[int], status: Status) -> Status:
+        """The solution is permitted, its evictions are known."""
+        self._values = values
+        self.need().rows.hint = dict(enumerate(values))
+        return Status.FOUND if self._unsure else status
 
     def _clashing(self, values: Sequence[int], evictions: Sequence[Eviction]) -> Collection[str]:
         """Gangs that do not land beside each other in this solution."""
