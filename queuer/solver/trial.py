@@ -80,7 +80,7 @@ class Credit:
 
 class Trial:
     """The state once some candidates have gone; at first nobody has, and in the end all must have come back: what is
-    used is counted on the board itself. `short`: quota is in the way, too.
+    used is counted on the board itself. `short`: quota is in the way, too; `placed`: the nodes alone.
     """
 
     def __init__(self, board: Board, asker: Asker, found: Sequence[Candidate]) -> None:
@@ -95,7 +95,7 @@ class Trial:
         self._accounts = frozenset(accounts | set(binding))
         self._entries: dict[str, Entry] = {}
         parts = asker.parts(board)
-        self._place = (
+        self.placed = (
             PodSlots(board, asker, parts[0]) if _slots_decide(parts) else Placing(board, asker, parts)
         )
 
@@ -112,7 +112,7 @@ class Trial:
         self._move(candidate, -1)
 
     def _move(self, candidate: Candidate, times: int) -> None:
-        self._place.move(candidate.hold, times)
+        self.placed.move(candidate.hold, times)
         for usage in self._counted:
             if candidate.uid not in self._entries:
                 self._entries[candidate.uid] = self._entry(candidate.hold)
@@ -125,7 +125,7 @@ class Trial:
     def fits(self) -> bool:
         """Whether the gang has quota and a place."""
         has_quota = self._usage is None or self._usage.fits(self._queue, self._asked)
-        return has_quota and self._place.fits()
+        return has_quota and self.placed.fits()
 
 
 def _slots_decide(parts: Sequence[Part]) -> bool:
@@ -215,10 +215,11 @@ class PodSlots:
         """The hold goes, or comes back with `times=-1`."""
         if self._reserved:
             self.credit.move(hold, times)
+        rows = self._rows_of(hold)  # before anything on the sheet moves
         anew = self._loose.intersection(hold.rows) if self._loose else NONE
         if anew:
             self._sheet.vacate(hold, times=times)
-        for node, row in self._rows_of(hold):
+        for node, row in rows:
             if node in anew:
                 free = self._free_on(node)
             else:

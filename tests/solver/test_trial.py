@@ -1,0 +1,56 @@
+"""What a search for victims keeps up step by step is what the nodes say when they are looked at anew."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from queuer.solver.arrays import Arrays
+from queuer.solver.board import Board
+from queuer.solver.capacity import place
+from queuer.solver.trial import Asker, Trial
+from queuer.solver.victims import Candidate, Prey
+from tests.solver import worlds
+
+
+def searches(seed: int) -> Iterator[tuple[Board, Asker, list[Candidate]]]:
+    """The gangs of a world that may evict somebody, with whom."""
+    snapshot = worlds.expected(worlds.world(seed, nodes=12, running=24), seed)
+    board = Board(Arrays.of(snapshot), now=worlds.NOW)
+    prey = Prey(board)
+    for gang in board.arrays.offers.gangs.values():
+        workload = gang.pending.workload
+        for variant, charge in gang.shape.smallest:
+            found = prey.permitted(prey.reach(gang.pending, charge))
+            if found:
+                yield board, Asker(workload=workload, variant=variant, charge=charge, closed=None, bars=()), found
+
+
+def has_place(board: Board, asker: Asker, gone: list[Candidate]) -> bool:
+    """Whether the gang is placed on nodes from which these are released."""
+    sheet = board.later.copy()
+    for candidate in gone:
+        sheet.release(candidate.hold)
+    return place(board.frame, sheet.free, asker.workload, asker.variant, limits=board.limits()) is not None
+
+
+def test_whoever_goes_and_comes_back_leaves_what_the_nodes_say() -> None:
+    """In any order, with pods of others that have still to land there."""
+    rng, fitted, looked = random.Random(1), 0, 0
+    for seed in range(70_000, 70_060):
+        for board, asker, found in searches(seed):
+            trial, gone = Trial(board, asker, found), list[Candidate]()
+            nodes = trial.placed
+            for _ in range(12):
+                candidate = rng.choice(found)
+                if candidate in gone:
+                    gone.remove(candidate)
+                    trial.put_back(candidate)
+                else:
+                    gone.append(candidate)
+                    trial.remove(candidate)
+                assert nodes.fits() == has_place(board, asker, gone), (seed, asker.workload.uid)
+                fitted, looked = fitted + nodes.fits(), looked + 1
+            for candidate in gone:
+                trial.put_back(candidate)
+    assert 0 < fitted < looked
