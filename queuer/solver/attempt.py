@@ -21,7 +21,7 @@ from queuer.solver.contest import Contest
 from queuer.solver.contested import Arrangement, ExactSolver
 from queuer.solver.explain import sentences
 from queuer.solver.explain.explainer import Explainer
-from queuer.solver.greedy import Greedy
+from queuer.solver.greedy import Greedy, Settle
 from queuer.solver.groups import Groups
 from queuer.solver.holding import restore
 from queuer.solver.order import Gang, Tournament
@@ -178,15 +178,15 @@ class Attempt:
                 self._reserver.settled(gang.uid)
             tournament.done(gang, settled=isinstance(answer, Chosen))
 
-    def _ask_back(self, gang: Gang) -> Chosen | None:
-        """The gang settled on hosts that it keeps off, where all so far can land: those that come later are not to have
-        its place. None = nobody lies elsewhere than before.
+    def _ask_back(self, gang: Gang, settle: Settle) -> Chosen | None:
+        """The gang settled in this way on hosts that it keeps off, where all so far can land: those that come later are
+        not to have its place. None = nobody lies elsewhere than before.
         """
         greedy, before, hosts = self._greedy, dict(self._greedy.chosen), self._greedy.keeps_off(gang.uid)
         if gang.uid in self._waits:
             return None
         greedy.keep_off(gang.uid, frozenset())
-        answer = greedy.settle(gang)
+        answer = settle(gang)
         if isinstance(answer, Chosen):
             if not self._late():
                 return answer

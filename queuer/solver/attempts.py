@@ -23,7 +23,7 @@ SMALL_PLAN = 20_000
 somebody that was bound before is put off there is another: others may lie where its bond holds a place.
 """
 ATTEMPTS = 5
-"""Attempts at most while the verifier refuses none."""
+"""Attempts at most while the verifier refuses none, but for one in which those that keep off hosts are asked back."""
 ATTEMPTS_APART = 2
 """Attempts after which whoever cannot land keeps off everywhere."""
 RETRY = 4
@@ -37,10 +37,14 @@ def is_small(snapshot: Snapshot) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Draft:
-    """A plan before its reasons are told, which takes time."""
+    """A plan before its reasons are told, which takes time. `crowded`: who kept off what; `waits`: whether somebody
+    waits for that reason, or would not land.
+    """
 
     attempt: Attempt
     plan: Plan
+    crowded: KeptOff
+    waits: bool
 
 
 class Attempts:
@@ -57,6 +61,7 @@ class Attempts:
         self._snapshot, self._now = given.arrays.snapshot, given.now
         self._crowded: KeptOff = {}
         self._waits = set[str]()
+        self._attempts = 0  # none in which anybody was asked back
 
     def settle(self) -> Plan:
         """The best sound plan; the one that starts nobody where there is none."""
@@ -100,20 +105,20 @@ class Attempts:
     def _made(self) -> list[Draft]:
         """What comes of attempts until one puts nobody off, the best first, of equal ones the later. If somebody waits
         even so because it keeps off the hosts of others, later ones keep off them instead, or these off its own, once
-        each. Where somebody waits in the end all who keep off are tried on those hosts at their turns.
+        each. Last, where nothing else is as good: in the best of those in which somebody waits, who keeps off hosts is
+        asked back to them at its turn.
         """
         drafts: list[Draft] = []
-        everybody: KeptOff = {}
         began, tried = dict(self._crowded), 0
         others: list[KeptOff] | None = None
         while True:
             attempt = Attempt(self._given_now(), crowded=self._crowded)
             plan, late = self._run(attempt)
-            everybody = _both(everybody, self._crowded)
-            drafts.insert(0, Draft(attempt, plan))
-            tried += 1
+            waits = late is not None or attempt.apart
+            drafts.insert(0, Draft(attempt, plan, dict(self._crowded), waits))
+            self._attempts, tried = self._attempts + 1, tried + 1
             again = is_small(self._snapshot) or attempt.gave_back
-            if self.passes.attempts >= ATTEMPTS or not again:
+            if self._attempts >= ATTEMPTS or not again:
                 break
             if late:
                 others = (late.others or None) if others is None else others
@@ -122,14 +127,23 @@ class Attempts:
                 self._crowded, tried = _both(began, others.pop(0)), 0
             else:
                 break
-        if is_small(self._snapshot) and (late or attempt.apart) and everybody.keys() - self._waits:
-            back = Attempt(self._given_now(), crowded=everybody, waits=self._waits, ask_back=True)
-            drafts.append(Draft(back, self._run(back)[0]))
+        if is_small(self._snapshot):
+            drafts += self._asked_back(drafts)
         rearranged = any(draft.plan.stats.rearranged for draft in drafts)
         self.lost |= rearranged and (len(drafts) > 1 or bool(late))
         if len(drafts) > 1:
             drafts.sort(key=lambda draft: self._score(draft.plan), reverse=True)
         return drafts
+
+    def _asked_back(self, drafts: Sequence[Draft]) -> list[Draft]:
+        """The best of these in which somebody waits, once more, see `Attempt`; nothing if nobody can be asked."""
+        waiting = [draft for draft in drafts if draft.waits and draft.crowded.keys() - self._waits]
+        if not waiting:
+            return []
+        crowded = max(waiting, key=lambda draft: self._score(draft.plan)).crowded
+        attempt = Attempt(self._given_now(), crowded=crowded, waits=self._waits, ask_back=True)
+        plan, late = self._run(attempt)
+        return [Draft(attempt, plan, crowded, late is not None or attempt.apart)]
 
     def _run(self, attempt: Attempt) -> tuple[Plan, Yielding | None]:
         plan, late = attempt.run()

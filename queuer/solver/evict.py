@@ -62,6 +62,7 @@ class Evict:
             if answer is Hope.SOME:
                 moved = self._displaced(gang, variant, charge)
                 if moved is not None:
+                    self._settles(gang, variant)
                     return moved
                 unsettled.append(variant)
         if unsettled and promised:
@@ -103,7 +104,6 @@ class Evict:
             return Hope.NONE
         reach = self.prey.reach(gang.pending, charge)
         opens = self._opens(reach)
-        self._cycle.as_greedy &= not opens or self.prey.anybody(reach)
         if not opens and not (board.evicting and board.usage_unvacated().fits(workload.queue, charge)):
             return Hope.NONE
         rank = self._cycle.rank_beside(gang, charge)
@@ -116,16 +116,20 @@ class Evict:
         )
         found = self.again(gang, variant)
         if found is not None:
+            self._settles(gang, variant)
             return found
         if opens:
             return self._prospects.hope(gang, turn)
         excluded = self._cycle.excluded(self._cycle.pool(gang, charge, later=True), gang, variant)
         if not (excluded or self._needs_vacated(gang, variant, charge)):
-            asks = self._cycle.asks_readily
-            self._cycle.as_greedy &= not (board.vacating and asks)
-            return Hope.UNASKED if board.vacating and not asks else Hope.SOME
+            return Hope.UNASKED if board.vacating and not self._cycle.asks_readily else Hope.SOME
         hopeless.add(form)
         return Hope.NONE
+
+    def _settles(self, gang: Gang, variant: Variant) -> None:
+        """It may be settled only as somebody can be asked who else might go (see `Arbiter.opens`)."""
+        turn = self._turns[gang.uid][_choice(variant)]
+        self._cycle.as_greedy &= not turn.opens or self.prey.anybody(turn.reach)
 
     def _needs_vacated(self, gang: Gang, variant: Variant, charge: Charge) -> bool:
         """Whether it has no place, all settled gangs elsewhere, while those stay who leave anyway."""

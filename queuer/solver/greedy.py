@@ -39,9 +39,12 @@ DEPTHS = (
 """How far a turn came, least first: room that is kept for others is nearer than none."""
 
 
+Settle = Callable[[Gang], Chosen | Refusal]
+
+
 class Greedy(Cycle):
-    """Settles gangs on a board in the order in which it is asked. `ask_back`: settles one on the hosts that it keeps
-    off, if that may be.
+    """Settles gangs on a board in the order in which it is asked. `ask_back`: settles one, in the way that is given, on
+    the hosts that it keeps off, if that may be.
     """
 
     def __init__(self, board: Board, *, crowded: Mapping[str, frozenset[str]] | None = None) -> None:
@@ -51,7 +54,7 @@ class Greedy(Cycle):
         self._rearrange = Rearrange(self, self._displace)
         self._evict = Evict(self, self._displace)
         self._refused: dict[object, tuple[object, Refusal]] = {}
-        self.ask_back: Callable[[Gang], Chosen | None] | None = None
+        self.ask_back: Callable[[Gang, Settle], Chosen | None] | None = None
 
     def turn(self, gang: Gang, *, promised: bool = True) -> Chosen | Refusal:
         """Settle one gang, or say what blocks it. Nothing on the board changes when it is refused; only for one that
@@ -149,13 +152,15 @@ class Greedy(Cycle):
     def _start_apart(self, gang: Gang) -> Chosen | Refusal:
         """Start, or be bound, away from others that are landing, or wait until they have landed."""
         answer = self.start(gang)
+        if isinstance(answer, Refusal) and self.ask_back is not None:
+            answer = self.ask_back(gang, self.start) or answer
         if isinstance(answer, Chosen):
             return answer
         if self._awaits(gang):
             return Refusal(block=Block.LANDING)
         answer = self._evict.bind(gang, answer)
         if isinstance(answer, Refusal) and self.ask_back is not None:
-            answer = self.ask_back(gang) or answer
+            answer = self.ask_back(gang, self.settle) or answer
         return replace(answer, block=Block.LANDING) if isinstance(answer, Refusal) else answer
 
     def _awaits(self, gang: Gang) -> bool:

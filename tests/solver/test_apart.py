@@ -206,6 +206,27 @@ def test_who_is_taken_back_in_vain_leaves_no_trace(monkeypatch: pytest.MonkeyPat
     assert (greedy.keeps_off("g"), greedy.keeps_off("h")) == (frozenset(), frozenset({"n0"}))
 
 
+def test_who_is_asked_back_in_vain_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It keeps off the same hosts as before, and has had no turn and no start."""
+    jobs = [gang(uid, pod_set(1, 2), submitted=float(i)) for i, uid in enumerate("gh")]
+    snap = snapshot([node("n0", gpu=4), node("n1", gpu=1)], [queue("root.a")], pending=jobs)
+    given = Given(arrays=Arrays.of(snap), now=NOW, seed=0, budget=GREEDY)
+    made = Attempt(given, crowded={"h": frozenset({"n0"})}, ask_back=True)
+    greedy, tried = made._greedy, list[str]()
+
+    def late() -> list[Chosen]:
+        found = [c for c in greedy.started() if c.gang.uid == "h"]
+        tried.extend(c.gang.uid for c in found)
+        return found
+
+    monkeypatch.setattr(made, "_late", late)
+    made.run()
+    assert set(tried) == {"h"}
+    assert set(greedy.chosen) == set(greedy.turns) == set(greedy.starts) == {"g"}
+    assert greedy.keeps_off("h") == {"n0"}
+    assert made.apart
+
+
 def test_a_large_tournament_is_played_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever has no other place waits for the next cycle."""
     monkeypatch.setattr(attempts, "SMALL_PLAN", 0)

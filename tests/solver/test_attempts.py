@@ -90,17 +90,34 @@ def test_where_a_gang_waits_apart_an_earlier_one_keeps_off_instead(monkeypatch: 
     assert all(crowded["a"] == ALL for crowded in seen[3:])
 
 
-def test_who_kept_off_anything_is_at_last_tried_there_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once, and only where somebody waits."""
+N0, N1 = frozenset({"n0"}), frozenset({"n1"})
+
+
+@pytest.mark.parametrize(
+    ("late", "back"),
+    [
+        ([], []),
+        ([{"b": N0}], []),
+        ([{"b": N0}, {"a": N1}], [{"b": N0}]),
+        ([{"b": N0}, {"a": N1}, {"b": N1}], [{"b": N0, "a": N1}]),
+    ],
+)
+def test_in_the_best_attempt_in_which_somebody_waits_who_keeps_off_is_asked_back(
+    late: list[Late], back: list[Late], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once; of equal ones in the latest, and though nobody waits in the last attempt of all."""
     asked_back: list[Late] = []
-    late = [{"b": frozenset({"n0"})}, {"a": frozenset({"n1"})}, {"b": frozenset({"n1"})}]
     decided(monkeypatch, *late, snap=snap(), asked_back=asked_back)
-    assert asked_back == [{"b": ALL, "a": frozenset({"n1"})}]
+    assert asked_back == back
 
 
 def test_attempts_are_bounded_and_the_best_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan, seen = decided(monkeypatch, *[{"a": frozenset({"n0"})}] * 9, snap=snap())
+    """One in which somebody is asked back comes on top."""
+    asked_back: list[Late] = []
+    late = [{"a": frozenset({"n0"})}] * 9
+    plan, seen = decided(monkeypatch, *late, snap=snap(), asked_back=asked_back)
     assert len(seen) == attempts.ATTEMPTS
+    assert len(asked_back) == 1
     assert started(plan) == {"a", "b"}
 
 

@@ -23,7 +23,11 @@ def searches(seed: int) -> Iterator[tuple[Board, Asker, list[Candidate]]]:
         for variant, charge in gang.shape.smallest:
             found = prey.permitted(prey.reach(gang.pending, charge))
             if found:
-                yield board, Asker(workload=workload, variant=variant, charge=charge, closed=None, bars=()), found
+                yield (
+                    board,
+                    Asker(workload=workload, variant=variant, charge=charge, closed=None, bars=()),
+                    found,
+                )
 
 
 def has_place(board: Board, asker: Asker, gone: list[Candidate]) -> bool:
