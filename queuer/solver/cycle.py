@@ -42,7 +42,8 @@ class Cycle:
     """The board of a cycle and the gangs it has settled on it. `awaiting`: gangs that are not settled, but fit as soon
     as pods of earlier cycles have landed; place and quota are kept for them till the end of the cycle. `turns`:
     those that are settled, by uid, numbered in the order of their turns; `starts`: of all that have been started, how
-    many had been before. `as_greedy`: whether each turn so far was as it is where nobody can be asked.
+    many had been before, those tried in vain included; `begun`: how many by now. `as_greedy`: whether each turn so far
+    was as it is where nobody can be asked.
     """
 
     def __init__(self, board: Board, *, crowded: Mapping[str, frozenset[str]] | None = None) -> None:
@@ -54,6 +55,7 @@ class Cycle:
         self.chosen: dict[str, Chosen] = {}
         self.awaiting: dict[str, Chosen] = {}
         self.starts: dict[str, int] = {}
+        self.begun = 0
         self.turns: dict[str, int] = {}
         self._turn = count()
         self.counts = Counts()
@@ -77,7 +79,9 @@ class Cycle:
             uids = [e.uid for e in chosen.evictions]
             self.board.bind(workload, chosen.charge, chosen.spreads, victims=uids)
         else:
-            self.starts.setdefault(chosen.gang.uid, len(self.starts))
+            if chosen.gang.uid not in self.starts:
+                self.starts[chosen.gang.uid] = self.begun
+                self.begun += 1
             self.board.start(workload, chosen.charge, chosen.spreads)
         self._settle(chosen, times=-1)
 
@@ -277,7 +281,7 @@ class Cycle:
         for sheet in sheets:
             bar = sheet.usage.bar(workload.queue, charge)
             if bar is not None:
-                kept, started = bool(self.awaiting), len(self.starts)
+                kept, started = bool(self.awaiting), self.begun
                 return Refusal(block=Block.QUOTA, variant=variant, bar=bar, kept=kept, started=started)
         if not workload.preemptible and not self.board.claimed.entitled(
             workload.queue, charge, at=workload.queue

@@ -246,7 +246,7 @@ class Greedy(Cycle):
             owners=owners,
             final=found.exact,
             kept=bool(self.awaiting),
-            started=len(self.starts),
+            started=self.begun,
         )
 
     def _backfilled(self, gang: Gang, variant: Variant, bars: Sequence[str]) -> Found | None:

@@ -145,6 +145,7 @@ class Packer:
         greedy.chosen.clear()
         for chosen in before:
             greedy.take(chosen)
+        greedy.forget(gang.uid)
         if greedy.board.epoch != epoch:  # others were moved for it: what was refused since is not refused now
             greedy.board.changed()
         return Refusal(block=Block.LANDING, variant=answer.variant)
