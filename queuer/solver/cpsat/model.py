@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from queuer.domain.quota import Account
 from queuer.solver.cpsat.data import Data, Item
+from queuer.solver.cpsat.lacking import Lacking
 from queuer.solver.cpsat.needed import limit_to_needed
 from queuer.solver.cpsat.proto import GrowingModel
 from queuer.solver.cpsat.reserved import limit_by_reservations, limit_by_vacating
@@ -51,6 +52,7 @@ class Model:
         self._quota()
         self._borrowers()
         limit_to_needed(self)
+        self.lacking = Lacking(self)
 
     # Variables
 

@@ -2,7 +2,8 @@
 
 In the model the room that victims leave is everybody's, or there would be a variable for each amount, victim and gang.
 A gang with the right to evict could so make room for one that has none. Rows exclude that where quota is never why
-somebody goes; what they leave is looked at solution by solution.
+somebody goes; what they leave is looked at solution by solution, and rows are added for those who would go for nothing
+(`lacking`), else that solution alone is cut off.
 """
 
 from __future__ import annotations
@@ -154,7 +155,8 @@ def needed_by(
             its = next(others, its)
         if len(its) < len(victims):
             uids = {victim.uid for victim in victims}
-            _cut_off(model, values, [(c, uid) for c, uid in evicted if c.uid in uids])
+            if not model.lacking.add(uids):
+                _cut_off(model, values, [(c, uid) for c, uid in evicted if c.uid in uids])
             return Needless(sure=_few(victims))
         found |= its
     names = {i: item.workload.uid for i, item in model.items()}
@@ -185,7 +187,8 @@ def _few(victims: Sequence[_Victim]) -> bool:
 
 
 def _ways(victims: Sequence[_Victim]) -> Iterator[dict[str, int]]:
-    """The items for which they could go, by uid, in each way; nothing where these are too many."""
+    """The items for which they could go, by uid: as the solution says, then in each way where these are few."""
+    yield {victim.uid: victim.named for victim in victims}
     for way in product(*(sorted(victim.takers) for victim in victims)) if _few(victims) else ():
         yield {victim.uid: i for victim, i in zip(victims, way, strict=True)}
 
