@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -46,12 +46,12 @@ def resume(greedy: Greedy, gangs: Mapping[str, Gang]) -> dict[str, Bond]:
         held.append((bond, chosen))
     waiting = {bond.uid: (bond, chosen) for bond, chosen in held}
     before = len(waiting) + 1
-    elsewhere = True
+    elsewhere: Collection[Chosen] | None = _ready(greedy, [chosen for _, chosen in held]) if held else ()
     while len(waiting) < before:  # what those who started had held may be what others lacked
         before = len(waiting)
         for uid in list(waiting):
             _start(greedy, uid, waiting, elsewhere=elsewhere)
-        elsewhere = False
+        elsewhere = None
     for bond, chosen in list(waiting.values()):
         if bond.deadline <= board.time:
             board.unbind(chosen.gang.pending.workload, chosen.charge, chosen.spreads)
@@ -152,8 +152,25 @@ def _in_one(domains: Numbers) -> bool:
     return bool((domains >= 0).all() and (domains == domains[:1]).all())
 
 
-def _start(greedy: Greedy, uid: str, waiting: dict[str, tuple[Bond, Chosen]], *, elsewhere: bool) -> None:
-    """Start a bound gang in its held place, or `elsewhere`, if it fits now and leaves whole what is held for others.
+def _ready(greedy: Greedy, held: Iterable[Chosen]) -> list[Chosen]:
+    """Those whose places are free now, beside each other."""
+    free, found = greedy.board.now.free.copy(), []
+    for chosen in held:
+        if _room(greedy, chosen, free):
+            greedy.spend(free, chosen)
+            found.append(chosen)
+    return found
+
+
+def _start(
+    greedy: Greedy,
+    uid: str,
+    waiting: dict[str, tuple[Bond, Chosen]],
+    *,
+    elsewhere: Collection[Chosen] | None,
+) -> None:
+    """Start a bound gang in its held place, or in another, if it fits now and leaves whole what is held for others.
+    `elsewhere`: who could start in theirs, and should find them free, where any other place will do; None = none does.
 
     Its victims leave for nobody any more then: nothing new is promised on their room, unless they are known to be gone
     soon. Its quota was held, so only use can be in its way: what its queue has borrowed meanwhile is not, though nobody
@@ -173,14 +190,29 @@ def _start(greedy: Greedy, uid: str, waiting: dict[str, tuple[Bond, Chosen]], *,
         free = np.minimum(board.now.free, board.later.free)
         if _room(greedy, chosen, free):
             spreads = chosen.spreads
-        elif elsewhere:
-            closed = board.closed(chosen.gang.pending.avoid)
-            spreads = place(board.frame, free, workload, chosen.variant, closed=closed, limits=board.limits())
+        elif elsewhere is not None:
+            ready = [one for one in elsewhere if one is not chosen and one.gang.uid in waiting]
+            spreads = _other_place(greedy, chosen, free, ready)
     if spreads is None:
         _hold(board, chosen, leaving(board, bond))
     else:
         del waiting[uid]
         greedy.take(Chosen(gang=chosen.gang, variant=chosen.variant, charge=chosen.charge, spreads=spreads))
+
+
+def _other_place(
+    greedy: Greedy, chosen: Chosen, free: Matrix, ready: Collection[Chosen]
+) -> dict[str, Spread] | None:
+    """A place on what is free (N x R), if there is one beside those in which these could start."""
+    board, workload, beside = greedy.board, chosen.gang.pending.workload, greedy.board.now.free.copy()
+    for one in ready:
+        greedy.spend(beside, one)
+    closed = board.closed(chosen.gang.pending.avoid)
+    for some in (np.minimum(beside, free), free) if ready else (free,):
+        spreads = place(board.frame, some, workload, chosen.variant, closed=closed, limits=board.limits())
+        if spreads is not None:
+            return spreads
+    return None
 
 
 def _room(greedy: Greedy, chosen: Chosen, free: Matrix) -> bool:

@@ -38,6 +38,7 @@ FOUND = (
     810005,  # a later gang waits rather than an earlier one, whose room it has
     3990056,  # a victim that is needed no more once others lie elsewhere stays
     52000204,  # others make room for one that may evict nobody, where work leaves
+    99000210,  # one that starts elsewhere leaves free where another could start
     81000067,  # an earlier gang has its first flavor rather than a later one
 )
 """Worlds in which plans were wrong."""
