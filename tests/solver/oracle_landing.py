@@ -32,8 +32,9 @@ Layout = Mapping[str, Place]
 class Following(Oracle):
     """The tournament as a plan plays it. Raises AssertionError at the first turn in which that differs from what is
     owed. Who could start if it landed may be put off; who is bound at its turn may start in the end, as there is what
-    victims of later gangs leave; who evicts may have later flavors if that costs less. `judged`: whether nothing was
-    left open; `deferred`: who waits for an answer of the exact solver and could be placed.
+    victims of later gangs leave; who evicts may have later flavors if that costs less, or if the plan starts more in
+    the end than the tournament does: one that scores less is never taken. `judged`: whether nothing was left open;
+    `deferred`: who waits for an answer of the exact solver and could be placed.
     """
 
     def __init__(self, snapshot: Snapshot, now: float, plan: Plan) -> None:
@@ -81,7 +82,8 @@ class Following(Oracle):
                     gone = self._dearer(turn) if gone is None else gone
                 raised = bound and (False, flavors) == told
                 if gone is not None and (raised or (bound, flavors) == told):
-                    assert cheaper is None or self._price(turn, gone) < cheaper, f"{uid} on {flavors}"
+                    dearer = cheaper is not None and self._price(turn, gone) >= cheaper
+                    assert not dearer or self._starts_more(), f"{uid} on {flavors}"
                     self.settled.append(turn)
                     self.gone = gone
                     self._raised += [uid] * raised
@@ -100,6 +102,15 @@ class Following(Oracle):
     def _is_deferred(self, uid: str) -> bool:
         told = self._waiting.get(uid)
         return told is not None and told.primary.token is Token.SOLVER_DEFERRED
+
+    def _starts_more(self) -> bool:
+        owed = Oracle(self.snapshot, self.now)
+        owed.run()
+        told = [
+            WAITING if uid not in self._told else BOUND if self._told[uid][0] else STARTED
+            for uid in owed.order
+        ]
+        return told > [owed.flags[uid] for uid in owed.order]
 
     def _price(self, turn: Turn, gone: Sequence[str]) -> Cost:
         return self.costs([*self.settled, turn])[frozenset(gone)]

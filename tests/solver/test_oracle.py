@@ -14,7 +14,7 @@ from queuer.solver.cpsat import CpSat
 from queuer.solver.problem import Snapshot
 from tests.solver.cases import NOW, seeded, world
 from tests.solver.cases_rights import linked, twofold
-from tests.solver.judged import compare
+from tests.solver.judged import compare, played
 from tests.solver.make import GPU
 from tests.solver.oracle import BOUND, STARTED, WAITING, Oracle
 from tests.solver.oracle_room import Turn
@@ -102,6 +102,11 @@ def test_solver_finds_an_arrangement_exactly_where_there_is_one(snap: Snapshot) 
 )
 def test_decision_admits_what_brute_force_admits(seed: int) -> None:
     assert compare(seeded(seed))
+
+
+def test_a_later_flavor_that_lets_more_start_is_no_fault() -> None:
+    """By the flavor that is owed the plan would score less; who waits for that is told so."""
+    assert played(seeded(103000246), now=NOW).deferred == ["g4"]
 
 
 @pytest.mark.parametrize("seed", [830092, 830148, 830232, 830306, 830371, 830477, 99000217, 99000265])
