@@ -36,11 +36,11 @@ WAYS = 64
 """Ways to say for whom the victims of a solution go up to which all are looked at."""
 
 
-def limit_to_needed(model: Model) -> None:
+def limit_to_needed(model: Model) -> Limits:
     """Rows: somebody goes for a gang only where that one or one before it lies where it runs. The last gang has nobody
-    after it for whom others could go.
+    after it for whom others could go. Answers the limits once all items have had their turns.
     """
-    data, limits = model.data, _Limits(model.data)
+    data, limits = model.data, Limits(model.data)
     so_far: dict[int, dict[int, int]] = {}
     for i, item in list(model.items())[:-1]:
         limits.settle(item)
@@ -56,6 +56,9 @@ def limit_to_needed(model: Model) -> None:
                 so_far[node] = _summed(model, so_far[node])
                 terms |= dict.fromkeys(so_far[node], -1)
             model.rows.row(terms, high=0)
+    for item in data.items[-1:]:
+        limits.settle(item)
+    return limits
 
 
 def _summed(model: Model, terms: dict[int, int]) -> dict[int, int]:
@@ -67,7 +70,7 @@ def _summed(model: Model, terms: dict[int, int]) -> dict[int, int]:
     return {total: 1}
 
 
-class _Limits:
+class Limits:
     """Those within which the items ask that have had their turns."""
 
     def __init__(self, data: Data) -> None:
@@ -75,12 +78,12 @@ class _Limits:
         self._asked: dict[tuple[str, Account], int] = {}
         self._left = cache(self._find_left)
 
-    def settle(self, item: Item, *, asked: bool = False) -> None:
-        """An item has its turn. What starts is used already, but for the asked one."""
+    def settle(self, item: Item) -> None:
+        """An item has its turn. What starts is used already."""
         for queue in self._data.board.book.lineage(item.workload.queue):
             for account, amount in item.charge.items():
                 before = self._asked.get((queue, account), 0)
-                self._asked[queue, account] = before + amount * (item.bound or asked)
+                self._asked[queue, account] = before + amount * item.bound
 
     def may_lack(self, hold: Hold) -> bool:
         """Whether one of them could be broken with this one there though the items have room on nodes."""
@@ -167,9 +170,6 @@ def _apart(model: Model, victims: Sequence[_Victim]) -> list[list[_Victim]]:
     """Apart who runs on no common node: whether these are needed has nothing to do with each other. Where quota may be
     why somebody is, all are looked at together after that.
     """
-    limits = _Limits(model.data)
-    for i, item in model.items():
-        limits.settle(item, asked=i == model.data.others)
     found: list[tuple[set[int], list[_Victim]]] = []
     for victim in victims:
         nodes, group = {*victim.hold.bound, *victim.hold.loose}, [victim]
@@ -178,7 +178,7 @@ def _apart(model: Model, victims: Sequence[_Victim]) -> list[list[_Victim]]:
             found.remove(one)
             nodes, group = nodes | one[0], one[1] + group
         found.append((nodes, group))
-    groups = [group for _, group in found if not any(limits.may_lack(victim.hold) for victim in group)]
+    groups = [group for _, group in found if not any(model.limits.may_lack(victim.hold) for victim in group)]
     return groups if sum(map(len, groups)) == len(victims) else [*groups, list(victims)]
 
 
