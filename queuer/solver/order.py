@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
-from itertools import pairwise
 from typing import Any, Protocol
 
-from queuer.domain.queue import ROOT, Order, QueueTree, Sharing
+from queuer.domain.queue import ROOT, Order, Policy, QueueTree, Sharing
 from queuer.domain.quota import Charge
 from queuer.domain.usage import Usage
 from queuer.solver.contested import Variant
@@ -68,7 +67,27 @@ class Moment(Protocol):
     past: Mapping[str, float]
 
 
-Key = tuple[bool, float, tuple[Any, ...]]
+Standing = tuple[bool, float]
+"""Whether a gang would borrow at a queue, and the queue's share with it counted in."""
+Offer = tuple[bool, float, tuple[Any, ...], str, "Gang"]
+"""What a queue compares its children by, then the child and its gang. No two are of one child, so none is compared by
+its gang.
+"""
+
+
+class _Step:
+    """From a queue to its parent: the heap and the policy there, and standings at the queue by kind of gang, until
+    somebody in it is settled.
+    """
+
+    __slots__ = ("by_share", "heap", "packed", "queue", "standings")
+
+    def __init__(self, queue: str, heap: list[Offer], policy: Policy) -> None:
+        self.queue = queue
+        self.heap = heap
+        self.packed = policy.order is Order.PACKED
+        self.by_share = policy.sharing is not Sharing.PRIORITY
+        self.standings: dict[int, Standing] = {}
 
 
 class Tournament:
@@ -91,19 +110,24 @@ class Tournament:
             leaf: [gang for gang in reversed(line) if gang.uid not in settled] for leaf, line in lines.items()
         }
         # By leaf: refused heads by flavor, in the order of turns.
-        self._blocked: dict[str, dict[str, str]] = {}
-        self._best: dict[str, Gang | None] = {}
-        self._heaps: dict[str, list[tuple[Key, str]]] = {}
-        self._packed = {path: tree.policy(path).order is Order.PACKED for path in tree.queues}
-        self._standings: dict[str, dict[int, tuple[bool, float]]] = {path: {} for path in tree.queues}
-        self._paths: dict[str, tuple[tuple[str, str], ...]] = {}
+        self._blocked: dict[str, dict[str, str]] = {
+            leaf: {} for leaf in tree.leaves if tree.policy(leaf).order is Order.STRICT
+        }
+        self._heaps: dict[str, list[Offer]] = {path: [] for path in tree.queues if not tree.is_leaf(path)}
+        self._steps = {
+            queue.path: _Step(queue.path, self._heaps[above], tree.policy(above))
+            for queue in tree
+            if (above := queue.parent) is not None
+        }
+        self._paths: dict[str, tuple[_Step, ...]] = {}
         self._preferred: frozenset[str] = frozenset()
+        self._next: Gang | None = None
         self.held_up: dict[str, tuple[str, ...]] = {}
-        self._choose(tree.queues)
+        self._choose(self._heaps)
 
     def next(self) -> Gang | None:
         """The gang whose turn it is; None = all have been considered."""
-        return self._best[ROOT]
+        return self._next
 
     def waiting(self, root: str) -> list[Gang]:
         """Gangs of a subtree that have not had their turn."""
@@ -116,7 +140,7 @@ class Tournament:
         inside = [path for path in self._tree.queues if root in self._tree.lineage(path)]
         for path in inside:
             self._lines.get(path, []).sort(key=lambda g: (not g.pending.first, self._rank(g)), reverse=True)
-        self._choose({*inside, *self._tree.lineage(root)})
+        self._choose(self._heaps.keys() & {*inside, *self._tree.lineage(root)})
 
     def _rank(self, gang: Gang) -> tuple[int, bool, float, int, str]:
         """Seniority in a packed subtree."""
@@ -125,28 +149,28 @@ class Tournament:
 
     def done(self, gang: Gang, *, settled: bool) -> None:
         """The gang's turn is over. A refused one holds the line of a strict queue."""
-        leaf, best = gang.queue, self._best
+        leaf = gang.queue
+        path = self._paths.get(leaf) or self._path(leaf)
         self._lines[leaf].pop()
         if settled:
-            for below, _ in self._path(leaf):
-                self._standings[below].clear()
-        elif self._tree.policy(leaf).order is Order.STRICT:
-            self._blocked.setdefault(leaf, {}).update(dict.fromkeys(gang.shape.flavors, gang.uid))
-        offered = best[leaf] = self._head(leaf)
-        for below, path in self._path(leaf):
-            heap = self._heaps[path]
+            for step in path:
+                step.standings.clear()
+        elif leaf in self._blocked:
+            self._blocked[leaf].update(dict.fromkeys(gang.shape.flavors, gang.uid))
+        offered = self._head(leaf)
+        for step in path:
+            heap = step.heap
             if offered is None:
                 heappop(heap)
             else:
-                heapreplace(heap, (self._key(path, below, offered), below))
-            offered = best[path] = best[heap[0][1]] if heap else None
+                heapreplace(heap, self._offer(step, offered))
+            offered = heap[0][-1] if heap else None
+        self._next = offered
 
-    def _path(self, leaf: str) -> tuple[tuple[str, str], ...]:
-        """Each queue from the leaf up with its parent."""
-        known = self._paths.get(leaf)
-        if known is None:
-            known = self._paths[leaf] = tuple(pairwise(self._tree.lineage(leaf)))
-        return known
+    def _path(self, leaf: str) -> tuple[_Step, ...]:
+        """From the leaf up."""
+        self._paths[leaf] = tuple([self._steps[path] for path in self._tree.lineage(leaf)[:-1]])
+        return self._paths[leaf]
 
     def _head(self, leaf: str) -> Gang | None:
         """The first of the line that no refused head holds up; those held up leave the line."""
@@ -156,39 +180,43 @@ class Tournament:
             self.held_up[line.pop().uid] = tuple(ahead)
         return line[-1] if line else None
 
+    def _first(self, path: str) -> Gang | None:
+        """Whom a queue offers."""
+        heap = self._heaps.get(path)
+        if heap is None:
+            return self._head(path)
+        return heap[0][-1] if heap else None
+
     def _choose(self, paths: Collection[str]) -> None:
         """Fill the heaps of these queues anew, from the leaves up."""
         for path in sorted(paths, key=lambda p: -p.count(".")):
-            if self._tree.is_leaf(path):
-                self._best[path] = self._head(path)
-                continue
-            heap = [
-                (self._key(path, child, gang), child)
+            heap = self._heaps[path]
+            heap[:] = [
+                self._offer(self._steps[child], gang)
                 for child in self._tree.children[path]
-                if (gang := self._best[child]) is not None
+                if (gang := self._first(child)) is not None
             ]
             heapify(heap)
-            self._heaps[path] = heap
-            self._best[path] = self._best[heap[0][1]] if heap else None
+        self._next = self._first(ROOT)
 
-    def _key(self, path: str, child: str, gang: Gang) -> Key:
-        """What a queue compares its child's gang by."""
-        if self._packed[path]:
-            return (False, 0.0, self._rank(gang))
+    def _offer(self, step: _Step, gang: Gang) -> Offer:
+        """What a queue offers its parent."""
+        if step.packed:
+            return (False, 0.0, self._rank(gang), step.queue, gang)
         kind = gang.shape.kind
-        known = self._standings[child].get(kind)
+        known = step.standings.get(kind)
         if known is None:
-            known = self._standings[child][kind] = self._standing(path, child, gang)
-        return (*known, gang.seniority)
+            known = step.standings[kind] = self._standing(step, gang)
+        borrows, share = known
+        return (borrows, share, gang.seniority, step.queue, gang)
 
-    def _standing(self, path: str, child: str, gang: Gang) -> tuple[bool, float]:
-        """Whether the gang would borrow at the child, and the child's share with it counted in: until somebody there is
-        settled.
-        """
+    def _standing(self, step: _Step, gang: Gang) -> Standing:
+        """The gang's standing at a queue as things are; only where it would borrow does the share matter."""
+        at = step.queue
         claimed, charges = self._moment.claimed, gang.shape.charges
         for charge in charges:
-            if claimed.entitled(gang.queue, charge, at=child):
+            if claimed.entitled(gang.queue, charge, at=at):
                 return False, 0.0
-        if not charges or self._tree.policy(path).sharing is Sharing.PRIORITY:
+        if not (charges and step.by_share):
             return True, 0.0
-        return True, claimed.share(child, charges[0]) + self._moment.past.get(child, 0.0)
+        return True, claimed.share(at, charges[0]) + self._moment.past.get(at, 0.0)
