@@ -231,5 +231,6 @@ class Usage:
                 over = amounts[spot] + charge.get(account, 0) - guaranteed
                 if over > 0:
                     excess += over
-            most = max(most, excess / live)
+            if excess and excess / live > most:
+                most = excess / live
         return most / self.book.tree[path].weight
