@@ -39,6 +39,7 @@ class Kinds:
         self._claims = QuotaBook(tree, {}).claims
         self._shapes: dict[object, Shape] = {}
         self._forms: dict[object, int] = {}
+        self._choices: dict[object, int] = {}
         self._kinds: dict[object, int] = {}
         self._alike: dict[object, int] = {}
         self._usable: dict[object, tuple[PodSet, str, bool]] = {}
@@ -99,9 +100,12 @@ class Kinds:
             sized = [replace(v, counts=least) for v in variants]
             smallest = [(v, charge_for(workload, v.flavors, least)) for v in sized]
         kind = (self._claims(workload.queue), tuple(tuple(sorted(c.items(), key=str)) for c in charges))
+        alike = self._forms.setdefault(form, len(self._forms))
+        choice = (alike, tuple(tuple(v.flavors.values()) for v in variants))
         return Shape(
             number=len(self._shapes),
-            form=self._forms.setdefault(form, len(self._forms)),
+            form=alike,
+            choice=self._choices.setdefault(choice, len(self._choices)),
             kind=self._kinds.setdefault(kind, len(self._kinds)),
             variants=tuple(variants),
             charges=charges,

@@ -26,13 +26,14 @@ class Shape:
     """What gangs that are alike share. `variants`: flavors at full size, best first; `charges` beside them.
 
     `least`: smallest counts by pod set; `smallest`: the variants at these, with their charges. `flavors`: all that any
-    variant names. `form`: equal for shapes that placement cannot tell apart, whatever their queues; `kind`: for shapes
-    that entitlement and shares of a queue above both cannot tell apart. `partial`: there are more combinations of
-    flavors.
+    variant names. `form`: equal for shapes that placement cannot tell apart, whatever their queues; `choice`: for those
+    of them that have the same flavors; `kind`: for shapes that entitlement and shares of a queue above both cannot tell
+    apart. `partial`: there are more combinations of flavors.
     """
 
     number: int
     form: int
+    choice: int
     kind: int
     variants: tuple[Variant, ...]
     charges: tuple[Charge, ...]

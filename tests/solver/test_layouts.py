@@ -28,6 +28,7 @@ def asked(snap: Snapshot, name: str, number: int = 0) -> Gang:
     shape = Shape(
         number=number,
         form=number,
+        choice=number,
         kind=number,
         variants=(variant,),
         charges=({},),

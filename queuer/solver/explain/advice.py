@@ -52,7 +52,7 @@ class _Change:
 
 
 class Advisor:
-    """Tries changes on the board of one cycle."""
+    """Tries changes on the board of one cycle. `standing`: uids of those with a reservation of earlier cycles."""
 
     def __init__(self, cycle: Cycle, quota: QuotaWords, place: PlaceWords) -> None:
         self._cycle = cycle
@@ -65,7 +65,8 @@ class Advisor:
         self._charges: dict[object, Charge] = {}
         self._places: dict[object, Chosen | None] = {}
         self._landing: dict[object, bool] = {}
-        self._standing = frozenset(one.uid for one in self._board.snapshot.reservations)
+        self._apart = cycle.apart
+        self.standing = frozenset(one.uid for one in self._board.snapshot.reservations)
         self._lookups = LOOKUPS // max(1, len(self._board.frame.names))
         self._tries = TRIES
 
@@ -244,12 +245,12 @@ class Advisor:
         keep off each other as they land, one more might have to keep off, too. `before`: flavors of those before it
         whom nodes kept from starting.
         """
-        if self._cycle.apart:
+        if self._apart:
             return True
-        if gang.uid not in self._standing:
+        if gang.uid not in self.standing:
             return False
         gangs, flavors = self._board.arrays.offers.gangs, gang.shape.flavors
-        beside = [gangs[uid] for uid in self._standing - {gang.uid} if uid in gangs]
+        beside = [gangs[uid] for uid in self.standing - {gang.uid} if uid in gangs]
         beside += [one.gang for one in self._cycle.chosen.values()]
         return not flavors.isdisjoint(before) or any(flavors & one.shape.flavors for one in beside)
 
@@ -268,8 +269,7 @@ class Advisor:
 
     def _possible(self, gang: Gang) -> _Options:
         """Equal for gangs that placement cannot tell apart."""
-        shape, avoid = gang.shape, gang.pending.avoid
-        key = (shape.form, tuple([tuple(v.flavors.values()) for v in shape.variants]), avoid)
+        key = (gang.shape.choice, gang.pending.avoid)
         if key not in self._options:
             self._options[key] = _Options(tuple(self._wider(gang)), tuple(self._fewer(gang)))
         return self._options[key]

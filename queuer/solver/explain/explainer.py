@@ -83,16 +83,34 @@ class Explainer:
         self._spared = Spared(greedy, self._quota, self._place)
         self._borrowing = cache(self._find_borrowing)
         self._alike: dict[int, Alike] = {}
-        self._kinds: dict[object, Kind] = {}
+        # By likeness and refusal, where neither run time nor place in line matters.
+        self._likewise: dict[tuple[int, int], Explanation] = {}
+        self._kinds: dict[int, Kind] = {}
         self._nevers: dict[tuple[int, bool], Reason | None] = {}
         self._at_root: dict[object, InTheWay] = {}
         self._before = set[str]()  # flavors of those so far whom nodes kept from starting
 
     def refused(self, gang: Gang, refusal: Refusal) -> Explanation:
         """Why a gang that had its turn waits. To be asked in the order of turns."""
-        alike, variant = self._alike.get(gang.shape.number) or self._meet(gang), refusal.variant
+        likewise = (gang.likeness, id(refusal))  # all refusals are kept while they are told
+        standing = self._advisor.standing
+        known = None if gang.uid in standing else self._likewise.get(likewise)
+        if known is None:
+            alike = self._alike.get(gang.shape.number) or self._meet(gang)
+            known = self._as_others(gang, alike, refusal)
+            of_its_own = alike.kind.has_options or refusal.bar is None or gang.uid in standing
+            if not of_its_own and gang.pending.workload.preemptible:
+                self._likewise[likewise] = known
+        if standing and (refusal.block in _BY_NODES or self._greedy.sought(gang.uid)):
+            self._before |= gang.shape.flavors
+        return known
+
+    def _as_others(self, gang: Gang, alike: Alike, refusal: Refusal) -> Explanation:
+        """What is told to all of its queue and shape whom nothing tells apart from it."""
+        pending, variant, has_options = gang.pending, refusal.variant, alike.kind.has_options
+        preemptible = pending.workload.preemptible
         bars: tuple[str, ...] = ()
-        if variant is not None and self._board.horizons and (alike.kind.has_options or refusal.bar is None):
+        if variant is not None and self._board.horizons and (has_options or refusal.bar is None):
             bars = self._around.bars(gang, variant)
         key = (
             id(refusal.block),  # hashing a member takes longer than all the rest
@@ -101,19 +119,17 @@ class Explainer:
             refusal.owners,
             refusal.others,
             refusal.cause,
-            refusal.packed and (refusal.packed, gang.pending.workload.priority),
-            gang.pending.workload.preemptible,
-            gang.pending.avoid,
+            refusal.packed and (refusal.packed, pending.workload.priority),
+            preemptible,
+            pending.avoid,
             bars,
-            not gang.pending.workload.preemptible and self._advisor.waits_behind(gang),
-            self._around.reserved(gang) if alike.kind.has_options else (),
+            not preemptible and self._advisor.waits_behind(gang),
+            self._around.reserved(gang) if has_options else (),
             unsure := self._advisor.is_unsure(gang, before=self._before),
             refusal.kept,
             len(self._since(gang, refusal)),
-            spares := () if refusal.block is Block.LANDING else self._spared.names(gang, refusal),
+            spares := self._spared.names(gang, refusal) if pending.displaced_by else (),
         )
-        if refusal.block in _BY_NODES or self._greedy.sought(gang.uid):
-            self._before |= gang.shape.flavors
         known = alike.known.get(key)
         if known is None:
             known = alike.known[key] = self._explain(
@@ -159,7 +175,7 @@ class Explainer:
         advice: tuple[Mapping[str, Any], ...] = ()
         if owed and refusal.variant is not None and not unsure:
             advice = self._advisor.would_entitle(gang, *smallest(gang, refusal.variant))
-        elif kind.has_options and refusal.block in (Block.PLACE, Block.DEFERRED, Block.QUOTA) and not unsure:
+        elif kind.has_options and refusal.block in _CHANGEABLE and not unsure:
             advice = self._advisor.would_admit(gang)
         if self._greedy.awaiting:
             reasons = tuple([self._kept_from(gang, reason) for reason in reasons])
@@ -187,7 +203,7 @@ class Explainer:
         """Where no node of its flavors can be used, the refusal of those that have some: that these are cordoned or not
         ready is nobody's reason to wait while others would do.
         """
-        if refusal.variant is None or refusal.block not in (Block.PLACE, Block.DEFERRED):
+        if refusal.variant is None or refusal.block not in _WITHOUT_PLACE:
             return refusal
         job, avoid = gang.pending.workload, gang.pending.avoid
         if self._place.shut(job, refusal.variant, avoid) is None:
@@ -236,12 +252,13 @@ class Explainer:
         """Who started after its turn and borrows what it has a claim to, see `_find_borrowing`; nobody where it is told
         nothing of what it may reclaim, so that there the explanation does not differ by the turn.
         """
-        if refusal.variant is None or refusal.block not in (Block.QUOTA, Block.PLACE):
+        if refusal.variant is None or refusal.block not in _RECLAIMING:
             return ()
         claims = self._board.book.claims(gang.queue)
         starts = self._borrowing(claims) if claims else ()
-        starts = starts[bisect_left(starts, refusal.started, key=itemgetter(0)) :] if starts else ()
-        return starts if starts and self._quota.entitled(gang, refusal.variant) else ()
+        if not starts or starts[-1][0] < refusal.started or not self._quota.entitled(gang, refusal.variant):
+            return ()
+        return starts[bisect_left(starts, refusal.started, key=itemgetter(0)) :]
 
     def _find_borrowing(self, claims: frozenset[Account]) -> Sequence[tuple[int, Chosen]]:
         """Who started in this cycle and borrows in one of these accounts, after how many others."""
@@ -279,10 +296,9 @@ class Explainer:
     def _meet(self, gang: Gang) -> Alike:
         """The first of a queue and shape."""
         shape = gang.shape
-        key = (shape.form, tuple([tuple(v.flavors.values()) for v in shape.variants]))
-        if key not in self._kinds:
-            self._kinds[key] = self._new_kind(gang)
-        alike = self._alike[shape.number] = Alike(self._kinds[key], {})
+        if shape.choice not in self._kinds:
+            self._kinds[shape.choice] = self._new_kind(gang)
+        alike = self._alike[shape.number] = Alike(self._kinds[shape.choice], {})
         return alike
 
     def _new_kind(self, gang: Gang) -> Kind:
@@ -333,8 +349,12 @@ class Explainer:
     ) -> tuple[Reason, ...]:
         """What comes first for a gang inside its guarantee. `told`: what it is told without this."""
         quota, place = refusal.block is Block.QUOTA, refusal.block is Block.PLACE
-        if refusal.variant is None or not (
-            (quota and short is not None) or (place and told[0].token is Token.TOPOLOGY_PLACEMENT_FAILED)
+        if (
+            refusal.variant is None
+            or not (
+                (quota and short is not None) or (place and told[0].token is Token.TOPOLOGY_PLACEMENT_FAILED)
+            )
+            or not self._quota.entitled(gang, refusal.variant)
         ):
             return ()
         least, charge = smallest(gang, refusal.variant)
@@ -348,4 +368,8 @@ def _is_quota(refusal: Refusal) -> bool:
     return refusal.block is Block.QUOTA or (refusal.block is Block.DEFERRED and refusal.bar is not None)
 
 
+# Together, as to look up a member takes longer than to compare it.
 _BY_NODES = (Block.PLACE, Block.RESERVED, Block.LANDING, Block.DEFERRED)
+_RECLAIMING = (Block.QUOTA, Block.PLACE)
+_CHANGEABLE = (Block.PLACE, Block.DEFERRED, Block.QUOTA)
+_WITHOUT_PLACE = (Block.PLACE, Block.DEFERRED)

@@ -27,7 +27,7 @@ class Never:
         self._board = board
         self._quota = quota
         self._place = place
-        self._in_no_queue: dict[object, bool] = {}
+        self._in_no_queue: dict[int, bool] = {}
 
     def find(self, gang: Gang) -> Reason | None:
         """Why it could never start in its queue, in each flavor that it may use. None: it might, or may not borrow and
@@ -55,11 +55,10 @@ class Never:
     def _root_forbids(self, gang: Gang) -> bool:
         """Whether it could start in no queue at all. Equal for gangs of one form and choice of flavors."""
         shape = gang.shape
-        key = (shape.form, tuple([tuple(v.flavors.values()) for v in shape.variants]))
-        if key not in self._in_no_queue:
+        if shape.choice not in self._in_no_queue:
             causes = (self._cause(gang, ROOT, *one) for one in shape.smallest)
-            self._in_no_queue[key] = self._no_level(gang.pending.workload) is not None or all(causes)
-        return self._in_no_queue[key]
+            self._in_no_queue[shape.choice] = self._no_level(gang.pending.workload) is not None or all(causes)
+        return self._in_no_queue[shape.choice]
 
     def _cause(self, gang: Gang, queue: str, least: Variant, charge: Charge) -> Reason | None:
         """Why not in these flavors, by the limits on the path of this queue or for want of nodes."""

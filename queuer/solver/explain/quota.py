@@ -35,8 +35,8 @@ class QuotaWords:
         self._there: dict[object, list[dict[str, Any]]] = {}
         self._free: dict[object, dict[str, str]] = {}
         self._rooms: dict[object, tuple[Mapping[str, str], ...]] = {}
-        self._limited = cache(self._find_limited)
         self._below_root = cache(self._find_below_root)
+        self._own_rooms = cache(self._find_own_rooms)
         self._entitled: dict[tuple[object, ...], bool] = {}
         self._idle = Usage(board.book)
 
@@ -44,19 +44,17 @@ class QuotaWords:
 
     def only_root(self, queue: str, charge: Charge) -> bool:
         """Whether no row below root can be in the way of the charge, now or ever."""
-        plain, rooms = self._below_root(queue)
-        if plain:
-            for account, room in rooms:
-                if charge.get(account, 0) > room:
-                    return False
-        return plain
+        rooms = self._below_root(queue)
+        return rooms is not None and all(charge.get(account, 0) <= room for account, room in rooms.items())
 
     def only_root_bars(self, gang: Gang) -> bool:
         """The same for every choice of flavors that a gang has."""
         number, least = gang.shape.number, gang.shape.smallest
-        if number not in self._by_shape:
-            self._by_shape[number] = bool(least) and all(self.only_root(gang.queue, c) for _, c in least)
-        return self._by_shape[number]
+        known = self._by_shape.get(number)
+        if known is None:
+            known = bool(least) and all(self.only_root(gang.queue, charge) for _, charge in least)
+            self._by_shape[number] = known
+        return known
 
     def shortfalls(self, queue: str, charge: Charge) -> tuple[Shortfall, ...]:
         """Every row that the charge would break now, nearest first, the live capacity last, one for each queue and
@@ -72,17 +70,28 @@ class QuotaWords:
             self._fits_root[kind] = not self._found(ROOT, charge)
         return self._fits_root[kind]
 
-    def _find_below_root(self, queue: str) -> tuple[bool, tuple[tuple[Account, int], ...]]:
-        """Whether all queues of the path lend all that they do not use, so that root counts just what is asked; and
-        what the rows below root leave in each account that they limit.
+    def _find_below_root(self, queue: str) -> Mapping[Account, int] | None:
+        """What the rows below root leave in each account that they limit. None: some queue of the path does not lend
+        all that it does not use, so that root counts more than what is asked.
         """
-        book, sheets = self._board.book, self._board.sheets()
-        plain = all(row.lend is None for path in book.lineage(queue) for row in book.tree[path].quota)
-        rooms = []
-        for account in self._limited(queue):
-            found = [r for sheet in sheets for path, r in sheet.usage.rooms(queue, account) if path != ROOT]
-            rooms.append((account, min(found)))
-        return plain, tuple(rooms)
+        book = self._board.book
+        if any(row.lend is not None for row in book.tree[queue].quota):
+            return None
+        if queue == ROOT:
+            return {}
+        above = self._below_root(book.lineage(queue)[1])
+        if above is None:
+            return None
+        own = self._own_rooms(queue)
+        return {**above, **{account: min(room, above.get(account, room)) for account, room in own.items()}}
+
+    def _find_own_rooms(self, queue: str) -> Mapping[Account, int]:
+        """What a queue's own rows leave in each account that they limit, where its path lends all."""
+        usages = [sheet.usage for sheet in self._board.sheets()]
+        limited = [
+            (row.flavor, row.resource) for row in self._board.book.tree[queue].quota if row.limit is not None
+        ]
+        return {account: min(next(u.rooms(queue, account))[1] for u in usages) for account in limited}
 
     def _found(self, queue: str, charge: Charge) -> list[Shortfall]:
         return [s for sheet in self._board.sheets() for s in sheet.usage.shortfalls(queue, charge)]
@@ -96,12 +105,6 @@ class QuotaWords:
                 kept[short.queue, short.account[1]] = short
         depth = {path: i for i, path in enumerate(self._board.book.lineage(queue))}
         return tuple(sorted(kept.values(), key=lambda s: (s.live, depth[s.queue], str(s.account))))
-
-    def _find_limited(self, queue: str) -> tuple[Account, ...]:
-        """Accounts that a queue of the path below root limits."""
-        book = self._board.book
-        rows = (row for path in book.lineage(queue) if path != ROOT for row in book.tree[path].quota)
-        return tuple(dict.fromkeys((row.flavor, row.resource) for row in rows if row.limit is not None))
 
     def reason(self, gang: Gang, short: Shortfall) -> Reason:
         """One row that stands in the way of a gang."""
@@ -312,33 +315,30 @@ class QuotaWords:
         """By level what a workload of the queue may still ask for; what no row limits is left out."""
         key = (queue, flavor, resources)
         if key not in self._rooms:
-            if queue != ROOT and self._below_root(queue)[0]:
+            if queue != ROOT and self._below_root(queue) is not None:
+                own = self._own_level(queue, flavor, resources)
                 above = self._headroom(self._board.book.lineage(queue)[1], flavor, resources)
-                self._rooms[key] = (*self._levels(queue, flavor, resources, alone=True), *above)
+                self._rooms[key] = (*own, *above)
             else:
-                self._rooms[key] = self._levels(queue, flavor, resources, alone=False)
+                self._rooms[key] = self._levels(queue, flavor, resources)
         return self._rooms[key]
 
-    def _levels(
-        self, queue: str, flavor: str, resources: Sequence[str], *, alone: bool
-    ) -> tuple[Mapping[str, str], ...]:
-        """`alone`: the queue itself and none of its ancestors."""
-        least: dict[str, dict[str, int]] = {}
+    def _own_level(self, queue: str, flavor: str, resources: Sequence[str]) -> tuple[Mapping[str, str], ...]:
+        """The queue alone, where its path lends all; () where it limits none of these."""
+        own = self._own_rooms(queue)
+        rooms = [(r, own[a]) for r in resources for a in ((flavor, r), (None, r)) if a in own]
+        return _told_rooms(queue, rooms)
+
+    def _levels(self, queue: str, flavor: str, resources: Sequence[str]) -> tuple[Mapping[str, str], ...]:
+        """The queue and its ancestors."""
+        found: dict[str, list[tuple[str, int]]] = {}
         for resource in resources:
             for account in ((flavor, resource), (None, resource)):
-                if alone and account not in self._limited(queue):
-                    continue
                 for sheet in self._board.sheets():
                     for path, room in sheet.usage.rooms(queue, account):
-                        if path != queue and alone:
-                            break
-                        there = least.setdefault(path, {})
-                        there[resource] = min(room, there.get(resource, room))
-        return tuple(
-            {"queue": path, **{r: format_quantity(n, resource=r) for r, n in least[path].items()}}
-            for path in self._board.book.lineage(queue)
-            if path in least
-        )
+                        found.setdefault(path, []).append((resource, room))
+        lineage = self._board.book.lineage(queue)
+        return tuple(level for path in lineage for level in _told_rooms(path, found.get(path, ())))
 
 
 def amounts(queue: str, account: Account, **given: int) -> dict[str, Any]:
@@ -346,6 +346,16 @@ def amounts(queue: str, account: Account, **given: int) -> dict[str, Any]:
     flavor = {} if account[0] is None else {"flavor": account[0]}
     shown = {name: format_quantity(amount, resource=account[1]) for name, amount in given.items()}
     return {"queue": queue, "resource": account[1], **flavor, **shown}
+
+
+def _told_rooms(queue: str, rooms: Iterable[tuple[str, int]]) -> tuple[Mapping[str, str], ...]:
+    """The least room in each resource at a queue that has any."""
+    least: dict[str, int] = {}
+    for resource, room in rooms:
+        least[resource] = min(room, least.get(resource, room))
+    if not least:
+        return ()
+    return ({"queue": queue, **{r: format_quantity(n, resource=r) for r, n in least.items()}},)
 
 
 def smallest(gang: Gang, variant: Variant) -> tuple[Variant, Charge]:

@@ -158,14 +158,15 @@ class ReclaimWords:
         board, found = self._board, list[Level]()
         tree = board.book.tree
         may = board.claimed.entitlements(gang.queue, charge)
+        if not tree.policy(gang.queue).reclaim or self._prey.spared(gang.pending):
+            return ()
         for entitled, (toward, common) in zip(may, pairwise(board.book.lineage(gang.queue)), strict=True):
             by_priority = tree.policy(common).preempt is Preempt.LOWER_PRIORITY
             if by_priority and (not entitled or self._takes_by_priority(gang, charge)):
                 return ()
             if entitled and (short is None or short.queue in board.book.lineage(common)):
                 found.append((toward, common))
-        spares = self._prey.spared(gang.pending)
-        return () if spares or not tree.policy(gang.queue).reclaim else tuple(found)
+        return tuple(found)
 
     def _takes_by_priority(self, gang: Gang, charge: Charge) -> bool:
         """Whether it may preempt anybody of another queue beyond what it may reclaim."""

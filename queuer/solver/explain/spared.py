@@ -17,7 +17,7 @@ from queuer.solver.explain.place import PlaceWords
 from queuer.solver.explain.quota import QuotaWords
 from queuer.solver.greedy import Greedy
 from queuer.solver.order import Gang
-from queuer.solver.outcome import Chosen, Refusal
+from queuer.solver.outcome import Block, Chosen, Refusal
 from queuer.solver.sheet import Hold
 
 
@@ -32,7 +32,7 @@ class Spared:
 
     def names(self, gang: Gang, refusal: Refusal) -> tuple[str, ...]:
         """Their names, in order."""
-        if not self._greedy.prey.spared(gang.pending):
+        if refusal.block is Block.LANDING or not self._greedy.prey.spared(gang.pending):
             return ()
         starts = self._greedy.starts
         since = [one for one in self._greedy.started() if starts[one.gang.uid] >= refusal.started]
