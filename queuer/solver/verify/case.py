@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 
-from queuer.domain.nodes import SchedulingTerms, flavor_of
+from queuer.domain.nodes import DEFAULT_FLAVOR, SchedulingTerms, flavor_of
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.problem import Admitted, Assignment, Bond, NodeState, Pending, Plan, Snapshot
 from queuer.solver.verify.quota import Amounts, QuotaRows, Uses, amounts_at, amounts_of
@@ -92,9 +92,15 @@ class Case:
             self._labelled[key] = found
         return self._labelled[key].get(value, ())
 
-    def flavor_at(self, name: str) -> str | None:
-        """The flavor of a node."""
-        return flavor_of(self.states[name].node, self.snapshot.flavors)
+    @cached_property
+    def flavor_at(self) -> Mapping[str, str | None]:
+        """Flavors of nodes, by name."""
+        return {name: flavor_of(state.node, self.snapshot.flavors) for name, state in self.states.items()}
+
+    @cached_property
+    def declared(self) -> frozenset[str]:
+        """Names of all flavors."""
+        return frozenset(f.name for f in self.snapshot.flavors) or frozenset({DEFAULT_FLAVOR})
 
     @cached_property
     def pending(self) -> Mapping[str, Pending]:
@@ -187,6 +193,17 @@ class Case:
     def workload(self, uid: str) -> Workload:
         """A waiting workload."""
         return self.pending[uid].workload
+
+    @cached_property
+    def _sets(self) -> dict[str, Mapping[str, PodSet]]:
+        return {}
+
+    def sets(self, uid: str) -> Mapping[str, PodSet]:
+        """Pod sets of a waiting workload, by name."""
+        found = self._sets.get(uid)
+        if found is None:
+            found = self._sets[uid] = {p.name: p for p in self.pending[uid].workload.pod_sets}
+        return found
 
     def terms(self, pod_set: PodSet, flavor: str) -> SchedulingTerms:
         """What a pod sent to a flavor asks of its node: its own terms, with the flavor's tolerations. Labels come with

@@ -93,7 +93,7 @@ def _stands(case: Case, bond: Bond, earlier: Mapping[str, Sequence[Assignment]])
         for name in row.nodes:
             if name not in case.states or not case.states[name].node.accepts(terms):
                 return False
-            if case.flavor_at(name) != row.flavor:
+            if case.flavor_at[name] != row.flavor:
                 return False
         if case.pending[bond.uid].avoid & set(row.nodes):
             return False
@@ -232,6 +232,8 @@ def _entitled_at_turn(case: Case) -> Mapping[str, frozenset[str]]:
     found: dict[str, frozenset[str]] = {}
     uses = case.uses(bonds=_standing(case) if named else ())
     for uid in case.in_turn:
+        if len(found) == len(named):
+            break
         queue, asks = case.part(uid)
         if uid in named:
             found[uid] = uses.entitled_on(queue, asks)

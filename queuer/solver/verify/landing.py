@@ -44,7 +44,10 @@ def certain_slots(group: Group, rivals: Iterable[Group], free: Mapping[str, Reso
     `free`: by host, before any of these pods. Hosts outside `free` have no room.
     """
     hosts = sorted(h for h in group.hosts if h in free)
-    near = _alike(r for r in rivals if r is not group and r.count and not r.hosts.isdisjoint(group.hosts))
+    rivals = [r for r in rivals if r is not group and r.count and not r.hosts.isdisjoint(group.hosts)]
+    if not rivals:
+        return sum(fitting(group, free[h]) for h in hosts)
+    near = _alike(rivals)
     left = {h: _minus_all(free[h], [r for r in near if r.hosts == {h}]) for h in hosts}
     loose = [r for r in near if len(r.hosts) > 1]
     alone = sum(fitting(group, left[h]) for h in hosts)

@@ -27,15 +27,20 @@ def free_at(case: Case, names: Iterable[str], gone: Iterable[str] = ()) -> dict[
     return free
 
 
-def planned(case: Case, places: Mapping[str, Sequence[Assignment]]) -> dict[str, dict[str, int]]:
-    """Requests of all assigned pods, by node."""
+def planned(
+    case: Case, places: Mapping[str, Sequence[Assignment]], *, on: Collection[str] | None = None
+) -> dict[str, dict[str, int]]:
+    """Requests of all assigned pods, by node; `on`: of these nodes only."""
     total: dict[str, dict[str, int]] = {}
     for uid, rows in places.items():
-        sets = {p.name: p for p in case.workload(uid).pod_sets}
+        sets = case.sets(uid)
         for row in rows:
+            requests = sets[row.pod_set].requests
             for name, count in row.nodes.items():
+                if on is not None and name not in on:
+                    continue
                 at = total.setdefault(name, {})
-                for resource, amount in sets[row.pod_set].requests.items():
+                for resource, amount in requests.items():
                     at[resource] = at.get(resource, 0) + amount * count
     return total
 
@@ -46,8 +51,9 @@ def check_capacity(case: Case) -> Iterator[Violation]:
     """
     starts = planned(case, case.started)
     yield from _short(starts, starts, free_at(case, starts), when="now")
-    touched = planned(case, case.new)
-    both = planned(case, {**case.bound, **case.started})
+    places = {**case.bound, **case.started}
+    both = planned(case, places)
+    touched = both if len(case.new) == len(places) else planned(case, case.new)
     free = free_at(case, touched, case.leaving)
     yield from _short(touched, both, free, when="with the victims gone")
     held = planned(case, {uid: rows for uid, rows in case.bound.items() if uid in case.new})
@@ -127,18 +133,17 @@ def _held(case: Case, coming: _ByHost) -> Iterator[Violation]:
         for name, free in free_at(case, hosts, case.leaving | case.releasing).items()
     }
     for uid, own in groups.items():
-        mine = planned(case, {uid: case.bound[uid]})
+        mine, new = planned(case, {uid: case.bound[uid]}), uid in case.new
         reach = {host for group in own for host in group.hosts if host in left}
         free = {host: _plus(left[host], mine[host]) if host in mine else left[host] for host in reach}
-        whole = all(
+        whole = new or all(
             free[h].get(r, 0) >= n for h, asked in mine.items() if h in free for r, n in asked.items()
         )
-        for group in own:
+        for group in own if whole else ():
             siblings = [g for g in own if g is not group]
             near = coming.near(group)
             before = [g for g in near if g.wave < 0]
-            stands = whole and certain_slots(group, [*before, *siblings], free) >= group.count
-            if uid in case.new or stands:
+            if new or certain_slots(group, [*before, *siblings], free) >= group.count:
                 yield from _judge(group, certain_slots(group, [*near, *siblings], free))
 
 
@@ -156,7 +161,7 @@ def _groups(
     case: Case, places: Mapping[str, Sequence[Assignment]], waves: Mapping[str, float]
 ) -> Iterator[Group]:
     for uid, rows in places.items():
-        sets = {p.name: p for p in case.workload(uid).pod_sets}
+        sets = case.sets(uid)
         for row in rows:
             pod_set = sets[row.pod_set]
             yield Group(

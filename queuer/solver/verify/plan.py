@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from functools import cache
 
-from queuer.domain.nodes import DEFAULT_FLAVOR
 from queuer.domain.queue import Order, QueueState
 from queuer.domain.reasons import Token
 from queuer.domain.workload import PodSet, Workload
@@ -70,7 +70,7 @@ def check_references(case: Case) -> Iterator[Violation]:
             yield Violation(rule=Rule.REFERENCE, uid=admission.uid, text=text)
     kept = [(r.uid, r.assignments) for r in case.plan.reservations]
     for uid, rows in (*case.started.items(), *case.bound.items(), *kept):
-        sets = {p.name for p in case.workload(uid).pod_sets} if uid in case.pending else set()
+        sets = case.sets(uid) if uid in case.pending else ()
         for row in rows:
             if row.pod_set not in sets:
                 yield Violation(rule=Rule.REFERENCE, uid=uid, text=f"there is no pod set {row.pod_set}")
@@ -83,14 +83,14 @@ def check_gangs(case: Case) -> Iterator[Violation]:
     """Whole gangs on allowed flavors and nodes, inside pins that lead nowhere else."""
     for uid, rows in case.new.items():
         workload, avoid = case.workload(uid), case.pending[uid].avoid
-        times = Counter(row.pod_set for row in rows)
+        named = [row.pod_set for row in rows]
         by_set = {row.pod_set: row for row in rows}
         for pod_set in workload.pod_sets:
             least = pod_set.count if pod_set.min_count is None else pod_set.min_count
-            row = by_set.get(pod_set.name)
-            if row is None or times[pod_set.name] != 1:
-                if times[pod_set.name] > 1 or least > 0:
-                    text = f"pod set {pod_set.name} is assigned {times[pod_set.name]} times"
+            row, times = by_set.get(pod_set.name), named.count(pod_set.name)
+            if row is None or times != 1:
+                if times > 1 or least > 0:
+                    text = f"pod set {pod_set.name} is assigned {times} times"
                     yield Violation(rule=Rule.GANG, uid=uid, text=text)
                 continue
             if not least <= row.count <= pod_set.count or any(n <= 0 for n in row.nodes.values()):
@@ -101,8 +101,7 @@ def check_gangs(case: Case) -> Iterator[Violation]:
 
 
 def _check_flavor(case: Case, workload: Workload, pod_set: PodSet, row: Assignment) -> Iterator[Violation]:
-    declared = {f.name for f in case.snapshot.flavors} or {DEFAULT_FLAVOR}
-    if row.flavor not in declared:
+    if row.flavor not in case.declared:
         yield Violation(rule=Rule.FLAVOR, uid=workload.uid, text=f"there is no flavor {row.flavor}")
     for resource, amount in pod_set.requests.items():
         allowed = case.rows.flavors_for(workload.queue, resource) if amount else None
@@ -110,8 +109,8 @@ def _check_flavor(case: Case, workload: Workload, pod_set: PodSet, row: Assignme
             text = f"{workload.queue} does not allow {row.flavor} for {resource}"
             yield Violation(rule=Rule.FLAVOR, uid=workload.uid, text=text)
     for name in row.nodes:
-        if case.flavor_at(name) != row.flavor:
-            text = f"{name} is of flavor {case.flavor_at(name)}, not {row.flavor}"
+        if case.flavor_at[name] != row.flavor:
+            text = f"{name} is of flavor {case.flavor_at[name]}, not {row.flavor}"
             yield Violation(rule=Rule.FLAVOR, uid=workload.uid, text=text)
 
 
@@ -127,7 +126,7 @@ def _check_nodes(
         if pod_set.exclusive_host and count > 1:
             text = f"{count} pods of {pod_set.name} on {name}, one per host is asked"
             yield Violation(rule=Rule.EXCLUSIVE, uid=uid, text=text)
-    astray = sorted(n for n in pin if case.flavor_at(n) != row.flavor or n in avoid)
+    astray = sorted(n for n in pin if case.flavor_at[n] != row.flavor or n in avoid)
     if astray:
         text = f"the pin of {pod_set.name} lets pods onto {', '.join(astray[:3])}"
         yield Violation(rule=Rule.PIN, uid=uid, text=text)
@@ -136,8 +135,7 @@ def _check_nodes(
 def check_levels(case: Case) -> Iterator[Violation]:
     """Required levels: all planned nodes, and all that the pins leave open, are in one domain."""
     for uid, rows in case.new.items():
-        workload = case.workload(uid)
-        sets = {p.name: p for p in workload.pod_sets}
+        workload, sets = case.workload(uid), case.sets(uid)
         groups = [(workload.required, rows)] + [(sets[row.pod_set].required, (row,)) for row in rows]
         for level, together in groups:
             if level is None:
@@ -196,12 +194,13 @@ def check_non_preemptible(case: Case) -> Iterator[Violation]:
 
 def check_closed(case: Case) -> Iterator[Violation]:
     """Nothing new starts in held and draining queues, on hold, or malformed."""
+    tree = case.snapshot.tree
+    leaves, state_of = frozenset(tree.leaves), cache(tree.effective_state)
     for uid in case.new:
         workload = case.workload(uid)
-        tree = case.snapshot.tree
-        if workload.queue not in tree or not tree.is_leaf(workload.queue):
+        if workload.queue not in leaves:
             yield Violation(rule=Rule.CLOSED, uid=uid, text=f"{workload.queue} is no leaf of the tree")
-        elif (state := tree.effective_state(workload.queue)) is not QueueState.OPEN:
+        elif (state := state_of(workload.queue)) is not QueueState.OPEN:
             yield Violation(rule=Rule.CLOSED, uid=uid, text=f"{workload.queue} is {state}")
         if workload.hold:
             yield Violation(rule=Rule.CLOSED, uid=uid, text="it is on hold")
@@ -243,7 +242,7 @@ def _meet(case: Case, left: Workload, right: Workload) -> bool:
 def _allowed(case: Case, workload: Workload) -> set[str]:
     found: set[str] = set()
     for pod_set in workload.pod_sets:
-        names: Set[str] = {f.name for f in case.snapshot.flavors} or {DEFAULT_FLAVOR}
+        names: Set[str] = case.declared
         for resource, amount in pod_set.requests.items():
             allowed = case.rows.flavors_for(workload.queue, resource) if amount else None
             names = names if allowed is None else names & allowed

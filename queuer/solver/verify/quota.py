@@ -23,11 +23,10 @@ def amounts_of(workload: Workload, counts: Mapping[str, int], flavors: Mapping[s
     """What a workload counts for: each amount by flavor and once more under any flavor."""
     total: dict[Key, int] = {}
     for pod_set in workload.pod_sets:
-        count = counts.get(pod_set.name, 0)
-        for resource, amount in pod_set.requests.items():
-            if count and amount:
-                for flavor in {flavors.get(pod_set.name), None}:
-                    total[flavor, resource] = total.get((flavor, resource), 0) + amount * count
+        count, accounts = counts.get(pod_set.name, 0), {flavors.get(pod_set.name), None}
+        for resource, amount in pod_set.requests.items() if count else ():
+            for flavor in accounts if amount else ():
+                total[flavor, resource] = total.get((flavor, resource), 0) + amount * count
     return total
 
 
@@ -180,10 +179,9 @@ def broken_limits(before: Uses, after: Uses, asks: Iterable[tuple[str, Amounts]]
     """
     rows = after.rows
     touched = {(path, key) for queue, amounts in asks for path in rows.path(queue) for key in amounts}
-    for path, key in sorted(touched, key=str):
-        limit = rows.limit(path, key)
-        if limit is None:
-            continue
+    limits = {spot: limit for spot in touched if (limit := rows.limit(*spot)) is not None}
+    for path, key in sorted(limits, key=str):
+        limit = limits[path, key]
         what = f"{path}: {key[0] or 'any'} {key[1]}"
         if after.used(path, key) > limit:
             yield f"{what} would use {after.used(path, key)} of {limit}"

@@ -103,7 +103,7 @@ def _taken(
     """Where these places take of what is kept: node, resource, the amount, and what is free there without them once
     `gone` have left and all pods that have still to land came there that can.
     """
-    shared = {n: amounts for n, amounts in planned(case, places).items() if n in kept}
+    shared = planned(case, places, on=kept)
     if not shared:
         return
     free, present = free_at(case, shared, gone), free_at(case, shared)
