@@ -83,7 +83,7 @@ class Explainer:
         self._spared = Spared(greedy, self._quota, self._place)
         self._borrowing = cache(self._find_borrowing)
         self._alike: dict[int, Alike] = {}
-        # By likeness and refusal, where neither run time nor place in line matters.
+        # By likeness and refusal, where no change is advised and no reservation told of: nothing else matters.
         self._likewise: dict[tuple[int, int], Explanation] = {}
         self._kinds: dict[int, Kind] = {}
         self._nevers: dict[tuple[int, bool], Reason | None] = {}
@@ -93,15 +93,14 @@ class Explainer:
     def refused(self, gang: Gang, refusal: Refusal) -> Explanation:
         """Why a gang that had its turn waits. To be asked in the order of turns."""
         likewise = (gang.likeness, id(refusal))  # all refusals are kept while they are told
-        standing = self._advisor.standing
-        known = None if gang.uid in standing else self._likewise.get(likewise)
+        known = self._likewise.get(likewise)
         if known is None:
             alike = self._alike.get(gang.shape.number) or self._meet(gang)
             known = self._as_others(gang, alike, refusal)
-            of_its_own = alike.kind.has_options or refusal.bar is None or gang.uid in standing
-            if not of_its_own and gang.pending.workload.preemptible:
+            advised = alike.kind.has_options or not gang.pending.workload.preemptible
+            if not advised and refusal.bar is not None:
                 self._likewise[likewise] = known
-        if standing and (refusal.block in _BY_NODES or self._greedy.sought(gang.uid)):
+        if self._advisor.standing and (refusal.block in _BY_NODES or self._greedy.sought(gang.uid)):
             self._before |= gang.shape.flavors
         return known
 
