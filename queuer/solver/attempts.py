@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from queuer.domain.reasons import Deferral, Explanation
 from queuer.solver.attempt import Attempt, Given
@@ -23,7 +24,7 @@ SMALL_PLAN = 20_000
 somebody that was bound before is put off there is another: others may lie where its bond holds a place.
 """
 ATTEMPTS = 5
-"""Attempts at most while the verifier refuses none, but for one in which those that keep off hosts are asked back."""
+"""Attempts at most while the verifier refuses none, but for two in which those that keep off hosts are asked back."""
 ATTEMPTS_APART = 2
 """Attempts after which whoever cannot land keeps off everywhere."""
 RETRY = 4
@@ -105,8 +106,7 @@ class Attempts:
     def _made(self) -> list[Draft]:
         """What comes of attempts until one puts nobody off, the best first, of equal ones the later. If somebody waits
         even so because it keeps off the hosts of others, later ones keep off them instead, or these off its own, once
-        each. Last, where nothing else is as good: in the best of those in which somebody waits, who keeps off hosts is
-        asked back to them at its turn.
+        each. Last, where that is better than any: who keeps off hosts is asked back to them at its turn.
         """
         drafts: list[Draft] = []
         began, tried = dict(self._crowded), 0
@@ -136,14 +136,22 @@ class Attempts:
         return drafts
 
     def _asked_back(self, drafts: Sequence[Draft]) -> list[Draft]:
-        """The best of these in which somebody waits, once more, see `Attempt`; nothing if nobody can be asked."""
-        waiting = [draft for draft in drafts if draft.waits and draft.crowded.keys() - self._waits]
-        if not waiting:
+        """Attempts in which those that keep off hosts are asked back to them: by the best of these in which somebody
+        waits, and by all together, as some keep off nothing in the best.
+        """
+        waiting = [draft for draft in drafts if draft.waits]
+        gangs = self._given.arrays.offers.gangs
+        if not waiting or any(len(draft.plan.admissions) == len(gangs) for draft in drafts):
             return []
-        crowded = max(waiting, key=lambda draft: self._score(draft.plan)).crowded
-        attempt = Attempt(self._given_now(), crowded=crowded, waits=self._waits, ask_back=True)
-        plan, late = self._run(attempt)
-        return [Draft(attempt, plan, crowded, late is not None or attempt.apart)]
+        best = max(waiting, key=lambda draft: self._score(draft.plan)).crowded
+        everything = reduce(_both, (draft.crowded for draft in drafts))
+        found: list[Draft] = []
+        for crowded in (best, everything) if best != everything else (best,):
+            if crowded.keys() - self._waits:
+                attempt = Attempt(self._given_now(), crowded=crowded, waits=self._waits, ask_back=True)
+                plan, late = self._run(attempt)
+                found.append(Draft(attempt, plan, crowded, late is not None or attempt.apart))
+        return found
 
     def _run(self, attempt: Attempt) -> tuple[Plan, Yielding | None]:
         plan, late = attempt.run()

@@ -83,7 +83,7 @@ class Following(Oracle):
                 raised = bound and (False, flavors) == told
                 if gone is not None and (raised or (bound, flavors) == told):
                     dearer = cheaper is not None and self._price(turn, gone) >= cheaper
-                    assert not dearer or self._starts_more(), f"{uid} on {flavors}"
+                    assert not dearer or self._instead(), f"{uid} on {flavors}"
                     self.settled.append(turn)
                     self.gone = gone
                     self._raised += [uid] * raised
@@ -102,6 +102,10 @@ class Following(Oracle):
     def _is_deferred(self, uid: str) -> bool:
         told = self._waiting.get(uid)
         return told is not None and told.primary.token is Token.SOLVER_DEFERRED
+
+    def _instead(self) -> bool:
+        """Whether this plan counts because it starts more than the tournament, for want of an answer."""
+        return any(map(self._is_deferred, self._waiting)) and self._starts_more()
 
     def _starts_more(self) -> bool:
         owed = Oracle(self.snapshot, self.now)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from queuer.domain.reasons import Deferral, Token
+from queuer.domain.workload import Workload
 from queuer.solver import attempts
 from queuer.solver.attempt import Attempt
 from queuer.solver.decide import decide
@@ -22,8 +23,8 @@ ALL = frozenset({"n0", "n1"})
 Late = Mapping[str, frozenset[str]]
 
 
-def snap() -> Snapshot:
-    waiting = [gang(uid, pod_set(1, 2), submitted=float(i)) for i, uid in enumerate("ab")]
+def snap(*more: Workload, gpu: int = 2) -> Snapshot:
+    waiting = [gang(uid, pod_set(1, gpu), submitted=float(i)) for i, uid in enumerate("ab")] + [*more]
     return snapshot([node("n0", gpu=4), node("n1", gpu=4)], [queue("root.a")], pending=waiting)
 
 
@@ -91,33 +92,39 @@ def test_where_a_gang_waits_apart_an_earlier_one_keeps_off_instead(monkeypatch: 
 
 
 N0, N1 = frozenset({"n0"}), frozenset({"n1"})
+LARGE = gang("c", pod_set(1, 8), submitted=2.0)
 
 
 @pytest.mark.parametrize(
     ("late", "back"),
     [
         ([], []),
-        ([{"b": N0}], []),
-        ([{"b": N0}, {"a": N1}], [{"b": N0}]),
-        ([{"b": N0}, {"a": N1}, {"b": N1}], [{"b": N0, "a": N1}]),
+        ([{"b": N0}], [{"b": N0}]),
+        ([{"b": N0}, {"a": N1}], [{"b": N0}, {"b": N0, "a": N1}]),
+        ([{"b": N0}, {"a": N1}, {"b": N1}], [{"b": N0, "a": N1}, {"b": ALL, "a": N1}]),
     ],
 )
-def test_in_the_best_attempt_in_which_somebody_waits_who_keeps_off_is_asked_back(
+def test_who_keeps_off_is_asked_back(
     late: list[Late], back: list[Late], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once; of equal ones in the latest, and though nobody waits in the last attempt of all."""
+    """In the best attempt in which somebody waits, of equal ones the latest, and in all that were made together."""
     asked_back: list[Late] = []
-    decided(monkeypatch, *late, snap=snap(), asked_back=asked_back)
+    decided(monkeypatch, *late, snap=snap(LARGE, gpu=4), asked_back=asked_back)
     assert asked_back == back
 
 
-def test_attempts_are_bounded_and_the_best_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One in which somebody is asked back comes on top."""
+def test_nobody_is_asked_back_where_all_start(monkeypatch: pytest.MonkeyPatch) -> None:
     asked_back: list[Late] = []
-    late = [{"a": frozenset({"n0"})}] * 9
-    plan, seen = decided(monkeypatch, *late, snap=snap(), asked_back=asked_back)
+    decided(monkeypatch, {"b": N0}, {"a": N1}, snap=snap(), asked_back=asked_back)
+    assert asked_back == []
+
+
+def test_attempts_are_bounded_and_the_best_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those in which somebody is asked back come on top."""
+    asked_back: list[Late] = []
+    plan, seen = decided(monkeypatch, *[{"a": N0}] * 9, snap=snap(LARGE), asked_back=asked_back)
     assert len(seen) == attempts.ATTEMPTS
-    assert len(asked_back) == 1
+    assert len(asked_back) == 2
     assert started(plan) == {"a", "b"}
 
 

@@ -11,6 +11,7 @@ from queuer.solver.capacity import place
 from queuer.solver.trial import Asker, Trial
 from queuer.solver.victims import Candidate, Prey
 from tests.solver import worlds
+from tests.solver.make import gang, node, pod_set, queue, running, snapshot
 
 
 def searches(seed: int) -> Iterator[tuple[Board, Asker, list[Candidate]]]:
@@ -18,10 +19,10 @@ def searches(seed: int) -> Iterator[tuple[Board, Asker, list[Candidate]]]:
     snapshot = worlds.expected(worlds.world(seed, nodes=12, running=24), seed)
     board = Board(Arrays.of(snapshot), now=worlds.NOW)
     prey = Prey(board)
-    for gang in board.arrays.offers.gangs.values():
-        workload = gang.pending.workload
-        for variant, charge in gang.shape.smallest:
-            found = prey.permitted(prey.reach(gang.pending, charge))
+    for one in board.arrays.offers.gangs.values():
+        workload = one.pending.workload
+        for variant, charge in one.shape.smallest:
+            found = prey.permitted(prey.reach(one.pending, charge))
             if found:
                 yield (
                     board,
@@ -58,3 +59,24 @@ def test_whoever_goes_and_comes_back_leaves_what_the_nodes_say() -> None:
             for candidate in gone:
                 trial.put_back(candidate)
     assert 0 < fitted < looked
+
+
+def test_a_place_of_several_pod_sets_stands_only_while_nobody_comes_back_there() -> None:
+    """Who comes back elsewhere leaves it as it is."""
+    runs = [running(gang(f"r{n}", pod_set(1, 8)), {f"n{n}": 1}) for n in range(3)]
+    wide = gang("wide", pod_set(1, 8, name="leader"), pod_set(1, 8), priority=1)
+    nodes = [node(f"n{n}") for n in range(3)]
+    board = Board(Arrays.of(snapshot(nodes, [queue("root.a")], admitted=runs, pending=[wide])), now=1.0)
+    offered = board.arrays.offers.gangs["wide"]
+    ((variant, charge),) = offered.shape.smallest
+    prey = Prey(board)
+    found = prey.permitted(prey.reach(offered.pending, charge))
+    asker = Asker(workload=wide, variant=variant, charge=charge, closed=None, bars=())
+    trial, fits = Trial(board, asker, found), list[bool]()
+    for candidate in found:
+        trial.remove(candidate)
+        fits.append(trial.placed.fits())
+    for candidate in reversed(found):
+        trial.put_back(candidate)
+        fits.append(trial.placed.fits())
+    assert fits == [False, True, True, True, False, False]

@@ -9,7 +9,7 @@ back is too much for a limit anyway.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -64,6 +64,9 @@ class Lacking:
         self._data: Data = model.data
         self._known = set[str]()
         self._failed = 0
+        self._permits = cache(self._find_permits)
+        self._charged = cache(self._find_charged)
+        self._used = cache(self._find_used)
         self._roomy = cache(self._find_roomy)
         self._usage = cache(self._find_usage)
         self._seen = cache(self._find_seen)
@@ -86,15 +89,26 @@ class Lacking:
         return True
 
     def _add(self, uid: str) -> None:
-        for turn, item in self._model.items():
-            if names := {self._model.evicted(c, item): 1 for c in item.candidates if c.uid == uid}:
-                reasons = [*self._on_nodes(uid, turn), *self._in_limits(uid, turn)]
-                self._rows.row({**names, **dict.fromkeys(reasons, -1)}, high=0)
+        names = defaultdict[int, list[int]](list)
+        for turn, variable in self._permits()[uid]:
+            names[turn].append(variable)
+        for turn, variables in names.items():
+            reasons = [*self._on_nodes(uid, turn), *self._in_limits(uid, turn)]
+            self._rows.row({**dict.fromkeys(variables, 1), **dict.fromkeys(reasons, -1)}, high=0)
 
     def _gone(self, uid: str, moment: _Moment) -> list[int]:
         """Variables of which one is 1 where it has gone."""
-        items = self._data.items[: moment.turn + 1] if uid != moment.stays else ()
-        return [self._model.evicted(c, item) for item in items for c in item.candidates if c.uid == uid]
+        if uid == moment.stays:
+            return []
+        return [variable for turn, variable in self._permits()[uid] if turn <= moment.turn]
+
+    def _find_permits(self) -> Mapping[str, Sequence[tuple[int, int]]]:
+        """Who may go: for the turn of which item, by which variable."""
+        found = defaultdict[str, list[tuple[int, int]]](list)
+        for i, item in self._model.items():
+            for candidate in item.candidates:
+                found[candidate.uid].append((i, self._model.evicted(candidate, item)))
+        return found
 
     # Nodes
 
@@ -182,13 +196,22 @@ class Lacking:
                 usage.add(item.workload.queue, item.charge, times=1 if item.bound else -1)
         return usage
 
-    def _used(self, moment: _Moment, queue: str, account: Account) -> _Amount:
+    def _find_used(self, moment: _Moment, queue: str, account: Account) -> _Amount:
         usage, terms = self._usage(moment.placed), dict[int, int]()
-        for uid, candidate in self._data.victims().items():
-            amount = candidate.hold.charge.get(account, 0)
-            if amount and queue in usage.book.lineage(candidate.hold.admitted.workload.queue):
-                terms |= dict.fromkeys(self._gone(uid, moment), -amount)
+        for uid, amount in self._charged().get((queue, account), ()):
+            terms |= dict.fromkeys(self._gone(uid, moment), -amount)
         return _Amount(terms, usage.used(queue, account))
+
+    def _find_charged(self) -> Mapping[tuple[str, Account], Sequence[tuple[str, int]]]:
+        """Victims with what they hold, by queue and account."""
+        found = defaultdict[tuple[str, Account], list[tuple[str, int]]](list)
+        for uid, candidate in self._data.victims().items():
+            hold = candidate.hold
+            for queue in self._data.board.book.lineage(hold.admitted.workload.queue):
+                for account, amount in hold.charge.items():
+                    if amount:
+                        found[queue, account].append((uid, amount))
+        return found
 
     def _find_seen(self, moment: _Moment, queue: str, account: Account) -> _Amount:
         """What counts above a queue: what is kept back below, too."""

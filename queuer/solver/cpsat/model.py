@@ -51,7 +51,7 @@ class Model:
         limit_by_vacating(self)
         self._quota()
         self._borrowers()
-        self.limits = limit_to_needed(self)
+        self.quota_left = limit_to_needed(self)
         self.lacking = Lacking(self)
 
     # Variables

@@ -36,20 +36,20 @@ WAYS = 64
 """Ways to say for whom the victims of a solution go up to which all are looked at."""
 
 
-def limit_to_needed(model: Model) -> Limits:
+def limit_to_needed(model: Model) -> QuotaLeft:
     """Rows: somebody goes for a gang only where that one or one before it lies where it runs. The last gang has nobody
-    after it for whom others could go. Answers the limits once all items have had their turns.
+    after it for whom others could go. Answers what limits leave then.
     """
-    data, limits = model.data, Limits(model.data)
+    data, left = model.data, QuotaLeft(model.data)
     so_far: dict[int, dict[int, int]] = {}
     for i, item in list(model.items())[:-1]:
-        limits.settle(item)
+        left.settle(item)
         for p, _ in enumerate(item.parts):
             for node in data.nodes:
                 if (i, p, node) in model.x:
                     so_far.setdefault(node, {})[model.x[i, p, node]] = 1
         for candidate in item.candidates:
-            if limits.may_lack(candidate.hold):
+            if left.may_lack(candidate.hold):
                 continue
             terms = {model.evicted(candidate, item): 1}
             for node in sorted({*candidate.hold.bound, *candidate.hold.loose} & so_far.keys()):
@@ -57,8 +57,8 @@ def limit_to_needed(model: Model) -> Limits:
                 terms |= dict.fromkeys(so_far[node], -1)
             model.rows.row(terms, high=0)
     for item in data.items[-1:]:
-        limits.settle(item)
-    return limits
+        left.settle(item)
+    return left
 
 
 def _summed(model: Model, terms: dict[int, int]) -> dict[int, int]:
@@ -70,8 +70,8 @@ def _summed(model: Model, terms: dict[int, int]) -> dict[int, int]:
     return {total: 1}
 
 
-class Limits:
-    """Those within which the items ask that have had their turns."""
+class QuotaLeft:
+    """What limits leave within which the items ask that have had their turns."""
 
     def __init__(self, data: Data) -> None:
         self._data = data
@@ -178,7 +178,9 @@ def _apart(model: Model, victims: Sequence[_Victim]) -> list[list[_Victim]]:
             found.remove(one)
             nodes, group = nodes | one[0], one[1] + group
         found.append((nodes, group))
-    groups = [group for _, group in found if not any(model.limits.may_lack(victim.hold) for victim in group)]
+    groups = [
+        group for _, group in found if not any(model.quota_left.may_lack(victim.hold) for victim in group)
+    ]
     return groups if sum(map(len, groups)) == len(victims) else [*groups, list(victims)]
 
 

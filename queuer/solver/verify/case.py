@@ -92,10 +92,15 @@ class Case:
             self._labelled[key] = found
         return self._labelled[key].get(value, ())
 
+    def flavor_at(self, name: str) -> str | None:
+        """The flavor of a node."""
+        if name not in self._flavors:
+            self._flavors[name] = flavor_of(self.states[name].node, self.snapshot.flavors)
+        return self._flavors[name]
+
     @cached_property
-    def flavor_at(self) -> Mapping[str, str | None]:
-        """Flavors of nodes, by name."""
-        return {name: flavor_of(state.node, self.snapshot.flavors) for name, state in self.states.items()}
+    def _flavors(self) -> dict[str, str | None]:
+        return {}
 
     @cached_property
     def declared(self) -> frozenset[str]:

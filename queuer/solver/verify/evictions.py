@@ -93,7 +93,7 @@ def _stands(case: Case, bond: Bond, earlier: Mapping[str, Sequence[Assignment]])
         for name in row.nodes:
             if name not in case.states or not case.states[name].node.accepts(terms):
                 return False
-            if case.flavor_at[name] != row.flavor:
+            if case.flavor_at(name) != row.flavor:
                 return False
         if case.pending[bond.uid].avoid & set(row.nodes):
             return False

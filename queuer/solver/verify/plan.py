@@ -109,8 +109,8 @@ def _check_flavor(case: Case, workload: Workload, pod_set: PodSet, row: Assignme
             text = f"{workload.queue} does not allow {row.flavor} for {resource}"
             yield Violation(rule=Rule.FLAVOR, uid=workload.uid, text=text)
     for name in row.nodes:
-        if case.flavor_at[name] != row.flavor:
-            text = f"{name} is of flavor {case.flavor_at[name]}, not {row.flavor}"
+        if case.flavor_at(name) != row.flavor:
+            text = f"{name} is of flavor {case.flavor_at(name)}, not {row.flavor}"
             yield Violation(rule=Rule.FLAVOR, uid=workload.uid, text=text)
 
 
@@ -126,7 +126,7 @@ def _check_nodes(
         if pod_set.exclusive_host and count > 1:
             text = f"{count} pods of {pod_set.name} on {name}, one per host is asked"
             yield Violation(rule=Rule.EXCLUSIVE, uid=uid, text=text)
-    astray = sorted(n for n in pin if case.flavor_at[n] != row.flavor or n in avoid)
+    astray = sorted(n for n in pin if case.flavor_at(n) != row.flavor or n in avoid)
     if astray:
         text = f"the pin of {pod_set.name} lets pods onto {', '.join(astray[:3])}"
         yield Violation(rule=Rule.PIN, uid=uid, text=text)
