@@ -25,6 +25,8 @@ somebody that was bound before is put off there is another: others may lie where
 """
 ATTEMPTS = 5
 """Attempts at most while the verifier refuses none, but for two in which those that keep off hosts are asked back."""
+SEARCHED = 15_000
+"""Steps of searches for victims, in all attempts so far, after which there is no other: about a second."""
 ATTEMPTS_APART = 2
 """Attempts after which whoever cannot land keeps off everywhere."""
 RETRY = 4
@@ -117,7 +119,7 @@ class Attempts:
             waits = late is not None or attempt.apart
             drafts.insert(0, Draft(attempt, plan, dict(self._crowded), waits))
             self._attempts, tried = self._attempts + 1, tried + 1
-            again = is_small(self._snapshot) or attempt.gave_back
+            again = self._has_time or attempt.gave_back
             if self._attempts >= ATTEMPTS or not again:
                 break
             if late:
@@ -127,7 +129,7 @@ class Attempts:
                 self._crowded, tried = _both(began, others.pop(0)), 0
             else:
                 break
-        if is_small(self._snapshot):
+        if self._has_time:
             drafts += self._asked_back(drafts)
         rearranged = any(draft.plan.stats.rearranged for draft in drafts)
         self.lost |= rearranged and (len(drafts) > 1 or bool(late))
@@ -152,6 +154,11 @@ class Attempts:
                 plan, late = self._run(attempt)
                 found.append(Draft(attempt, plan, crowded, late is not None or attempt.apart))
         return found
+
+    @property
+    def _has_time(self) -> bool:
+        """Whether another attempt may be made."""
+        return is_small(self._snapshot) and self.passes.victims <= SEARCHED
 
     def _run(self, attempt: Attempt) -> tuple[Plan, Yielding | None]:
         plan, late = attempt.run()

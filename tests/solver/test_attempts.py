@@ -128,6 +128,15 @@ def test_attempts_are_bounded_and_the_best_counts(monkeypatch: pytest.MonkeyPatc
     assert started(plan) == {"a", "b"}
 
 
+def test_after_long_searches_for_victims_there_is_no_other_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is anybody asked back; who cannot land waits for the next cycle."""
+    monkeypatch.setattr(attempts, "SEARCHED", -1)
+    asked_back: list[Late] = []
+    _, seen = decided(monkeypatch, *[{"a": N0}] * 9, snap=snap(LARGE), asked_back=asked_back)
+    assert seen == [{}]
+    assert asked_back == []
+
+
 def test_who_is_refused_by_the_verifier_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """After as many attempts as may be, too, and the others start."""
     refusing(monkeypatch, "a")
