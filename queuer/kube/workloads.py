@@ -126,6 +126,10 @@ def _pod_set(own: Own, notes: Mapping[str, str], *, facts: NamespaceFacts) -> Po
         raise InvalidInput(_wrong(".".join(role.count_path), f"{role.count} is less than 0", hint))
     if not role.template.spec.containers:
         raise InvalidInput(_wrong(f"{where}.spec.containers", "is empty", "write what the pods run"))
+    if role.template.spec.node_name:
+        problem = "brings the pods onto a node past the scheduler, whoever has the room there"
+        hint = f"write nodeSelector {HOSTNAME} instead"
+        raise InvalidInput(_wrong(f"{where}.spec.nodeName", problem, hint))
     requests = effective_requests(
         role.template.spec,
         limit_ranges=facts.limit_ranges,

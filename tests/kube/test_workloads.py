@@ -177,6 +177,8 @@ SPECS = "spec.pytorchReplicaSpecs"
         (replicas(Worker={"replicas": -1}), f"{SPECS}.Worker.replicas", "-1 is less than 0 (write the number"),
         (replicas(worker={}), f"{SPECS}.worker", f"the same pod set as {SPECS}.Worker (keep one"),
         (replicas(Worker={"template": {}}), f"{SPECS}.Worker.template.spec.containers", "is empty"),
+        (replicas(Worker={"template": {"spec": {"containers": [{"name": "c"}], "nodeName": "n1"}}}),
+         f"{SPECS}.Worker.template.spec.nodeName", "(write nodeSelector kubernetes.io/hostname instead)"),
         (replicas(Worker={"replicas": 0}, Master={"replicas": 0}), "spec", "asks for no pod"),
         (replicas(Master=asking(memory="-1")), f"{SPECS}.Master.template.spec.containers[c].resources.requests.memory",
          "is negative"),
