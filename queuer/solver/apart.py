@@ -37,6 +37,23 @@ class Move:
     push: bool = False
 
 
+class Before:
+    """How things are before a move: who is settled where, how many cannot land, which reservations are whole, what the
+    victims cost and which of them nobody needs.
+    """
+
+    def __init__(self, greedy: Greedy, waits: Sequence[Chosen]) -> None:
+        self.chosen = dict(greedy.chosen)
+        self.waiting = len(waits)
+        self.whole = intact(greedy.board)
+        self.cost = cost(greedy, self.chosen.values())
+        self._needless = unneeded(greedy) if len(self.chosen) <= FEW_SETTLED else None
+
+    def keeps_needed(self, greedy: Greedy) -> bool:
+        """Whether all victims are needed now but for those that were not; not looked at where many are settled."""
+        return self._needless is None or unneeded(greedy) <= self._needless
+
+
 @dataclass(frozen=True, slots=True)
 class Gain:
     """What a move has come to: who cannot land then, and what the victims of all gangs cost. `stands`: it was not taken
@@ -57,10 +74,10 @@ def place_apart(greedy: Greedy, waits: Sequence[Chosen], late: Late) -> None:
     """
     left = TRIES
     while waits and left > 0:
-        dearest, dear, gain = cost(greedy, greedy.chosen.values()), list[Gain](), None
+        before, dear, gain = Before(greedy, waits), list[Gain](), None
         for move in islice(_moves(greedy, waits), left):
             left -= 1
-            gain = _gain(greedy, move, late, most=len(waits), dearest=dearest)
+            gain = _gain(greedy, move, late, before, dearest=before.cost)
             if gain is not None and gain.stands:
                 break
             if gain is not None:
@@ -69,7 +86,7 @@ def place_apart(greedy: Greedy, waits: Sequence[Chosen], late: Late) -> None:
             if not dear:
                 return
             least = min(dear, key=lambda g: (len(g.waits), g.cost))
-            gain = _gain(greedy, least.move, late, most=len(waits), dearest=least.cost)
+            gain = _gain(greedy, least.move, late, before, dearest=least.cost)
         if gain is None or not gain.stands:  # its victims are dearer this time: it was taken back again
             return
         waits = gain.waits
@@ -92,23 +109,20 @@ def _moves(greedy: Greedy, late: Sequence[Chosen]) -> Iterator[Move]:
     yield from pushing
 
 
-def _gain(greedy: Greedy, move: Move, late: Late, *, most: int, dearest: Cost) -> Gain | None:
-    """What the move comes to if fewer than `most` gangs cannot land after it, else None. It stands if the victims
-    of all cost no more than `dearest`; else nothing has moved.
+def _gain(greedy: Greedy, move: Move, late: Late, before: Before, *, dearest: Cost) -> Gain | None:
+    """What the move comes to if fewer gangs cannot land after it, else None. It stands if the victims of all cost no
+    more than `dearest`; else nothing has moved.
     """
-    before, whole = dict(greedy.chosen), intact(greedy.board)
-    needless = unneeded(greedy) if len(before) <= FEW_SETTLED else None
     kept = {one.gang.uid: greedy.keeps_off(one.gang.uid) for one in move.gangs}
     gain: Gain | None = None
     if _made(greedy, move):
-        lifted, laid = difference(before, greedy.chosen), difference(greedy.chosen, before)
-        needed = needless is None or unneeded(greedy) <= needless
-        if needed and holds(greedy, lifted, laid) and intact(greedy.board) >= whole:
+        lifted, laid = difference(before.chosen, greedy.chosen), difference(greedy.chosen, before.chosen)
+        if holds(greedy, lifted, laid) and intact(greedy.board) >= before.whole:
             waits, costs = late(), cost(greedy, greedy.chosen.values())
-            if len(waits) < most:
+            if len(waits) < before.waiting and before.keeps_needed(greedy):
                 gain = Gain(move, waits, costs, stands=costs <= dearest)
     if gain is None or not gain.stands:
-        restore(greedy, before)
+        restore(greedy, dict(before.chosen))
         for uid, hosts in kept.items():
             greedy.keep_off(uid, hosts)
     return gain

@@ -62,17 +62,23 @@ def _decide(arrays: Arrays, *, now: float, seed: int, budget: Budget, solver: Ex
     plan = attempts.settle()
     if solver is None or not _may_have_lost(snapshot, plan, attempts):
         return _with(plan, attempts.passes)
-    # Greedy's plan with proofs may have lost, too, where it took several attempts.
+    # With proofs greedy's plan may have lost, too, where it took several attempts, and hardly ever won: it is made only
+    # where greedy's own scores more than the exact one, and counts if it scores no less than that.
     proving, nothing = (replace(budget, deterministic=budget.deterministic * part) for part in (1 / RETRY, 0))
     beside = {"greedy's with proofs": Attempts(replace(given, budget=proving, solver=ProofsOnly(solver)))}
     if is_small(snapshot):
-        beside["greedy's"] = Attempts(replace(given, budget=nothing, solver=None))
-    best = plan
+        beside = {"greedy's": Attempts(replace(given, budget=nothing, solver=None)), **beside}
+    least, passes, found = score(snapshot, plan, now=now), attempts.passes, dict[str, Plan]()
     for whose, others in beside.items():
-        better = others.better(score(snapshot, best, now=now))
-        if better is not None:
-            best = _instead(better, plan, whose=whose)
-    return _with(best, sum((others.passes for others in beside.values()), attempts.passes))
+        better = others.better(least)
+        passes += others.passes
+        if better is None:
+            break
+        found[whose] = better
+    if not found:
+        return _with(plan, passes)
+    whose = max(reversed(found), key=lambda whose: score(snapshot, found[whose], now=now))
+    return _with(_instead(found[whose], plan, whose=whose), passes)
 
 
 def _may_have_lost(snapshot: Snapshot, plan: Plan, attempts: Attempts) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 from queuer.domain.quota import Charge
 from queuer.domain.reasons import Deferral
 from queuer.solver import floors
+from queuer.solver.asker import Asker, Credit
 from queuer.solver.contested import Variant
 from queuer.solver.cycle import Cycle
 from queuer.solver.displace import Displace
@@ -19,7 +20,6 @@ from queuer.solver.order import Gang
 from queuer.solver.outcome import Block, Chosen, Refusal
 from queuer.solver.prospects import Hope, Prospects, Turn
 from queuer.solver.search import Search, evictions
-from queuer.solver.trial import Asker, Credit
 from queuer.solver.victims import Candidate, Prey, Reach
 
 WORK = 150_000

@@ -44,6 +44,7 @@ class Groups:
         self._left: frozenset[str] = frozenset()
         self._releasing = frozenset(uid for uid, h in board.holds.items() if h.admitted.releasing)
         self._vacated: Matrix = board.frame.bound_free.copy()
+        self._overdrawn = frozenset[int]()
         self._version = -1
 
     def of(self, one: Chosen) -> tuple[Assignments, Part]:
@@ -134,6 +135,7 @@ class Groups:
             for node, row in board.holds[uid].bound.items():
                 free[node] += row * times
         self._left = gone
+        self._overdrawn = frozenset(np.flatnonzero((free < 0).any(axis=1)).tolist())
         return free
 
     @contextmanager
@@ -149,7 +151,10 @@ class Groups:
     def is_whole(self, uid: str) -> bool:
         """Whether the place of a bound gang will be there: that of an earlier cycle is lost where a victim stays."""
         free = self._vacate()
-        return not any(np.any((free[node] < 0) & (row > 0)) for node, row in self._taken.get(uid, ()))
+        return not any(
+            node in self._overdrawn and np.any((free[node] < 0) & (row > 0))
+            for node, row in self._taken.get(uid, ())
+        )
 
     def _unbound(self) -> Iterator[Group]:
         index = self._board.frame.index

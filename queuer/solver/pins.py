@@ -74,11 +74,12 @@ class Pinner:
         lost = [c for c in chosen if c.bound and c.gang.uid in self._lost]
         order = sorted((c for c in chosen if not c.bound), key=_spreads)
         late = missed = self._put(order)
-        least = (self._groups, self._rows, self._on_host)
+        least, tried = (self._groups, self._rows, self._on_host), {_uids(order)}
         for _ in range(ORDERS):
-            if not missed or self._worn:
-                break
             order = _ahead(order, missed)
+            if _uids(order) in tried or self._worn:
+                break
+            tried.add(_uids(order))
             missed = self._put(order)
             if len(missed) < len(late):
                 least, late = (self._groups, self._rows, self._on_host), missed
@@ -312,6 +313,10 @@ def _ahead(order: Iterable[Chosen], late: Sequence[Chosen]) -> list[Chosen]:
     """The late before all others that spread over hosts."""
     first = {c.gang.uid for c in late}
     return sorted(order, key=lambda c: (_spreads(c), c.gang.uid not in first))
+
+
+def _uids(order: Iterable[Chosen]) -> tuple[str, ...]:
+    return tuple(one.gang.uid for one in order)
 
 
 def _spreads(chosen: Chosen) -> bool:

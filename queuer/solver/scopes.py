@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from queuer.solver.asker import Asker
 from queuer.solver.board import Board
 from queuer.solver.frame import Mask, Numbers
 from queuer.solver.holds import Holds
-from queuer.solver.trial import Asker
 from queuer.solver.victims import Candidate, Cost, Prey
 
 PREEMPTED = 1e18

@@ -10,10 +10,11 @@ import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
+from queuer.solver.asker import Asker
 from queuer.solver.board import Board
 from queuer.solver.problem import Eviction
 from queuer.solver.scopes import scopes, weight
-from queuer.solver.trial import Asker, Trial
+from queuer.solver.trial import Trial
 from queuer.solver.victims import Candidate, Cost, Prey, by_cost
 
 SUBSETS = 600

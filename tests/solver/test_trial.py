@@ -6,9 +6,10 @@ import random
 from collections.abc import Iterator
 
 from queuer.solver.arrays import Arrays
+from queuer.solver.asker import Asker
 from queuer.solver.board import Board
 from queuer.solver.capacity import place
-from queuer.solver.trial import Asker, Trial
+from queuer.solver.trial import Trial
 from queuer.solver.victims import Candidate, Prey
 from tests.solver import worlds
 from tests.solver.make import gang, node, pod_set, queue, running, snapshot
