@@ -291,7 +291,7 @@ def test_a_move_that_has_become_dearer_is_not_made(monkeypatch: pytest.MonkeyPat
         asked.append(waits)
         yield "move"
 
-    def gain(_: Greedy, move: str, late: object, *, most: int, dearest: Cost) -> Gain:
+    def gain(_: Greedy, move: str, late: object, before: object, *, dearest: Cost) -> Gain:
         dearer = (dearest[0], dearest[1] + 1, *dearest[2:])
         return Gain(move, ["one"], dearer, stands=False)  # type: ignore[arg-type, list-item]
 
