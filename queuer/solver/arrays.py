@@ -7,7 +7,7 @@ copies. Records are compared by identity first, so whoever makes snapshots shoul
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from queuer.domain.quota import QuotaBook, charge_for
 from queuer.domain.usage import Usage
 from queuer.solver.floor import Floor
 from queuer.solver.frame import Frame
+from queuer.solver.landing import Landings
 from queuer.solver.offers import Offers
 from queuer.solver.problem import Admitted, Snapshot
 from queuer.solver.sheet import Hold, Sheet, leaves
@@ -25,7 +26,7 @@ from queuer.solver.sound import MOST_AMOUNT, check_tree, faults_of_sums, reckona
 class Arrays:
     """Of one snapshot; nobody changes them. `sheet`: use and free amounts now. `holds`: what runs, by uid.
 
-    `idle`: places on the nodes were they empty and well.
+    `idle`: places on the nodes were they empty and well. `landings`: what was asked about who lands on these nodes.
     """
 
     snapshot: Snapshot
@@ -35,6 +36,7 @@ class Arrays:
     holds: Mapping[str, Hold]
     idle: Floor
     offers: Offers
+    landings: Landings = field(default_factory=Landings)
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Arrays:

@@ -8,7 +8,7 @@ to one host are simply taken off it, and if they are of an earlier wave others f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
@@ -24,6 +24,9 @@ verifier looks no further.
 
 FEW_SETS = 3
 """Pod sets of a gang up to which hosts are tried for one of them at a time."""
+
+MOST_KNOWN = 20_000
+"""Answers that are kept, at some 500 bytes."""
 
 LOOK = 8
 """Steps of a search for a place that a look costs whether one set lands."""
@@ -56,7 +59,14 @@ def lands(group: Group, rivals: Iterable[Group], free: Matrix) -> bool:
 
     `free`: before any of them (N x R).
     """
-    near = [r for r in rivals if r is not group and r.count and not r.hosts.isdisjoint(group.hosts)]
+    return _lands(group, _near(group, rivals), free)
+
+
+def _near(group: Group, rivals: Iterable[Group]) -> list[Group]:
+    return [r for r in rivals if r is not group and r.count and not r.hosts.isdisjoint(group.hosts)]
+
+
+def _lands(group: Group, near: Sequence[Group], free: Matrix) -> bool:
     hosts = sorted(group.hosts)
     at = {host: i for i, host in enumerate(hosts)}
     fixed = [(at[next(iter(r.hosts))], r) for r in near if len(r.hosts) == 1]
@@ -79,8 +89,47 @@ def lands(group: Group, rivals: Iterable[Group], free: Matrix) -> bool:
     return _least(group, [rival.count for rival in loose], rows, most, left) >= group.count
 
 
+Lands = Callable[[Group, Iterable[Group], Matrix], bool]
+
+
+class Landings:
+    """`lands` and `together` with what was asked before: gangs are tried beside each other over and over, and few of
+    them have moved in between.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[object, bool] = {}
+
+    def lands(self, group: Group, rivals: Iterable[Group], free: Matrix) -> bool:
+        """See `lands`."""
+        near = _near(group, rivals)
+        there = free[sorted(group.hosts)].tobytes()
+        key = (*_kind(group), there, *[(*_kind(r), r.wave) for r in near])
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            known = self._known[key] = _lands(group, near, free)
+        return known
+
+    def together(
+        self, groups: Sequence[Group], rivals: Sequence[Group], free: Matrix
+    ) -> tuple[Group, ...] | None:
+        """See `together`."""
+        return together(groups, rivals, free, lands=self.lands)
+
+
+def _kind(group: Group) -> tuple[object, ...]:
+    return (group.need, group.count, group.hosts)
+
+
 def together(
-    groups: Sequence[Group], rivals: Sequence[Group], free: Matrix, effort: Effort | None = None
+    groups: Sequence[Group],
+    rivals: Sequence[Group],
+    free: Matrix,
+    effort: Effort | None = None,
+    *,
+    lands: Lands = lands,
 ) -> tuple[Group, ...] | None:
     """The sets of one gang, on hosts of the gang on which each lands beside the others and these rivals. None = no such
     hosts were found, which is no proof.

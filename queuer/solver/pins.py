@@ -18,7 +18,7 @@ from queuer.domain.workload import Workload
 from queuer.solver.board import Board
 from queuer.solver.frame import Matrix, Numbers
 from queuer.solver.groups import Assignments, Groups, meet, set_named, touch
-from queuer.solver.landing import Group, lands, together
+from queuer.solver.landing import Group
 from queuer.solver.outcome import Chosen
 from queuer.solver.problem import Admission, Assignment
 
@@ -48,6 +48,7 @@ class Pinner:
         self._most = work
         self.work = 0
         self._free: Matrix = board.frame.bound_free
+        self._ask = board.arrays.landings
         self._around = groups or Groups(board)
         self._around.follow(bonds)
         self._groups: dict[str, tuple[Group, ...]] = {}
@@ -91,14 +92,14 @@ class Pinner:
         if one.bound:
             return one.gang.uid not in self._lost
         _, groups = self._around.of(one)
-        return together(groups, self._around.landing_near(groups), self._free) is not None
+        return self._ask.together(groups, self._around.landing_near(groups), self._free) is not None
 
     def crosses(self, one: Chosen) -> bool:
         """Whether its own pod sets could keep each other from landing, if nobody else landed."""
         if not one.bound:
-            return together(self._around.of(one)[1], (), self._free) is None
+            return self._ask.together(self._around.of(one)[1], (), self._free) is None
         with self._around.vacated(one.gang.uid) as free:
-            return together(self._around.held[one.gang.uid], (), free) is None
+            return self._ask.together(self._around.held[one.gang.uid], (), free) is None
 
     @property
     def _worn(self) -> bool:
@@ -170,7 +171,7 @@ class Pinner:
         for wave in range(last + 1 if self._worn else 0, last + 2):
             rivals = [*landing, *(g for own in near if own[0].wave <= wave for g in own)]
             self.work += len(groups) * (len(rivals) + len(groups))
-            coming = together([replace(g, wave=wave) for g in groups], rivals, self._free)
+            coming = self._ask.together([replace(g, wave=wave) for g in groups], rivals, self._free)
             others = (own for own in near if own[0].wave >= wave)
             if (
                 coming is not None
@@ -192,7 +193,7 @@ class Pinner:
         known = (*already, *(g for uid in self._near(own) for g in self._groups[uid]))
         rivals = [g for g in (*known, *coming) if g.wave <= own[0].wave]
         self.work += len(own) * len(rivals)
-        return all(lands(g, rivals, self._free) for g in own)
+        return all(self._ask.lands(g, rivals, self._free) for g in own)
 
     def _stays(self, landing: Group) -> bool:
         return landing.uid not in self._board.leaving
@@ -201,7 +202,7 @@ class Pinner:
         """Whether pods of an earlier cycle land if nobody else comes: nobody may rob them of that."""
         if landing not in self._sure:
             near = [g for g in self._around.landing_near([landing]) if self._stays(g)]
-            self._sure[landing] = lands(landing, near, self._free)
+            self._sure[landing] = self._ask.lands(landing, near, self._free)
         return self._sure[landing]
 
     def _lands_held(self, uid: str, coming: Sequence[Group]) -> bool:
@@ -212,14 +213,14 @@ class Pinner:
         everyone = [*landing, *rivals, *coming, *part]
         self.work += len(part) * len(everyone)
         with self._around.vacated(uid) as free:
-            return all(lands(g, everyone, free) for g in part)
+            return all(self._ask.lands(g, everyone, free) for g in part)
 
     def _is_held(self, uid: str) -> bool:
         """Whether a bound gang finds its place if nobody else comes; from now on on the hosts that it takes."""
         part = self._around.held[uid]
         landing = [g for g in self._around.landing_near(part) if self._stays(g)]
         with self._around.vacated(uid) as free:
-            found = together(part, landing, free)
+            found = self._ask.together(part, landing, free)
         if found is not None:
             self._wider[uid] = found
         return found is not None
@@ -291,7 +292,9 @@ class Pinner:
         around = self._around
         if self._near(groups) != [workload.uid] or around.landing_near(groups) or around.held_near(groups):
             return False
-        return not self._bound_to_nodes(workload) and all(lands(g, groups, self._free) for g in groups)
+        return not self._bound_to_nodes(workload) and all(
+            self._ask.lands(g, groups, self._free) for g in groups
+        )
 
     def _bound_to_nodes(self, workload: Workload) -> bool:
         """Whether other nodes than those of its place may be closed to it."""
