@@ -30,7 +30,7 @@ SEARCHED = 15_000
 ATTEMPTS_APART = 2
 """Attempts after which whoever cannot land keeps off everywhere."""
 RETRY = 4
-"""Part of the exact solver's budget that each attempt after the first has at least."""
+"""Part of the exact solver's budget that the second attempt has at least, each after it half as much as the last."""
 
 
 def is_small(snapshot: Snapshot) -> bool:
@@ -40,13 +40,14 @@ def is_small(snapshot: Snapshot) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Draft:
-    """A plan before its reasons are told, which takes time. `crowded`: who kept off what; `waits`: whether somebody
-    waits for that reason, or would not land.
+    """A plan before its reasons are told, which takes time. `crowded`: who kept off what; `ask_back`: see `Attempt`;
+    `waits`: whether somebody waits for that reason, or would not land.
     """
 
     attempt: Attempt
     plan: Plan
     crowded: KeptOff
+    ask_back: bool
     waits: bool
 
 
@@ -65,6 +66,7 @@ class Attempts:
         self._crowded: KeptOff = {}
         self._waits = set[str]()
         self._attempts = 0  # none in which anybody was asked back
+        self._taken: Draft | None = None
 
     def settle(self) -> Plan:
         """The best sound plan; the one that starts nobody where there is none."""
@@ -77,6 +79,16 @@ class Attempts:
             return None
         plan = self._settled(drafts)
         return plan if self._score(plan) > than else None
+
+    def proven(self, given: Given) -> Plan | None:
+        """The plan that was taken, made once more with another solver; None = it scores less, or is not sound."""
+        before = self._taken
+        assert before is not None
+        draft, _ = self._run(given, before.crowded, ask_back=before.ask_back)
+        if self._score(draft.plan) < self._score(before.plan):
+            return None
+        plan, wrong = self._told(draft)
+        return None if wrong else plan
 
     def _settled(self, drafts: Sequence[Draft]) -> Plan:
         plan, wrong = self._best(drafts)
@@ -99,10 +111,13 @@ class Attempts:
         """The first that the verifier accepts, else the last with what is wrong with it."""
         *others, last = drafts
         for draft in others:
-            plan = draft.attempt.told(draft.plan)
-            if not verify(self._snapshot, plan, now=self._now):
+            plan, wrong = self._told(draft)
+            if not wrong:
                 return plan, ()
-        plan = last.attempt.told(last.plan)
+        return self._told(last)
+
+    def _told(self, draft: Draft) -> tuple[Plan, Sequence[Violation]]:
+        self._taken, plan = draft, draft.attempt.told(draft.plan)
         return plan, verify(self._snapshot, plan, now=self._now)
 
     def _made(self) -> list[Draft]:
@@ -114,18 +129,16 @@ class Attempts:
         began, tried = dict(self._crowded), 0
         others: list[KeptOff] | None = None
         while True:
-            attempt = Attempt(self._given_now(), crowded=self._crowded)
-            plan, late = self._run(attempt)
-            waits = late is not None or attempt.apart
-            drafts.insert(0, Draft(attempt, plan, dict(self._crowded), waits))
+            draft, late = self._run(self._given_now(), dict(self._crowded))
+            drafts.insert(0, draft)
             self._attempts, tried = self._attempts + 1, tried + 1
-            again = self._has_time or attempt.gave_back
+            again = self._has_time or draft.attempt.gave_back
             if self._attempts >= ATTEMPTS or not again:
                 break
             if late:
                 others = (late.others or None) if others is None else others
                 self._keep_off(late.off, everywhere=tried > ATTEMPTS_APART)
-            elif attempt.apart and others:
+            elif draft.attempt.apart and others:
                 self._crowded, tried = _both(began, others.pop(0)), 0
             else:
                 break
@@ -150,9 +163,7 @@ class Attempts:
         found: list[Draft] = []
         for crowded in (best, everything) if best != everything else (best,):
             if crowded.keys() - self._waits:
-                attempt = Attempt(self._given_now(), crowded=crowded, waits=self._waits, ask_back=True)
-                plan, late = self._run(attempt)
-                found.append(Draft(attempt, plan, crowded, late is not None or attempt.apart))
+                found.append(self._run(self._given_now(), crowded, ask_back=True)[0])
         return found
 
     @property
@@ -160,20 +171,24 @@ class Attempts:
         """Whether another attempt may be made."""
         return is_small(self._snapshot) and self.passes.victims <= SEARCHED
 
-    def _run(self, attempt: Attempt) -> tuple[Plan, Yielding | None]:
+    def _run(
+        self, given: Given, crowded: KeptOff, *, ask_back: bool = False
+    ) -> tuple[Draft, Yielding | None]:
+        attempt = Attempt(given, crowded=crowded, waits=self._waits, ask_back=ask_back)
         plan, late = attempt.run()
         self.passes += attempt.passes
         self.improved |= attempt.improved
         self.as_greedy &= attempt.as_greedy
-        return plan, late
+        return Draft(attempt, plan, crowded, ask_back, waits=late is not None or attempt.apart), late
 
     def _score(self, plan: Plan) -> Score:
         return score(self._snapshot, plan, now=self._now)
 
     def _given_now(self) -> Given:
         """With what is left of the budget."""
-        budget, spent = self._given.budget, self.passes.spent
-        left = max(budget.deterministic - spent, budget.deterministic / RETRY)
+        budget, passes = self._given.budget, self.passes
+        least = budget.deterministic / RETRY / 2 ** max(0, passes.attempts - 1)
+        left = max(budget.deterministic - passes.spent, least)
         return replace(self._given, budget=replace(budget, deterministic=left))
 
     # What the next attempt does otherwise

@@ -20,7 +20,7 @@ from queuer.solver.packed.worth import packed_subtrees
 from queuer.solver.prices import Prices
 from queuer.solver.problem import Budget, Passes, Plan, Snapshot, SolveStatus
 from queuer.solver.proofs import ProofsOnly
-from queuer.solver.score import score
+from queuer.solver.score import Score, score
 from queuer.solver.sound import check_moment, refusing
 
 KEPT = 4
@@ -62,23 +62,29 @@ def _decide(arrays: Arrays, *, now: float, seed: int, budget: Budget, solver: Ex
     plan = attempts.settle()
     if solver is None or not _may_have_lost(snapshot, plan, attempts):
         return _with(plan, attempts.passes)
-    # With proofs greedy's plan may have lost, too, where it took several attempts, and hardly ever won: it is made only
-    # where greedy's own scores more than the exact one, and counts if it scores no less than that.
-    proving, nothing = (replace(budget, deterministic=budget.deterministic * part) for part in (1 / RETRY, 0))
-    beside = {"greedy's with proofs": Attempts(replace(given, budget=proving, solver=ProofsOnly(solver)))}
-    if is_small(snapshot):
-        beside = {"greedy's": Attempts(replace(given, budget=nothing, solver=None)), **beside}
-    least, passes, found = score(snapshot, plan, now=now), attempts.passes, dict[str, Plan]()
-    for whose, others in beside.items():
-        better = others.better(least)
-        passes += others.passes
-        if better is None:
-            break
-        found[whose] = better
-    if not found:
-        return _with(plan, passes)
-    whose = max(reversed(found), key=lambda whose: score(snapshot, found[whose], now=now))
-    return _with(_instead(found[whose], plan, whose=whose), passes)
+    better, whose, passes = _beside(given, solver, score(snapshot, plan, now=now))
+    passes += attempts.passes
+    return _with(_instead(better, plan, whose=whose) if better else plan, passes)
+
+
+def _beside(given: Given, solver: ExactSolver, than: Score) -> tuple[Plan | None, str, Passes]:
+    """Greedy's plan if it scores more, with proofs for those whom it refuses, what it is called, and how far it came.
+
+    In small clusters proofs are looked for once that is known. As they may keep a reservation where it was, the plan
+    may come out worse with them; then it stays without.
+    """
+    proofs, whose = ProofsOnly(solver), "greedy's with proofs"
+    proving, nothing = (
+        replace(given, budget=replace(given.budget, deterministic=given.budget.deterministic * part))
+        for part in (1 / RETRY, 0)
+    )
+    if not is_small(given.arrays.snapshot):
+        attempts = Attempts(replace(proving, solver=proofs))
+        return attempts.better(than), whose, attempts.passes
+    attempts = Attempts(replace(nothing, solver=None))
+    plan = attempts.better(than)
+    proven = attempts.proven(replace(proving, solver=proofs)) if plan else None
+    return (proven, whose, attempts.passes) if proven else (plan, "greedy's", attempts.passes)
 
 
 def _may_have_lost(snapshot: Snapshot, plan: Plan, attempts: Attempts) -> bool:
