@@ -172,10 +172,7 @@ class Evict:
     def _with_victims(self, gang: Gang, turn: Turn, *, plain: bool) -> Chosen | None:
         board, workload = self._board, gang.pending.workload
         variant, charge = turn.variant, turn.charge
-        work = WORK - self._cycle.counts.victims
-        if work < 0:
-            return None
-        if self._prospects.beyond_root(turn):
+        if self._cycle.counts.victims > WORK or self._prospects.beyond_root(turn):
             return None
         form = self._cycle.key(gang, variant)
         tried = form in self._found
@@ -183,22 +180,33 @@ class Evict:
             return None
         bars, closed = board.bars(workload, rank=turn.rank, bound=True), self._cycle.closed(gang)
         asker = Asker(workload=workload, variant=variant, charge=charge, closed=closed, bars=bars)
-        search = Search(board, self.prey, asker, self.prey.permitted(turn.reach), work=work)
-        chosen = search.newest() if plain else search.cheapest()
-        if chosen is None and tried:
-            self._found.discard(form)
-            if not self._prospects.could_fit(gang, turn):
+        for placing in (False, True):
+            chosen, counted = self._cheapest(asker, turn, plain=plain, placing=placing)
+            if chosen is None:
+                self._found.discard(form)
                 return None
+            self._found.add(form)
+            floor, has_quota = self._left_by(chosen, queue=workload.queue, charge=charge, bars=bars)
+            spreads = self._cycle.on(floor, gang, variant).spreads if has_quota else None
+            if spreads is not None:
+                gone = evictions(chosen, beneficiary=gang.uid)
+                return Chosen(
+                    gang=gang, variant=variant, charge=charge, spreads=spreads, evictions=gone, bound=True
+                )
+            if not counted:
+                return None
+        return None
+
+    def _cheapest(
+        self, asker: Asker, turn: Turn, *, plain: bool, placing: bool
+    ) -> tuple[Sequence[Candidate] | None, bool]:
+        """The cheapest victims found, and whether those were counted only who make room (see `Trial`)."""
+        work = WORK - self._cycle.counts.victims
+        permitted = self.prey.permitted(turn.reach)
+        search = Search(self._board, self.prey, asker, permitted, work=work, placing=placing)
+        chosen = search.newest() if plain else search.cheapest()
         self._cycle.counts.victims += search.work
-        if chosen is None:
-            return None
-        self._found.add(form)
-        floor, has_quota = self._left_by(chosen, queue=workload.queue, charge=charge, bars=bars)
-        spreads = self._cycle.on(floor, gang, variant).spreads
-        if spreads is None or not has_quota:
-            return None
-        gone = evictions(chosen, beneficiary=gang.uid)
-        return Chosen(gang=gang, variant=variant, charge=charge, spreads=spreads, evictions=gone, bound=True)
+        return chosen, search.counted
 
     def _left_by(
         self, chosen: Sequence[Candidate], *, queue: str, charge: Charge, bars: tuple[str, ...]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from operator import floordiv, sub
 
 import numpy as np
@@ -159,3 +160,11 @@ class LedSlots(PodSlots):
     def _suffices(self, domain: int) -> bool:
         spare = self._in_domain[domain] - self._count
         return spare >= 0 and any(n and taken <= spare for taken, n in self._in_turn[domain].items())
+
+
+def pod_slots(board: Board, asker: Asker, parts: Sequence[Part]) -> PodSlots:
+    """For the set with most pods, with one of the set with fewest beside them."""
+    few, *_, many = sorted(parts, key=lambda part: part.count) if len(parts) > 1 else (None, parts[0])
+    if few is None or not len(many.need.columns):
+        return PodSlots(board, asker, many)
+    return LedSlots(board, asker, many, few)

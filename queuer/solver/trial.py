@@ -13,7 +13,7 @@ from queuer.solver.asker import Asker
 from queuer.solver.board import Board
 from queuer.solver.capacity import place
 from queuer.solver.parts import Part, Spread
-from queuer.solver.pod_slots import LedSlots, PodSlots
+from queuer.solver.pod_slots import PodSlots, pod_slots
 from queuer.solver.sheet import Hold
 from queuer.solver.slots import Slots
 from queuer.solver.victims import Candidate
@@ -21,10 +21,14 @@ from queuer.solver.victims import Candidate
 
 class Trial:
     """The state once some candidates have gone; at first nobody has, and in the end all must have come back: what is
-    used is counted on the board itself. `short`: quota is in the way, too; `placed`: the nodes alone.
+    used is counted on the board itself. `short`: quota is in the way, too; `placed`: the nodes alone; `counted`: a
+    leader and its workers have room there, but it was not looked whether they land beside each other.
     """
 
-    def __init__(self, board: Board, asker: Asker, found: Sequence[Candidate]) -> None:
+    def __init__(
+        self, board: Board, asker: Asker, found: Sequence[Candidate], *, placing: bool = True
+    ) -> None:
+        """`placing`: where more is asked than room the gang is placed to see whether it fits."""
         queue, charge = asker.workload.queue, asker.charge
         binding = {a: charge[a] for a in board.claimed.binding(queue, charge)}
         self.short = not board.later.usage.fits(queue, binding)
@@ -36,9 +40,12 @@ class Trial:
         self._accounts = frozenset(accounts | set(binding))
         self._entries: dict[str, Entry] = {}
         parts = asker.parts(board)
-        self.placed = (
-            PodSlots(board, asker, parts[0]) if _slots_decide(parts) else Placing(board, asker, parts)
-        )
+        self.counted = not placing and _is_led(parts)
+        self.placed: PodSlots | Placing
+        if self.counted or _slots_decide(parts):
+            self.placed = pod_slots(board, asker, parts)
+        else:
+            self.placed = Placing(board, asker, parts)
 
     def going(self, candidate: Candidate) -> Candidate | None:
         """See `Candidate.going`, now that those before it have gone."""
@@ -74,6 +81,12 @@ def _slots_decide(parts: Sequence[Part]) -> bool:
     return len(parts) == 1 and parts[0].required is None and parts[0].preferred is None
 
 
+def _is_led(parts: Sequence[Part]) -> bool:
+    """Whether the gang is one pod and many of another set, none with a level of its own."""
+    levels = any(part.required is not None or part.preferred is not None for part in parts)
+    return len(parts) == 2 and min(part.count for part in parts) == 1 and not levels
+
+
 class Placing:
     """Nodes for a gang of several pod sets, which is placed to see whether it fits, once its most pods and one of
     another set have slots. The last place found stands while the nodes there are as they were.
@@ -83,7 +96,7 @@ class Placing:
         self._board, self._asker = board, asker
         self._sheet = board.later.copy()
         self._slots = Slots(board.frame, self._sheet.free)
-        self._pods = _pod_slots(board, asker, parts)
+        self._pods = pod_slots(board, asker, parts)
         self._moves: dict[str, tuple[Hold, int]] = {}  # those that are not on the sheet yet
         self._hosts = frozenset[int]()  # of the last place found
         self._moved = set[str]()  # who has gone from there, or come back, since
@@ -127,11 +140,3 @@ class Placing:
             limits=board.limits(),
             slots=slots,
         )
-
-
-def _pod_slots(board: Board, asker: Asker, parts: Sequence[Part]) -> PodSlots:
-    """Of the set with most pods, and of the one with fewest beside it."""
-    few, *_, many = sorted(parts, key=lambda part: part.count) if len(parts) > 1 else (None, parts[0])
-    if few is None or not len(many.need.columns):
-        return PodSlots(board, asker, many)
-    return LedSlots(board, asker, many, few)
