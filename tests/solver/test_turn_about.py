@@ -14,7 +14,6 @@ from queuer.sim.judge import run
 from queuer.sim.scenario import load
 from queuer.solver import landing
 from queuer.solver.decide import decide
-from queuer.solver.landing import lands
 from queuer.solver.problem import Assignment, Bond, Budget, Plan, Snapshot
 from queuer.solver.verify import verify
 from tests.solver.make import gang, node, pod_set, queue, row, running, snapshot
@@ -140,14 +139,14 @@ def test_at_the_deadline_it_starts_where_nobody_is_in_the_way(victim: str, deter
 
 def test_looking_whether_sets_land_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gangs of three sets on ten nodes, each with a search of its own: they share what a decision looks at."""
-    looks = 0
+    looks, looked_at = 0, landing._lands
 
     def counted(*args: Any) -> bool:
         nonlocal looks
         looks += 1
-        return lands(*args)
+        return looked_at(*args)
 
-    monkeypatch.setattr(landing, "lands", counted)
+    monkeypatch.setattr(landing, "_lands", counted)
     sizes = [3, 5, 4, 2, 6, 3, 5, 1, 4, 6]
     nodes = [node(f"n{i}", gpu=gpu) for i, gpu in enumerate(sizes)]
     sets = [pod_set(5, 2, name="a"), pod_set(4, 3, name="b")]
