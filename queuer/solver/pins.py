@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -28,6 +28,18 @@ WIDENED = (2, 2, 1)
 """Fewest hosts of pods that get the hosts of those beside them, too, one time after the other."""
 WORK = 10_000
 """Rivals looked at after which gangs get no wave but the last, no further host and no other order."""
+
+
+@dataclass(slots=True, eq=False)
+class Waves:
+    """What comes of one order. Of those that start: groups with their waves, places, and who is on a host. `held`: groups
+    of bound gangs on the hosts that they take beside these.
+    """
+
+    groups: dict[str, tuple[Group, ...]] = field(default_factory=dict)
+    rows: dict[str, tuple[Workload, Assignments]] = field(default_factory=dict)
+    on_host: dict[int, set[str]] = field(default_factory=dict)
+    held: dict[str, tuple[Group, ...]] = field(default_factory=dict)
 
 
 class Pinner:
@@ -51,18 +63,16 @@ class Pinner:
         self._ask = board.arrays.landings
         self._around = groups or Groups(board)
         self._around.follow(bonds)
-        self._groups: dict[str, tuple[Group, ...]] = {}
-        self._rows: dict[str, tuple[Workload, Assignments]] = {}
-        self._on_host: dict[int, set[str]] = {}
         self._sure: dict[Group, bool] = {}
-        self._wider: dict[str, tuple[Group, ...]] = {}
+        self._by_itself: dict[str, tuple[Group, ...]] = {}
         self._lost = {uid for uid in self._around.doubtful if not self._is_held(uid)}
+        self._waves = Waves(held=dict(self._by_itself))
 
     def admissions(self) -> tuple[Admission, ...]:
         """Those that found a wave, with pins and waves; see `late`."""
         return tuple(
             Admission(uid=uid, assignments=self._pin(uid), wave=groups[0].wave)
-            for uid, groups in self._groups.items()
+            for uid, groups in self._waves.groups.items()
         )
 
     def late(self, chosen: Iterable[Chosen]) -> list[Chosen]:
@@ -75,7 +85,7 @@ class Pinner:
         lost = [c for c in chosen if c.bound and c.gang.uid in self._lost]
         order = sorted((c for c in chosen if not c.bound), key=_spreads)
         late = missed = self._put(order)
-        least, tried = (self._groups, self._rows, self._on_host), {_uids(order)}
+        least, tried = self._waves, {_uids(order)}
         for _ in range(ORDERS):
             order = _ahead(order, missed)
             if _uids(order) in tried or self._worn:
@@ -83,8 +93,8 @@ class Pinner:
             tried.add(_uids(order))
             missed = self._put(order)
             if len(missed) < len(late):
-                least, late = (self._groups, self._rows, self._on_host), missed
-        self._groups, self._rows, self._on_host = least
+                least, late = self._waves, missed
+        self._waves = least
         return [*late, *lost]
 
     def lands_alone(self, one: Chosen) -> bool:
@@ -107,7 +117,7 @@ class Pinner:
 
     def _put(self, order: Iterable[Chosen]) -> list[Chosen]:
         """One after the other into the earliest wave in which it lands; those that found none."""
-        self._groups, self._rows, self._on_host = {}, {}, {}
+        self._waves = Waves(held=dict(self._by_itself))
         late: list[Chosen] = []
         for one in order:
             workload, uid = one.gang.pending.workload, one.gang.uid
@@ -121,14 +131,14 @@ class Pinner:
             if settled is None:
                 late.append(one)
                 continue
-            self._groups[uid], self._rows[uid] = settled, (workload, rows)
+            self._waves.groups[uid], self._waves.rows[uid] = settled, (workload, rows)
             for host in {h for g in settled for h in g.hosts}:
-                self._on_host.setdefault(host, set()).add(uid)
+                self._waves.on_host.setdefault(host, set()).add(uid)
         return late
 
     def to_hosts(self, workload: Workload, rows: Sequence[Assignment]) -> Assignments:
         """The rows of a bound gang pinned to their hosts."""
-        names, wider = self._board.frame.names, self._wider.get(workload.uid)
+        names, wider = self._board.frame.names, self._waves.held.get(workload.uid)
         hosts = [
             row.nodes if wider is None else [names[h] for h in wider[i].hosts] for i, row in enumerate(rows)
         ]
@@ -150,7 +160,7 @@ class Pinner:
             inside = numbers == numbers[frame.index[next(iter(rows[0].nodes))]]
         found = []
         for group, pod_set, row in zip(groups, sets, rows, strict=True):
-            near = [g for uid in self._near([group]) for g in self._groups[uid] if len(g.hosts) > 1]
+            near = [g for uid in self._near([group]) for g in self._waves.groups[uid] if len(g.hosts) > 1]
             theirs = frozenset().union(*(g.hosts for g in near if touch(g, [group])))
             open_ = frame.open_to(pod_set, row.flavor)
             usable = {h for h in theirs if open_[h] and (inside is None or inside[h])}
@@ -161,7 +171,7 @@ class Pinner:
 
     def _in_a_wave(self, groups: Sequence[Group]) -> tuple[Group, ...] | None:
         """The gang in the earliest wave in which it lands and lets all others land; None = not in this cycle."""
-        near = [self._groups[uid] for uid in self._near(groups)]
+        near = [self._waves.groups[uid] for uid in self._near(groups)]
         landing = self._around.landing_near(groups)
         held = [u for u in self._around.held_near(groups) if u not in self._lost and self._around.is_whole(u)]
         if not held and all(len(g.hosts) == 1 for g in itertools.chain(groups, landing, *near)):
@@ -177,20 +187,20 @@ class Pinner:
                 coming is not None
                 and (wave > 0 or self._land(robbed, coming, staying=True))
                 and all(self._land(own, coming) for own in others)
-                and all(self._lands_held(uid, coming) for uid in held)
+                and self._land_held(held, coming)
             ):
                 return coming
         return None
 
     def _near(self, groups: Sequence[Group]) -> list[str]:
-        return meet(self._on_host, groups)
+        return meet(self._waves.on_host, groups)
 
     def _land(self, own: Sequence[Group], coming: Sequence[Group], *, staying: bool = False) -> bool:
         """Whether these, of one wave, land beside all others up to it. `staying`: victims have gone."""
         if not own:
             return True
         already = [g for g in self._around.landing_near(own) if not staying or self._stays(g)]
-        known = (*already, *(g for uid in self._near(own) for g in self._groups[uid]))
+        known = (*already, *(g for uid in self._near(own) for g in self._waves.groups[uid]))
         rivals = [g for g in (*known, *coming) if g.wave <= own[0].wave]
         self.work += len(own) * len(rivals)
         return all(self._ask.lands(g, rivals, self._free) for g in own)
@@ -205,15 +215,31 @@ class Pinner:
             self._sure[landing] = self._ask.lands(landing, near, self._free)
         return self._sure[landing]
 
-    def _lands_held(self, uid: str, coming: Sequence[Group]) -> bool:
-        """Whether a bound gang finds its place, once all victims have gone, beside all that land before."""
-        part = self._held(uid)
-        landing = [g for g in self._around.landing_near(part) if self._stays(g)]
-        rivals = [g for other in self._near(part) for g in self._groups[other]]
-        everyone = [*landing, *rivals, *coming, *part]
-        self.work += len(part) * len(everyone)
+    def _land_held(self, held: Sequence[str], coming: Sequence[Group]) -> bool:
+        """Whether these bound gangs find their places beside all that land before; from now on on the hosts that they
+        take then.
+        """
+        found: dict[str, tuple[Group, ...]] = {}
+        for uid in held:
+            hosts = self._held_beside(uid, coming)
+            if hosts is None:
+                return False
+            found[uid] = hosts
+        self._waves.held |= found
+        return True
+
+    def _held_beside(self, uid: str, coming: Sequence[Group]) -> tuple[Group, ...] | None:
+        """The hosts on which a bound gang finds its place once all victims have gone: those it was given last, else
+        others of its own. Those are wide so that its sets leave each other room; who comes may have seen to that.
+        """
+        part, lying = self._waves.held.get(uid), self._around.held[uid]
+        landing = [g for g in self._around.landing_near(lying) if self._stays(g)]
+        rivals = [*landing, *(g for other in self._near(lying) for g in self._waves.groups[other]), *coming]
+        self.work += len(lying) * (len(rivals) + len(lying))
         with self._around.vacated(uid) as free:
-            return all(self._ask.lands(g, everyone, free) for g in part)
+            if part is not None and all(self._ask.lands(g, [*rivals, *part], free) for g in part):
+                return part
+            return self._ask.together(lying, rivals, free)
 
     def _is_held(self, uid: str) -> bool:
         """Whether a bound gang finds its place if nobody else comes; from now on on the hosts that it takes."""
@@ -222,17 +248,14 @@ class Pinner:
         with self._around.vacated(uid) as free:
             found = self._ask.together(part, landing, free)
         if found is not None:
-            self._wider[uid] = found
+            self._by_itself[uid] = found
         return found is not None
-
-    def _held(self, uid: str) -> tuple[Group, ...]:
-        return self._wider.get(uid) or self._around.held[uid]
 
     # Pins
 
     def _pin(self, uid: str) -> Assignments:
         """To the domain where that is safe, else to the hosts."""
-        (workload, rows), names = self._rows[uid], self._board.frame.names
+        (workload, rows), names = self._waves.rows[uid], self._board.frame.names
         wide = self._domain(workload, rows)
         if wide is not None:
             return tuple(replace(row, selector={**self._selector(workload, row), **wide}) for row in rows)
@@ -242,7 +265,7 @@ class Pinner:
                 selector=self._selector(workload, row),
                 hosts=tuple(sorted(names[h] for h in group.hosts)),
             )
-            for row, group in zip(rows, self._groups[uid], strict=True)
+            for row, group in zip(rows, self._waves.groups[uid], strict=True)
         )
 
     def _level(self, workload: Workload, rows: Assignments) -> int | None:

@@ -5,6 +5,8 @@ work that is leaving.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -19,6 +21,7 @@ from queuer.solver.verify import Violation, verify
 from tests.solver.cases import NOW
 from tests.solver.cases_bonds import LATER, standing
 from tests.solver.cases_leaving import vacated
+from tests.solver.cases_rights import twofold
 from tests.solver.judged import compare
 from tests.solver.make import GPU, gang, node, pod_set, queue, running, snapshot
 
@@ -54,6 +57,12 @@ def test_the_next_decision_admits_what_brute_force_admits(first: int) -> None:
 def test_nobody_is_evicted_for_room_that_is_vacated_but_by_brute_force_too(first: int) -> None:
     for seed in range(first, first + 40):
         assert compare(vacated(seed), now=NOW), seed
+
+
+@pytest.mark.parametrize("world", [partial(twofold, 106000051), partial(vacated, 108000367)])
+def test_a_bound_gang_gets_other_hosts_of_its_own_beside_who_starts(world: Callable[[], Snapshot]) -> None:
+    """By itself its sets need each other's hosts; beside one that starts they would rob each other there."""
+    assert compare(world(), now=NOW)
 
 
 @pytest.mark.parametrize("seed", FOUND)
