@@ -32,8 +32,8 @@ WORK = 10_000
 
 @dataclass(slots=True, eq=False)
 class Waves:
-    """What comes of one order. Of those that start: groups with their waves, places, and who is on a host. `held`: groups
-    of bound gangs on the hosts that they take beside these.
+    """What comes of one order. `groups` with their waves, `rows` (places) and who is on a host: of those that start;
+    `held`: groups of bound gangs on the hosts that they take beside these.
     """
 
     groups: dict[str, tuple[Group, ...]] = field(default_factory=dict)
