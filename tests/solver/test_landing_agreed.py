@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from queuer.solver import attempt, attempts
+from queuer.solver import attempt, attempts, landing
 from queuer.solver.arrays import Arrays
 from queuer.solver.board import Board
 from queuer.solver.decide import decide
 from queuer.solver.frame import Need
 from queuer.solver.greedy import Greedy
-from queuer.solver.landing import Group, lands
+from queuer.solver.landing import Group, Landings, lands
 from queuer.solver.outcome import Chosen, assignments
 from queuer.solver.pins import Pinner
 from queuer.solver.problem import Assignment, Bond, Budget, Eviction, EvictionRule, Snapshot, Unbound
@@ -104,6 +104,31 @@ def test_both_find_the_same_slots_certain() -> None:
         assert lands(own, rivals, free) is (certain >= own.count), seed
         landed += certain >= own.count
     assert 100 < landed < 700
+
+
+def test_what_was_asked_before_is_answered_as_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On nodes that change, beside rivals that move and come in other waves; few answers are kept."""
+    monkeypatch.setattr(landing, "MOST_KNOWN", 50)
+    rng, known, reckoned, looked_at = Random(1), Landings(), 0, landing._lands
+
+    def counted(*asked: Any) -> bool:
+        nonlocal reckoned
+        reckoned += 1
+        return looked_at(*asked)
+
+    monkeypatch.setattr(landing, "_lands", counted)
+    free = np.array([[6, 6], [4, 8], [8, 3]])
+    groups = [drawn_group(f"g{i}", rng, len(free)) for i in range(6)]
+    for _ in range(4_000):
+        if rng.random() < 0.2:
+            free[rng.randrange(len(free))] = [rng.randint(0, 3), rng.randint(0, 3)]
+        moved = rng.randrange(len(groups))
+        wave, hosts = rng.choice((0, 1)), frozenset(rng.sample(range(len(free)), rng.randint(1, 2)))
+        groups[moved] = replace(groups[moved], wave=wave, hosts=hosts)
+        own, *rivals = rng.sample(groups, rng.randint(1, 3))
+        assert known.lands(own, rivals, free) is lands(own, rivals, free)
+    assert len(known._known) <= 50
+    assert 4_000 < reckoned < 7_900  # each is reckoned anew, and most of those asked of `known`
 
 
 def drawn_group(uid: str, rng: Random, hosts: int) -> Group:

@@ -263,7 +263,9 @@ def test_nobody_is_evicted_for_sets_that_would_not_land_beside_each_other(max_wa
     )
 
 
-@pytest.mark.parametrize(("sets", "first"), [([(2, 1), (4, 2)], 2), ([(5, 1), (2, 2)], 3)])
+@pytest.mark.parametrize(
+    ("sets", "first"), [([(2, 1), (4, 2)], 2), ([(5, 1), (2, 2)], 3), ([(1, 4), (4, 1)], 4)]
+)
 def test_one_victim_more_goes_where_sets_would_not_land_otherwise(
     sets: list[tuple[int, int]], first: int
 ) -> None:

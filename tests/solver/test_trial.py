@@ -5,10 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
+import numpy as np
+
 from queuer.solver.arrays import Arrays
 from queuer.solver.asker import Asker
 from queuer.solver.board import Board
 from queuer.solver.capacity import place
+from queuer.solver.frame import Matrix
 from queuer.solver.trial import Trial
 from queuer.solver.victims import Candidate, Prey
 from tests.solver import worlds
@@ -57,6 +60,48 @@ def test_whoever_goes_and_comes_back_leaves_what_the_nodes_say() -> None:
                     trial.remove(candidate)
                 assert nodes.fits() == has_place(board, asker, gone), (seed, asker.workload.uid)
                 fitted, looked = fitted + nodes.fits(), looked + 1
+            for candidate in gone:
+                trial.put_back(candidate)
+    assert 0 < fitted < looked
+
+
+def led_in_one_domain(board: Board, asker: Asker, free: Matrix) -> bool:
+    """Whether all of one set have slots in some domain with the single pod of the other on one of its nodes."""
+    one, many = sorted(asker.parts(board), key=lambda part: part.count)
+    level = asker.level(board)
+    domains = np.zeros(len(free), dtype=np.intp) if level is None else board.frame.domains[level]
+    for host in np.flatnonzero(one.open & (one.need.slots(free) > 0) & (domains >= 0)).tolist():
+        beside = free.copy()
+        beside[host] -= one.row
+        slots = np.where(many.open & (domains == domains[host]), many.need.slots(beside), 0)
+        if slots.sum() >= many.count:
+            return True
+    return False
+
+
+def test_a_leader_and_its_workers_are_counted_as_nodes_hold_them() -> None:
+    """Whoever goes and comes back."""
+    rng, fitted, looked = random.Random(2), 0, 0
+    for seed in range(71_000, 71_150):
+        for board, asker, found in searches(seed):
+            trial, gone = Trial(board, asker, found, placing=False), list[Candidate]()
+            if not trial.counted:
+                continue
+            for _ in range(12):
+                candidate = rng.choice(found)
+                if candidate in gone:
+                    gone.remove(candidate)
+                    trial.put_back(candidate)
+                else:
+                    gone.append(candidate)
+                    trial.remove(candidate)
+                sheet = board.later.copy()
+                for one in gone:
+                    sheet.release(one.hold)
+                fits = trial.placed.fits()
+                assert fits == led_in_one_domain(board, asker, sheet.free), (seed, asker.workload.uid)
+                assert has_place(board, asker, gone) <= fits  # the sets might not land beside each other
+                fitted, looked = fitted + fits, looked + 1
             for candidate in gone:
                 trial.put_back(candidate)
     assert 0 < fitted < looked
