@@ -7,7 +7,7 @@ are played again for the sake of how gangs land.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -37,21 +37,33 @@ class Move:
     push: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Before:
     """How things are before a move: who is settled where, how many cannot land, which reservations are whole, what the
-    victims cost and which of them nobody needs.
+    victims cost and which of them nobody needs, None = it is not looked at, as many are settled.
     """
 
-    def __init__(self, greedy: Greedy, waits: Sequence[Chosen]) -> None:
-        self.chosen = dict(greedy.chosen)
-        self.waiting = len(waits)
-        self.whole = intact(greedy.board)
-        self.cost = cost(greedy, self.chosen.values())
-        self._needless = unneeded(greedy) if len(self.chosen) <= FEW_SETTLED else None
+    chosen: Mapping[str, Chosen]
+    waiting: int
+    whole: frozenset[str]
+    cost: Cost
+    needless: frozenset[str] | None
+
+    @classmethod
+    def of(cls, greedy: Greedy, waits: Sequence[Chosen]) -> Before:
+        """As `greedy` stands. `waits`: who cannot land."""
+        chosen = dict(greedy.chosen)
+        return cls(
+            chosen=chosen,
+            waiting=len(waits),
+            whole=intact(greedy.board),
+            cost=cost(greedy, chosen.values()),
+            needless=unneeded(greedy) if len(chosen) <= FEW_SETTLED else None,
+        )
 
     def keeps_needed(self, greedy: Greedy) -> bool:
-        """Whether all victims are needed now but for those that were not; not looked at where many are settled."""
-        return self._needless is None or unneeded(greedy) <= self._needless
+        """Whether all victims are needed now, but for those that were not."""
+        return self.needless is None or unneeded(greedy) <= self.needless
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +86,7 @@ def place_apart(greedy: Greedy, waits: Sequence[Chosen], late: Late) -> None:
     """
     left = TRIES
     while waits and left > 0:
-        before, dear, gain = Before(greedy, waits), list[Gain](), None
+        before, dear, gain = Before.of(greedy, waits), list[Gain](), None
         for move in islice(_moves(greedy, waits), left):
             left -= 1
             gain = _gain(greedy, move, late, before, dearest=before.cost)

@@ -32,6 +32,14 @@ class Asker:
         required = self.workload.required
         return None if required is None else board.frame.snapshot.topology.find(required)
 
+    def is_led(self, board: Board) -> bool:
+        """Whether it is one pod and many of another set, none with a level of its own: counting says where it has room,
+        but not whether the two sets land beside each other.
+        """
+        parts = self.parts(board)
+        levels = any(part.required is not None or part.preferred is not None for part in parts)
+        return len(parts) == 2 and min(part.count for part in parts) == 1 and not levels
+
     def parts(self, board: Board) -> list[Part]:
         """Its pod sets."""
         return parts_of(board.frame, self.workload, self.variant, self.closed)

@@ -25,12 +25,16 @@ somebody that was bound before is put off there is another: others may lie where
 """
 ATTEMPTS = 5
 """Attempts at most while the verifier refuses none, but for two in which those that keep off hosts are asked back."""
-SEARCHED = 15_000
-"""Steps of searches for victims, in all attempts so far, after which there is no other: about a second."""
+SEARCHED = 40_000
+"""Steps of searches for victims, in the attempts at one plan so far, after which no other is made for who is put off:
+about a second. With fewer more gangs are put off, with more all wait longer for decisions on small clusters.
+"""
 ATTEMPTS_APART = 2
 """Attempts after which whoever cannot land keeps off everywhere."""
 RETRY = 4
-"""Part of the exact solver's budget that the second attempt has at least, each after it half as much as the last."""
+"""Of the exact solver's budget the second attempt has a fourth at least, each after it half as much as the last. So has
+greedy's plan for its proofs.
+"""
 
 
 def is_small(snapshot: Snapshot) -> bool:
@@ -67,6 +71,7 @@ class Attempts:
         self._waits = set[str]()
         self._attempts = 0  # none in which anybody was asked back
         self._taken: Draft | None = None
+        self._refused = False  # whether the verifier has refused all drafts once
 
     def settle(self) -> Plan:
         """The best sound plan; the one that starts nobody where there is none."""
@@ -81,9 +86,12 @@ class Attempts:
         return plan if self._score(plan) > than else None
 
     def proven(self, given: Given) -> Plan | None:
-        """The plan that was taken, made once more with another solver; None = it scores less, or is not sound."""
+        """The plan that `better` took, made once more with another solver; None = it scores less or is not sound, or
+        what was made first was not.
+        """
         before = self._taken
-        assert before is not None
+        if before is None or self._refused:
+            return None
         draft, _ = self._run(given, before.crowded, ask_back=before.ask_back)
         if self._score(draft.plan) < self._score(before.plan):
             return None
@@ -123,7 +131,7 @@ class Attempts:
     def _made(self) -> list[Draft]:
         """What comes of attempts until one puts nobody off, the best first, of equal ones the later. If somebody waits
         even so because it keeps off the hosts of others, later ones keep off them instead, or these off its own, once
-        each. Last, where that is better than any: who keeps off hosts is asked back to them at its turn.
+        each. Last, while somebody waits: who keeps off hosts is asked back to them at its turn.
         """
         drafts: list[Draft] = []
         began, tried = dict(self._crowded), 0
@@ -162,7 +170,7 @@ class Attempts:
         everything = reduce(_both, (draft.crowded for draft in drafts))
         found: list[Draft] = []
         for crowded in (best, everything) if best != everything else (best,):
-            if crowded.keys() - self._waits:
+            if crowded.keys() - self._waits and self._has_time:
                 found.append(self._run(self._given_now(), crowded, ask_back=True)[0])
         return found
 
@@ -204,7 +212,7 @@ class Attempts:
         """They wait, and the exact solver, which may have brought them there, is not asked."""
         self._crowded |= dict.fromkeys(offenders, self._everywhere())
         self._waits |= set(offenders)
-        self._given, self.lost = replace(self._given, solver=None), True
+        self._given, self.lost, self._refused = replace(self._given, solver=None), True, True
 
     def _give_up(self, offenders: Sequence[str]) -> None:
         """As if they had no bond and no reservation. The verifier still asks for a bond that stands."""

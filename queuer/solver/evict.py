@@ -180,8 +180,8 @@ class Evict:
             return None
         bars, closed = board.bars(workload, rank=turn.rank, bound=True), self._cycle.closed(gang)
         asker = Asker(workload=workload, variant=variant, charge=charge, closed=closed, bars=bars)
-        for placing in (False, True):
-            chosen, counted = self._cheapest(asker, turn, plain=plain, placing=placing)
+        for counting in (True, False) if asker.is_led(board) else (False,):
+            chosen = self._cheapest(asker, turn, plain=plain, counting=counting)
             if chosen is None:
                 self._found.discard(form)
                 return None
@@ -193,20 +193,17 @@ class Evict:
                 return Chosen(
                     gang=gang, variant=variant, charge=charge, spreads=spreads, evictions=gone, bound=True
                 )
-            if not counted:
-                return None
         return None
 
     def _cheapest(
-        self, asker: Asker, turn: Turn, *, plain: bool, placing: bool
-    ) -> tuple[Sequence[Candidate] | None, bool]:
-        """The cheapest victims found, and whether those were counted only who make room (see `Trial`)."""
-        work = WORK - self._cycle.counts.victims
-        permitted = self.prey.permitted(turn.reach)
-        search = Search(self._board, self.prey, asker, permitted, work=work, placing=placing)
+        self, asker: Asker, turn: Turn, *, plain: bool, counting: bool
+    ) -> Sequence[Candidate] | None:
+        """The cheapest victims found. `plain`: see `again`; `counting`: see `Trial`."""
+        work, permitted = WORK - self._cycle.counts.victims, self.prey.permitted(turn.reach)
+        search = Search(self._board, self.prey, asker, permitted, work=work, counting=counting)
         chosen = search.newest() if plain else search.cheapest()
         self._cycle.counts.victims += search.work
-        return chosen, search.counted
+        return chosen
 
     def _left_by(
         self, chosen: Sequence[Candidate], *, queue: str, charge: Charge, bars: tuple[str, ...]

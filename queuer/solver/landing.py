@@ -25,8 +25,8 @@ verifier looks no further.
 FEW_SETS = 3
 """Pod sets of a gang up to which hosts are tried for one of them at a time."""
 
-MOST_KNOWN = 20_000
-"""Answers that are kept, at some 500 bytes."""
+MOST_KNOWN = 20_000_000
+"""Bytes of questions whose answers are kept, about."""
 
 LOOK = 8
 """Steps of a search for a place that a look costs whether one set lands."""
@@ -99,6 +99,7 @@ class Landings:
 
     def __init__(self) -> None:
         self._known: dict[object, bool] = {}
+        self._size = 0
 
     def lands(self, group: Group, rivals: Iterable[Group], free: Matrix) -> bool:
         """See `lands`."""
@@ -107,16 +108,18 @@ class Landings:
         key = (*_kind(group), there, *[(*_kind(r), r.wave) for r in near])
         known = self._known.get(key)
         if known is None:
-            if len(self._known) >= MOST_KNOWN:
+            if self._size > MOST_KNOWN:
                 self._known.clear()
+                self._size = 0
             known = self._known[key] = _lands(group, near, free)
+            self._size += len(there) + 100 * (len(near) + 1)
         return known
 
     def together(
         self, groups: Sequence[Group], rivals: Sequence[Group], free: Matrix
     ) -> tuple[Group, ...] | None:
         """See `together`."""
-        return together(groups, rivals, free, lands=self.lands)
+        return together(groups, rivals, free, ask=self.lands)
 
 
 def _kind(group: Group) -> tuple[object, ...]:
@@ -129,7 +132,7 @@ def together(
     free: Matrix,
     effort: Effort | None = None,
     *,
-    lands: Lands = lands,
+    ask: Lands = lands,
 ) -> tuple[Group, ...] | None:
     """The sets of one gang, on hosts of the gang on which each lands beside the others and these rivals. None = no such
     hosts were found, which is no proof.
@@ -143,7 +146,7 @@ def together(
     left, seen = [tuple(groups)], set[object]()
     while left:
         found = left.pop()
-        stuck = [i for i, g in enumerate(found) if not lands(g, [*rivals, *found], free)]
+        stuck = [i for i, g in enumerate(found) if not ask(g, [*rivals, *found], free)]
         if not stuck:
             return found
         if effort is not None:

@@ -88,7 +88,7 @@ class Pinner:
         least, tried = self._waves, {_uids(order)}
         for _ in range(ORDERS):
             order = _ahead(order, missed)
-            if _uids(order) in tried or self._worn:
+            if not missed or self._worn or _uids(order) in tried:
                 break
             tried.add(_uids(order))
             missed = self._put(order)

@@ -16,7 +16,7 @@ from queuer.solver.sheet import Hold
 
 NONE = frozenset[int]()
 NOWHERE = 2**40
-"""Slots that a leader takes of a node on which it has no room."""
+"""Slots that a leader takes of a node on which it has no room: more than any domain has."""
 
 
 class PodSlots:
@@ -97,7 +97,7 @@ class PodSlots:
             self._enough += (before + more >= self._count) - (before >= self._count)
 
     def _holds(self, free: list[int]) -> int:
-        """Slots of a node with so much free."""
+        """Slots of a node with so much free; the columns that the pods ask for come first, others may follow."""
         slots = max(0, min(map(floordiv, free, self._amounts)))
         return 1 if self._exclusive and slots > 1 else slots
 
@@ -135,7 +135,7 @@ class LedSlots(PodSlots):
         self._workers_open, self._leader_open = part.open, leader.open
         self._open = part.open | leader.open
         self._taken: dict[int, int] = {}  # by node: slots that the leader would take there
-        self._in_turn: dict[int, Counter[int]] = {}  # by domain: on how many nodes it takes so many
+        self._tolls: dict[int, Counter[int]] = {}  # by domain: on how many nodes it would take so many
 
     def _recount(self, node: int, free: list[int]) -> None:
         if node in self._reserved:
@@ -145,10 +145,10 @@ class LedSlots(PodSlots):
         if self._leader_open[node] and all(free[at] >= amount for at, amount in self._asked):
             taken = slots - self._holds(list(map(sub, free, self._leader))) if slots else 0
         domain = self._domains[node]
-        if domain not in self._in_turn:
-            self._in_turn[domain] = Counter(self._takes[self._domain == domain].tolist())
+        if domain not in self._tolls:
+            self._tolls[domain] = Counter(self._takes[self._domain == domain].tolist())
         before = self._suffices(domain)
-        there = self._in_turn[domain]
+        there = self._tolls[domain]
         known = self._taken.get(node)
         there[int(self._takes[node]) if known is None else known] -= 1
         there[taken] += 1
@@ -159,7 +159,7 @@ class LedSlots(PodSlots):
 
     def _suffices(self, domain: int) -> bool:
         spare = self._in_domain[domain] - self._count
-        return spare >= 0 and any(n and taken <= spare for taken, n in self._in_turn[domain].items())
+        return spare >= 0 and any(n and taken <= spare for taken, n in self._tolls[domain].items())
 
 
 def pod_slots(board: Board, asker: Asker, parts: Sequence[Part]) -> PodSlots:

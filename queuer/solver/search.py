@@ -36,24 +36,19 @@ class Search:
         found: Sequence[Candidate],
         *,
         work: int,
-        placing: bool = True,
+        counting: bool = False,
     ) -> None:
         """`found`: the candidates, cheapest first; `work`: steps after which no further set is tried; a step is a
-        victim that goes or comes back. `placing`: see `Trial`.
+        victim that goes or comes back. `counting`: see `Trial`.
         """
         self._board = board
         self._found = found
         self._places = scopes(board, prey, asker, found)
-        self._trial = Trial(board, asker, found, placing=placing)
+        self._trial = Trial(board, asker, found, counting=counting)
         self._twofold = {c.uid: c for c in found if c.otherwise is not None}
         self._single = sum(asker.variant.counts.values()) == 1
         self._most = work
         self.work = 0
-
-    @property
-    def counted(self) -> bool:
-        """Whether sets were found by counts where more is asked than that, see `Trial`."""
-        return self._trial.counted
 
     def newest(self) -> list[Candidate] | None:
         """The set of a plain rule, as others use it: the newest of the lowest priority, wherever they are, until the

@@ -21,14 +21,15 @@ from queuer.solver.victims import Candidate
 
 class Trial:
     """The state once some candidates have gone; at first nobody has, and in the end all must have come back: what is
-    used is counted on the board itself. `short`: quota is in the way, too; `placed`: the nodes alone; `counted`: a
-    leader and its workers have room there, but it was not looked whether they land beside each other.
+    used is counted on the board itself. `short`: quota is in the way, too; `placed`: the nodes alone;
     """
 
     def __init__(
-        self, board: Board, asker: Asker, found: Sequence[Candidate], *, placing: bool = True
+        self, board: Board, asker: Asker, found: Sequence[Candidate], *, counting: bool = False
     ) -> None:
-        """`placing`: where more is asked than room the gang is placed to see whether it fits."""
+        """`counting`: room alone is looked at, which is all for one pod set without a level of its own; else gangs with
+        more are placed to see whether they fit.
+        """
         queue, charge = asker.workload.queue, asker.charge
         binding = {a: charge[a] for a in board.claimed.binding(queue, charge)}
         self.short = not board.later.usage.fits(queue, binding)
@@ -40,12 +41,8 @@ class Trial:
         self._accounts = frozenset(accounts | set(binding))
         self._entries: dict[str, Entry] = {}
         parts = asker.parts(board)
-        self.counted = not placing and _is_led(parts)
-        self.placed: PodSlots | Placing
-        if self.counted or _slots_decide(parts):
-            self.placed = pod_slots(board, asker, parts)
-        else:
-            self.placed = Placing(board, asker, parts)
+        counts = counting or _slots_decide(parts)
+        self.placed: PodSlots | Placing = (pod_slots if counts else Placing)(board, asker, parts)
 
     def going(self, candidate: Candidate) -> Candidate | None:
         """See `Candidate.going`, now that those before it have gone."""
@@ -79,12 +76,6 @@ class Trial:
 def _slots_decide(parts: Sequence[Part]) -> bool:
     """Whether the gang is one pod set with no level of its own."""
     return len(parts) == 1 and parts[0].required is None and parts[0].preferred is None
-
-
-def _is_led(parts: Sequence[Part]) -> bool:
-    """Whether the gang is one pod and many of another set, none with a level of its own."""
-    levels = any(part.required is not None or part.preferred is not None for part in parts)
-    return len(parts) == 2 and min(part.count for part in parts) == 1 and not levels
 
 
 class Placing:

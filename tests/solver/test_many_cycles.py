@@ -21,7 +21,7 @@ from queuer.solver.verify import Violation, verify
 from tests.solver.cases import seeded
 from tests.solver.cycles import Life
 from tests.solver.many_cycles import EXACT, GREEDY, ROUND, Cycle, Tally, judge, rounds, run
-from tests.solver.worlds import NOW, packed, world
+from tests.solver.worlds import NOW, expected, packed, world
 
 
 @pytest.mark.parametrize(("seed", "size"), [(8130, 16), (8079, 64)])
@@ -78,6 +78,15 @@ def test_a_plan_that_is_taken_instead_of_the_exact_solver_s_says_so() -> None:
     told = [e.primary for e in cycle.plan.explanations.values() if e.primary.token is Token.SOLVER_DEFERRED]
     assert [reason.params["cause"] for reason in told] == [Deferral.OUTSCORED]
     assert "scored less than one without" in told[0].text
+
+
+def test_greedy_s_plan_that_is_taken_is_made_once_more_with_proofs() -> None:
+    snap = expected(world(500385, nodes=10, pending=14, running=16), 500385)
+    exact, greedy = (decide(snap, now=NOW, seed=0, budget=b) for b in (EXACT, GREEDY))
+    assert exact.stats.note == "the exact plan scored less than greedy's with proofs"
+    assert exact.stats.passes is not None
+    assert exact.stats.passes.attempts == 3
+    assert score(snap, exact, now=NOW) == score(snap, greedy, now=NOW)
 
 
 def test_nobody_is_told_one_reason_twice() -> None:

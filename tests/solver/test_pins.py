@@ -263,6 +263,21 @@ def test_nobody_is_evicted_for_sets_that_would_not_land_beside_each_other(max_wa
     )
 
 
+def test_greedy_looks_further_where_a_leader_has_room_but_could_be_robbed_of_it() -> None:
+    """With `second` gone there is room enough, but all workers might come to the leader's node."""
+    runs = [
+        running(gang("first", pod_set(1, 4), queue="root.b"), {"n0": 1}, since=0.0),
+        running(gang("second", pod_set(1, 6), queue="root.b"), {"n1": 1}, since=80.0),
+    ]
+    queues = [queue("root.a", QuotaRow(resource=GPU, guaranteed=8)), queue("root.b")]
+    nodes = [node("n0", gpu=6), node("n1", gpu=6)]
+    waits = gang("g", pod_set(1, 4, name="leader"), pod_set(4, 1, name="workers"))
+    snap = snapshot(nodes, queues, admitted=runs, pending=[waits])
+    plan = decide(snap, now=100.0, seed=1, budget=Budget(deterministic=0.0))
+    assert verify(snap, plan, now=100.0) == ()
+    assert {e.uid for e in plan.evictions} == {"first", "second"}
+
+
 @pytest.mark.parametrize(
     ("sets", "first"), [([(2, 1), (4, 2)], 2), ([(5, 1), (2, 2)], 3), ([(1, 4), (4, 1)], 4)]
 )

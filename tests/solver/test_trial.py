@@ -84,9 +84,9 @@ def test_a_leader_and_its_workers_are_counted_as_nodes_hold_them() -> None:
     rng, fitted, looked = random.Random(2), 0, 0
     for seed in range(71_000, 71_150):
         for board, asker, found in searches(seed):
-            trial, gone = Trial(board, asker, found, placing=False), list[Candidate]()
-            if not trial.counted:
+            if not asker.is_led(board):
                 continue
+            trial, gone = Trial(board, asker, found, counting=True), list[Candidate]()
             for _ in range(12):
                 candidate = rng.choice(found)
                 if candidate in gone:
