@@ -90,6 +90,7 @@ def _admitted(live: Live, state: ClusterState) -> Admitted:
         gone_by=_gone_by(live, pods) if releasing else None,
         expected_end=end_of(live.workload, start=since),
         displaced_by=live.displaced_by,
+        turn=(placement.cycle, placement.wave) if live.landed is None else None,
     )
 
 

@@ -32,8 +32,8 @@ about a second. With fewer more gangs are put off, with more all wait longer for
 ATTEMPTS_APART = 2
 """Attempts after which whoever cannot land keeps off everywhere."""
 RETRY = 4
-"""Of the exact solver's budget the second attempt has a fourth at least, each after it half as much as the last. So has
-greedy's plan for its proofs.
+"""Each attempt after the first, and that at proofs for greedy's plan, has at least the exact solver's budget divided by
+this.
 """
 
 
@@ -194,9 +194,8 @@ class Attempts:
 
     def _given_now(self) -> Given:
         """With what is left of the budget."""
-        budget, passes = self._given.budget, self.passes
-        least = budget.deterministic / RETRY / 2 ** max(0, passes.attempts - 1)
-        left = max(budget.deterministic - passes.spent, least)
+        budget, spent = self._given.budget, self.passes.spent
+        left = max(budget.deterministic - spent, budget.deterministic / RETRY)
         return replace(self._given, budget=replace(budget, deterministic=left))
 
     # What the next attempt does otherwise

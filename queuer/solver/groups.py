@@ -162,7 +162,7 @@ class Groups:
             for part in admitted.unbound:
                 pod_set = set_named(admitted.workload, part.pod_set)
                 hosts = [index[h] for h in part.hosts if h in index]
-                yield self.group(admitted.workload, pod_set, part.count, hosts)
+                yield replace(self.group(admitted.workload, pod_set, part.count, hosts), turn=admitted.turn)
 
 
 def set_named(workload: Workload, name: str) -> PodSet:

@@ -16,6 +16,7 @@ from math import prod
 import numpy as np
 
 from queuer.solver.frame import Mask, Matrix, Need
+from queuer.solver.problem import Turn
 
 STATES = 400
 """The worst is looked for up to this many numbers of rivals still to come, times hosts. More would be of no use: the
@@ -42,7 +43,7 @@ class Effort:
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Group:
     """Pods of one set of one gang that may land on any of `hosts` (node numbers). `wave`: all lower ones have landed
-    before they come. `open`: nodes that they may be given (N), None = no others.
+    before they come. `open`: nodes that they may be given (N), None = no others. `turn`: see `Admitted`.
     """
 
     uid: str
@@ -52,6 +53,7 @@ class Group:
     hosts: frozenset[int]
     wave: int = 0
     open: Mask | None = None
+    turn: Turn | None = None
 
 
 def lands(group: Group, rivals: Iterable[Group], free: Matrix) -> bool:

@@ -20,7 +20,7 @@ from queuer.solver.frame import Matrix, Numbers
 from queuer.solver.groups import Assignments, Groups, meet, set_named, touch
 from queuer.solver.landing import Group
 from queuer.solver.outcome import Chosen
-from queuer.solver.problem import Admission, Assignment
+from queuer.solver.problem import Admission, Assignment, waits_for
 
 ORDERS = 4
 """Times that gangs which find no wave are tried before the others."""
@@ -203,7 +203,7 @@ class Pinner:
         known = (*already, *(g for uid in self._near(own) for g in self._waves.groups[uid]))
         rivals = [g for g in (*known, *coming) if g.wave <= own[0].wave]
         self.work += len(own) * len(rivals)
-        return all(self._ask.lands(g, rivals, self._free) for g in own)
+        return all(self._ask.lands(g, _not_waiting(g, rivals), self._free) for g in own)
 
     def _stays(self, landing: Group) -> bool:
         return landing.uid not in self._board.leaving
@@ -211,7 +211,7 @@ class Pinner:
     def _is_sure(self, landing: Group) -> bool:
         """Whether pods of an earlier cycle land if nobody else comes: nobody may rob them of that."""
         if landing not in self._sure:
-            near = [g for g in self._around.landing_near([landing]) if self._stays(g)]
+            near = [g for g in _not_waiting(landing, self._around.landing_near([landing])) if self._stays(g)]
             self._sure[landing] = self._ask.lands(landing, near, self._free)
         return self._sure[landing]
 
@@ -339,6 +339,11 @@ def _ahead(order: Iterable[Chosen], late: Sequence[Chosen]) -> list[Chosen]:
     """The late before all others that spread over hosts."""
     first = {c.gang.uid for c in late}
     return sorted(order, key=lambda c: (_spreads(c), c.gang.uid not in first))
+
+
+def _not_waiting(group: Group, rivals: Iterable[Group]) -> list[Group]:
+    """Those that may come before this group does."""
+    return [rival for rival in rivals if not waits_for(rival.turn, group.turn)]
 
 
 def _uids(order: Iterable[Chosen]) -> tuple[str, ...]:

@@ -48,6 +48,10 @@ class Assignment:
         return sum(self.nodes.values())
 
 
+Turn = tuple[int, int]
+"""Number of a cycle and wave in it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unbound:
     """Pods of an admitted gang that are not bound yet: they may land on any of `hosts`, whichever kube-scheduler
@@ -67,7 +71,8 @@ class Admitted:
     while placing); lost work counts from `checkpoint` if that is later. `bound`: requests of its live pods by
     node name. `releasing`: being evicted or finished with pods left; it counts in full and is no victim any
     more. `gone_by`: of releasing work, until when its pods are expected to be gone (seconds); None = nobody knows.
-    `expected_end`: None = unknown. `displaced_by`: see `Pending`; it stays while the gang runs again.
+    `expected_end`: None = unknown. `displaced_by`: see `Pending`; it stays while the gang runs again. `turn`: cycle and
+    wave of a gang that has not landed yet, see `waits_for`; None = its pods come at any time.
     """
 
     workload: Workload
@@ -81,6 +86,14 @@ class Admitted:
     gone_by: float | None = None
     expected_end: float | None = None
     displaced_by: frozenset[str] = frozenset()
+    turn: Turn | None = None
+
+
+def waits_for(one: Turn | None, other: Turn | None) -> bool:
+    """Whether pods that were admitted in this turn come only once others, with which they share a host, have landed:
+    those of a wave above 0 wait for all before them.
+    """
+    return one is not None and other is not None and one[1] > 0 and other < one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

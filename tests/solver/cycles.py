@@ -23,7 +23,9 @@ from queuer.solver.problem import (
     Plan,
     Reservation,
     Snapshot,
+    Turn,
     Unbound,
+    waits_for,
 )
 from queuer.solver.verify import verify
 from queuer.solver.verify.case import Case
@@ -49,7 +51,7 @@ class Run:
     workload: Workload
     rows: tuple[Assignment, ...]
     since: float
-    wave: int
+    turn: Turn | None
     pods: list[Pod]
     ends: float
     displaced_by: frozenset[str] = frozenset()
@@ -78,6 +80,7 @@ class Life:
     reservations: tuple[Reservation, ...] = ()
     now: float = 0.0
     born: int = 0
+    looks: int = 0
     expecting: bool = False
 
     def __post_init__(self) -> None:
@@ -96,7 +99,7 @@ class Life:
             row = Assignment(pod_set=only, flavor=a.flavors[only], nodes=dict.fromkeys(a.bound, 1))
             ends = self.random.choice((90.0, 300.0, 900.0))
             told = self.random.random() < 0.5
-            self.runs[a.workload.uid] = Run(a.workload, (row,), a.since, 0, pods, ends, told=told)
+            self.runs[a.workload.uid] = Run(a.workload, (row,), a.since, None, pods, ends, told=told)
 
     def snapshot(self) -> Snapshot:
         """What the decision sees."""
@@ -139,6 +142,7 @@ class Life:
             gone_by=run.gone_by,
             expected_end=run.ends if run.told else None,
             displaced_by=run.displaced_by,
+            turn=run.turn,
         )
 
     @staticmethod
@@ -152,6 +156,7 @@ class Life:
         plan = decide(snap, now=self.now, seed=0, budget=budget)
         broken = verify(snap, plan, now=self.now)
         assert broken == (), [str(b) for b in broken]
+        self.looks += 1
         self._carry_out(snap, plan)
         self._land()
         self._pass_time()
@@ -171,7 +176,8 @@ class Life:
             lasts = workload.estimate or self.random.choice((60.0, 200.0, 600.0))
             ends = self.now + lasts
             told = workload.estimate is not None
-            run = Run(workload, admission.assignments, self.now, admission.wave, pods, ends, told=told)
+            turn = (self.looks, admission.wave)
+            run = Run(workload, admission.assignments, self.now, turn, pods, ends, told=told)
             self.runs[admission.uid] = replace(run, displaced_by=pending.displaced_by)
         for eviction in plan.evictions:
             run = self.runs[eviction.uid]
@@ -187,13 +193,14 @@ class Life:
             )
 
     def _land(self) -> None:
-        """Some or all pods of the lowest wave find hosts, in any order; then those of the next."""
+        """Some or all pods of those that wait for nobody find hosts, in any order; then those that waited for these."""
         late = self.random.random() < 0.3
-        hosts: dict[str, set[str]] = {}
-        for wave in sorted({run.wave for run in self.runs.values()}):
-            mine = [r for r in self.runs.values() if r.wave == wave and not r.releasing]
-            free_to_go = [r for r in mine if not any(self._touches(r, w) for w in range(wave))]
-            pods = [(run, pod) for run in free_to_go for pod in run.pods if pod.node is None]
+        left = [run for run in self.runs.values() if not run.landed and not run.releasing]
+        while ready := [
+            run for run in left if not any(self._waits(run, other) for other in self.runs.values())
+        ]:
+            left = [run for run in left if run not in ready]
+            pods = [(run, pod) for run in ready for pod in run.pods if pod.node is None]
             self.random.shuffle(pods)
             for run, pod in pods:
                 if late and self.random.random() < 0.5:
@@ -201,18 +208,16 @@ class Life:
                 fits = [n for n in sorted(pod.pin) if self._fits(run, pod, n)]
                 assert fits, f"a pod of {run.workload.uid} finds no host in {sorted(pod.pin)}"
                 pod.node = self.random.choice(fits)
-                hosts.setdefault(run.workload.uid, set()).add(pod.node)
         for run in self.runs.values():
             if run.landed:
-                run.wave = 0
+                run.turn = None
 
-    def _touches(self, run: Run, wave: int) -> bool:
+    def _waits(self, run: Run, other: Run) -> bool:
+        """As the controller holds it back."""
+        if run is other or other.landed or other.releasing or not waits_for(run.turn, other.turn):
+            return False
         mine = {h for pod in run.pods for h in pod.pin}
-        return any(
-            other.wave == wave and not other.landed and any(pod.pin & mine for pod in other.pods)
-            for other in self.runs.values()
-            if other is not run and not other.releasing
-        )
+        return any(pod.pin & mine for pod in other.pods)
 
     def _fits(self, run: Run, pod: Pod, name: str) -> bool:
         node = next(s.node for s in self.first.nodes if s.node.name == name)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from queuer.domain.nodes import Flavor
+from queuer.domain.nodes import Flavor, Node, SchedulingTerms
 from queuer.domain.reasons import Token
 from queuer.domain.workload import Workload
 from queuer.solver.arrays import Arrays
@@ -17,9 +17,9 @@ from queuer.solver.board import Board
 from queuer.solver.decide import decide
 from queuer.solver.greedy import Greedy
 from queuer.solver.outcome import Block, Chosen, Refusal
-from queuer.solver.problem import Admitted, Budget, Plan, Reservation, Snapshot, SolveStatus, Unbound
+from queuer.solver.problem import Admitted, Budget, Plan, Reservation, Snapshot, SolveStatus, Turn, Unbound
 from queuer.solver.tight import lying_tight
-from queuer.solver.verify import verify
+from queuer.solver.verify import Rule, verify
 from tests.solver.cases import NOW
 from tests.solver.cases_landing import landings, unlanded
 from tests.solver.make import GPU, TOPOLOGY, gang, node, pod_set, queue, row, running, snapshot
@@ -187,3 +187,37 @@ def _starts(snap: Snapshot, uid: str) -> bool:
     """Whether it would, with nobody beside it."""
     alone = replace(snap, pending=tuple(p for p in snap.pending if p.workload.uid == uid))
     return bool(decide(alone, now=NOW, seed=0, budget=ALONE).admissions)
+
+
+def labelled(name: str, gpu: int, *gangs: str) -> Node:
+    return node(name, gpu=gpu, labels={"kubernetes.io/hostname": name, **dict.fromkeys(gangs, "1")})
+
+
+def on_its_way(work: Workload, *hosts: str, turn: Turn) -> Admitted:
+    loose = Unbound(pod_set="main", count=work.pod_sets[0].count, hosts=hosts)
+    return replace(running(work, {}), bound={}, unbound=(loose,), turn=turn)
+
+
+@pytest.mark.parametrize("deterministic", [0.0, 2.0])
+def test_who_lands_before_a_later_wave_of_its_cycle_is_robbed_by_nobody(deterministic: float) -> None:
+    """`m` comes once `l` has landed, which is safe from it therefore; all pods of `n` might come to n1 before."""
+
+    def work(uid: str, count: int, gpu: int) -> Workload:
+        return gang(uid, pod_set(count, gpu, terms=SchedulingTerms(node_selector={uid: "1"})))
+
+    nodes = [
+        labelled("n1", 8, "l", "n"),
+        labelled("n2", 8, "l", "m"),
+        labelled("n3", 1, "n"),
+        labelled("n4", 1, "m"),
+    ]
+    there = [
+        on_its_way(work("l", 2, 5), "n1", "n2", turn=(1, 0)),
+        on_its_way(work("m", 4, 1), "n2", "n4", turn=(1, 1)),
+    ]
+    snap = snapshot(nodes, [queue("root"), queue("root.a")], admitted=there, pending=[work("n", 4, 1)])
+    made = decide(snap, now=0.0, seed=0, budget=Budget(deterministic=deterministic))
+    assert [(a.uid, a.wave) for a in made.admissions] == [("n", 1)]
+    assert verify(snap, made, now=0.0) == ()
+    at_once = replace(made, admissions=(replace(made.admissions[0], wave=0),))
+    assert [v.rule for v in verify(snap, at_once, now=0.0)] == [Rule.LANDING]

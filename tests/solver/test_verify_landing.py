@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -56,7 +57,7 @@ def test_pods_still_landing_are_not_robbed() -> None:
     assert rules(snap, plan(snap, {"g": (at({"n1": 1}),)})) == set()
 
 
-def group(uid: str, count: int, gpu: int, hosts: str, **more: bool) -> Group:
+def group(uid: str, count: int, gpu: int, hosts: str, **more: Any) -> Group:
     return Group(
         uid=uid, pod_set="main", count=count, requests={GPU: gpu}, hosts=frozenset(hosts.split()), **more
     )

@@ -102,6 +102,19 @@ def test_snapshot_holds_bound_pods_where_they_are_and_the_rest_wherever_they_may
     assert snapshot.nodes[0].used == {}, "a snapshot does not change under the solver"
 
 
+def test_snapshot_says_in_which_turn_a_gang_came_until_it_has_landed() -> None:
+    """Pods of a later wave are held back till then, and come at any time after that."""
+    state = ClusterState()
+    state.configure(RULES)
+    live = placed(Live(workload=WORKLOAD, state=State.QUEUED))
+    assert live.placement is not None
+    live = replace(live, placement=replace(live.placement, cycle=7, wave=2))
+    state.put(live)
+    assert [a.turn for a in take(state, now=60.0).admitted] == [(7, 2)]
+    state.put(replace(live, landed=50.0))
+    assert [a.turn for a in take(state, now=60.0).admitted] == [None]
+
+
 def test_pods_that_keep_off_each_other_do_not_land_where_one_lies() -> None:
     """Else others that start beside them were thought to leave one host too many, and could take the last."""
     state = ClusterState()

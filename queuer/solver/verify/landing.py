@@ -15,6 +15,7 @@ from itertools import product
 from math import prod
 
 from queuer.domain.quantity import Resources
+from queuer.solver.problem import Turn
 
 EXACT_STATES = 400
 """Exact counting up to this many combinations of rivals left, times hosts."""
@@ -22,7 +23,9 @@ EXACT_STATES = 400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Pods that are alike and may land on any of `hosts`. `wave`: it comes after all lower waves."""
+    """Pods that are alike and may land on any of `hosts`. `wave`: it comes after all lower waves. `turn`: of pods of
+    earlier cycles, see `Admitted`.
+    """
 
     uid: str
     pod_set: str
@@ -31,6 +34,7 @@ class Group:
     hosts: frozenset[str]
     wave: float = 0
     exclusive: bool = False
+    turn: Turn | None = None
 
 
 def slots(free: Resources, requests: Resources) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import inf
 
 from queuer.domain.quantity import Resources
-from queuer.solver.problem import Assignment
+from queuer.solver.problem import Assignment, waits_for
 from queuer.solver.verify.case import Case, Rule, Violation
 from queuer.solver.verify.landing import Group, certain_slots, fitting
 
@@ -101,7 +101,7 @@ def check_landing(case: Case) -> Iterator[Violation]:
         yield from _judge(group, certain_slots(group, rivals, free))
     for group in landing:
         near = there.near(group)
-        before = [g for g in near if g.wave < 0]
+        before = [g for g in near if g.wave < 0 and not waits_for(g.turn, group.turn)]
         first = [g for g in near if g.wave == 0]
         if first and certain_slots(group, before, free) >= group.count:
             yield from _judge(group, certain_slots(group, [*before, *first], free))
@@ -189,6 +189,7 @@ def unbound(case: Case) -> Iterator[Group]:
                     hosts=frozenset(rest.hosts),
                     wave=-1,
                     exclusive=sets[rest.pod_set].exclusive_host,
+                    turn=admitted.turn,
                 )
 
 
@@ -197,7 +198,7 @@ def _alike(groups: Iterable[Group]) -> list[Group]:
     found: dict[tuple[object, ...], list[Group]] = {}
     for group in groups:
         own = (group.uid, group.pod_set) if group.exclusive else ()
-        key = (group.hosts, tuple(sorted(group.requests.items())), group.wave, own)
+        key = (group.hosts, tuple(sorted(group.requests.items())), group.wave, group.turn, own)
         found.setdefault(key, []).append(group)
     return [
         Group(
@@ -208,6 +209,7 @@ def _alike(groups: Iterable[Group]) -> list[Group]:
             hosts=alike[0].hosts,
             wave=alike[0].wave,
             exclusive=alike[0].exclusive,
+            turn=alike[0].turn,
         )
         for alike in found.values()
     ]
