@@ -87,7 +87,7 @@ class Board:
         self._kept: dict[str, list[tuple[int, Matrix, Matrix]]] = {}
         self._promised: dict[int, Matrix] = {}
         self.idle = arrays.idle
-        self.effort = Effort(SEARCHED)
+        self.effort = Effort(SEARCHED, arrays.landings.lands)
         if self.vacating:
             self.fork()
             for uid in self.vacating:

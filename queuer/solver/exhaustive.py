@@ -26,14 +26,16 @@ def search(
     if limits.spent:
         limits.exact = False
         return None
-    most = STEPS if limits.effort is None else min(STEPS, limits.effort.left)
+    most, ask = STEPS, None
+    if limits.effort is not None:
+        most, ask = min(STEPS, limits.effort.left), limits.effort.ask
     alone = []
     scope = ALL if inside is None else inside
     for part in parts:
         room = np.zeros(len(free), dtype=np.int64)
         room[scope] = np.where(part.open[scope], part.need.slots(free[scope]), 0)
         alone.append(room)
-    looking = _Search(frame, free, parts, np.stack(alone, axis=1), Effort(most))
+    looking = _Search(frame, free, parts, np.stack(alone, axis=1), Effort(most, ask))
     found = looking.run(full=True)
     if found is None and looking.unsafe:
         limits.crossing = True

@@ -33,13 +33,6 @@ LOOK = 8
 """Steps of a search for a place that a look costs whether one set lands."""
 
 
-@dataclass(slots=True, eq=False)
-class Effort:
-    """Steps that may still be spent on places for gangs of several sets; below zero there are none left."""
-
-    left: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Group:
     """Pods of one set of one gang that may land on any of `hosts` (node numbers). `wave`: all lower ones have landed
@@ -54,6 +47,20 @@ class Group:
     wave: int = 0
     open: Mask | None = None
     turn: Turn | None = None
+
+
+Lands = Callable[[Group, Iterable[Group], Matrix], bool]
+"""Answers as `lands` does."""
+
+
+@dataclass(slots=True, eq=False)
+class Effort:
+    """Steps that may still be spent on places for gangs of several sets; below zero there are none left. `ask`: who
+    answers whether a set lands; None = `lands`.
+    """
+
+    left: int
+    ask: Lands | None = None
 
 
 def lands(group: Group, rivals: Iterable[Group], free: Matrix) -> bool:
@@ -89,9 +96,6 @@ def _lands(group: Group, near: Sequence[Group], free: Matrix) -> bool:
     if int(np.minimum(group.need.slots(left - most.T @ rows), group.count).sum()) >= group.count:
         return True
     return _least(group, [rival.count for rival in loose], rows, most, left) >= group.count
-
-
-Lands = Callable[[Group, Iterable[Group], Matrix], bool]
 
 
 class Landings:
@@ -134,7 +138,7 @@ def together(
     free: Matrix,
     effort: Effort | None = None,
     *,
-    ask: Lands = lands,
+    ask: Lands | None = None,
 ) -> tuple[Group, ...] | None:
     """The sets of one gang, on hosts of the gang on which each lands beside the others and these rivals. None = no such
     hosts were found, which is no proof.
@@ -145,6 +149,7 @@ def together(
     hosts that are open to it already.
     Once no `effort` is left, only the hosts that were given are looked at.
     """
+    ask = ask or (effort.ask if effort else None) or lands
     left, seen = [tuple(groups)], set[object]()
     while left:
         found = left.pop()
