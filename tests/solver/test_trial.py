@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -35,6 +35,24 @@ def searches(seed: int) -> Iterator[tuple[Board, Asker, list[Candidate]]]:
                 )
 
 
+def coming_and_going(
+    trial: Trial, found: Sequence[Candidate], rng: random.Random
+) -> Iterator[list[Candidate]]:
+    """Who is gone, step by step; in the end all are back."""
+    gone = list[Candidate]()
+    for _ in range(12):
+        candidate = rng.choice(found)
+        if candidate in gone:
+            gone.remove(candidate)
+            trial.put_back(candidate)
+        else:
+            gone.append(candidate)
+            trial.remove(candidate)
+        yield gone
+    for candidate in gone:
+        trial.put_back(candidate)
+
+
 def has_place(board: Board, asker: Asker, gone: list[Candidate]) -> bool:
     """Whether the gang is placed on nodes from which these are released."""
     sheet = board.later.copy()
@@ -48,20 +66,11 @@ def test_whoever_goes_and_comes_back_leaves_what_the_nodes_say() -> None:
     rng, fitted, looked = random.Random(1), 0, 0
     for seed in range(70_000, 70_060):
         for board, asker, found in searches(seed):
-            trial, gone = Trial(board, asker, found), list[Candidate]()
-            nodes = trial.placed
-            for _ in range(12):
-                candidate = rng.choice(found)
-                if candidate in gone:
-                    gone.remove(candidate)
-                    trial.put_back(candidate)
-                else:
-                    gone.append(candidate)
-                    trial.remove(candidate)
-                assert nodes.fits() == has_place(board, asker, gone), (seed, asker.workload.uid)
-                fitted, looked = fitted + nodes.fits(), looked + 1
-            for candidate in gone:
-                trial.put_back(candidate)
+            trial = Trial(board, asker, found)
+            for gone in coming_and_going(trial, found, rng):
+                fits = trial.placed.fits()
+                assert fits == has_place(board, asker, gone), (seed, asker.workload.uid)
+                fitted, looked = fitted + fits, looked + 1
     assert 0 < fitted < looked
 
 
@@ -86,15 +95,8 @@ def test_a_leader_and_its_workers_are_counted_as_nodes_hold_them() -> None:
         for board, asker, found in searches(seed):
             if not asker.is_led(board):
                 continue
-            trial, gone = Trial(board, asker, found, counting=True), list[Candidate]()
-            for _ in range(12):
-                candidate = rng.choice(found)
-                if candidate in gone:
-                    gone.remove(candidate)
-                    trial.put_back(candidate)
-                else:
-                    gone.append(candidate)
-                    trial.remove(candidate)
+            trial = Trial(board, asker, found, counting=True)
+            for gone in coming_and_going(trial, found, rng):
                 sheet = board.later.copy()
                 for one in gone:
                     sheet.release(one.hold)
@@ -102,8 +104,6 @@ def test_a_leader_and_its_workers_are_counted_as_nodes_hold_them() -> None:
                 assert fits == led_in_one_domain(board, asker, sheet.free), (seed, asker.workload.uid)
                 assert has_place(board, asker, gone) <= fits  # the sets might not land beside each other
                 fitted, looked = fitted + fits, looked + 1
-            for candidate in gone:
-                trial.put_back(candidate)
     assert 0 < fitted < looked
 
 
