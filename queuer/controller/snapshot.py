@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 
 from queuer.controller.landing import missing, tally
-from queuer.controller.live import Live
+from queuer.controller.live import Live, Placement
 from queuer.controller.pods import PodView
 from queuer.controller.state import ClusterState
 from queuer.controller.views import MOST_ON_NODE
@@ -14,7 +14,7 @@ from queuer.domain.quantity import Resources, add
 from queuer.domain.reasons import Token
 from queuer.domain.workload import State
 from queuer.solver.ends import end_of
-from queuer.solver.problem import Admitted, Assignment, NodeState, Pending, Snapshot, Unbound
+from queuer.solver.problem import Admitted, Assignment, NodeState, Pending, Snapshot, Turn, Unbound
 
 NOT_OFFERED = frozenset({Token.MISCONFIGURED})
 """Jobs with these reasons, set at intake, are not put before the solver.
@@ -90,8 +90,16 @@ def _admitted(live: Live, state: ClusterState) -> Admitted:
         gone_by=_gone_by(live, pods) if releasing else None,
         expected_end=end_of(live.workload, start=since),
         displaced_by=live.displaced_by,
-        turn=(placement.cycle, placement.wave) if live.landed is None else None,
+        turn=_turn(live, placement),
     )
+
+
+def _turn(live: Live, placement: Placement) -> Turn | None:
+    """A later wave is held back until it is sent (`controller.waves`); after that its pods come at any time."""
+    if live.landed is not None:
+        return None
+    held = placement.wave > 0 and live.state is State.ADMITTED
+    return Turn(placement.cycle, placement.wave, held=held)
 
 
 def _gone_by(live: Live, pods: tuple[PodView, ...]) -> float | None:

@@ -67,7 +67,8 @@ def _wanted(entry: Entry, state: ClusterState) -> bool:
 
 
 def _earlier(other: Live, entry: Entry) -> bool:
-    """Whether `other` was admitted in an earlier cycle, or an earlier wave of the same, and has not landed.
+    """Whether `other` was admitted in an earlier cycle, or an earlier wave of the same, and has not landed, or has lost
+    pods since.
 
     What an earlier cycle left unlanded is counted as landing by the decision: its places are taken by later
     waves only.
@@ -76,8 +77,7 @@ def _earlier(other: Live, entry: Entry) -> bool:
     return (
         placement is not None
         and (placement.cycle, placement.wave) < (entry.cycle or 0, entry.wave)
-        and other.landed is None
-        and other.state in _UNLANDED
+        and ((other.landed is None and other.state in _UNLANDED) or other.unplaced is not None)
     )
 
 

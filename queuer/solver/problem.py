@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from types import MappingProxyType
+from typing import NamedTuple
 
 from queuer.domain.nodes import Flavor, Node, Topology
 from queuer.domain.past import Past
@@ -48,8 +49,19 @@ class Assignment:
         return sum(self.nodes.values())
 
 
-Turn = tuple[int, int]
-"""Number of a cycle and wave in it."""
+class Turn(NamedTuple):
+    """When a gang came that has not landed: cycle, wave in it, and whether its pods are `held` back until those have
+    landed that came before and share a host with it.
+    """
+
+    cycle: int
+    wave: int
+    held: bool = False
+
+
+def waits_for(one: Turn | None, other: Turn | None) -> bool:
+    """Whether the pods of one come only once those of the other have landed, where they share a host."""
+    return one is not None and other is not None and one.held and other[:2] < one[:2]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +83,8 @@ class Admitted:
     while placing); lost work counts from `checkpoint` if that is later. `bound`: requests of its live pods by
     node name. `releasing`: being evicted or finished with pods left; it counts in full and is no victim any
     more. `gone_by`: of releasing work, until when its pods are expected to be gone (seconds); None = nobody knows.
-    `expected_end`: None = unknown. `displaced_by`: see `Pending`; it stays while the gang runs again. `turn`: cycle and
-    wave of a gang that has not landed yet, see `waits_for`; None = its pods come at any time.
+    `expected_end`: None = unknown. `displaced_by`: see `Pending`; it stays while the gang runs again. `turn`: of a gang
+    that has not landed yet; None = its pods come at any time.
     """
 
     workload: Workload
@@ -87,13 +99,6 @@ class Admitted:
     expected_end: float | None = None
     displaced_by: frozenset[str] = frozenset()
     turn: Turn | None = None
-
-
-def waits_for(one: Turn | None, other: Turn | None) -> bool:
-    """Whether pods that were admitted in this turn come only once others, with which they share a host, have landed:
-    those of a wave above 0 wait for all before them.
-    """
-    return one is not None and other is not None and one[1] > 0 and other < one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

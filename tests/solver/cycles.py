@@ -176,7 +176,7 @@ class Life:
             lasts = workload.estimate or self.random.choice((60.0, 200.0, 600.0))
             ends = self.now + lasts
             told = workload.estimate is not None
-            turn = (self.looks, admission.wave)
+            turn = Turn(self.looks, admission.wave, held=admission.wave > 0)
             run = Run(workload, admission.assignments, self.now, turn, pods, ends, told=told)
             self.runs[admission.uid] = replace(run, displaced_by=pending.displaced_by)
         for eviction in plan.evictions:
@@ -200,6 +200,8 @@ class Life:
             run for run in left if not any(self._waits(run, other) for other in self.runs.values())
         ]:
             left = [run for run in left if run not in ready]
+            for run in ready:
+                run.turn = run.turn and run.turn._replace(held=False)
             pods = [(run, pod) for run in ready for pod in run.pods if pod.node is None]
             self.random.shuffle(pods)
             for run, pod in pods:

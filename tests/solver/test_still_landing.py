@@ -212,8 +212,8 @@ def test_who_lands_before_a_later_wave_of_its_cycle_is_robbed_by_nobody(determin
         labelled("n4", 1, "m"),
     ]
     there = [
-        on_its_way(work("l", 2, 5), "n1", "n2", turn=(1, 0)),
-        on_its_way(work("m", 4, 1), "n2", "n4", turn=(1, 1)),
+        on_its_way(work("l", 2, 5), "n1", "n2", turn=Turn(1, 0)),
+        on_its_way(work("m", 4, 1), "n2", "n4", turn=Turn(1, 1, held=True)),
     ]
     snap = snapshot(nodes, [queue("root"), queue("root.a")], admitted=there, pending=[work("n", 4, 1)])
     made = decide(snap, now=0.0, seed=0, budget=Budget(deterministic=deterministic))

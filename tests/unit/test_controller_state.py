@@ -19,7 +19,7 @@ from queuer.domain.errors import InvalidInput
 from queuer.domain.nodes import HOSTNAME, Node, Topology
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.workload import PodSet, State, Workload
-from queuer.solver.problem import Assignment
+from queuer.solver.problem import Assignment, Turn
 
 RACK = "topology.kubernetes.io/rack"
 GPU = {"gpu": 4, "pods": 1}
@@ -103,14 +103,16 @@ def test_snapshot_holds_bound_pods_where_they_are_and_the_rest_wherever_they_may
 
 
 def test_snapshot_says_in_which_turn_a_gang_came_until_it_has_landed() -> None:
-    """Pods of a later wave are held back till then, and come at any time after that."""
+    """Pods of a later wave are held back till they are sent, and come at any time once all have landed."""
     state = ClusterState()
     state.configure(RULES)
     live = placed(Live(workload=WORKLOAD, state=State.QUEUED))
     assert live.placement is not None
     live = replace(live, placement=replace(live.placement, cycle=7, wave=2))
-    state.put(live)
-    assert [a.turn for a in take(state, now=60.0).admitted] == [(7, 2)]
+    state.put(replace(live, state=State.ADMITTED))
+    assert [a.turn for a in take(state, now=60.0).admitted] == [Turn(7, 2, held=True)]
+    state.put(replace(live, state=State.PLACING))
+    assert [a.turn for a in take(state, now=60.0).admitted] == [Turn(7, 2)]
     state.put(replace(live, landed=50.0))
     assert [a.turn for a in take(state, now=60.0).admitted] == [None]
 

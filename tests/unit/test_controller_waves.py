@@ -58,6 +58,14 @@ def test_a_later_wave_waits_for_what_has_not_landed(cycle: int, wave: int) -> No
     assert sent(coming, live("a", cycle=cycle, wave=wave, hosts=("n3",)))
 
 
+def test_a_later_wave_waits_for_pods_that_were_lost_after_they_had_landed() -> None:
+    """They come again at any time, and the decision counts them as landing."""
+    landed = replace(live("a", cycle=1, wave=0), state=State.RUNNING, landed=5.0)
+    assert sent(live("b", cycle=2, wave=1), landed)
+    assert not sent(live("b", cycle=2, wave=1), replace(landed, unplaced=9.0))
+    assert sent(live("b", cycle=2, wave=0), replace(landed, unplaced=9.0))
+
+
 def test_the_first_wave_waits_for_nobody() -> None:
     assert sent(live("b", cycle=2, wave=0), live("a", cycle=1, wave=1))
 
