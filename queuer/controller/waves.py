@@ -16,6 +16,8 @@ from queuer.store.outbox import Entry
 from queuer.store.tables import EntryKind
 
 _UNLANDED = frozenset({State.ADMITTED, State.PLACING})
+_STAYING = _UNLANDED | {State.RUNNING}
+"""Who is on its way out brings no pods any more, whatever it had lost."""
 
 
 class Waves:
@@ -77,7 +79,8 @@ def _earlier(other: Live, entry: Entry) -> bool:
     return (
         placement is not None
         and (placement.cycle, placement.wave) < (entry.cycle or 0, entry.wave)
-        and ((other.landed is None and other.state in _UNLANDED) or other.unplaced is not None)
+        and other.state in (_UNLANDED if other.unplaced is None else _STAYING)
+        and (other.landed is None or other.unplaced is not None)
     )
 
 

@@ -26,8 +26,8 @@ from queuer.solver.sound import MOST_AMOUNT, check_tree, faults_of_sums, reckona
 class Arrays:
     """Of one snapshot; nobody changes them. `sheet`: use and free amounts now. `holds`: what runs, by uid.
 
-    `idle`: places on the nodes were they empty and well. `landings`: remembers who lands on
-    these nodes; it alone is added to.
+    `idle`: places on the nodes were they empty and well. `landings`: remembers who lands on these nodes; it alone is
+    added to.
     """
 
     snapshot: Snapshot

@@ -21,7 +21,7 @@ from queuer.solver.victims import Candidate
 
 class Trial:
     """The state once some candidates have gone; at first nobody has, and in the end all must have come back: what is
-    used is counted on the board itself. `short`: quota is in the way, too; `placed`: the nodes alone;
+    used is counted on the board itself. `short`: quota is in the way, too; `placed`: the nodes alone.
     """
 
     def __init__(

@@ -64,6 +64,8 @@ def test_a_later_wave_waits_for_pods_that_were_lost_after_they_had_landed() -> N
     assert sent(live("b", cycle=2, wave=1), landed)
     assert not sent(live("b", cycle=2, wave=1), replace(landed, unplaced=9.0))
     assert sent(live("b", cycle=2, wave=0), replace(landed, unplaced=9.0))
+    for state in (State.EVICTING, State.FAILED, State.SUCCEEDED):
+        assert sent(live("b", cycle=2, wave=1), replace(landed, unplaced=9.0, state=state))
 
 
 def test_the_first_wave_waits_for_nobody() -> None:
