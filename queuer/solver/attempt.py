@@ -71,8 +71,8 @@ class Attempt:
     """One attempt. `crowded`: nodes by gang uid that it keeps off, as others are landing there; `ask_back`: who finds
     no other place is tried there all the same, but for those that are to wait, `waits`.
 
-    Once it has run, `passes`: how far they came, `gave_back`: whether a bond is given back to a gang that is put off,
-    `improved`: whether better places of the exact solver's were taken in a plan that may not be greedy's own.
+    Once it has run, `gave_back`: whether a bond is given back to a gang that is put off. `improved`: whether better
+    places of the exact solver's were taken in a plan that may not be greedy's own.
     """
 
     def __init__(
@@ -99,7 +99,6 @@ class Attempt:
         pack = None if solver is None or isinstance(solver, ProofsOnly) else _pack
         packing = budget.deterministic / 2 if pack and packed_subtrees(self._board.book.tree) else 0.0
         self._budget = replace(budget, deterministic=budget.deterministic - packing)
-        self.passes = Passes()
         self._packer = Packer(self._greedy, pack, seed=self._seed, budget=packing)
         self._reserver = Reserver(self._greedy)
         self._held: dict[str, Bond] = {}
@@ -121,7 +120,7 @@ class Attempt:
         standing = {uid: bond for uid, bond in self._held.items() if uid not in self._greedy.chosen}
         self._standing = standing
         self._reserver.resume({uid: g for uid, g in gangs.items() if uid not in standing})
-        contest = Contest(
+        self._contest = self._greedy.contest = Contest(
             self._greedy,
             self._solver,
             seed=self._seed,
@@ -131,7 +130,6 @@ class Attempt:
             late=self._late,
             crosses=lambda one: self._pinned()[0].crosses(one),
         )
-        self._greedy.contest = contest
         settled = {*self._greedy.chosen, *standing}
         waiting = [g for uid, g in gangs.items() if uid not in settled]
         self._order += [uid for uid in gangs if uid in settled]
@@ -146,7 +144,7 @@ class Attempt:
         self._reserver.finish(gangs)
         self._held_up = [(g, tournament.held_up[g.uid]) for g in waiting if g.uid in tournament.held_up]
         self._order += [gang.uid for gang, _ in self._held_up]
-        return self._best(contest)
+        return self._plan(), self._yields()
 
     @property
     def as_greedy(self) -> bool:
@@ -218,17 +216,18 @@ class Attempt:
             for one, hosts in kept.items():
                 greedy.keep_off(one, hosts)
 
-    def _best(self, contest: Contest) -> tuple[Plan, Yielding | None]:
-        """The plan as it stands, or improved by the exact solver where that is sound and scores higher; see `run`."""
-        plan, yields, before = self._plan(), self._yields(), dict(self._greedy.chosen)
-        answer = contest.improve()
-        self.passes = self._passes(contest)
-        if contest.at_best and yields is None:
+    def improve(self, plan: Plan) -> tuple[Plan, bool]:
+        """The plan of `run`, as nothing has moved since, or one of the exact solver's with the same gangs where that is
+        sound and scores higher; whether it is that one, in which all land.
+        """
+        before, late, taken = dict(self._greedy.chosen), bool(self._late()), False
+        answer = self._contest.improve()
+        if self._contest.at_best:
             self._proven = True
         elif answer is not None:
             self._proven = False
         if isinstance(answer, Arrangement):
-            lands = contest.adopt(answer) and not self._late()
+            lands = self._contest.adopt(answer) and not self._late()
             better = self._plan()
             gained = score(self._snapshot, better, now=self._now) > score(self._snapshot, plan, now=self._now)
             if lands and gained:
@@ -236,18 +235,19 @@ class Attempt:
                 lands = not verify(self._snapshot, better, now=self._now)
             # The proof is about the answer: where that cannot be carried out, it says nothing about this plan.
             self._proven = answer.proven and lands
-            if lands and gained:
-                self.improved = not self._is_greedys(yields)
-                plan, yields = better, None
+            taken = lands and gained
+            if taken:
+                plan, self.improved = better, late or not self._is_greedys
             else:
                 restore(self._greedy, before)
-        return replace(plan, stats=self._stats()), yields
+        return replace(plan, stats=self._stats()), taken
 
-    def _is_greedys(self, yields: Yielding | None) -> bool:
-        """Whether all turns went as without the exact solver, whose places were taken after them, and all would have
-        landed without these: greedy's own plan is then the one that was improved.
+    @property
+    def _is_greedys(self) -> bool:
+        """Whether all turns went as without the exact solver, whose places were taken after them: greedy's own plan,
+        where all land, is then the one that is improved.
         """
-        return yields is None and not self._greedy.counts.contested and self.as_greedy
+        return not self._greedy.counts.contested and self.as_greedy
 
     def _yields(self) -> Yielding | None:
         """Who should keep off which hosts; None = all land."""
@@ -377,8 +377,10 @@ class Attempt:
             causes=dict(counts.deferred),
         )
 
-    def _passes(self, contest: Contest) -> Passes:
-        counts = self._greedy.counts
+    @property
+    def passes(self) -> Passes:
+        """How far they have come, once this has run."""
+        counts, contest = self._greedy.counts, self._contest
         return Passes(
             attempts=1,
             selection=self._packer.spent,

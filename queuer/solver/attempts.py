@@ -45,14 +45,19 @@ def is_small(snapshot: Snapshot) -> bool:
 @dataclass(frozen=True, slots=True, eq=False)
 class Draft:
     """A plan before its reasons are told, which takes time. `crowded`: who kept off what; `ask_back`: see `Attempt`;
-    `waits`: whether somebody waits for that reason, or would not land.
+    `late`: who would not land, and should keep off what.
     """
 
     attempt: Attempt
     plan: Plan
     crowded: KeptOff
     ask_back: bool
-    waits: bool
+    late: Yielding | None
+
+    @property
+    def waits(self) -> bool:
+        """Whether somebody waits as it keeps off hosts, or would not land."""
+        return self.late is not None or self.attempt.apart
 
 
 class Attempts:
@@ -92,7 +97,8 @@ class Attempts:
         before = self._taken
         if before is None or self._refused:
             return None
-        draft, _ = self._run(given, before.crowded, ask_back=before.ask_back)
+        draft = self._run(given, before.crowded, ask_back=before.ask_back)
+        draft = draft if draft.late else self._improved(draft)
         if self._score(draft.plan) < self._score(before.plan):
             return None
         plan, wrong = self._told(draft)
@@ -129,15 +135,17 @@ class Attempts:
         return plan, verify(self._snapshot, plan, now=self._now)
 
     def _made(self) -> list[Draft]:
-        """What comes of attempts until one puts nobody off, the best first, of equal ones the later. If somebody waits
-        even so because it keeps off the hosts of others, later ones keep off them instead, or these off its own, once
-        each. Last, while somebody waits: who keeps off hosts is asked back to them at its turn.
+        """What comes of attempts until one puts nobody off, the best first, as the exact solver would have it; of equal
+        ones the later. If somebody waits even so because it keeps off the hosts of others, later ones keep off them
+        instead, or these off its own, once each. Last, while somebody waits: who keeps off hosts is asked back to them
+        at its turn.
         """
         drafts: list[Draft] = []
         began, tried = dict(self._crowded), 0
         others: list[KeptOff] | None = None
         while True:
-            draft, late = self._run(self._given_now(), dict(self._crowded))
+            draft = self._run(self._given_now(), dict(self._crowded))
+            late = draft.late
             drafts.insert(0, draft)
             self._attempts, tried = self._attempts + 1, tried + 1
             again = self._has_time or draft.attempt.gave_back
@@ -156,7 +164,7 @@ class Attempts:
         self.lost |= rearranged and (len(drafts) > 1 or bool(late))
         if len(drafts) > 1:
             drafts.sort(key=lambda draft: self._score(draft.plan), reverse=True)
-        return drafts
+        return drafts if drafts[0].late else [self._improved(drafts[0]), *drafts[1:]]
 
     def _asked_back(self, drafts: Sequence[Draft]) -> list[Draft]:
         """Attempts in which those that keep off hosts are asked back to them: by the best of these in which somebody
@@ -171,7 +179,7 @@ class Attempts:
         found: list[Draft] = []
         for crowded in (best, everything) if best != everything else (best,):
             if crowded.keys() - self._waits and self._has_time:
-                found.append(self._run(self._given_now(), crowded, ask_back=True)[0])
+                found.append(self._run(self._given_now(), crowded, ask_back=True))
         return found
 
     @property
@@ -179,15 +187,22 @@ class Attempts:
         """Whether another attempt may be made."""
         return is_small(self._snapshot) and self.passes.victims <= SEARCHED
 
-    def _run(
-        self, given: Given, crowded: KeptOff, *, ask_back: bool = False
-    ) -> tuple[Draft, Yielding | None]:
+    def _run(self, given: Given, crowded: KeptOff, *, ask_back: bool = False) -> Draft:
+        """An attempt; where somebody would not land, it is looked at once whether all would if they lay otherwise."""
         attempt = Attempt(given, crowded=crowded, waits=self._waits, ask_back=ask_back)
         plan, late = attempt.run()
         self.passes += attempt.passes
-        self.improved |= attempt.improved
         self.as_greedy &= attempt.as_greedy
-        return Draft(attempt, plan, crowded, ask_back, waits=late is not None or attempt.apart), late
+        draft = Draft(attempt, plan, crowded, ask_back, late)
+        return self._improved(draft) if late else draft
+
+    def _improved(self, draft: Draft) -> Draft:
+        """As the exact solver would have it."""
+        attempt = draft.attempt
+        plan, better = attempt.improve(draft.plan)
+        self.passes += Passes(improvement=attempt.passes.improvement)
+        self.improved |= attempt.improved
+        return replace(draft, plan=plan, late=None if better else draft.late)
 
     def _score(self, plan: Plan) -> Score:
         return score(self._snapshot, plan, now=self._now)

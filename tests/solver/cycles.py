@@ -1,5 +1,6 @@
 """A world that lives through cycles: plans are carried out by a scheduler that picks any host inside the pins, pods
-land late, victims leave late, gangs end and arrive. Every plan is verified, and every pod must find a host.
+land late and are lost, victims leave late, gangs end and arrive. Every plan is verified, and every pod must find a
+host.
 """
 
 from __future__ import annotations
@@ -51,9 +52,10 @@ class Run:
     workload: Workload
     rows: tuple[Assignment, ...]
     since: float
-    turn: Turn | None
+    turn: Turn
     pods: list[Pod]
     ends: float
+    came: bool = False  # whether it has landed once
     displaced_by: frozenset[str] = frozenset()
     evicted: bool = False
     releasing: bool = False
@@ -69,7 +71,7 @@ class Run:
 @dataclass
 class Life:
     """The world between two cycles. `expecting`: jobs are deleted, too, and until when pods are there is known of most
-    that leave.
+    that leave. `losses`: by which pods are lost of gangs that had landed.
     """
 
     random: Random
@@ -81,7 +83,9 @@ class Life:
     now: float = 0.0
     born: int = 0
     looks: int = 0
+    lost: int = 0
     expecting: bool = False
+    losses: Random | None = None
 
     def __post_init__(self) -> None:
         root = self.first.tree.queues["root"]
@@ -99,7 +103,9 @@ class Life:
             row = Assignment(pod_set=only, flavor=a.flavors[only], nodes=dict.fromkeys(a.bound, 1))
             ends = self.random.choice((90.0, 300.0, 900.0))
             told = self.random.random() < 0.5
-            self.runs[a.workload.uid] = Run(a.workload, (row,), a.since, None, pods, ends, told=told)
+            self.runs[a.workload.uid] = Run(
+                a.workload, (row,), a.since, Turn(0, 0), pods, ends, came=True, told=told
+            )
 
     def snapshot(self) -> Snapshot:
         """What the decision sees."""
@@ -142,7 +148,7 @@ class Life:
             gone_by=run.gone_by,
             expected_end=run.ends if run.told else None,
             displaced_by=run.displaced_by,
-            turn=run.turn,
+            turn=None if run.came else run.turn,
         )
 
     @staticmethod
@@ -201,7 +207,7 @@ class Life:
         ]:
             left = [run for run in left if run not in ready]
             for run in ready:
-                run.turn = run.turn and run.turn._replace(held=False)
+                run.turn = run.turn._replace(held=False)
             pods = [(run, pod) for run in ready for pod in run.pods if pod.node is None]
             self.random.shuffle(pods)
             for run, pod in pods:
@@ -211,8 +217,7 @@ class Life:
                 assert fits, f"a pod of {run.workload.uid} finds no host in {sorted(pod.pin)}"
                 pod.node = self.random.choice(fits)
         for run in self.runs.values():
-            if run.landed:
-                run.turn = None
+            run.came |= run.landed
 
     def _waits(self, run: Run, other: Run) -> bool:
         """As the controller holds it back."""
@@ -245,6 +250,8 @@ class Life:
             elif not run.releasing and run.landed and run.ends <= self.now and self.random.random() < 0.7:
                 del self.runs[uid]
         self._cordon()
+        if self.losses is not None:
+            self._lose(self.losses)
         fresh = seeded(self.random.randrange(10**6)).pending
         leaves = self.first.tree.leaves
         for pending in fresh[: self.random.randrange(3)]:
@@ -274,6 +281,21 @@ class Life:
                     self.first, nodes=(*self.first.nodes[:at], changed, *self.first.nodes[at + 1 :])
                 )
 
+    def _lose(self, random: Random) -> None:
+        """A pod or two of a gang are lost and come again; not while others are on their way to its hosts, who were not
+        told, nor where it lay on a node that is closed now.
+        """
+        closed = {s.node.name for s in self.first.nodes if s.node.unschedulable}
+        for run in self.runs.values():
+            if random.random() < 0.8 or run.releasing or not run.landed:
+                continue
+            hosts = {h for pod in run.pods for h in pod.pin}
+            if any(pod.node is None and pod.pin & hosts for one in self.runs.values() for pod in one.pods):
+                continue
+            for pod in random.sample(run.pods, min(len(run.pods), random.choice((1, 2)))):
+                if pod.node not in closed:
+                    pod.node, self.lost = None, self.lost + 1
+
     def _elastic(self, pod_set: PodSet) -> PodSet:
         least = self.random.choice((None, None, 1))
         return replace(pod_set, min_count=least)
@@ -281,7 +303,12 @@ class Life:
 
 def live(seed: int, *, cycles: int, budget: Budget) -> list[tuple[Snapshot, Plan, float]]:
     """The cycles of one life."""
-    life = Life(Random(seed), seeded(seed), expecting=seed % 2 == 1)
+    life = Life(
+        Random(seed),
+        seeded(seed),
+        expecting=seed % 2 == 1,
+        losses=Random(f"losses {seed}") if seed % 3 == 0 else None,
+    )
     found = []
     for _ in range(cycles):
         at = life.now
