@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 
 from queuer.controller.landing import missing, tally
 from queuer.controller.live import Live, Placement
@@ -95,8 +95,10 @@ def _admitted(live: Live, state: ClusterState) -> Admitted:
 
 
 def _turn(live: Live, placement: Placement) -> Turn | None:
-    """A later wave is held back until it is sent (`controller.waves`); after that its pods come at any time."""
-    if live.landed is not None:
+    """A later wave is held back until it is sent (`controller.waves`); after that its pods come at any time. Those that
+    wait for a gang to land wait for pods that it has lost since, too.
+    """
+    if live.landed is not None and live.unplaced is None:
         return None
     held = placement.wave > 0 and live.state is State.ADMITTED
     return Turn(placement.cycle, placement.wave, held=held)
@@ -155,6 +157,24 @@ def hosts_in_pin(
     assignment: Assignment, terms: SchedulingTerms, *, nodes: Mapping[str, Node], flavors: tuple[Flavor, ...]
 ) -> tuple[str, ...]:
     """Names of the nodes that kube-scheduler may choose for a pod of this assignment, resources aside."""
+    return _in_pin(assignment, terms, Node.accepts, nodes=nodes, flavors=flavors)
+
+
+def hosts_ever(
+    assignment: Assignment, terms: SchedulingTerms, *, nodes: Mapping[str, Node], flavors: tuple[Flavor, ...]
+) -> tuple[str, ...]:
+    """The same once nodes that are closed, down or tainted at this moment take pods again."""
+    return _in_pin(assignment, terms, Node.is_meant, nodes=nodes, flavors=flavors)
+
+
+def _in_pin(
+    assignment: Assignment,
+    terms: SchedulingTerms,
+    takes: Callable[[Node, SchedulingTerms], bool],
+    *,
+    nodes: Mapping[str, Node],
+    flavors: tuple[Flavor, ...],
+) -> tuple[str, ...]:
     flavor = next((f for f in flavors if f.name == assignment.flavor), Flavor(name=DEFAULT_FLAVOR))
     pinned = SchedulingTerms(
         node_selector={**terms.node_selector, **assignment.selector},
@@ -162,4 +182,4 @@ def hosts_in_pin(
         affinity=terms.affinity,
     )
     names = nodes if assignment.hosts is None else assignment.hosts
-    return tuple(sorted(name for name in names if name in nodes and nodes[name].accepts(pinned)))
+    return tuple(sorted(name for name in names if name in nodes and takes(nodes[name], pinned)))

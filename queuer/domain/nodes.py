@@ -102,17 +102,19 @@ class Node:
 
     def accepts(self, demand: SchedulingTerms) -> bool:
         """Whether a pod with these terms may run here, resources aside."""
-        if self.unschedulable or not self.ready:
-            return False
-        if any(self.labels.get(key) != value for key, value in demand.node_selector.items()):
-            return False
-        if demand.affinity is not None and not any(self._meets(term) for term in demand.affinity):
+        if self.unschedulable or not self.ready or not self.is_meant(demand):
             return False
         return all(
             taint.effect is TaintEffect.PREFER_NO_SCHEDULE
             or any(t.tolerates(taint) for t in demand.tolerations)
             for taint in self.taints
         )
+
+    def is_meant(self, demand: SchedulingTerms) -> bool:
+        """Whether a pod with these terms asks for such a node, whether or not that takes pods now."""
+        if any(self.labels.get(key) != value for key, value in demand.node_selector.items()):
+            return False
+        return demand.affinity is None or any(self._meets(term) for term in demand.affinity)
 
     def _meets(self, term: tuple[Requirement, ...]) -> bool:
         # An empty term matches no node (Kubernetes API, NodeSelectorTerm).

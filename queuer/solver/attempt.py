@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
 from queuer.domain.reasons import Explanation, Reason
@@ -216,12 +217,12 @@ class Attempt:
             for one, hosts in kept.items():
                 greedy.keep_off(one, hosts)
 
-    def improve(self, plan: Plan) -> tuple[Plan, bool]:
+    def improve(self, plan: Plan, *, most: float = inf) -> tuple[Plan, bool]:
         """The plan of `run`, as nothing has moved since, or one of the exact solver's with the same gangs where that is
-        sound and scores higher; whether it is that one, in which all land.
+        sound and scores higher; whether it is that one, in which all land. `most`: deterministic time.
         """
         before, late, taken = dict(self._greedy.chosen), bool(self._late()), False
-        answer = self._contest.improve()
+        answer = self._contest.improve(most)
         if self._contest.at_best:
             self._proven = True
         elif answer is not None:

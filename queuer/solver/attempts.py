@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from math import inf
 
 from queuer.domain.reasons import Deferral, Explanation
 from queuer.solver.attempt import Attempt, Given
@@ -31,6 +32,8 @@ about a second. With fewer more gangs are put off, with more all wait longer for
 """
 ATTEMPTS_APART = 2
 """Attempts after which whoever cannot land keeps off everywhere."""
+LOOKS = 4
+"""Looks whether gangs land where they lie otherwise have together the exact solver's budget divided by this."""
 RETRY = 4
 """Each attempt after the first, and that at proofs for greedy's plan, has at least the exact solver's budget divided by
 this.
@@ -75,6 +78,7 @@ class Attempts:
         self._crowded: KeptOff = {}
         self._waits = set[str]()
         self._attempts = 0  # none in which anybody was asked back
+        self._looks = given.budget.deterministic / LOOKS
         self._taken: Draft | None = None
         self._refused = False  # whether the verifier has refused all drafts once
 
@@ -188,18 +192,24 @@ class Attempts:
         return is_small(self._snapshot) and self.passes.victims <= SEARCHED
 
     def _run(self, given: Given, crowded: KeptOff, *, ask_back: bool = False) -> Draft:
-        """An attempt; where somebody would not land, it is looked at once whether all would if they lay otherwise."""
+        """An attempt. Where somebody would not land, it is looked at once whether all would if they lay otherwise, as
+        long as there is time for such looks.
+        """
         attempt = Attempt(given, crowded=crowded, waits=self._waits, ask_back=ask_back)
         plan, late = attempt.run()
         self.passes += attempt.passes
         self.as_greedy &= attempt.as_greedy
         draft = Draft(attempt, plan, crowded, ask_back, late)
-        return self._improved(draft) if late else draft
+        if late is None or self._looks <= 0:
+            return draft
+        looked = self._improved(draft, most=self._looks)
+        self._looks -= attempt.passes.improvement
+        return looked
 
-    def _improved(self, draft: Draft) -> Draft:
+    def _improved(self, draft: Draft, *, most: float = inf) -> Draft:
         """As the exact solver would have it."""
         attempt = draft.attempt
-        plan, better = attempt.improve(draft.plan)
+        plan, better = attempt.improve(draft.plan, most=most)
         self.passes += Passes(improvement=attempt.passes.improvement)
         self.improved |= attempt.improved
         return replace(draft, plan=plan, late=None if better else draft.late)

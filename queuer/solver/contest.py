@@ -42,10 +42,6 @@ build is counted by the model itself, but a large one is not solved in the rest 
 """
 QUESTIONS = 12
 """Questions asked in one cycle, those about places alone aside."""
-LATE_MODEL = 64
-"""Nodes times settled gangs up to which it is looked how all of them might land where some do not: in more the few
-solutions that there is time for are too alike.
-"""
 SMALL_MODEL = 2_000
 """Nodes times gangs up to which the model of single nodes is asked, which looks at how gangs land, too."""
 
@@ -190,18 +186,18 @@ class Contest:
         assert variant is not None
         return self._adoption.lay(answer, gang, variant, evict=evict)
 
-    def improve(self) -> Arrangement | Unknown | None:
-        """A better arrangement of all that is settled, not adopted yet; None = there was nothing to ask."""
+    def improve(self, most: float) -> Arrangement | Unknown | None:
+        """A better arrangement of all that is settled, not adopted yet; None = there was nothing to ask. `most`:
+        deterministic time.
+        """
         chosen, late = self._greedy.chosen, bool(self._late())
         worth = late or len(chosen) > 1 or any(c.evictions for c in chosen.values())
         if self._solver is None or self.unasked() is not None or not worth:
             return None
-        if late and len(self._board.frame.names) * len(chosen) > LATE_MODEL:
-            return None
         self.at_best = not late and at_best(self._board, chosen.values())
         if self.at_best:
             return None
-        budget = min(self._left, self._share) - self._worth()
+        budget = min(self._left, self._share, most) - self._worth()
         if budget <= 0:
             return None
         answer = self._solver.improve(

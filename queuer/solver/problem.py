@@ -50,8 +50,8 @@ class Assignment:
 
 
 class Turn(NamedTuple):
-    """When a gang came that has not landed: cycle, wave in it, and whether its pods are `held` back until those have
-    landed that came before and share a host with it.
+    """When a gang came that has not landed, or has lost pods since: cycle, wave in it, and whether its pods are `held`
+    back until those have landed that came before and share a host with it.
     """
 
     cycle: int
@@ -84,7 +84,7 @@ class Admitted:
     node name. `releasing`: being evicted or finished with pods left; it counts in full and is no victim any
     more. `gone_by`: of releasing work, until when its pods are expected to be gone (seconds); None = nobody knows.
     `expected_end`: None = unknown. `displaced_by`: see `Pending`; it stays while the gang runs again. `turn`: of a gang
-    that has not landed yet; None = its pods come at any time.
+    that has not landed yet, or misses pods; None = its pods come at any time.
     """
 
     workload: Workload

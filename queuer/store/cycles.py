@@ -34,7 +34,9 @@ _RECORD = text("""
     FROM jsonb_to_record(CAST(:row AS jsonb)) AS r(id bigint, started_at double precision,
         finished_at double precision, trigger text, status text, waiting int, stats jsonb, capacity jsonb)
 """)
-_LAST = text("SELECT coalesce(max(id), 0) FROM cycle")
+_LAST = text("""
+    SELECT greatest((SELECT max(id) FROM cycle), (SELECT max(cycle) FROM admission), 0)
+""")
 _ADMIT = text("""
     WITH r AS (
         SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(id uuid, uid text, attempt int, wave int,
@@ -213,7 +215,9 @@ class Committed:
 
 
 async def last_id(connection: AsyncConnection) -> int:
-    """The newest cycle's id, 0 before the first. The leader numbers on from here."""
+    """The newest cycle's id, 0 before the first. The leader numbers on from here: who came of which cycle says who
+    waits for whom, also when the cycle's own record is too old to be kept.
+    """
     return int((await connection.execute(_LAST)).scalar_one())
 
 

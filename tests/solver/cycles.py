@@ -148,7 +148,7 @@ class Life:
             gone_by=run.gone_by,
             expected_end=run.ends if run.told else None,
             displaced_by=run.displaced_by,
-            turn=None if run.came else run.turn,
+            turn=None if run.came and run.landed else run.turn,
         )
 
     @staticmethod

@@ -103,7 +103,9 @@ def test_snapshot_holds_bound_pods_where_they_are_and_the_rest_wherever_they_may
 
 
 def test_snapshot_says_in_which_turn_a_gang_came_until_it_has_landed() -> None:
-    """Pods of a later wave are held back till they are sent, and come at any time once all have landed."""
+    """Pods of a later wave are held back till they are sent, and come at any time once all have landed; of those that
+    it loses then others know the turn again.
+    """
     state = ClusterState()
     state.configure(RULES)
     live = placed(Live(workload=WORKLOAD, state=State.QUEUED))
@@ -115,6 +117,8 @@ def test_snapshot_says_in_which_turn_a_gang_came_until_it_has_landed() -> None:
     assert [a.turn for a in take(state, now=60.0).admitted] == [Turn(7, 2)]
     state.put(replace(live, landed=50.0))
     assert [a.turn for a in take(state, now=60.0).admitted] == [None]
+    state.put(replace(live, state=State.RUNNING, landed=50.0, unplaced=55.0))
+    assert [a.turn for a in take(state, now=60.0).admitted] == [Turn(7, 2)]
 
 
 def test_pods_that_keep_off_each_other_do_not_land_where_one_lies() -> None:
