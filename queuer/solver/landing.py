@@ -36,7 +36,9 @@ LOOK = 8
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Group:
     """Pods of one set of one gang that may land on any of `hosts` (node numbers). `wave`: all lower ones have landed
-    before they come. `open`: nodes that they may be given (N), None = no others. `turn`: see `Admitted`.
+    before they come. `ever`: what nodes have in all (N x R), as other gangs may come into room that gets free
+    meanwhile; None = that is not reckoned with. `open`: nodes that they may be given (N), None = no others. `turn`: see
+    `Admitted`.
     """
 
     uid: str
@@ -45,6 +47,7 @@ class Group:
     row: Matrix
     hosts: frozenset[int]
     wave: int = 0
+    ever: Matrix | None = None
     open: Mask | None = None
     turn: Turn | None = None
 
@@ -86,11 +89,12 @@ def _lands(group: Group, near: Sequence[Group], free: Matrix) -> bool:
         return spare >= 0
     if sum(_harm(group, rival) for rival in loose) <= spare:
         return True
-    loose = _alike(loose)
+    loose = _alike(group, loose)
     most = np.zeros((len(loose), len(hosts)), dtype=np.int64)
     for number, rival in enumerate(loose):
         shared = [at[h] for h in rival.hosts if h in at]
-        found = _without(free[hosts], [(i, r) for i, r in fixed if r.wave < rival.wave])[shared]
+        room = free if group.ever is None or rival.uid == group.uid else group.ever
+        found = _without(room[hosts], [(i, r) for i, r in fixed if r.wave < rival.wave])[shared]
         most[number, shared] = np.minimum(rival.need.slots(found), rival.count)
     rows = np.array([rival.row for rival in loose])
     if int(np.minimum(group.need.slots(left - most.T @ rows), group.count).sum()) >= group.count:
@@ -110,8 +114,9 @@ class Landings:
     def lands(self, group: Group, rivals: Iterable[Group], free: Matrix) -> bool:
         """See `lands`."""
         near = _near(group, rivals)
-        there = free[sorted(group.hosts)].tobytes()
-        key = (*_kind(group), there, *[(*_kind(r), r.wave) for r in near])
+        hosts = sorted(group.hosts)
+        there = free[hosts].tobytes() + (b"" if group.ever is None else group.ever[hosts].tobytes())
+        key = (*_kind(group), there, *[(*_kind(r), r.wave, r.uid == group.uid) for r in near])
         known = self._known.get(key)
         if known is None:
             if self._size > MOST_KNOWN:
@@ -205,11 +210,14 @@ def _harm(group: Group, rival: Group) -> int:
     return rival.count * int(np.max(-(-asked // group.need.amounts), initial=0))
 
 
-def _alike(rivals: Sequence[Group]) -> list[Group]:
-    """Rivals of one shape, wave and pin as one, as any of them comes instead of another; not where pods keep apart."""
+def _alike(group: Group, rivals: Sequence[Group]) -> list[Group]:
+    """Rivals of one shape, wave and pin as one, as any of them comes instead of another; not where pods keep apart.
+    Those of its own gang by themselves.
+    """
     found: dict[object, Group] = {}
     for rival in rivals:
-        key = id(rival) if rival.need.exclusive else (rival.hosts, rival.wave, rival.row.tobytes())
+        own = rival.uid == group.uid
+        key = id(rival) if rival.need.exclusive else (own, rival.hosts, rival.wave, rival.row.tobytes())
         found[key] = replace(rival, count=rival.count + found[key].count) if key in found else rival
     return list(found.values())
 

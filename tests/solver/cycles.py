@@ -71,7 +71,7 @@ class Run:
 @dataclass
 class Life:
     """The world between two cycles. `expecting`: jobs are deleted, too, and until when pods are there is known of most
-    that leave. `losses`: by which pods are lost of gangs that had landed.
+    that leave. `losses`: by which pods are lost of gangs that had landed, and room gets free while others land.
     """
 
     random: Random
@@ -213,6 +213,8 @@ class Life:
             for run, pod in pods:
                 if late and self.random.random() < 0.5:
                     continue
+                if self.losses is not None:
+                    self._free_room(self.losses)
                 fits = [n for n in sorted(pod.pin) if self._fits(run, pod, n)]
                 assert fits, f"a pod of {run.workload.uid} finds no host in {sorted(pod.pin)}"
                 pod.node = self.random.choice(fits)
@@ -242,9 +244,7 @@ class Life:
         self.now += STEP
         for uid, run in list(self.runs.items()):
             if run.releasing and self.random.random() < 0.6:
-                del self.runs[uid]
-                if run.evicted:
-                    self.waiting[uid] = Pending(workload=run.workload, displaced_by=run.displaced_by)
+                self._gone(run)
             elif self.expecting and not run.releasing and run.landed and self.random.random() < 0.1:
                 self._release(run)
             elif not run.releasing and run.landed and run.ends <= self.now and self.random.random() < 0.7:
@@ -267,6 +267,17 @@ class Life:
                 preferred=self.random.choice((None, None, "rack")),
             )
             self.waiting[workload.uid] = replace(pending, workload=workload)
+
+    def _gone(self, run: Run) -> None:
+        del self.runs[run.workload.uid]
+        if run.evicted:
+            self.waiting[run.workload.uid] = Pending(workload=run.workload, displaced_by=run.displaced_by)
+
+    def _free_room(self, random: Random) -> None:
+        """Who is leaving goes, or who runs ends, while others land."""
+        gone = [run for run in self.runs.values() if run.releasing or (run.came and run.landed)]
+        if gone and random.random() < 0.2:
+            self._gone(random.choice(gone))
 
     def _cordon(self) -> None:
         """Now and then a node is closed or opened; not while pods are on their way to it."""

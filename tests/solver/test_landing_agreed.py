@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import combinations_with_replacement, product
 from random import Random
 from typing import Any
 
@@ -14,7 +15,7 @@ from queuer.solver import attempt, attempts, landing
 from queuer.solver.arrays import Arrays
 from queuer.solver.board import Board
 from queuer.solver.decide import decide
-from queuer.solver.frame import Need
+from queuer.solver.frame import Matrix, Need, Numbers
 from queuer.solver.greedy import Greedy
 from queuer.solver.landing import Group, Landings, lands
 from queuer.solver.outcome import Chosen, assignments
@@ -97,10 +98,10 @@ def test_both_find_the_same_slots_certain() -> None:
     for seed in range(800):
         rng = Random(seed)
         free = np.array([[rng.randint(0, 8), rng.randint(0, 8)] for _ in range(rng.randint(2, 4))])
-        groups = [drawn_group(f"g{i}", rng, len(free)) for i in range(rng.randint(2, 5))]
+        ever = free + np.array([[rng.choice((0, 0, 2)), rng.choice((0, 1))] for _ in free])
+        groups = [drawn_group(f"g{i}", rng, ever) for i in range(rng.randint(2, 5))]
         own, *rivals = sorted(groups, key=lambda g: -g.wave)
-        room = {str(host): dict(zip("rs", row, strict=True)) for host, row in enumerate(free.tolist())}
-        certain = certain_slots(as_verified(own), map(as_verified, rivals), room)
+        certain = certain_slots(as_verified(own), map(as_verified, rivals), by_host(free), by_host(ever))
         assert lands(own, rivals, free) is (certain >= own.count), seed
         landed += certain >= own.count
     assert 100 < landed < 700
@@ -118,7 +119,7 @@ def test_what_was_asked_before_is_answered_as_anew(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(landing, "_lands", counted)
     free = np.array([[6, 6], [4, 8], [8, 3]])
-    groups = [drawn_group(f"g{i}", rng, len(free)) for i in range(6)]
+    groups = [drawn_group(f"g{i}", rng, free) for i in range(6)]
     for _ in range(4_000):
         if rng.random() < 0.2:
             free[rng.randrange(len(free))] = [rng.randint(0, 3), rng.randint(0, 3)]
@@ -131,8 +132,44 @@ def test_what_was_asked_before_is_answered_as_anew(monkeypatch: pytest.MonkeyPat
     assert 4_000 < reckoned < 7_900  # each is reckoned anew, and most of those asked of `known`
 
 
-def drawn_group(uid: str, rng: Random, hosts: int) -> Group:
-    row = np.array([rng.randint(1, 3), rng.choice((0, 1, 2))])
+@pytest.mark.parametrize("first", range(0, 400, 100))
+def test_who_lands_does_so_whatever_goes_meanwhile(first: int) -> None:
+    """Looked up: every way in which rivals lie in room that is there or gets free, and what is left then."""
+    landed = 0
+    for seed in range(first, first + 100):
+        rng = Random(seed)
+        free = np.array([[rng.randint(0, 5)] for _ in range(2)])
+        ever = free + np.array([[rng.choice((0, 1, 2, 4))] for _ in free])
+        own, *rivals = [
+            replace(drawn_group(f"g{i}", rng, ever, resources=1), count=rng.randint(1, 2)) for i in range(3)
+        ]
+        if lands(own, rivals, free):
+            landed += 1
+            for taken in all_ways(rivals):
+                if (taken <= ever[:, 0]).all():
+                    left = np.maximum(free[:, 0] - taken, 0) // own.row[0]
+                    slots = np.minimum(left, 1 if own.need.exclusive else own.count)
+                    assert slots[sorted(own.hosts)].sum() >= own.count, seed
+    assert landed > 10
+
+
+def all_ways(rivals: Sequence[Group]) -> Iterator[Numbers]:
+    """What rivals take of two hosts, however their pods lie."""
+    for lying in product(*(combinations_with_replacement(sorted(r.hosts), r.count) for r in rivals)):
+        taken = np.zeros(2, dtype=np.int64)
+        for rival, hosts in zip(rivals, lying, strict=True):
+            if not rival.need.exclusive or len(set(hosts)) == len(hosts):
+                for host in hosts:
+                    taken[host] += rival.row[0]
+        yield taken
+
+
+def by_host(amounts: Matrix) -> dict[str, dict[str, int]]:
+    return {str(host): dict(zip("rs", row, strict=True)) for host, row in enumerate(amounts.tolist())}
+
+
+def drawn_group(uid: str, rng: Random, ever: Matrix, *, resources: int = 2) -> Group:
+    row, hosts = np.array([rng.randint(1, 3), rng.choice((0, 1, 2))])[:resources], len(ever)
     columns = np.flatnonzero(row)
     return Group(
         uid=uid,
@@ -140,6 +177,7 @@ def drawn_group(uid: str, rng: Random, hosts: int) -> Group:
         need=Need(columns, row[columns], rng.random() < 0.15),
         row=row,
         hosts=frozenset(rng.sample(range(hosts), rng.randint(1, hosts))),
+        ever=ever,
         wave=rng.choice((0, 0, 1)),
     )
 

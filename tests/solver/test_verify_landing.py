@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from queuer.solver.decide import decide
 from queuer.solver.problem import (
     Assignment,
+    Budget,
     Unbound,
 )
 from queuer.solver.verify import Rule
@@ -30,6 +32,20 @@ def test_gangs_on_shared_hosts_need_a_later_wave() -> None:
     assert rules(snap, plan(snap, starts, waves={"tiny": 1})) == set()
     assert rules(snap, plan(snap, starts, waves={"big": 1})) == {Rule.LANDING}
     assert rules(snap, plan(snap, {"big": (big,), "tiny": (replace(tiny, hosts=("n1",)),)})) == set()
+
+
+def test_room_that_gets_free_meanwhile_is_no_way_to_rob_another_gang() -> None:
+    """With who runs on n1 gone, both pods of 4 may come there before the one that is pinned to it."""
+    nodes = [node("n1", gpu=8), node("n2", gpu=4)]
+    jobs = [gang("big", pod_set(2, 4)), gang("tiny", pod_set(1, 1), submitted=1.0)]
+    runs = running(gang("runs", pod_set(1, 3)), {"n1": 1})
+    snap = snapshot(nodes, [queue("root.a")], admitted=[runs], pending=jobs)
+    big = replace(at({"n1": 1, "n2": 1}), hosts=("n1", "n2"))
+    starts = {"big": (big,), "tiny": (replace(at({"n1": 1}), hosts=("n1",)),)}
+    assert rules(snap, plan(snap, starts)) == {Rule.LANDING}
+    assert rules(snap, plan(snap, starts, waves={"big": 1})) == set()
+    waves = {one.uid: one.wave for one in decide(snap, now=0.0, seed=0, budget=Budget()).admissions}
+    assert waves == {"big": 1, "tiny": 0}
 
 
 def test_two_that_each_count_on_the_other_are_not_safe() -> None:

@@ -103,7 +103,9 @@ async def test_admission_is_charged_and_leaves_one_effect(engine: AsyncEngine, e
         assert held.assignments == new.assignments
         assert await cycles.last_id(connection) == 7
         await connection.execute(text("DELETE FROM cycle"))
-        assert await cycles.last_id(connection) == 7, "the numbers of cycles that are not kept are not given again"
+        assert await cycles.last_id(connection) == 7, (
+            "the numbers of cycles that are not kept are not given again"
+        )
 
 
 @pytest.mark.parametrize("spoil", ["attempt", "state", "deleted", "unknown"])

@@ -42,22 +42,28 @@ def slots(free: Resources, requests: Resources) -> int:
     return max(0, min((free.get(r, 0) // n for r, n in requests.items() if n), default=2**31))
 
 
-def certain_slots(group: Group, rivals: Iterable[Group], free: Mapping[str, Resources]) -> int:
+def certain_slots(
+    group: Group,
+    rivals: Iterable[Group],
+    free: Mapping[str, Resources],
+    ever: Mapping[str, Resources] | None = None,
+) -> int:
     """A lower bound of the group's slots after the worst choice of its rivals; in small cases close to it.
 
-    `free`: by host, before any of these pods. Hosts outside `free` have no room.
+    `free`: by host, before any of these pods. Hosts outside `free` have no room. `ever`: what the hosts have in all, as
+    whatever else lies there may go before other gangs come; None = that is not reckoned with.
     """
     hosts = sorted(h for h in group.hosts if h in free)
     rivals = [r for r in rivals if r is not group and r.count and not r.hosts.isdisjoint(group.hosts)]
     if not rivals:
         return sum(fitting(group, free[h]) for h in hosts)
-    near = _alike(rivals)
+    near = _alike(group, rivals)
     left = {h: _minus_all(free[h], [r for r in near if r.hosts == {h}]) for h in hosts}
     loose = [r for r in near if len(r.hosts) > 1]
     alone = sum(fitting(group, left[h]) for h in hosts)
     if not loose or alone < group.count:
         return alone
-    most = [_most_there(r, near, free) for r in loose]
+    most = [_most_there(r, near, free if ever is None or r.uid == group.uid else ever) for r in loose]
     bounds = [
         sum(fitting(group, _all_come(loose, [there.get(h, 0) for there in most], left[h])) for h in hosts),
         alone - _most_harm(group, loose, hosts, left),
@@ -68,13 +74,13 @@ def certain_slots(group: Group, rivals: Iterable[Group], free: Mapping[str, Reso
     return _exact(group, loose, hosts, left, most)
 
 
-def _most_there(rival: Group, near: Iterable[Group], free: Mapping[str, Resources]) -> dict[str, int]:
+def _most_there(rival: Group, near: Iterable[Group], room: Mapping[str, Resources]) -> dict[str, int]:
     """How many of a rival's pods fit each of its hosts alone, beside those that are there before it comes."""
     before = [r for r in near if len(r.hosts) == 1 and max(r.wave, 0) < rival.wave]
     return {
-        h: fitting(rival, _minus_all(free[h], [r for r in before if r.hosts == {h}]))
+        h: fitting(rival, _minus_all(room[h], [r for r in before if r.hosts == {h}]))
         for h in rival.hosts
-        if h in free
+        if h in room
     }
 
 
@@ -96,13 +102,16 @@ def fitting(group: Group, free: Resources) -> int:
     return min(found, 1) if group.exclusive else min(found, group.count)
 
 
-def _alike(rivals: Iterable[Group]) -> list[Group]:
-    """Rivals of one shape on one host set as one, unless their pods keep off each other."""
+def _alike(group: Group, rivals: Iterable[Group]) -> list[Group]:
+    """Rivals of one shape on one host set as one, unless their pods keep off each other; those of the group's own gang
+    by themselves.
+    """
     merged: dict[tuple[object, ...], int] = {}
     shape: dict[tuple[object, ...], Group] = {}
     for rival in rivals:
         own = (rival.uid, rival.pod_set) if rival.exclusive else ()
-        key = (rival.hosts, tuple(sorted(rival.requests.items())), rival.wave, own)
+        sibling = rival.uid == group.uid
+        key = (rival.hosts, tuple(sorted(rival.requests.items())), rival.wave, own, sibling)
         merged[key] = merged.get(key, 0) + rival.count
         shape.setdefault(key, rival)
     return [

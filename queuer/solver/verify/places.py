@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import inf
 
@@ -95,17 +96,22 @@ def check_landing(case: Case) -> Iterator[Violation]:
     starting = _alike(_groups(case, case.started, waves))
     there = _ByHost([*landing, *starting])
     everyone = _ByHost([*landing, *going, *starting])  # a victim's pods may land before they are deleted
-    free = free_at(case, everyone.hosts)
+    free, ever = free_at(case, everyone.hosts), _ever(case, everyone.hosts)
     for group in starting:
         rivals = [g for g in everyone.near(group) if g.wave <= group.wave]
-        yield from _judge(group, certain_slots(group, rivals, free))
+        yield from _judge(group, certain_slots(group, rivals, free, ever))
     for group in landing:
         near = there.near(group)
         before = [g for g in near if g.wave < 0 and not waits_for(g.turn, group.turn)]
         first = [g for g in near if g.wave == 0]
-        if first and certain_slots(group, before, free) >= group.count:
-            yield from _judge(group, certain_slots(group, [*before, *first], free))
+        if first and certain_slots(group, before, free, ever) >= group.count:
+            yield from _judge(group, certain_slots(group, [*before, *first], free, ever))
     yield from _held(case, there)
+
+
+def _ever(case: Case, names: Iterable[str]) -> dict[str, Resources]:
+    """What these nodes have in all."""
+    return {name: case.states[name].node.allocatable for name in names if name in case.states}
 
 
 class _ByHost:
@@ -194,10 +200,14 @@ def unbound(case: Case) -> Iterator[Group]:
 
 
 def _alike(groups: Iterable[Group]) -> list[Group]:
-    """Pods of one shape, pin and wave as one group: they take each other's places without harm."""
+    """Pods of one shape, pin and wave as one group: they take each other's places without harm. Gangs of several sets
+    by themselves, as it counts whose a rival is.
+    """
     found: dict[tuple[object, ...], list[Group]] = {}
+    groups = list(groups)
+    sets = Counter(group.uid for group in groups)
     for group in groups:
-        own = (group.uid, group.pod_set) if group.exclusive else ()
+        own = (group.uid, group.pod_set) if group.exclusive or sets[group.uid] > 1 else ()
         key = (group.hosts, tuple(sorted(group.requests.items())), group.wave, group.turn, own)
         found.setdefault(key, []).append(group)
     return [
