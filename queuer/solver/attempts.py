@@ -30,6 +30,8 @@ SEARCHED = 40_000
 """Steps of searches for victims, in the attempts at one plan so far, after which no other is made for who is put off:
 about a second. With fewer more gangs are put off, with more all wait longer for decisions on small clusters.
 """
+STEPS = 20_000
+"""Such steps for which a unit of the exact solver's time counts here."""
 ATTEMPTS_APART = 2
 """Attempts after which whoever cannot land keeps off everywhere."""
 LOOKS = 4
@@ -189,7 +191,8 @@ class Attempts:
     @property
     def _has_time(self) -> bool:
         """Whether another attempt may be made."""
-        return is_small(self._snapshot) and self.passes.victims <= SEARCHED
+        searched = self.passes.victims + STEPS * self.passes.spent
+        return is_small(self._snapshot) and searched <= SEARCHED
 
     def _run(self, given: Given, crowded: KeptOff, *, ask_back: bool = False) -> Draft:
         """An attempt. Where somebody would not land, it is looked at once whether all would if they lay otherwise, as

@@ -12,9 +12,11 @@ import pytest
 from queuer.domain.reasons import Deferral, Token
 from queuer.domain.workload import Workload
 from queuer.solver import attempts
-from queuer.solver.attempt import Attempt
+from queuer.solver.arrays import Arrays
+from queuer.solver.attempt import Attempt, Given
+from queuer.solver.attempts import Attempts
 from queuer.solver.decide import decide
-from queuer.solver.problem import Assignment, Bond, Budget, Plan, Reservation, Snapshot, SolveStatus
+from queuer.solver.problem import Assignment, Bond, Budget, Passes, Plan, Reservation, Snapshot, SolveStatus
 from queuer.solver.verify import Rule, Violation, verify
 from queuer.solver.yielding import Yielding
 from tests.solver.make import gang, node, pod_set, queue, running, snapshot
@@ -135,6 +137,21 @@ def test_after_long_searches_for_victims_there_is_no_other_attempt(monkeypatch: 
     _, seen = decided(monkeypatch, *[{"a": N0}] * 9, snap=snap(LARGE), asked_back=asked_back)
     assert seen == [{}]
     assert asked_back == []
+
+
+@pytest.mark.parametrize(
+    ("passes", "has_time"),
+    [
+        (Passes(victims=attempts.SEARCHED), True),
+        (Passes(victims=attempts.SEARCHED, questions=0.01), False),
+        (Passes(improvement=2.0), True),
+        (Passes(improvement=2.0, layouts=0.01), False),
+    ],
+)
+def test_time_of_the_exact_solver_counts_as_searches_do(passes: Passes, has_time: bool) -> None:
+    made = Attempts(Given(arrays=Arrays.of(snap()), now=0.0, seed=0, budget=Budget()))
+    made.passes = passes
+    assert made._has_time is has_time
 
 
 def test_who_is_refused_by_the_verifier_waits(monkeypatch: pytest.MonkeyPatch) -> None:
