@@ -56,24 +56,22 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One move. `refused`: planned nodes on which no pod landed. `since`: when it came to be so; None = now. `note`: a
-    sentence for people. `requests`: what the pods of a pod set really request, where it differs from the charge.
-    """
+    """One move. `refused`: planned nodes on which no pod landed. `note`: a sentence for people. `requests`:
+    what the pods of a pod set really request, where it differs from the charge."""
 
     move: Move
     outcome: State | None = None
     cause: Cause | None = None
     refused: tuple[str, ...] = ()
-    since: float | None = None
     note: str = ""
     requests: Mapping[str, Resources] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """Pods of one gang by pod set. `live`: not ended, bound or not. `problem`: a scheduler's message of an unbound one.
-    `oldest`: when the first of those that are unbound was created, `newest`: when the last of all was; 0 = nobody
-    knows.
+    """Pods of one gang by pod set. `live`: not ended, bound or not; `problem`.
+
+    A scheduler's message of an unbound one.
     """
 
     bound: Mapping[str, int]
@@ -82,8 +80,6 @@ class Tally:
     unbound: int
     live: int
     nodes: frozenset[str]
-    oldest: float = 0.0
-    newest: float = 0.0
     problem: str = ""
     requests: Mapping[str, Resources] = field(default_factory=dict)
 
@@ -95,19 +91,16 @@ def tally(pods: Iterable[PodView]) -> Tally:
     succeeded: Counter[str] = Counter()
     requests: dict[str, Resources] = {}
     nodes: set[str] = set()
-    live, problem = 0, ""
-    unbound: list[float] = []
-    newest = 0.0
+    unbound, live, problem = 0, 0, ""
     for pod in pods:
         role = pod.pod_set or ""
         if pod.succeeded:
             succeeded[role] += 1
-        newest = max(newest, pod.created)
         if pod.ended:
             continue
         live += 1
         if pod.node is None:
-            unbound.append(pod.created)
+            unbound += 1
             problem = problem or pod.problem
             continue
         nodes.add(pod.node)
@@ -117,8 +110,7 @@ def tally(pods: Iterable[PodView]) -> Tally:
             requests[role] = _larger(requests.get(role, pod.requests), pod.requests)
     return Tally(
         bound=bound, running=running, succeeded=succeeded,
-        unbound=len(unbound), live=live, nodes=frozenset(nodes), oldest=min(unbound, default=0.0), newest=newest,
-        problem=problem, requests=requests,
+        unbound=unbound, live=live, nodes=frozenset(nodes), problem=problem, requests=requests,
     )  # fmt: skip
 
 
@@ -183,11 +175,10 @@ def _placed(live: Live, job: JobView, seen: Tally, *, now: float, landing_deadli
     if live.landed is None:
         if not short:
             return Step(move=Move.LANDED)
-        since = max(placement.patched, seen.oldest)  # before that, others of its pods came and ended
-        if now >= since + patience(seen, landing_deadline):
+        if now >= placement.patched + patience(seen, landing_deadline):
             refused = tuple(sorted(placement.hosts - seen.nodes))
             size = sum(placement.counts.values())
-            note = f"{short} of {size} pods were not bound within {now - since:.0f} s"
+            note = f"{short} of {size} pods were not bound within {now - placement.patched:.0f} s"
             note += f": {seen.problem}" if seen.problem else ""
             return Step(move=Move.EVICT, cause=Cause.LANDING_TIMEOUT, refused=refused, note=note)
         return None
@@ -199,11 +190,7 @@ def _landed(
 ) -> Step | None:
     if short:
         if live.unplaced is None:
-            return Step(move=Move.SHRUNK, since=seen.oldest or None)
-        # Of pods that follow each other some are always missing, but not the same.
-        since = seen.oldest if seen.unbound else seen.newest
-        if since > live.unplaced:
-            return Step(move=Move.SHRUNK, since=since)
+            return Step(move=Move.SHRUNK)
         if now >= live.unplaced + (patience(seen, landing_deadline) if seen.unbound else BACK_OFF):
             note = f"{short} pods were lost and found no place within {now - live.unplaced:.0f} s"
             note += f": {seen.problem}" if seen.problem else ""

@@ -49,8 +49,8 @@ class Live:
 
     `template`: the user's own scheduling terms, to which every eviction returns. `told`: when a decision last wrote
     down its explanation. `landed`: when the last pod was bound.
-    `unplaced`: since when a gang that had landed misses the pods that it misses. `avoid`: nodes it failed to land on,
-    until when.
+    `unplaced`: since when a gang that had landed misses pods. `avoid`: nodes it failed to land on, until
+    when.
     `failures`: landings that failed in a row. `first`: interrupted by a failure not its own.
     `displaced_by`: see `Pending`.
     `left`: since when it is on its way out; None = it is not, or was before this process led.

@@ -18,8 +18,8 @@ class PodView:
     """One pod. `owner`: uid of the job it belongs to; `pod_set`: its role there; `problem`: why it is not
     bound.
 
-    `created`: when, `deleted`: since when it is to go (its grace included), seconds since the epoch; `grace`: what it
-    is given unless whoever deletes it says otherwise.
+    `deleted`: since when it is to go (its grace included), seconds since the epoch; `grace`: what it is given unless
+    whoever deletes it says otherwise.
     `ended`: phase Succeeded or Failed: it holds nothing any more. `terminating` pods hold all until they are
     gone.
     """
@@ -34,7 +34,6 @@ class PodView:
     running: bool = False
     succeeded: bool = False
     failed: bool = False
-    created: float = 0.0
     deleted: float | None = None
     grace: float = GRACE
     problem: str = ""

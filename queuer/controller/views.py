@@ -70,7 +70,6 @@ def pod_of(found: Pod, *, known: PodView | None, owner: str | None, pod_set: str
         running=phase == "Running",
         succeeded=phase == "Succeeded",
         failed=phase == "Failed",
-        created=seconds_of(found.metadata.creation_timestamp) or 0.0,
         deleted=seconds_of(found.metadata.deletion_timestamp),
         grace=GRACE if (grace := found.spec.termination_grace_period_seconds) is None else float(grace),
         problem=scheduled.message if scheduled is not None and scheduled.status == "False" else "",

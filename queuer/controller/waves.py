@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from queuer.controller.live import Live
-from queuer.controller.snapshot import hosts_ever
+from queuer.controller.snapshot import hosts_when_open
 from queuer.controller.state import ClusterState
 from queuer.domain.workload import State
 from queuer.store.outbox import Entry
@@ -52,7 +52,7 @@ class Waves:
             return False
         hosts = _hosts(live, state)
         return any(
-            other.uid != live.uid and _earlier(other, live) and hosts & _hosts(other, state)
+            other.uid != live.uid and _earlier(other, entry) and hosts & _hosts(other, state)
             for other in state.lives()
         )
 
@@ -68,29 +68,30 @@ def _wanted(entry: Entry, state: ClusterState) -> bool:
     )
 
 
-def _earlier(other: Live, live: Live) -> bool:
-    """Whether `other` was admitted in an earlier cycle, or an earlier wave of the same, and has not landed, or had lost
-    pods when this one was admitted and still misses them.
+def _earlier(other: Live, entry: Entry) -> bool:
+    """Whether `other` was admitted in an earlier cycle, or an earlier wave of the same, and has not landed, or has lost
+    pods since.
 
     What an earlier cycle left unlanded is counted as landing by the decision: its places are taken by later
-    waves only. Pods that are lost afterwards it could not know; where they follow each other, some always are.
+    waves only.
     """
-    placement, own = other.placement, live.placement
-    if placement is None or own is None or (placement.cycle, placement.wave) >= (own.cycle, own.wave):
-        return False
-    if other.landed is None:
-        return other.state in _UNLANDED
-    return other.state in _STAYING and other.unplaced is not None and other.unplaced <= own.at
+    placement = other.placement
+    return (
+        placement is not None
+        and (placement.cycle, placement.wave) < (entry.cycle or 0, entry.wave)
+        and other.state in (_UNLANDED if other.unplaced is None else _STAYING)
+        and (other.landed is None or other.unplaced is not None)
+    )
 
 
 def _hosts(live: Live, state: ClusterState) -> frozenset[str]:
-    """The nodes on which pods of the gang may come to be, closed ones, too: who was sent cannot be called back when a
-    node opens again.
+    """The nodes on which pods of the gang may come to be, closed ones, too: once the gang is sent it cannot be called
+    back when they open.
     """
     assert live.placement is not None
     terms = {p.name: p.terms for p in live.workload.pod_sets}
     return frozenset(
         host
         for a in live.placement.assignments
-        for host in hosts_ever(a, terms[a.pod_set], nodes=state.nodes, flavors=state.rules.flavors)
+        for host in hosts_when_open(a, terms[a.pod_set], nodes=state.nodes, flavors=state.rules.flavors)
     )

@@ -35,7 +35,7 @@ _RECORD = text("""
         finished_at double precision, trigger text, status text, waiting int, stats jsonb, capacity jsonb)
 """)
 _LAST = text("""
-    SELECT greatest((SELECT max(id) FROM cycle), (SELECT max(cycle) FROM admission), 0)
+    SELECT greatest((SELECT max(id) FROM cycle), (SELECT max(cycle) FROM admission WHERE ended_at IS NULL), 0)
 """)
 _ADMIT = text("""
     WITH r AS (
@@ -215,8 +215,8 @@ class Committed:
 
 
 async def last_id(connection: AsyncConnection) -> int:
-    """The newest cycle's id, 0 before the first. The leader numbers on from here: who came of which cycle says who
-    waits for whom, also when the cycle's own record is too old to be kept.
+    """The newest cycle's id, 0 before the first. The leader numbers on from here: of those who are admitted the cycle
+    says who waits for whom, also when its own record is too old to be kept.
     """
     return int((await connection.execute(_LAST)).scalar_one())
 

@@ -140,37 +140,6 @@ def test_a_running_gang_that_lost_pods_gets_time_then_is_evicted_whole() -> None
     assert move(short, JOB, pod("a", "n1", running=True), pod("b", "n2", running=True)) is Move.WHOLE
 
 
-def test_pods_that_follow_each_other_are_not_lost() -> None:
-    """As of a job that owes more completions than it runs at a time: some pod is always missing, but each finds its
-    place. One that does not is noticed among them.
-    """
-    job = replace(JOB, left=1000)
-    short = replace(RUNNING, unplaced=200.0)
-    seen = tally([pod("a", "n1", running=True, created=400.0), pod("b", created=450.0, problem="no room")])
-    step = next_step(short, job, seen, now=455.0, landing_deadline=60.0)
-    assert step is not None
-    assert (step.move, step.since) == (Move.SHRUNK, 450.0)
-    later = replace(RUNNING, unplaced=450.0)
-    assert next_step(later, job, seen, now=509.0, landing_deadline=60.0) is None
-    followed = tally([pod("a", created=505.0), pod("b", created=450.0, problem="no room")])
-    lost = next_step(later, job, followed, now=510.0, landing_deadline=60.0)
-    assert lost is not None
-    assert lost.move is Move.EVICT
-
-
-def test_a_pod_that_is_to_come_is_not_waited_for_longer_for_those_that_are_there() -> None:
-    """Its controller backs off; every pod that it creates says that it does not for ever."""
-    short = replace(RUNNING, unplaced=200.0)
-    assert move(short, JOB, pod("a", "n1", running=True, created=150.0), now=1100.0) is Move.EVICT
-    assert move(short, JOB, pod("a", "n1", running=True, created=900.0), now=1100.0) is Move.SHRUNK
-
-
-def test_pods_that_follow_each_other_while_a_gang_lands_have_their_time_each() -> None:
-    pods = [pod("a", "n1", running=True, created=150.0), pod("b", created=155.0, problem="no room")]
-    assert move(PLACING, JOB, *pods, now=214.0) is None
-    assert move(PLACING, JOB, *pods, now=215.0) is Move.EVICT
-
-
 def test_pods_that_finished_are_not_missed_unless_the_job_owes_more_completions() -> None:
     seen = tally([pod("a", "n1", succeeded=True), pod("b", "n2", running=True)])
     assert missing({"main": 2}, seen, JOB) == {"main": 0}
