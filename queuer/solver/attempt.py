@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
 from typing import Any
 
 from queuer.domain.reasons import Explanation, Reason
@@ -217,7 +216,7 @@ class Attempt:
             for one, hosts in kept.items():
                 greedy.keep_off(one, hosts)
 
-    def improve(self, plan: Plan, *, most: float = inf) -> tuple[Plan, bool]:
+    def improve(self, plan: Plan, *, most: float) -> tuple[Plan, bool]:
         """The plan of `run`, as nothing has moved since, or one of the exact solver's with the same gangs where that is
         sound and scores higher; whether it is that one, in which all land. `most`: deterministic time.
         """

@@ -83,7 +83,6 @@ class Groups:
             need=frame.need(pod_set),
             row=frame.row(pod_set.requests),
             hosts=frozenset(hosts),
-            ever=frame.alloc,
             open=open_,
         )
 
@@ -110,9 +109,7 @@ class Groups:
         for uid, (workload, rows) in bonds.items():
             if uid not in self._placed:
                 self._placed[uid] = rows
-                part = self.held[uid] = tuple(
-                    replace(g, wave=HELD, ever=None) for g in self.at(workload, rows)
-                )
+                part = self.held[uid] = tuple(replace(g, wave=HELD) for g in self.at(workload, rows))
                 for host in _hosts(part):
                     self._held_on.setdefault(host, set()).add(uid)
                 if _meets_itself(part) or self.landing_near(part):

@@ -36,9 +36,7 @@ LOOK = 8
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Group:
     """Pods of one set of one gang that may land on any of `hosts` (node numbers). `wave`: all lower ones have landed
-    before they come. `ever`: what nodes have in all (N x R), as other gangs may come into room that gets free
-    meanwhile; None = that is not reckoned with. `open`: nodes that they may be given (N), None = no others. `turn`: see
-    `Admitted`.
+    before they come. `open`: nodes that they may be given (N), None = no others. `turn`: see `Admitted`.
     """
 
     uid: str
@@ -47,12 +45,11 @@ class Group:
     row: Matrix
     hosts: frozenset[int]
     wave: int = 0
-    ever: Matrix | None = None
     open: Mask | None = None
     turn: Turn | None = None
 
 
-Lands = Callable[[Group, Iterable[Group], Matrix], bool]
+Lands = Callable[[Group, Iterable[Group], Matrix, Matrix | None], bool]
 """Answers as `lands` does."""
 
 
@@ -66,19 +63,20 @@ class Effort:
     ask: Lands | None = None
 
 
-def lands(group: Group, rivals: Iterable[Group], free: Matrix) -> bool:
+def lands(group: Group, rivals: Iterable[Group], free: Matrix, alloc: Matrix | None = None) -> bool:
     """Whether the group finds its slots after the worst choice of all rivals, which land for certain themselves.
 
-    `free`: before any of them (N x R).
+    `free`: before any of them (N x R). `alloc`: what nodes have in all (N x R), up to which other gangs may come into
+    room that gets free meanwhile; None = that is not reckoned with.
     """
-    return _lands(group, _near(group, rivals), free)
+    return _lands(group, _near(group, rivals), free, alloc)
 
 
 def _near(group: Group, rivals: Iterable[Group]) -> list[Group]:
     return [r for r in rivals if r is not group and r.count and not r.hosts.isdisjoint(group.hosts)]
 
 
-def _lands(group: Group, near: Sequence[Group], free: Matrix) -> bool:
+def _lands(group: Group, near: Sequence[Group], free: Matrix, alloc: Matrix | None) -> bool:
     hosts = sorted(group.hosts)
     at = {host: i for i, host in enumerate(hosts)}
     fixed = [(at[next(iter(r.hosts))], r) for r in near if len(r.hosts) == 1]
@@ -93,8 +91,10 @@ def _lands(group: Group, near: Sequence[Group], free: Matrix) -> bool:
     most = np.zeros((len(loose), len(hosts)), dtype=np.int64)
     for number, rival in enumerate(loose):
         shared = [at[h] for h in rival.hosts if h in at]
-        room = free if group.ever is None or rival.uid == group.uid else group.ever
-        found = _without(room[hosts], [(i, r) for i, r in fixed if r.wave < rival.wave])[shared]
+        if alloc is None or rival.uid == group.uid:
+            found = _without(free[hosts], [(i, r) for i, r in fixed if r.wave < rival.wave])[shared]
+        else:
+            found = alloc[hosts][shared]  # those of earlier waves may have ended by then, too
         most[number, shared] = np.minimum(rival.need.slots(found), rival.count)
     rows = np.array([rival.row for rival in loose])
     if int(np.minimum(group.need.slots(left - most.T @ rows), group.count).sum()) >= group.count:
@@ -111,26 +111,26 @@ class Landings:
         self._known: dict[object, bool] = {}
         self._size = 0
 
-    def lands(self, group: Group, rivals: Iterable[Group], free: Matrix) -> bool:
+    def lands(self, group: Group, rivals: Iterable[Group], free: Matrix, alloc: Matrix | None = None) -> bool:
         """See `lands`."""
         near = _near(group, rivals)
         hosts = sorted(group.hosts)
-        there = free[hosts].tobytes() + (b"" if group.ever is None else group.ever[hosts].tobytes())
+        there = free[hosts].tobytes() + (b"" if alloc is None else alloc[hosts].tobytes())
         key = (*_kind(group), there, *[(*_kind(r), r.wave, r.uid == group.uid) for r in near])
         known = self._known.get(key)
         if known is None:
             if self._size > MOST_KNOWN:
                 self._known.clear()
                 self._size = 0
-            known = self._known[key] = _lands(group, near, free)
+            known = self._known[key] = _lands(group, near, free, alloc)
             self._size += len(there) + 100 * (len(near) + 1)
         return known
 
     def together(
-        self, groups: Sequence[Group], rivals: Sequence[Group], free: Matrix
+        self, groups: Sequence[Group], rivals: Sequence[Group], free: Matrix, alloc: Matrix | None = None
     ) -> tuple[Group, ...] | None:
         """See `together`."""
-        return together(groups, rivals, free, ask=self.lands)
+        return together(groups, rivals, free, alloc=alloc, ask=self.lands)
 
 
 def _kind(group: Group) -> tuple[object, ...]:
@@ -143,10 +143,11 @@ def together(
     free: Matrix,
     effort: Effort | None = None,
     *,
+    alloc: Matrix | None = None,
     ask: Lands | None = None,
 ) -> tuple[Group, ...] | None:
-    """The sets of one gang, on hosts of the gang on which each lands beside the others and these rivals. None = no such
-    hosts were found, which is no proof.
+    """The sets of one gang, on hosts of the gang on which each lands beside the others and these rivals, see `lands`.
+    None = no such hosts were found, which is no proof.
 
     All who do not land are given more hosts: first those of the sets with which they share some, then those of all.
     But as what others may do is bounded and not known, more hosts for one can keep another from landing: of up to
@@ -158,7 +159,7 @@ def together(
     left, seen = [tuple(groups)], set[object]()
     while left:
         found = left.pop()
-        stuck = [i for i, g in enumerate(found) if not ask(g, [*rivals, *found], free)]
+        stuck = [i for i, g in enumerate(found) if not ask(g, [*rivals, *found], free, alloc)]
         if not stuck:
             return found
         if effort is not None:

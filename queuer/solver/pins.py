@@ -60,10 +60,11 @@ class Pinner:
         self._most = work
         self.work = 0
         self._free: Matrix = board.frame.bound_free
+        self._alloc: Matrix = board.frame.alloc
         self._ask = board.arrays.landings
         self._around = groups or Groups(board)
         self._around.follow(bonds)
-        self._sure: dict[Group, bool] = {}
+        self._sure: dict[tuple[Group, bool], bool] = {}
         self._by_itself: dict[str, tuple[Group, ...]] = {}
         self._lost = {uid for uid in self._around.doubtful if not self._is_held(uid)}
         self._waves = Waves(held=dict(self._by_itself))
@@ -102,7 +103,8 @@ class Pinner:
         if one.bound:
             return one.gang.uid not in self._lost
         _, groups = self._around.of(one)
-        return self._ask.together(groups, self._around.landing_near(groups), self._free) is not None
+        near = self._around.landing_near(groups)
+        return self._ask.together(groups, near, self._free, self._alloc) is not None
 
     def crosses(self, one: Chosen) -> bool:
         """Whether its own pod sets could keep each other from landing, if nobody else landed."""
@@ -177,15 +179,15 @@ class Pinner:
         if not held and all(len(g.hosts) == 1 for g in itertools.chain(groups, landing, *near)):
             return tuple(groups)
         last = max((own[0].wave for own in near), default=0 if landing else -1)
-        robbed = [g for g in landing if self._stays(g) and self._is_sure(g)]
         for wave in range(last + 1 if self._worn else 0, last + 2):
             rivals = [*landing, *(g for own in near if own[0].wave <= wave for g in own)]
             self.work += len(groups) * (len(rivals) + len(groups))
-            coming = self._ask.together([replace(g, wave=wave) for g in groups], rivals, self._free)
+            placed = [replace(g, wave=wave) for g in groups]
+            coming = self._ask.together(placed, rivals, self._free, self._alloc)
             others = (own for own in near if own[0].wave >= wave)
             if (
                 coming is not None
-                and (wave > 0 or self._land(robbed, coming, staying=True))
+                and (wave > 0 or not self._rob(landing, coming))
                 and all(self._land(own, coming) for own in others)
                 and self._land_held(held, coming)
             ):
@@ -195,25 +197,40 @@ class Pinner:
     def _near(self, groups: Sequence[Group]) -> list[str]:
         return meet(self._waves.on_host, groups)
 
-    def _land(self, own: Sequence[Group], coming: Sequence[Group], *, staying: bool = False) -> bool:
-        """Whether these, of one wave, land beside all others up to it. `staying`: victims have gone."""
-        if not own:
-            return True
-        already = [g for g in self._around.landing_near(own) if not staying or self._stays(g)]
-        known = (*already, *(g for uid in self._near(own) for g in self._waves.groups[uid]))
+    def _land(self, own: Sequence[Group], coming: Sequence[Group]) -> bool:
+        """Whether these, of one wave, land beside all others up to it."""
+        rivals = self._up_to(own, coming, self._around.landing_near(own))
+        return all(self._ask.lands(g, rivals, self._free, self._alloc) for g in own)
+
+    def _rob(self, landing: Iterable[Group], coming: Sequence[Group]) -> bool:
+        """Whether these may take from pods of an earlier cycle what they are sure of, with victims gone: in room that
+        is free already, or gets free as well.
+        """
+        for alloc in (None, self._alloc):
+            robbed = [g for g in landing if self._stays(g) and self._is_sure(g, alloc)]
+            already = [g for g in self._around.landing_near(robbed) if self._stays(g)]
+            rivals = self._up_to(robbed, coming, already) if robbed else []
+            if not all(self._ask.lands(g, _not_waiting(g, rivals), self._free, alloc) for g in robbed):
+                return True
+        return False
+
+    def _up_to(self, own: Sequence[Group], coming: Sequence[Group], landing: Iterable[Group]) -> list[Group]:
+        """All on hosts of these that come in their wave or before."""
+        known = (*landing, *(g for uid in self._near(own) for g in self._waves.groups[uid]))
         rivals = [g for g in (*known, *coming) if g.wave <= own[0].wave]
         self.work += len(own) * len(rivals)
-        return all(self._ask.lands(g, _not_waiting(g, rivals), self._free) for g in own)
+        return rivals
 
     def _stays(self, landing: Group) -> bool:
         return landing.uid not in self._board.leaving
 
-    def _is_sure(self, landing: Group) -> bool:
+    def _is_sure(self, landing: Group, alloc: Matrix | None) -> bool:
         """Whether pods of an earlier cycle land if nobody else comes: nobody may rob them of that."""
-        if landing not in self._sure:
+        key = (landing, alloc is None)
+        if key not in self._sure:
             near = [g for g in _not_waiting(landing, self._around.landing_near([landing])) if self._stays(g)]
-            self._sure[landing] = self._ask.lands(landing, near, self._free)
-        return self._sure[landing]
+            self._sure[key] = self._ask.lands(landing, near, self._free, alloc)
+        return self._sure[key]
 
     def _land_held(self, held: Sequence[str], coming: Sequence[Group]) -> bool:
         """Whether these bound gangs find their places beside all that land before; from now on on the hosts that they

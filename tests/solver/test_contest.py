@@ -214,7 +214,7 @@ def status_of(solver: Listening, crowded: dict[str, frozenset[str]]) -> SolveSta
     decision = Attempt(given, crowded=crowded)
     plan, late = decision.run()
     assert ({a.uid for a in plan.admissions}, late, plan.stats.contested) == ({"first", "next"}, None, 0)
-    return decision.improve(plan)[0].stats.status
+    return decision.improve(plan, most=1.0)[0].stats.status
 
 
 def improved(crowded: dict[str, frozenset[str]], **at: str) -> SolveStatus:
@@ -247,7 +247,7 @@ def test_nothing_is_called_optimal_where_a_gang_waits_apart() -> None:
     solver = Improving(first="n0", next="n1")
     given = Given(arrays=Arrays.of(snap), now=NOW, seed=0, budget=Budget(), solver=solver)
     decision = Attempt(given, crowded={"last": frozenset({"n0", "n1", "n2"})})
-    plan, _ = decision.improve(decision.run()[0])
+    plan, _ = decision.improve(decision.run()[0], most=1.0)
     assert (decision.apart, plan.stats.status) == (True, SolveStatus.FEASIBLE)
 
 

@@ -46,12 +46,12 @@ def certain_slots(
     group: Group,
     rivals: Iterable[Group],
     free: Mapping[str, Resources],
-    ever: Mapping[str, Resources] | None = None,
+    alloc: Mapping[str, Resources] | None = None,
 ) -> int:
     """A lower bound of the group's slots after the worst choice of its rivals; in small cases close to it.
 
-    `free`: by host, before any of these pods. Hosts outside `free` have no room. `ever`: what the hosts have in all, as
-    whatever else lies there may go before other gangs come; None = that is not reckoned with.
+    `free`: by host, before any of these pods. Hosts outside `free` have no room. `alloc`: what the hosts have in all,
+    as whatever else lies there may go before other gangs come; None = that is not reckoned with.
     """
     hosts = sorted(h for h in group.hosts if h in free)
     rivals = [r for r in rivals if r is not group and r.count and not r.hosts.isdisjoint(group.hosts)]
@@ -63,7 +63,10 @@ def certain_slots(
     alone = sum(fitting(group, left[h]) for h in hosts)
     if not loose or alone < group.count:
         return alone
-    most = [_most_there(r, near, free if ever is None or r.uid == group.uid else ever) for r in loose]
+    most = [
+        _most_there(r, near, free) if alloc is None or r.uid == group.uid else _most_there(r, (), alloc)
+        for r in loose
+    ]
     bounds = [
         sum(fitting(group, _all_come(loose, [there.get(h, 0) for there in most], left[h])) for h in hosts),
         alone - _most_harm(group, loose, hosts, left),

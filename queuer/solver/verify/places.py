@@ -96,20 +96,22 @@ def check_landing(case: Case) -> Iterator[Violation]:
     starting = _alike(_groups(case, case.started, waves))
     there = _ByHost([*landing, *starting])
     everyone = _ByHost([*landing, *going, *starting])  # a victim's pods may land before they are deleted
-    free, ever = free_at(case, everyone.hosts), _ever(case, everyone.hosts)
+    free, alloc = free_at(case, everyone.hosts), _alloc(case, everyone.hosts)
     for group in starting:
         rivals = [g for g in everyone.near(group) if g.wave <= group.wave]
-        yield from _judge(group, certain_slots(group, rivals, free, ever))
+        yield from _judge(group, certain_slots(group, rivals, free, alloc))
     for group in landing:
         near = there.near(group)
         before = [g for g in near if g.wave < 0 and not waits_for(g.turn, group.turn)]
         first = [g for g in near if g.wave == 0]
-        if first and certain_slots(group, before, free, ever) >= group.count:
-            yield from _judge(group, certain_slots(group, [*before, *first], free, ever))
+        rooms = (None, alloc) if first else ()
+        sure = [room for room in rooms if certain_slots(group, before, free, room) >= group.count]
+        left = (certain_slots(group, [*before, *first], free, room) for room in sure)
+        yield from _judge(group, min(left, default=group.count))
     yield from _held(case, there)
 
 
-def _ever(case: Case, names: Iterable[str]) -> dict[str, Resources]:
+def _alloc(case: Case, names: Iterable[str]) -> dict[str, Resources]:
     """What these nodes have in all."""
     return {name: case.states[name].node.allocatable for name in names if name in case.states}
 
