@@ -3,7 +3,8 @@
 Pods that are alike land if their hosts have slots enough after the worst that their rivals can do. Lower bounds of what
 is left are asked one after the other, the cheapest first: each rival pod destroys as many slots as it ever can; every
 rival sends each host all that fits there; at last, where that is a small sum, the worst itself. Rivals that are pinned
-to one host are simply taken off it, and if they are of an earlier wave others find them there.
+to one host are simply taken off it, and if they are of an earlier wave others find them there, unless room that gets
+free is reckoned with: by then they may have ended.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What is written into the pods so that they land where the plan wants them (DESIGN 3.5).
 
-Pods pinned to one host are always safe: the plan counts them there. A gang that spreads over hosts goes in a
-later wave where it could take the slots of others. Where others could take its own, their hosts are opened to it,
+Where all are pinned to one host each they are safe: the plan counts them there. A gang that spreads over hosts goes in
+a later wave where it could take the slots of others. Where others could take its own, their hosts are opened to it,
 too, so that it finds what they leave; where that is not enough, it is put off to the next cycle. At the end a gang that
 is alone in its domain is pinned to the domain instead of the hosts.
 """
@@ -202,11 +202,11 @@ class Pinner:
         rivals = self._up_to(own, coming, self._around.landing_near(own))
         return all(self._ask.lands(g, rivals, self._free, self._alloc) for g in own)
 
-    def _rob(self, landing: Iterable[Group], coming: Sequence[Group]) -> bool:
+    def _rob(self, landing: Sequence[Group], coming: Sequence[Group]) -> bool:
         """Whether these may take from pods of an earlier cycle what they are sure of, with victims gone: in room that
         is free already, or gets free as well.
         """
-        for alloc in (None, self._alloc):
+        for alloc in (None, self._alloc) if landing else ():
             robbed = [g for g in landing if self._stays(g) and self._is_sure(g, alloc)]
             already = [g for g in self._around.landing_near(robbed) if self._stays(g)]
             rivals = self._up_to(robbed, coming, already) if robbed else []

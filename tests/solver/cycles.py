@@ -83,7 +83,6 @@ class Life:
     now: float = 0.0
     born: int = 0
     looks: int = 0
-    lost: int = 0
     expecting: bool = False
     losses: Random | None = None
 
@@ -305,7 +304,7 @@ class Life:
                 continue
             for pod in random.sample(run.pods, min(len(run.pods), random.choice((1, 2)))):
                 if pod.node not in closed:
-                    pod.node, self.lost = None, self.lost + 1
+                    pod.node = None
 
     def _elastic(self, pod_set: PodSet) -> PodSet:
         least = self.random.choice((None, None, 1))

@@ -51,7 +51,7 @@ def test_room_that_gets_free_meanwhile_is_no_way_to_rob_another_gang() -> None:
 
 
 def test_pods_that_others_might_rob_if_room_got_free_keep_the_room_that_is_free() -> None:
-    """K might come to n2 with both pods if what runs there ended. That is no reason to bring others there, too."""
+    """K might come to n2 if what runs there ended. That is no reason to bring others there, too."""
     free = {"n0": 2, "n1": 6, "n2": 2, "n3": 5}
     landing = [
         replace(

@@ -80,6 +80,11 @@ def test_a_later_wave_waits_for_pods_that_were_lost_after_they_had_landed() -> N
 def test_a_later_wave_is_not_sent_while_a_shared_node_is_closed(nodes: dict[str, Any]) -> None:
     """Nobody could call it back when that opens again."""
     assert not sent(live("b", cycle=2, wave=1), live("a", cycle=1, wave=0), **nodes)
+    anywhere = live("a", cycle=1, wave=0)
+    assert anywhere.placement is not None
+    row = replace(anywhere.placement.assignments[0], hosts=None)
+    anywhere = replace(anywhere, placement=replace(anywhere.placement, assignments=(row,)))
+    assert not sent(live("b", cycle=2, wave=1, hosts=("n3",)), anywhere, **nodes)
 
 
 def test_the_first_wave_waits_for_nobody() -> None:

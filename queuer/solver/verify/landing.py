@@ -4,7 +4,8 @@ A group's pods are alike, so alone they always land when the hosts have slots en
 first, can only take slots away; they do most harm when all of them come before the group does. So a group
 lands for certain when the slots left after the most harmful placement of its rivals are enough. The harm is
 counted exactly where that is cheap and bounded from above elsewhere: an answer "lands" is always right. A rival finds
-those in its way that are pinned to one host only if they are of an earlier wave; others it may keep from landing.
+those in its way that are pinned to one host only if they are of an earlier wave; others it may keep from landing. Where
+room that gets free is reckoned with it finds nobody: they may have ended.
 """
 
 from __future__ import annotations
