@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from queuer.domain.reasons import Explanation, Reason
@@ -43,6 +44,7 @@ from queuer.solver.proofs import ProofsOnly
 from queuer.solver.reserve import Reserver, with_reservation
 from queuer.solver.score import score
 from queuer.solver.verify import verify
+from queuer.solver.way_back import ask_back, take_back
 from queuer.solver.yielding import Yielding, yielding
 
 
@@ -69,7 +71,8 @@ class Given:
 
 class Attempt:
     """One attempt. `crowded`: nodes by gang uid that it keeps off, as others are landing there; `ask_back`: who finds
-    no other place is tried there all the same, but for those that are to wait, `waits`.
+    no other place is tried there all the same, but for those that are to wait, `waits`; `picks`: how gangs are settled
+    at their turns, if that may be.
 
     Once it has run, `gave_back`: whether a bond is given back to a gang that is put off. `improved`: whether better
     places of the exact solver's were taken in a plan that may not be greedy's own.
@@ -82,10 +85,12 @@ class Attempt:
         crowded: Mapping[str, frozenset[str]],
         waits: Collection[str] = (),
         ask_back: bool = False,
+        picks: Mapping[str, Chosen] = MappingProxyType({}),
     ) -> None:
         arrays, budget, solver = given.arrays, given.budget, given.solver
         self._snapshot = arrays.snapshot
         self._waits = waits
+        self._picks = picks
         self._workloads = self._snapshot.workloads()
         self._offers = arrays.offers
         self._now = given.now
@@ -106,6 +111,7 @@ class Attempt:
         self.gave_back = False
         self._refused: dict[str, tuple[Gang, Refusal]] = {}
         self._held_up: list[tuple[Gang, tuple[str, ...]]] = []  # with the heads that they wait behind
+        self._victims: Mapping[str, frozenset[str]] = {}  # beside whom those were refused who are
         self._order: list[str] = list(self._offers.aside)
         self.improved = False
         self._proven: bool | None = None  # None: no pass was asked for
@@ -135,12 +141,14 @@ class Attempt:
         self._order += [uid for uid in gangs if uid in settled]
         tournament = Tournament(self._snapshot.tree, self._offers.lines, self._board, settled=settled)
         self._play(tournament)
+        self._victims = self._gone()
         self._greedy.revise()
         pinner, late = self._pinned()
         if late:
             self._yielding = yielding(self._greedy, late, pinner, self._late)
             place_apart(self._greedy, late, self._late)
-        self._take_back({head for heads in tournament.held_up.values() for head in heads})
+        heads = {head for heads in tournament.held_up.values() for head in heads}
+        take_back(self._greedy, self._refused, heads, late=self._late, settled=self._reserver.settled)
         self._reserver.finish(gangs)
         self._held_up = [(g, tournament.held_up[g.uid]) for g in waiting if g.uid in tournament.held_up]
         self._order += [gang.uid for gang, _ in self._held_up]
@@ -150,6 +158,11 @@ class Attempt:
     def as_greedy(self) -> bool:
         """See `Cycle`, once this has run."""
         return self._greedy.as_greedy
+
+    @property
+    def settled(self) -> Mapping[str, Chosen]:
+        """Those who start or are bound, once this has run, by uid."""
+        return self._greedy.chosen
 
     @property
     def apart(self) -> bool:
@@ -166,7 +179,8 @@ class Attempt:
                 continue
             self._order.append(gang.uid)
             self._reserver.set_aside(gang.uid)
-            answer = self._packer.turn(gang)
+            pick = self._picks.get(gang.uid)
+            answer = pick if pick and self._greedy.retake(pick) else self._packer.turn(gang)
             if isinstance(answer, Refusal):
                 self._reserver.refused()
                 self._refused[gang.uid] = (gang, answer)
@@ -177,44 +191,8 @@ class Attempt:
             tournament.done(gang, settled=isinstance(answer, Chosen))
 
     def _ask_back(self, gang: Gang, settle: Settle) -> Chosen | None:
-        """The gang settled in this way on hosts that it keeps off, where all so far can land: those that come later are
-        not to have its place. None = nobody lies elsewhere than before.
-        """
-        greedy, before, hosts = self._greedy, dict(self._greedy.chosen), self._greedy.keeps_off(gang.uid)
-        if gang.uid in self._waits:
-            return None
-        greedy.keep_off(gang.uid, frozenset())
-        answer = settle(gang)
-        if isinstance(answer, Chosen):
-            if not self._late():
-                return answer
-            restore(greedy, before)
-        greedy.keep_off(gang.uid, hosts)
-        return None
-
-    def _take_back(self, heads: Collection[str]) -> None:
-        """Who kept off some hosts in vain starts on them all the same where all others still land, some elsewhere.
-        `heads`: gangs that others wait behind. Who is to keep off everywhere waits, too.
-        """
-        greedy, everywhere = self._greedy, len(self._board.frame.names)
-        landing = [uid for uid, (_, refusal) in self._refused.items() if refusal.block is Block.LANDING]
-        for uid in landing:
-            given_up = len(greedy.keeps_off(uid)) == everywhere
-            if given_up or uid in greedy.awaiting or uid in heads:
-                continue
-            gang, _ = self._refused[uid]
-            before, most = dict(greedy.chosen), len(self._late())
-            kept = {one: greedy.keeps_off(one) for one in (uid, *before)}
-            greedy.keep_off(uid, frozenset())
-            if isinstance(greedy.start(gang), Chosen):
-                place_apart(greedy, self._late(), self._late)
-                if len(self._late()) <= most:
-                    del self._refused[uid]
-                    self._reserver.settled(uid)
-                    continue
-                restore(greedy, before)
-            for one, hosts in kept.items():
-                greedy.keep_off(one, hosts)
+        """See `way_back.ask_back`; not for those that are to wait."""
+        return None if gang.uid in self._waits else ask_back(self._greedy, gang, settle, late=self._late)
 
     def improve(self, plan: Plan, *, most: float) -> tuple[Plan, bool]:
         """The plan of `run`, as nothing has moved since, or one of the exact solver's with the same gangs where that is
@@ -241,6 +219,16 @@ class Attempt:
             else:
                 restore(self._greedy, before)
         return replace(plan, stats=self._stats()), taken
+
+    @property
+    def outdated(self) -> bool:
+        """Whether somebody was refused beside other victims than go in the end, or than go for the same gangs then."""
+        return bool(self._refused) and self._gone() != self._victims
+
+    def _gone(self) -> dict[str, frozenset[str]]:
+        """Victims of this cycle by beneficiary."""
+        chosen = self._greedy.chosen.items()
+        return {uid: frozenset(e.uid for e in one.evictions) for uid, one in chosen if one.evictions}
 
     @property
     def _is_greedys(self) -> bool:
@@ -364,7 +352,7 @@ class Attempt:
             status = SolveStatus.GREEDY
         else:
             waits = counts.deferred.total() or self._greedy.awaiting or self.apart
-            best = self._proven and not waits
+            best = self._proven and not waits and not self.outdated
             status = SolveStatus.OPTIMAL if best else SolveStatus.FEASIBLE
         return CycleStats(
             status=status,

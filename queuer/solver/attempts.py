@@ -6,14 +6,17 @@ refuses every plan, the gangs at fault wait; where it still does, their bonds an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from types import MappingProxyType
 
 from queuer.domain.reasons import Deferral, Explanation
 from queuer.solver.attempt import Attempt, Given
 from queuer.solver.bonds import prolonged
 from queuer.solver.explain import sentences
+from queuer.solver.outcome import Chosen
+from queuer.solver.packed.worth import packed_subtrees
 from queuer.solver.problem import CycleStats, Passes, Plan, Snapshot, SolveStatus
 from queuer.solver.score import Score, score
 from queuer.solver.verify import Violation, verify
@@ -37,6 +40,8 @@ LOOKS = 4
 """Looks whether gangs land where they lie otherwise have together the exact solver's budget divided by this. In crowded
 clusters of some ten gangs and nodes they find nothing nine times of ten.
 """
+ANEW = 2
+"""Attempts at most in which turns are played anew with the victims that came out in the end."""
 RETRY = 4
 """Each attempt after the first, and that at proofs for greedy's plan, has at least the exact solver's budget divided by
 this.
@@ -65,6 +70,11 @@ class Draft:
     def waits(self) -> bool:
         """Whether somebody waits as it keeps off hosts, or would not land."""
         return self.late is not None or self.attempt.apart
+
+    @property
+    def outdated(self) -> bool:
+        """Whether refusals may not hold any more, see `Attempt`."""
+        return self.late is None and self.attempt.outdated
 
 
 class Attempts:
@@ -172,7 +182,25 @@ class Attempts:
         self.lost |= rearranged and (len(drafts) > 1 or bool(late))
         if len(drafts) > 1:
             drafts.sort(key=lambda draft: self._score(draft.plan), reverse=True)
-        return [self._improved(drafts[0]), *drafts[1:]]
+        best = self._improved(drafts[0])
+        return [*self._played_anew(best), best, *drafts[1:]]
+
+    def _played_anew(self, best: Draft) -> list[Draft]:
+        """Attempts in which gangs are settled at their turns as they are in this one, or the last of these, in the end,
+        where those who were refused were so beside other victims; as long as they are no worse, the last first. Packed
+        subtrees select by themselves.
+        """
+        found: list[Draft] = []
+        may = self._given.solver is not None and not packed_subtrees(self._snapshot.tree)
+        while may and len(found) < ANEW and self._has_time and best.outdated:
+            picks = dict(best.attempt.settled)
+            draft = self._run(self._given_now(), best.crowded, ask_back=best.ask_back, picks=picks)
+            draft = self._improved(draft)
+            if self._score(draft.plan) < self._score(best.plan):
+                break
+            found.insert(0, draft)
+            best = draft
+        return found
 
     def _asked_back(self, drafts: Sequence[Draft]) -> list[Draft]:
         """Attempts in which those that keep off hosts are asked back to them: by the best of these in which somebody
@@ -196,11 +224,18 @@ class Attempts:
         searched = self.passes.victims + STEPS * self.passes.spent
         return is_small(self._snapshot) and searched <= SEARCHED
 
-    def _run(self, given: Given, crowded: KeptOff, *, ask_back: bool = False) -> Draft:
+    def _run(
+        self,
+        given: Given,
+        crowded: KeptOff,
+        *,
+        ask_back: bool = False,
+        picks: Mapping[str, Chosen] = MappingProxyType({}),
+    ) -> Draft:
         """An attempt. Where somebody would not land, it is looked at once whether all would if they lay otherwise, as
         long as there is time for such looks.
         """
-        attempt = Attempt(given, crowded=crowded, waits=self._waits, ask_back=ask_back)
+        attempt = Attempt(given, crowded=crowded, waits=self._waits, ask_back=ask_back, picks=picks)
         plan, late = attempt.run()
         self.passes += attempt.passes
         self.as_greedy &= attempt.as_greedy

@@ -111,9 +111,7 @@ class Evict:
         form = (board.bars(workload, rank=rank, bound=True), self._cycle.key(gang, variant))
         if not opens and form in hopeless:
             return Hope.NONE
-        turn = self._turns.setdefault(gang.uid, {})[_choice(variant)] = Turn(
-            variant, charge, reach, opens, rank
-        )
+        turn = self._note(gang, Turn(variant, charge, reach, opens, rank))
         found = self.again(gang, variant)
         if found is not None:
             self._settles(gang, variant)
@@ -125,6 +123,20 @@ class Evict:
             return Hope.UNASKED if board.vacating and not self._cycle.asks_readily else Hope.SOME
         hopeless.add(form)
         return Hope.NONE
+
+    def _note(self, gang: Gang, turn: Turn) -> Turn:
+        self._turns.setdefault(gang.uid, {})[_choice(turn.variant)] = turn
+        return turn
+
+    def recall(self, one: Chosen) -> bool:
+        """Note the turn of a gang that is bound as it was in another attempt; whether it may evict its victims now."""
+        for variant, charge in one.gang.shape.smallest:
+            reach = self.prey.reach(one.gang.pending, charge)
+            rank = self._cycle.rank_beside(one.gang, charge)
+            self._note(one.gang, Turn(variant, charge, reach, self._opens(reach), rank))
+            if variant == one.variant:
+                return self.in_order([one])
+        return False
 
     def _settles(self, gang: Gang, variant: Variant) -> None:
         """It may be settled only as somebody can be asked who else might go (see `Arbiter.opens`)."""

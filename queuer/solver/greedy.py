@@ -21,6 +21,7 @@ from queuer.solver.displace import Displace
 from queuer.solver.evict import Evict
 from queuer.solver.floor import Found
 from queuer.solver.frame import Matrix, NodeRows
+from queuer.solver.holding import holds, intact, lift, unharmed
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Block, Chosen, Refusal
 from queuer.solver.rearrange import Rearrange
@@ -116,6 +117,21 @@ class Greedy(Cycle):
         rank = self.rank_beside(one.gang, one.charge)
         spreads = self.on(floors.now(self.board, workload, rank=rank), one.gang, one.variant).spreads
         return None if spreads is None else replace(one, spreads=spreads)
+
+    def retake(self, one: Chosen) -> bool:
+        """Settle a gang at its turn as it was in the end of another attempt, where nodes, quota, reservations and its
+        rights bear that; whether they do.
+        """
+        self.as_greedy = False
+        if one.bound and not self._evict.recall(one):
+            return False
+        whole = unharmed(self, one)
+        self.take(one)
+        if holds(self, (), [one]) and intact(self.board) >= whole:
+            return True
+        lift(self, [one])
+        self.forget(one.gang.uid)
+        return False
 
     def revise(self) -> None:
         """All have had their turn: look for cheaper victims."""

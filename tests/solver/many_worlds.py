@@ -24,6 +24,7 @@ from tests.solver.cases_leaving import vacated, vacated_later
 from tests.solver.cases_overlapping import overlapping
 from tests.solver.cases_reserved import lapsing, reserving, sharing
 from tests.solver.cases_rights import linked, twofold
+from tests.solver.cases_single import single
 from tests.solver.judged import Unsound, exact_plan, played
 from tests.solver.oracle_needed import TooManyVictims
 from tests.solver.oracle_reservations import Follower
@@ -81,6 +82,7 @@ KINDS: dict[str, Callable[[int], tuple[Outcome, str]]] = {
     "twofold": lambda seed: _compared(twofold(seed), now=NOW),
     "linked": lambda seed: _compared(linked(seed), now=NOW),
     "vacated": lambda seed: _compared(vacated(seed), now=NOW),
+    "single": lambda seed: _compared(single(seed), now=NOW),
     "standing": lambda seed: _compared(standing(seed), now=LATER),
     "reserving": lambda seed: followed(reserving(seed), planned(reserving(seed))),
     "sharing": lambda seed: followed(sharing(seed), planned(sharing(seed))),

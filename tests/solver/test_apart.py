@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from queuer.domain.queue import Policy, Preempt, QueueTree
-from queuer.solver import apart, attempt, attempts
+from queuer.solver import apart, attempt, attempts, way_back
 from queuer.solver.apart import Gain, place_apart
 from queuer.solver.arrays import Arrays
 from queuer.solver.attempt import Attempt, Given
@@ -160,7 +160,8 @@ def test_no_plan_starts_less_than_one_whose_gangs_stay_where_they_lie(
 ) -> None:
     worlds_ = [make(seed) for make, seed in STUCK + MENDED]
     moved = [score(snap, planned(snap, budget), now=NOW) for snap in worlds_]
-    monkeypatch.setattr(attempt, "place_apart", lambda *_: None)
+    for module in (attempt, way_back):
+        monkeypatch.setattr(module, "place_apart", lambda *_: None)
     stayed = [score(snap, planned(snap, budget), now=NOW) for snap in worlds_]
     assert all(a.flags >= b.flags for a, b in zip(moved, stayed, strict=True))
     if budget is GREEDY:  # the exact solver finds places in which all land, wherever they lay before
@@ -199,7 +200,7 @@ def test_who_is_taken_back_in_vain_leaves_no_trace(monkeypatch: pytest.MonkeyPat
             tried.append(one.gang.uid)
             greedy.keep_off("g", frozenset({"n0"}))
 
-    monkeypatch.setattr(attempt, "place_apart", moving)
+    monkeypatch.setattr(way_back, "place_apart", moving)
     monkeypatch.setattr(made, "_late", lambda: [c for c in greedy.started() if c.gang.uid == "h"])
     made.run()
     assert (tried, list(greedy.chosen)) == (["h"], ["g"])

@@ -228,12 +228,24 @@ def _open_victims(data: Data) -> None:
 
 
 def _keep_victims(data: Data, settled: Sequence[Settled]) -> None:
-    """Nobody else's work is lost for a gang that evicts nobody itself; whom nobody needs any more may stay."""
+    """Nobody else's work is lost for a gang that evicts nobody itself; for whom those go who leave is open as far as
+    rights go, and whom nobody needs any more may stay.
+    """
+    going = {eviction.uid for one in settled for eviction in one.victims}
     kept = [
-        replace(item, candidates=[data.prey.settled(eviction) for eviction in one.victims])
+        replace(item, candidates=_of_these(data, item, one, going))
         for item, one in zip(data.items, settled, strict=False)
     ]
     data.items = [*kept, *data.items[data.others :]]
+
+
+def _of_these(data: Data, item: Item, settled: Settled, going: set[str]) -> list[Candidate]:
+    own = [data.prey.settled(eviction) for eviction in settled.victims]
+    others = going.difference(candidate.uid for candidate in own)
+    if item.reach is None or not others:
+        return own
+    among = (c for c in data.prey.candidates(item.reach) if c.uid in others)
+    return [*own, *(way for candidate in among for way in candidate.by_rule)]
 
 
 def _measure(data: Data) -> None:
