@@ -1,7 +1,8 @@
 """Attempt after attempt at the plan of one cycle, until one puts nobody off; the best sound plan counts (DESIGN 3.5).
 
 Gangs that cannot land beside others keep off their hosts in the next attempt, later everywhere. Where the verifier
-refuses every plan, the gangs at fault wait; where it still does, their bonds and reservations end, too.
+refuses every plan, the gangs at fault wait; where it still does, they are taken out of what was planned; at last their
+bonds and reservations end, too.
 """
 
 from __future__ import annotations
@@ -11,13 +12,11 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from types import MappingProxyType
 
-from queuer.domain.reasons import Deferral, Explanation
 from queuer.solver.attempt import Attempt, Given
-from queuer.solver.bonds import prolonged
-from queuer.solver.explain import sentences
 from queuer.solver.outcome import Chosen
 from queuer.solver.packed.worth import packed_subtrees
-from queuer.solver.problem import CycleStats, Passes, Plan, Snapshot, SolveStatus
+from queuer.solver.problem import Passes, Plan, Snapshot
+from queuer.solver.salvage import listed, nothing, offenders, salvaged
 from queuer.solver.score import Score, score
 from queuer.solver.verify import Violation, verify
 from queuer.solver.yielding import KeptOff, Yielding
@@ -124,20 +123,22 @@ class Attempts:
 
     def _settled(self, drafts: Sequence[Draft]) -> Plan:
         plan, wrong = self._best(drafts)
-        given_up: Sequence[Violation] = ()
+        note = ""
         if wrong:
-            self._make_wait(_offenders(plan, wrong))
+            self._make_wait(offenders(self._snapshot, plan, wrong))
             plan, wrong = self._best(self._made())
         if wrong:
-            given_up = wrong
-            self._give_up(_offenders(plan, wrong))
+            note = f"refused by the verifier in part: {listed(wrong)}"
+            plan, wrong = salvaged(self._began.arrays, plan, wrong, now=self._now, judge=self._judge)
+        if wrong:
+            note = f"without what was held: {listed(wrong)}"
+            self._give_up(offenders(self._snapshot, plan, wrong))
             plan, wrong = self._best(self._made())
         if wrong:
-            return _nothing(self._began, note=f"refused by the verifier: {_listed(wrong)}")
-        if given_up:
-            note = f"without what was held: {_listed(given_up)}"
-            plan = replace(plan, stats=replace(plan.stats, note=note))
-        return plan
+            return nothing(
+                self._began.arrays, now=self._now, note=f"refused by the verifier: {listed(wrong)}"
+            )
+        return replace(plan, stats=replace(plan.stats, note=note)) if note else plan
 
     def _best(self, drafts: Sequence[Draft]) -> tuple[Plan, Sequence[Violation]]:
         """The first that the verifier accepts, else the last with what is wrong with it."""
@@ -150,7 +151,10 @@ class Attempts:
 
     def _told(self, draft: Draft) -> tuple[Plan, Sequence[Violation]]:
         self._taken, plan = draft, draft.attempt.told(draft.plan)
-        return plan, verify(self._snapshot, plan, now=self._now)
+        return plan, self._judge(plan)
+
+    def _judge(self, plan: Plan) -> Sequence[Violation]:
+        return verify(self._snapshot, plan, now=self._now)
 
     def _made(self) -> list[Draft]:
         """What comes of attempts until one puts nobody off, the best first, as the exact solver would have it; of equal
@@ -299,47 +303,3 @@ class Attempts:
 
 def _both(some: KeptOff, more: KeptOff) -> KeptOff:
     return {uid: some.get(uid, frozenset()) | more.get(uid, frozenset()) for uid in (*some, *more)}
-
-
-def _listed(wrong: Sequence[Violation]) -> str:
-    return "; ".join(map(str, wrong[:3]))
-
-
-def _offenders(plan: Plan, wrong: Sequence[Violation]) -> list[str]:
-    """The waiting gangs for which rules are broken, those for whose sake a victim would wrongly go included. Where
-    nobody is named, all that start or are bound.
-    """
-    waiting, named = set(plan.order), {v.uid for v in wrong}
-    beneficiaries = {e.beneficiary for e in plan.evictions if e.uid in named}
-    settled = {a.uid for a in plan.admissions} | {b.uid for b in plan.bonds}
-    return sorted((named & waiting) | beneficiaries or settled)
-
-
-def _nothing(given: Given, *, note: str) -> Plan:
-    """The plan that starts nobody and keeps what stands: what is left when no sound plan was found."""
-    snapshot, offers, now = given.arrays.snapshot, given.arrays.offers, given.now
-    bonds = (prolonged(bond, given.arrays.holds) for bond in snapshot.bonds)
-    held = {b.uid: b for b in bonds if b.uid in offers.gangs and b.deadline > now}
-    known = snapshot.workloads()
-    leaving = {a.workload.uid for a in snapshot.admitted if a.releasing}
-    bound = {
-        uid: sentences.bound(bond, [v for v in bond.victims if v in leaving], known.get)
-        for uid, bond in held.items()
-    }
-    later = Explanation(primary=sentences.deferred(Deferral.PLAN))
-    deferred = {uid: later for uid in offers.gangs if uid not in held}
-    return Plan(
-        admissions=(),
-        evictions=(),
-        bonds=tuple(held.values()),
-        reservations=tuple(r for r in snapshot.reservations if r.uid in offers.gangs and r.expires > now),
-        explanations={**offers.aside, **bound, **deferred},
-        order=tuple(p.workload.uid for p in snapshot.pending),
-        stats=CycleStats(
-            status=SolveStatus.FAILED,
-            considered=len(snapshot.pending),
-            deferred=len(deferred),
-            causes={Deferral.PLAN: len(deferred)} if deferred else {},
-            note=note,
-        ),
-    )

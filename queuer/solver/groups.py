@@ -25,8 +25,10 @@ Assignments = tuple[Assignment, ...]
 
 
 class Groups:
-    """Of one board. `held`: of bound gangs, by uid; `doubtful`: those of them that meet themselves or pods of earlier
-    cycles, so that they may not land even alone. Both are as of the last `follow`.
+    """Of one board. `any_unbound`: whether pods of earlier cycles have still to land, on open nodes or others.
+
+    `held`: of bound gangs, by uid; `doubtful`: those of them that meet themselves or pods of earlier cycles, so that
+    they may not land even alone. Both are as of the last `follow`.
     """
 
     def __init__(self, board: Board) -> None:
@@ -35,6 +37,7 @@ class Groups:
         for group in self._unbound():
             for host in group.hosts:
                 self._landing.setdefault(host, []).append(group)
+        self.any_unbound = any(admitted.unbound for admitted in board.snapshot.admitted)
         self._known: dict[str, tuple[Chosen, Assignments, Part]] = {}
         self.held: dict[str, Part] = {}
         self.doubtful: set[str] = set()

@@ -82,7 +82,11 @@ def _lands(group: Group, near: Sequence[Group], free: Matrix, alloc: Matrix | No
     at = {host: i for i, host in enumerate(hosts)}
     fixed = [(at[next(iter(r.hosts))], r) for r in near if len(r.hosts) == 1]
     loose = [r for r in near if len(r.hosts) > 1]
-    left = _without(free[hosts], fixed)
+    own = [one for one in fixed if alloc is None or one[1].uid == group.uid]
+    others = [] if alloc is None else [one for one in fixed if one[1].uid != group.uid]
+    left = _without(free[hosts], own, room=free[hosts])
+    if alloc is not None and others:
+        left = _without(left, others, room=alloc[hosts])
     spare = int(np.minimum(group.need.slots(left), group.count).sum()) - group.count
     if spare < 0 or not loose:
         return spare >= 0
@@ -93,7 +97,8 @@ def _lands(group: Group, near: Sequence[Group], free: Matrix, alloc: Matrix | No
     for number, rival in enumerate(loose):
         shared = [at[h] for h in rival.hosts if h in at]
         if alloc is None or rival.uid == group.uid:
-            found = _without(free[hosts], [(i, r) for i, r in fixed if r.wave < rival.wave])[shared]
+            before = [(i, r) for i, r in fixed if r.wave < rival.wave]
+            found = _without(free[hosts], before, room=free[hosts])[shared]
         else:
             found = alloc[hosts][shared]  # those of earlier waves may have ended by then, too
         most[number, shared] = np.minimum(rival.need.slots(found), rival.count)
@@ -198,11 +203,19 @@ def _more(group: Group, others: Iterable[frozenset[int]]) -> frozenset[int] | No
     return None if hosts == group.hosts else hosts
 
 
-def _without(free: Matrix, fixed: Iterable[tuple[int, Group]]) -> Matrix:
-    """What is free (rows by host) once these have come, each to its only host."""
+def _without(free: Matrix, fixed: Iterable[tuple[int, Group]], *, room: Matrix) -> Matrix:
+    """What is free (rows by host) once these have come, each to its only host, but for those that do not fit there by
+    themselves with so much `room`.
+    """
     left = free.copy()
+    count: dict[tuple[object, ...], int] = {}
+    shape: dict[tuple[object, ...], tuple[int, Group]] = {}
     for row, rival in fixed:
-        left[row] -= rival.row * (min(rival.count, 1) if rival.need.exclusive else rival.count)
+        key: tuple[object, ...] = (row, rival.row.tobytes(), id(rival) if rival.need.exclusive else None)
+        count[key] = count.get(key, 0) + rival.count
+        shape[key] = (row, rival)
+    for key, (row, rival) in shape.items():
+        left[row] -= rival.row * min(count[key], int(rival.need.slots(room[[row]])[0]))
     return left
 
 

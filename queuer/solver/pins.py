@@ -1,9 +1,9 @@
 """What is written into the pods so that they land where the plan wants them (DESIGN 3.5).
 
-Where all are pinned to one host each they are safe: the plan counts them there. A gang that spreads over hosts goes in
-a later wave where it could take the slots of others. Where others could take its own, their hosts are opened to it,
-too, so that it finds what they leave; where that is not enough, it is put off to the next cycle. At the end a gang that
-is alone in its domain is pinned to the domain instead of the hosts.
+Where all are pinned to one host each and have room they are safe: the plan counts them there. A gang that spreads over
+hosts goes in a later wave where it could take the slots of others. Where others could take its own, their hosts are
+opened to it, too, so that it finds what they leave; where that is not enough, it is put off to the next cycle. At the
+end a gang that is alone in its domain is pinned to the domain instead of the hosts.
 """
 
 from __future__ import annotations
@@ -176,7 +176,8 @@ class Pinner:
         near = [self._waves.groups[uid] for uid in self._near(groups)]
         landing = self._around.landing_near(groups)
         held = [u for u in self._around.held_near(groups) if u not in self._lost and self._around.is_whole(u)]
-        if not held and all(len(g.hosts) == 1 for g in itertools.chain(groups, landing, *near)):
+        single = all(len(g.hosts) == 1 for g in itertools.chain(groups, landing, *near))
+        if single and not held and self._all_fit(landing):
             return tuple(groups)
         last = max((own[0].wave for own in near), default=0 if landing else -1)
         for wave in range(last + 1 if self._worn else 0, last + 2):
@@ -193,6 +194,16 @@ class Pinner:
             ):
                 return coming
         return None
+
+    def _all_fit(self, landing: Iterable[Group]) -> bool:
+        """Whether there is room for pods of earlier cycles, each on its one host. For those that have none the plan
+        counts nothing, but they come as soon as something ends there.
+        """
+        left: dict[int, Matrix] = {}
+        for group in landing:
+            (host,) = group.hosts
+            left[host] = left.get(host, self._free[host]) - group.row * group.count
+        return all(bool((row >= 0).all()) for row in left.values())
 
     def _near(self, groups: Sequence[Group]) -> list[str]:
         return meet(self._waves.on_host, groups)
@@ -315,6 +326,8 @@ class Pinner:
         inside = frame.domains[level] == frame.domains[level][node]
         if any(self._strays(np.flatnonzero(inside & ~frame.in_flavor[r.flavor]), r.flavor) for r in rows):
             return None
+        if self._around.any_unbound and self._any_closed(np.flatnonzero(inside)):
+            return None
         groups = [
             self._around.group(workload, pod_set, row.count, np.flatnonzero(open_).tolist())
             for row in rows
@@ -327,6 +340,11 @@ class Pinner:
         """Whether the labels of a flavor let pods onto one of these nodes of other flavors."""
         asked, states = self._board.frame.flavors[flavor].node_labels.items(), self._board.snapshot.nodes
         return any(asked <= states[n].node.labels.items() for n in others.tolist())
+
+    def _any_closed(self, nodes: Numbers) -> bool:
+        """Whether one of these is closed for a moment: nobody says who will land there when it opens."""
+        states = (self._board.snapshot.nodes[n].node for n in nodes.tolist())
+        return any(node.unschedulable or not node.ready for node in states)
 
     def _alone(self, workload: Workload, groups: Sequence[Group]) -> bool:
         around = self._around

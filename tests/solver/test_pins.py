@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations, product
 from random import Random
 
@@ -18,12 +19,12 @@ from queuer.solver.decide import decide
 from queuer.solver.greedy import Greedy
 from queuer.solver.outcome import Chosen
 from queuer.solver.pins import Pinner
-from queuer.solver.problem import Admission, Assignment, Budget, Pending, Plan, Snapshot
+from queuer.solver.problem import Admission, Assignment, Budget, Pending, Plan, Snapshot, Unbound
 from queuer.solver.verify import verify
 from queuer.solver.verify.landing import Group, certain_slots
 from queuer.solver.yielding import Yielding
 from tests.solver.cases_crowded import drawn, world
-from tests.solver.make import GPU, gang, node, pod_set, queue, running, snapshot
+from tests.solver.make import GPU, TOPOLOGY, gang, node, pod_set, queue, running, snapshot
 
 
 def decided(snap: Snapshot) -> Plan:
@@ -80,6 +81,22 @@ def test_a_rack_with_nodes_of_a_flavor_before_is_no_pin() -> None:
         )
     )
     assert found["g"].assignments[0].hosts == ("b", "c")
+
+
+@pytest.mark.parametrize("cordoned", [True, False])
+def test_a_rack_of_which_a_node_is_closed_is_no_pin_while_pods_have_still_to_land(
+    cordoned: bool,
+) -> None:
+    """They may be those that wait for that node."""
+    nodes = [node(n, labels={"block": "b", "rack": "r"}) for n in "abc"]
+    nodes[0] = replace(nodes[0], unschedulable=cordoned, ready=cordoned)
+    there = running(gang("l", pod_set(1, 8)), {"a": 1})
+    there = replace(there, bound={}, unbound=(Unbound(pod_set="main", count=1, hosts=()),))
+    waiting = [gang("g", pod_set(2, 8), submitted=1.0, required="rack")]
+    snap = snapshot(nodes, [queue("root.a")], admitted=[there], pending=waiting, topology=TOPOLOGY)
+    assert by_uid(decided(snap))["g"].assignments[0].hosts == ("b", "c")
+    alone = replace(snap, admitted=())
+    assert by_uid(decided(alone))["g"].assignments[0].hosts is None
 
 
 @pytest.mark.parametrize("work", [0, 2_000])

@@ -59,7 +59,9 @@ def certain_slots(
     if not rivals:
         return sum(fitting(group, free[h]) for h in hosts)
     near = _alike(group, rivals)
-    left = {h: _minus_all(free[h], [r for r in near if r.hosts == {h}]) for h in hosts}
+    left = {
+        h: _beside(group, [r for r in rivals if r.hosts == {h}], free[h], (alloc or free)[h]) for h in hosts
+    }
     loose = [r for r in near if len(r.hosts) > 1]
     alone = sum(fitting(group, left[h]) for h in hosts)
     if not loose or alone < group.count:
@@ -82,16 +84,33 @@ def _most_there(rival: Group, near: Iterable[Group], room: Mapping[str, Resource
     """How many of a rival's pods fit each of its hosts alone, beside those that are there before it comes."""
     before = [r for r in near if len(r.hosts) == 1 and max(r.wave, 0) < rival.wave]
     return {
-        h: fitting(rival, _minus_all(room[h], [r for r in before if r.hosts == {h}]))
+        h: fitting(rival, _minus_all(room[h], [r for r in before if r.hosts == {h}], room[h]))
         for h in rival.hosts
         if h in room
     }
 
 
-def _minus_all(free: Resources, pinned: Iterable[Group]) -> Resources:
-    """What is left of a host after rivals that can go nowhere else."""
+def _beside(group: Group, pinned: Iterable[Group], free: Resources, alloc: Resources) -> Resources:
+    """What is left of a host after rivals that can go nowhere else; those of other gangs with so much in all."""
+    own = [rival for rival in pinned if rival.uid == group.uid]
+    left = _minus_all(free, own, free)
+    return _minus_all(left, [rival for rival in pinned if rival.uid != group.uid], alloc)
+
+
+def _minus_all(free: Resources, pinned: Iterable[Group], room: Resources) -> Resources:
+    """What is left of a host after rivals that can go nowhere else, but for those that do not fit there with so much
+    room.
+    """
+    count: dict[tuple[object, ...], int] = {}
+    shape: dict[tuple[object, ...], Group] = {}
     for rival in pinned:
-        free = _minus(free, rival.requests, min(rival.count, 1) if rival.exclusive else rival.count)
+        asked = tuple(sorted((r, n) for r, n in rival.requests.items() if n))
+        key: tuple[object, ...] = (asked, id(rival) if rival.exclusive else None)
+        count[key] = count.get(key, 0) + rival.count
+        shape[key] = rival
+    for key, rival in shape.items():
+        most = min(slots(room, rival.requests), 1 if rival.exclusive else count[key])
+        free = _minus(free, rival.requests, min(count[key], most))
     return free
 
 

@@ -147,12 +147,19 @@ def _held(case: Case, coming: _ByHost) -> Iterator[Violation]:
         whole = new or all(
             free[h].get(r, 0) >= n for h, asked in mine.items() if h in free for r, n in asked.items()
         )
-        for group in own if whole else ():
-            siblings = [g for g in own if g is not group]
-            near = coming.near(group)
-            before = [g for g in near if g.wave < 0]
-            if new or certain_slots(group, [*before, *siblings], free) >= group.count:
-                yield from _judge(group, certain_slots(group, [*near, *siblings], free))
+        near = [coming.near(group) for group in own]
+        before = [[g for g in there if g.wave < 0] for there in near]
+        sure = new or _all_land(own, before, free)  # of a gang that may fail alone no pod set is safe
+        for group, there in zip(own, near, strict=True) if whole and sure else ():
+            yield from _judge(group, certain_slots(group, [*there, *own], free))
+
+
+def _all_land(own: Sequence[Group], before: Sequence[Sequence[Group]], free: Mapping[str, Resources]) -> bool:
+    """Whether all pod sets of a gang land beside each other and beside those that come before each."""
+    return all(
+        certain_slots(group, [*there, *own], free) >= group.count
+        for group, there in zip(own, before, strict=True)
+    )
 
 
 def _plus(left: Resources, right: Resources, *, times: int = 1) -> dict[str, int]:
