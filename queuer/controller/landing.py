@@ -1,7 +1,7 @@
 """What follows for one workload from its job and its pods: its life after the decision, as pure functions.
 
     Admitted ─patched→ Placing ─all pods bound (landed) and running→ Running
-    Placing ─deadline→ evict      Running ─pods missing for too long→ evict
+    Placing ─deadline→ evict      landed ─a pod missing for too long→ evict
     Evicting ─suspended, pods gone→ Queued
     any ─job finished→ Succeeded | Failed ─pods gone→ released
 
@@ -15,9 +15,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
 
 from queuer.controller.live import JobView, Live
 from queuer.controller.pods import PodView
+from queuer.controller.unplaced import Unplaced
 from queuer.domain.quantity import Resources
 from queuer.domain.workload import State
 
@@ -36,7 +38,7 @@ class Move(StrEnum):
     LANDED = "landed"  # every pod is bound
     RUNNING = "running"  # every pod runs
     DIFFERS = "differs"  # its pods request something else than was charged
-    SHRUNK = "shrunk"  # a gang that had landed misses pods
+    SHRUNK = "shrunk"  # a gang that had landed misses pods, or others than before
     WHOLE = "whole"  # it has them again
     EVICT = "evict"  # roll back or give up: suspend it
     LEFT = "left"  # somebody else suspended it: wait for its pods
@@ -57,7 +59,7 @@ class Cause(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One move. `refused`: planned nodes on which no pod landed. `note`: a sentence for people. `requests`:
-    what the pods of a pod set really request, where it differs from the charge."""
+    what the pods of a pod set really request, where it differs from the charge. `unplaced`: what it misses."""
 
     move: Move
     outcome: State | None = None
@@ -65,43 +67,54 @@ class Step:
     refused: tuple[str, ...] = ()
     note: str = ""
     requests: Mapping[str, Resources] = field(default_factory=dict)
+    unplaced: Unplaced | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """Pods of one gang by pod set. `live`: not ended, bound or not; `problem`.
-
-    A scheduler's message of an unbound one.
+    """Pods of one gang by pod set. `live`: not ended, bound or not; `unbound`: uids of those that may still be bound;
+    `problem`: a scheduler's message of one of them. `arrived`: arrivals of pods on nodes since the last that was
+    counted, by uid; `latest`: the last of all.
     """
 
     bound: Mapping[str, int]
     running: Mapping[str, int]
     succeeded: Mapping[str, int]
-    unbound: int
+    unbound: frozenset[str]
     live: int
     nodes: frozenset[str]
     problem: str = ""
     requests: Mapping[str, Resources] = field(default_factory=dict)
+    arrived: Mapping[str, int] = field(default_factory=dict)
+    latest: int = 0
 
 
-def tally(pods: Iterable[PodView]) -> Tally:
-    """Count a gang's pods."""
+def tally(pods: Iterable[PodView], *, heard: int | None = None) -> Tally:
+    """Count a gang's pods. `heard`: see `Live`."""
+    known = inf if heard is None else heard
+    arrived: dict[str, int] = {}
     bound: Counter[str] = Counter()
     running: Counter[str] = Counter()
     succeeded: Counter[str] = Counter()
     requests: dict[str, Resources] = {}
     nodes: set[str] = set()
-    unbound, live, problem = 0, 0, ""
+    unbound: list[str] = []
+    live, latest, problem = 0, 0, ""
     for pod in pods:
         role = pod.pod_set or ""
+        if pod.arrival > latest:
+            latest = pod.arrival
+        if pod.arrival > known:
+            arrived[pod.uid] = pod.arrival
         if pod.succeeded:
             succeeded[role] += 1
         if pod.ended:
             continue
         live += 1
         if pod.node is None:
-            unbound += 1
-            problem = problem or pod.problem
+            if not pod.terminating:  # else kube-scheduler leaves it alone
+                unbound.append(pod.uid)
+                problem = problem or pod.problem
             continue
         nodes.add(pod.node)
         if not pod.terminating:
@@ -110,7 +123,8 @@ def tally(pods: Iterable[PodView]) -> Tally:
             requests[role] = _larger(requests.get(role, pod.requests), pod.requests)
     return Tally(
         bound=bound, running=running, succeeded=succeeded,
-        unbound=unbound, live=live, nodes=frozenset(nodes), problem=problem, requests=requests,
+        unbound=frozenset(unbound), live=live, nodes=frozenset(nodes), problem=problem, requests=requests,
+        arrived=arrived, latest=latest,
     )  # fmt: skip
 
 
@@ -171,7 +185,7 @@ def _placed(live: Live, job: JobView, seen: Tally, *, now: float, landing_deadli
         return Step(move=Move.LEFT, cause=Cause.SUSPENDED, note="the job was suspended by hand")
     if placement.patched is None:
         return Step(move=Move.PATCHED)
-    short = max(sum(missing(placement.counts, seen, job).values()), seen.unbound)
+    short = max(sum(missing(placement.counts, seen, job).values()), len(seen.unbound))
     if live.landed is None:
         if not short:
             return Step(move=Move.LANDED)
@@ -189,10 +203,12 @@ def _landed(
     live: Live, job: JobView, seen: Tally, *, short: int, now: float, landing_deadline: float
 ) -> Step | None:
     if short:
-        if live.unplaced is None:
-            return Step(move=Move.SHRUNK)
-        if now >= live.unplaced + (patience(seen, landing_deadline) if seen.unbound else BACK_OFF):
-            note = f"{short} pods were lost and found no place within {now - live.unplaced:.0f} s"
+        before = live.unplaced or Unplaced(heard=seen.latest)
+        unplaced = before.after(seen.unbound, seen.arrived, short=short, now=now)
+        if unplaced != live.unplaced:
+            return Step(move=Move.SHRUNK, unplaced=unplaced)
+        if now >= unplaced.since + (patience(seen, landing_deadline) if seen.unbound else BACK_OFF):
+            note = f"{short} pods were lost and found no place within {now - unplaced.since:.0f} s"
             note += f": {seen.problem}" if seen.problem else ""
             return Step(move=Move.EVICT, cause=Cause.LOST_PODS, note=note)
         return None
@@ -226,7 +242,7 @@ def deadlines(live: Live, *, landing_deadline: float) -> tuple[float, ...]:
     if live.state is State.PLACING and live.landed is None:
         since = live.placement.patched if live.placement is not None else None
     elif live.state in (State.PLACING, State.RUNNING):
-        since = live.unplaced
+        since = live.unplaced.since if live.unplaced is not None else None
     if since is None:
         return ()
     return since + landing_deadline, since + PATIENCE * landing_deadline, since + BACK_OFF

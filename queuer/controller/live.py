@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from queuer.controller.unplaced import Unplaced
 from queuer.domain.reasons import Explanation
 from queuer.domain.workload import State, Workload
 from queuer.solver.problem import Assignment
@@ -49,8 +50,8 @@ class Live:
 
     `template`: the user's own scheduling terms, to which every eviction returns. `told`: when a decision last wrote
     down its explanation. `landed`: when the last pod was bound.
-    `unplaced`: since when a gang that had landed misses pods. `avoid`: nodes it failed to land on, until
-    when.
+    `unplaced`: which places of a gang that had landed are empty, since when; None = it is whole, or was not looked at
+    since this process leads. `avoid`: nodes it failed to land on, until when.
     `failures`: landings that failed in a row. `first`: interrupted by a failure not its own.
     `displaced_by`: see `Pending`.
     `left`: since when it is on its way out; None = it is not, or was before this process led.
@@ -65,7 +66,7 @@ class Live:
     told: float = 0.0
     landed: float | None = None
     running: float | None = None
-    unplaced: float | None = None
+    unplaced: Unplaced | None = None
     avoid: Mapping[str, float] = field(default_factory=dict)
     failures: int = 0
     first: bool = False
@@ -78,6 +79,11 @@ class Live:
     def uid(self) -> str:
         """Uid of the job."""
         return self.workload.uid
+
+    @property
+    def heard(self) -> int | None:
+        """The last arrival of a pod that was counted for its empty places; None = there are none."""
+        return None if self.unplaced is None else self.unplaced.heard
 
     @property
     def charged(self) -> bool:

@@ -143,7 +143,7 @@ class Loop:
             await self._conclude(self._decision.result())
         self._begin_decision(group)
         await self._drop_pointless()
-        self._waves.release(self.state)
+        self._waves.release(self.state, now=self.clock())
 
     async def _write(self, batch: Batch) -> None:
         if batch.writes:

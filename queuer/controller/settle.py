@@ -82,7 +82,7 @@ def _after(live: Live, step: Step, *, now: float, limits: Limits) -> Live | None
             )
             return replace(live, workload=replace(live.workload, pod_sets=sets))
         case Move.SHRUNK:
-            return replace(live, unplaced=now)
+            return replace(live, unplaced=step.unplaced)
         case Move.WHOLE:
             return replace(live, unplaced=None)
         case Move.EVICT:

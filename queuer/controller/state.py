@@ -37,7 +37,7 @@ class ClusterState:
     """The controller's memory.
 
     `on_change` is called, cheaply and often, when there is something new to look at. `moving`, `timed`: uids
-    of the workloads that are landing or leaving, and of those that wait with a time limit on something.
+    of the workloads that are landing, leaving or missing pods, and of those that wait with a time limit on something.
     """
 
     def __init__(self, *, on_change: Callable[[], None] = lambda: None) -> None:
@@ -147,7 +147,7 @@ class ClusterState:
         self.touch(live.uid)
 
     def _file(self, live: Live) -> None:
-        """Keep the short lists: who is landing or leaving, and who waits for a time to pass."""
+        """Keep the short lists: who is landing, leaving or missing pods, and who waits for a time to pass."""
         moving = live.unplaced is not None or (live.charged and live.state is not State.RUNNING)
         timed = live.state.waiting and (bool(live.avoid) or live.rest is not None)
         for listed, members in ((moving, self.moving), (timed, self.timed)):

@@ -2,11 +2,18 @@
 
 Gangs of one wave land in any order, whatever kube-scheduler picks inside their pins. One of a later wave is
 safe only once the earlier ones that share a host with it are on their nodes (or gone).
+
+Of a gang that had landed and lost pods it waits for those that are missing when all others are out of its way, which is
+after its own decision: that one proved it safe once the pods that it saw missing lie on nodes, and knew nothing of
+later ones, whether the gang is whole in between or not. What others were given since is proven whenever these pods come
+(`verify.places`). Each of these places is filled or has its gang evicted in time, so nobody waits for ever beside a
+gang of which some pod is always missing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from queuer.controller.live import Live
 from queuer.controller.snapshot import hosts_when_open
@@ -20,41 +27,65 @@ _STAYING = _UNLANDED | {State.RUNNING}
 """Who is on its way out brings no pods any more, whatever it had lost."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Held:
+    """An entry that waits. `since`: when it began to wait for nothing but pods that landed gangs had lost; after a
+    restart it begins anew, as their times do.
+    """
+
+    entry: Entry
+    since: float | None = None
+
+
 class Waves:
     """Entries that are committed and not yet sent."""
 
     def __init__(self, *, send: Callable[[Entry], None]) -> None:
         self._send = send
-        self._held: list[Entry] = []
+        self._held: list[_Held] = []
 
     def add(self, entry: Entry) -> None:
         """Take over an entry; it is sent by the next `release` that finds nothing in its way."""
-        self._held.append(entry)
+        self._held.append(_Held(entry=entry))
 
-    def release(self, state: ClusterState) -> None:
+    def release(self, state: ClusterState, *, now: float) -> None:
         """Send everything that may be sent now, in the order in which it was committed."""
         held, self._held = self._held, []
-        for entry in held:
-            if self._blocked(entry, state):
-                self._held.append(entry)
+        for one in held:
+            before = _before(one.entry, state)
+            if one.since is None and all(other.landed is not None for other in before):
+                one = replace(one, since=now)
+            if any(_in_the_way(other, one) for other in before):
+                self._held.append(one)
             else:
-                self._send(entry)
+                self._send(one.entry)
 
     def pointless(self, state: ClusterState) -> list[Entry]:
         """Take out the admissions whose workload is not waiting for them any more."""
-        found = [e for e in self._held if e.kind is EntryKind.ADMIT and not _wanted(e, state)]
-        self._held = [e for e in self._held if e not in found]
+        entries = [one.entry for one in self._held]
+        found = [e for e in entries if e.kind is EntryKind.ADMIT and not _wanted(e, state)]
+        self._held = [one for one in self._held if one.entry not in found]
         return found
 
-    def _blocked(self, entry: Entry, state: ClusterState) -> bool:
-        live = state.live.get(entry.uid)
-        if entry.kind is not EntryKind.ADMIT or entry.wave == 0 or live is None:
-            return False
-        hosts = _hosts(live, state)
-        return any(
-            other.uid != live.uid and _earlier(other, entry) and hosts & _hosts(other, state)
-            for other in state.lives()
-        )
+
+def _before(entry: Entry, state: ClusterState) -> list[Live]:
+    """Who misses pods and came earlier to a host of this entry's gang."""
+    live = state.live.get(entry.uid)
+    if entry.kind is not EntryKind.ADMIT or entry.wave == 0 or live is None:
+        return []
+    hosts = _hosts(live, state)
+    return [
+        other
+        for other in state.lives()
+        if other.uid != live.uid and _earlier(other, entry) and hosts & _hosts(other, state)
+    ]
+
+
+def _in_the_way(other: Live, held: _Held) -> bool:
+    """Whether pods of `other` are still to come that `held` waits for."""
+    if other.landed is None or other.unplaced is None or held.since is None:
+        return True
+    return other.unplaced.since <= held.since
 
 
 def _wanted(entry: Entry, state: ClusterState) -> bool:

@@ -12,6 +12,7 @@ import pytest
 from queuer.controller.landing import Cause, Move, avoid_until, deadlines, missing, next_step, tally
 from queuer.controller.live import JobView, Live, Placement
 from queuer.controller.pods import PodView
+from queuer.controller.unplaced import Unplaced
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.solver.problem import Assignment
 
@@ -128,11 +129,14 @@ def test_a_deleted_job_is_noticed_in_every_state(live: Live) -> None:
 
 def test_a_running_gang_that_lost_pods_gets_time_then_is_evicted_whole() -> None:
     assert move(RUNNING, JOB, pod("a", "n1", running=True)) is Move.SHRUNK
-    short = replace(RUNNING, unplaced=200.0)
+    short = replace(RUNNING, unplaced=Unplaced(vacant=(200.0,)))
     assert move(short, JOB, pod("a", "n1", running=True), now=259.0) is None
     assert deadlines(short, landing_deadline=60.0) == (260.0, 440.0, 1100.0)
     homeless = tally([pod("a", "n1", running=True), pod("b", problem="0/1 nodes are available")])
-    step = next_step(short, JOB, homeless, now=260.0, landing_deadline=60.0)
+    step = next_step(short, JOB, homeless, now=220.0, landing_deadline=60.0)
+    assert step is not None
+    assert (step.move, step.unplaced) == (Move.SHRUNK, Unplaced(waiting={"b": 200.0}))
+    step = next_step(replace(short, unplaced=step.unplaced), JOB, homeless, now=260.0, landing_deadline=60.0)
     assert step is not None
     assert (step.move, step.cause) == (Move.EVICT, Cause.LOST_PODS)
     assert move(short, JOB, pod("a", "n1", running=True), now=1099.0) is None, "the Job controller backs off"

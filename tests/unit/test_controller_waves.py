@@ -9,6 +9,7 @@ import pytest
 
 from queuer.controller.live import Live, Placement
 from queuer.controller.state import ClusterState
+from queuer.controller.unplaced import Unplaced
 from queuer.controller.waves import Waves
 from queuer.domain.nodes import HOSTNAME, Node, Taint, TaintEffect
 from queuer.domain.workload import PodSet, State, Workload
@@ -44,7 +45,7 @@ def sent(coming: Live, *others: Live, **nodes: Any) -> bool:
         cycle=placement.cycle, wave=placement.wave, patch={}, at=0.0,
     )  # fmt: skip
     waves.add(entry)
-    waves.release(state)
+    waves.release(state, now=10.0)
     return bool(found)
 
 
@@ -61,12 +62,75 @@ def test_a_later_wave_waits_for_what_has_not_landed(cycle: int, wave: int) -> No
 
 def test_a_later_wave_waits_for_pods_that_were_lost_after_they_had_landed() -> None:
     """They come again at any time, and the decision counts them as landing."""
+    lost = Unplaced(waiting={"p": 9.0})
     landed = replace(live("a", cycle=1, wave=0), state=State.RUNNING, landed=5.0)
     assert sent(live("b", cycle=2, wave=1), landed)
-    assert not sent(live("b", cycle=2, wave=1), replace(landed, unplaced=9.0))
-    assert sent(live("b", cycle=2, wave=0), replace(landed, unplaced=9.0))
+    assert not sent(live("b", cycle=2, wave=1), replace(landed, unplaced=lost))
+    assert sent(live("b", cycle=2, wave=0), replace(landed, unplaced=lost))
     for state in (State.EVICTING, State.FAILED, State.SUCCEEDED):
-        assert sent(live("b", cycle=2, wave=1), replace(landed, unplaced=9.0, state=state))
+        assert sent(live("b", cycle=2, wave=1), replace(landed, unplaced=lost, state=state))
+
+
+class Scene:
+    """A gang `b` of a later wave, and an earlier one `a` on its hosts that runs."""
+
+    def __init__(self) -> None:
+        self.state, self.found = ClusterState(), list[Entry]()
+        for name in ("n1", "n2", "n3"):
+            self.state.node_changed(Node(name=name, labels={HOSTNAME: name}, allocatable={"pods": 10}))
+        self.runs = replace(live("a", cycle=1, wave=0), state=State.RUNNING, landed=5.0)
+        self.waves = Waves(send=self.found.append)
+        self.state.put(live("b", cycle=2, wave=1))
+        self.waves.add(
+            Entry(
+                seq=1, kind=EntryKind.ADMIT, uid="b", admission_id="adm-b", epoch=1, cycle=2, wave=1, patch={}, at=0.0
+            )
+        )  # fmt: skip
+
+    def sent(self, now: float, *others: Live, **lost: float) -> bool:
+        """Whether it has been sent at this moment, when `a` misses these pods since then."""
+        self.state.put(replace(self.runs, unplaced=Unplaced(waiting=lost) if lost else None))
+        for other in others:
+            self.state.put(other)
+        self.waves.release(self.state, now=now)
+        return bool(self.found)
+
+
+def test_a_later_wave_is_not_held_for_ever_by_pods_that_follow_each_other() -> None:
+    """Guards against a deadlock: the gang is never whole, but what was missing when all else was done is there."""
+    scene = Scene()
+    assert not scene.sent(10.0, p=8.0, q=9.5)
+    assert not scene.sent(11.0, q=9.5, r=10.5)
+    assert not scene.sent(12.0, q=9.5, s=12.0)
+    assert scene.sent(13.0, r=10.5, t=13.0)
+
+
+def test_a_later_wave_waits_for_a_pod_that_stays_away_whatever_follows_each_other() -> None:
+    """Guards R4: the deadlines of the others were renewed many times meanwhile."""
+    scene = Scene()
+    for now in range(10, 200, 10):
+        assert not scene.sent(float(now), stuck=9.0, **{f"p{now}": float(now)})
+    assert scene.sent(200.0)
+
+
+def test_a_later_wave_waits_for_pods_that_were_lost_while_it_waited_for_others() -> None:
+    """Guards R4: other decisions since have reckoned with its waiting for these, too."""
+    scene = Scene()
+    slow = live("c", cycle=1, wave=0)
+    assert not scene.sent(10.0, slow)
+    assert not scene.sent(11.0, p=10.5)
+    landed = replace(slow, landed=12.0, state=State.RUNNING)
+    assert not scene.sent(12.0, landed, p=10.5)
+    assert not scene.sent(13.0, p=10.5, q=12.5)
+    assert scene.sent(14.0, q=12.5)
+
+
+def test_what_was_lost_is_not_known_after_a_restart_and_waited_for_from_its_first_look() -> None:
+    """Guards R5: the times of both begin anew, with the pods looked at first."""
+    scene = Scene()
+    assert not scene.sent(500.0, p=500.0)
+    assert not scene.sent(501.0, p=500.0)
+    assert scene.sent(502.0, q=501.0)
 
 
 @pytest.mark.parametrize(
