@@ -35,10 +35,10 @@ class Move(StrEnum):
     """What happens to the workload next."""
 
     PATCHED = "patched"  # the job carries our admission: Placing
-    LANDED = "landed"  # every pod is bound
+    LANDED = "landed"  # every pod is bound, or was
     RUNNING = "running"  # every pod runs
     DIFFERS = "differs"  # its pods request something else than was charged
-    SHRUNK = "shrunk"  # a gang that had landed misses pods, or others than before
+    SHRUNK = "shrunk"  # it misses pods that it had, or others than before
     WHOLE = "whole"  # it has them again
     EVICT = "evict"  # roll back or give up: suspend it
     LEFT = "left"  # somebody else suspended it: wait for its pods
@@ -186,17 +186,30 @@ def _placed(live: Live, job: JobView, seen: Tally, *, now: float, landing_deadli
     if placement.patched is None:
         return Step(move=Move.PATCHED)
     short = max(sum(missing(placement.counts, seen, job).values()), len(seen.unbound))
-    if live.landed is None:
-        if not short:
-            return Step(move=Move.LANDED)
-        if now >= placement.patched + patience(seen, landing_deadline):
-            refused = tuple(sorted(placement.hosts - seen.nodes))
-            size = sum(placement.counts.values())
-            note = f"{short} of {size} pods were not bound within {now - placement.patched:.0f} s"
-            note += f": {seen.problem}" if seen.problem else ""
-            return Step(move=Move.EVICT, cause=Cause.LANDING_TIMEOUT, refused=refused, note=note)
-        return None
-    return _landed(live, job, seen, short=short, now=now, landing_deadline=landing_deadline)
+    if live.landed is not None:
+        return _landed(live, job, seen, short=short, now=now, landing_deadline=landing_deadline)
+    if not short:
+        return Step(move=Move.LANDED)
+    if job.left is not None and (step := _followed(live, placement.patched, seen, short=short, now=now)):
+        return step
+    if now >= placement.patched + patience(seen, landing_deadline):
+        refused = tuple(sorted(placement.hosts - seen.nodes))
+        size = sum(placement.counts.values())
+        note = f"{short} of {size} pods were not bound within {now - placement.patched:.0f} s"
+        note += f": {seen.problem}" if seen.problem else ""
+        return Step(move=Move.EVICT, cause=Cause.LANDING_TIMEOUT, refused=refused, note=note)
+    return None
+
+
+def _followed(live: Live, patched: float, seen: Tally, *, short: int, now: float) -> Step | None:
+    """Of a gang whose pods follow each other: it has landed once each place that was empty when it was patched has been
+    filled, though quick pods leave it short again before the last one is.
+    """
+    before = live.unplaced or Unplaced(vacant=(patched,) * short, heard=seen.latest)
+    unplaced = before.after(seen.unbound, seen.arrived, short=short, now=now)
+    if unplaced.since > patched:
+        return Step(move=Move.LANDED, unplaced=unplaced)
+    return Step(move=Move.SHRUNK, unplaced=unplaced) if unplaced != live.unplaced else None
 
 
 def _landed(

@@ -50,8 +50,8 @@ class Live:
 
     `template`: the user's own scheduling terms, to which every eviction returns. `told`: when a decision last wrote
     down its explanation. `landed`: when the last pod was bound.
-    `unplaced`: which places of a gang that had landed are empty, since when; None = it is whole, or was not looked at
-    since this process leads. `avoid`: nodes it failed to land on, until when.
+    `unplaced`: which places of a gang are empty, since when; None = none, or it was not looked at since this process
+    leads, or lands and its pods do not follow each other. `avoid`: nodes it failed to land on, until when.
     `failures`: landings that failed in a row. `first`: interrupted by a failure not its own.
     `displaced_by`: see `Pending`.
     `left`: since when it is on its way out; None = it is not, or was before this process led.

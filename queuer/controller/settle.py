@@ -73,7 +73,7 @@ def _after(live: Live, step: Step, *, now: float, limits: Limits) -> Live | None
         case Move.PATCHED:
             return patched(live, now=now)
         case Move.LANDED:
-            return replace(live, landed=now, unplaced=None, failures=0)
+            return replace(live, landed=now, unplaced=step.unplaced, failures=0)
         case Move.RUNNING:
             return replace(live, state=State.RUNNING, running=live.running or now, first=False)
         case Move.DIFFERS:

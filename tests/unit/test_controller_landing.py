@@ -11,7 +11,7 @@ import pytest
 
 from queuer.controller.landing import Cause, Move, avoid_until, deadlines, missing, next_step, tally
 from queuer.controller.live import JobView, Live, Placement
-from queuer.controller.pods import PodView
+from queuer.controller.pods import PodIndex, PodView
 from queuer.controller.unplaced import Unplaced
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.solver.problem import Assignment
@@ -58,6 +58,59 @@ def test_a_gang_whose_quick_pods_succeeded_already_has_landed() -> None:
 
 def test_a_pod_that_failed_leaves_its_place_unfilled() -> None:
     assert move(PLACING, JOB, pod("a", "n1", failed=True), pod("b", "n2", running=True)) is None
+
+
+def quick(size: int, *, slow: float | None = None, problem: str = "") -> tuple[float, Move | None, Live]:
+    """When a gang of pods that end at once has landed or is given up, and what it is then. Each second one pod ends and
+    one is bound, so that it is never whole. `slow`: when the pod of its first place is bound, None = never.
+    """
+    owed, index = replace(JOB, left=10**6), PodIndex()
+    sets = (replace(WORKLOAD.pod_sets[0], count=size),)
+    row = replace(PLACEMENT.assignments[0], nodes={"n1": size})
+    live = replace(
+        PLACING, workload=replace(WORKLOAD, pod_sets=sets), placement=replace(PLACEMENT, assignments=(row,))
+    )
+    index.put(pod("old", "n1", succeeded=True))  # of an earlier attempt
+    for now in range(101, 1000):
+        for i in range(now - 2, now):
+            index.put(pod(f"p{i}", "n1", succeeded=i < now - 1))
+        for i in range(now, now + size - 2):
+            index.put(pod(f"p{i}"))
+        at = slow is not None and now >= slow
+        index.put(pod("slow", "n1" if at else None, problem="" if at else problem))
+        seen = tally(index.of("u"), heard=live.heard)
+        while step := next_step(live, owed, seen, now=float(now), landing_deadline=60.0):
+            if step.move is not Move.SHRUNK:
+                return float(now), step.move, live
+            live = replace(live, unplaced=step.unplaced)
+    return 1000.0, None, live
+
+
+def test_a_gang_whose_pods_end_before_all_are_bound_has_landed_once_each_place_was_filled() -> None:
+    """Guards jobs of very short pods: they are never whole, and not to be evicted for it."""
+    now, move, _ = quick(5, slow=103.0)
+    assert (move, now < 110.0) == (Move.LANDED, True)
+
+
+@pytest.mark.parametrize(("problem", "at"), [("", 340.0), ("no room", 160.0)])
+def test_one_of_its_places_that_was_never_filled_is_noticed_among_them(problem: str, at: float) -> None:
+    """Guards against counting pods alone: others come and go in the same place many times."""
+    now, move, live = quick(5, problem=problem)
+    assert (now, move) == (at, Move.EVICT)
+    assert live.landed is None
+
+
+def test_what_of_a_quick_gang_is_missing_when_it_has_landed_has_its_deadline_from_then() -> None:
+    """Guards the times of what was empty again before the last place was filled."""
+    live = replace(PLACING, unplaced=Unplaced(waiting={"b": 105.0, "slow": 100.0}, heard=7))
+    pods = [pod("b"), pod("slow", "n2", succeeded=True, arrival=8)]
+    owed = replace(JOB, left=100)
+    step = next_step(live, owed, tally(pods, heard=live.heard), now=110.0, landing_deadline=60.0)
+    assert step is not None
+    assert (step.move, step.unplaced) == (
+        Move.LANDED,
+        Unplaced(waiting={"b": 105.0}, vacant=(110.0,), heard=8),
+    )
 
 
 def test_landing_deadline_evicts_the_whole_gang_and_names_the_nodes_that_refused() -> None:
