@@ -72,7 +72,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """Pods of one gang by pod set. `live`: not ended, bound or not; `unbound`: uids of those that may still be bound;
+    """Pods of one gang by pod set. `live`: not ended, bound or not; `unbound`: uids of those that are on no node;
     `problem`: a scheduler's message of one of them. `arrived`: arrivals of pods on nodes since the last that was
     counted, by uid; `latest`: the last of all.
     """
@@ -112,9 +112,8 @@ def tally(pods: Iterable[PodView], *, heard: int | None = None) -> Tally:
             continue
         live += 1
         if pod.node is None:
-            if not pod.terminating:  # else kube-scheduler leaves it alone
-                unbound.append(pod.uid)
-                problem = problem or pod.problem
+            unbound.append(pod.uid)
+            problem = problem or pod.problem
             continue
         nodes.add(pod.node)
         if not pod.terminating:

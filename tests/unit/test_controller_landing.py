@@ -92,6 +92,19 @@ def test_a_gang_whose_pods_end_before_all_are_bound_has_landed_once_each_place_w
     assert (move, now < 110.0) == (Move.LANDED, True)
 
 
+def test_pods_of_an_earlier_attempt_fill_no_place() -> None:
+    """Guards a job that was evicted with completions behind it: its next pods are still to come."""
+    owed, index = replace(JOB, left=10), PodIndex()
+    for i in range(9):
+        index.put(pod(f"old{i}", "n1", succeeded=True))
+    live = PLACING
+    for now in (101.0, 102.0, 103.0):
+        seen = tally(index.of("u"), heard=live.heard)
+        step = next_step(live, owed, seen, now=now, landing_deadline=60.0)
+        assert step is None or step.move is Move.SHRUNK
+        live = replace(live, unplaced=step.unplaced) if step is not None else live
+
+
 @pytest.mark.parametrize(("problem", "at"), [("", 340.0), ("no room", 160.0)])
 def test_one_of_its_places_that_was_never_filled_is_noticed_among_them(problem: str, at: float) -> None:
     """Guards against counting pods alone: others come and go in the same place many times."""

@@ -6,15 +6,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from random import Random
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from queuer.controller.batch import Batch
+from queuer.controller.gather import settle_touched
 from queuer.controller.landing import BACK_OFF, Cause, deadlines, tally
 from queuer.controller.live import JobView, Live, Placement
+from queuer.controller.metrics import Metrics
 from queuer.controller.pods import PodIndex, PodView
 from queuer.controller.settle import Limits, settle
+from queuer.controller.state import ClusterState
+from queuer.controller.unplaced import Unplaced
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.solver.problem import Assignment
 
@@ -196,8 +203,7 @@ def test_r3_pods_that_nobody_makes_again_keep_their_longer_deadline() -> None:
     """Guards the back-off of a job's controller; one pod made and not bound, and it is the landing's patience."""
     scene = Scene(3, left=None)
     scene.pods.remove("p0")
-    scene.pods.remove("p1")
-    for now in (10.0, 10.0 + BACK_OFF - 0.1):
+    for now in (10.0, 20.0, 10.0 + BACK_OFF - 0.1):
         scene.look(now)
         assert scene.evicted is None
         assert deadlines(scene.live, landing_deadline=DEADLINE)[2] == 10.0 + BACK_OFF
@@ -211,6 +217,19 @@ def test_r3_pods_that_nobody_makes_again_keep_their_longer_deadline() -> None:
     scene.look(20.0)
     scene.look(10.0 + PATIENT)
     assert scene.evicted == 10.0 + PATIENT
+
+
+def test_places_that_the_job_owes_no_more_are_not_missed_the_oldest_first() -> None:
+    """Guards the end of a job, where its status follows its pods: some place is always missed for a moment."""
+    scene = Scene(40, left=40)
+    for i in range(30):
+        scene.end(f"p{i}")
+        scene.look(60.0 * i)
+        assert scene.since() == 60.0 * max(0, i - 1)
+        scene.left = 40 - i  # as it was before this pod ended
+        scene.look(60.0 * i)
+        assert scene.since() == 60.0 * i
+    assert scene.evicted is None
 
 
 def test_r7_what_is_kept_is_no_more_than_what_is_missing() -> None:
@@ -307,6 +326,47 @@ def test_random_lives_end_in_an_eviction_exactly_if_a_pod_is_never_bound(
         assert scene.evicted <= began + DEADLINE + every + 0.001
     else:
         assert scene.evicted is None, scene.note
+
+
+async def test_the_loop_counts_who_arrived_since_its_last_look() -> None:
+    """Guards the wiring: a pod that was waiting is bound and ended when the loop looks again."""
+    state, live = ClusterState(), Scene(2).live
+    state.live["u"] = live
+    state.job_changed(
+        JobView(
+            uid="u", kind="Job", namespace="ns", name="job", resource_version="1", suspended=False,
+            admission="adm", left=100,
+        )
+    )  # fmt: skip
+
+    async def nobody(*_: object, **__: object) -> frozenset[str]:
+        return frozenset()
+
+    async def look(now: float) -> float | None:
+        batch = Batch(now=now)
+        jobs = cast(Any, SimpleNamespace(with_pods_left=nobody))
+        await settle_touched(batch, ["u"], state=state, jobs=jobs, limits=LIMITS, metrics=Metrics())
+        state.live["u"] = after = batch.view("u", state.live) or live
+        return after.unplaced.since if after.unplaced is not None else None
+
+    pod = PodView(uid="a", namespace="ns", name="a", owner="u", pod_set="main", requests={"pods": 1})
+    state.pod_changed(replace(pod, uid="z", node="n1"))
+    state.pod_changed(pod)
+    assert await look(10.0) == 10.0
+    state.pod_changed(replace(pod, node="n1", succeeded=True))
+    state.pod_changed(replace(pod, uid="b"))
+    assert await look(20.0) == 20.0
+
+
+def test_a_gang_that_landed_while_places_were_empty_again_keeps_their_times() -> None:
+    """Guards what `landing` says of a gang whose pods follow each other."""
+    scene = Scene(2)
+    scene.pods = PodIndex()
+    scene.live = replace(scene.live, landed=None, unplaced=Unplaced(waiting={"b": 5.0, "slow": 0.0}))
+    scene.put("b")
+    scene.put("slow", "n1", succeeded=True)
+    scene.look(10.0)
+    assert (scene.live.landed, scene.since()) == (10.0, 5.0)
 
 
 def test_a_restart_begins_the_deadlines_anew() -> None:
