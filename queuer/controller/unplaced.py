@@ -38,7 +38,8 @@ class Unplaced:
         its own. Of places that are not missed any more the oldest go.
         """
         came = {uid for uid, arrival in arrived.items() if arrival > self.heard}
-        left = min((at for uid, at in self.waiting.items() if uid not in came | unbound), default=now)
+        seen = came | unbound
+        left = min((at for uid, at in self.waiting.items() if uid not in seen), default=now)
         vacant = self.vacant[len(came - self.waiting.keys()) :]
         new = sorted(unbound - self.waiting.keys())
         taken = dict(zip(new, (*vacant, *[now] * len(new)), strict=False))
