@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 
+from bench import arguments
 from bench.course import CAME, ENDED, before, carried_out, queued_again
 from bench.instances import NOW
 from bench.sizes import add_sizes, drawn
@@ -101,11 +102,18 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(prog="python -m bench.decide", description=__doc__)
     add_sizes(made)
-    made.add_argument("--seeds", type=int, default=10, help="instances, with seeds 1 to this number")
     made.add_argument(
-        "--budget", type=float, default=2.0, help="deterministic time of the exact solver; 0 = greedy only"
+        "--seeds", type=arguments.positive, default=10, help="instances, with seeds 1 to this number"
     )
-    made.add_argument("--after", type=int, default=0, help="decisions that have been carried out before")
+    made.add_argument(
+        "--budget",
+        type=arguments.amount,
+        default=2.0,
+        help="deterministic time of the exact solver; 0 = greedy only",
+    )
+    made.add_argument(
+        "--after", type=arguments.count, default=0, help="decisions that have been carried out before"
+    )
     made.add_argument("--json", action="store_true", help="the figures alone, without a line per seed")
     return made
 

@@ -80,9 +80,14 @@ def run(snapshot: Snapshot) -> dict[str, float | bool]:
     return {"cpu_s": round(seconds, 3), "proved": proved}
 
 
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    return argparse.ArgumentParser(prog="python -m bench.infeasible", description=__doc__)
+
+
 def main() -> None:
     """Print the figures; exit 1 where there is no proof."""
-    argparse.ArgumentParser(prog="python -m bench.infeasible", description=__doc__).parse_args()
+    parser().parse_args()
     import_module("queuer.solver.cpsat")  # as in the solver process, which has it loaded
     found = {name: run(full(loose, guaranteed=n)) for name, (loose, n) in CASES.items()}
     print(json.dumps(found))

@@ -25,6 +25,7 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
+from bench import arguments
 from bench.packing_rules import Amounts, Rule, best_fit, descent
 from queuer.domain.nodes import HOSTNAME, Node, Requirement, SchedulingTerms
 from queuer.domain.queue import Queue, QueueTree
@@ -214,8 +215,12 @@ def _pending(pod: Pod, number: int) -> Pending:
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(prog="python -m bench.openb", description=__doc__)
-    made.add_argument("--list", type=List, choices=list(List), default=List.DEFAULT, dest="name")
-    made.add_argument("--orders", type=int, default=10, help="random orders, with seeds 1 to this number")
+    made.add_argument(
+        "--list", type=arguments.word(List), choices=list(List), default=List.DEFAULT, dest="name"
+    )
+    made.add_argument(
+        "--orders", type=arguments.positive, default=10, help="random orders, with seeds 1 to this number"
+    )
     made.add_argument("--json", action="store_true", help="the figures alone, without a line per order")
     return made
 

@@ -17,7 +17,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 
-from bench import kueue_like
+from bench import arguments, kueue_like
 from bench.instances import GPU, NOW, Mix, crowded, most_blocked
 from queuer.sim.report import quantile
 from queuer.solver.arrays import Arrays
@@ -108,9 +108,9 @@ def summary(runs: Sequence[Run]) -> dict[str, float | int | None]:
 
 def _size(text: str) -> tuple[int, int]:
     try:
-        nodes, gangs = map(int, text.split("/"))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not two numbers, nodes/gangs") from None
+        nodes, gangs = map(arguments.positive, text.split("/"))
+    except (argparse.ArgumentTypeError, ValueError):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NODES/GANGS, two whole numbers from 1") from None
     if gangs > (most := most_blocked(nodes)):
         raise argparse.ArgumentTypeError(f"{text}: {nodes} nodes bear at most {most} blocked gangs")
     return nodes, gangs
@@ -120,11 +120,16 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(prog="python -m bench.preempt", description=__doc__)
     made.add_argument(
-        "--seeds", type=int, default=20, help="instances of each size, with seeds from the first on"
+        "--seeds",
+        type=arguments.positive,
+        default=20,
+        help="instances of each size, with seeds from the first on",
     )
-    made.add_argument("--first", type=int, default=1, help="first seed")
+    made.add_argument("--first", type=arguments.seed, default=1, help="first seed")
     made.add_argument("--sizes", type=_size, nargs="+", default=SIZES, help="nodes/gangs, default: all nine")
-    made.add_argument("--budget", type=float, default=2.0, help="deterministic time of the exact solver")
+    made.add_argument(
+        "--budget", type=arguments.amount, default=2.0, help="deterministic time of the exact solver"
+    )
     made.add_argument("--equal", action="store_true", help="all that runs has one priority")
     made.add_argument("--json", action="store_true", help="no figures of single instances")
     return made

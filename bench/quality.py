@@ -18,6 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from bench import arguments
 from bench.bursts import NODES, burst, scale
 from bench.fifo import fifo
 from bench.instances import GPU, NOW, PRIORITIES
@@ -119,14 +120,21 @@ def _more(left: int, right: int) -> float | None:
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(prog="python -m bench.quality", description=__doc__)
-    made.add_argument("--seeds", default="1-200", help="first and last, with a hyphen between them")
-    made.add_argument("--order", choices=("default", "packed"), default="default")
-    made.add_argument("--nodes", type=int, help="only the instances with that many nodes")
     made.add_argument(
-        "--budget", type=float, default=2.0, help="deterministic time of the exact solver; 0 = none"
+        "--seeds", type=arguments.seeds, default="1-200", help="first and last, with a hyphen between them"
+    )
+    made.add_argument("--order", choices=("default", "packed"), default="default")
+    made.add_argument("--nodes", type=int, choices=NODES, help="only the instances with that many nodes")
+    made.add_argument(
+        "--budget",
+        type=arguments.amount,
+        default=2.0,
+        help="deterministic time of the exact solver; 0 = none",
     )
     made.add_argument(
-        "--rows", type=Path, help="file of instances, a JSON line each: those there already are not run again"
+        "--rows",
+        type=arguments.to_write,
+        help="file of instances, a JSON line each: those there already are not run again",
     )
     made.add_argument("--json", action="store_true", help="no figures of single instances")
     return made
@@ -135,10 +143,10 @@ def parser() -> argparse.ArgumentParser:
 def _measured(given: argparse.Namespace) -> list[Row]:
     """The rows of all seeds, each told as soon as it is known."""
     measure = default if given.order == "default" else packed
-    first, last = map(int, given.seeds.split("-"))
-    seeds = [s for s in range(first, last + 1) if given.nodes in (None, scale(s).nodes)]
-    lines = given.rows.read_text().splitlines() if given.rows and given.rows.exists() else []
-    rows = {row["seed"]: row for row in map(json.loads, lines) if row["seed"] in seeds}
+    seeds = [s for s in given.seeds if given.nodes in (None, scale(s).nodes)]
+    if not seeds:
+        parser().error(f"argument --nodes: no instance of --seeds has {given.nodes}; take more seeds")
+    rows = {row["seed"]: row for row in _known(given.rows) if row["seed"] in seeds}
     for seed in seeds:
         if seed not in rows:
             rows[seed] = measure(seed, budget=Budget(deterministic=given.budget))
@@ -146,8 +154,19 @@ def _measured(given: argparse.Namespace) -> list[Row]:
             if given.rows:
                 with given.rows.open("a") as file:
                     file.write(told + "\n")
-            print(f"seed {seed} to {last}" if given.json else told, file=sys.stderr, flush=True)
+            print(f"seed {seed} to {seeds[-1]}" if given.json else told, file=sys.stderr, flush=True)
     return list(rows.values())
+
+
+def _known(path: Path | None) -> list[Row]:
+    """The rows in a file of an earlier run."""
+    if path is None or not path.exists():
+        return []
+    try:
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        return [row for row in rows if isinstance(row["seed"], int)]
+    except (ValueError, TypeError, KeyError):
+        parser().error(f"argument --rows: {path} holds what is no instance's row; name another file")
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ from math import inf
 from random import Random
 from typing import Any
 
+from bench import arguments
 from bench.instances import GPU, KEYS, PER_NODE, PER_RACK, Form, Mix, draw_form, node_at, workload_of
 from queuer.domain.nodes import Topology
 from queuer.domain.queue import ROOT
@@ -142,10 +143,22 @@ def run(told: tuple[Story, ...], *, nodes: int, rule: Rule, budget: Budget, time
     return measured(told, {uid: at for at, uid in simulation.admissions}, gpus=nodes * PER_NODE)
 
 
+def measurable(told: Sequence[Story]) -> bool:
+    """Whether large and small gangs come after the warm-up, and not all at once."""
+    begin, end = _window(told)
+    sizes = [s.workload.demand[GPU] for s in told if s.workload.submitted >= begin]
+    return begin < end and min(sizes) <= SMALL and max(sizes) >= LARGE
+
+
+def _window(told: Sequence[Story]) -> tuple[float, float]:
+    """The end of the warm-up and the last submission."""
+    return told[round(WARM * len(told))].workload.submitted, told[-1].workload.submitted
+
+
 def measured(told: Sequence[Story], started: dict[str, float], *, gpus: int) -> Figures:
     """What came of the jobs after the warm-up."""
     jobs = [(s.workload.demand[GPU], started[s.workload.uid], s) for s in told]
-    begin, end = told[round(WARM * len(told))].workload.submitted, told[-1].workload.submitted
+    begin, end = _window(told)
     busy = sum(size * max(0.0, min(at + (s.runtime or 0.0), end) - max(at, begin)) for size, at, s in jobs)
     waits = [(n, at - s.workload.submitted) for n, at, s in jobs if s.workload.submitted >= begin]
     large = Spread.of([wait for n, wait in waits if n >= LARGE])
@@ -209,15 +222,22 @@ def means(found: Sequence[Figures], timed: Timed) -> dict[str, float]:
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(prog="python -m bench.rolling", description=__doc__)
-    made.add_argument("--nodes", type=int, default=64, help="nodes with 8 GPUs each")
-    made.add_argument("--load", type=float, default=0.95, help="GPU time asked for over GPU time there is")
-    made.add_argument("--jobs", type=int, default=4000, help="gangs that come in one run")
-    made.add_argument("--mix", type=Mix, choices=list(Mix), default=Mix.MIXED)
-    made.add_argument("--estimates", type=Told, choices=list(Told), default=Told.DECLARED)
-    made.add_argument("--seeds", type=int, default=10, help="how many workloads")
-    made.add_argument("--first", type=int, default=1, help="seed of the first; 101 and more to work with")
+    made.add_argument("--nodes", type=arguments.positive, default=64, help="nodes with 8 GPUs each")
     made.add_argument(
-        "--budget", type=float, default=2.0, help="deterministic time of the exact solver; 0 = greedy only"
+        "--load", type=arguments.above_zero, default=0.95, help="GPU time asked for over GPU time there is"
+    )
+    made.add_argument("--jobs", type=arguments.positive, default=4000, help="gangs that come in one run")
+    made.add_argument("--mix", type=arguments.word(Mix), choices=list(Mix), default=Mix.MIXED)
+    made.add_argument("--estimates", type=arguments.word(Told), choices=list(Told), default=Told.DECLARED)
+    made.add_argument("--seeds", type=arguments.positive, default=10, help="how many workloads")
+    made.add_argument(
+        "--first", type=arguments.seed, default=1, help="seed of the first; 101 and more to work with"
+    )
+    made.add_argument(
+        "--budget",
+        type=arguments.amount,
+        default=2.0,
+        help="deterministic time of the exact solver; 0 = greedy only",
     )
     made.add_argument("--json", action="store_true", help="the figures alone, without a line per run")
     return made
@@ -237,6 +257,9 @@ def main() -> None:
             seed=seed,
             told=given.estimates,
         )
+        if not measurable(told):
+            missing = f"no gang of {LARGE} GPUs or more, or none up to {SMALL}, comes after the warm-up"
+            parser().error(f"arguments --jobs, --nodes: seed {seed}: {missing}; give more")
         for rule in Rule:
             budget = Budget(deterministic=given.budget)
             figures = run(told, nodes=given.nodes, rule=rule, budget=budget, timed=timed[rule])

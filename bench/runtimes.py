@@ -12,6 +12,8 @@ from dataclasses import asdict
 from heapq import heappop, heappush
 from pathlib import Path
 
+from bench import arguments
+from queuer.domain.errors import InvalidInput
 from queuer.domain.estimates import RUNS, Estimates
 from queuer.domain.workload import PodSet, Workload
 from queuer.sim.report import Outcome, Run, RunTimes
@@ -49,15 +51,25 @@ def _workload(job: TraceJob) -> Workload:
     )
 
 
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(prog="python -m bench.runtimes", description=__doc__)
+    made.add_argument("--jobs", type=Path, required=True, help="a trace as `queuer sim replay` reads it")
+    made.add_argument("--gpus-per-node", type=arguments.positive, default=8)
+    made.add_argument("--runs", type=arguments.positive, default=RUNS, help="last runs that count")
+    made.add_argument(
+        "--quantile", type=arguments.below_one, default=0.5, help="which of them is the estimate"
+    )
+    return made
+
+
 def main() -> None:
     """Print the figures."""
-    parser = argparse.ArgumentParser(prog="python -m bench.runtimes", description=__doc__)
-    parser.add_argument("--jobs", type=Path, required=True, help="a trace as `queuer sim replay` reads it")
-    parser.add_argument("--gpus-per-node", type=int, default=8)
-    parser.add_argument("--runs", type=int, default=RUNS, help="last runs that count")
-    parser.add_argument("--quantile", type=float, default=0.5, help="which of them is the estimate")
-    given = parser.parse_args()
-    jobs = read_jobs(given.jobs, gpus_per_node=given.gpus_per_node)
+    given = parser().parse_args()
+    try:
+        jobs = read_jobs(given.jobs, gpus_per_node=given.gpus_per_node)
+    except InvalidInput as error:
+        parser().error(f"argument --jobs: {error}")
     outcomes = guesses(jobs, Estimates(runs=given.runs, quantile=given.quantile))
     table = {name: round(value, 3) for name, value in asdict(RunTimes.of(outcomes)).items()}
     print(json.dumps({"jobs": len(outcomes)} | table))

@@ -22,6 +22,7 @@ from statistics import median
 import psutil
 import structlog
 
+from bench import arguments
 from bench.course import before
 from bench.instances import NOW
 from bench.sizes import add_sizes, drawn
@@ -123,8 +124,10 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(prog="python -m bench.standin", description=__doc__)
     add_sizes(made)
-    made.add_argument("--runs", type=int, default=10, help="cycles that fail, killed and stopped in turn")
-    made.add_argument("--seed", type=int, default=1, help="of the instance and of the moments")
+    made.add_argument(
+        "--runs", type=arguments.positive, default=10, help="cycles that fail, killed and stopped in turn"
+    )
+    made.add_argument("--seed", type=arguments.seed, default=1, help="of the instance and of the moments")
     made.add_argument("--json", action="store_true", help="the figures alone, without a line per run")
     return made
 

@@ -11,6 +11,7 @@ import json
 import time
 from dataclasses import asdict
 
+from bench import arguments
 from bench.instances import Mix
 from bench.rolling import Rule, Told, scenario, stories
 from queuer.sim.engine import Simulation
@@ -35,16 +36,25 @@ def run(*, nodes: int, load: float, jobs: int, every: float, estimates: Told, se
     return {"seed": seed, "cpu_s": round(spent / max(1, found["forecasts"]), 3), **found}
 
 
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(prog="python -m bench.starts", description=__doc__)
+    made.add_argument("--nodes", type=arguments.positive, default=64, help="nodes with 8 GPUs each")
+    made.add_argument(
+        "--load", type=arguments.above_zero, default=0.95, help="GPU time asked for over GPU time there is"
+    )
+    made.add_argument("--jobs", type=arguments.positive, default=1000, help="gangs that come in one run")
+    made.add_argument(
+        "--every", type=arguments.above_zero, default=21_600.0, help="virtual seconds between two forecasts"
+    )
+    made.add_argument("--estimates", type=arguments.word(Told), choices=list(Told), default=Told.DECLARED)
+    made.add_argument("--seeds", type=arguments.positive, default=3, help="how many workloads, from seed 1")
+    return made
+
+
 def main() -> None:
     """Print the figures of each seed."""
-    made = argparse.ArgumentParser(prog="python -m bench.starts", description=__doc__)
-    made.add_argument("--nodes", type=int, default=64, help="nodes with 8 GPUs each")
-    made.add_argument("--load", type=float, default=0.95, help="GPU time asked for over GPU time there is")
-    made.add_argument("--jobs", type=int, default=1000, help="gangs that come in one run")
-    made.add_argument("--every", type=float, default=21_600.0, help="virtual seconds between two forecasts")
-    made.add_argument("--estimates", type=Told, choices=list(Told), default=Told.DECLARED)
-    made.add_argument("--seeds", type=int, default=3, help="how many workloads, from seed 1")
-    given = vars(made.parse_args())
+    given = vars(parser().parse_args())
     seeds = given.pop("seeds")
     print(json.dumps([run(**given, seed=seed) for seed in range(1, seeds + 1)]))
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 
@@ -12,11 +12,19 @@ from queuer.local.cluster import ALL_PARTS, Cluster
 from queuer.local.progress import Reporter
 
 
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(prog="python -m bench.startup", description=__doc__)
+    made.add_argument("--part", choices=ALL_PARTS, action="append", help="start only these (default: all)")
+    return made
+
+
 def main() -> None:
     """Print one line per start."""
+    parts = parser().parse_args().part
     home = Path(tempfile.mkdtemp(prefix="queuer-bench-"))
     home.chmod(0o755)  # PostgreSQL's account must enter
-    options = stack.Options(dir=home / "local", parts=tuple(sys.argv[1:]) or ALL_PARTS)
+    options = stack.Options(dir=home / "local", parts=tuple(parts or ALL_PARTS))
     try:
         for start in ("first start", "start after down"):
             clock = stack.Clock()

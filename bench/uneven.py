@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from random import Random
 
+from bench import arguments
 from bench.decide import Run, run, summary
 from bench.instances import CHANCES, GPU, KEYS, NOW, PER_NODE, PRIORITIES, node_at
 from queuer.domain.nodes import Topology
@@ -149,14 +150,21 @@ def _take(node: _Node, requests: dict[str, int], *, times: int = 1) -> None:
         node.free[resource] -= amount * times
 
 
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(prog="python -m bench.uneven", description=__doc__)
+    made.add_argument("--first", type=arguments.seed, default=1, help="the first seed")
+    made.add_argument("--seeds", type=arguments.positive, default=40, help="instances")
+    made.add_argument(
+        "--budget", type=arguments.amount, default=2.0, help="deterministic time of the exact solver"
+    )
+    made.add_argument("--json", action="store_true", help="the figures alone, without a line per seed")
+    return made
+
+
 def main() -> None:
     """Print the figures; exit 1 where a plan is unsound or worse than greedy."""
-    parser = argparse.ArgumentParser(prog="python -m bench.uneven", description=__doc__)
-    parser.add_argument("--first", type=int, default=1, help="the first seed")
-    parser.add_argument("--seeds", type=int, default=40, help="instances")
-    parser.add_argument("--budget", type=float, default=2.0, help="deterministic time of the exact solver")
-    parser.add_argument("--json", action="store_true", help="the figures alone, without a line per seed")
-    given = parser.parse_args()
+    given = parser().parse_args()
     import_module("queuer.solver.cpsat")  # as in the solver process, which has it loaded
     runs = list[Run]()
     for seed in range(given.first, given.first + given.seeds):

@@ -29,6 +29,7 @@ from typing import Any, TypeVar
 import httpx2
 import yaml
 
+from bench import arguments
 from queuer.local import stack
 from queuer.local.cluster import Cluster
 from queuer.local.controlplane import API_SERVER, CONTROLLER_MANAGER, ETCD, KWOK, SCHEDULER, answers
@@ -213,14 +214,19 @@ def _cluster() -> Iterator[Cluster]:
         shutil.rmtree(home)
 
 
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    options = argparse.ArgumentParser(description="Random gangs on real kube-schedulers.")
+    options.add_argument(
+        "--cases", type=arguments.positive, default=500, help="on each profile (default: %(default)s)"
+    )
+    options.add_argument("--first", type=arguments.seed, default=1000, help="seed of the first case")
+    return options
+
+
 def main() -> int:
     """Print a line per failure and one JSON line; 1 where a gang did not land."""
-    options = argparse.ArgumentParser(description="Random gangs on real kube-schedulers.")
-    options.add_argument("--cases", type=int, default=500, help="on each profile (default: %(default)s)")
-    options.add_argument("--first", type=int, default=1000, help="seed of the first case")
-    wanted = options.parse_args()
-    if wanted.cases < 1:
-        options.error("--cases must be at least 1")
+    wanted = parser().parse_args()
     began = time.monotonic()
     with _cluster() as cluster, plain_scheduler(cluster):
         outcome = land(cluster, range(wanted.first, wanted.first + wanted.cases))

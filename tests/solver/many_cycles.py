@@ -24,6 +24,7 @@ from random import Random
 from typing import Any
 from unittest import mock
 
+from bench import arguments
 from queuer.solver import attempt, attempts, wire
 from queuer.solver.decide import decide
 from queuer.solver.problem import Budget, Plan, Snapshot, SolveStatus
@@ -156,14 +157,19 @@ def run(cycles: int, *, first: int, tally: Tally) -> None:
                 return
 
 
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    options.add_argument(
+        "--cycles", type=arguments.positive, default=10_000, help="how many (default: %(default)s)"
+    )
+    options.add_argument("--first", type=arguments.seed, default=1000, help="seed of the first round")
+    return options
+
+
 def main() -> int:
     """Print one JSON line; 1 where anything was at fault."""
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    options.add_argument("--cycles", type=int, default=10_000, help="how many (default: %(default)s)")
-    options.add_argument("--first", type=int, default=1000, help="seed of the first round")
-    wanted = options.parse_args()
-    if wanted.cycles < 1:
-        options.error("--cycles must be at least 1")
+    wanted = parser().parse_args()
     tally, began = Tally(), time.monotonic()
     run(wanted.cycles, first=wanted.first, tally=tally)
     seconds = time.monotonic() - began

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 from enum import StrEnum
 
+from bench import arguments
 from queuer.domain.reasons import Token
 from queuer.solver.problem import Plan, Snapshot
 from tests.solver.cases import NOW, seeded
@@ -102,15 +103,20 @@ def judged(kind: str, seed: int) -> tuple[Outcome, str]:
         return Outcome.TOO_LONG, ""
 
 
-def main() -> int:
-    """A line for each world that is wrong or deferred, then one JSON line; 1 where any is wrong."""
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     options.add_argument("--kind", choices=KINDS, action="append", help="which worlds (default: all)")
-    options.add_argument("--worlds", type=int, default=500, help="how many of each (default: %(default)s)")
-    options.add_argument("--first", type=int, default=1000, help="seed of the first")
-    wanted = options.parse_args()
-    if wanted.worlds < 1:
-        options.error("--worlds must be at least 1")
+    options.add_argument(
+        "--worlds", type=arguments.positive, default=500, help="how many of each (default: %(default)s)"
+    )
+    options.add_argument("--first", type=arguments.seed, default=1000, help="seed of the first")
+    return options
+
+
+def main() -> int:
+    """A line for each world that is wrong or deferred, then one JSON line; 1 where any is wrong."""
+    wanted = parser().parse_args()
     report = {}
     for kind in wanted.kind or KINDS:
         seen = Counter[Outcome]()

@@ -1,0 +1,141 @@
+"""Benches and test commands refuse options that make no sense by name, and take those that do."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bench import (
+    decide,
+    infeasible,
+    openb,
+    preempt,
+    quality,
+    rolling,
+    runtimes,
+    standin,
+    starts,
+    startup,
+    uneven,
+)
+from tests.e2e import landing
+from tests.solver import many_cycles, many_worlds
+
+NOT_POSITIVE = ("0", "-1", "1.5", "nan", "x", "", "9" * 30, "9" * 5_000)
+NOT_COUNT, NOT_SEED = NOT_POSITIVE[1:], NOT_POSITIVE[1:]
+NOT_AMOUNT = ("-1", "nan", "inf", "x", "", "1e30")
+NOT_ABOVE_ZERO = ("0", *NOT_AMOUNT)
+NOT_PART = ("2", "-0.1", "nan", "inf", "x")
+NOT_SEEDS = ("5-1", "x", "1", "-", "1-", "-1-5", "1-2-3", "1.5-2", "1-" + "9" * 30)
+NOT_SIZE = ("0/0", "64/0", "0/1", "-1/-1", "64", "64/x", "1/9", "64/1/1", "nan/1")
+SIZES = {
+    "--nodes": NOT_POSITIVE,
+    "--pending": NOT_COUNT,
+    "--queues": NOT_POSITIVE,
+    "--fill": NOT_PART,
+    "--mix": ("x",),
+}
+ARRIVALS = {
+    "--nodes": NOT_POSITIVE,
+    "--load": NOT_ABOVE_ZERO,
+    "--jobs": NOT_POSITIVE,
+    "--seeds": NOT_POSITIVE,
+}
+FIRST = {"--first": NOT_SEED}
+BUDGET = {"--budget": NOT_AMOUNT}
+REFUSED: dict[Callable[[], ArgumentParser], dict[str, tuple[str, ...]]] = {
+    decide.parser: SIZES | BUDGET | {"--seeds": NOT_POSITIVE, "--after": NOT_COUNT},
+    infeasible.parser: {},
+    openb.parser: {"--orders": NOT_POSITIVE, "--list": ("x",)},
+    preempt.parser: FIRST | BUDGET | {"--seeds": NOT_POSITIVE, "--sizes": NOT_SIZE},
+    quality.parser: BUDGET
+    | {"--seeds": NOT_SEEDS, "--nodes": ("0", "-1", "65", "x"), "--rows": ("no/such/rows", "/")},
+    rolling.parser: ARRIVALS | FIRST | BUDGET,
+    runtimes.parser: {
+        "--gpus-per-node": NOT_POSITIVE,
+        "--runs": NOT_POSITIVE,
+        "--quantile": ("1", *NOT_PART),
+    },
+    standin.parser: SIZES | {"--runs": NOT_POSITIVE, "--seed": NOT_SEED},
+    starts.parser: ARRIVALS | {"--every": NOT_ABOVE_ZERO},
+    startup.parser: {"--part": ("x",)},
+    uneven.parser: FIRST | BUDGET | {"--seeds": NOT_POSITIVE},
+    many_cycles.parser: FIRST | {"--cycles": NOT_POSITIVE},
+    many_worlds.parser: FIRST | {"--worlds": NOT_POSITIVE, "--kind": ("x",)},
+    landing.parser: FIRST | {"--cases": NOT_POSITIVE},
+}
+NEEDED = {runtimes.parser: ("--jobs=x",)}
+
+
+def test_every_command_is_here() -> None:
+    written = {
+        path.stem for path in Path(decide.__file__).parent.glob("*.py") if "__main__" in path.read_text()
+    }
+    assert written == {
+        made.__module__.removeprefix("bench.") for made in REFUSED if made.__module__.startswith("bench")
+    }
+
+
+@pytest.mark.parametrize("made", REFUSED, ids=lambda made: made.__module__)
+def test_every_option_with_a_value_is_refused_by_name(
+    made: Callable[[], ArgumentParser], capsys: pytest.CaptureFixture[str]
+) -> None:
+    free = {"--estimates", "--order", "--mix", "--jobs"}  # checked by `choices`, or a file
+    valued = {a.option_strings[-1] for a in made()._actions if a.nargs != 0}
+    assert valued - free <= REFUSED[made].keys()
+    for option, values in REFUSED[made].items():
+        for value in values:
+            with pytest.raises(SystemExit) as ended:
+                made().parse_args([*NEEDED.get(made, ()), f"{option}={value}"])
+            assert ended.value.code == 2
+            assert f"argument {option}: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("made", "given"),
+    [
+        (decide.parser, "--pending=0 --after=0 --budget=0 --fill=0 --nodes=1 --queues=1 --seeds=1"),
+        (preempt.parser, "--first=0 --sizes 4/1 64/2"),
+        (quality.parser, "--seeds=0-0 --rows=rows.jsonl"),
+        (standin.parser, "--seed=0"),
+        (runtimes.parser, "--jobs=x --quantile=0"),
+    ],
+)
+def test_what_makes_sense_is_taken(made: Callable[[], ArgumentParser], given: str) -> None:
+    made().parse_args(given.split())
+
+
+def test_what_is_refused_is_told_with_what_is_allowed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        quality.parser().parse_args(["--seeds", "5-1"])
+    told = "argument --seeds: '5-1' is not FIRST-LAST, two seeds up to 1000000000 in this order\n"
+    assert capsys.readouterr().err.endswith(told)
+
+
+@pytest.mark.parametrize(
+    ("main", "given", "named"),
+    [
+        (quality.main, "--seeds 1-1 --nodes 640", "--nodes"),
+        (quality.main, "--seeds 1-1 --rows {file}", "--rows"),
+        (runtimes.main, "--jobs {file}", "--jobs"),
+        (rolling.main, "--jobs 1 --seeds 1", "--jobs, --nodes"),
+    ],
+)
+def test_what_is_known_only_later_is_told_in_the_same_way(
+    main: Callable[[], None],
+    given: str,
+    named: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "file"
+    file.write_text('{"x": 1}\n')
+    monkeypatch.setattr("sys.argv", ["bench", *given.format(file=file).split()])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert f"{named}: " in capsys.readouterr().err
