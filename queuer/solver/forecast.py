@@ -24,6 +24,7 @@ from queuer.solver.arrays import Arrays
 from queuer.solver.decide import decide
 from queuer.solver.ends import end_of, expected_end
 from queuer.solver.problem import Admission, Admitted, Budget, Pending, Plan, Snapshot
+from queuer.solver.sound import countable
 from queuer.solver.stored import decode
 
 _NORMAL = NormalDist()
@@ -90,7 +91,7 @@ def _first(snapshot: Snapshot, effort: Effort) -> Iterable[Pending]:
     held = {b.uid for b in snapshot.bonds} | {r.uid for r in snapshot.reservations}
     places: dict[str, int] = {}
     ranked = []
-    for pending in sorted(snapshot.pending, key=_seniority):
+    for pending in sorted((p for p in snapshot.pending if countable(p.workload)), key=_seniority):
         queue = pending.workload.queue
         places[queue] = places.get(queue, 0) + 1
         rank = 0 if pending.workload.uid in held else places[queue]

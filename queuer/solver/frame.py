@@ -181,6 +181,8 @@ class Frame:
                 if name in column:
                     row[column[name]] = amount
             listed.append(row)
+        if any(type(amount) is not int for row in listed for amount in row):
+            raise TypeError("amounts are whole numbers")  # numpy would round them
         return np.array(listed, dtype=np.int64).reshape(len(listed), len(column))
 
     def capacity(self) -> dict[str, dict[str, int]]:

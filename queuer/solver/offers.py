@@ -59,11 +59,13 @@ class Kinds:
         workload = pending.workload
         if reason := self._aside(workload):
             return reason
+        if not countable(workload):
+            return malformed(faults_of_workload(workload))
         form = _form_key(workload)
         shape = self._shapes.get((workload.queue, form))
-        if (shape is None or not countable(workload)) and (faults := tuple(faults_of_workload(workload))):
-            return malformed(faults)
         if shape is None:
+            if faults := tuple(faults_of_workload(workload)):
+                return malformed(faults)
             shape = self._shapes[workload.queue, form] = self._new_shape(workload, form, frame)
         alike = (
             shape.number,

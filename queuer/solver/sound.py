@@ -11,7 +11,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
+from functools import cache
 from itertools import islice
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.queue import ROOT, Policy, Queue, QueueTree, QuotaRow
@@ -26,8 +29,8 @@ TOLD = 20
 
 def problems_of(snapshot: Snapshot, *, now: float, budget: Budget) -> Iterator[FieldProblem]:
     """What is wrong, numbers first."""
-    yield from _numbers(now, at="now")
-    yield from _numbers(budget, at="budget")
+    yield from _numbers(now, float, at="now")
+    yield from _numbers(budget, Budget, at="budget")
     yield from faults_of(snapshot)
 
 
@@ -60,19 +63,26 @@ def check_moment(snapshot: Snapshot, *, now: float, budget: Budget) -> None:
     times += [time for one in snapshot.reservations for time in (one.start, one.expires)]
     times += [amount for amounts in snapshot.past.values() for amount in amounts.values()]
     pods = (n for one in standing for row in one.assignments for n in row.nodes.values())
-    if not all(map(_is_number, times)) or min(pods, default=0) < 0:
+    if not all(map(_is_number, times)) or not all(_is_whole(n) and n >= 0 for n in pods):
         raise InvalidInput(*islice(problems_of(snapshot, now=now, budget=budget), TOLD))
 
 
 def check_tree(snapshot: Snapshot) -> None:
     """Raise InvalidInput where the queues make no tree, or what they say cannot be reckoned with."""
-    if any(_numbers(snapshot.tree, at="")) or any(_tree(snapshot.tree)):
+    if any(_numbers(snapshot.tree, QueueTree, at="")) or any(_tree(snapshot.tree)):
         raise unsound(snapshot)
 
 
 def faults_of(snapshot: Snapshot) -> Iterator[FieldProblem]:
-    """What is wrong with a snapshot, waiting workloads aside, numbers first."""
-    yield from _numbers(replace(snapshot, pending=()), at="snapshot")
+    """What is wrong with a snapshot, waiting workloads aside: numbers, and what takes these for granted only where none
+    is wrong.
+    """
+    wrong = tuple(_numbers(replace(snapshot, pending=()), Snapshot, at="snapshot"))
+    yield from wrong or _contradictions(snapshot)
+
+
+def _contradictions(snapshot: Snapshot) -> Iterator[FieldProblem]:
+    """Of a snapshot all of whose numbers are such."""
     yield from faults_of_sums(snapshot)
     yield from _tree(snapshot.tree)
     uids = [*(p.workload.uid for p in snapshot.pending), *(a.workload.uid for a in snapshot.admitted)]
@@ -90,27 +100,65 @@ def faults_of(snapshot: Snapshot) -> Iterator[FieldProblem]:
         yield from _rows(reservation.assignments, at=f"snapshot.reservations[{i}]")
 
 
-def _is_number(number: float) -> bool:
+def _is_number(number: object) -> bool:
     """Whether arithmetic can use it; nan is none."""
-    return abs(number) <= MOST_AMOUNT
+    return (
+        isinstance(number, int | float)
+        and number is not True
+        and number is not False
+        and abs(number) <= MOST_AMOUNT
+    )
 
 
-def _numbers(value: object, *, at: str) -> Iterator[FieldProblem]:
-    """Numbers that no arithmetic can use, and amounts below 0."""
-    if isinstance(value, int | float):
-        if not _is_number(value):
-            yield _wrong(at, f"{value} is no number between -2^62 and 2^62")
-    elif isinstance(value, Mapping):
+def _is_whole(number: object) -> bool:
+    """The same of an integer. true and 1.0 equal one and are none."""
+    return type(number) is int and _is_number(number)
+
+
+def _numbers(value: Any, kind: Any, *, at: str) -> Iterator[FieldProblem]:
+    """What is no such number as is declared, or one that no arithmetic can use, and amounts below 0. `kind`: the
+    declared type.
+    """
+    if value is None and NoneType in get_args(kind):
+        return
+    form, parts = _form(kind)
+    if form in (int, float):
+        yield from _number(value, whole=form is int, at=at)
+    elif form is Mapping:
         for key, item in value.items():
             if isinstance(item, int) and item < 0:
-                yield _wrong(f"{at}.{key}", f"{item} is less than 0")
-            yield from _numbers(item, at=f"{at}.{key}")
-    elif isinstance(value, tuple):
+                yield _wrong(f"{at}.{key}", f"{item} is less than 0", "give 0 or more")
+            yield from _numbers(item, parts[-1], at=f"{at}.{key}")
+    elif form is tuple:
         for i, item in enumerate(value):
-            yield from _numbers(item, at=f"{at}[{i}]")
-    elif is_dataclass(value):
-        for field in fields(value):
-            yield from _numbers(getattr(value, field.name), at=f"{at}.{field.name}")
+            yield from _numbers(item, parts[0], at=f"{at}[{i}]")
+    elif is_dataclass(form) or hasattr(form, "_fields"):
+        for name, declared in _declared(form).items():
+            yield from _numbers(getattr(value, name), declared, at=f"{at}.{name}")
+
+
+def _number(value: Any, *, whole: bool, at: str) -> Iterator[FieldProblem]:
+    is_one, what = (_is_whole, "whole number") if whole else (_is_number, "number")
+    if not is_one(value):
+        shown = value if isinstance(value, int | float) and not isinstance(value, bool) else repr(value)
+        yield _wrong(at, f"{shown} is no {what} between -2^62 and 2^62", f"give a {what}")
+
+
+@cache
+def _form(kind: Any) -> tuple[Any, tuple[Any, ...]]:
+    """What a declared type is when it is not None, and of what parts."""
+    kind = next((one for one in get_args(kind) if one is not NoneType), kind) if _is_union(kind) else kind
+    return get_origin(kind) or kind, get_args(kind)
+
+
+def _is_union(kind: Any) -> bool:
+    return get_origin(kind) is UnionType
+
+
+@cache
+def _declared(kind: Any) -> Mapping[str, Any]:
+    """The fields of a record with their types."""
+    return get_type_hints(kind)
 
 
 def _tree(tree: QueueTree) -> Iterator[FieldProblem]:
@@ -158,27 +206,39 @@ def faults_of_sums(snapshot: Snapshot) -> Iterator[FieldProblem]:
 
 
 def countable(workload: Workload) -> bool:
-    """Whether its times and its priority are numbers that arithmetic can use."""
-    told = (workload.priority, workload.submitted, workload.max_runtime, workload.estimate)
-    return all(number is None or _is_number(number) for number in told)
+    """Whether its times, its priority and its sizes are numbers that arithmetic can use; amounts are whole, too."""
+    times, sets = (workload.max_runtime, workload.estimate), workload.pod_sets
+    return (
+        _is_number(workload.submitted)
+        and _is_whole(workload.priority)
+        and all(time is None or _is_number(time) for time in times)
+        and all(_is_whole(p.count) and (p.min_count is None or _is_whole(p.min_count)) for p in sets)
+        and all(type(amount) is int for p in sets for amount in p.requests.values())
+    )
 
 
 def reckonable(held: Admitted) -> bool:
     """Whether what an admitted workload holds, and since when, are numbers that arithmetic can use, none below 0."""
-    times = (held.since, held.checkpoint, held.gone_by, held.expected_end)
+    times = (held.checkpoint, held.gone_by, held.expected_end)
     return (
         countable(held.workload)
         and (held.releasing or held.gone_by is None)
+        and _is_number(held.since)
         and all(time is None or _is_number(time) for time in times)
-        and min((*held.counts.values(), *(loose.count for loose in held.unbound)), default=0) >= 0
+        and all(_is_whole(n) and n >= 0 for n in held.counts.values())
+        and all(_is_whole(loose.count) and loose.count >= 0 for loose in held.unbound)
         and all(min(pod_set.requests.values(), default=0) >= 0 for pod_set in held.workload.pod_sets)
-        and all(min(amounts.values(), default=0) >= 0 for amounts in held.bound.values())
+        and all(type(n) is int and n >= 0 for amounts in held.bound.values() for n in amounts.values())
     )
 
 
 def faults_of_workload(workload: Workload) -> Iterator[FieldProblem]:
-    """What is wrong with a waiting workload, numbers first."""
-    yield from _numbers(workload, at="workload")
+    """What is wrong with a waiting workload: numbers, and what takes these for granted only where none is wrong."""
+    wrong = tuple(_numbers(workload, Workload, at="workload"))
+    yield from wrong or _odd_sizes(workload)
+
+
+def _odd_sizes(workload: Workload) -> Iterator[FieldProblem]:
     if not workload.pod_sets:
         yield _wrong("workload.pod_sets", "is empty")
     yield from _twice((p.name for p in workload.pod_sets), at="workload.pod_sets: name")
@@ -192,7 +252,7 @@ def _pod_set(pod_set: PodSet, *, at: str) -> Iterator[FieldProblem]:
     if pod_set.min_count is not None and not 1 <= pod_set.min_count <= pod_set.count:
         yield _wrong(f"{at}.min_count", f"{pod_set.min_count} is not between 1 and {pod_set.count}")
     for resource, amount in pod_set.requests.items():
-        if amount <= MOST_AMOUNT < amount * pod_set.count:
+        if amount * pod_set.count > MOST_AMOUNT:
             yield _wrong(f"{at}.requests.{resource}", f"{pod_set.count} times {amount} is beyond 2^62")
 
 

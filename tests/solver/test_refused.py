@@ -4,6 +4,7 @@ another. One gang alone is set aside, and all others have their turns.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import fields, replace
 from random import Random
@@ -152,6 +153,86 @@ def test_what_arrays_do_not_depend_on_is_refused_too(
     assert [p.field for p in error.value.problems] == [field]
 
 
+AMOUNTS = (1.5, 1.0, "3", True, None, NAN, -1, 10**30)
+TIMES = ("3", True, NAN, 10**30, float("inf"))
+
+
+def spot(path: str, bad: Any) -> tuple[Snapshot, str]:
+    """The good snapshot, with something that stands, and one number in it another."""
+    snap = replace(
+        holding(unbound=(Unbound(pod_set="main", count=1, hosts=("n1",)),)),
+        tree=QueueTree.of(
+            [queue("root.a", row(limit=8, lend=0, guaranteed=8), policy=Policy(min_runtime=1.0))]
+        ),
+        bonds=(BOND,),
+        reservations=(LATER,),
+    )
+
+    def put(value: Any, names: list[str]) -> Any:
+        if not names:
+            return bad
+        name, *rest = names
+        if isinstance(value, tuple):
+            at = int(name)
+            return (*value[:at], put(value[at], rest), *value[at + 1 :])
+        if isinstance(value, dict):
+            return {**value, name: put(value[name], rest)}
+        if isinstance(value, QueueTree):
+            return QueueTree(put(value.queues, rest))
+        return replace(value, **{name: put(getattr(value, name), rest)})
+
+    names = [name.replace("GPU", GPU) for name in path.split("/")]
+    return put(snap, names), ".".join(["snapshot", *names])
+
+
+@pytest.mark.parametrize(
+    ("path", "bads"),
+    [
+        ("nodes/0/node/allocatable/GPU", AMOUNTS),
+        ("nodes/0/used/GPU", AMOUNTS),
+        ("admitted/0/counts/main", AMOUNTS),
+        ("admitted/0/unbound/0/count", AMOUNTS),
+        ("admitted/0/bound/n0/GPU", AMOUNTS),
+        ("admitted/0/since", (*TIMES, None)),
+        ("admitted/0/expected_end", TIMES),
+        ("admitted/0/workload/priority", (1.5, "3", True, None, NAN, 10**30)),
+        ("admitted/0/workload/pod_sets/0/count", (1.5, 1.0, "3", True, None, NAN, 10**30)),
+        ("admitted/0/workload/pod_sets/0/requests/GPU", AMOUNTS[:-1]),
+        ("bonds/0/assignments/0/nodes/n1", AMOUNTS),
+        ("bonds/0/deadline", (*TIMES, None)),
+        ("reservations/0/assignments/0/nodes/n1", AMOUNTS),
+        ("reservations/0/start", (*TIMES, None)),
+        ("tree/queues/root.a/quota/0/limit", [bad for bad in AMOUNTS if bad is not None]),
+        ("tree/queues/root.a/quota/0/lend", [bad for bad in AMOUNTS if bad is not None]),
+        ("tree/queues/root.a/policy/min_runtime", TIMES),
+        ("tree/queues/root.a/weight", (*TIMES, None)),
+    ],
+)
+def test_a_number_of_another_type_is_refused_by_field(path: str, bads: tuple[Any, ...]) -> None:
+    """True and 1.0 equal 1, and numpy rounds 1.5 and reads "3": neither would have been seen."""
+    good, _ = spot("admitted/0/counts/main", 1)
+    decide(good, now=0.0, seed=0, budget=GREEDY)
+    for bad in bads:
+        snap, field = spot(path, bad)
+        with pytest.raises(InvalidInput) as error:
+            decide(snap, now=0.0, seed=0, budget=GREEDY)
+        told = error.value.problems[0]
+        where = re.sub(r"\[(\d+)\]", r".\1", told.field).removeprefix("snapshot.")
+        assert field.removeprefix("snapshot.").endswith(where), (bad, told)
+        assert told.hint
+
+
+@pytest.mark.parametrize("bad", ["3", True, None, 10**30])
+def test_a_moment_that_is_no_number_is_refused(bad: Any) -> None:
+    for now, budget, field in (
+        (bad, GREEDY, "now"),
+        (0.0, Budget(deterministic=bad), "budget.deterministic"),
+    ):
+        with pytest.raises(InvalidInput) as error:
+            decide(GOOD, now=now, seed=0, budget=budget)
+        assert [p.field for p in error.value.problems] == [field]
+
+
 def test_work_that_was_to_end_before_it_began_is_overdue_from_then_on() -> None:
     """It was given a minute at a time from that end on, of which there is no end."""
     never = replace(FULL, since=-1000.0, expected_end=-5000.0)
@@ -240,6 +321,7 @@ def unsound(**changes: Any) -> Workload:
     return replace(gang("z", pod_set(1, 1), submitted=-1.0), **changes)
 
 
+ODD: tuple[Any, ...] = (1.5, 1.0, "3", True, 10**30, None)
 UNSOUND = [
     (unsound(pod_sets=(pod_set(0, 1),)), "workload.pod_sets[0].count"),
     (unsound(pod_sets=(pod_set(2, 1), pod_set(-1, 1, name="b"))), "workload.pod_sets[1].count"),
@@ -254,6 +336,14 @@ UNSOUND = [
     (unsound(max_runtime=NAN), "workload.max_runtime"),
     (unsound(estimate=float("inf")), "workload.estimate"),
     (unsound(priority=2**63), "workload.priority"),
+    *((unsound(pod_sets=(pod_set(bad, 1),)), "workload.pod_sets[0].count") for bad in ODD),
+    *(
+        (unsound(pod_sets=(pod_set(2, 1, min_count=bad),)), "workload.pod_sets[0].min_count")
+        for bad in ODD[:-1]
+    ),
+    *((unsound(pod_sets=(pod_set(1, bad),)), f"workload.pod_sets[0].requests.{GPU}") for bad in ODD),
+    *((unsound(priority=bad), "workload.priority") for bad in ODD),
+    *((unsound(submitted=bad), "workload.submitted") for bad in ("3", True, None)),
 ]
 
 
@@ -276,6 +366,17 @@ def test_a_gang_that_cannot_be_decided_on_is_told_so_and_stops_nobody(bad: Workl
     arrays = Arrays.of(GOOD).follow(snap)
     assert decide(snap, now=0.0, seed=0, budget=Budget(), arrays=arrays) == plan
     assert forecast(snap, now=0.0, seed=0).keys() == {"g"}
+
+
+@pytest.mark.parametrize(("bad", "field"), UNSOUND)
+def test_it_stops_nobody_where_order_is_packed(bad: Workload, field: str) -> None:
+    snap = replace(
+        waiting(bad, gang("g", pod_set(1, 8))),
+        tree=snapshot([], [queue("root.a", policy=Policy(order=Order.PACKED))]).tree,
+    )
+    plan = decide(snap, now=0.0, seed=0, budget=Budget())
+    assert plan.explanations["z"].primary.params["fields"] == [field]
+    assert [a.uid for a in plan.admissions] == ["g"]
 
 
 @pytest.mark.parametrize(("bad", "field"), UNSOUND)

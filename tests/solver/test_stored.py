@@ -233,7 +233,7 @@ FIRST = ("snapshot", "pending", 0, "workload", "pod_sets")
         (("now",), float("nan"), "c.cycle: now: nan is no number"),
         (("now",), float("inf"), "c.cycle: now: inf is no number"),
         (("budget", "deterministic"), float("nan"), "c.cycle: budget.deterministic: nan"),
-        (("snapshot", "nodes", 0, "node", "allocatable", "pods"), 2**63, "allocatable.pods: 9.* is no number"),
+        (("snapshot", "nodes", 0, "node", "allocatable", "pods"), 2**63, "allocatable.pods: 9.* is no whole number"),
         (("snapshot", "nodes", 0, "node", "allocatable", "pods"), -1, "allocatable.pods: -1 is less than 0"),
         (("snapshot", "nodes", 0, "node", "name"), "n1", "snapshot.nodes: name: 'n1' is there 2 times"),
         (("snapshot", "tree", "queues", "root", "path"), "x", "snapshot.tree.queues.root.path: 'x' is not root"),

@@ -12,6 +12,7 @@ from math import gcd, lcm
 
 from queuer.domain.queue import Order, QueueTree
 from queuer.domain.workload import Workload, demand_of
+from queuer.solver.sound import countable
 
 AGEING, STEP = 7200, 300
 """Seconds of waiting that count as much as the gang itself; seconds by which age is counted."""
@@ -33,8 +34,10 @@ class Worth:
     """What gangs of one packed subtree count, as whole numbers of one unit."""
 
     def __init__(self, workloads: Iterable[Workload], *, capacity: Mapping[str, int], now: float) -> None:
-        """`workloads`: all that may be compared. `capacity`: the live capacity by resource."""
-        known = list(workloads)
+        """`workloads`: all that may be compared; those that cannot be reckoned with count nothing. `capacity`: the live
+        capacity by resource.
+        """
+        known = [w for w in workloads if countable(w)]
         self._now = now
         self._dominant = {w.uid: _dominant(w, capacity) for w in known}
         common = lcm(*(capacity[r] for r in self._dominant.values() if r is not None))
@@ -49,7 +52,7 @@ class Worth:
 
     def of(self, workload: Workload, counts: Mapping[str, int]) -> int:
         """Units at these sizes, times 24ths of 1 + age / 2 h."""
-        resource = self._dominant[workload.uid]
+        resource = self._dominant.get(workload.uid)
         if resource is None:
             return 0
         amount = demand_of(workload.pod_sets, counts).get(resource, 0)

@@ -56,10 +56,15 @@ class Violation:
 def well_formed(workload: Workload) -> bool:
     """Whether it asks for pods in numbers that can be summed; nothing is decided about one that does not."""
     names = {p.name for p in workload.pod_sets}
-    times = (workload.priority, workload.submitted, workload.max_runtime, workload.estimate)
+    sizes = [workload.priority, *(p.count for p in workload.pod_sets)]
+    sizes += [p.min_count for p in workload.pod_sets if p.min_count is not None]
+    sizes += [n for p in workload.pod_sets for n in p.requests.values()]
+    times = [workload.submitted, *(t for t in (workload.max_runtime, workload.estimate) if t is not None)]
     return (
         0 < len(names) == len(workload.pod_sets)
-        and all(-_MOST <= number <= _MOST for number in times if number is not None)
+        and all(type(size) is int for size in sizes)
+        and all(type(time) is not bool and isinstance(time, int | float) for time in times)
+        and all(-_MOST <= number <= _MOST for number in (workload.priority, *times))
         and all(1 <= (p.count if p.min_count is None else p.min_count) <= p.count for p in workload.pod_sets)
         and all(0 <= n * p.count <= _MOST for p in workload.pod_sets for n in p.requests.values())
     )

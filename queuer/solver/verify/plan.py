@@ -46,7 +46,7 @@ def verify(snapshot: Snapshot, plan: Plan, *, now: float) -> tuple[Violation, ..
 
 
 def check_references(case: Case) -> Iterator[Violation]:
-    """Every name stands for something, once, and every wave is a number from 0 on."""
+    """Every name stands for something, once, that can be summed, and every wave is a number from 0 on."""
     waiting, running = case.pending.keys(), case.running.keys()
     groups: tuple[tuple[str, Collection[str], Set[str]], ...] = (
         ("admissions", [a.uid for a in case.plan.admissions], waiting),
@@ -71,6 +71,8 @@ def check_references(case: Case) -> Iterator[Violation]:
     kept = [(r.uid, r.assignments) for r in case.plan.reservations]
     for uid, rows in (*case.started.items(), *case.bound.items(), *kept):
         sets = case.sets(uid) if uid in case.pending else ()
+        if uid in case.pending and not well_formed(case.workload(uid)):
+            yield Violation(rule=Rule.CLOSED, uid=uid, text="it asks for what cannot be summed")
         for row in rows:
             if row.pod_set not in sets:
                 yield Violation(rule=Rule.REFERENCE, uid=uid, text=f"there is no pod set {row.pod_set}")
@@ -193,7 +195,7 @@ def check_non_preemptible(case: Case) -> Iterator[Violation]:
 
 
 def check_closed(case: Case) -> Iterator[Violation]:
-    """Nothing new starts in held and draining queues, on hold, or malformed."""
+    """Nothing new starts in held and draining queues, or on hold."""
     tree = case.snapshot.tree
     leaves, state_of = frozenset(tree.leaves), cache(tree.effective_state)
     for uid in case.new:
@@ -204,8 +206,6 @@ def check_closed(case: Case) -> Iterator[Violation]:
             yield Violation(rule=Rule.CLOSED, uid=uid, text=f"{workload.queue} is {state}")
         if workload.hold:
             yield Violation(rule=Rule.CLOSED, uid=uid, text="it is on hold")
-        if not well_formed(workload):
-            yield Violation(rule=Rule.CLOSED, uid=uid, text="it asks for what cannot be summed")
 
 
 def check_strict(case: Case) -> Iterator[Violation]:
@@ -215,7 +215,7 @@ def check_strict(case: Case) -> Iterator[Violation]:
     tree = case.snapshot.tree
     lines: dict[str, list[Pending]] = {q: [] for q in tree.leaves if tree.policy(q).order is Order.STRICT}
     for pending in case.snapshot.pending if lines else ():
-        if pending.workload.queue in lines:
+        if pending.workload.queue in lines and well_formed(pending.workload):
             lines[pending.workload.queue].append(pending)
     for queue, unordered in lines.items():
         line = sorted(unordered, key=_turn)
@@ -227,7 +227,7 @@ def check_strict(case: Case) -> Iterator[Violation]:
                     if _turn(head) < _turn(pending) and _meet(case, head.workload, pending.workload):
                         text = f"passes {head.workload.uid}, which waits before it in {queue}"
                         yield Violation(rule=Rule.STRICT, uid=uid, text=text)
-            elif not pending.workload.hold and well_formed(pending.workload):
+            elif not pending.workload.hold:
                 refused.append(pending)
 
 
