@@ -61,10 +61,13 @@ def parse_quantity(
     return base
 
 
-def parse_resources(amounts: Mapping[str, str | int | float], *, field: str = "requests") -> dict[str, int]:
+def parse_resources(
+    amounts: Mapping[str, str | int | float], *, field: str = "requests", whole: bool = False
+) -> dict[str, int]:
     """`parse_quantity` for a whole Kubernetes resource list."""
     return {
-        name: parse_quantity(value, resource=name, field=f"{field}.{name}") for name, value in amounts.items()
+        name: parse_quantity(value, resource=name, field=f"{field}.{name}", whole=whole)
+        for name, value in amounts.items()
     }
 
 

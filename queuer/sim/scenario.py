@@ -176,7 +176,7 @@ def _without_path(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _amounts(values: Mapping[str, Any], at: str, problems: Problems) -> dict[str, int]:
-    return problems.attempt(lambda: parse_resources(values, field=at)) or {}
+    return problems.attempt(lambda: parse_resources(values, field=at, whole=True)) or {}
 
 
 def _nodes(shape: Shape, problems: Problems) -> Iterator[Node]:

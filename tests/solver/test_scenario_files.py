@@ -49,6 +49,11 @@ GOOD: dict[str, Any] = {
     [
         ("nodes", 5, "nodes"),
         ("nodes", [{"names": "n1", "allocatable": {"cpu": "lots"}}], "nodes[0].allocatable.cpu"),
+        ("nodes", [{"names": "n1", "allocatable": {"gpu": "1.5"}}], "write 1 or 2"),
+        ("nodes", [{"names": "n1", "allocatable": {"gpu": 1.5}}], "nodes[0].allocatable"),
+        ("nodes", [{"names": "n1", "allocatable": {"gpu": True}}], "nodes[0].allocatable"),
+        ("nodes", [{"names": "n1", "allocatable": {"gpu": 10**30}}], "nodes[0].allocatable"),
+        ("nodes", [{"names": "n1", "allocatable": {"gpu": float("nan")}}], "nodes[0].allocatable"),
         ("nodes", [{"names": "n1", "allocatable": {}, "taints": [{"key": "a", "effect": "Bad"}]}], "effect"),
         ("workloads", [{"name": "w"}], "workloads[0]"),
         ("workloads", GOOD["workloads"] * 2, "'w' is there twice"),
