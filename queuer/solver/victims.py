@@ -120,8 +120,19 @@ def evictable(board: Board, admitted: Admitted) -> bool:
     """Whether anybody may evict it: preemptible, past its queue's `minRuntime`, not releasing."""
     if admitted.releasing or not admitted.workload.preemptible:
         return False
-    policy = board.book.tree.policy(board.book.lineage(admitted.workload.queue)[0])
-    return board.time - admitted.since >= (policy.min_runtime or 0.0)
+    return board.time - admitted.since >= min_runtime(board, admitted)
+
+
+def too_young(board: Board, admitted: Admitted) -> bool:
+    """Whether its queue's `minRuntime` alone keeps everybody from evicting it."""
+    if admitted.releasing or not admitted.workload.preemptible:
+        return False
+    return board.time - admitted.since < min_runtime(board, admitted)
+
+
+def min_runtime(board: Board, admitted: Admitted) -> float:
+    """Seconds that its queue lets it run before anybody may evict it."""
+    return board.book.tree.policy(board.book.lineage(admitted.workload.queue)[0]).min_runtime or 0.0
 
 
 class Prey:
@@ -129,8 +140,10 @@ class Prey:
     all that runs, them included.
     """
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: Board, who: Callable[[Board, Admitted], bool] = evictable) -> None:
+        """`who`: of whom it is asked whether a right reaches them."""
         self._board = board
+        self._who = who
         self.holds = Holds(board)
         self._reaches: dict[object, Reach] = {}
         self._spared: dict[frozenset[str], frozenset[str]] = {}
@@ -150,7 +163,7 @@ class Prey:
         """Holds that anybody may evict, by queue."""
         board, found = self._board, dict[str, list[Hold]]()
         for hold in board.holds.values():
-            if evictable(board, hold.admitted):
+            if self._who(board, hold.admitted):
                 found.setdefault(hold.admitted.workload.queue, []).append(hold)
         return found
 

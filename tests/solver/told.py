@@ -50,6 +50,8 @@ class Recount:
             yield from self._row(uid, reason)
         if {"asks", "limit"} <= params.keys() and "used" not in params:
             yield from self._never(uid, reason)
+        if "protected" in params:
+            yield from self._protected(uid, params)
         if "fits" in params:
             yield from self._slots(uid, reason)
         for cause in params.get("causes", ()):
@@ -309,6 +311,28 @@ class Recount:
                     most = min(max(0, left.get(r, 0)) // n for r, n in asked.items() if n)
                     free = add(free, asked, times=-min(part.count, most))
         return free
+
+    def _protected(self, uid: str, params: Mapping[str, Any]) -> Iterator[str]:
+        """No more than what runs there too short, by queue, and none of it ends earlier than is told."""
+        tree, young = self.snap.tree, dict[str, int]()
+        ends = list[float]()
+        for one in self.snap.admitted:
+            queue = one.workload.queue
+            end = one.since + ((tree.policy(queue).min_runtime if queue in tree else None) or 0.0)
+            if one.workload.preemptible and not one.releasing and end > self.now:
+                sizes = {p.name: p.requests.get(params["resource"], 0) for p in one.workload.pod_sets}
+                young[queue] = young.get(queue, 0) + sum(n * sizes[name] for name, n in one.counts.items())
+                ends.append(end)
+        if params["until"] not in ends:
+            yield "nobody's minRuntime is over then"
+        parts = {
+            part["queue"]: parse_quantity(part["amount"], resource=params["resource"])
+            for part in params["from"]
+        }
+        if any(not 0 < amount <= young.get(queue, 0) for queue, amount in parts.items()):
+            yield f"in reach but for minRuntime are at most {young}"
+        if uid in {e.uid for e in self.plan.evictions}:
+            yield "it goes itself"
 
     def _holders(self, explanation: Explanation) -> Iterator[str]:
         """Amounts in a leaf or subtree where a row of quota is in the way."""

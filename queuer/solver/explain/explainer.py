@@ -30,6 +30,7 @@ from queuer.solver.explain.place import NOBODY_BEFORE, PlaceWords
 from queuer.solver.explain.quota import QuotaWords, smallest
 from queuer.solver.explain.reclaim import ReclaimWords
 from queuer.solver.explain.spared import Spared
+from queuer.solver.explain.young import Protected, Young
 from queuer.solver.greedy import Greedy, nearest
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Block, Chosen, Refusal
@@ -81,6 +82,7 @@ class Explainer:
         self._reclaim = ReclaimWords(board, greedy.prey, self._quota, self._place)
         self._advisor = Advisor(greedy, self._quota, self._place)
         self._spared = Spared(greedy, self._quota, self._place)
+        self._young = Young(greedy, self._quota, self._place)
         self._borrowing = cache(self._find_borrowing)
         self._alike: dict[int, Alike] = {}
         # By likeness and refusal, where no change is advised and no reservation told of: nothing else matters.
@@ -128,11 +130,12 @@ class Explainer:
             refusal.kept,
             len(self._since(gang, refusal)),
             spares := self._spared.names(gang, refusal) if pending.displaced_by else (),
+            young := self._young.find(gang, refusal),
         )
         known = alike.known.get(key)
         if known is None:
             known = alike.known[key] = self._explain(
-                gang, alike.kind, refusal, bars, unsure=unsure, spares=spares
+                gang, alike.kind, refusal, bars, unsure=unsure, spares=spares, young=young
             )
         return known
 
@@ -158,6 +161,7 @@ class Explainer:
         *,
         unsure: bool,
         spares: Sequence[str],
+        young: Protected | None,
     ) -> Explanation:
         if (never := self._never.find(gang)) is not None:
             return Explanation(primary=never, detail={"need": kind.need})
@@ -184,6 +188,8 @@ class Explainer:
         primary, *others = reasons
         if spares:
             primary = sentences.sparing(primary, spares)
+        if young is not None and primary.token in _LACKING:
+            others.append(sentences.protected(primary.token, young))
         return Explanation(
             primary=primary, others=tuple(others), would_admit=advice, detail={**detail, **parts}
         )
@@ -370,5 +376,6 @@ def _is_quota(refusal: Refusal) -> bool:
 # Together, as to look up a member takes longer than to compare it.
 _BY_NODES = (Block.PLACE, Block.RESERVED, Block.LANDING, Block.DEFERRED)
 _RECLAIMING = (Block.QUOTA, Block.PLACE)
+_LACKING = (Token.WAITING_FOR_QUOTA, Token.BORROWING_LIMIT_REACHED, Token.TOPOLOGY_PLACEMENT_FAILED)
 _CHANGEABLE = (Block.PLACE, Block.DEFERRED, Block.QUOTA)
 _WITHOUT_PLACE = (Block.PLACE, Block.DEFERRED)

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
+from math import ceil
 
+from queuer.domain.quantity import format_quantity
 from queuer.domain.reasons import Deferral, Explanation, Reason, Token, Verdict, simple
 from queuer.domain.workload import Workload
 from queuer.solver.explain.holders import HOLDERS
+from queuer.solver.explain.young import Protected
 from queuer.solver.problem import Bond
+from queuer.solver.wellformed import LATEST
 
 GIVEN_BACK = Reason(
     token=Token.PENDING_EVALUATION,
@@ -123,6 +128,32 @@ def outdone(priority: int, root: str) -> Reason:
     text = f"{root} is packed: among jobs of priority {priority} those start that ask for most together, "
     text += "and beside them no room for this one was found."
     return Reason(token=Token.BEHIND_IN_QUEUE, text=text, params={"queue": root, "priority": priority})
+
+
+def protected(token: Token, found: Protected) -> Reason:
+    """Work that it could evict but for `minRuntime`. `token`: of the reason beside which it is told."""
+    resource, most = found.account[1], found.amounts[:HOLDERS]
+    amount, *parts = (
+        format_quantity(n, resource=resource)
+        for n in (sum(n for _, n in found.amounts), *(n for _, n in most))
+    )
+    whose = [{"queue": queue, "amount": part} for (queue, _), part in zip(most, parts, strict=True)]
+    named = ", ".join(f"{one['amount']} in {one['queue']}" for one in whose)
+    held = "1 workload holds" if found.gangs == 1 else f"{found.gangs} workloads hold"
+    text = (
+        f"{held} {amount} {resource} ({named}) that may not be evicted for it yet, as minRuntime is not over"
+    )
+    text += f"; the first may be from {_moment(found.until)} on."
+    params = {"resource": resource, "protected": amount, "from": whose, "until": found.until}
+    return Reason(token=token, text=text, params=params)
+
+
+def _moment(seconds: float) -> str:
+    """A time of day, with its date; a number where calendars have none."""
+    whole = ceil(seconds)
+    if not 0 <= whole < LATEST:
+        return f"{whole} s"
+    return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def sparing(reason: Reason, spared: Sequence[str]) -> Reason:

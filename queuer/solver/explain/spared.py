@@ -50,16 +50,7 @@ class Spared:
         holds = [one.hold for one in evictable if one.uid in spared]
         if not holds or not self._would_start(gang, variant, charge, [one.hold for one in evictable], since):
             return ()
-        floor = floors.now(self._board, workload, rank=self._greedy.rank(gang, charge))
-        has_place = self._greedy.on(floor, gang, variant).spreads is not None
-        rows = [row for row in self._quota.shortfalls(queue, charge) if has_place or not row.live]
-        its = [self._board.frame.open_to(p, variant.flavors[p.name]) for p in workload.pod_sets]
-        return [
-            hold
-            for hold in holds
-            if any(self._counts(hold, row) for row in rows)
-            or (not has_place and any(open_[node] for open_ in its for node in hold.rows))
-        ]
+        return of_use(self._greedy, self._quota, gang, variant, charge, holds)[0]
 
     def _would_start(
         self, gang: Gang, variant: Variant, charge: Charge, gone: Sequence[Hold], since: Sequence[Chosen]
@@ -77,7 +68,27 @@ class Spared:
         has_room = closest is None or closest.most >= closest.part.count
         return has_room and usage.fits(gang.queue, charge)
 
-    def _counts(self, hold: Hold, row: Shortfall) -> bool:
-        """Whether it counts in the row."""
-        path = self._board.book.lineage(hold.admitted.workload.queue)
+
+def of_use(
+    greedy: Greedy, quota: QuotaWords, gang: Gang, variant: Variant, charge: Charge, holds: Sequence[Hold]
+) -> tuple[Sequence[Hold], Sequence[Shortfall]]:
+    """Those of the holds that are what the gang lacks, and the rows in its way that they count in; none of these where
+    it lacks nodes alone.
+    """
+    board, workload = greedy.board, gang.pending.workload
+    floor = floors.now(board, workload, rank=greedy.rank(gang, charge))
+    has_place = greedy.on(floor, gang, variant).spreads is not None
+    rows = [row for row in quota.shortfalls(gang.queue, charge) if has_place or not row.live]
+    its = [board.frame.open_to(p, variant.flavors[p.name]) for p in workload.pod_sets]
+
+    def counts(hold: Hold, row: Shortfall) -> bool:
+        path = board.book.lineage(hold.admitted.workload.queue)
         return row.queue in path and bool(hold.charge.get(row.account))
+
+    found = [
+        hold
+        for hold in holds
+        if any(counts(hold, row) for row in rows)
+        or (not has_place and any(open_[node] for open_ in its for node in hold.rows))
+    ]
+    return found, [row for row in rows if any(counts(hold, row) for hold in found)]
