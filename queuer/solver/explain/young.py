@@ -24,9 +24,10 @@ from queuer.solver.outcome import Block, Refusal
 from queuer.solver.sheet import Hold
 from queuer.solver.victims import Candidate, Prey, Reach, min_runtime, too_young
 
-LOOKS = 200_000
-"""Nodes looked at in one cycle, and tenths of holds thought gone; from then on nobody is told."""
-HOLD = 10
+STEPS = 100_000
+"""Nodes looked at in one cycle; from then on nobody is told."""
+RIGHT, LOOK, HOLD = 10, 500, 10
+"""How many nodes as much as is done to look up rights, to look once, and to think somebody gone."""
 
 
 class Protected(NamedTuple):
@@ -46,7 +47,7 @@ class Young:
         self._board = greedy.board
         self._quota = quota
         self._place = place
-        self._left = LOOKS
+        self._left = STEPS
         self._known: dict[int, Protected | None] = {}
         self._gone: dict[tuple[Reach, Reach], tuple[Usage, Matrix]] = {}
 
@@ -76,6 +77,7 @@ class Young:
             return None
         if not gang.pending.workload.preemptible and not board.claimed.entitled(queue, charge, at=queue):
             return None  # that somebody leaves entitles nobody
+        self._left -= RIGHT
         reach = prey.reach(gang.pending, charge)
         young = prey.permitted(reach)
         if not young or not self._would_start(gang, variant, charge, reach, young):
@@ -96,9 +98,9 @@ class Young:
         if (key := (own, reach)) not in self._gone:
             self._gone[key] = self._without([*self._greedy.prey.permitted(own), *young])
         usage, free = self._gone[key]
+        self._left -= LOOK + len(free)
         if not usage.fits(gang.queue, charge):
             return False
-        self._left -= len(free)
         closest = self._place.closest(gang.pending.workload, variant, gang.pending.avoid, free=free)
         return closest is None or closest.most >= closest.part.count
 
@@ -125,7 +127,7 @@ class Young:
         """Of what it asks for the resource of which it asks the largest part of the live capacity."""
         capacity = self._board.capacity
         parts = {r: n / capacity[r] for (f, r), n in charge.items() if f is None and capacity.get(r)}
-        return max(sorted(parts), key=lambda r: (r != "pods", parts[r]))
+        return max(sorted(parts), key=lambda r: (r != "pods", parts[r]), default="pods")
 
     def _summed(self, account: Account, holds: Sequence[Hold]) -> Protected | None:
         amounts: dict[str, int] = {}
