@@ -38,10 +38,12 @@ class ClusterState:
 
     `on_change` is called, cheaply and often, when there is something new to look at. `moving`, `timed`: uids
     of the workloads that are landing, leaving or missing pods, and of those that wait with a time limit on something.
+    `nodes_version`: another number whenever anything was heard of a node.
     """
 
     def __init__(self, *, on_change: Callable[[], None] = lambda: None) -> None:
         self.nodes: dict[str, Node] = {}
+        self.nodes_version = 0
         self._allocatable: dict[str, int] = {}  # of all nodes
         self.pods = PodIndex()
         self.jobs: dict[str, JobView] = {}
@@ -65,6 +67,7 @@ class ClusterState:
         if self.nodes.get(node.name) != node:
             self._forget(node.name)
             self.nodes[node.name] = node
+            self.nodes_version += 1
             self._allocatable = add(self._allocatable, node.allocatable)
             self.reconsider()
 
@@ -77,6 +80,7 @@ class ClusterState:
     def _forget(self, name: str) -> None:
         node = self.nodes.pop(name, None)
         if node is not None:
+            self.nodes_version += 1
             self._allocatable = add(self._allocatable, node.allocatable, times=-1)
 
     @property

@@ -43,6 +43,7 @@ class Waves:
     def __init__(self, *, send: Callable[[Entry], None]) -> None:
         self._send = send
         self._held: list[_Held] = []
+        self._hosts = _Hosts()
 
     def add(self, entry: Entry) -> None:
         """Take over an entry; it is sent by the next `release` that finds nothing in its way."""
@@ -51,14 +52,17 @@ class Waves:
     def release(self, state: ClusterState, *, now: float) -> None:
         """Send everything that may be sent now, in the order in which it was committed."""
         held, self._held = self._held, []
+        ahead = _Ahead(state, self._hosts) if any(one.entry.wave for one in held) else None
         for one in held:
-            before = _before(one.entry, state)
+            before = ahead.of(one.entry) if ahead and one.entry.wave else ()
             if one.since is None and all(other.landed is not None for other in before):
                 one = replace(one, since=now)
             if any(_in_the_way(other, one) for other in before):
                 self._held.append(one)
             else:
                 self._send(one.entry)
+        if not self._held:
+            self._hosts = _Hosts()
 
     def pointless(self, state: ClusterState) -> list[Entry]:
         """Take out the admissions whose workload is not waiting for them any more."""
@@ -68,17 +72,50 @@ class Waves:
         return found
 
 
-def _before(entry: Entry, state: ClusterState) -> list[Live]:
-    """Who misses pods and came earlier to a host of this entry's gang."""
-    live = state.live.get(entry.uid)
-    if entry.kind is not EntryKind.ADMIT or entry.wave == 0 or live is None:
-        return []
-    hosts = _hosts(live, state)
-    return [
-        other
-        for other in state.lives()
-        if other.uid != live.uid and _earlier(other, entry) and hosts & _hosts(other, state)
-    ]
+class _Hosts:
+    """The nodes on which pods of a gang may come to be, closed ones, too: once the gang is sent it cannot be called
+    back when they open. Known by placement as long as the nodes are as they were.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, frozenset[str]] = {}
+        self._version = -1
+
+    def of(self, live: Live, state: ClusterState) -> frozenset[str]:
+        """By name. The gang is placed."""
+        placement, flavors = live.placement, state.rules.flavors
+        assert placement is not None
+        if self._version != state.nodes_version:
+            self._known, self._version = {}, state.nodes_version
+        if placement.id not in self._known:
+            terms = {p.name: p.terms for p in live.workload.pod_sets}
+            self._known[placement.id] = frozenset(
+                host
+                for a in placement.assignments
+                for host in hosts_when_open(a, terms[a.pod_set], nodes=state.nodes, flavors=flavors)
+            )
+        return self._known[placement.id]
+
+
+class _Ahead:
+    """Who misses pods, by the hosts on which these may come."""
+
+    def __init__(self, state: ClusterState, hosts: _Hosts) -> None:
+        self._state = state
+        self._hosts = hosts
+        self._on: dict[str, list[Live]] = {}
+        for live in map(state.live.__getitem__, state.moving):
+            for host in hosts.of(live, state) if _misses_pods(live) else ():
+                self._on.setdefault(host, []).append(live)
+
+    def of(self, entry: Entry) -> list[Live]:
+        """Those that came earlier to a host of this entry's gang."""
+        live = self._state.live.get(entry.uid)
+        if entry.kind is not EntryKind.ADMIT or live is None:
+            return []
+        near = (other for host in self._hosts.of(live, self._state) for other in self._on.get(host, ()))
+        found = {other.uid: other for other in near if other.uid != live.uid and _is_earlier(other, entry)}
+        return list(found.values())
 
 
 def _in_the_way(other: Live, held: _Held) -> bool:
@@ -99,30 +136,20 @@ def _wanted(entry: Entry, state: ClusterState) -> bool:
     )
 
 
-def _earlier(other: Live, entry: Entry) -> bool:
-    """Whether `other` was admitted in an earlier cycle, or an earlier wave of the same, and has not landed, or has lost
-    pods since.
+def _misses_pods(live: Live) -> bool:
+    """Whether it has not landed, or has lost pods since."""
+    if live.placement is None:
+        return False
+    if live.unplaced is not None:
+        return live.state in _STAYING
+    return live.state in _UNLANDED and live.landed is None
+
+
+def _is_earlier(other: Live, entry: Entry) -> bool:
+    """Whether it was admitted in an earlier cycle, or an earlier wave of the same.
 
     What an earlier cycle left unlanded is counted as landing by the decision: its places are taken by later
     waves only.
     """
-    placement = other.placement
-    return (
-        placement is not None
-        and (placement.cycle, placement.wave) < (entry.cycle or 0, entry.wave)
-        and other.state in (_UNLANDED if other.unplaced is None else _STAYING)
-        and (other.landed is None or other.unplaced is not None)
-    )
-
-
-def _hosts(live: Live, state: ClusterState) -> frozenset[str]:
-    """The nodes on which pods of the gang may come to be, closed ones, too: once the gang is sent it cannot be called
-    back when they open.
-    """
-    assert live.placement is not None
-    terms = {p.name: p.terms for p in live.workload.pod_sets}
-    return frozenset(
-        host
-        for a in live.placement.assignments
-        for host in hosts_when_open(a, terms[a.pod_set], nodes=state.nodes, flavors=state.rules.flavors)
-    )
+    assert other.placement is not None
+    return (other.placement.cycle, other.placement.wave) < (entry.cycle or 0, entry.wave)

@@ -158,3 +158,32 @@ def test_the_first_wave_waits_for_nobody() -> None:
 def test_nobody_waits_for_what_came_later() -> None:
     """Or two gangs could wait for each other."""
     assert sent(live("a", cycle=1, wave=1), live("b", cycle=2, wave=0), live("c", cycle=1, wave=1))
+
+
+def test_nodes_are_looked_at_again_when_something_is_heard_of_them() -> None:
+    """While it waits for one gang, a node with the label of its pin comes, on which another may land."""
+    state, found = ClusterState(), list[Entry]()
+    state.node_changed(Node(name="n1", labels={"rack": "r"}, allocatable={"pods": 10}))
+    before, other = live("a", cycle=1, wave=0, hosts=("n1",)), live("o", cycle=1, wave=0, hosts=("n2",))
+    coming = live("b", cycle=2, wave=1)
+    assert coming.placement is not None
+    (row,) = coming.placement.assignments
+    by_label = replace(row, hosts=None, selector={"rack": "r"})
+    placement = replace(coming.placement, assignments=(by_label,))
+    for one in (before, other, replace(coming, placement=placement)):
+        state.put(one)
+    waves = Waves(send=found.append)
+    waves.add(
+        Entry(
+            seq=1, kind=EntryKind.ADMIT, uid="b", admission_id=placement.id, epoch=1,
+            cycle=2, wave=1, patch={}, at=0.0,
+        )
+    )  # fmt: skip
+    waves.release(state, now=10.0)
+    state.node_changed(Node(name="n2", labels={"rack": "r"}, allocatable={"pods": 10}))
+    state.put(replace(before, landed=11.0, state=State.PLACING))
+    waves.release(state, now=12.0)
+    assert found == []
+    state.put(replace(other, landed=13.0, state=State.PLACING))
+    waves.release(state, now=14.0)
+    assert [entry.uid for entry in found] == ["b"]
