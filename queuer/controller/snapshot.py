@@ -163,7 +163,9 @@ def hosts_in_pin(
 def hosts_when_open(
     assignment: Assignment, terms: SchedulingTerms, *, nodes: Mapping[str, Node], flavors: tuple[Flavor, ...]
 ) -> tuple[str, ...]:
-    """The same once nodes that are gone, closed, down or tainted at this moment take pods again."""
+    """The same once nodes that are closed, down or tainted at this moment take pods again; of a pin by host those that
+    are gone, too.
+    """
     if assignment.hosts is not None:
         return assignment.hosts
     return _in_pin(assignment, terms, Node.is_meant, nodes=nodes, flavors=flavors)
