@@ -109,13 +109,15 @@ def test_a_later_flavor_that_lets_more_start_is_no_fault() -> None:
     assert played(seeded(103000246), now=NOW).deferred == ["g4"]
 
 
-@pytest.mark.parametrize("seed", [830092, 830148, 830232, 830306, 830371, 830477, 99000217, 99000265])
+@pytest.mark.parametrize(
+    "seed", [830092, 830148, 830232, 830306, 830371, 830477, 99000217, 99000265, 105000678]
+)
 def test_whom_one_right_protects_the_other_may_take(seed: int) -> None:
     """Somebody is reclaimed in one account, or preempted in another, whichever permits it when it goes."""
     assert compare(twofold(seed))
 
 
-@pytest.mark.parametrize("seed", [5122, 5147, 5195, 5255])
+@pytest.mark.parametrize("seed", [5122, 5147, 5195, 5255, 105000486])
 def test_whoever_went_for_another_spares_it_and_whom_that_one_went_for(seed: int) -> None:
     assert compare(linked(seed))
 

@@ -8,7 +8,7 @@ somebody goes; what they leave is looked at solution by solution, and rows are a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
@@ -159,7 +159,7 @@ def needed_by(
         if len(its) < len(victims):
             uids = {victim.uid for victim in victims}
             if not model.lacking.add(uids):
-                _cut_off(model, values, [(c, uid) for c, uid in evicted if c.uid in uids])
+                _cut_off(model, values, evicted, uids)
             return Needless(sure=_few(victims))
         found |= its
     names = {i: item.workload.uid for i, item in model.items()}
@@ -263,20 +263,26 @@ def _turns(model: Model, places: Places) -> Iterator[tuple[int, Item, Needs]]:
         yield i, item, turns
 
 
-def _cut_off(model: Model, values: Sequence[int], evicted: Going) -> None:
-    """Somebody of these stays or goes by another permission, or more lies where they were."""
-    permits = {_permit(candidate) for candidate, _ in evicted}
+def _cut_off(model: Model, values: Sequence[int], evicted: Going, uids: Collection[str]) -> None:
+    """One of these evicted stays or goes by another permission, or more lies where they were. Where quota may be why
+    they go, or somebody else goes, too: with that one gone a limit may be kept for which all are needed.
+    """
+    needless = [candidate for candidate, _ in evicted if candidate.uid in uids]
+    permits = {_permit(candidate) for candidate in needless}
     terms = {
         model.evicted(candidate, item): 1
         for _, item in model.items()
         for candidate in item.candidates
         if _permit(candidate) in permits
     }
-    gone = [candidate.hold for candidate, _ in evicted]
-    hosts = {node for hold in gone for node in (*hold.bound, *hold.loose)}
+    hosts = {node for one in needless for node in (*one.hold.bound, *one.hold.loose)}
     for (_, _, node), variable in model.x.items():
         if node in hosts and values[variable] < model.rows.bounds[variable][1]:
             more = model.rows.boolean()
             model.rows.row({variable: 1, more: -values[variable] - 1}, low=0)
             terms[more] = -1
-    model.rows.row(terms, high=len(evicted) - 1)
+    if any(model.quota_left.may_lack(one.hold) for one in needless):
+        gone = {candidate.uid for candidate, _ in evicted}
+        for uid in model.data.victims().keys() - gone:
+            terms.update(model.gone(uid, times=-1))
+    model.rows.row(terms, high=len(needless) - 1)
