@@ -6,13 +6,13 @@ could not land are placed apart, what was chosen is pinned and what was refused 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from queuer.domain.reasons import Explanation, Reason
+from queuer.domain.reasons import Deferral, Explanation, Reason
 from queuer.solver import bonds
 from queuer.solver.apart import place_apart
 from queuer.solver.arrays import Arrays
@@ -180,7 +180,7 @@ class Attempt:
             self._order.append(gang.uid)
             self._reserver.set_aside(gang.uid)
             pick = self._picks.get(gang.uid)
-            answer = pick if pick and self._greedy.retake(pick) else self._packer.turn(gang)
+            answer = (pick and self._greedy.retake(pick)) or self._packer.turn(gang)
             if isinstance(answer, Refusal):
                 self._reserver.refused()
                 self._refused[gang.uid] = (gang, answer)
@@ -222,8 +222,12 @@ class Attempt:
 
     @property
     def outdated(self) -> bool:
-        """Whether somebody was refused beside other victims than go in the end, or than go for the same gangs then."""
-        return bool(self._refused) and self._gone() != self._victims
+        """Whether somebody was refused, or got less than all or a later flavor, beside other victims than go in the
+        end, or than go for the same gangs then.
+        """
+        chosen = self._greedy.chosen.values()
+        less = bool(self._refused) or not all(c.is_full for c in chosen)
+        return less and self._gone() != self._victims
 
     def _gone(self) -> dict[str, frozenset[str]]:
         """Victims of this cycle by beneficiary."""
@@ -241,6 +245,11 @@ class Attempt:
         """Who should keep off which hosts; None = all land."""
         pinner, late = self._pinned()
         return (self._yielding or yielding(self._greedy, late, pinner, self._late)) if late else None
+
+    @property
+    def _kept_waiting(self) -> list[str]:
+        """Those that are to wait and do."""
+        return [uid for uid in self._waits if uid in self._refused]
 
     # The plan
 
@@ -307,6 +316,7 @@ class Attempt:
             explainer = Explainer(self._board, self._greedy, put_off=put_off)
             for uid, (gang, refusal) in self._refused.items():
                 told[uid] = explainer.refused(gang, refusal)
+            told |= dict.fromkeys(self._kept_waiting, Explanation(primary=sentences.deferred(Deferral.PLAN)))
             behind: dict[tuple[str, ...], Reason] = {}
             for gang, uids in self._held_up:
                 if uids not in behind:
@@ -348,10 +358,11 @@ class Attempt:
 
     def _stats(self) -> CycleStats:
         counts = self._greedy.counts
+        causes = counts.deferred + Counter({Deferral.PLAN: len(self._kept_waiting)})
         if self._solver is None or not (counts.contested or self._proven is not None):
             status = SolveStatus.GREEDY
         else:
-            waits = counts.deferred.total() or self._greedy.awaiting or self.apart
+            waits = causes.total() or self._greedy.awaiting or self.apart
             best = self._proven and not waits and not self.outdated
             status = SolveStatus.OPTIMAL if best else SolveStatus.FEASIBLE
         return CycleStats(
@@ -361,8 +372,8 @@ class Attempt:
             rearranged=counts.rearranged,
             proved=counts.proved,
             proved_in_place=counts.proved_in_place,
-            deferred=counts.deferred.total(),
-            causes=dict(counts.deferred),
+            deferred=causes.total(),
+            causes=dict(causes),
         )
 
     @property

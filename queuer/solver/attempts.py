@@ -125,10 +125,10 @@ class Attempts:
         plan, wrong = self._best(drafts)
         note = ""
         if wrong:
+            note = f"refused by the verifier in part: {listed(wrong)}"
             self._make_wait(offenders(self._snapshot, plan, wrong))
             plan, wrong = self._best(self._made())
         if wrong:
-            note = f"refused by the verifier in part: {listed(wrong)}"
             plan, wrong = salvaged(self._began.arrays, plan, wrong, now=self._now, judge=self._judge)
         if wrong:
             note = f"without what was held: {listed(wrong)}"

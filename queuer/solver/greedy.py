@@ -118,20 +118,25 @@ class Greedy(Cycle):
         spreads = self.on(floors.now(self.board, workload, rank=rank), one.gang, one.variant).spreads
         return None if spreads is None else replace(one, spreads=spreads)
 
-    def retake(self, one: Chosen) -> bool:
+    def retake(self, one: Chosen) -> Chosen | None:
         """Settle a gang at its turn as it was in the end of another attempt, where nodes, quota, reservations and its
-        rights bear that; whether they do.
+        rights bear that; None = nothing is settled. Who might start now, or have more, or an earlier flavor, has a turn
+        like any other.
         """
         self.as_greedy = False
-        if one.bound and not self._evict.recall(one):
-            return False
+        if one.bound:
+            started = self.start(one.gang)
+            if isinstance(started, Chosen):
+                return started
+        if not (self._evict.recall(one) if one.bound else one.is_full):
+            return None
         whole = unharmed(self, one)
         self.take(one)
         if holds(self, (), [one]) and intact(self.board) >= whole:
-            return True
+            return one
         lift(self, [one])
         self.forget(one.gang.uid)
-        return False
+        return None
 
     def revise(self) -> None:
         """All have had their turn: look for cheaper victims."""

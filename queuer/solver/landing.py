@@ -82,11 +82,9 @@ def _lands(group: Group, near: Sequence[Group], free: Matrix, alloc: Matrix | No
     at = {host: i for i, host in enumerate(hosts)}
     fixed = [(at[next(iter(r.hosts))], r) for r in near if len(r.hosts) == 1]
     loose = [r for r in near if len(r.hosts) > 1]
-    own = [one for one in fixed if alloc is None or one[1].uid == group.uid]
-    others = [] if alloc is None else [one for one in fixed if one[1].uid != group.uid]
-    left = _without(free[hosts], own, room=free[hosts])
-    if alloc is not None and others:
-        left = _without(left, others, room=alloc[hosts])
+    room = free if alloc is None else alloc
+    left = _without(free[hosts], [one for one in fixed if one[1].uid == group.uid], room=free[hosts])
+    left = _without(left, [one for one in fixed if one[1].uid != group.uid], room=room[hosts])
     spare = int(np.minimum(group.need.slots(left), group.count).sum()) - group.count
     if spare < 0 or not loose:
         return spare >= 0
@@ -98,7 +96,7 @@ def _lands(group: Group, near: Sequence[Group], free: Matrix, alloc: Matrix | No
         shared = [at[h] for h in rival.hosts if h in at]
         if alloc is None or rival.uid == group.uid:
             before = [(i, r) for i, r in fixed if r.wave < rival.wave]
-            found = _without(free[hosts], before, room=free[hosts])[shared]
+            found = _beside(free[hosts], before)[shared]
         else:
             found = alloc[hosts][shared]  # those of earlier waves may have ended by then, too
         most[number, shared] = np.minimum(rival.need.slots(found), rival.count)
@@ -217,6 +215,14 @@ def _without(free: Matrix, fixed: Iterable[tuple[int, Group]], *, room: Matrix) 
     for key, (row, rival) in shape.items():
         left[row] -= rival.row * min(count[key], int(rival.need.slots(room[[row]])[0]))
     return left
+
+
+def _beside(free: Matrix, fixed: Iterable[tuple[int, Group]]) -> Matrix:
+    """What is left (rows by host) beside these, which have landed; all of a host on which they have no room together:
+    nobody knows who of them is there.
+    """
+    left = _without(free, fixed, room=free)
+    return np.where((left < 0).any(axis=1, keepdims=True), free, left)
 
 
 def _harm(group: Group, rival: Group) -> int:

@@ -71,6 +71,11 @@ class Chosen:
         """Where its pods lie."""
         return frozenset(node for spread in self.spreads.values() for node in spread)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether it has its full size on its first flavors."""
+        return self.variant == self.gang.shape.variants[0]
+
 
 class Arbiter(Protocol):
     """Who is asked about contested gangs, see `queuer.solver.contest`."""

@@ -5,6 +5,7 @@ No plan should be refused. Where one is, by a fault of ours, that must not keep 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -16,8 +17,10 @@ from queuer.solver.problem import Assignment, Bond, CycleStats, Plan, Snapshot, 
 from queuer.solver.verify import Rule, Violation
 from queuer.solver.verify.case import Case
 
-ROUNDS = 8
-"""Times that gangs are taken out of a plan before it is given up."""
+ROUNDS = 12
+"""Times that gangs are taken out of a plan before it is given up: of those that are too many together twice as many as
+the time before, from one on.
+"""
 MOST_LISTED = 3
 
 
@@ -26,25 +29,38 @@ def listed(wrong: Sequence[Violation]) -> str:
     return "; ".join(map(str, wrong[:MOST_LISTED]))
 
 
-def offenders(snapshot: Snapshot, plan: Plan, wrong: Sequence[Violation]) -> list[str]:
-    """The waiting gangs for which rules are broken, those for whose sake a victim would wrongly go included. Where only
-    others are robbed, those that start, or are bound anew, on hosts of these; else all that do.
+def offenders(snapshot: Snapshot, plan: Plan, wrong: Sequence[Violation], *, most: int = 1) -> list[str]:
+    """The waiting gangs for which rules are broken, those for whose sake a victim would wrongly go included. Where all
+    together are too many, or others are robbed, the last by turn of those that start or are bound anew there, so many
+    at `most` and half of them; where nobody is, of all.
     """
     case = Case(snapshot, plan, 0.0)
     anew = _anew(case)
     robbed = {v.uid for v in wrong if v.rule is Rule.LANDING} - anew.keys()
     named = {v.uid for v in wrong} - robbed
     found = {e.beneficiary for e in plan.evictions if e.uid in named} | (named & case.pending.keys())
-    if robbed:
-        hosts = _hosts_of(case, robbed)
-        found |= {uid for uid, rows in anew.items() if not hosts.isdisjoint(_pinned(case, uid, rows))}
-    return sorted(found or anew)
+    nodes = _hosts_of(case, robbed) | {v.at for v in wrong if v.rule is Rule.CAPACITY}
+    queues = frozenset(v.at for v in wrong if v.rule is Rule.QUOTA)
+    there = [uid for uid, rows in anew.items() if _lies(case, uid, rows, nodes=nodes, queues=queues)]
+    if not found:
+        there = there or [*anew]
+    half = max(1, len(there) // 2)
+    return sorted(found.union(there[-min(most, half) :]))
 
 
 def _anew(case: Case) -> dict[str, Sequence[Assignment]]:
-    """What starts or is bound anew."""
+    """What starts or is bound anew, in the order of the turns."""
     standing = {bond.uid for bond in case.snapshot.bonds}
-    return {**case.started, **{uid: rows for uid, rows in case.bound.items() if uid not in standing}}
+    found = {**case.started, **{uid: rows for uid, rows in case.bound.items() if uid not in standing}}
+    return {uid: found[uid] for uid in case.plan.order if uid in found}
+
+
+def _lies(
+    case: Case, uid: str, rows: Sequence[Assignment], *, nodes: frozenset[str], queues: frozenset[str]
+) -> bool:
+    """Whether it may land on one of these nodes, or is in one of these queues."""
+    lineage = case.snapshot.tree.lineage(case.workload(uid).queue) if queues else ()
+    return not queues.isdisjoint(lineage) or not nodes.isdisjoint(_pinned(case, uid, rows))
 
 
 def _hosts_of(case: Case, uids: Collection[str]) -> frozenset[str]:
@@ -69,10 +85,10 @@ def salvaged(
 ) -> tuple[Plan, Sequence[Violation]]:
     """The plan without those at fault; what is wrong with it even so. `judge`: the verifier."""
     left, gone = plan, set[str]()
-    for _ in range(ROUNDS):
+    for number in range(ROUNDS):
         if not wrong:
             break
-        gone.update(offenders(arrays.snapshot, left, wrong))
+        gone.update(offenders(arrays.snapshot, left, wrong, most=2**number))
         left = _without(arrays, plan, gone, now=now)
         wrong = judge(left)
     return left, wrong
@@ -90,13 +106,9 @@ def _without(arrays: Arrays, plan: Plan, uids: Collection[str], *, now: float) -
     later = Explanation(primary=sentences.deferred(Deferral.PLAN))
     told = {**plan.explanations, **dict.fromkeys(put_off, later)}
     told |= _told(arrays.snapshot, {uid: bond for uid, bond in back.items() if uid in uids})
-    causes = {**plan.stats.causes, Deferral.PLAN: plan.stats.causes.get(Deferral.PLAN, 0) + len(put_off)}
-    stats = replace(
-        plan.stats,
-        status=SolveStatus.FEASIBLE,
-        deferred=plan.stats.deferred + len(put_off),
-        causes=causes,
-    )
+    causes = Counter(plan.stats.causes) + Counter(dict.fromkeys(put_off, Deferral.PLAN).values())
+    deferred = plan.stats.deferred + len(put_off)
+    stats = replace(plan.stats, status=SolveStatus.FEASIBLE, deferred=deferred, causes=dict(causes))
     return replace(
         plan,
         admissions=tuple(a for a in plan.admissions if a.uid not in uids),

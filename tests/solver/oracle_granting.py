@@ -107,7 +107,8 @@ class Granting(Placing):
     def _broken(self, use: Uses, turn: Turn) -> list[str]:
         after = use.copy()
         after.count(turn.workload.queue, turn.asks)
-        return list(broken_limits(use, after, [(turn.workload.queue, turn.asks)]))
+        broken = broken_limits(use, after, [(turn.workload.queue, turn.asks)])
+        return [text for _, text in broken]
 
     def _has_quota_after(self, ended: Container[str], turn: Turn) -> bool:
         """Whether all limits bear it once these have ended, too: beside who leaves anyway and is still there, and then

@@ -4,15 +4,36 @@ longer holds, and a plan is called the best only where each refusal was proven b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 
+from queuer.domain.queue import Policy, QueueTree
 from queuer.domain.workload import Workload
+from queuer.solver import attempts
+from queuer.solver.arrays import Arrays
+from queuer.solver.board import Board
+from queuer.solver.cpsat import data
 from queuer.solver.decide import decide
-from queuer.solver.problem import Admitted, Budget, Snapshot
+from queuer.solver.greedy import Greedy
+from queuer.solver.outcome import Chosen
+from queuer.solver.problem import (
+    Admitted,
+    Budget,
+    Eviction,
+    EvictionRule,
+    Pending,
+    Reservation,
+    Snapshot,
+    SolveStatus,
+)
+from queuer.solver.reserve import Reserver
 from queuer.solver.verify import verify
 from tests.solver.cases_single import QUEUES, single
 from tests.solver.judged import compare
 from tests.solver.make import gang, node, pod_set, running, snapshot
+from tests.solver.plans import STATS, at
 
 NOW = 100.0
 
@@ -80,3 +101,120 @@ def test_who_fits_beside_the_victims_that_go_in_the_end_does_not_wait(
 @pytest.mark.parametrize("seed", range(40))
 def test_single_pods_agree_with_brute_force(seed: int) -> None:
     assert compare(single(seed)) in (True, False)
+
+
+def test_who_comes_after_the_victims_has_all_that_fits_beside_them() -> None:
+    """A size range is filled at its turn, before anybody of lower priority starts."""
+    flex = gang("flex", pod_set(8, 1, min_count=2), priority=1, submitted=0.0)
+    small = gang("small", pod_set(1, 1), priority=0, submitted=5.0)
+    others = [p.workload for p in CHEAPER_VICTIM.pending if p.workload.priority == 2]
+    world = replace(CHEAPER_VICTIM, pending=tuple(Pending(workload=w) for w in (flex, *others, small)))
+    for waiting in (world, replace(world, pending=world.pending[:-1])):
+        plan = decide(waiting, now=NOW, seed=0, budget=Budget(deterministic=10.0))
+        sizes = {a.uid: sum(row.count for row in a.assignments) for a in plan.admissions}
+        assert sizes == {"first": 1, "flex": 8}
+
+
+@pytest.mark.parametrize("world", [CHEAPER_VICTIM, SWAPPED])
+def test_nothing_is_optimal_where_somebody_was_refused_beside_other_victims(
+    world: Snapshot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In large clusters, or where there is no time, turns are not played anew."""
+    monkeypatch.setattr(attempts, "ANEW", 0)
+    monkeypatch.setattr(
+        data, "_of_these", lambda all_, _, one, __: [all_.prey.settled(e) for e in one.victims]
+    )
+    plan = decide(world, now=NOW, seed=0, budget=Budget(deterministic=10.0))
+    assert plan.stats.status is SolveStatus.FEASIBLE
+    assert len(plan.admissions) + len(plan.bonds) == len(world.pending) - 1
+
+
+def test_what_is_played_anew_and_scores_less_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the exact solver has no time left for it."""
+    monkeypatch.setattr(Greedy, "retake", lambda *_: None)
+    plan = decide(CHEAPER_VICTIM, now=NOW, seed=0, budget=Budget(deterministic=10.0))
+    monkeypatch.setattr(attempts, "ANEW", 0)
+    assert replace(plan, stats=STATS) == replace(
+        decide(CHEAPER_VICTIM, now=NOW, seed=0, budget=Budget(deterministic=10.0)), stats=STATS
+    )
+
+
+def retaken(one: Chosen, world: Snapshot, *, settled: Sequence[Chosen] = ()) -> Greedy:
+    """A board on which these are settled, after that one was to be settled as it was."""
+    greedy = Greedy(Board(Arrays.of(world), now=NOW))
+    for other in settled:
+        greedy.take(other)
+    answer = greedy.retake(one)
+    assert (answer is None) is (one.gang.uid not in greedy.chosen)
+    assert not greedy.as_greedy
+    return greedy
+
+
+def chosen(world: Snapshot, uid: str, at: int, *victims: str) -> Chosen:
+    """All of the gang on one node, bound where somebody goes for it."""
+    one = Arrays.of(world).offers.gangs[uid]
+    variant, charge = one.shape.smallest[0]
+    gone = tuple(Eviction(uid=v, beneficiary=uid, rule=EvictionRule.PREEMPT) for v in victims)
+    return Chosen(
+        gang=one, variant=variant, charge=charge, spreads={"main": {at: 1}}, evictions=gone, bound=bool(gone)
+    )
+
+
+def test_a_gang_is_settled_as_it_was_where_that_may_be() -> None:
+    world = CHEAPER_VICTIM
+    first, large = chosen(world, "first", 2), chosen(world, "large", 0, "short")
+    assert retaken(first, world).chosen == {"first": first}
+    assert [*retaken(large, world, settled=[first]).chosen.values()] == [first, large]
+
+
+@pytest.mark.parametrize(
+    ("uid", "at", "victims"),
+    [
+        ("first", 1, ()),  # there is somebody
+        ("large", 1, ("short",)),  # its victims leave room elsewhere
+    ],
+)
+def test_it_is_not_where_nodes_do_not_bear_it(uid: str, at: int, victims: tuple[str, ...]) -> None:
+    """Nothing is left of the trial."""
+    small = chosen(CHEAPER_VICTIM, "small", 1)
+    greedy = retaken(chosen(CHEAPER_VICTIM, uid, at, *victims), CHEAPER_VICTIM, settled=[small])
+    assert greedy.chosen == {"small": small}
+    assert greedy.turns.keys() == greedy.starts.keys() == {"small"}
+
+
+def test_it_is_not_where_it_may_not_evict_any_more() -> None:
+    """The victim is as important as the gang is."""
+    equal = replace(
+        CHEAPER_VICTIM,
+        admitted=tuple(replace(a, workload=replace(a.workload, priority=2)) for a in CHEAPER_VICTIM.admitted),
+    )
+    assert retaken(chosen(equal, "large", 0, "short"), equal).chosen == {}
+
+
+def test_who_may_start_now_is_bound_for_nobody() -> None:
+    """The node is free by now."""
+    empty = replace(
+        CHEAPER_VICTIM,
+        admitted=(),
+        nodes=tuple(replace(state, used={}) for state in CHEAPER_VICTIM.nodes),
+    )
+    large = chosen(empty, "large", 0)
+    (one,) = retaken(replace(large, bound=True), empty).chosen.values()
+    assert not one.bound
+
+
+def test_it_is_not_where_a_reservation_would_be_broken() -> None:
+    """Of somebody whom it does not outrank."""
+    held = Reservation(uid="large", assignments=(at({"n0": 1}),), start=NOW - 1.0, expires=NOW + 500.0)
+    empty = replace(
+        CHEAPER_VICTIM,
+        admitted=(),
+        nodes=tuple(replace(state, used={}) for state in CHEAPER_VICTIM.nodes),
+        tree=QueueTree.of([QUEUES[0], replace(QUEUES[1], policy=Policy(reservations=1))]),
+        reservations=(held,),
+    )
+    greedy = Greedy(Board(Arrays.of(empty), now=NOW))
+    Reserver(greedy).resume(greedy.board.arrays.offers.gangs)
+    assert greedy.board.horizons.keys() == {"large"}
+    assert greedy.retake(chosen(empty, "small", 0)) is None
+    assert greedy.retake(chosen(empty, "small", 1)) is not None

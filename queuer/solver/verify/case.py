@@ -43,11 +43,14 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """One broken rule; `uid` is the workload it is broken for, `text` a sentence with the numbers."""
+    """One broken rule; `uid` is the workload it is broken for, `text` a sentence with the numbers. `at`: the node or
+    queue where all together are too many, for which no workload is named.
+    """
 
     rule: Rule
     uid: str
     text: str
+    at: str = ""
 
     def __str__(self) -> str:
         return f"{self.rule} {self.uid}: {self.text}"

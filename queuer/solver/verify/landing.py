@@ -81,13 +81,15 @@ def certain_slots(
 
 
 def _most_there(rival: Group, near: Iterable[Group], room: Mapping[str, Resources]) -> dict[str, int]:
-    """How many of a rival's pods fit each of its hosts alone, beside those that are there before it comes."""
+    """How many of a rival's pods fit each of its hosts alone, beside those that are there before it comes: where these
+    have room together, or nobody knows which of them are.
+    """
     before = [r for r in near if len(r.hosts) == 1 and max(r.wave, 0) < rival.wave]
-    return {
-        h: fitting(rival, _minus_all(room[h], [r for r in before if r.hosts == {h}], room[h]))
-        for h in rival.hosts
-        if h in room
-    }
+    found: dict[str, int] = {}
+    for host in rival.hosts & room.keys():
+        left = _minus_all(room[host], [r for r in before if r.hosts == {host}], room[host])
+        found[host] = fitting(rival, left if min(left.values(), default=0) >= 0 else room[host])
+    return found
 
 
 def _beside(group: Group, pinned: Iterable[Group], free: Resources, alloc: Resources) -> Resources:

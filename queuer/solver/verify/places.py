@@ -85,7 +85,7 @@ def _short(
             have, asked = free[name].get(resource, 0), taken[name].get(resource, 0)
             if amount and asked > have:
                 text = f"{name} has {have} {resource} free {when}, {asked} are planned"
-                yield Violation(rule=Rule.CAPACITY, uid="", text=text)
+                yield Violation(rule=Rule.CAPACITY, uid="", at=name, text=text)
 
 
 def check_landing(case: Case) -> Iterator[Violation]:

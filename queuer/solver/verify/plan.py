@@ -176,8 +176,8 @@ def _limits(before: Uses, parts: Sequence[tuple[str, Amounts]], *, when: str) ->
             total[key] = total.get(key, 0) + amount
     for queue, total in asked.items():
         after.count(queue, total)
-    for text in broken_limits(before, after, asked.items()):
-        yield Violation(rule=Rule.QUOTA, uid="", text=f"{text} {when}")
+    for path, text in broken_limits(before, after, asked.items()):
+        yield Violation(rule=Rule.QUOTA, uid="", at=path, text=f"{text} {when}")
 
 
 def check_non_preemptible(case: Case) -> Iterator[Violation]:

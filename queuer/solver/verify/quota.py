@@ -172,8 +172,10 @@ class Uses:
         return self.used(queue, key) > self.rows.guaranteed(queue, key)
 
 
-def broken_limits(before: Uses, after: Uses, asks: Iterable[tuple[str, Amounts]]) -> Iterator[str]:
-    """A sentence for each row that `asks` (already counted in `after`) break.
+def broken_limits(
+    before: Uses, after: Uses, asks: Iterable[tuple[str, Amounts]]
+) -> Iterator[tuple[str, str]]:
+    """The queue and a sentence for each row that `asks` (already counted in `after`) break.
 
     Use only grows from `before` to `after`, so the last gang to ask in an account breaks what the sum breaks.
     """
@@ -184,6 +186,6 @@ def broken_limits(before: Uses, after: Uses, asks: Iterable[tuple[str, Amounts]]
         limit = limits[path, key]
         what = f"{path}: {key[0] or 'any'} {key[1]}"
         if after.used(path, key) > limit:
-            yield f"{what} would use {after.used(path, key)} of {limit}"
+            yield path, f"{what} would use {after.used(path, key)} of {limit}"
         elif limit < after.seen(path, key) > before.seen(path, key):
-            yield f"{what} would count {after.seen(path, key)} of {limit} with what is not lent"
+            yield path, f"{what} would count {after.seen(path, key)} of {limit} with what is not lent"
