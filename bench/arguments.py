@@ -4,7 +4,6 @@ option and what is allowed, before anything is measured.
 
 from __future__ import annotations
 
-import os
 from argparse import ArgumentTypeError
 from collections.abc import Callable
 from enum import StrEnum
@@ -77,6 +76,8 @@ def to_write(text: str) -> Path:
         raise ArgumentTypeError(f"{text!r} is a directory; name a file")
     if not path.parent.is_dir():
         raise ArgumentTypeError(f"{text!r}: there is no directory {str(path.parent)!r}; make it first")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise ArgumentTypeError(f"{text!r} cannot be written")
+    try:
+        path.open("a").close()
+    except OSError as error:
+        raise ArgumentTypeError(f"{text!r} cannot be written ({error.strerror}); name another file") from None
     return path

@@ -184,6 +184,9 @@ class Attempts:
             drafts += self._asked_back(drafts)
         rearranged = any(draft.plan.stats.rearranged for draft in drafts)
         self.lost |= rearranged and (len(drafts) > 1 or bool(late))
+        # Greedy alone would have tried more: the time of the exact solver was counted, too.
+        cut_short = is_small(self._snapshot) and self.passes.victims <= SEARCHED and not self._has_time
+        self.lost |= cut_short and any(draft.waits for draft in drafts)
         if len(drafts) > 1:
             drafts.sort(key=lambda draft: self._score(draft.plan), reverse=True)
         best = self._improved(drafts[0])

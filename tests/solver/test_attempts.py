@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from bench.instances import NOW
+from bench.uneven import uneven
 from queuer.domain.reasons import Deferral, Token
 from queuer.domain.workload import Workload
 from queuer.solver import attempts
@@ -17,6 +19,7 @@ from queuer.solver.attempt import Attempt, Given
 from queuer.solver.attempts import Attempts
 from queuer.solver.decide import decide
 from queuer.solver.problem import Assignment, Bond, Budget, Passes, Plan, Reservation, Snapshot, SolveStatus
+from queuer.solver.score import score
 from queuer.solver.verify import Rule, Violation, verify
 from queuer.solver.yielding import Yielding
 from tests.solver.make import gang, node, pod_set, queue, running, snapshot
@@ -236,3 +239,11 @@ def test_the_plan_that_starts_nobody_keeps_what_stands_and_tells_the_others_why(
 
 def on(host: str) -> tuple[Assignment, ...]:
     return (Assignment(pod_set="main", flavor="default", nodes={host: 1}),)
+
+
+def test_no_plan_is_worse_than_greedy_s_where_attempts_end_by_the_time_of_the_exact_solver() -> None:
+    """Greedy alone makes more of them."""
+    world = uneven(5005)
+    plans = (decide(world, now=NOW, seed=5005, budget=Budget(deterministic=time)) for time in (2.0, 0.0))
+    exact, greedy = (score(world, plan, now=NOW) for plan in plans)
+    assert exact >= greedy
