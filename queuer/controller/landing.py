@@ -19,7 +19,7 @@ from math import inf
 
 from queuer.controller.live import JobView, Live
 from queuer.controller.pods import PodView
-from queuer.controller.unplaced import Unplaced
+from queuer.controller.unplaced import Place, Unplaced
 from queuer.domain.quantity import Resources
 from queuer.domain.workload import State
 
@@ -204,9 +204,9 @@ def _followed(live: Live, patched: float, seen: Tally, *, short: int, now: float
     """Of a gang whose pods follow each other: it has landed once each place that was empty when it was patched has been
     filled, though quick pods leave it short again before the last one is.
     """
-    before = live.unplaced or Unplaced(vacant=(patched,) * short, heard=seen.latest)
+    before = live.unplaced or Unplaced(vacant=(Place(empty=patched),) * short, heard=seen.latest)
     unplaced = before.after(seen.unbound, seen.arrived, short=short, now=now)
-    if unplaced.since > patched:
+    if unplaced.oldest > patched:
         return Step(move=Move.LANDED, unplaced=unplaced)
     return Step(move=Move.SHRUNK, unplaced=unplaced) if unplaced != live.unplaced else None
 
@@ -219,8 +219,9 @@ def _landed(
         unplaced = before.after(seen.unbound, seen.arrived, short=short, now=now)
         if unplaced != live.unplaced:
             return Step(move=Move.SHRUNK, unplaced=unplaced)
-        if now >= unplaced.since + (patience(seen, landing_deadline) if seen.unbound else BACK_OFF):
-            note = f"{short} pods were lost and found no place within {now - unplaced.since:.0f} s"
+        at, since = unplaced.overdue(patience=patience(seen, landing_deadline), back_off=BACK_OFF)
+        if now >= at:
+            note = f"{short} pods were lost, one of them found no place within {now - since:.0f} s"
             note += f": {seen.problem}" if seen.problem else ""
             return Step(move=Move.EVICT, cause=Cause.LOST_PODS, note=note)
         return None
@@ -250,14 +251,13 @@ def patience(seen: Tally, landing_deadline: float) -> float:
 
 def deadlines(live: Live, *, landing_deadline: float) -> tuple[float, ...]:
     """When this workload must be looked at again even if nothing is heard of it."""
-    since = None
+    patiences = landing_deadline, PATIENCE * landing_deadline
     if live.state is State.PLACING and live.landed is None:
         since = live.placement.patched if live.placement is not None else None
-    elif live.state in (State.PLACING, State.RUNNING):
-        since = live.unplaced.since if live.unplaced is not None else None
-    if since is None:
+        return () if since is None else tuple(since + most for most in patiences)
+    if live.unplaced is None or live.state not in (State.PLACING, State.RUNNING):
         return ()
-    return since + landing_deadline, since + PATIENCE * landing_deadline, since + BACK_OFF
+    return tuple(live.unplaced.overdue(patience=most, back_off=BACK_OFF)[0] for most in patiences)
 
 
 def avoid_until(failures: int, *, now: float, base: float, limit: float) -> float:

@@ -122,7 +122,7 @@ def _in_the_way(other: Live, held: _Held) -> bool:
     """Whether pods of `other` are still to come that `held` waits for."""
     if other.landed is None or other.unplaced is None or held.since is None:
         return True
-    return other.unplaced.since <= held.since
+    return other.unplaced.oldest <= held.since
 
 
 def _wanted(entry: Entry, state: ClusterState) -> bool:

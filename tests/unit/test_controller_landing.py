@@ -12,7 +12,7 @@ import pytest
 from queuer.controller.landing import Cause, Move, avoid_until, deadlines, missing, next_step, tally
 from queuer.controller.live import JobView, Live, Placement
 from queuer.controller.pods import PodIndex, PodView
-from queuer.controller.unplaced import Unplaced
+from queuer.controller.unplaced import Place, Unplaced
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.solver.problem import Assignment
 
@@ -30,6 +30,11 @@ JOB = JobView(
     uid="u", kind="Job", namespace="ns", name="job", resource_version="5", suspended=False, admission="adm"
 )
 SUSPENDED = replace(JOB, suspended=True, quiet=True, admission=None)
+
+
+def unbound(since: float) -> Place:
+    """A place that is empty as long as a pod waits for it."""
+    return Place(empty=since, waits=since)
 
 
 def pod(uid: str, node: str | None = None, **facts: object) -> PodView:
@@ -115,14 +120,14 @@ def test_one_of_its_places_that_was_never_filled_is_noticed_among_them(problem: 
 
 def test_what_of_a_quick_gang_is_missing_when_it_has_landed_has_its_deadline_from_then() -> None:
     """Guards the times of what was empty again before the last place was filled."""
-    live = replace(PLACING, unplaced=Unplaced(waiting={"b": 105.0, "slow": 100.0}, heard=7))
+    live = replace(PLACING, unplaced=Unplaced(waiting={"b": unbound(105.0), "slow": unbound(100.0)}, heard=7))
     pods = [pod("b"), pod("slow", "n2", succeeded=True, arrival=8)]
     owed = replace(JOB, left=100)
     step = next_step(live, owed, tally(pods, heard=live.heard), now=110.0, landing_deadline=60.0)
     assert step is not None
     assert (step.move, step.unplaced) == (
         Move.LANDED,
-        Unplaced(waiting={"b": 105.0}, vacant=(110.0,), heard=8),
+        Unplaced(waiting={"b": unbound(105.0)}, vacant=(Place(empty=110.0),), heard=8),
     )
 
 
@@ -135,7 +140,7 @@ def test_landing_deadline_evicts_the_whole_gang_and_names_the_nodes_that_refused
     assert "1 of 2 pods" in step.note
     assert "0/2 nodes are available" in step.note
     assert next_step(PLACING, JOB, seen, now=159.9, landing_deadline=60.0) is None
-    assert deadlines(PLACING, landing_deadline=60.0) == (160.0, 340.0, 1000.0)
+    assert deadlines(PLACING, landing_deadline=60.0) == (160.0, 340.0)
 
 
 def test_without_a_refusal_the_gang_is_given_more_time() -> None:
@@ -195,14 +200,17 @@ def test_a_deleted_job_is_noticed_in_every_state(live: Live) -> None:
 
 def test_a_running_gang_that_lost_pods_gets_time_then_is_evicted_whole() -> None:
     assert move(RUNNING, JOB, pod("a", "n1", running=True)) is Move.SHRUNK
-    short = replace(RUNNING, unplaced=Unplaced(vacant=(200.0,)))
+    short = replace(RUNNING, unplaced=Unplaced(vacant=(Place(empty=200.0),)))
     assert move(short, JOB, pod("a", "n1", running=True), now=259.0) is None
-    assert deadlines(short, landing_deadline=60.0) == (260.0, 440.0, 1100.0)
+    assert deadlines(short, landing_deadline=60.0) == (1100.0, 1100.0)
     homeless = tally([pod("a", "n1", running=True), pod("b", problem="0/1 nodes are available")])
     step = next_step(short, JOB, homeless, now=220.0, landing_deadline=60.0)
     assert step is not None
-    assert (step.move, step.unplaced) == (Move.SHRUNK, Unplaced(waiting={"b": 200.0}))
-    step = next_step(replace(short, unplaced=step.unplaced), JOB, homeless, now=260.0, landing_deadline=60.0)
+    assert (step.move, step.unplaced) == (
+        Move.SHRUNK,
+        Unplaced(waiting={"b": Place(empty=200.0, waits=220.0)}),
+    )
+    step = next_step(replace(short, unplaced=step.unplaced), JOB, homeless, now=280.0, landing_deadline=60.0)
     assert step is not None
     assert (step.move, step.cause) == (Move.EVICT, Cause.LOST_PODS)
     assert move(short, JOB, pod("a", "n1", running=True), now=1099.0) is None, "the Job controller backs off"

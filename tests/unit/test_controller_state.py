@@ -15,7 +15,7 @@ from queuer.controller.pods import PodIndex, PodView
 from queuer.controller.settings import Settings
 from queuer.controller.snapshot import SLACK, take
 from queuer.controller.state import ClusterState, Rules
-from queuer.controller.unplaced import Unplaced
+from queuer.controller.unplaced import Place, Unplaced
 from queuer.domain.errors import InvalidInput
 from queuer.domain.nodes import HOSTNAME, Node, Topology
 from queuer.domain.queue import Queue, QueueTree
@@ -118,7 +118,7 @@ def test_snapshot_says_in_which_turn_a_gang_came_until_it_has_landed() -> None:
     assert [a.turn for a in take(state, now=60.0).admitted] == [Turn(7, 2)]
     state.put(replace(live, landed=50.0))
     assert [a.turn for a in take(state, now=60.0).admitted] == [None]
-    state.put(replace(live, state=State.RUNNING, landed=50.0, unplaced=Unplaced(vacant=(55.0,))))
+    state.put(replace(live, state=State.RUNNING, landed=50.0, unplaced=Unplaced(vacant=(Place(empty=55.0),))))
     assert [a.turn for a in take(state, now=60.0).admitted] == [Turn(7, 2)]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from queuer.controller.live import Live, Placement
 from queuer.controller.state import ClusterState
-from queuer.controller.unplaced import Unplaced
+from queuer.controller.unplaced import Place, Unplaced
 from queuer.controller.waves import Waves
 from queuer.domain.nodes import HOSTNAME, Node, Taint, TaintEffect
 from queuer.domain.workload import PodSet, State, Workload
@@ -62,7 +62,7 @@ def test_a_later_wave_waits_for_what_has_not_landed(cycle: int, wave: int) -> No
 
 def test_a_later_wave_waits_for_pods_that_were_lost_after_they_had_landed() -> None:
     """They come again at any time, and the decision counts them as landing."""
-    lost = Unplaced(waiting={"p": 9.0})
+    lost = Unplaced(waiting={"p": Place(empty=9.0, waits=9.0)})
     landed = replace(live("a", cycle=1, wave=0), state=State.RUNNING, landed=5.0)
     assert sent(live("b", cycle=2, wave=1), landed)
     assert not sent(live("b", cycle=2, wave=1), replace(landed, unplaced=lost))
@@ -89,7 +89,8 @@ class Scene:
 
     def sent(self, now: float, *others: Live, **lost: float) -> bool:
         """Whether it has been sent at this moment, when `a` misses these pods since then."""
-        self.state.put(replace(self.runs, unplaced=Unplaced(waiting=lost) if lost else None))
+        waiting = {uid: Place(empty=at, waits=now) for uid, at in lost.items()}
+        self.state.put(replace(self.runs, unplaced=Unplaced(waiting=waiting) if lost else None))
         for other in others:
             self.state.put(other)
         self.waves.release(self.state, now=now)
