@@ -214,6 +214,9 @@ def _followed(live: Live, patched: float, seen: Tally, *, short: int, now: float
 def _landed(
     live: Live, job: JobView, seen: Tally, *, short: int, now: float, landing_deadline: float
 ) -> Step | None:
+    if real := _differing(live, seen, short=short):
+        note = f"its pods request something else than the job said: {real}"
+        return Step(move=Move.DIFFERS, requests=real, note=note)
     if short:
         before = live.unplaced or Unplaced(heard=seen.latest)
         unplaced = before.after(seen.unbound, seen.arrived, short=short, now=now)
@@ -227,21 +230,21 @@ def _landed(
         return None
     if live.unplaced is not None:
         return Step(move=Move.WHOLE)
-    if real := _differing(live, seen):
-        note = f"its pods request something else than the job said: {real}"
-        return Step(move=Move.DIFFERS, requests=real, note=note)
     if live.state is State.PLACING and sum(seen.running.values()) == sum(seen.bound.values()):
         return Step(move=Move.RUNNING)
     return None
 
 
-def _differing(live: Live, seen: Tally) -> dict[str, Resources]:
-    """Real requests by pod set, where they are not what was charged."""
-    return {
-        p.name: seen.requests[p.name]
-        for p in live.workload.pod_sets
-        if p.name in seen.requests and seen.requests[p.name] != p.requests
+def _differing(live: Live, seen: Tally, *, short: int) -> dict[str, Resources]:
+    """Real requests by pod set, where they are not what was charged; while pods are missing only where they are more:
+    one that comes may request what another did.
+    """
+    charged = {p.name: p.requests for p in live.workload.pod_sets if p.name in seen.requests}
+    real = {
+        name: _larger(requests, seen.requests[name]) if short else seen.requests[name]
+        for name, requests in charged.items()
     }
+    return {name: requests for name, requests in real.items() if requests != charged[name]}
 
 
 def patience(seen: Tally, landing_deadline: float) -> float:

@@ -61,11 +61,12 @@ class Scene:
 
     def put(self, uid: str, node: str | None = None, **facts: object) -> None:
         """A pod comes or changes."""
+        requests = facts.pop("requests", {"pods": 1})
         running = node is not None and not facts
         self.pods.put(
             PodView(
                 uid=uid, namespace="ns", name=uid, owner="u", pod_set="main", node=node,
-                requests={"pods": 1}, running=running, **facts,  # type: ignore[arg-type]
+                requests=requests, running=running, **facts,  # type: ignore[arg-type]
             )
         )  # fmt: skip
 
@@ -262,23 +263,26 @@ def test_a_vacant_place_is_overdue_beside_pods_that_are_in_time() -> None:
 def test_only_the_place_that_an_unbound_pod_has_left_passes_its_time_on() -> None:
     """Guards a place in back-off beside a pod that is made anew: who comes second comes to the former, afresh."""
     scene = Scene(4)
-    scene.put("b")
-    scene.end("p0")
-    scene.look(0.0)
+    scene.put("p0", "n1", failed=True)
     scene.put("p1", "n1", failed=True)
+    scene.look(5.0)
+    scene.put("b")
     scene.look(10.0)
     scene.pods.remove("b")
     scene.look(20.0)
     assert scene.live.unplaced is not None
-    assert scene.live.unplaced.vacant == (unbound(0.0), Place(empty=10.0))
+    assert scene.live.unplaced.vacant == (Place(empty=5.0, waits=10.0), Place(empty=5.0))
     scene.put("b'")
     scene.look(30.0)
     scene.put("q")
     scene.look(40.0)
-    assert scene.live.unplaced.waiting == {"b'": unbound(0.0), "q": Place(empty=10.0, waits=40.0)}
+    assert scene.live.unplaced.waiting == {
+        "b'": Place(empty=5.0, waits=10.0),
+        "q": Place(empty=5.0, waits=40.0),
+    }
     scene.put("b'", "n1")
     scene.look(200.0)
-    scene.look(PATIENT)
+    scene.look(10.0 + PATIENT)
     assert scene.evicted is None
 
 
@@ -436,6 +440,46 @@ async def test_the_loop_counts_who_arrived_since_its_last_look() -> None:
     state.pod_changed(replace(pod, node="n1", succeeded=True))
     state.pod_changed(replace(pod, uid="b"))
     assert await look(20.0) == 20.0
+
+
+def test_what_a_gang_holds_that_is_never_seen_whole_is_charged_and_nothing_less_while_pods_are_missing() -> (
+    None
+):
+    """Guards quotas against what is injected into pods that follow each other; and against a charge that goes up and
+    down with each pod that is missing.
+    """
+
+    def charged() -> dict[str, int]:
+        return dict(scene.live.workload.pod_sets[0].requests)
+
+    real = {"pods": 1, "nvidia.com/gpu": 8}
+    scene = Scene(3)
+    scene.end("p0")
+    scene.look(5.0)
+    assert (scene.since(), charged()) == (5.0, {"pods": 1})
+    scene.end("p1")
+    scene.put("q", "n1", requests=real)
+    scene.look(10.0)
+    assert (scene.since(), charged()) == (10.0, real)
+    scene.end("q")
+    scene.look(20.0)
+    assert charged() == real, "a pod like it may come again"
+    for uid in ("r", "s"):
+        scene.put(uid, "n1")
+    scene.look(30.0)
+    assert (scene.since(), charged()) == (None, {"pods": 1})
+
+
+def test_a_gang_that_is_evicted_for_a_lost_pod_is_charged_for_what_the_others_hold() -> None:
+    """Guards that one does not keep the other off: its pods hold that until they are gone."""
+    scene = Scene(2)
+    scene.end("p0")
+    scene.put("q")
+    scene.look(0.0)
+    scene.put("p1", "n1", requests={"pods": 1, "cpu": 500})
+    scene.look(PATIENT)
+    assert scene.evicted == PATIENT
+    assert scene.live.workload.pod_sets[0].requests == {"pods": 1, "cpu": 500}
 
 
 def test_a_gang_that_landed_while_places_were_empty_again_keeps_their_times() -> None:
