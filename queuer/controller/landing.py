@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
 
-from queuer.controller.live import JobView, Live
+from queuer.controller.live import JobView, Live, Placement
 from queuer.controller.pods import PodView
 from queuer.controller.unplaced import Place, Unplaced
 from queuer.domain.quantity import Resources
@@ -131,6 +131,11 @@ def _larger(left: Resources, right: Resources) -> Resources:
     if left == right:
         return left
     return {r: max(left.get(r, 0), right.get(r, 0)) for r in {*left, *right}}
+
+
+def follow(placement: Placement, job: JobView | None) -> bool:
+    """Whether pods of the job follow each other: it owes more completions than it runs pods at a time."""
+    return job is not None and job.left is not None and job.left > sum(placement.counts.values())
 
 
 def missing(counts: Mapping[str, int], seen: Tally, job: JobView | None) -> dict[str, int]:

@@ -96,7 +96,7 @@ class JobView:
     """The job object, as far as landing and patching need it.
 
     `suspended`: as its spec says. `quiet`: its controller confirms that it is suspended with no active pod.
-    `admission`: id in our annotation. `left`: completions it still owes, None where it runs each pod once.
+    `admission`: id in our annotation. `left`: completions it still owes, None where it does not count them.
     """
 
     uid: str

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 
-from queuer.controller.landing import missing, tally
-from queuer.controller.live import Live, Placement
+from queuer.controller.landing import follow, missing, tally
+from queuer.controller.live import JobView, Live
 from queuer.controller.pods import PodView
 from queuer.controller.state import ClusterState
 from queuer.controller.views import MOST_ON_NODE
@@ -90,15 +90,18 @@ def _admitted(live: Live, state: ClusterState) -> Admitted:
         gone_by=_gone_by(live, pods) if releasing else None,
         expected_end=end_of(live.workload, start=since),
         displaced_by=live.displaced_by,
-        turn=_turn(live, placement),
+        turn=turn_of(live, state.jobs.get(live.uid)),
     )
 
 
-def _turn(live: Live, placement: Placement) -> Turn | None:
+def turn_of(live: Live, job: JobView | None) -> Turn | None:
     """A later wave is held back until it is sent (`controller.waves`); after that its pods come at any time. Those that
-    wait for a gang to land wait for pods that it has lost since, too.
+    wait for a gang to land wait for pods that it has lost since, too, unless its pods follow each other: for what such
+    a gang loses nobody is counted on to wait.
     """
-    if live.landed is not None and live.unplaced is None:
+    placement = live.placement
+    assert placement is not None
+    if live.landed is not None and (live.unplaced is None or follow(placement, job)):
         return None
     held = placement.wave > 0 and live.state is State.ADMITTED
     return Turn(placement.cycle, placement.wave, held=held)

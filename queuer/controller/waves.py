@@ -3,11 +3,10 @@
 Gangs of one wave land in any order, whatever kube-scheduler picks inside their pins. One of a later wave is
 safe only once the earlier ones that share a host with it are on their nodes (or gone).
 
-Of a gang that had landed and lost pods it waits for those that are missing when all others are out of its way, which is
-after its own decision: that one proved it safe once the pods that it saw missing lie on nodes, and knew nothing of
-later ones, whether the gang is whole in between or not. What others were given since is proven whenever these pods come
-(`verify.places`). Each of these places is filled or has its gang evicted in time, so nobody waits for ever beside a
-gang of which some pod is always missing.
+It waits for the pods that such a gang has lost since, too: until the gang is whole again, or gone. One whose pods
+follow each other may never be whole; of that it waits for those that are missing when all others have landed, which is
+after its own decision, and not for those that are lost later. Nor does a decision count on anybody to wait for
+these (`snapshot.turn_of`). Each of these places is filled or has its gang evicted in time, so nobody waits for ever.
 """
 
 from __future__ import annotations
@@ -15,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from queuer.controller.live import Live
+from queuer.controller.landing import follow
+from queuer.controller.live import JobView, Live
 from queuer.controller.snapshot import hosts_when_open
 from queuer.controller.state import ClusterState
 from queuer.domain.workload import State
@@ -57,7 +57,7 @@ class Waves:
             before = ahead.of(one.entry) if ahead and one.entry.wave else ()
             if one.since is None and all(other.landed is not None for other in before):
                 one = replace(one, since=now)
-            if any(_in_the_way(other, one) for other in before):
+            if any(_in_the_way(other, one, state.jobs.get(other.uid)) for other in before):
                 self._held.append(one)
             else:
                 self._send(one.entry)
@@ -114,15 +114,16 @@ class _Ahead:
         if entry.kind is not EntryKind.ADMIT or live is None:
             return []
         near = (other for host in self._hosts.of(live, self._state) for other in self._on.get(host, ()))
-        found = {other.uid: other for other in near if other.uid != live.uid and _is_earlier(other, entry)}
+        found = {other.uid: other for other in near if _is_earlier(other, entry)}
         return list(found.values())
 
 
-def _in_the_way(other: Live, held: _Held) -> bool:
-    """Whether pods of `other` are still to come that `held` waits for."""
+def _in_the_way(other: Live, held: _Held, job: JobView | None) -> bool:
+    """Whether pods of `other`, that has this job, are still to come that `held` waits for."""
+    assert other.placement is not None
     if other.landed is None or other.unplaced is None or held.since is None:
         return True
-    return other.unplaced.oldest <= held.since
+    return not follow(other.placement, job) or other.unplaced.oldest <= held.since
 
 
 def _wanted(entry: Entry, state: ClusterState) -> bool:

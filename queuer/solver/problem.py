@@ -50,8 +50,8 @@ class Assignment:
 
 
 class Turn(NamedTuple):
-    """When a gang came that has not landed, or has lost pods since: cycle, wave in it, and whether its pods are `held`
-    back until those have landed that came before and share a host with it.
+    """When a gang came that has not landed, or lost pods for which others wait: cycle, wave in it, and whether
+    its pods are `held` back until those have landed that came before and share a host with it.
     """
 
     cycle: int
@@ -60,7 +60,9 @@ class Turn(NamedTuple):
 
 
 def waits_for(one: Turn | None, other: Turn | None) -> bool:
-    """Whether the pods of one come only once those of the other have landed, where they share a host."""
+    """Whether the pods of one come only once those of the other have landed, where they share a host. Pods of a landed
+    gang whose pods follow each other have no turn: nobody is counted on to wait for them.
+    """
     return one is not None and other is not None and one.held and other[:2] < one[:2]
 
 
@@ -84,7 +86,7 @@ class Admitted:
     node name. `releasing`: being evicted or finished with pods left; it counts in full and is no victim any
     more. `gone_by`: of releasing work, until when its pods are expected to be gone (seconds); None = nobody knows.
     `expected_end`: None = unknown. `displaced_by`: see `Pending`; it stays while the gang runs again. `turn`: of a gang
-    that has not landed yet, or misses pods; None = its pods come at any time.
+    that has not landed yet, or misses pods for which others wait; None = its pods come at any time.
     """
 
     workload: Workload

@@ -105,7 +105,7 @@ def test_snapshot_holds_bound_pods_where_they_are_and_the_rest_wherever_they_may
 
 def test_snapshot_says_in_which_turn_a_gang_came_until_it_has_landed() -> None:
     """Pods of a later wave are held back till they are sent, and come at any time once all have landed; of those that
-    it loses then others know the turn again.
+    it loses then others know the turn again, unless its pods follow each other.
     """
     state = ClusterState()
     state.configure(RULES)
@@ -120,6 +120,12 @@ def test_snapshot_says_in_which_turn_a_gang_came_until_it_has_landed() -> None:
     assert [a.turn for a in take(state, now=60.0).admitted] == [None]
     state.put(replace(live, state=State.RUNNING, landed=50.0, unplaced=Unplaced(vacant=(Place(empty=55.0),))))
     assert [a.turn for a in take(state, now=60.0).admitted] == [Turn(7, 2)]
+    state.job_changed(replace(JOB, left=100))
+    assert [a.turn for a in take(state, now=60.0).admitted] == [None], (
+        "others do not wait for all that it loses"
+    )
+    state.put(replace(live, unplaced=Unplaced(vacant=(Place(empty=55.0),))))
+    assert [a.turn for a in take(state, now=60.0).admitted] == [Turn(7, 2)], "it has not landed yet"
 
 
 def test_pods_that_keep_off_each_other_do_not_land_where_one_lies() -> None:

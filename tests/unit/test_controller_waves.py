@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from queuer.controller.live import Live, Placement
+from queuer.controller.live import JobView, Live, Placement
+from queuer.controller.snapshot import turn_of
 from queuer.controller.state import ClusterState
 from queuer.controller.unplaced import Place, Unplaced
 from queuer.controller.waves import Waves
 from queuer.domain.nodes import HOSTNAME, Node, Taint, TaintEffect
 from queuer.domain.workload import PodSet, State, Workload
-from queuer.solver.problem import Assignment
+from queuer.solver.problem import Assignment, waits_for
 from queuer.store.outbox import Entry
 from queuer.store.tables import EntryKind
 
@@ -72,15 +73,26 @@ def test_a_later_wave_waits_for_pods_that_were_lost_after_they_had_landed() -> N
 
 
 class Scene:
-    """A gang `b` of a later wave, and an earlier one `a` on its hosts that runs."""
+    """A gang `b` of a later wave, and an earlier one `a` on its hosts that runs. `left`: completions that this owes."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, left: int | None = 1000) -> None:
         self.state, self.found = ClusterState(), list[Entry]()
         for name in ("n1", "n2", "n3"):
             self.state.node_changed(Node(name=name, labels={HOSTNAME: name}, allocatable={"pods": 10}))
         self.runs = replace(live("a", cycle=1, wave=0), state=State.RUNNING, landed=5.0)
         self.waves = Waves(send=self.found.append)
         self.state.put(live("b", cycle=2, wave=1))
+        self.state.job_changed(
+            JobView(
+                uid="a",
+                kind="Job",
+                namespace="ns",
+                name="a",
+                resource_version="1",
+                suspended=False,
+                left=left,
+            )
+        )
         self.waves.add(
             Entry(
                 seq=1, kind=EntryKind.ADMIT, uid="b", admission_id="adm-b", epoch=1, cycle=2, wave=1, patch={}, at=0.0
@@ -104,6 +116,28 @@ def test_a_later_wave_is_not_held_for_ever_by_pods_that_follow_each_other() -> N
     assert not scene.sent(11.0, q=9.5, r=10.5)
     assert not scene.sent(12.0, q=9.5, s=12.0)
     assert scene.sent(13.0, r=10.5, t=13.0)
+
+
+@pytest.mark.parametrize("left", [None, 1], ids=["of pods without completions", "one completion a pod"])
+def test_a_later_wave_waits_for_an_ordinary_gang_until_it_is_whole_again(left: int | None) -> None:
+    """Guards the decision, which counts on that: a pod that is lost while another comes back is waited for, too."""
+    scene = Scene(left=left)
+    assert not scene.sent(10.0, p=8.0)
+    assert not scene.sent(20.0, q=15.0)
+    assert not scene.sent(30.0, r=29.0)
+    assert scene.sent(31.0)
+
+
+@pytest.mark.parametrize("left", [None, 1, 1000])
+def test_the_decision_does_not_count_on_anybody_to_wait_who_is_sent(left: int | None) -> None:
+    """Guards plans that keep a lost pod's place by somebody's waiting for it; who waits in vain costs only time."""
+    scene = Scene(left=left)
+    for now, lost in ((10.0, {"p": 9.0}), (20.0, {"q": 20.0}), (30.0, {})):
+        sent = scene.sent(now, **lost)
+        earlier, later = scene.state.live["a"], scene.state.live["b"]
+        counts = waits_for(turn_of(later, scene.state.jobs.get("b")), turn_of(earlier, scene.state.jobs["a"]))
+        assert not (counts and sent)
+        assert counts == (left != 1000 and bool(lost))
 
 
 def test_a_later_wave_waits_for_a_pod_that_stays_away_whatever_follows_each_other() -> None:
