@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from queuer.domain.errors import FieldProblem
+from queuer.domain.quota import Account
 
 LONGEST = 600
 """Characters of a sentence that quotes what somebody wrote, which may be a quarter of a megabyte of annotation."""
@@ -130,6 +131,17 @@ class Explanation:
     def verdict(self) -> Verdict:
         """The verdict of the primary reason."""
         return self.primary.verdict
+
+
+class Protected(NamedTuple):
+    """What `minRuntime` alone keeps a gang from evicting: how many gangs, what these hold in an account by queue, the
+    most first (base units), and from when on the first of them may be evicted.
+    """
+
+    account: Account
+    gangs: int
+    amounts: tuple[tuple[str, int], ...]
+    until: float
 
 
 def simple(token: Token, text: str, **params: Any) -> Explanation:

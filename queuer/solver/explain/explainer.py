@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from queuer.domain.quantity import format_resources
 from queuer.domain.queue import ROOT
 from queuer.domain.quota import Account, Charge, Shortfall
-from queuer.domain.reasons import Deferral, Explanation, Reason, Token
+from queuer.domain.reasons import Deferral, Explanation, Protected, Reason, Token
 from queuer.domain.workload import Workload
 from queuer.solver import floors
 from queuer.solver.board import Board
@@ -30,7 +30,7 @@ from queuer.solver.explain.place import NOBODY_BEFORE, PlaceWords
 from queuer.solver.explain.quota import QuotaWords, smallest
 from queuer.solver.explain.reclaim import ReclaimWords
 from queuer.solver.explain.spared import Spared
-from queuer.solver.explain.young import Protected, Young
+from queuer.solver.explain.young import Young
 from queuer.solver.greedy import Greedy, nearest
 from queuer.solver.order import Gang
 from queuer.solver.outcome import Block, Chosen, Refusal

@@ -8,10 +8,9 @@ from datetime import UTC, datetime
 from math import ceil
 
 from queuer.domain.quantity import format_quantity
-from queuer.domain.reasons import Deferral, Explanation, Reason, Token, Verdict, simple
+from queuer.domain.reasons import Deferral, Explanation, Protected, Reason, Token, Verdict, simple
 from queuer.domain.workload import Workload
 from queuer.solver.explain.holders import HOLDERS
-from queuer.solver.explain.young import Protected
 from queuer.solver.problem import Bond
 from queuer.solver.wellformed import LATEST
 

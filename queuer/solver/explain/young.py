@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import NamedTuple
 
 from queuer.domain.quota import Account, Charge
+from queuer.domain.reasons import Protected
 from queuer.domain.usage import Usage
 from queuer.solver.contested import Variant
 from queuer.solver.explain.place import PlaceWords
@@ -28,15 +28,6 @@ STEPS = 100_000
 """Nodes looked at in one cycle; from then on nobody is told."""
 RIGHT, LOOK, HOLD = 10, 500, 10
 """How many nodes as much as is done to look up rights, to look once, and to think somebody gone."""
-
-
-class Protected(NamedTuple):
-    """What is out of reach: amounts in an account by queue (base units), and when the first of it will not be."""
-
-    account: Account
-    gangs: int
-    amounts: tuple[tuple[str, int], ...]
-    until: float
 
 
 class Young:
