@@ -9,8 +9,8 @@ import pytest
 
 from queuer.solver.contested import Arrangement, Proof
 from queuer.solver.cpsat import CpSat
-from queuer.solver.problem import Snapshot
-from tests.solver.asking import judged, question
+from queuer.solver.problem import EvictionRule, Snapshot
+from tests.solver.asking import judged, place, question, settled
 from tests.solver.make import GPU, gang, node, pod_set, queue, row, running, snapshot
 
 
@@ -134,6 +134,33 @@ def test_same_question_same_answer() -> None:
     snap = borrowers()
     first, second = (CpSat().settle(question(snap, "g", evict=True)) for _ in range(2))
     assert first == second
+
+
+def test_for_whom_settled_victims_go_is_open_in_a_question_for_a_gang_that_evicts_nobody() -> None:
+    """Protects: settled victims may change hands, and only they. n0 leaves 6, n1 4 beside what stays: `small` fits
+    where `narrow` and `wide` have each other's victims.
+    """
+    low = [running(gang(f"v{i}", pod_set(1, 4)), {f"n{i}": 1}) for i in range(2)]
+    stays = running(gang("stays", pod_set(1, 2), priority=5), {"n1": 1})
+    waiting = [
+        gang("narrow", pod_set(1, 4), priority=2),
+        gang("wide", pod_set(1, 3), priority=1),
+        gang("small", pod_set(1, 3)),
+    ]
+    nodes = [node(f"n{i}", gpu=6) for i in range(2)]
+    snap = snapshot(nodes, [queue("root.a")], admitted=[*low, stays], pending=waiting)
+    before = [
+        settled(snap, "narrow", place({"n0": 1}), victims=[("v0", EvictionRule.PREEMPT)]),
+        settled(snap, "wide", place({"n1": 1}), victims=[("v1", EvictionRule.PREEMPT)]),
+    ]
+    found = CpSat().settle(question(snap, "small", before=before, evict=True))
+    assert isinstance(found, Arrangement)
+    assert {uid: [*rows[0].nodes] for uid, rows in found.assignments.items()} == {
+        "narrow": ["n1"],
+        "wide": ["n0"],
+        "small": ["n0"],
+    }
+    assert {(e.uid, e.beneficiary) for e in found.evictions} == {("v1", "narrow"), ("v0", "wide")}
 
 
 def crowd(*, nodes: int, reclaimable: Sequence[tuple[int, int]]) -> Snapshot:
