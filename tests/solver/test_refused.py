@@ -349,7 +349,7 @@ UNSOUND = [
 
 @pytest.mark.parametrize(("bad", "field"), UNSOUND)
 def test_a_gang_that_cannot_be_decided_on_is_told_so_and_stops_nobody(bad: Workload, field: str) -> None:
-    """It is first in its line, which is strict, and something was held for it."""
+    """It is first in its line, which is strict, something was held for it, and a job that equals it may be known."""
     snap = replace(
         waiting(bad, gang("g", pod_set(1, 8))),
         tree=snapshot([], [queue("root.a", policy=Policy(order=Order.STRICT))]).tree,
@@ -363,7 +363,7 @@ def test_a_gang_that_cannot_be_decided_on_is_told_so_and_stops_nobody(bad: Workl
     assert [a.uid for a in plan.admissions] == ["g"]
     assert (plan.bonds, plan.reservations) == ((), ())
     assert verify(snap, plan, now=0.0) == ()
-    arrays = Arrays.of(GOOD).follow(snap)
+    arrays = Arrays.of(replace(GOOD, tree=snap.tree)).follow(snap)
     assert decide(snap, now=0.0, seed=0, budget=Budget(), arrays=arrays) == plan
     assert forecast(snap, now=0.0, seed=0).keys() == {"g"}
 
