@@ -10,8 +10,12 @@ import pytest
 
 from queuer.domain.nodes import SchedulingTerms
 from queuer.domain.queue import Policy, Queue
-from queuer.domain.reasons import Reason, Token
+from queuer.domain.reasons import Protected, Reason, Token
 from queuer.solver.decide import decide
+from queuer.solver.explain import sentences
+from queuer.solver.explain.young import Young
+from queuer.solver.order import Gang
+from queuer.solver.outcome import Block, Refusal
 from queuer.solver.problem import Admitted, Budget, Plan, Snapshot
 from tests.solver.make import GPU, gang, node, pod_set, queue, row, running, snapshot
 
@@ -108,3 +112,84 @@ def test_lower_work_of_its_own_queue_is_told() -> None:
     (reason,) = protected(decided(asks(1, priority=5), *held, queues=queues))
     assert reason.params["from"] == [{"queue": "root.a", "amount": "16"}]
     assert protected(decided(asks(1), *held, queues=queues)) == []
+
+
+@pytest.mark.parametrize("preemptible", [True, False])
+def test_who_may_not_be_evicted_does_not_learn_of_work_below_it(preemptible: bool) -> None:
+    """Protects: it starts only inside its guarantee, which all that runs in its queue counts against."""
+    queues = (queue("root.a", row(guaranteed=8, limit=8), policy=OVER),)
+    plan = decided(
+        asks(1, priority=5, preemptible=preemptible), runs("v", "n0", path="root.a"), queues=queues
+    )
+    assert len(protected(plan)) == preemptible
+
+
+@pytest.mark.parametrize(("stays", "told"), [("n1", ["4"]), ("n0", [])])
+def test_nobody_is_named_whose_nodes_would_not_do(stays: str, told: list[str]) -> None:
+    """Protects: sums alone do not open a place. Its node is full, too, with work that stays."""
+    only = replace(pod_set(1, 8), terms=SchedulingTerms(node_selector={"rack": "r"}))
+    snap = snapshot([node("n0", labels={"rack": "r"}), node("n1")], QUEUES, pending=[gang("g", only)])
+    young = running(gang("young", pod_set(1, 4), queue="root.b"), {"n0": 1}, since=700.0)
+    firm = running(gang("firm", pod_set(1, 4), queue="root.c", preemptible=False), {stays: 1}, since=700.0)
+    nodes = [
+        replace(s, used={GPU: 4 * n, "pods": n})
+        for s, n in zip(snap.nodes, (2, 0) if stays == "n0" else (1, 1), strict=True)
+    ]
+    plan = decide(replace(snap, nodes=tuple(nodes), admitted=(young, firm)), now=NOW, seed=0, budget=Budget())
+    assert [r.params["protected"] for r in protected(plan)] == told
+
+
+def test_only_who_lacks_quota_or_nodes_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Protects: that others leave earlier helps nobody whom something else keeps from starting."""
+    find, told = Young.find, set[Block]()
+
+    def each(self: Young, gang: Gang, refusal: Refusal) -> Protected | None:
+        told.update(b for b in Block if find(self, gang, replace(refusal, block=b)) is not None)
+        return find(self, gang, refusal)
+
+    monkeypatch.setattr(Young, "find", each)
+    decided(asks(), runs("v0", "n0"), runs("v1", "n1"))
+    assert told == {Block.QUOTA, Block.PLACE}
+
+
+@pytest.mark.parametrize(("steps", "told"), [(0, []), (1, ["g0"]), (532, ["g0"]), (533, ["g0", "g1"])])
+def test_from_some_number_of_steps_on_nobody_is_told(
+    monkeypatch: pytest.MonkeyPatch, steps: int, told: list[str]
+) -> None:
+    """Protects: the work is bounded. 10 for rights, 502 to look at two nodes, 20 to think two gone, that once for all
+    with the same rights.
+    """
+    monkeypatch.setattr("queuer.solver.explain.young.STEPS", steps)
+    waiting = [gang(f"g{i}", pod_set(2, 8), priority=-i) for i in range(2)]
+    snap = replace(asks(), pending=snapshot([], QUEUES, pending=waiting).pending)
+    plan = decided(snap, runs("v0", "n0"), runs("v1", "n1"))
+    assert [uid for uid in ("g0", "g1") if protected(plan, uid)] == told
+
+
+def test_of_many_kinds_of_gangs_only_the_first_are_told() -> None:
+    """Protects: the bound is one that a cycle can afford."""
+    waiting = [gang(f"g{i}", pod_set(2, 8), priority=-i) for i in range(220)]
+    snap = replace(asks(), pending=snapshot([], QUEUES, pending=waiting).pending)
+    plan = decided(snap, runs("v0", "n0"), runs("v1", "n1"))
+    told = [bool(protected(plan, workload.uid)) for workload in waiting]
+    assert 100 < sum(told) < len(told)
+    assert told == sorted(told, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("until", "moment"),
+    [
+        (1250.0, "1970-01-01 00:20:50 UTC"),
+        (1250.2, "1970-01-01 00:20:51 UTC"),
+        (0.0, "1970-01-01 00:00:00 UTC"),
+        (-1.0, "-1 s"),
+        (253_402_300_799.0, "9999-12-31 23:59:59 UTC"),
+        (253_402_300_799.5, "253402300800 s"),
+        (1e15, "1000000000000000 s"),
+    ],
+)
+def test_the_moment_is_never_told_too_early_and_calendars_need_not_have_it(until: float, moment: str) -> None:
+    """Protects: at the moment told it may go; one beyond calendars is no error."""
+    reason = sentences.protected(Token.WAITING_FOR_QUOTA, Protected((None, GPU), 1, (("root.b", 8),), until))
+    assert reason.text.endswith(f"; the first may be from {moment} on.")
+    assert reason.params["until"] == until
