@@ -16,7 +16,7 @@ import numpy as np
 
 from queuer.domain.workload import Workload
 from queuer.solver.board import Board
-from queuer.solver.frame import Matrix, Numbers
+from queuer.solver.frame import Mask, Matrix, Numbers
 from queuer.solver.groups import Assignments, Groups, meet, set_named, touch
 from queuer.solver.landing import Group
 from queuer.solver.outcome import Chosen
@@ -326,7 +326,7 @@ class Pinner:
         inside = frame.domains[level] == frame.domains[level][node]
         if any(self._strays(np.flatnonzero(inside & ~frame.in_flavor[r.flavor]), r.flavor) for r in rows):
             return None
-        if self._around.any_unbound and self._any_closed(np.flatnonzero(inside)):
+        if self._around.any_unbound and any(self._any_closed(inside, workload, row) for row in rows):
             return None
         groups = [
             self._around.group(workload, pod_set, row.count, np.flatnonzero(open_).tolist())
@@ -341,10 +341,14 @@ class Pinner:
         asked, states = self._board.frame.flavors[flavor].node_labels.items(), self._board.snapshot.nodes
         return any(asked <= states[n].node.labels.items() for n in others.tolist())
 
-    def _any_closed(self, nodes: Numbers) -> bool:
-        """Whether one of these is closed for a moment: nobody says who will land there when it opens."""
-        states = (self._board.snapshot.nodes[n].node for n in nodes.tolist())
-        return any(node.unschedulable or not node.ready for node in states)
+    def _any_closed(self, inside: Mask, workload: Workload, row: Assignment) -> bool:
+        """Whether one of these nodes (N) is closed to the pods for a moment, or by a taint: nobody says who will land
+        there when it opens.
+        """
+        frame, pod_set = self._board.frame, set_named(workload, row.pod_set)
+        closed = inside & frame.in_flavor[row.flavor] & ~frame.open_to(pod_set, row.flavor)
+        states = self._board.snapshot.nodes
+        return any(states[n].node.is_meant(pod_set.terms) for n in np.flatnonzero(closed).tolist())
 
     def _alone(self, workload: Workload, groups: Sequence[Group]) -> bool:
         around = self._around

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import combinations, product
 from random import Random
 
 import pytest
 
-from queuer.domain.nodes import Flavor
+from queuer.domain.nodes import Flavor, Node, Taint, TaintEffect
 from queuer.domain.queue import Policy, QuotaRow
 from queuer.domain.reasons import Deferral, Verdict
 from queuer.solver.arrays import Arrays
@@ -83,13 +83,21 @@ def test_a_rack_with_nodes_of_a_flavor_before_is_no_pin() -> None:
     assert found["g"].assignments[0].hosts == ("b", "c")
 
 
-@pytest.mark.parametrize("cordoned", [True, False])
+@pytest.mark.parametrize(
+    "close",
+    [
+        lambda node: replace(node, unschedulable=True),
+        lambda node: replace(node, ready=False),
+        lambda node: replace(node, taints=(Taint(key="k", value="v", effect=TaintEffect.NO_SCHEDULE),)),
+    ],
+    ids=["cordoned", "not ready", "tainted"],
+)
 def test_a_rack_of_which_a_node_is_closed_is_no_pin_while_pods_have_still_to_land(
-    cordoned: bool,
+    close: Callable[[Node], Node],
 ) -> None:
     """They may be those that wait for that node."""
     nodes = [node(n, labels={"block": "b", "rack": "r"}) for n in "abc"]
-    nodes[0] = replace(nodes[0], unschedulable=cordoned, ready=cordoned)
+    nodes[0] = close(nodes[0])
     there = running(gang("l", pod_set(1, 8)), {"a": 1})
     there = replace(there, bound={}, unbound=(Unbound(pod_set="main", count=1, hosts=()),))
     waiting = [gang("g", pod_set(2, 8), submitted=1.0, required="rack")]
