@@ -112,7 +112,7 @@ def _minus_all(free: Resources, pinned: Iterable[Group], room: Resources) -> Res
         shape[key] = rival
     for key, rival in shape.items():
         most = min(slots(room, rival.requests), 1 if rival.exclusive else count[key])
-        free = _minus(free, rival.requests, min(count[key], most))
+        free = _minus(free, rival.requests, most)
     return free
 
 

@@ -1,0 +1,84 @@
+"""A gang that has landed, and what its pods do then, as the controller looks at them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from queuer.controller.landing import Cause, tally
+from queuer.controller.live import JobView, Live, Placement
+from queuer.controller.pods import PodIndex, PodView
+from queuer.controller.settle import Limits, settle
+from queuer.controller.unplaced import Place
+from queuer.domain.quantity import Resources
+from queuer.domain.workload import PodSet, State, Workload
+from queuer.solver.problem import Assignment
+
+DEADLINE = 60.0
+LIMITS = Limits(landing_deadline=DEADLINE, avoid=60.0, avoid_limit=600.0, lost_node=300.0)
+PATIENT = 4 * DEADLINE
+ONE_POD: Resources = {"pods": 1}
+
+
+def unbound(since: float) -> Place:
+    """A place that is empty as long as a pod waits for it."""
+    return Place(empty=since, waits=since)
+
+
+@dataclass(slots=True)
+class Scene:
+    """A gang of `size` pods that has landed, with a job that owes as many completions as it takes."""
+
+    size: int
+    left: int | None = 1_000_000
+    live: Live = field(init=False)
+    pods: PodIndex = field(default_factory=PodIndex)
+    evicted: float | None = None
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        workload = Workload(
+            uid="u", kind="Job", namespace="ns", name="job", queue="root.a", submitted=0.0,
+            pod_sets=(PodSet(name="main", count=self.size, requests={"pods": 1}),),
+        )  # fmt: skip
+        row = Assignment(pod_set="main", flavor="default", nodes={"n1": self.size})
+        placement = Placement(id="adm", epoch=1, cycle=1, at=0.0, patched=0.0, assignments=(row,))
+        self.live = Live(workload=workload, state=State.PLACING, placement=placement)
+        for i in range(self.size):
+            self.put(f"p{i}", "n1")
+        self.look(0.0)
+        assert self.live.landed == 0.0
+
+    def put(self, uid: str, node: str | None = None, *, requests: Resources = ONE_POD, **facts: Any) -> None:
+        """A pod comes or changes."""
+        running = node is not None and not facts
+        self.pods.put(
+            PodView(
+                uid=uid, namespace="ns", name=uid, owner="u", pod_set="main", node=node,
+                requests=requests, running=running, **facts,
+            )
+        )  # fmt: skip
+
+    def end(self, uid: str) -> None:
+        """A pod succeeds."""
+        self.put(uid, "n1", succeeded=True)
+
+    def since(self) -> float | None:
+        """Since when the oldest of its empty places is empty; None = it is whole."""
+        return None if self.live.unplaced is None else self.live.unplaced.oldest
+
+    def look(self, now: float) -> None:
+        """One look of the controller, as `gather` does it."""
+        job = JobView(
+            uid="u", kind="Job", namespace="ns", name="job", resource_version="1", suspended=False,
+            admission="adm", left=self.left,
+        )  # fmt: skip
+        seen = tally(self.pods.of("u"), heard=self.live.heard)
+        outcome = settle(self.live, job, seen, now=now, limits=LIMITS)
+        if outcome is None:
+            return
+        assert outcome.live is not None
+        self.live = outcome.live
+        if outcome.suspend and self.evicted is None:
+            assert outcome.cause == Cause.LOST_PODS
+            self.evicted, self.note = now, outcome.note
