@@ -138,6 +138,16 @@ def follow(placement: Placement, job: JobView | None) -> bool:
     return job is not None and job.left is not None and job.left > sum(placement.counts.values())
 
 
+def recovers(live: Live, job: JobView | None, *, now: float) -> bool:
+    """Whether others wait until this landed gang has all its pods again. Not if these follow each other, nor if it has
+    always missed some for `BACK_OFF`, as where one fails and is replaced after the other.
+    """
+    placement, unplaced = live.placement, live.unplaced
+    assert placement is not None
+    restless = unplaced is not None and unplaced.begun is not None and now >= unplaced.begun + BACK_OFF
+    return not restless and not follow(placement, job)
+
+
 def missing(counts: Mapping[str, int], seen: Tally, job: JobView | None) -> dict[str, int]:
     """Pods of each set that are still to be bound, for a gang of this admitted size.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 
-from queuer.controller.landing import follow, missing, tally
+from queuer.controller.landing import missing, recovers, tally
 from queuer.controller.live import JobView, Live
 from queuer.controller.pods import PodView
 from queuer.controller.state import ClusterState
@@ -36,7 +36,7 @@ def take(state: ClusterState, *, now: float, barred: Container[str] = ()) -> Sna
     rules = state.rules
     # Work in a queue that is not there (it was started beside the queues) counts on its nodes alone.
     admitted = tuple(
-        _admitted(live, state)
+        _admitted(live, state, now=now)
         for _, live in sorted(state.live.items())
         if live.charged and live.workload.queue in rules.tree
     )
@@ -73,7 +73,7 @@ def _pending(live: Live, *, now: float) -> Pending:
     return Pending(workload=live.workload, avoid=avoid, first=live.first, displaced_by=live.displaced_by)
 
 
-def _admitted(live: Live, state: ClusterState) -> Admitted:
+def _admitted(live: Live, state: ClusterState, *, now: float) -> Admitted:
     placement = live.placement
     assert placement is not None
     pods = state.pods.of(live.uid)
@@ -90,18 +90,18 @@ def _admitted(live: Live, state: ClusterState) -> Admitted:
         gone_by=_gone_by(live, pods) if releasing else None,
         expected_end=end_of(live.workload, start=since),
         displaced_by=live.displaced_by,
-        turn=turn_of(live, state.jobs.get(live.uid)),
+        turn=turn_of(live, state.jobs.get(live.uid), now=now),
     )
 
 
-def turn_of(live: Live, job: JobView | None) -> Turn | None:
+def turn_of(live: Live, job: JobView | None, *, now: float) -> Turn | None:
     """A later wave is held back until it is sent (`controller.waves`); after that its pods come at any time. Those that
-    wait for a gang to land wait for pods that it has lost since, too, unless its pods follow each other: for what such
-    a gang loses nobody is counted on to wait.
+    wait for a gang to land wait for pods that it has lost since, too, as long as it recovers: for what others lose
+    nobody is counted on to wait.
     """
     placement = live.placement
     assert placement is not None
-    if live.landed is not None and (live.unplaced is None or follow(placement, job)):
+    if live.landed is not None and (live.unplaced is None or not recovers(live, job, now=now)):
         return None
     held = placement.wave > 0 and live.state is State.ADMITTED
     return Turn(placement.cycle, placement.wave, held=held)

@@ -3,10 +3,11 @@
 Gangs of one wave land in any order, whatever kube-scheduler picks inside their pins. One of a later wave is
 safe only once the earlier ones that share a host with it are on their nodes (or gone).
 
-It waits for the pods that such a gang has lost since, too: until the gang is whole again, or gone. One whose pods
-follow each other may never be whole; of that it waits for those that are missing when all others have landed, which is
-after its own decision, and not for those that are lost later. Nor does a decision count on anybody to wait for
-these (`snapshot.turn_of`). Each of these places is filled or has its gang evicted in time, so nobody waits for ever.
+It waits for the pods that such a gang has lost since, too: until the gang is whole again, or gone. One that does not
+recover (`landing.recovers`) may never be whole; of that it waits for those that are missing when all others have
+landed, which is after its own decision, and not for those that are lost later. Nor does a decision count on anybody to
+wait for these (`snapshot.turn_of`). Each of these places is filled or has its gang evicted in time, so nobody waits for
+ever.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from queuer.controller.landing import follow
+from queuer.controller.landing import recovers
 from queuer.controller.live import JobView, Live
 from queuer.controller.snapshot import hosts_when_open
 from queuer.controller.state import ClusterState
@@ -57,7 +58,7 @@ class Waves:
             before = ahead.of(one.entry) if ahead and one.entry.wave else ()
             if one.since is None and all(other.landed is not None for other in before):
                 one = replace(one, since=now)
-            if any(_in_the_way(other, one, state.jobs.get(other.uid)) for other in before):
+            if any(_in_the_way(other, one, state.jobs.get(other.uid), now=now) for other in before):
                 self._held.append(one)
             else:
                 self._send(one.entry)
@@ -118,12 +119,11 @@ class _Ahead:
         return list(found.values())
 
 
-def _in_the_way(other: Live, held: _Held, job: JobView | None) -> bool:
+def _in_the_way(other: Live, held: _Held, job: JobView | None, *, now: float) -> bool:
     """Whether pods of `other`, that has this job, are still to come that `held` waits for."""
-    assert other.placement is not None
     if other.landed is None or other.unplaced is None or held.since is None:
         return True
-    return not follow(other.placement, job) or other.unplaced.oldest <= held.since
+    return recovers(other, job, now=now) or other.unplaced.oldest <= held.since
 
 
 def _wanted(entry: Entry, state: ClusterState) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from queuer.controller.landing import BACK_OFF
 from queuer.controller.live import JobView, Live, Placement
 from queuer.controller.snapshot import turn_of
 from queuer.controller.state import ClusterState
@@ -99,10 +100,10 @@ class Scene:
             )
         )  # fmt: skip
 
-    def sent(self, now: float, *others: Live, **lost: float) -> bool:
-        """Whether it has been sent at this moment, when `a` misses these pods since then."""
+    def sent(self, now: float, *others: Live, begun: float | None = None, **lost: float) -> bool:
+        """Whether it has been sent at this moment, when `a` misses these pods since then, and some since `begun`."""
         waiting = {uid: Place(empty=at, waits=now) for uid, at in lost.items()}
-        self.state.put(replace(self.runs, unplaced=Unplaced(waiting=waiting) if lost else None))
+        self.state.put(replace(self.runs, unplaced=Unplaced(waiting=waiting, begun=begun) if lost else None))
         for other in others:
             self.state.put(other)
         self.waves.release(self.state, now=now)
@@ -128,16 +129,26 @@ def test_a_later_wave_waits_for_an_ordinary_gang_until_it_is_whole_again(left: i
     assert scene.sent(31.0)
 
 
+def test_a_later_wave_is_not_held_for_ever_by_pods_that_fail_one_after_the_other() -> None:
+    """Guards against a deadlock: each is replaced in time, but the gang is never whole."""
+    scene, late = Scene(left=1), 5.0 + BACK_OFF
+    assert not scene.sent(10.0, begun=5.0, p=8.0)
+    assert not scene.sent(late - 1.0, begun=5.0, q=late - 20.0)
+    assert not scene.sent(late, begun=5.0, stuck=9.0, q=late - 20.0)
+    assert scene.sent(late + 1.0, begun=5.0, q=late - 20.0)
+
+
 @pytest.mark.parametrize("left", [None, 1, 1000])
 def test_the_decision_does_not_count_on_anybody_to_wait_who_is_sent(left: int | None) -> None:
     """Guards plans that keep a lost pod's place by somebody's waiting for it; who waits in vain costs only time."""
     scene = Scene(left=left)
-    for now, lost in ((10.0, {"p": 9.0}), (20.0, {"q": 20.0}), (30.0, {})):
-        sent = scene.sent(now, **lost)
+    for now, lost in ((10.0, {"p": 9.0}), (20.0, {"q": 20.0}), (920.0, {"r": 920.0}), (930.0, {})):
+        sent = scene.sent(now, begun=9.0, **lost)
         earlier, later = scene.state.live["a"], scene.state.live["b"]
-        counts = waits_for(turn_of(later, scene.state.jobs.get("b")), turn_of(earlier, scene.state.jobs["a"]))
+        turns = (turn_of(one, scene.state.jobs.get(one.uid), now=now) for one in (later, earlier))
+        counts = waits_for(*turns)
         assert not (counts and sent)
-        assert counts == (left != 1000 and bool(lost))
+        assert counts == (left != 1000 and bool(lost) and now < 900.0)
 
 
 def test_a_later_wave_waits_for_a_pod_that_stays_away_whatever_follows_each_other() -> None:
