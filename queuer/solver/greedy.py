@@ -127,7 +127,9 @@ class Greedy(Cycle):
         if one.bound:
             started = self.start(one.gang)
             if isinstance(started, Chosen):
-                return started
+                lift(self, [started])
+                self.forget(one.gang.uid)
+                return None
         if not (self._evict.recall(one) if one.bound else one.is_full):
             return None
         whole = unharmed(self, one)

@@ -30,18 +30,22 @@ def listed(wrong: Sequence[Violation]) -> str:
 
 
 def offenders(snapshot: Snapshot, plan: Plan, wrong: Sequence[Violation], *, most: int = 1) -> list[str]:
-    """The waiting gangs for which rules are broken, those for whose sake a victim would wrongly go included. Where all
-    together are too many, or others are robbed, the last by turn of those that start or are bound anew there, so many
-    at `most` and half of them; where nobody is, of all.
+    """The gangs for which rules are broken, those for whose sake a victim would wrongly go included. Where all together
+    are too many, or others are robbed, of a reservation, too, the last by turn of those that start or are bound anew
+    there, so many at `most` and half of them; where nobody is, of all, or who has the reservation.
     """
     case = Case(snapshot, plan, 0.0)
     anew = _anew(case)
     robbed = {v.uid for v in wrong if v.rule is Rule.LANDING} - anew.keys()
-    named = {v.uid for v in wrong} - robbed
-    found = {e.beneficiary for e in plan.evictions if e.uid in named} | (named & case.pending.keys())
-    nodes = _hosts_of(case, robbed) | {v.at for v in wrong if v.rule is Rule.CAPACITY}
+    kept = {v.uid for v in wrong if v.rule is Rule.RESERVATION} - anew.keys()
+    named = {v.uid for v in wrong} - robbed - kept
+    found = {e.beneficiary for e in plan.evictions if e.uid in named}
+    found |= named & {*case.pending, *(one.uid for one in (*plan.admissions, *plan.bonds))}
+    nodes = _hosts_of(case, robbed) | {v.at for v in wrong if v.rule in (Rule.CAPACITY, Rule.RESERVATION)}
     queues = frozenset(v.at for v in wrong if v.rule is Rule.QUOTA)
     there = [uid for uid, rows in anew.items() if _lies(case, uid, rows, nodes=nodes, queues=queues)]
+    if not there:
+        found |= kept
     if not found:
         there = there or [*anew]
     half = max(1, len(there) // 2)
@@ -49,10 +53,10 @@ def offenders(snapshot: Snapshot, plan: Plan, wrong: Sequence[Violation], *, mos
 
 
 def _anew(case: Case) -> dict[str, Sequence[Assignment]]:
-    """What starts or is bound anew, in the order of the turns."""
+    """What starts or is bound anew of what is known, in the order of the turns; who had none comes last."""
     standing = {bond.uid for bond in case.snapshot.bonds}
     found = {**case.started, **{uid: rows for uid, rows in case.bound.items() if uid not in standing}}
-    return {uid: found[uid] for uid in case.plan.order if uid in found}
+    return {uid: found[uid] for uid in (*case.plan.order, *found) if uid in found and uid in case.pending}
 
 
 def _lies(
@@ -102,7 +106,7 @@ def _without(arrays: Arrays, plan: Plan, uids: Collection[str], *, now: float) -
     bonds |= {uid: bond for uid, bond in back.items() if uid in uids}
     held = {r.uid for r in plan.reservations}
     again = (r for r in arrays.snapshot.reservations if r.uid in settled & {*uids} and r.expires > now)
-    put_off = sorted(settled & {*uids} - back.keys())
+    put_off = sorted(settled & {*uids} & arrays.offers.gangs.keys() - back.keys())
     later = Explanation(primary=sentences.deferred(Deferral.PLAN))
     told = {**plan.explanations, **dict.fromkeys(put_off, later)}
     told |= _told(arrays.snapshot, {uid: bond for uid, bond in back.items() if uid in uids})
