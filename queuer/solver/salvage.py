@@ -40,7 +40,7 @@ def offenders(snapshot: Snapshot, plan: Plan, wrong: Sequence[Violation], *, mos
     kept = {v.uid for v in wrong if v.rule is Rule.RESERVATION} - anew.keys()
     named = {v.uid for v in wrong} - robbed - kept
     found = {e.beneficiary for e in plan.evictions if e.uid in named}
-    found |= named & {*case.pending, *(one.uid for one in (*plan.admissions, *plan.bonds))}
+    found |= named & {*case.pending, *(a.uid for a in plan.admissions), *(b.uid for b in plan.bonds)}
     nodes = _hosts_of(case, robbed) | {v.at for v in wrong if v.rule in (Rule.CAPACITY, Rule.RESERVATION)}
     queues = frozenset(v.at for v in wrong if v.rule is Rule.QUOTA)
     there = [uid for uid, rows in anew.items() if _lies(case, uid, rows, nodes=nodes, queues=queues)]

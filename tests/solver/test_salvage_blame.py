@@ -8,7 +8,7 @@ import pytest
 
 from queuer.domain.reasons import Deferral, Token
 from queuer.solver.arrays import Arrays
-from queuer.solver.problem import Reservation
+from queuer.solver.problem import Admission, Reservation
 from queuer.solver.salvage import offenders, salvaged
 from queuer.solver.verify import Rule, Violation, verify
 from tests.solver.make import gang, queue, row, running, snapshot
@@ -39,17 +39,32 @@ def test_who_has_a_reservation_that_nobody_robs_is_at_fault_itself() -> None:
     assert offenders(snap, replace(plan, admissions=admissions, reservations=(place,)), wrong) == ["kept"]
 
 
-@pytest.mark.parametrize("what", ["admissions", "bonds"])
-def test_who_is_not_known_is_taken_out_and_nothing_is_told_of_it(what: str) -> None:
+@pytest.mark.parametrize("bound", [False, True])
+def test_who_is_not_known_is_taken_out_and_nothing_is_told_of_it(bound: bool) -> None:
     snap, plan = settling()
-    ghost = replace(getattr(plan, what)[0], uid="ghost")
-    order = (*plan.order, "ghost")
-    bad = replace(plan, **{what: (*getattr(plan, what), ghost), "order": order})
+    bad = replace(plan, order=(*plan.order, "ghost"))
+    if bound:
+        bad = replace(bad, bonds=(*plan.bonds, replace(plan.bonds[0], uid="ghost")))
+    else:
+        bad = replace(bad, admissions=(*plan.admissions, replace(plan.admissions[0], uid="ghost")))
     wrong = verify(snap, bad, now=0.0)
     assert Rule.REFERENCE in {v.rule for v in wrong}
     assert "ghost" in offenders(snap, bad, wrong)
     left, _ = salvaged(Arrays.of(snap), bad, wrong, now=0.0, judge=lambda left: verify(snap, left, now=0.0))
     assert "ghost" not in {*starts(left), *(b.uid for b in left.bonds), *left.explanations}
+
+
+@pytest.mark.parametrize("start", [0.0, 100.0])
+def test_the_node_is_named_on_which_a_reservation_is_robbed(start: float) -> None:
+    """Held from now on, or for a time to come."""
+    waiting = [gang("kept", pods(2, gpu=8)), gang("robber", pods(1, gpu=8), submitted=5.0)]
+    busy = replace(running(gang("run", pods(1, gpu=8)), {"n0": 1}), expected_end=start or None)
+    place = Reservation(uid="kept", assignments=(at({"n0": 1, "n1": 1}),), start=start, expires=500.0)
+    snap = snapshot(NODES[:2], TREE, admitted=[busy], pending=waiting, reservations=(place,))
+    robber = Admission(uid="robber", assignments=(at({"n1": 1}),), wave=0)
+    robbing = replace(greedy(snap), admissions=(robber,), reservations=(place,))
+    found = {(v.uid, v.at) for v in verify(snap, robbing, now=0.0) if v.rule is Rule.RESERVATION}
+    assert found == {("kept", "n1")}
 
 
 @pytest.mark.parametrize(("first", "blamed"), [("a", "z"), ("z", "a")])
