@@ -70,14 +70,19 @@ def seeds(text: str) -> range:
 
 
 def to_write(text: str) -> Path:
-    """A file that is there or can be made."""
+    """A file that is there or can be made. It is tried, but where there was none, none is left: what is written comes
+    later, if ever.
+    """
     path = Path(text)
-    if path.is_dir():
-        raise ArgumentTypeError(f"{text!r} is a directory; name a file")
-    if not path.parent.is_dir():
-        raise ArgumentTypeError(f"{text!r}: there is no directory {str(path.parent)!r}; make it first")
     try:
+        if path.is_dir():
+            raise ArgumentTypeError(f"{text!r} is a directory; name a file")
+        if not path.parent.is_dir():
+            raise ArgumentTypeError(f"{text!r}: there is no directory {str(path.parent)!r}; make it first")
+        there = path.exists()
         path.open("a").close()
+        if not there:
+            path.resolve().unlink()  # what a link points to, not the link
     except OSError as error:
         raise ArgumentTypeError(f"{text!r} cannot be written ({error.strerror}); name another file") from None
     return path

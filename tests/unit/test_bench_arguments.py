@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,7 @@ REFUSED: dict[Callable[[], ArgumentParser], dict[str, tuple[str, ...]]] = {
     openb.parser: {"--orders": NOT_POSITIVE, "--list": ("x",)},
     preempt.parser: FIRST | BUDGET | {"--seeds": NOT_POSITIVE, "--sizes": NOT_SIZE},
     quality.parser: BUDGET
-    | {"--seeds": NOT_SEEDS, "--nodes": ("0", "-1", "65", "x"), "--rows": ("no/such/rows", "/")},
+    | {"--seeds": NOT_SEEDS, "--nodes": ("0", "-1", "65", "x"), "--rows": ("no/such/rows", "/", "x" * 300)},
     rolling.parser: ARRIVALS | FIRST | BUDGET,
     runtimes.parser: {
         "--gpus-per-node": NOT_POSITIVE,
@@ -99,13 +100,35 @@ def test_every_option_with_a_value_is_refused_by_name(
     [
         (decide.parser, "--pending=0 --after=0 --budget=0 --fill=0 --nodes=1 --queues=1 --seeds=1"),
         (preempt.parser, "--first=0 --sizes 4/1 64/2"),
-        (quality.parser, "--seeds=0-0 --rows=rows.jsonl"),
+        (quality.parser, "--seeds=0-0 --rows={folder}/rows.jsonl"),
         (standin.parser, "--seed=0"),
         (runtimes.parser, "--jobs=x --quantile=0"),
     ],
 )
-def test_what_makes_sense_is_taken(made: Callable[[], ArgumentParser], given: str) -> None:
-    made().parse_args(given.split())
+def test_what_makes_sense_is_taken(made: Callable[[], ArgumentParser], given: str, tmp_path: Path) -> None:
+    made().parse_args(given.format(folder=tmp_path).split())
+
+
+@pytest.mark.parametrize("linked", [False, True], ids=["file", "link to no file"])
+@pytest.mark.parametrize("seeds", ["0-0", "5-1"], ids=["taken", "refused"])
+def test_a_command_line_that_is_read_leaves_no_file(seeds: str, linked: bool, tmp_path: Path) -> None:
+    """Guards the folders of whoever mistypes an option, and the link that somebody has put there."""
+    rows, place = tmp_path / "rows", tmp_path / "place"
+    if linked:
+        rows.symlink_to(place)
+    with nullcontext() if seeds == "0-0" else pytest.raises(SystemExit):
+        quality.parser().parse_args([f"--rows={rows}", f"--seeds={seeds}"])
+    assert list(tmp_path.iterdir()) == ([rows] if linked else [])
+
+
+def test_a_command_line_that_is_read_leaves_a_file_as_it_was(tmp_path: Path) -> None:
+    """Guards the rows of earlier runs."""
+    rows, none = tmp_path / "rows", tmp_path / "none"
+    rows.write_text('{"seed": 1}\n')
+    none.touch()
+    for path in (rows, none):
+        assert quality.parser().parse_args([f"--rows={path}"]).rows == path
+    assert (rows.read_text(), none.read_text()) == ('{"seed": 1}\n', "")
 
 
 def test_what_is_refused_is_told_with_what_is_allowed(capsys: pytest.CaptureFixture[str]) -> None:
