@@ -219,6 +219,89 @@ def test_a_pod_made_anew_between_two_looks_leaves_a_place_in_back_off_alone() ->
     )
 
 
+def test_a_vacant_place_has_its_back_off_from_when_its_first_pod_came() -> None:
+    """Guards the job's controller that has made a pod late, and has to make it again."""
+    scene = Scene(3)
+    scene.put("p0", "n1", failed=True)
+    scene.look(0.0)
+    scene.put("b")
+    scene.look(600.0)
+    scene.pods.remove("b")
+    for now in (700.0, BACK_OFF, 600.0 + BACK_OFF - 0.1):
+        scene.look(now)
+        assert scene.since() == 0.0
+        assert scene.evicted is None
+        assert deadlines(scene.live, landing_deadline=DEADLINE) == (600.0 + BACK_OFF,) * 2
+    scene.look(600.0 + BACK_OFF)
+    assert scene.evicted == 600.0 + BACK_OFF
+
+
+def test_a_pod_that_was_waiting_and_is_bound_fills_its_own_place_alone() -> None:
+    """Guards the time of a place in back-off: it goes on for as long as nobody makes its pod."""
+    scene = Scene(3)
+    scene.end("p0")
+    scene.put("q")
+    scene.look(0.0)
+    scene.put("p1", "n1", failed=True)
+    scene.look(10.0)
+    scene.put("q", "n1")
+    scene.look(200.0)
+    assert scene.live.unplaced is not None
+    assert (scene.live.unplaced.waiting, scene.live.unplaced.vacant) == ({}, (Place(empty=10.0),))
+    scene.look(10.0 + BACK_OFF)
+    assert scene.evicted == 10.0 + BACK_OFF
+
+
+def test_of_two_pods_that_go_the_older_leaves_its_place_first() -> None:
+    """Guards the longest time: a pod that comes takes it over, in whatever order they are kept."""
+    for waiting in (
+        {"young": unbound(10.0), "old": unbound(0.0)},
+        {"old": unbound(0.0), "young": unbound(10.0)},
+    ):
+        after = Unplaced(waiting=waiting).after({"new"}, {}, short=2, now=20.0)
+        assert after == Unplaced(waiting={"new": unbound(0.0)}, vacant=(unbound(10.0),))
+
+
+def test_a_place_that_is_lost_while_others_are_left_begins_now() -> None:
+    """Guards what was lost just now: no time is given to two places, but that which a pod that came has taken over."""
+    scene = Scene(6)
+    scene.end("p0")
+    scene.put("a")
+    scene.look(0.0)
+    scene.end("p1")
+    scene.put("b")
+    scene.look(10.0)
+    scene.pods.remove("a")
+    scene.pods.remove("b")
+    scene.put("c")
+    scene.end("p2")
+    scene.end("p3")
+    scene.look(20.0)
+    assert scene.live.unplaced is not None
+    assert scene.live.unplaced.waiting == {"c": unbound(0.0)}
+    assert scene.live.unplaced.vacant == (unbound(0.0), unbound(10.0), Place(empty=20.0))
+
+
+def test_pods_made_before_those_they_replace_are_gone_take_over_the_longest_time() -> None:
+    """Guards what is told of the gang, and when it has landed: a place is as old as the first pod that found none."""
+    scene = Scene(3)
+    scene.end("p0")
+    scene.put("a")
+    scene.look(0.0)
+    scene.end("p1")
+    scene.put("b")
+    scene.look(10.0)
+    scene.put("a'")
+    scene.put("b'")
+    scene.look(50.0)
+    scene.pods.remove("a")
+    scene.pods.remove("b")
+    scene.look(60.0)
+    assert scene.since() == 0.0
+    assert scene.live.unplaced is not None
+    assert scene.live.unplaced.waiting == {"a'": unbound(0.0), "b'": unbound(0.0)}
+
+
 def test_places_that_the_job_owes_no_more_are_not_missed_the_oldest_first() -> None:
     """Guards the end of a job, where its status follows its pods: some place is always missed for a moment."""
     scene = Scene(40, left=40)
