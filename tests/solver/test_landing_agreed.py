@@ -20,7 +20,7 @@ from queuer.solver.greedy import Greedy
 from queuer.solver.landing import Group, Landings, lands
 from queuer.solver.outcome import Chosen, assignments
 from queuer.solver.pins import Pinner
-from queuer.solver.problem import Assignment, Bond, Budget, Eviction, EvictionRule, Snapshot, Unbound
+from queuer.solver.problem import Assignment, Bond, Budget, Eviction, EvictionRule, Snapshot, Turn, Unbound
 from queuer.solver.verify import Rule, Violation, verify
 from queuer.solver.verify import landing as verified
 from queuer.solver.verify.landing import certain_slots
@@ -109,6 +109,37 @@ def test_both_find_the_same_slots_certain() -> None:
         assert lands(own, rivals, free, alloc) is (certain >= own.count), seed
         landed += certain >= own.count
     assert 100 < landed < 700
+
+
+def test_both_find_the_same_slots_certain_beside_those_of_earlier_waves_that_crowd_one_host() -> None:
+    """Of this cycle and of earlier ones, on their only host, which has often no room for all of them."""
+    landed, more_than_fit = 0, 0
+    for seed in range(800):
+        rng = Random(seed)
+        free = np.array([[rng.randint(2, 8), rng.randint(1, 4)] for _ in range(2)])
+        own, *rivals = crowding(rng)
+        more = np.array([[rng.choice((0, 0, 2)), rng.choice((0, 1))] for _ in free])
+        alloc = None if seed % 2 else free + more
+        room = None if alloc is None else by_host(alloc)
+        certain = certain_slots(as_verified(own), map(as_verified, rivals), by_host(free), room)
+        assert lands(own, rivals, free, alloc) is (certain >= own.count), seed
+        landed += certain >= own.count
+        asked = sum(r.row * r.count for r in rivals if len(r.hosts) == 1)
+        more_than_fit += bool((asked > free[0]).any())
+    assert 200 < landed < 600
+    assert 300 < more_than_fit < 700
+
+
+def test_of_pods_that_are_too_many_for_their_host_nobody_knows_who_is_there() -> None:
+    """Beside `q` alone a pod of 4 has room on n0, and leaves none for the group; beside `p` it has not."""
+    free = np.array([[4, 3], [4, 3]])
+    p, q = (shaped(uid, row, {0}, turn=Turn(0, 0)) for uid, row in (("p", [1, 2]), ("q", [0, 2])))
+    own, rival = shaped("own", [1, 0], {0}, wave=1), shaped("rival", [4, 0], {0, 1}, wave=1)
+    for there, landed in (([p], True), ([q], False), ([p, q], False)):
+        rivals = [rival, *there]
+        assert lands(own, rivals, free) is landed
+        certain = certain_slots(as_verified(own), map(as_verified, rivals), by_host(free))
+        assert (certain >= 1) is landed
 
 
 def test_what_was_asked_before_is_answered_as_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,14 +249,44 @@ def drawn_group(uid: str, rng: Random, hosts: int, *, resources: int = 2) -> Gro
     )
 
 
+def crowding(rng: Random) -> list[Group]:
+    """A group and a rival of one wave, and others whose only host is the first of two; those with a turn are of an
+    earlier cycle.
+    """
+    wave, hosts = rng.choice((0, 1)), rng.choice(({0}, {0, 1}))
+
+    def some(uid: str, row: list[int], hosts: set[int], *, most: int, **more: Any) -> Group:
+        return shaped(uid, row, hosts, count=rng.randint(1, most), exclusive=rng.random() < 0.1, **more)
+
+    own = some("own", [rng.randint(1, 2), 0], hosts, most=3, wave=wave)
+    rival = some("rival", [rng.randint(1, 4), rng.choice((0, 0, 1))], {0, 1}, most=3, wave=wave)
+    there = [
+        some(
+            f"p{i}", [rng.randint(0, 2), rng.randint(1, 3)], {0}, most=2, turn=rng.choice((None, Turn(0, 0)))
+        )
+        for i in range(rng.randint(1, 3))
+    ]
+    return [own, rival, *there]
+
+
+def shaped(
+    uid: str, row: list[int], hosts: set[int], *, count: int = 1, exclusive: bool = False, **more: Any
+) -> Group:
+    asked = np.array(row)
+    columns = np.flatnonzero(asked)
+    need = Need(columns, asked[columns], exclusive)
+    return Group(uid=uid, count=count, need=need, row=asked, hosts=frozenset(hosts), **more)
+
+
 def as_verified(group: Group) -> verified.Group:
+    """Pods of earlier cycles, which have a turn, come in wave 0 to those who plan, and before it to the verifier."""
     return verified.Group(
         uid=group.uid,
         pod_set=str(id(group)),  # each is a set of its own
         count=group.count,
         requests=dict(zip("rs", group.row.tolist(), strict=False)),
         hosts=frozenset(map(str, group.hosts)),
-        wave=group.wave,
+        wave=-1 if group.turn else group.wave,
         exclusive=group.need.exclusive,
     )
 

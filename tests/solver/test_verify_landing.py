@@ -145,6 +145,22 @@ def test_two_that_each_count_on_the_other_are_not_safe() -> None:
     assert rules(snap, plan(snap, starts, waves={"a": 1})) == set()
 
 
+def test_a_gang_that_starts_at_once_may_come_before_pods_of_an_earlier_cycle() -> None:
+    """Beside `t`, which has still to land, one worker has room on n1; before it both may come there and rob the leader,
+    too. In a later wave they find it there.
+    """
+    only = Unbound(pod_set="main", count=1, hosts=("n1",))
+    t = replace(running(gang("t", pod_set(1, 3)), {"n1": 1}), bound={}, unbound=(only,))
+    sets = (pod_set(2, 4, name="worker"), pod_set(1, 1, name="leader"))
+    nodes = [node("n1"), node("n2")]
+    snap = snapshot(nodes, [queue("root.a")], admitted=[t], pending=[gang("g", *sets)])
+    worker = Assignment(pod_set="worker", flavor="default", nodes={"n2": 2}, hosts=("n1", "n2"))
+    starts = {"g": (worker, at({"n1": 1}, pod_set="leader"))}
+    wrong = verify(snap, plan(snap, starts), now=0.0)
+    assert [(v.rule, v.uid) for v in wrong] == [(Rule.LANDING, "g"), (Rule.LANDING, "t")]
+    assert rules(snap, plan(snap, starts, waves={"g": 1})) == set()
+
+
 def test_pods_still_landing_are_not_robbed() -> None:
     nodes = [node("n1", gpu=8), node("n2", gpu=8)]
     loose = Unbound(pod_set="main", count=1, hosts=("n1", "n2"))
