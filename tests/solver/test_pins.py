@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from queuer.domain.nodes import Flavor, Node, Taint, TaintEffect
+from queuer.domain.nodes import Flavor, Node, SchedulingTerms, Taint, TaintEffect
 from queuer.domain.queue import Policy, QuotaRow
 from queuer.domain.reasons import Deferral, Verdict
 from queuer.solver.arrays import Arrays
@@ -19,7 +19,7 @@ from queuer.solver.decide import decide
 from queuer.solver.greedy import Greedy
 from queuer.solver.outcome import Chosen
 from queuer.solver.pins import Pinner
-from queuer.solver.problem import Admission, Assignment, Budget, Pending, Plan, Snapshot, Unbound
+from queuer.solver.problem import Admission, Admitted, Assignment, Budget, Pending, Plan, Snapshot, Unbound
 from queuer.solver.verify import verify
 from queuer.solver.verify.landing import Group, certain_slots
 from queuer.solver.yielding import Yielding
@@ -98,13 +98,37 @@ def test_a_rack_of_which_a_node_is_closed_is_no_pin_while_pods_have_still_to_lan
     """They may be those that wait for that node."""
     nodes = [node(n, labels={"block": "b", "rack": "r"}) for n in "abc"]
     nodes[0] = close(nodes[0])
-    there = running(gang("l", pod_set(1, 8)), {"a": 1})
-    there = replace(there, bound={}, unbound=(Unbound(pod_set="main", count=1, hosts=()),))
     waiting = [gang("g", pod_set(2, 8), submitted=1.0, required="rack")]
-    snap = snapshot(nodes, [queue("root.a")], admitted=[there], pending=waiting, topology=TOPOLOGY)
+    snap = snapshot(nodes, [queue("root.a")], admitted=[landing_on("l")], pending=waiting, topology=TOPOLOGY)
     assert by_uid(decided(snap))["g"].assignments[0].hosts == ("b", "c")
     alone = replace(snap, admitted=())
     assert by_uid(decided(alone))["g"].assignments[0].hosts is None
+
+
+@pytest.mark.parametrize("flavors", [True, False], ids=["of another flavor", "excluded by its own selector"])
+def test_a_rack_is_a_pin_beside_closed_nodes_that_its_pods_never_use(flavors: bool) -> None:
+    """While pods have still to land elsewhere, too: what opens there is no place for this gang."""
+    labels = {"block": "b", "rack": "r"}
+    small = node("a", labels={**labels, "pool": "small"}, unschedulable=True)
+    large = [node(n, labels={**labels, "pool": "large"}) for n in "bc"]
+    other = node("d", labels={"block": "b", "rack": "s", "pool": "large"})
+    pools = tuple(Flavor(name=name, node_labels={"pool": name}) for name in ("small", "large"))
+    terms = SchedulingTerms() if flavors else SchedulingTerms(node_selector={"pool": "large"})
+    snap = snapshot(
+        [small, *large, other],
+        [queue("root.a", *(QuotaRow(resource=GPU, flavor="large") for _ in range(flavors)))],
+        flavors=pools if flavors else (),
+        admitted=[landing_on("l", "d", flavor="large" if flavors else "default")],
+        pending=[gang("g", pod_set(2, 8, terms=terms), submitted=1.0, required="rack")],
+    )
+    (row,) = by_uid(decided(snap))["g"].assignments
+    assert (row.hosts, row.selector["rack"], set(row.nodes)) == (None, "r", {"b", "c"})
+
+
+def landing_on(uid: str, *hosts: str, flavor: str = "default") -> Admitted:
+    """A gang of one pod that has still to land on these hosts, which may be none now."""
+    loose = Unbound(pod_set="main", count=1, hosts=hosts)
+    return replace(running(gang(uid, pod_set(1, 8)), {"a": 1}, flavor=flavor), bound={}, unbound=(loose,))
 
 
 @pytest.mark.parametrize("work", [0, 2_000])
