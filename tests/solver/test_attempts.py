@@ -157,6 +157,32 @@ def test_time_of_the_exact_solver_counts_as_searches_do(passes: Passes, has_time
     assert made._has_time is has_time
 
 
+LONG = Passes(victims=attempts.SEARCHED)
+
+
+@pytest.mark.parametrize(
+    ("passes", "waits", "small", "lost"),
+    [
+        (LONG + Passes(questions=0.01), True, True, True),
+        (LONG + Passes(questions=0.01), False, True, False),
+        (LONG + Passes(questions=0.01), True, False, False),
+        (LONG + Passes(victims=1), True, True, False),
+        (LONG, True, True, False),
+    ],
+    ids=["cut short", "nobody waits", "a large cluster", "by searches alone", "time left"],
+)
+def test_a_plan_may_have_lost_where_only_the_exact_solver_s_time_left_none_for_those_who_wait(
+    passes: Passes, waits: bool, small: bool, lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Greedy alone would have made another attempt. Who waits keeps off hosts."""
+    monkeypatch.setattr(attempts, "SMALL_PLAN", 4 if small else 3)  # two gangs on two nodes
+    monkeypatch.setattr(Attempt, "apart", waits)
+    made = Attempts(Given(arrays=Arrays.of(snap()), now=0.0, seed=0, budget=Budget(deterministic=0.0)))
+    made.passes = passes
+    assert started(made.settle()) == {"a", "b"}
+    assert made.lost is lost
+
+
 def test_who_is_refused_by_the_verifier_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """After as many attempts as may be, too, and the others start."""
     refusing(monkeypatch, "a")

@@ -6,15 +6,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from queuer.domain.queue import Policy, QueueTree
+from queuer.domain.reasons import Token
 from queuer.domain.workload import Workload
 from queuer.solver import attempts
 from queuer.solver.arrays import Arrays
+from queuer.solver.attempt import Given
+from queuer.solver.attempts import Attempts
 from queuer.solver.board import Board
-from queuer.solver.cpsat import data
+from queuer.solver.cpsat import CpSat, data
 from queuer.solver.decide import decide
 from queuer.solver.greedy import Greedy
 from queuer.solver.outcome import Chosen
@@ -29,6 +33,7 @@ from queuer.solver.problem import (
     SolveStatus,
 )
 from queuer.solver.reserve import Reserver
+from queuer.solver.score import Score, score
 from queuer.solver.verify import verify
 from tests.solver.cases_single import QUEUES, single
 from tests.solver.judged import compare
@@ -79,6 +84,23 @@ SWAPPED = snapshot(
 )
 """The same victims in the end, each for the other gang: what they leave together holds `g3`, too."""
 
+SAME_SCORE = snapshot(
+    [node("n0", gpu=8), node("n1", gpu=8), node("n2", gpu=4)],
+    QUEUES,
+    admitted=[
+        runs("recent", 3, "n0", priority=1, since=-210.0),
+        runs("long", 4, "n1", priority=0, since=-1003.0),
+    ],
+    pending=[
+        waits("small", 5, priority=1, submitted=0.0),
+        waits("last", 7, priority=0, submitted=1.0),
+        waits("first", 6, priority=2, submitted=2.0),
+    ],
+)
+"""`first` would take `recent`; it takes `long` in the end, so that `small` starts. `last` waits for room beside the one
+and for quota beside the other.
+"""
+
 
 @pytest.mark.parametrize(
     ("world", "starts", "bound"),
@@ -127,6 +149,42 @@ def test_nothing_is_optimal_where_somebody_was_refused_beside_other_victims(
     plan = decide(world, now=NOW, seed=0, budget=Budget(deterministic=10.0))
     assert plan.stats.status is SolveStatus.FEASIBLE
     assert len(plan.admissions) + len(plan.bonds) == len(world.pending) - 1
+
+
+@pytest.mark.parametrize(
+    ("anew", "status", "token"),
+    [
+        (attempts.ANEW, SolveStatus.OPTIMAL, Token.WAITING_FOR_QUOTA),
+        (0, SolveStatus.FEASIBLE, Token.TOPOLOGY_PLACEMENT_FAILED),
+    ],
+)
+def test_what_is_played_anew_and_scores_the_same_is_taken(
+    anew: int, status: SolveStatus, token: Token, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its refusals are those of the victims that go."""
+    monkeypatch.setattr(attempts, "ANEW", anew)
+    plan = decide(SAME_SCORE, now=NOW, seed=0, budget=Budget(deterministic=10.0))
+    assert [a.uid for a in plan.admissions] == ["small"]
+    assert [(b.uid, b.victims) for b in plan.bonds] == [("first", ("long",))]
+    assert (plan.stats.status, plan.explanations["last"].primary.token) == (status, token)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_whatever_is_played_anew_is_left_where_it_scores_less(
+    sign: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever way plans are scored: with flags turned round each start is a loss."""
+
+    def turned(*asked: Any, **more: Any) -> Score:
+        found = score(*asked, **more)
+        return replace(found, flags=tuple(sign * flag for flag in found.flags))
+
+    monkeypatch.setattr(attempts, "score", turned)
+    arrays = Arrays.of(CHEAPER_VICTIM)
+    budget = Budget(deterministic=10.0)
+    made = Attempts(Given(arrays=arrays, now=NOW, seed=0, budget=budget, solver=CpSat(arrays)))
+    starts = {a.uid for a in made.settle().admissions}
+    assert starts == ({"first", "small"} if sign > 0 else {"first"})
 
 
 def test_what_is_played_anew_and_scores_less_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
