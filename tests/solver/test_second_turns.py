@@ -187,7 +187,9 @@ def test_whatever_is_played_anew_is_left_where_it_scores_less(
     assert starts == ({"first", "small"} if sign > 0 else {"first"})
 
 
-def test_what_is_played_anew_and_scores_less_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nobody_can_be_settled_as_before_the_plan_stays_what_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """As where the exact solver has no time left for it."""
     monkeypatch.setattr(Greedy, "retake", lambda *_: None)
     plan = decide(CHEAPER_VICTIM, now=NOW, seed=0, budget=Budget(deterministic=10.0))
