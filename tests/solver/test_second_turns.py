@@ -251,16 +251,19 @@ def test_it_is_not_where_it_may_not_evict_any_more() -> None:
     assert retaken(chosen(equal, "large", 0, "short"), equal).chosen == {}
 
 
-def test_who_may_start_now_is_bound_for_nobody() -> None:
-    """The node is free by now."""
+def test_who_may_start_now_has_a_turn_like_any_other() -> None:
+    """The node is free by now; there others may move so that it gets an earlier flavor."""
     empty = replace(
         CHEAPER_VICTIM,
         admitted=(),
         nodes=tuple(replace(state, used={}) for state in CHEAPER_VICTIM.nodes),
     )
     large = chosen(empty, "large", 0)
-    (one,) = retaken(replace(large, bound=True), empty).chosen.values()
-    assert not one.bound
+    greedy = retaken(replace(large, bound=True), empty)
+    assert not greedy.chosen
+    started = greedy.turn(large.gang)
+    assert isinstance(started, Chosen)
+    assert not started.bound
 
 
 def test_it_is_not_where_a_reservation_would_be_broken() -> None:
