@@ -79,12 +79,10 @@ def _order(place: Place) -> tuple[bool, float]:
 
 
 def _entered(new: Sequence[str], vacant: Sequence[Place], *, now: float) -> dict[str, Place]:
-    """New pods take vacant places, else empty ones that begin now. Nobody says which of them is made in whose stead, so
-    all have the time of the unbound pod that left one of these first.
-    """
-    waits = min((p.waits for p in vacant[: len(new)] if p.waits is not None), default=now)
-    empty = (*(p.empty for p in vacant), *(now for _ in new))
-    return {uid: Place(empty=since, waits=waits) for uid, since in zip(new, empty, strict=False)}
+    """New pods take vacant places, those that unbound pods have left with their time; all else begins now."""
+    known = (Place(empty=p.empty, waits=now if p.waits is None else p.waits) for p in vacant)
+    begun = (Place(empty=now, waits=now) for _ in new)
+    return dict(zip(new, (*known, *begun), strict=False))
 
 
 def _aged(waiting: Mapping[str, Place], left: Sequence[Place]) -> dict[str, Place]:

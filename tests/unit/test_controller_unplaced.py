@@ -344,26 +344,3 @@ def test_pods_that_are_bound_and_lost_at_once_are_landing_each_time() -> None:
         scene.put(f"{turn}", "n1", failed=True)
         scene.look(now + 5.0)
     assert scene.evicted is None
-
-
-@pytest.mark.parametrize("name", ["b", "z"])
-def test_a_pod_that_is_made_anew_over_and_over_is_noticed_beside_others_that_follow_each_other(
-    name: str,
-) -> None:
-    """Whichever of them comes first by name when both are seen for the first time."""
-    scene, last, number = Scene(4), "p1", 0
-    scene.end("p0")
-    scene.put(f"{name}0", problem="no room")
-    scene.look(0.0)
-    while scene.evicted is None and number < 10:
-        scene.pods.remove(f"{name}{number}")
-        scene.look(number * 25.0 + 10.0)
-        number += 1
-        scene.put(f"{name}{number}", problem="no room")
-        scene.end(last)
-        last = f"q{number}"
-        scene.put(last)
-        scene.look(number * 25.0 - 5.0)
-        scene.put(last, "n1")
-        scene.look(number * 25.0)
-    assert scene.evicted == 70.0
