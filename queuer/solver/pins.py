@@ -61,7 +61,6 @@ class Pinner:
         self.work = 0
         self._free: Matrix = board.frame.bound_free
         self._alloc: Matrix = board.frame.alloc
-        self._reserved = frozenset[int]().union(*(h.nodes for h in board.horizons.values()))
         self._ask = board.arrays.landings
         self._around = groups or Groups(board)
         self._around.follow(bonds)
@@ -153,11 +152,9 @@ class Pinner:
     def _widened(
         self, workload: Workload, rows: Assignments, groups: tuple[Group, ...], *, least: int
     ) -> tuple[Group, ...]:
-        """Pods that have this many hosts at `least`, with the hosts of those with whom they share some, too: of pods of
-        earlier cycles, which may not come at all, as well. What is reserved is left as it is.
-        """
+        """Pods that have this many hosts at `least`, with the hosts of those with whom they share some, too."""
         frame, sets = self._board.frame, [set_named(workload, row.pod_set) for row in rows]
-        if workload.uid in self._board.avoiding or any(p.required for p in sets):
+        if self._bound_to_nodes(workload) or any(p.required for p in sets):
             return groups
         level, inside = self._level(workload, rows), None
         if level is not None:
@@ -165,13 +162,11 @@ class Pinner:
             inside = numbers == numbers[frame.index[next(iter(rows[0].nodes))]]
         found = []
         for group, pod_set, row in zip(groups, sets, rows, strict=True):
-            near = [g for uid in self._near([group]) for g in self._waves.groups[uid] if touch(g, [group])]
-            near += self._around.landing_near([group])
-            theirs = frozenset().union(*(g.hosts for g in near if len(g.hosts) > 1)) - self._reserved
+            near = [g for uid in self._near([group]) for g in self._waves.groups[uid] if len(g.hosts) > 1]
+            theirs = frozenset().union(*(g.hosts for g in near if touch(g, [group])))
             open_ = frame.open_to(pod_set, row.flavor)
             usable = {h for h in theirs if open_[h] and (inside is None or inside[h])}
-            wide = len(group.hosts) >= least and self._reserved.isdisjoint(group.hosts)
-            found.append(replace(group, hosts=group.hosts | usable) if wide else group)
+            found.append(replace(group, hosts=group.hosts | usable) if len(group.hosts) >= least else group)
         return tuple(found)
 
     # Waves
@@ -359,9 +354,13 @@ class Pinner:
         around = self._around
         if self._near(groups) != [workload.uid] or around.landing_near(groups) or around.held_near(groups):
             return False
-        if workload.uid in self._board.avoiding or self._reserved:
-            return False
-        return all(self._ask.lands(g, groups, self._free) for g in groups)
+        return not self._bound_to_nodes(workload) and all(
+            self._ask.lands(g, groups, self._free) for g in groups
+        )
+
+    def _bound_to_nodes(self, workload: Workload) -> bool:
+        """Whether other nodes than those of its place may be closed to it."""
+        return workload.uid in self._board.avoiding or bool(self._board.horizons)
 
     def _selector(self, workload: Workload, row: Assignment) -> dict[str, str]:
         """Labels of the flavor and of the required levels."""

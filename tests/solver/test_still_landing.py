@@ -156,28 +156,6 @@ def test_they_lie_on_the_fullest_nodes_that_hold_them() -> None:
     assert lying(4, 4, 4, 4, 4, 3) == {0: 4, 1: 4, 2: 4, 3: 0}
 
 
-@pytest.mark.parametrize("reserved", [False, True])
-def test_a_pod_that_finds_no_room_does_not_close_all_nodes_that_it_waits_for(reserved: bool) -> None:
-    """It needs a whole node and 3 GPUs of each are free. It may have the first that is empty, so each of the others is
-    sure of a place if it may go to all four: as many as fit on three. A reservation elsewhere changes nothing.
-    """
-    small = [gang(f"s{i:02}", pod_set(1, 1), submitted=i) for i in range(12)]
-    large = gang("large", pod_set(1, 8), submitted=-1)
-    full = running(gang("full", pod_set(1, 8), queue="root.b"), {"n4": 1}, expected_end=90.0)
-    queues, nodes = [queue("root"), queue("root.a"), queue("root.b")], [*NODES, node("n4")]
-    waiting = [large, *small] if reserved else small
-    snap = snapshot(nodes, queues, admitted=[landing(1, 8), full], pending=waiting, topology=TOPOLOGY)
-    taken = replace(
-        snap, nodes=tuple(replace(n, used={GPU: 5} if n.node.name in HOSTS else n.used) for n in snap.nodes)
-    )
-    plan = decide(taken, now=0.0, seed=0, budget=Budget())
-    assert verify(taken, plan, now=0.0) == ()
-    assert [r.uid for r in plan.reservations] == ["large"] * reserved
-    assert {a.uid for a in plan.admissions} == {w.uid for w in small[:9]}
-    assert all(row.hosts == HOSTS for a in plan.admissions for row in a.assignments)
-    assert {plan.explanations[w.uid].primary.token for w in small[9:]} == {Token.PENDING_EVALUATION}
-
-
 def test_who_has_no_room_even_then_evicts() -> None:
     plan = decided(gang("g", pod_set(4, 8)), there=(landing(2, 5),))
     assert [e.uid for e in plan.evictions] == ["l"]
