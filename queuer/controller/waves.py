@@ -6,8 +6,8 @@ safe only once the earlier ones that share a host with it are on their nodes (or
 It waits for the pods that such a gang has lost since, too: until the gang is whole again, or gone. One that does not
 recover (`landing.recovers`) may never be whole; of that it waits for those that are missing when all others have
 landed, which is after its own decision, and not for those that are lost later. Nor does a decision count on anybody to
-wait for these (`snapshot.turn_of`). Each of these places is filled or has its gang evicted in time, so nobody waits for
-ever.
+wait for these (`snapshot.turn_of`). Each of these places is filled or has its gang evicted in time; only where several
+gangs are whole in turn, and never together, may somebody wait on.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from queuer.controller.landing import recovers
+from queuer.controller.landing import BACK_OFF, follow, recovers
 from queuer.controller.live import JobView, Live
 from queuer.controller.snapshot import hosts_when_open
 from queuer.controller.state import ClusterState
@@ -121,9 +121,14 @@ class _Ahead:
 
 def _in_the_way(other: Live, held: _Held, job: JobView | None, *, now: float) -> bool:
     """Whether pods of `other`, that has this job, are still to come that `held` waits for."""
-    if other.landed is None or other.unplaced is None or held.since is None:
+    unplaced, placement = other.unplaced, other.placement
+    if other.landed is None or unplaced is None or held.since is None or recovers(other, job, now=now):
         return True
-    return recovers(other, job, now=now) or other.unplaced.oldest <= held.since
+    assert placement is not None
+    if follow(placement, job) or unplaced.begun is None:
+        return unplaced.oldest <= held.since
+    # What was lost until the gang was given up as one that recovers, decisions have counted on.
+    return unplaced.oldest <= max(held.since, unplaced.begun + BACK_OFF)
 
 
 def _wanted(entry: Entry, state: ClusterState) -> bool:

@@ -61,7 +61,7 @@ class Turn(NamedTuple):
 
 def waits_for(one: Turn | None, other: Turn | None) -> bool:
     """Whether the pods of one come only once those of the other have landed, where they share a host. Pods of a landed
-    gang whose pods follow each other have no turn: nobody is counted on to wait for them.
+    gang that does not recover from the loss of some have no turn: nobody is counted on to wait for them.
     """
     return one is not None and other is not None and one.held and other[:2] < one[:2]
 

@@ -31,21 +31,19 @@ def listed(wrong: Sequence[Violation]) -> str:
 
 def offenders(snapshot: Snapshot, plan: Plan, wrong: Sequence[Violation], *, most: int = 1) -> list[str]:
     """The gangs for which rules are broken, those for whose sake a victim would wrongly go included. Where all together
-    are too many, or others are robbed, of a reservation, too, the last by turn of those that start or are bound anew
-    there, so many at `most` and half of them; where nobody is, of all, or who has the reservation.
+    are too many, or others are robbed, the last by turn of those that start or are bound anew there, so many at `most`
+    and half of them; where nobody is, of all. Who has a reservation that is not left whole is at fault itself: others
+    may start on it by right.
     """
     case = Case(snapshot, plan, 0.0)
     anew = _anew(case)
     robbed = {v.uid for v in wrong if v.rule is Rule.LANDING} - anew.keys()
-    kept = {v.uid for v in wrong if v.rule is Rule.RESERVATION} - anew.keys()
-    named = {v.uid for v in wrong} - robbed - kept
+    named = {v.uid for v in wrong} - robbed
     found = {e.beneficiary for e in plan.evictions if e.uid in named}
     found |= named & {*case.pending, *(a.uid for a in plan.admissions), *(b.uid for b in plan.bonds)}
-    nodes = _hosts_of(case, robbed) | {v.at for v in wrong if v.rule in (Rule.CAPACITY, Rule.RESERVATION)}
+    nodes = _hosts_of(case, robbed) | {v.at for v in wrong if v.rule is Rule.CAPACITY}
     queues = frozenset(v.at for v in wrong if v.rule is Rule.QUOTA)
     there = [uid for uid, rows in anew.items() if _lies(case, uid, rows, nodes=nodes, queues=queues)]
-    if not there:
-        found |= kept
     if not found:
         there = there or [*anew]
     half = max(1, len(there) // 2)
@@ -99,14 +97,20 @@ def salvaged(
 
 
 def _without(arrays: Arrays, plan: Plan, uids: Collection[str], *, now: float) -> Plan:
-    """These wait, with the bonds and reservations that they had."""
+    """These wait, with the bonds and reservations that they had, or without their new ones. Who waits and was told no
+    reason is told that it is tried again.
+    """
     back = _standing(arrays, now=now)
     settled = {a.uid for a in plan.admissions} | {b.uid for b in plan.bonds}
     bonds = {b.uid: b for b in plan.bonds if b.uid not in uids}
     bonds |= {uid: bond for uid, bond in back.items() if uid in uids}
-    held = {r.uid for r in plan.reservations}
+    kept_for = [r for r in plan.reservations if r.uid not in uids]
+    held = {r.uid for r in kept_for}
     again = (r for r in arrays.snapshot.reservations if r.uid in settled & {*uids} and r.expires > now)
-    put_off = sorted(settled & {*uids} & arrays.offers.gangs.keys() - back.keys())
+    admissions = tuple(a for a in plan.admissions if a.uid not in uids)
+    kept = {*bonds, *(a.uid for a in admissions)}
+    waiting = arrays.offers.gangs.keys() - kept
+    put_off = sorted(waiting & (settled | waiting - plan.explanations.keys()))
     later = Explanation(primary=sentences.deferred(Deferral.PLAN))
     told = {**plan.explanations, **dict.fromkeys(put_off, later)}
     told |= _told(arrays.snapshot, {uid: bond for uid, bond in back.items() if uid in uids})
@@ -115,10 +119,10 @@ def _without(arrays: Arrays, plan: Plan, uids: Collection[str], *, now: float) -
     stats = replace(plan.stats, status=SolveStatus.FEASIBLE, deferred=deferred, causes=dict(causes))
     return replace(
         plan,
-        admissions=tuple(a for a in plan.admissions if a.uid not in uids),
+        admissions=admissions,
         bonds=tuple(bonds.values()),
         evictions=tuple(e for e in plan.evictions if e.beneficiary not in uids),
-        reservations=(*plan.reservations, *(r for r in again if r.uid not in held and r.uid not in back)),
+        reservations=(*kept_for, *(r for r in again if r.uid not in held and r.uid not in back)),
         explanations=told,
         stats=stats,
     )

@@ -8,35 +8,32 @@ import pytest
 
 from queuer.domain.reasons import Deferral, Token
 from queuer.solver.arrays import Arrays
-from queuer.solver.problem import Admission, Reservation
+from queuer.solver.problem import Reservation
 from queuer.solver.salvage import offenders, salvaged
 from queuer.solver.verify import Rule, Violation, verify
-from tests.solver.make import gang, queue, row, running, snapshot
+from tests.solver.make import gang, queue, row, snapshot
 from tests.solver.plans import at
 from tests.solver.test_salvage import NODES, TREE, greedy, host, pods, refusing, settling, starts
 
 
-def test_who_starts_on_what_is_reserved_is_at_fault_not_the_owner(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The owner would lose its reservation else, cycle after cycle."""
-    robbed = Violation(rule=Rule.RESERVATION, uid="kept", text="robbed", at="n1")
-    refusing(monkeypatch, lambda plan: robbed if "s0" in starts(plan) else None)
-    kept = gang("kept", pods(2, gpu=8))
-    small = [replace(gang(f"s{i}", pods(1, gpu=8), submitted=5.0 + i), estimate=20.0) for i in range(2)]
-    busy = replace(running(gang("run", pods(1, gpu=8)), {"n0": 1}), expected_end=99.0)
-    place = Reservation(uid="kept", assignments=(at({"n0": 1, "n1": 1}),), start=100.0, expires=500.0)
-    snap = snapshot(NODES[:2], TREE, admitted=[busy], pending=[kept, *small], reservations=(place,))
-    plan = greedy(snap)
-    assert starts(plan) == {"s1"}
-    assert [r.uid for r in plan.reservations] == ["kept"]
-    assert plan.explanations["s0"].primary.params == {"cause": Deferral.PLAN.value}
-
-
-def test_who_has_a_reservation_that_nobody_robs_is_at_fault_itself() -> None:
+def test_whose_reservation_is_not_left_whole_waits_without_it_and_nobody_else_does() -> None:
+    """Others may have started there by right: whose turn came first, or who displaces it."""
     snap, plan = settling()
-    place = Reservation(uid="kept", assignments=(at({"n1": 1}),), start=0.0, expires=300.0)
-    admissions = tuple(a for a in plan.admissions if a.uid != "kept")
-    wrong = [Violation(rule=Rule.RESERVATION, uid="kept", text="wrong", at="n1")]
-    assert offenders(snap, replace(plan, admissions=admissions, reservations=(place,)), wrong) == ["kept"]
+    place = Reservation(uid="late", assignments=(at({"n1": 1}),), start=0.0, expires=300.0)
+    late = gang("late", pods(1, gpu=8), submitted=9.0)
+    more = replace(snap, pending=(*snap.pending, replace(snap.pending[0], workload=late)))
+    robbed = replace(
+        plan,
+        reservations=(place,),
+        order=(*plan.order, "late"),
+        explanations={**plan.explanations, "late": plan.explanations["taker"]},
+    )
+    wrong = [Violation(rule=Rule.RESERVATION, uid="late", text="n1 is taken")]
+    assert offenders(more, robbed, wrong) == ["late"]
+    left, still = salvaged(
+        Arrays.of(more), robbed, wrong, now=0.0, judge=lambda left: verify(more, left, now=0.0)
+    )
+    assert (starts(left), left.reservations, still) == ({"held", "kept", "free"}, (), ())
 
 
 @pytest.mark.parametrize("bound", [False, True])
@@ -52,19 +49,6 @@ def test_who_is_not_known_is_taken_out_and_nothing_is_told_of_it(bound: bool) ->
     assert "ghost" in offenders(snap, bad, wrong)
     left, _ = salvaged(Arrays.of(snap), bad, wrong, now=0.0, judge=lambda left: verify(snap, left, now=0.0))
     assert "ghost" not in {*starts(left), *(b.uid for b in left.bonds), *left.explanations}
-
-
-@pytest.mark.parametrize("start", [0.0, 100.0])
-def test_the_node_is_named_on_which_a_reservation_is_robbed(start: float) -> None:
-    """Held from now on, or for a time to come."""
-    waiting = [gang("kept", pods(2, gpu=8)), gang("robber", pods(1, gpu=8), submitted=5.0)]
-    busy = replace(running(gang("run", pods(1, gpu=8)), {"n0": 1}), expected_end=start or None)
-    place = Reservation(uid="kept", assignments=(at({"n0": 1, "n1": 1}),), start=start, expires=500.0)
-    snap = snapshot(NODES[:2], TREE, admitted=[busy], pending=waiting, reservations=(place,))
-    robber = Admission(uid="robber", assignments=(at({"n1": 1}),), wave=0)
-    robbing = replace(greedy(snap), admissions=(robber,), reservations=(place,))
-    found = {(v.uid, v.at) for v in verify(snap, robbing, now=0.0) if v.rule is Rule.RESERVATION}
-    assert found == {("kept", "n1")}
 
 
 @pytest.mark.parametrize(("first", "blamed"), [("a", "z"), ("z", "a")])
@@ -120,3 +104,17 @@ def test_who_is_to_wait_and_has_its_bond_is_told_of_that_and_not_counted(
     assert "held" in {b.uid for b in plan.bonds}
     assert plan.explanations["held"].primary.token is Token.WAITING_FOR_PREEMPTED_WORKLOADS
     assert Deferral.PLAN not in plan.stats.causes
+
+
+def test_who_was_told_nothing_is_told_that_it_is_tried_again() -> None:
+    """The rest is carried out: a reason that is missing keeps nobody else waiting."""
+    snap, plan = settling()
+    forgotten = replace(plan, admissions=tuple(a for a in plan.admissions if a.uid != "free"))
+    wrong = verify(snap, forgotten, now=0.0)
+    assert [v.uid for v in wrong] == ["free"]
+    left, still = salvaged(
+        Arrays.of(snap), forgotten, wrong, now=0.0, judge=lambda left: verify(snap, left, now=0.0)
+    )
+    assert (starts(left), still) == ({"held", "kept"}, ())
+    assert left.explanations["free"].primary.params == {"cause": Deferral.PLAN.value}
+    assert left.stats.causes == {Deferral.PLAN: 1}

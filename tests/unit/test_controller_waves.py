@@ -134,8 +134,19 @@ def test_a_later_wave_is_not_held_for_ever_by_pods_that_fail_one_after_the_other
     scene, late = Scene(left=1), 5.0 + BACK_OFF
     assert not scene.sent(10.0, begun=5.0, p=8.0)
     assert not scene.sent(late - 1.0, begun=5.0, q=late - 20.0)
-    assert not scene.sent(late, begun=5.0, stuck=9.0, q=late - 20.0)
-    assert scene.sent(late + 1.0, begun=5.0, q=late - 20.0)
+    assert not scene.sent(late, begun=5.0, q=late - 20.0, r=late)
+    assert not scene.sent(late + 50.0, begun=5.0, r=late)
+    assert scene.sent(late + 60.0, begun=5.0, s=late + 1.0)
+
+
+def test_who_is_held_back_waits_for_what_a_decision_has_counted_on() -> None:
+    """Guards places that were planned while the gang was one that recovers."""
+    scene, late = Scene(left=1), 5.0 + BACK_OFF
+    assert not scene.sent(late - 1.0, begun=5.0, q=late - 2.0)
+    turns = [turn_of(scene.state.live[uid], scene.state.jobs.get(uid), now=late - 1.0) for uid in "ba"]
+    assert waits_for(*turns)
+    assert not scene.sent(late + 1.0, begun=5.0, q=late - 2.0)
+    assert scene.sent(late + 2.0, begun=5.0, r=late + 1.5)
 
 
 @pytest.mark.parametrize("left", [None, 1, 1000])

@@ -44,7 +44,7 @@ class Rule(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
     """One broken rule; `uid` is the workload it is broken for, `text` a sentence with the numbers. `at`: the node or
-    queue where all together are too many, for which no workload is named, or the node of its reservation.
+    queue where all together are too many, for which no workload is named.
     """
 
     rule: Rule

@@ -49,7 +49,7 @@ def _check_timed(case: Case, reservation: Reservation, timed: Iterable[Reservati
         need = beside[name].get(resource, 0)
         if need <= have < need + amount:
             text = f"{name} keeps {need} {resource} by then, of {have}; {amount} more would stay"
-            yield Violation(rule=Rule.RESERVATION, uid=reservation.uid, text=text, at=name)
+            yield Violation(rule=Rule.RESERVATION, uid=reservation.uid, text=text)
 
 
 def _check_hold(case: Case, hold: Reservation) -> Iterator[Violation]:
@@ -59,7 +59,7 @@ def _check_hold(case: Case, hold: Reservation) -> Iterator[Violation]:
         need = kept[name][resource]
         if have < need + amount:
             text = f"{name} is held for it and has {have} of {need} {resource}; {amount} are taken there now"
-            yield Violation(rule=Rule.RESERVATION, uid=hold.uid, text=text, at=name)
+            yield Violation(rule=Rule.RESERVATION, uid=hold.uid, text=text)
 
 
 def _who_leaves_whole(case: Case, hold: Reservation) -> Places:
