@@ -104,13 +104,12 @@ def _without(arrays: Arrays, plan: Plan, uids: Collection[str], *, now: float) -
     settled = {a.uid for a in plan.admissions} | {b.uid for b in plan.bonds}
     bonds = {b.uid: b for b in plan.bonds if b.uid not in uids}
     bonds |= {uid: bond for uid, bond in back.items() if uid in uids}
-    kept_for = [r for r in plan.reservations if r.uid not in uids]
-    held = {r.uid for r in kept_for}
+    reservations = [r for r in plan.reservations if r.uid not in uids]
+    held = {r.uid for r in reservations}
     again = (r for r in arrays.snapshot.reservations if r.uid in settled & {*uids} and r.expires > now)
     admissions = tuple(a for a in plan.admissions if a.uid not in uids)
-    kept = {*bonds, *(a.uid for a in admissions)}
-    waiting = arrays.offers.gangs.keys() - kept
-    put_off = sorted(waiting & (settled | waiting - plan.explanations.keys()))
+    waiting = arrays.offers.gangs.keys() - bonds.keys() - {a.uid for a in admissions}
+    put_off = sorted(uid for uid in waiting if uid in settled or uid not in plan.explanations)
     later = Explanation(primary=sentences.deferred(Deferral.PLAN))
     told = {**plan.explanations, **dict.fromkeys(put_off, later)}
     told |= _told(arrays.snapshot, {uid: bond for uid, bond in back.items() if uid in uids})
@@ -122,7 +121,7 @@ def _without(arrays: Arrays, plan: Plan, uids: Collection[str], *, now: float) -
         admissions=admissions,
         bonds=tuple(bonds.values()),
         evictions=tuple(e for e in plan.evictions if e.beneficiary not in uids),
-        reservations=(*kept_for, *(r for r in again if r.uid not in held and r.uid not in back)),
+        reservations=(*reservations, *(r for r in again if r.uid not in held and r.uid not in back)),
         explanations=told,
         stats=stats,
     )
