@@ -1,0 +1,240 @@
+"""What `decide()` is given and what it answers: a snapshot of the cluster and the queues, and a plan.
+
+Both are plain immutable records without I/O, so that controller, simulator, what-if and replay share them.
+Amounts are base units (`queuer.domain.quantity`), times seconds since the epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+
+from queuer.domain.nodes import Flavor, Node, Topology
+from queuer.domain.past import Past
+from queuer.domain.quantity import NOTHING, Resources
+from queuer.domain.queue import QueueTree
+from queuer.domain.reasons import Explanation
+from queuer.domain.workload import Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeState:
+    """A node and what all pods bound to it request together, ours and others', terminating ones included."""
+
+    node: Node
+    used: Resources = field(default_factory=lambda: NOTHING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """Where one pod set goes: one flavor, a number of pods on each host (sum > 0), and the pin that says so
+    to kube-scheduler.
+
+    `selector`: node labels to require (flavor labels and, where safe, the widest domain). `hosts`: node names
+    to require beside the selector, None = any node under the selector.
+    """
+
+    pod_set: str
+    flavor: str
+    nodes: Mapping[str, int]
+    selector: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    hosts: tuple[str, ...] | None = None
+
+    @property
+    def count(self) -> int:
+        """Pods of this set that are admitted."""
+        return sum(self.nodes.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unbound:
+    """Pods of an admitted gang that are not bound yet: they may land on any of `hosts`, whichever kube-scheduler
+    picks. Of pods that keep off each other, hosts where one lies already are not among them.
+    """
+
+    pod_set: str
+    count: int
+    hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admitted:
+    """A workload that holds quota and capacity.
+
+    `counts`, `flavors`: admitted size and flavor by pod set name. `since`: start of the run (or admission
+    while placing); lost work counts from `checkpoint` if that is later. `bound`: requests of its live pods by
+    node name. `unbound`: pods that are still to land. `releasing`: being evicted or finished with pods left; it
+    counts in full and is no victim any more. `gone_by`: of releasing work, until when its pods are expected to be gone
+    (seconds); None = nobody knows. `expected_end`: None = unknown. `displaced_by`: see `Pending`; it stays while the
+    gang runs again. `evicted`: how often it was evicted in the last hour.
+    """
+
+    workload: Workload
+    counts: Mapping[str, int]
+    flavors: Mapping[str, str]
+    since: float
+    checkpoint: float | None = None
+    bound: Mapping[str, Resources] = field(default_factory=lambda: MappingProxyType({}))
+    unbound: tuple[Unbound, ...] = ()
+    releasing: bool = False
+    gone_by: float | None = None
+    expected_end: float | None = None
+    displaced_by: frozenset[str] = frozenset()
+    evicted: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pending:
+    """A workload that waits.
+
+    `avoid`: nodes it recently failed to land on. `first`: interrupted by a failure that was not its own, so
+    that its leaf offers it before all others. `displaced_by`: the uid for whose sake it was last evicted, which it
+    never evicts; none where it never was, or for nobody's sake.
+    """
+
+    workload: Workload
+    avoid: frozenset[str] = frozenset()
+    first: bool = False
+    displaced_by: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bond:
+    """A gang's proven place and quota, held for it while its victims leave. It ends at `deadline` or when it
+    landed. `victims`: those evicted for it, and others whose room it needs: who leaves anyway, victims of other gangs.
+    """
+
+    uid: str
+    assignments: tuple[Assignment, ...]
+    victims: tuple[str, ...]
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """Capacity held from `start` for a gang that is blocked by capacity alone.
+
+    A `start` that has come: no end is known, and what the place has or gets is kept for the gang from then on.
+    """
+
+    uid: str
+    assignments: tuple[Assignment, ...]
+    start: float
+    expires: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Everything a decision depends on, besides now, seed and budget. Every uid occurs once over admitted and
+    pending. `past`: of queues chosen by a policy with `halfLife`.
+    """
+
+    nodes: tuple[NodeState, ...]
+    tree: QueueTree
+    topology: Topology = field(default_factory=Topology)
+    flavors: tuple[Flavor, ...] = ()
+    admitted: tuple[Admitted, ...] = ()
+    pending: tuple[Pending, ...] = ()
+    bonds: tuple[Bond, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
+    past: Past = field(default_factory=lambda: MappingProxyType({}))
+
+    def workloads(self) -> dict[str, Workload]:
+        """All that waits or runs, by uid."""
+        rows: tuple[Pending | Admitted, ...] = (*self.pending, *self.admitted)
+        return {row.workload.uid: row.workload for row in rows}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """Bounds of one decision.
+
+    `deterministic`: CP-SAT's deterministic time, the same on every machine; 0 = CP-SAT is not asked. `wall`: seconds
+    after which the caller gives the solver process up. `bond`: seconds a bond lasts, unless those it waits for are
+    known to take longer.
+    """
+
+    deterministic: float = 2.0
+    wall: float = 5.0
+    bond: float = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """A gang to unsuspend now."""
+
+    uid: str
+    assignments: tuple[Assignment, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eviction:
+    """A gang to evict now for the sake of `beneficiary` (a workload uid), with the rule that permits it."""
+
+    uid: str
+    beneficiary: str
+    rule: EvictionRule
+
+
+class EvictionRule(StrEnum):
+    """DESIGN 3.3: reclaim takes back a guarantee, preempt displaces lower priority."""
+
+    RECLAIM = "reclaim"
+    PREEMPT = "preempt"
+
+
+class SolveStatus(StrEnum):
+    """What CP-SAT did in this cycle."""
+
+    GREEDY = "GREEDY"  # not asked: nothing was contested, or budget 0
+    OPTIMAL = "OPTIMAL"  # asked, and every answer proven best within its window
+    FEASIBLE = "FEASIBLE"  # asked, and some answer not proven best, or none found
+    FAILED = (
+        "FAILED"  # the solver process was late or dead, or its plan refused: decided again without CP-SAT
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleStats:
+    """What happened inside one decision; part of the cycle's record.
+
+    `turns`: gangs that had one; `searches`: how often victims were looked for; `contested`: gangs the repair was asked
+    to fit in; `repaired`: those of them that start; `solver_time`: deterministic time of CP-SAT, in the unit of
+    `Budget.deterministic`; `refused`: gangs the verifier took out. `more`: a limit of this cycle left something out, so
+    the next should follow at once.
+
+    Told by who called `decide()`: `phases`, seconds by phase; `fallback`, what became of the solver process where
+    another had to decide; `note`, the same as a sentence.
+    """
+
+    status: SolveStatus
+    turns: int = 0
+    searches: int = 0
+    contested: int = 0
+    repaired: int = 0
+    refused: int = 0
+    solver_time: float = 0.0
+    more: bool = False
+    phases: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    fallback: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The answer of one cycle.
+
+    `bonds`, `reservations`: all that hold after this cycle, old ones that stand included. `explanations`: one
+    for every pending workload that is not admitted, by uid; gangs that wait for the same share one. `order`: pending
+    uids in the order of their turns, those that had none after these.
+    """
+
+    admissions: tuple[Admission, ...]
+    evictions: tuple[Eviction, ...]
+    bonds: tuple[Bond, ...]
+    reservations: tuple[Reservation, ...]
+    explanations: Mapping[str, Explanation]
+    order: tuple[str, ...]
+    stats: CycleStats
