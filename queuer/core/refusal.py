@@ -18,7 +18,6 @@ class Block(StrEnum):
     PLACE = "place"  # no placement in what is free
     RESERVED = "reserved"  # only on nodes that reservations of `owners` need
     LANDING = "landing"  # only where pods of `owners` are still landing
-    LIMIT = "limit"  # this cycle had no search for victims left for it; the next one follows at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -13,11 +13,12 @@ from itertools import pairwise
 import numpy as np
 
 from queuer.core.arrays import Hold
-from queuer.core.nodes import Numbers
+from queuer.core.nodes import Matrix, Numbers
 from queuer.core.records import EvictionRule
 from queuer.core.score import Cost, lost_work, preempted_work
 from queuer.core.shapes import Gang
 from queuer.core.state import State
+from queuer.core.trial import Footprints
 from queuer.domain.queue import Preempt
 from queuer.domain.quota import Account, Charge
 from queuer.domain.usage import Usage
@@ -63,12 +64,24 @@ class Reach:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Party:
-    """Work of one queue that may go under the same lines. `numbers`: of its holds, see `Rights.numbers`."""
+    """Work of one queue that may go under the same lines. `path`: that queue and those above it; `numbers`: of the
+    holds, see `Rights.numbers`.
+    """
 
+    path: tuple[str, ...]
     holds: tuple[Hold, ...]
     numbers: Numbers
     reclaim: Lines
     preempt: Lines
+
+    @property
+    def accounts(self) -> set[Account]:
+        """In which some queue must be above its guarantee."""
+        return {account for row in (*self.reclaim, *self.preempt) for _, account in row}
+
+    def held(self, account: Account) -> int:
+        """What all of them use."""
+        return sum(hold.charge.get(account, 0) for hold in self.holds)
 
     def rule(self, line: Usage) -> EvictionRule | None:
         """The rule that costs least of those that permit it when this is used."""
@@ -96,7 +109,9 @@ def _above(lines: Lines, line: Usage) -> bool:
 
 
 class Rights:
-    """Of all gangs of one decision. `numbers`: of what runs, by uid, in the order of the state's holds."""
+    """Of all gangs of one decision. `numbers`: of what runs, by uid, in the order of the state's holds; `known`: what
+    searches have found out, for the next.
+    """
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -104,7 +119,9 @@ class Rights:
         self._reaches: dict[object, tuple[int, ...]] = {}
         self._numbers: dict[Ground, int] = {}
         self._grounds: list[Ground] = []
-        self._known: dict[Reach, tuple[int, bool]] = {}
+        self._somebody_at: dict[Reach, tuple[int, bool]] = {}
+        self.known: dict[object, bool] = {}
+        self.emptied: dict[object, Matrix] = {}
         self._lost: dict[str, int] = {}
         self._under = cache(self._find_under)
         self._evictable = cache(self._find_evictable)
@@ -114,6 +131,11 @@ class Rights:
     def numbers(self) -> Mapping[str, int]:
         """By uid."""
         return {uid: n for n, uid in enumerate(self._state.holds)}
+
+    @cached_property
+    def footprints(self) -> Footprints:
+        """Of what runs."""
+        return Footprints(self._state)
 
     @cached_property
     def _by_queue(self) -> Mapping[str, list[Hold]]:
@@ -136,10 +158,10 @@ class Rights:
         """Whether somebody may go as things are."""
         if not reach.grounds:
             return False
-        mark, found = self._known.get(reach, (-1, False))
+        mark, found = self._somebody_at.get(reach, (-1, False))
         if mark != self._state.mark:
             found = any(self._somebody(self._grounds[number], reach.spared) for number in reach.grounds)
-            self._known[reach] = (self._state.mark, found)
+            self._somebody_at[reach] = (self._state.mark, found)
         return found
 
     def permitted(self, reach: Reach) -> list[tuple[Party, EvictionRule]]:
@@ -257,7 +279,10 @@ class Rights:
         numbers = self.numbers
         return tuple(
             Party(
-                tuple(holds), np.array([numbers[h.admitted.workload.uid] for h in holds], dtype=np.intp), *key
+                path,
+                tuple(holds),
+                np.array([numbers[h.admitted.workload.uid] for h in holds], dtype=np.intp),
+                *key,
             )
             for key, holds in groups.items()
         )

@@ -5,7 +5,7 @@ Without evictions free capacity only shrinks within a cycle, so what was refused
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -58,7 +58,7 @@ class Turns:
         self.turns += 1
         answer = self._start(gang)
         if isinstance(answer, Refusal) and answer.block not in (Block.FLAVOR, Block.LANDING):
-            answer = self._evict(gang) or self._limited(gang) or answer
+            answer = self._evict(gang) or answer
         if isinstance(answer, Settled):
             self._state.release(gang.uid)
             return True
@@ -216,16 +216,21 @@ class Turns:
     # With eviction
 
     def _may_evict(self, gang: Gang) -> bool:
-        """Whether victims are still to be looked for: a leaf binds one gang a cycle."""
-        return gang.queue not in self._bound and any(
+        """Whether victims are still to be looked for: a leaf binds one gang a cycle, all together `BINDINGS`."""
+        left_out = gang.queue in self._bound or self.searches >= SEARCHES or len(self._bound) >= BINDINGS
+        if left_out and self.more:
+            return False
+        somebody = any(
             self._rights.anybody(self._rights.reach(gang, charge)) for _, charge in gang.shape.least
         )
+        self.more |= somebody and left_out
+        return somebody and not left_out
 
     def _evict(self, gang: Gang) -> Settled | None:
         """Bind the gang to what the cheapest victims leave, on its first flavors that can be had so."""
-        for variant, charge in self._evictable(gang):
-            if self._exhausted:
-                return None
+        for variant, charge in gang.shape.least if self._may_evict(gang) else ():
+            if not could_fit(self._state, self._rights, gang, variant, charge):
+                continue
             self.searches += 1
             settled = find(self._state, self._rights, gang, variant, charge)
             if settled is not None:
@@ -233,24 +238,3 @@ class Turns:
                 self._bound.add(gang.queue)
                 return settled
         return None
-
-    def _evictable(self, gang: Gang) -> Iterator[tuple[Variant, Charge]]:
-        """Flavors at the smallest size for which victims might be enough."""
-        if self._may_evict(gang):
-            for variant, charge in gang.shape.least:
-                if could_fit(self._state, self._rights, gang, variant, charge):
-                    yield variant, charge
-
-    @property
-    def _exhausted(self) -> bool:
-        return self.searches >= SEARCHES or len(self._bound) >= BINDINGS
-
-    def _limited(self, gang: Gang) -> Refusal | None:
-        """That this cycle has no search left for it, where that is so."""
-        if not self._exhausted:
-            return None
-        variant, charge = next(self._evictable(gang), (None, None))
-        if variant is None:
-            return None
-        self.more = True
-        return Refusal(block=Block.LIMIT, variant=variant, charge=charge)

@@ -7,9 +7,7 @@ from typing import Any
 
 from queuer.domain.quantity import format_quantity, parse_quantity
 
-AMOUNTS = frozenset(
-    {"asks", "guaranteed", "held", "keeps", "kept", "leaving", "left", "limit", "missing", "used"}
-)
+AMOUNTS = frozenset({"asks", "guaranteed", "held", "kept", "leaving", "left", "limit", "missing", "used"})
 """Amounts of what `resource` names; without a `resource` the same words are numbers of pods."""
 _BY_RESOURCE = frozenset({"asked", "per"})
 

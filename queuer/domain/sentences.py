@@ -43,6 +43,17 @@ def _row(p: Params) -> str:
     return f"{text}; this job {_asks(p)} {p['asks']}."
 
 
+def evictable(p: Params) -> str:
+    """What a gang inside its guarantee may evict, and what it may not yet."""
+    whose = ", ".join(f"{row['amount']} from {row['queue']}" for row in p["from"])
+    text = f"{p['queue']} uses {p['used']} of its guaranteed {p['guaranteed']} {_account(p)} and may claim {p['left']} "
+    text += f"more. This job asks {p['asks']}: {p['free']} {_be(p['free'])} left by quota, "
+    text += f"{p['evictable']} may be evicted for it{whose and f' ({whose})'}"
+    if "wait" in p:
+        text += f", {p['notYet']} more when their minRuntime is over, the first in {p['wait']} s"
+    return f"{text}; no set of these was found that makes a place for it."
+
+
 def _exceeds(p: Params) -> str:
     """Larger by itself than what there could be at most."""
     if "asked" in p:
@@ -52,7 +63,7 @@ def _exceeds(p: Params) -> str:
     if "limit" not in p:
         return _entitlement(p)
     text = f"{_asks(p).capitalize()} {p['asks']} {_account(p)}; "
-    if "keeper" in p:
+    if "kept" in p:
         return text + _unlent(p)
     most = "the cluster has" if p.get("live") else f"{p['queue']} may never use more than"
     return f"{text}{most} {p['limit']}."
@@ -61,12 +72,8 @@ def _exceeds(p: Params) -> str:
 def _unlent(p: Params) -> str:
     """Others do not lend what it would take, though nothing runs at all."""
     text = f"even when nothing runs {p['left']} of the {p['limit']} of {p['queue']} ({_limit(p)}) "
-    text += f"{_be(p['left'])} left, as "
-    if p["keeps"] == p["kept"]:
-        text += f"{p['keeper']} does not lend {p['kept']}"
-    else:
-        text += f"{p['kept']} {_be(p['kept'])} not lent, {p['keeps']} of these by {p['keeper']}"
-    text += f". It could start if {p['missing']} more were lent"
+    text += f"{_be(p['left'])} left, as {p['kept']} {_be(p['kept'])} not lent. "
+    text += f"It could start if {p['missing']} more were lent"
     return text + (f", or if it asked for {p['left']} at most." if p["left"] != "0" else ".")
 
 

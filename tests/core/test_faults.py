@@ -42,7 +42,8 @@ def of_first(field: str, **change: Any) -> Callable[[Snapshot], Snapshot]:
 
     def changed(given: Snapshot) -> Snapshot:
         first, *others = getattr(given, field)
-        return replace(given, **{field: (replace(first, **change), *others)})
+        instead: dict[str, Any] = {field: (replace(first, **change), *others)}
+        return replace(given, **instead)
 
     return changed
 
@@ -55,14 +56,11 @@ ROOT = queue("root")
 FAULTS: list[tuple[Callable[[Snapshot], Snapshot], str]] = [
     (of_first("nodes", used={"pods": 1.5}), "nodes[0].used.pods: 1.5 is no whole number"),
     (of_first("nodes", used={"pods": -1}), "nodes[0].used.pods: -1 is less than 0"),
-    (of_first("nodes", node=node("n1", gpu=FAR)), "is no whole number between -2^62 and 2^62"),
     (of_first("nodes", node=node("n2")), "nodes: name: 'n2' is there 2 times"),
-    (lambda s: replace(s, nodes=(*s.nodes, *s.nodes)), "nodes: name: 'n1' is there 2 times"),
     (lambda s: replace(s, pending=(Pending(workload=HELD.workload),)), "uid: 'h' is there 2 times"),
     (of_first("admitted", since=NAN), "admitted[0].since: nan is no number"),
     (of_first("admitted", evicted=0.5), "admitted[0].evicted: 0.5 is no whole number"),
     (of_first("admitted", releasing=False), "admitted[0].gone_by: it is not releasing"),
-    (of_first("admitted", counts={}), "admitted[0].counts: pod set 'main' is missing"),
     (
         of_first("admitted", unbound=(Unbound(pod_set="x", count=1, hosts=()),)),
         "unbound[0].pod_set: 'x' is none of its pod sets (one of main)",

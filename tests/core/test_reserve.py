@@ -33,10 +33,13 @@ def test_a_blocked_gang_gets_the_time_at_which_enough_has_ended() -> None:
 
 def test_who_ends_before_it_backfills_and_who_does_not_waits() -> None:
     """The short one will have left by then; the long one is told whose reservation it would break."""
+    big = gang("big", pod_set(3, 8), submitted=-100.0)
     short = gang("short", pod_set(1, 8), estimate=500.0)
     long = gang("long", pod_set(1, 8), estimate=700.0, submitted=-1.0)
-    first = busy(BIG)
-    standing = replace(busy(BIG, long, short), reservations=decided(first).reservations)
+    spare = snapshot([node("c")], QUEUES).nodes
+    first = replace(busy(big), nodes=(*busy(big).nodes, *spare))
+    both = busy(big, long, short)
+    standing = replace(both, nodes=first.nodes, reservations=decided(first).reservations)
     plan = decided(standing)
     assert started(plan) == {"short"}
     assert token(plan, "long") is Token.BEHIND_IN_QUEUE

@@ -56,35 +56,38 @@ class Places:
     def __init__(self, state: State) -> None:
         self._state, self._nodes = state, state.nodes
         self._lacks: dict[object, Reason | None] = {}
-        self._nevers: dict[object, Reason | None] = {}
         self._sums: dict[object, Matrix] = {}
 
     def lack(self, gang: Gang, variant: Variant) -> Reason | None:
-        """What is lacking now; None: there are slots enough. Hosts that pods still land on, or where room is held,
-        count only where a gang without a choice could have them.
+        """What is lacking on these flavors; what not even an idle cluster has comes first. None: nothing, as things
+        are.
         """
-        key = (gang.shape.form, *variant.flavors.values(), gang.pending.avoid)
+        key = (gang.shape.form, gang.pending.avoid, *variant.flavors.values())
         if key not in self._lacks:
-            found = self.closest(gang, variant)
-            shut = self.shut(gang, variant) if found is not None and not found.most else None
-            self._lacks[key] = shut or (None if found is None else self._lack(gang, variant, found))
+            never = self._no_level(gang.workload) or self._never(gang, variant)
+            self._lacks[key] = never or self._now(gang, variant)
         return self._lacks[key]
 
-    def _lack(self, gang: Gang, variant: Variant, found: Closest) -> Reason | None:
+    def _now(self, gang: Gang, variant: Variant) -> Reason | None:
+        """Hosts that pods still land on, or where room is held, count only where a gang without a choice could have
+        them.
+        """
+        found = self.closest(gang, variant)
+        if found is None:
+            return None
+        if not found.most and (shut := self.shut(gang, variant)) is not None:
+            return shut
         if found.missing or len(variant.counts) > 1:
             return self._told(gang, variant, found)
         landing = self._state.landing
         beside = self.closest(gang, variant, closed=landing.here | landing.held)
         return None if beside is None or not beside.missing else self._told(gang, variant, beside)
 
-    def never(self, gang: Gang, variant: Variant) -> Reason | None:
-        """What not even an idle cluster has on these flavors; None: it might hold the gang."""
-        key = (gang.shape.form, *variant.flavors.values())
-        if key not in self._nevers:
-            found = self.closest(gang, variant, idle=True)
-            never = found is not None and (found.missing or self._sums_exclude(gang.workload, variant))
-            self._nevers[key] = self._told(gang, variant, found) if never and found is not None else None
-        return self._nevers[key]
+    def _never(self, gang: Gang, variant: Variant) -> Reason | None:
+        found = self.closest(gang, variant, idle=True)
+        if found is None or not (found.missing or self._sums_exclude(gang.workload, variant)):
+            return None
+        return self._told(gang, variant, found)
 
     # The closest domain
 
@@ -155,12 +158,14 @@ class Places:
         if found.idle:
             params["idle"] = True
         if len(variant.counts) > 1 and not found.missing:
-            find, levels = nodes.snapshot.topology.find, nodes.snapshot.topology.levels
-            own = {p.name: find(p.required) if p.required else None for p in gang.workload.pod_sets}
-            sets = [p for p in gang.workload.pod_sets if variant.counts[p.name]]
-            params["sets"] = [self._need(p, variant.counts[p.name], own[p.name]) for p in sets]
+            find, counts = nodes.snapshot.topology.find, variant.counts
+            params["sets"] = [
+                self._need(p, counts[p.name], find(p.required) if p.required else None)
+                for p in gang.workload.pod_sets
+                if counts[p.name]
+            ]
             if gang.workload.required:
-                params["together"] = levels[find(gang.workload.required) or 0]
+                params["together"] = gang.workload.required
         return Reason(Token.TOPOLOGY_PLACEMENT_FAILED, marked(gang, params))
 
     def _need(self, pod_set: PodSet, count: int, at: int | None) -> dict[str, Any]:
@@ -169,7 +174,7 @@ class Places:
 
     # No node at all
 
-    def no_level(self, workload: Workload) -> Reason | None:
+    def _no_level(self, workload: Workload) -> Reason | None:
         """A required level that the topology does not have."""
         topology = self._nodes.snapshot.topology
         for level in (workload.required, *(p.required for p in workload.pod_sets)):
@@ -180,47 +185,40 @@ class Places:
     def shut(self, gang: Gang, variant: Variant) -> Reason | None:
         """Every node that would accept a pod set is cordoned, unready or avoided."""
         nodes, closed = self._nodes, self._state.closed(gang)
-        for part in parts_of(nodes, gang.workload, variant) or ():
-            accepting = part.accepting
-            if bool((accepting if closed is None else accepting & ~closed).any()):
-                continue
-            pod_set = next(p for p in gang.workload.pod_sets if p.name == part.name)
-            inside = nodes.open_to(pod_set, variant.flavors[part.name], idle=True)
-            cordoned = self._cordoned(inside & ~accepting)
-            params = {
-                "podSet": part.name,
-                "nodes": int(inside.sum()),
-                "cordoned": cordoned,
-                "notReady": int((inside & ~accepting).sum()) - cordoned,
-                "avoided": int(accepting.sum()),
-            }
-            return Reason(Token.NODES_UNAVAILABLE, params)
+        for pod_set in gang.workload.pod_sets:
+            flavor = variant.flavors[pod_set.name]
+            accepting = nodes.open_to(pod_set, flavor)
+            if not bool((accepting if closed is None else accepting & ~closed).any()):
+                params = {
+                    "podSet": pod_set.name,
+                    "nodes": int(nodes.open_to(pod_set, flavor, idle=True).sum()),
+                }
+                params |= {**self._unusable(pod_set, flavor), "avoided": int(accepting.sum())}
+                return Reason(Token.NODES_UNAVAILABLE, params)
         return None
+
+    def _unusable(self, pod_set: PodSet, flavor: str) -> dict[str, int]:
+        """How many nodes would accept the set, were they well."""
+        nodes = self._nodes
+        ill = nodes.open_to(pod_set, flavor, idle=True) & ~nodes.open_to(pod_set, flavor)
+        cordoned = sum(nodes.snapshot.nodes[i].node.unschedulable for i in ill.nonzero()[0])
+        return {"cordoned": cordoned, "notReady": int(ill.sum()) - cordoned}
 
     def nowhere(self, workload: Workload) -> Reason:
         """No node accepts some pod set, were all of them well: there is none, or none of these flavors, or the set's
         own terms exclude all.
         """
-        nodes, snapshot = self._nodes, self._nodes.snapshot
-
-        def allowed(pod_set: PodSet) -> tuple[str, ...]:
-            return allowed_flavors(
-                pod_set, queue=workload.queue, tree=snapshot.tree, flavors=snapshot.flavors
-            )
-
-        def accepted(pod_set: PodSet) -> bool:
-            return any(nodes.open_to(pod_set, flavor, idle=True).any() for flavor in allowed(pod_set))
-
-        refused = next((p for p in workload.pod_sets if not accepted(p)), workload.pod_sets[0])
-        flavors = allowed(refused) if nodes.names else ()
+        nodes, queue, tree = self._nodes, workload.queue, self._nodes.snapshot.tree
+        flavors: tuple[str, ...] = ()
+        for pod_set in workload.pod_sets:
+            flavors = allowed_flavors(pod_set, queue=queue, tree=tree, flavors=nodes.snapshot.flavors)
+            if not any(nodes.open_to(pod_set, flavor, idle=True).any() for flavor in flavors):
+                break
         there = sum(int(nodes.in_flavor[flavor].sum()) for flavor in flavors)
-        params = {"queue": workload.queue, "podSet": refused.name, "flavors": list(flavors), "nodes": there}
         empty = not nodes.names or (flavors and not there)
+        params = {"queue": queue, "podSet": pod_set.name, "flavors": list(flavors) if nodes.names else []}
+        params["nodes"] = there
         return Reason(Token.NODES_UNAVAILABLE if empty else Token.NO_MATCHING_FLAVOR, params)
-
-    def _cordoned(self, nodes: Mask) -> int:
-        states = self._nodes.snapshot.nodes
-        return sum(states[i].node.unschedulable for i in nodes.nonzero()[0])
 
     # Why nodes do not count
 
@@ -229,21 +227,21 @@ class Places:
 
         `reserved`: nodes that reservations keep from the gang (N).
         """
-        nodes, part = self._nodes, found.part
-        inside = nodes.in_flavor[flavor]
-        idle, open_ = nodes.open_to(found.pod_set, flavor, idle=True), nodes.open_to(found.pod_set, flavor)
-        avoided = np.zeros(len(nodes.names), dtype=bool) if found.closed is None else found.closed
+        nodes, part, pod_set = self._nodes, found.part, found.pod_set
+        inside, open_ = nodes.in_flavor[flavor], nodes.open_to(pod_set, flavor)
+        usable = open_ if found.closed is None else open_ & ~found.closed
         slots = self._state.room().table(part.need, part.accepting).by_node
-        selected, tainted = self._refused(found.pod_set, inside & ~idle)
-        cordoned = self._cordoned(idle & ~open_)
-        usable = open_ & ~avoided
+        refused = (inside & ~nodes.open_to(pod_set, flavor, idle=True)).nonzero()[0]
+        anywhere = replace(pod_set.terms, tolerations=ANYTHING)
+        tainted = sum(well(nodes.snapshot.nodes[i].node).accepts(anywhere) for i in refused)
+        ill = self._unusable(pod_set, flavor)
         causes = {
             Exclusion.FLAVOR: int((~inside).sum()),
-            Exclusion.SELECTOR: selected,
+            Exclusion.SELECTOR: len(refused) - tainted,
             Exclusion.TAINT: tainted,
-            Exclusion.CORDONED: cordoned,
-            Exclusion.NOT_READY: int((idle & ~open_).sum()) - cordoned,
-            Exclusion.AVOIDED: int((open_ & avoided).sum()),
+            Exclusion.CORDONED: ill["cordoned"],
+            Exclusion.NOT_READY: ill["notReady"],
+            Exclusion.AVOIDED: int((open_ & ~usable).sum()),
             Exclusion.FULL: int((usable & (slots == 0)).sum()),
             Exclusion.RESERVED: int((usable & (slots > 0) & reserved).sum()),
         }
@@ -254,12 +252,6 @@ class Places:
             level = nodes.snapshot.topology.levels[found.at]
             told["domains"] = {"level": level, "short": int((room < part.count).sum()), "of": len(room)}
         return told
-
-    def _refused(self, pod_set: PodSet, nodes: Mask) -> tuple[int, int]:
-        """How many of these nodes the selectors exclude, and how many a taint alone."""
-        terms, at = replace(pod_set.terms, tolerations=ANYTHING), nodes.nonzero()[0]
-        tainted = sum(well(self._nodes.snapshot.nodes[i].node).accepts(terms) for i in at)
-        return len(at) - tainted, tainted
 
     def scarce(self, found: Closest) -> str | None:
         """The resource of which the domain has least for what is asked."""

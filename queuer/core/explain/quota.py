@@ -5,15 +5,32 @@ Figures are of the state once all have had their turns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 from queuer.core.shapes import Gang
 from queuer.core.state import State
 from queuer.domain.queue import ROOT
-from queuer.domain.quota import Account, Bar, Charge, Shortfall
+from queuer.domain.quota import Account, Charge, Shortfall
 from queuer.domain.reasons import Reason, Token
 from queuer.domain.usage import Usage
+
+Counts = tuple[tuple[int, dict[str, Any]], ...]
+"""By distinct use what counts in a row beside what is asked, and the figures that say so."""
+
+
+class Row(NamedTuple):
+    """A limit on the path of a queue. `at`: number of its account in a charge; `room`: what may be asked for now;
+    `idle`: what could be, if nothing ran; `live`: it is the live capacity.
+    """
+
+    at: int
+    account: Account
+    queue: str
+    limit: int
+    live: bool
+    room: int
+    idle: int
 
 
 class Quotas:
@@ -22,33 +39,41 @@ class Quotas:
     def __init__(self, state: State) -> None:
         self._state, self._book = state, state.book
         self._idle = Usage(state.book)
+        self._rows = cache(self._find_rows)
+        self._counts = cache(self._count)
 
     # Now
 
-    def row(self, gang: Gang, charge: Charge, bar: Bar | None = None) -> Reason | None:
-        """The first row in the way of this charge; a limit that is written tells more than the live capacity. `bar`:
-        the one that was in its way at its turn. None: none is any more.
+    def row(self, gang: Gang, charge: Charge) -> Reason | None:
+        """The first row in the way of this charge; that even an idle cluster has too little comes first. None: nothing
+        is in its way any more.
         """
-        if bar is not None and not bar.live:
-            account = next(a for i, a in enumerate(charge) if i == bar.at)
-            reason = self._told(gang, charge, bar.queue, account, bar.limit, live=False)
-            if reason is not None:
-                return reason
-        return next(self.rows(gang, charge), None)
+        rows, asks = self._rows(gang.queue, tuple(charge)), tuple(charge.values())
+        if rows is None:
+            return self.never(gang, charge) or next(iter(self.rows(gang, charge)), None)
+        short = None
+        for row in rows:
+            if asks[row.at] > row.room:
+                if asks[row.at] > row.idle:
+                    return self._beyond(gang, charge)
+                short = short or row
+        if short is None:
+            return None
+        counts = self._counts(short.queue, short.account)
+        return self._told(gang, short.limit, asks[short.at], counts, live=short.live)
 
-    def rows(self, gang: Gang, charge: Charge) -> Iterator[Reason]:
+    def rows(self, gang: Gang, charge: Charge) -> list[Reason]:
         """All rows in the way, written limits first, nearest first, the live capacity last; for each queue and resource
         one.
         """
-        known = set[tuple[str, str]]()
-        for short in self.shortfalls(gang, charge):
-            key = (short.queue, short.account[1])
-            reason = None
-            if key not in known:
-                known.add(key)
-                reason = self._told(gang, charge, short.queue, short.account, short.limit, live=short.live)
-            if reason is not None:
-                yield reason
+        told: dict[tuple[str, str], Reason | None] = {}
+        for s in self.shortfalls(gang, charge):
+            counts = self._counts(s.queue, s.account)
+            if not self._book.lends_all(gang.queue, s.account):
+                counts = tuple((s.held, figures) for _, figures in counts)
+            reason = self._told(gang, s.limit, s.asks, counts, live=s.live)
+            told.setdefault((s.queue, s.account[1]), reason)
+        return [reason for reason in told.values() if reason is not None]
 
     def shortfalls(self, gang: Gang, charge: Charge) -> list[Shortfall]:
         """The rows in the way, in that order."""
@@ -56,42 +81,50 @@ class Quotas:
         found = [s for usage in self._state.usages() for s in usage.shortfalls(gang.queue, charge)]
         return sorted(found, key=lambda s: (s.live, depth[s.queue], str(s.account)))
 
-    def _told(
-        self, gang: Gang, charge: Charge, queue: str, account: Account, limit: int, *, live: bool
-    ) -> Reason | None:
-        """`used + held - leaving + kept + asks > limit`, what is leaving and held only where `used` is not too much."""
-        state, asks = self._state, charge[account]
-        found = next(
-            (
-                (usage, counts)
-                for usage in state.usages()
-                if (counts := self._counts(usage, gang, charge, queue, account)) + asks > limit
-            ),
-            None,
-        )
-        if found is None:
+    def _find_rows(self, queue: str, accounts: tuple[Account, ...]) -> tuple[Row, ...] | None:
+        """The limits on a path, as told; None: something on it is not lent, so that they depend on the charge."""
+        book = self._book
+        if any(book.kept(queue, account) for account in accounts):
             return None
-        usage, counts = found
-        params = self._used(queue, account)
-        params |= {"asks": asks, "limit": limit}
-        there = usage.used(queue, account)
-        if usage is not state.now and (leaving := params["used"] + params["held"] - there):
-            params["leaving"] = leaving
-        if counts > there:
-            params["kept"] = counts - there
-        if live:
-            params["live"] = True
-        token = Token.WAITING_FOR_QUOTA
-        if queue != ROOT and params["guaranteed"] and not self.entitled(gang):
-            token = Token.BORROWING_LIMIT_REACHED
-        return Reason(token, marked(gang, params))
+        own = [
+            Row(
+                at=at,
+                account=account,
+                queue=queue,
+                limit=limit,
+                live=book.is_live(queue, account, limit),
+                room=limit - max(counts for counts, _ in self._counts(queue, account)),
+                idle=limit - self._idle.held(queue, account, surely=True),
+            )
+            for at, account in enumerate(accounts)
+            if (limit := book.limit(queue, account)) is not None
+        ]
+        if queue == ROOT:
+            return tuple(sorted(own, key=lambda row: row.live))
+        above = self._rows(book.lineage(queue)[1], accounts)
+        return None if above is None else (*own, *above)
 
-    def _counts(self, usage: Usage, gang: Gang, charge: Charge, queue: str, account: Account) -> int:
-        """What counts in a row beside what is asked."""
-        if self._book.lends_all(gang.queue, account):
-            return usage.held(queue, account, surely=True)
-        rows = usage.shortfalls(gang.queue, charge)
-        return next((s.held for s in rows if (s.queue, s.account) == (queue, account)), 0)
+    def _count(self, queue: str, account: Account) -> Counts:
+        state, found = self._state, []
+        for usage in state.usages():
+            figures, there = self._used(queue, account), usage.used(queue, account)
+            counts = usage.held(queue, account, surely=True)
+            if usage is not state.now and (leaving := figures["used"] + figures["held"] - there):
+                figures["leaving"] = leaving
+            if counts > there:
+                figures["kept"] = counts - there
+            found.append((counts, figures))
+        return tuple(found)
+
+    def _told(self, gang: Gang, limit: int, asks: int, counts: Counts, *, live: bool) -> Reason | None:
+        """`used + held - leaving + kept + asks > limit`, what is leaving only where `used` alone is not too much."""
+        figures = next((figures for counted, figures in counts if counted + asks > limit), None)
+        if figures is None:
+            return None
+        params = {**figures, "asks": asks, "limit": limit}
+        borrows = params["guaranteed"] and not self.entitled(gang)
+        token = Token.BORROWING_LIMIT_REACHED if borrows else Token.WAITING_FOR_QUOTA
+        return Reason(token, marked(gang, params, live=live))
 
     def _used(self, queue: str, account: Account) -> dict[str, Any]:
         """What is used, held for bound gangs, and guaranteed."""
@@ -109,76 +142,33 @@ class Quotas:
 
     # Never
 
-    def possible(self, gang: Gang, charge: Charge) -> Charge | None:
-        """This charge, if limits permit it when nothing runs; else that of the first flavor for which they do, if any."""
-        if self._idle.fits(gang.queue, charge):
-            return charge
-        return next((c for _, c in gang.shape.least if self._idle.fits(gang.queue, c)), None)
+    def never(self, gang: Gang, charge: Charge) -> Reason | None:
+        """What keeps this charge from starting even when nothing runs; None: nothing does."""
+        return None if self._idle.fits(gang.queue, charge) else self._beyond(gang, charge)
 
-    def beyond_limits(self, gang: Gang, charge: Charge) -> Reason | None:
-        """The least limit on the path that this charge exceeds by itself; else what others do not lend."""
-        book, queue = self._book, gang.queue
-        for resource in dict.fromkeys(resource for _, resource in charge):
-            found = [
-                (limit, account, path)
-                for account, asks in charge.items()
-                for path in book.lineage(queue)
-                if account[1] == resource
-                and (limit := book.limit(path, account)) is not None
-                and asks > limit
-            ]
-            if found:
-                limit, account, path = min(found, key=lambda f: f[0])
-                params = {**named(path, account), "asks": charge[account], "limit": limit}
-                if book.is_live(path, account, limit):
-                    params["live"] = True
-                return Reason(Token.EXCEEDS_MAX_QUOTA, marked(gang, params))
-        return self._unlent(gang, charge)
-
-    def _unlent(self, gang: Gang, charge: Charge) -> Reason | None:
-        """Too much beside what others do not lend, though nothing runs at all."""
-        book = self._book
-        short = min(self._idle.shortfalls(gang.queue, charge), key=lambda s: s.live, default=None)
+    def _beyond(self, gang: Gang, charge: Charge) -> Reason | None:
+        """The least limit on the path that the charge exceeds by itself, or beside what others do not lend."""
+        resources = [resource for _, resource in charge]
+        short = min(
+            self._idle.shortfalls(gang.queue, charge),
+            key=lambda s: (resources.index(s.account[1]), s.limit - s.held, s.live),
+            default=None,
+        )
         if short is None:
             return None
-        account, path = short.account, book.lineage(gang.queue)
-        kept = {q.path: book.kept(q.path, account) for q in book.tree if q.path not in path}
-        keeper = max((q for q in kept if q.startswith(f"{short.queue}.")), key=lambda q: kept[q])
-        params = {
-            **named(short.queue, account),
-            "asks": short.asks,
-            "limit": short.limit,
-            "left": max(0, short.limit - short.held),
-            "kept": short.held,
-            "keeps": kept[keeper],
-            "keeper": keeper,
-            "missing": short.held + short.asks - short.limit,
-        }
-        if short.live:
-            params["live"] = True
-        return Reason(Token.EXCEEDS_MAX_QUOTA, marked(gang, params))
+        params = {**named(short.queue, short.account), "asks": short.asks, "limit": short.limit}
+        if short.held:
+            params |= {"kept": short.held, "left": max(0, short.limit - short.held)}
+            params["missing"] = short.held + short.asks - short.limit
+        return Reason(Token.EXCEEDS_MAX_QUOTA, marked(gang, params, live=short.live))
 
     # Work that nobody may evict
 
-    def never_entitled(self, gang: Gang) -> Reason | None:
-        """Work that is not preemptible is larger than what its queue is guaranteed, on every flavor that it may use."""
-        reason = None
-        for _, charge in gang.shape.least:
-            reason = self.entitlement(gang, charge)
-            if reason is None or reason.token is not Token.EXCEEDS_MAX_QUOTA:
-                return None
-        return reason
+    def entitlements(self, gang: Gang) -> list[Reason | None]:
+        """By flavor why work that is not preemptible may not start; None: it would not have to borrow."""
+        return [self._entitlement(gang, charge) for _, charge in gang.shape.least]
 
-    def nearest_guarantee(self, gang: Gang, charge: Charge) -> Reason | None:
-        """Of the first flavor whose guarantee it could ever keep within; else of this charge."""
-        if gang.workload.preemptible:
-            return None
-        told = [self.entitlement(gang, least) for _, least in gang.shape.least]
-        hopeful = (r for r in told if r is not None and r.token is not Token.EXCEEDS_MAX_QUOTA)
-        return next(hopeful, None) or self.entitlement(gang, charge)
-
-    def entitlement(self, gang: Gang, charge: Charge) -> Reason | None:
-        """Work that nobody may evict does not borrow. None: it would not have to, as things are."""
+    def _entitlement(self, gang: Gang, charge: Charge) -> Reason | None:
         queue, book = gang.queue, self._book
         claims = [account for account in charge if account in book.claims(queue)]
         if not claims:
@@ -200,8 +190,11 @@ def named(queue: str, account: Account) -> dict[str, Any]:
     return found if flavor is None else {**found, "flavor": flavor}
 
 
-def marked(gang: Gang, params: dict[str, Any]) -> dict[str, Any]:
-    """With a mark where figures are those of a smaller size than the full one."""
-    if any(p.min_count is not None and p.min_count < p.count for p in gang.workload.pod_sets):
+def marked(gang: Gang, params: dict[str, Any], *, live: bool = False) -> dict[str, Any]:
+    """With marks: figures are those of a smaller size than the full one; the limit is the `live` capacity."""
+    shape = gang.shape
+    if shape.least and shape.least[0][1] is not shape.charges[0]:
         params["atLeast"] = True
+    if live:
+        params["live"] = True
     return params

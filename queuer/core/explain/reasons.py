@@ -11,7 +11,6 @@ from queuer.core.records import Bond
 from queuer.core.refusal import Block, Refusal
 from queuer.core.shapes import Gang
 from queuer.core.state import State
-from queuer.domain.quota import Charge
 from queuer.domain.reasons import Explanation, Reason, Token, Verdict
 from queuer.domain.workload import Workload
 
@@ -38,9 +37,8 @@ def reasons(
     `refusals`: of those that had a turn or needed none; gangs that share one share an explanation. `held_up`: who is
     behind refused heads of its strict queue, with these. `bonds`: what is held. `aside`: who takes no part.
     """
-    cycle = _Reasons(state, refusals, held_up, bonds, aside)
-    found = ((uid, cycle.why(uid)) for uid in order)
-    return {uid: why for uid, why in found if why is not None}
+    why = _Reasons(state, refusals, held_up, bonds, aside).why
+    return {uid: told for uid in order if (told := why(uid)) is not None}
 
 
 class _Reasons:
@@ -63,10 +61,9 @@ class _Reasons:
 
     def why(self, uid: str) -> Explanation | None:
         """Why it waits; None: it starts."""
-        if uid in self._bonds:
-            return Explanation(primary=bound(self._state, self._bonds[uid]))
         if uid in self._state.settled:
-            return None
+            bond = self._bonds.get(uid)
+            return None if bond is None else Explanation(primary=bound(self._state, bond))
         refusal = self._refusals.get(uid)
         if refusal is not None:
             known = self._alike.get(id(refusal))
@@ -84,21 +81,23 @@ class _Reasons:
         """What refused it at its turn, as things are now; what can never be comes first."""
         variant, charge = refusal.variant, refusal.charge
         if variant is None or charge is None:
-            return NO_SEARCH if refusal.block is Block.LIMIT else self._places.nowhere(gang.workload)
+            return self._places.nowhere(gang.workload)
         if refusal.packed is not None:
             params = {"queue": refusal.packed, "priority": gang.workload.priority}
             return Reason(Token.BEHIND_IN_QUEUE, params)
-        if not gang.workload.preemptible and (never := self._quotas.never_entitled(gang)):
-            return never
+        if not gang.workload.preemptible:
+            told = self._quotas.entitlements(gang)
+            hopeful = [r for r in told if r is None or r.token is not Token.EXCEEDS_MAX_QUOTA]
+            if not hopeful or refusal.block is Block.ENTITLEMENT:
+                return next(filter(None, hopeful or told), QUOTA_BACK)
         if refusal.block in _NODES:
-            return self._by_nodes(gang, variant, charge, refusal)
-        if refusal.block is Block.LIMIT:
-            return NO_SEARCH
-        if refusal.block is Block.ENTITLEMENT:
-            return self._quotas.nearest_guarantee(gang, charge) or QUOTA_BACK
-        return self._quotas.never(gang, variant) or self._quotas.row(gang, charge, refusal.bar) or QUOTA_BACK
+            return self._by_nodes(gang, variant, refusal)
+        reason = self._quotas.row(gang, charge)
+        if reason is not None and len(gang.shape.least) > 1 and reason.verdict is not Verdict.WAIT:
+            return self._elsewhere(gang, variant) or reason
+        return reason or QUOTA_BACK
 
-    def _by_nodes(self, gang: Gang, variant: Variant, charge: Charge, refusal: Refusal) -> Reason:
+    def _by_nodes(self, gang: Gang, variant: Variant, refusal: Refusal) -> Reason:
         """Nodes, or who is on them or has them reserved, are in its way."""
         state = self._state
         if refusal.block is Block.LANDING and refusal.owners:
@@ -106,26 +105,20 @@ class _Reasons:
         if refusal.block is Block.RESERVED and (owners := self._breaks(gang, variant, refusal.owners)):
             nodes = len(state.reserved[owners[0]].takes)
             return self._other(owners, nodes=nodes)
-        reason = self._places.no_level(gang.workload) or self._never(gang, variant)
-        reason = reason or self._places.lack(gang, variant)
-        if reason is not None and reason.token is Token.NODES_UNAVAILABLE:
-            return self._usable(gang, variant) or reason
+        reason = self._places.lack(gang, variant)
+        if reason is not None and len(gang.shape.least) > 1 and reason.verdict is not Verdict.WAIT:
+            return self._elsewhere(gang, variant) or reason
         return reason or ROOM_BACK
 
-    def _never(self, gang: Gang, variant: Variant) -> Reason | None:
-        """Why it could start on none of its flavors, were every node idle; told of this one."""
-        told = self._places.never(gang, variant)
-        if told is None:
-            return None
-        others = (pair for pair in gang.shape.least if pair[0].flavors != variant.flavors)
-        hopeless = all(self._places.never(gang, v) or self._quotas.beyond_limits(gang, c) for v, c in others)
-        return told if hopeless else None
-
-    def _usable(self, gang: Gang, shut: Variant) -> Reason | None:
-        """What is in its way on the first of its flavors that has nodes to use, where some of them have none."""
+    def _elsewhere(self, gang: Gang, hopeless: Variant) -> Reason | None:
+        """What is in its way on the first other flavor on which it could start one day."""
         for variant, charge in gang.shape.least:
-            if variant.flavors != shut.flavors and self._places.shut(gang, variant) is None:
-                return self._quotas.row(gang, charge) or self._places.lack(gang, variant)
+            if variant.flavors == hopeless.flavors:
+                continue
+            found = (self._quotas.row(gang, charge), self._places.lack(gang, variant))
+            told = [reason for reason in found if reason is not None]
+            if all(reason.verdict is Verdict.WAIT for reason in told):
+                return told[0] if told else ROOM_BACK
         return None
 
     def _breaks(self, gang: Gang, variant: Variant, owners: tuple[str, ...]) -> tuple[str, ...]:

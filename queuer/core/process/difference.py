@@ -12,7 +12,7 @@ from typing import Any
 
 from queuer.core.records import Admitted, NodeState, Pending, Snapshot
 
-Rows = tuple["array[int]", tuple[Any, ...]]
+Entries = tuple["array[int]", tuple[Any, ...]]
 """A tuple of records: positions in the tuple before, -1 = the next of these new ones."""
 
 
@@ -31,7 +31,7 @@ _KEYS: Mapping[str, Callable[[Any], str]] = {"nodes": _name, "admitted": _uid, "
 class Difference:
     """From one snapshot to the next, by field: `rows` of nodes, admitted and pending; `others`: new values."""
 
-    rows: Mapping[str, Rows]
+    rows: Mapping[str, Entries]
     others: Mapping[str, Any]
 
     @classmethod
@@ -54,7 +54,7 @@ class Difference:
         return replace(before, **rows, **self.others)
 
 
-def _rows(before: Sequence[Any], after: Sequence[Any], key: Callable[[Any], str]) -> Rows:
+def _rows(before: Sequence[Any], after: Sequence[Any], key: Callable[[Any], str]) -> Entries:
     at = {key(record): i for i, record in enumerate(before)}
     kept, new = array("q"), []
     for record in after:

@@ -1,10 +1,11 @@
-"""The program of a solver process: answers the questions on its stdin until that ends, even in the middle of one."""
+"""The program of a solver process: answers the requests on its stdin until that ends, even in the middle of one."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
 import importlib
+import itertools
 import os
 import queue
 import signal
@@ -17,6 +18,8 @@ from queuer.core.process import wire
 from queuer.core.process.difference import Difference
 from queuer.core.records import Plan, Snapshot
 
+FULL = 64
+"""Answers after which all that is kept is searched for garbage; after each only what is new is."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -28,42 +31,36 @@ def resolve(target: str) -> Callable[..., Plan]:
     return decide
 
 
-def serve(target: str, questions: BinaryIO, answers: BinaryIO) -> None:
-    """Answer questions; never returns. Garbage is collected only while nobody waits for an answer."""
+def serve(target: str, requests: BinaryIO, answers: BinaryIO) -> None:
+    """Answer requests; never returns. Garbage is collected while nobody waits for an answer."""
     gc.disable()
     decide = resolve(target)
-    line: queue.SimpleQueue[wire.Question] = queue.SimpleQueue()
+    line: queue.SimpleQueue[wire.Request] = queue.SimpleQueue()
 
     def listen() -> None:
-        while len(head := questions.read(wire.HEADER.size)) == wire.HEADER.size:
-            line.put(wire.unpack(questions.read(wire.length_of(head))))
+        while len(head := requests.read(wire.HEADER.size)) == wire.HEADER.size:
+            line.put(wire.unpack(requests.read(wire.length_of(head))))
         os._exit(0)
 
     threading.Thread(target=listen, daemon=True).start()
-    snapshot: Snapshot | None = None
-    while True:
-        question = line.get()
+    snapshot: Any = None
+    for number in itertools.count(1):
+        request = line.get()
+        told = request.told
         try:
-            snapshot = _told(question, snapshot)
-            answer = _answer(decide, question, snapshot)
+            snapshot = told.after(snapshot) if isinstance(told, Difference) else told
+            answer = _answer(decide, request, snapshot)
         except Exception as error:  # noqa: BLE001 - told to the parent
             answer = wire.pack_answer(error=f"{type(error).__name__}: {error}")
         answers.write(answer)
         answers.flush()
-        gc.collect()
+        gc.collect(1 if number % FULL else 2)
 
 
-def _told(question: wire.Question, before: Snapshot | None) -> Snapshot:
-    if not isinstance(question.told, Difference):
-        return question.told
-    assert before is not None
-    return question.told.after(before)
-
-
-def _answer(decide: Callable[..., Plan], question: wire.Question, snapshot: Snapshot) -> bytes:
+def _answer(decide: Callable[..., Plan], request: wire.Request, snapshot: Snapshot) -> bytes:
     """Where nothing is asked, a decision that keeps what it works out about snapshots is given this one."""
-    if question.budget is not None:
-        plan = decide(snapshot, now=question.now, seed=question.seed, budget=question.budget)
+    if request.budget is not None:
+        plan = decide(snapshot, now=request.now, seed=request.seed, budget=request.budget)
         return wire.pack_answer(plan)
     if follow := getattr(decide, "follow", None):
         follow(snapshot)

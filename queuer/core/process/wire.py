@@ -1,6 +1,6 @@
 """Messages between the solver process and its parent: a mark, a length, a body.
 
-Questions are pickles, as both ends are the same program; read-only mappings, which pickle refuses, travel as dicts.
+Requests are pickles, as both ends are the same program; read-only mappings, which pickle refuses, travel as dicts.
 Answers are MessagePack, read by declared type: a process that went wrong may say anything.
 """
 
@@ -26,7 +26,7 @@ MOST_BYTES = 2**32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Request:
     """`told`: the snapshot, or what differs from the one before. `budget`: None = it is only to be taken over."""
 
     told: Snapshot | Difference
@@ -43,19 +43,19 @@ def length_of(header: bytes) -> int:
     return int(length)
 
 
-def pack(question: Question) -> bytes:
-    """A question as a message."""
+def pack(request: Request) -> bytes:
+    """A request as a message."""
     buffer = io.BytesIO()
     pickler = pickle.Pickler(buffer, protocol=pickle.HIGHEST_PROTOCOL)
     pickler.dispatch_table = {**dispatch_table, MappingProxyType: _plain}
-    pickler.dump(question)
+    pickler.dump(request)
     return _framed(buffer.getvalue())
 
 
-def unpack(body: bytes) -> Question:
-    """The question in a message of one's own parent."""
-    question: Question = pickle.loads(body)
-    return question
+def unpack(body: bytes) -> Request:
+    """The request in a message of one's own parent."""
+    request: Request = pickle.loads(body)
+    return request
 
 
 def pack_answer(plan: Plan | None = None, *, error: str = "") -> bytes:

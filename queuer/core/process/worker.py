@@ -37,7 +37,7 @@ UNREAD = 2**16
 
 
 class Outcome(StrEnum):
-    """What came of a question to the process; all but the first are failures."""
+    """What came of a request to the process; all but the first are failures."""
 
     SOLVED = "solved"
     NOT_READY = "not-ready"
@@ -72,8 +72,8 @@ class Stopwatch:
 class SolverProcess:
     """`decide()` in a child process: `async with SolverProcess() as solver: plan = await solver.decide(…)`.
 
-    `counts`: what came of all questions; `restarts`: processes started after the first. One decision at a time; more
-    callers wait in line. A plan's `stats.phases`: seconds to `pack` the question, the wait until the process is ready
+    `counts`: what came of all requests; `restarts`: processes started after the first. One decision at a time; more
+    callers wait in line. A plan's `stats.phases`: seconds to `pack` the request, the wait until the process is ready
     included, to `solve` and to `verify`; after a failure also what was `lost` on it.
     """
 
@@ -149,8 +149,8 @@ class SolverProcess:
         process = await self._ready(snapshot)
         assert self._has is not None
         told = await asyncio.to_thread(Difference.between, self._has, snapshot)
-        question = wire.Question(told=told, now=now, seed=seed, budget=budget)
-        message = await asyncio.to_thread(wire.pack, question)
+        request = wire.Request(told=told, now=now, seed=seed, budget=budget)
+        message = await asyncio.to_thread(wire.pack, request)
         watch.lap("pack")
         answer = await _exchange(process, message, within=budget.wall)
         watch.lap("solve")
@@ -175,7 +175,7 @@ class SolverProcess:
 
     async def _hand_over(self, process: asyncio.subprocess.Process, snapshot: Snapshot) -> None:
         """Have a snapshot taken over: no deadline of a cycle runs before it is asked about a known one."""
-        message = await asyncio.to_thread(wire.pack, wire.Question(told=snapshot))
+        message = await asyncio.to_thread(wire.pack, wire.Request(told=snapshot))
         _answer(await _exchange(process, message, within=START_UP))
         self._has = snapshot
 
@@ -188,7 +188,7 @@ class SolverProcess:
 
     async def _start(self) -> None:
         self._struck, self._has = False, None
-        with contextlib.suppress(OSError):  # no memory, too many processes: tried again at the next question
+        with contextlib.suppress(OSError):  # no memory, too many processes: tried again at the next request
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",

@@ -12,7 +12,7 @@ from functools import cache, cached_property
 from itertools import chain
 
 from queuer.core.records import Admitted, Assignment, Bond, Plan, Snapshot
-from queuer.core.verify.quota import Asks, Book, Part, Use, asks_of
+from queuer.core.verify.quota import Book, Part, Use, asks_of
 from queuer.domain.nodes import DEFAULT_FLAVOR, SchedulingTerms, flavor_of
 from queuer.domain.quantity import Resources
 from queuer.domain.workload import PodSet, Workload
@@ -42,7 +42,7 @@ class Rule(StrEnum):
     EXPLANATION = "explanation"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Violation:
     """One broken rule. `uid`: the gang to take out of the plan; of several that together are too much, the last in
     order. It is in the plan unless it is named wrongly, misses its reason, or lost its bond. `at`: the node or queue.
@@ -60,7 +60,7 @@ class Violation:
 @dataclass(frozen=True, slots=True, eq=False)
 class Group:
     """Pods of one set that land on `hosts`. `slots`: how many of them each host could take by what is open there, if
-    any. `choice`: they may land otherwise than planned (DESIGN 3.5).
+    any; all on a single host. `choice`: they may land otherwise than planned (DESIGN 3.5).
     """
 
     uid: str
@@ -84,6 +84,11 @@ def add(total: dict[str, int], requests: Resources, times: int = 1) -> None:
     """Count that many pods in, or out."""
     for resource, amount in requests.items():
         total[resource] = total.get(resource, 0) + amount * times
+
+
+def least(pod_set: PodSet) -> int:
+    """The fewest pods that the set may have."""
+    return pod_set.count if pod_set.min_count is None else pod_set.min_count
 
 
 def part_of(admitted: Admitted) -> Part:
@@ -117,19 +122,15 @@ class Case:
         self.resumed = dict.fromkeys(again)
         turns = chain(self.resumed, filter(self.rows.__contains__, plan.order), self.rows)
         self.new = {uid: self.rows[uid] for uid in turns if uid not in same}
-        self._turns = {uid: turn for turn, uid in enumerate(self.new)}
         self.flavor_at = cache(lambda name: flavor_of(self.states[name].node, snapshot.flavors))
         self.domain = cache(lambda name, level: snapshot.topology.domain(self.states[name].node, level))
-        self.open, self.asks, self._labelled = cache(self._open), cache(self._asks), cache(self._by_label)
+        self.asks = cache(lambda uid: asks_of(self.part(uid, self.rows[uid])))
+        self.open, self._labelled = cache(self._open), cache(self._by_label)
 
     def until(self, bond: Bond) -> float:
         """Its deadline, later where its victims are known to take longer to leave."""
         by = [self.running[v].gone_by for v in bond.victims if v in self.releasing]
         return max([bond.deadline, *(at for at in by if at is not None)])
-
-    def last(self, uids: Iterable[str]) -> str:
-        """Of gangs that are decided anew the last in turn."""
-        return max(uids, key=self._turns.__getitem__)
 
     def workload(self, uid: str) -> Workload:
         """A waiting workload."""
@@ -150,32 +151,28 @@ class Case:
             for uid, rows in self.new.items()
         }
 
-    @cached_property
-    def on_node(self) -> Mapping[str, Sequence[tuple[str, PodSet, int]]]:
-        """By node uid, pod set and count of all that is planned: standing bonds, then what is new in turn."""
-        found: dict[str, list[tuple[str, PodSet, int]]] = {}
-        for uid in chain(self.standing, self.new):
-            for row, pod_set in self.pods(uid, self.rows[uid]):
+    def sums(self, places: Iterable[tuple[str, Rows]]) -> dict[str, dict[str, int]]:
+        """Requests of waiting gangs at these places, by node."""
+        found: dict[str, dict[str, int]] = {}
+        for uid, rows in places:
+            for row, pod_set in self.pods(uid, rows):
                 for name, count in row.nodes.items():
-                    found.setdefault(name, []).append((uid, pod_set, count))
+                    add(found.setdefault(name, {}), pod_set.requests, count)
         return found
 
-    def terms(self, pod_set: PodSet, flavor: str, labels: Mapping[str, str]) -> SchedulingTerms:
-        """What pods sent to a flavor ask of their node: their own terms, its tolerations, and these labels."""
-        own = pod_set.terms
-        return SchedulingTerms(
-            node_selector={**own.node_selector, **labels},
-            tolerations=(*own.tolerations, *self.tolerations.get(flavor, ())),
-            affinity=own.affinity,
-        )
+    def asking(self, name: str, resource: str, among: Collection[str]) -> list[str]:
+        """Gangs decided anew that take a resource of a node, in turn."""
+        pods = ((uid, *pod) for uid in self.new if uid in among for pod in self.pods(uid, self.new[uid]))
+        return [uid for uid, row, pod_set in pods if name in row.nodes and pod_set.requests.get(resource)]
 
     def pin(self, pod_set: PodSet, row: Assignment) -> Collection[str]:
         """Names of the nodes that kube-scheduler may choose for a pod of this assignment, resources aside."""
-        asked, states = self.terms(pod_set, row.flavor, row.selector), self.states
-        names: Collection[str] = states if row.hosts is None else row.hosts
-        if row.hosts is None:
-            inside = (self._labelled(key).get(value, ()) for key, value in asked.node_selector.items())
-            names = min(inside, key=len, default=states)
+        terms, states = pod_set.terms, self.states
+        labels = {**terms.node_selector, **row.selector}
+        tolerations = (*terms.tolerations, *self.tolerations.get(row.flavor, ()))
+        asked = SchedulingTerms(node_selector=labels, tolerations=tolerations, affinity=terms.affinity)
+        inside = (self._labelled(key).get(value, ()) for key, value in labels.items())
+        names = row.hosts if row.hosts is not None else min(inside, key=len, default=states)
         return dict.fromkeys(name for name in names if name in states and states[name].node.accepts(asked))
 
     def _by_label(self, key: str) -> Mapping[str, Collection[str]]:
@@ -194,13 +191,16 @@ class Case:
 
     def group(self, uid: str, pod_set: PodSet, count: int, hosts: Collection[str]) -> Group:
         """Pods that land on these hosts."""
+        if len(hosts) < 2:
+            return Group(uid, pod_set, count, hosts, dict.fromkeys(hosts, count), False)
         found = {h: n for h in hosts if h in self.states and (n := slots(self.open(h), pod_set))}
-        return Group(uid, pod_set, count, hosts, found, len(hosts) > 1 and sum(found.values()) > count)
+        return Group(uid, pod_set, count, hosts, found, sum(found.values()) > count)
 
     @cached_property
     def landing(self) -> Mapping[str, Sequence[Group]]:
         """Pods of earlier cycles that are still to land, by host that could take any: those that meet the plan."""
-        touched = set(self.on_node).union(h for own in self.coming.values() for _, g in own for h in g.slots)
+        touched = {name for rows in self.rows.values() for row in rows for name in row.nodes}
+        touched.update(host for pods in self.coming.values() for _, group in pods for host in group.slots)
         found: dict[str, list[Group]] = {}
         for uid, admitted in self.running.items():
             for rest in admitted.unbound:
@@ -215,11 +215,11 @@ class Case:
         """What is open on these nodes once `gone` have left, less pods of earlier cycles that have no choice: as many
         as fit one after the other.
         """
-        found = {name: dict(self.open(name)) for name in names}
+        found = {name: dict(self.open(name)) for name in names if name in self.states}
         for name, left in found.items():
-            come = [g for g in self.landing.get(name, ()) if not g.choice and g.uid not in gone]
-            for group in come:
-                add(left, group.pod_set.requests, -min(slots(left, group.pod_set), group.count))
+            for group in self.landing.get(name, ()):
+                if not group.choice and group.uid not in gone:
+                    add(left, group.pod_set.requests, -min(slots(left, group.pod_set), group.count))
         for uid in gone:
             bound = self.running[uid].bound
             for name in found.keys() & bound.keys():
@@ -246,10 +246,6 @@ class Case:
     def parts(self, uids: Iterable[str]) -> Iterable[Part]:
         """Of gangs that the plan starts or holds."""
         return [self.part(uid, self.rows[uid]) for uid in uids]
-
-    def _asks(self, uid: str) -> Asks:
-        """What a gang that the plan starts or holds counts for, by account."""
-        return asks_of(self.part(uid, self.rows[uid]))
 
     @cached_property
     def entitled(self) -> Mapping[str, frozenset[str]]:

@@ -13,20 +13,17 @@ def check_landing(case: Case) -> Iterator[Violation]:
         groups = [group for _, group in pods]
         for group in groups if len(groups) > 1 and uid in case.started else ():
             if (found := _beside(case, group, groups)) < group.count:
-                text = f"pod set {group.pod_set.name} may find only {found} of {group.count} places"
-                yield Violation(rule=Rule.LANDING, uid=uid, text=f"{text} beside others of its gang")
-    told = set[str]()
+                text = f"{group.pod_set.name} may find only {found} of {group.count} places beside its gang's others"
+                yield Violation(Rule.LANDING, uid, text)
     for host, there in _by_host(case).items():
         before: list[tuple[str, bool]] = []
         for uid, choice in there.items():
             near = (o for o, c in before if (choice or c) and not (uid in case.bound and o in case.gone))
-            other = next(near, None) if uid in case.new else None
-            if other is None:
-                before.append((uid, choice))
-            elif uid not in told:
-                told.add(uid)
+            if uid in case.new and (other := next(near, None)) is not None:
                 text = f"it shares {host} with {other}, and pods there have a choice of hosts"
-                yield Violation(rule=Rule.LANDING, uid=uid, text=text, at=host)
+                yield Violation(Rule.LANDING, uid, text, host)
+            else:
+                before.append((uid, choice))
 
 
 def _beside(case: Case, group: Group, groups: Sequence[Group]) -> int:
@@ -36,8 +33,7 @@ def _beside(case: Case, group: Group, groups: Sequence[Group]) -> int:
         left = dict(case.open(host))
         for other in groups:
             if other is not group and host in other.hosts:
-                most = other.count if len(other.hosts) == 1 else min(other.count, other.slots.get(host, 0))
-                add(left, other.pod_set.requests, -most)
+                add(left, other.pod_set.requests, -min(other.count, other.slots.get(host, 0)))
         found += slots(left, group.pod_set)
     return found
 

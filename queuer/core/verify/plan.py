@@ -6,12 +6,11 @@ Optimality is not judged here: a sound plan may be a poor one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
 
 from queuer.core.records import Pending, Plan, Snapshot
-from queuer.core.verify.case import Case, Rule, Violation, part_of
+from queuer.core.verify.case import Case, Rule, Violation, least, part_of
 from queuer.core.verify.evictions import check_bonds, check_victims
 from queuer.core.verify.landing import check_landing
 from queuer.core.verify.places import check_capacity, check_gangs
@@ -39,48 +38,45 @@ def verify(snapshot: Snapshot, plan: Plan, *, now: float) -> tuple[Violation, ..
 def check_references(case: Case) -> Iterator[Violation]:
     """Every name stands for something, once, and what is asked can be summed."""
     plan, waiting, running = case.plan, case.pending.keys(), case.running.keys()
-    groups: tuple[tuple[str, Collection[str], Set[str]], ...] = (
+    for what, uids, known in (
         ("admissions", [a.uid for a in plan.admissions], waiting),
         ("evictions", [e.uid for e in plan.evictions], running),
         ("bonds", [b.uid for b in plan.bonds if b.uid not in running], waiting),
         ("reservations", [r.uid for r in plan.reservations], waiting),
         ("order", plan.order, waiting),
-        ("explanations", plan.explanations, waiting),
-    )
-    for what, uids, known in groups:
-        if not all(map(known.__contains__, uids)) or len(set(uids)) < len(uids):
-            for uid, times in Counter(uids).items():
-                if times > 1 or uid not in known:
-                    text = (
-                        f"{what} names it {times} times"
-                        if uid in known
-                        else f"{what} names it, and it is not there"
-                    )
-                    yield Violation(rule=Rule.REFERENCE, uid=uid, text=text)
-    kept = ((r.uid, r.assignments) for r in plan.reservations)
-    for uid, rows in (*case.rows.items(), *kept):
-        if uid not in waiting:
+        ("explanations", plan.explanations.keys(), waiting),
+    ):
+        if not known >= (once := set(uids)) or len(once) < len(uids):
+            wrong = (uid for uid, times in Counter(uids).items() if times > 1 or uid not in known)
+            yield from (
+                Violation(Rule.REFERENCE, u, f"{what} names it twice, or it is not there") for u in wrong
+            )
+    for uid, rows in (*case.rows.items(), *((r.uid, r.assignments) for r in plan.reservations)):
+        gang = case.pending.get(uid)
+        if gang is None:
             continue
-        if not well_formed(case.workload(uid)):
-            yield Violation(rule=Rule.CLOSED, uid=uid, text="it asks for what cannot be summed")
-        sets = {p.name for p in case.workload(uid).pod_sets}
-        wrong = [f"pod set {row.pod_set}" for row in rows if row.pod_set not in sets]
-        named = chain.from_iterable((*row.nodes, *(row.hosts or ())) for row in case.new.get(uid, ()))
-        wrong += [f"node {name}" for name in named if name not in case.states]
-        if wrong:
-            yield Violation(rule=Rule.REFERENCE, uid=uid, text=f"there is no {wrong[0]}")
+        if not well_formed(gang.workload):
+            yield Violation(Rule.CLOSED, uid, "it asks for what cannot be summed")
+        sets = {p.name for p in gang.workload.pod_sets}
+        missing = [f"pod set {row.pod_set}" for row in rows if row.pod_set not in sets]
+        for row in case.new.get(uid, ()):
+            missing += (f"node {n}" for n in (*row.nodes, *(row.hosts or ())) if n not in case.states)
+        yield from (Violation(Rule.REFERENCE, uid, f"there is no {what}") for what in missing)
 
 
 def well_formed(workload: Workload) -> bool:
     """Whether it asks for pods in numbers that can be summed; nothing is decided about one that does not."""
-    sets, times = workload.pod_sets, (workload.submitted, workload.max_runtime or 0, workload.estimate or 0)
+    sets, whole = workload.pod_sets, [workload.priority]
+    for p in sets:
+        whole += (p.count, least(p), *p.requests.values())
+    times = (workload.submitted, workload.max_runtime or 0.0, workload.estimate or 0.0)
     return (
         0 < len({p.name for p in sets}) == len(sets)
-        and all(type(n) is int for n in (workload.priority, *(p.count for p in sets)))
-        and all(p.min_count is None or type(p.min_count) is int for p in sets)
-        and all(1 <= (p.count if p.min_count is None else p.min_count) <= p.count for p in sets)
-        and all(type(n) is int and 0 <= n * p.count <= MOST for p in sets for n in p.requests.values())
-        and all(type(t) in (int, float) and -MOST <= t <= MOST for t in (workload.priority, *times))
+        and set(map(type, whole)) == {int}
+        and set(map(type, times)) <= {int, float}
+        and all(1 <= least(p) <= p.count for p in sets)
+        and all(0 <= n * p.count <= MOST for p in sets for n in p.requests.values())
+        and all(-MOST <= number <= MOST for number in (workload.priority, *times))
     )
 
 
@@ -90,19 +86,17 @@ def check_closed(case: Case) -> Iterator[Violation]:
     for queue in {case.workload(uid).queue for uid in case.new}:
         leaf = queue in tree and tree.is_leaf(queue)
         states[queue] = tree.effective_state(queue) if leaf else "no leaf of the tree"
-    for uid in case.new:
-        workload = case.workload(uid)
-        if states[workload.queue] != QueueState.OPEN:
-            text = f"{workload.queue} is {states[workload.queue]}"
-            yield Violation(rule=Rule.CLOSED, uid=uid, text=text, at=workload.queue)
-        if workload.hold:
-            yield Violation(rule=Rule.CLOSED, uid=uid, text="it is on hold")
+    for workload in map(case.workload, case.new):
+        if (state := states[workload.queue]) != QueueState.OPEN or workload.hold:
+            text = "it is on hold" if workload.hold else f"{workload.queue} is {state}"
+            yield Violation(Rule.CLOSED, workload.uid, text, workload.queue)
 
 
 def check_quota(case: Case) -> Iterator[Violation]:
     """Limits on every ancestor: now with all victims, and with them gone and all bonds counted."""
-    now = Use(case.book, case.use).count(case.parts(case.started))
-    yield from _over(case, now, [*case.started], when="now")
+    starting = [uid for uid in case.new if uid in case.started]
+    now = Use(case.book, case.use).count(case.parts(starting))
+    yield from _over(case, now, starting, when="now")
     if case.bound:
         leaving = (part_of(case.running[uid]) for uid in case.gone)
         before = Use(case.book, case.use).count(leaving, times=-1)
@@ -114,10 +108,9 @@ def check_quota(case: Case) -> Iterator[Violation]:
 
 def _over(case: Case, use: Use, coming: Sequence[str], *, when: str) -> Iterator[Violation]:
     for path, key, text in use.broken():
-        asking = (
-            u for u in coming if path in case.book.path(case.workload(u).queue) and case.asks(u).get(key)
-        )
-        yield Violation(rule=Rule.QUOTA, uid=case.last(asking), text=f"{text} {when}", at=path)
+        under = [uid for uid in coming if path in case.book.path(case.workload(uid).queue)]
+        last = [uid for uid in under if case.asks(uid).get(key)][-1]
+        yield Violation(Rule.QUOTA, last, f"{text} {when}", path)
 
 
 def check_non_preemptible(case: Case) -> Iterator[Violation]:
@@ -126,28 +119,28 @@ def check_non_preemptible(case: Case) -> Iterator[Violation]:
         workload = case.workload(uid)
         if not workload.preemptible and uid not in case.resumed and workload.queue not in case.entitled[uid]:
             text = f"not entitled at {workload.queue}, and it could not be evicted"
-            yield Violation(rule=Rule.NON_PREEMPTIBLE, uid=uid, text=text, at=workload.queue)
+            yield Violation(Rule.NON_PREEMPTIBLE, uid, text, workload.queue)
 
 
 def check_strict(case: Case) -> Iterator[Violation]:
-    """In a leaf with `order: strict`, nothing passes a refused gang unless their flavors are disjoint. What a bond
-    held before passes nobody.
+    """In a leaf with `order: strict`, nothing passes a refused gang unless their flavors are disjoint. What a bond held
+    before passes nobody.
     """
     tree = case.snapshot.tree
-    passing: dict[str, list[Pending]] = {}
-    for uid in case.new:
-        queue = case.workload(uid).queue
-        if uid not in case.resumed and queue in tree and tree.policy(queue).order is Order.STRICT:
-            passing.setdefault(queue, []).append(case.pending[uid])
-    for waiting in case.snapshot.pending if passing else ():
-        head = waiting.workload
-        if head.queue not in passing or head.hold or head.uid in case.new or head.uid in case.bound:
-            continue
-        for pending in passing[head.queue]:
-            ahead = _turn(waiting) < _turn(pending) if well_formed(head) else False
-            if ahead and not _allowed(case, head).isdisjoint(_allowed(case, pending.workload)):
-                text = f"passes {head.uid}, which waits before it in {head.queue}"
-                yield Violation(rule=Rule.STRICT, uid=pending.workload.uid, text=text, at=head.queue)
+    fresh = (case.pending[uid] for uid in case.new if uid not in case.resumed)
+    strict = {q.path for q in tree if tree.policy(q.path).order is Order.STRICT}
+    passing = sorted((p for p in fresh if p.workload.queue in strict), key=_turn)
+    latest = {p.workload.queue: _turn(p) for p in passing}
+    heads: dict[str, list[Pending]] = {queue: [] for queue in latest}
+    for pending in case.snapshot.pending if latest else ():
+        gang = pending.workload
+        if gang.queue in latest and _turn(pending) < latest[gang.queue] and gang.uid not in case.rows:
+            heads[gang.queue] += [pending] if well_formed(gang) and not gang.hold else []
+    for pending in passing:
+        mine, flavors = pending.workload, _allowed(case, pending.workload)
+        ahead = (h.workload for h in heads[mine.queue] if _turn(h) < _turn(pending))
+        if (head := next((h for h in ahead if not flavors.isdisjoint(_allowed(case, h))), None)) is not None:
+            yield Violation(Rule.STRICT, mine.uid, f"passes {head.uid}, which waits before it", mine.queue)
 
 
 def _turn(pending: Pending) -> tuple[bool, int, float]:
@@ -169,11 +162,11 @@ def check_explanations(case: Case) -> Iterator[Violation]:
     whole = len(explained) + len(started) == len(case.pending) and explained.isdisjoint(started)
     for uid in () if whole else sorted((case.pending.keys() - started) ^ explained):
         text = "starts, yet has a reason to wait" if uid in explained else "waits without a reason"
-        yield Violation(rule=Rule.EXPLANATION, uid=uid, text=text)
+        yield Violation(Rule.EXPLANATION, uid, text)
     for uid in case.bound.keys() & explained:
         token = case.plan.explanations[uid].primary.token
         if token is not Token.WAITING_FOR_PREEMPTED_WORKLOADS:
-            yield Violation(rule=Rule.EXPLANATION, uid=uid, text=f"bound, yet its reason is {token}")
+            yield Violation(Rule.EXPLANATION, uid, f"bound, yet its reason is {token}")
 
 
 def check_dropped(case: Case) -> Iterator[Violation]:
@@ -190,7 +183,7 @@ def check_dropped(case: Case) -> Iterator[Violation]:
         before = Case(replace(case.snapshot, bonds=(), admitted=admitted), plan, case.now)
         if not any(True for check in (check_references, *ADMITTING) for _ in check(before)):
             for uid in silent:
-                yield Violation(rule=Rule.BOND, uid=uid, text="its bond was dropped, though it stands")
+                yield Violation(Rule.BOND, uid, "its bond was dropped, though it stands")
 
 
 ADMITTING = (check_gangs, check_closed, check_quota, check_capacity, check_landing)

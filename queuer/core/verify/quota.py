@@ -43,21 +43,20 @@ def asks_of(part: Part) -> Asks:
 
 
 class Book:
-    """The tree's rows as questions, by queue and account."""
+    """The tree's rows as questions, by queue and account. `path`: a queue and its ancestors, those that still exist;
+    never empty.
+    """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.tree = tree = snapshot.tree
         self._live = _capacity(snapshot)
         self._rows = {(q.path, (row.flavor, row.resource)): row for q in tree for row in q.quota}
         self.lends_less = {key for (_, key), row in self._rows.items() if row.lend is not None}
-        self.path = cache(self._path)
+        self._flavored = {resource for _, (flavor, resource) in self._rows if flavor is not None}
+        self.path = cache(lambda queue: tuple(q for q in tree.lineage(queue) if q in tree.queues) or (ROOT,))
         self.guaranteed = cache(self._guaranteed)
         self.claimed = cache(self._claimed)
         self.flavors_for = cache(self._flavors_for)
-
-    def _path(self, queue: str) -> tuple[str, ...]:
-        """The queue and its ancestors, those that still exist; never empty."""
-        return tuple(path for path in self.tree.lineage(queue) if path in self.tree) or (ROOT,)
 
     def limit(self, queue: str, key: Key) -> int | None:
         """None = nothing but the ancestors binds. Root has no more than the live capacity."""
@@ -91,7 +90,7 @@ class Book:
 
     def _flavors_for(self, queue: str, resource: str) -> frozenset[str] | None:
         """Flavors that the nearest queue naming any for the resource allows; None = every flavor."""
-        for path in self.path(queue):
+        for path in self.path(queue) if resource in self._flavored else ():
             rows = (row for row in self.tree[path].quota if row.resource == resource)
             if named := frozenset(row.flavor for row in rows if row.flavor is not None):
                 return named
@@ -161,12 +160,9 @@ class Use:
             for key in amounts:
                 if (limit := self.book.limit(path, key)) is None:
                     continue
-                used, seen, what = (
-                    self.used(path, key),
-                    self.seen(path, key),
-                    f"{path}: {key[0] or 'any'} {key[1]}",
-                )
+                used, seen = self.used(path, key), self.seen(path, key)
+                what = f"{path}: {key[0] or 'any'} {key[1]} would"
                 if used > limit:
-                    yield path, key, f"{what} would use {used} of {limit}"
+                    yield path, key, f"{what} use {used} of {limit}"
                 elif limit < seen > before.seen(path, key):
-                    yield path, key, f"{what} would count {seen} of {limit} with what is not lent"
+                    yield path, key, f"{what} count {seen} of {limit} with what is not lent"

@@ -91,20 +91,14 @@ die_always = wrong("die", always=True)
 class SlowToFollow:
     """Stops itself when it shall take a snapshot over, and goes on if somebody wakes it; then it is sound."""
 
-    def follow(self, snapshot: Snapshot) -> None:
-        """See `serving`."""
-        del snapshot
+    __call__ = staticmethod(sound)
+
+    def follow(self, _: Snapshot) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
 
-    __call__ = staticmethod(sound)
 
-
-class CannotFollow:
+class CannotFollow(SlowToFollow):
     """Raises when it shall take a snapshot over."""
 
-    def follow(self, snapshot: Snapshot) -> None:
-        """See `serving`."""
-        del snapshot
+    def follow(self, _: Snapshot) -> None:
         raise ZeroDivisionError("on purpose")
-
-    __call__ = staticmethod(sound)

@@ -1,0 +1,226 @@
+"""What would let a waiting gang start now, without an eviction: changes that were tried with the decision itself.
+
+Each is tried on what the plan leaves, beside those alone that something is held for; what gives others room, too,
+beside all that come first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from queuer.core.arrays import Arrays
+from queuer.core.decide import decide
+from queuer.core.ends import end_of
+from queuer.core.records import Admission, Admitted, Budget, NodeState, Pending, Plan, Snapshot, Unbound
+from queuer.core.shapes import Gang
+from queuer.core.sound import UnsoundPlan
+from queuer.core.state import State
+from queuer.domain.errors import InvalidInput
+from queuer.domain.quantity import add, format_quantity
+from queuer.domain.queue import QueueTree, QuotaRow
+from queuer.domain.quota import Account, Charge, Shortfall
+from queuer.domain.workload import Workload
+
+Amounts = Mapping[tuple[str, Account], int]
+"""By queue and account."""
+WITHOUT_SOLVER = Budget(deterministic=0.0)
+
+
+class Aftermath:
+    """What a plan leaves, as the snapshot that would be decided on next, were that at the same moment. `pending`: all
+    that waits, by uid; `started`: uids of what the plan starts.
+    """
+
+    def __init__(self, snapshot: Snapshot, plan: Plan, *, now: float, seed: int) -> None:
+        self.now, self._seed = now, seed
+        offered = {p.workload.uid: p for p in snapshot.pending}
+        self.started = {admission.uid for admission in plan.admissions}
+        self.pending = {uid: p for uid, p in offered.items() if uid not in self.started}
+        self._order = [uid for uid in plan.order if uid in self.pending]
+        kept = dict.fromkeys([*(bond.uid for bond in plan.bonds), *(row.uid for row in plan.reservations)])
+        leaving = {eviction.uid for eviction in plan.evictions}
+        admitted = [replace(a, releasing=True) if a.workload.uid in leaving else a for a in snapshot.admitted]
+        admitted += [_admitted(offered[a.uid].workload, a, now=now) for a in plan.admissions]
+        self._base = replace(
+            snapshot,
+            admitted=tuple(admitted),
+            pending=tuple(self.pending[uid] for uid in kept if uid in self.pending),
+            bonds=plan.bonds,
+            reservations=plan.reservations,
+        )
+        self._arrays = Arrays.of(self._base)
+
+    def arrays(self, pending: Pending) -> Arrays:
+        """With this gang waiting beside those alone that something is held for."""
+        return self._arrays.follow(self._with(pending, ()))
+
+    def starts(
+        self, pending: Pending, *, tree: QueueTree | None = None, gone: str | None = None, ahead: bool = False
+    ) -> bool:
+        """Whether the gang, as it is given, would start with this tree and this admitted workload gone. `ahead`: beside
+        all whose turns come before its own.
+        """
+        uid = pending.workload.uid
+        before = self._order[: self._order.index(uid)] if ahead else ()
+        snapshot = self._with(pending, before)
+        if tree is not None:
+            snapshot = replace(snapshot, tree=tree)
+        if gone is not None:
+            snapshot = _without(snapshot, gone)
+        arrays = self._arrays.follow(snapshot)
+        try:
+            plan = decide(snapshot, now=self.now, seed=self._seed, budget=WITHOUT_SOLVER, arrays=arrays)
+        except UnsoundPlan:
+            return False
+        return any(admission.uid == uid for admission in plan.admissions)
+
+    def _with(self, pending: Pending, before: Iterable[str]) -> Snapshot:
+        rows = {row.workload.uid: row for row in self._base.pending}
+        rows |= {uid: self.pending[uid] for uid in before}
+        return replace(self._base, pending=tuple({**rows, pending.workload.uid: pending}.values()))
+
+
+def _admitted(workload: Workload, admission: Admission, *, now: float) -> Admitted:
+    rows = admission.assignments
+    return Admitted(
+        workload=workload,
+        counts={row.pod_set: row.count for row in rows},
+        flavors={row.pod_set: row.flavor for row in rows},
+        since=now,
+        unbound=tuple(Unbound(pod_set=r.pod_set, count=r.count, hosts=tuple(r.nodes)) for r in rows),
+        expected_end=end_of(workload, start=now),
+    )
+
+
+def _without(snapshot: Snapshot, uid: str) -> Snapshot:
+    gone = next(a for a in snapshot.admitted if a.workload.uid == uid)
+
+    def left(state: NodeState) -> NodeState:
+        amounts = gone.bound.get(state.node.name)
+        return state if amounts is None else replace(state, used=add(state.used, amounts, times=-1))
+
+    return replace(
+        snapshot,
+        nodes=tuple(left(state) for state in snapshot.nodes),
+        admitted=tuple(a for a in snapshot.admitted if a is not gone),
+    )
+
+
+class Advisor:
+    """Changes for one gang, tried one by one."""
+
+    def __init__(self, after: Aftermath, state: State, gang: Gang) -> None:
+        self._after, self._state, self._gang = after, state, gang
+        self._workload = gang.workload
+
+    def changes(
+        self, short: Sequence[Shortfall], holders: Sequence[Mapping[str, Any]]
+    ) -> Iterator[dict[str, Any]]:
+        """Single changes after which it starts, each `{"change": …, "evictions": 0}`. `short`: rows of quota in its
+        way; `holders`: who has what it lacks. None where it starts without any.
+        """
+        if self._after.starts(self._gang.pending):
+            return
+        found = [*self._wider(), *self._fewer(), *self._borrowing(), *self._raised(short)]
+        yield from ({"change": change, "evictions": 0} for change in found)
+        for holder in holders:
+            if "workload" in holder and not holder.get("held") and not holder.get("leaving"):
+                uid = holder["workload"]
+                if self._after.starts(self._gang.pending, gone=uid, ahead=True):
+                    by = {"by": holder["ends"]} if "ends" in holder else {}
+                    change = f"{holder['namespace']}/{holder['name']} ends"
+                    yield {"change": change, "evictions": 0, **by}
+
+    def _starts(self, **changed: Any) -> bool:
+        workload = replace(self._workload, **changed)
+        return self._after.starts(replace(self._gang.pending, workload=workload))
+
+    def _wider(self) -> Iterator[str]:
+        """The narrowest wider level."""
+        topology = self._state.snapshot.topology
+        if self._workload.required is not None:
+            at = topology.find(self._workload.required) or 0
+            for level in (*reversed(topology.levels[:at]), None):
+                if self._starts(required=level):
+                    yield f"topology={level or 'any'}"
+                    return
+
+    def _fewer(self) -> Iterator[str]:
+        """The most pods of the largest set."""
+        least = {p.name: p.count if p.min_count is None else p.min_count for p in self._workload.pod_sets}
+        name = max(least, key=lambda key: least[key])
+
+        def starts(count: int) -> bool:
+            sets = self._workload.pod_sets
+            return self._starts(
+                pod_sets=tuple(replace(p, count=count, min_count=None) if p.name == name else p for p in sets)
+            )
+
+        if least[name] > 1 and starts(1):
+            yield f"{name}.count<={_bisect(least[name] - 1, starts)}"
+
+    def _borrowing(self) -> Iterator[str]:
+        """That it may be evicted, or the least guarantees inside which it is."""
+        if self._workload.preemptible:
+            return
+        if self._starts(preemptible=True):
+            yield "preemptible=true"
+        book, queue, charge = self._state.book, self._gang.queue, self._gang.shape.least[0][1]
+        claims = [a for a in charge if a in book.claims(queue)] or self._dominant(charge)
+        amounts = {(queue, a): self._state.claimed.used(queue, a) + charge[a] for a in claims}
+        yield from self._with_rows(
+            "guaranteed", {key: n for key, n in amounts.items() if n > book.guaranteed(*key)}
+        )
+
+    def _dominant(self, charge: Charge) -> list[Account]:
+        """What it asks most of, of all there is."""
+        live = self._state.book.live
+        asked = [a for a in charge if a[0] is None and live.get(a)]
+        return [max(asked, key=lambda a: (charge[a] / live[a], a[1]))] if asked else []
+
+    def _raised(self, short: Sequence[Shortfall]) -> Iterator[str]:
+        """The least limits that have room for it."""
+        amounts: dict[tuple[str, Account], int] = {}
+        for row in short:
+            key = (row.queue, row.account)
+            if not row.live:
+                amounts[key] = max(amounts.get(key, 0), row.held + row.asks)
+        yield from self._with_rows("limit", amounts)
+
+    def _with_rows(self, word: str, amounts: Amounts) -> Iterator[str]:
+        """These rows, if the tree may have them and the gang starts then."""
+        tree = _grown(self._state.book.tree, word, amounts)
+        if amounts and tree is not None and self._after.starts(self._gang.pending, tree=tree, ahead=True):
+            by_queue: dict[str, list[str]] = {}
+            for (queue, (flavor, resource)), amount in amounts.items():
+                name = resource if flavor is None else f"{resource} on {flavor}"
+                row = f"{name}>={format_quantity(amount, resource=resource)}"
+                by_queue.setdefault(queue, []).append(row)
+            yield " and ".join(f"{queue} {word} {', '.join(rows)}" for queue, rows in by_queue.items())
+
+
+def _grown(tree: QueueTree, word: str, amounts: Amounts) -> QueueTree | None:
+    """The tree with these rows; None: it is none then."""
+    queues = dict(tree.queues)
+    for (path, account), amount in amounts.items():
+        rows = {(row.flavor, row.resource): row for row in queues[path].quota}
+        known = rows.get(account, QuotaRow(flavor=account[0], resource=account[1]))
+        rows[account] = (
+            replace(known, guaranteed=amount) if word == "guaranteed" else replace(known, limit=amount)
+        )
+        queues[path] = replace(queues[path], quota=tuple(rows.values()))
+    try:
+        return QueueTree.of(queues.values())
+    except InvalidInput:
+        return None
+
+
+def _bisect(most: int, holds: Callable[[int], bool]) -> int:
+    """The largest number up to `most` for which it holds, as it does for 1 and all smaller ones."""
+    low, high = 1, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle - 1)
+    return low

@@ -1,0 +1,208 @@
+"""Everything beyond the one reason that a cycle gives a gang, worked out when somebody asks, on the stored cycle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from queuer.core import bonds
+from queuer.core.explain.advice import Advisor, Aftermath
+from queuer.core.explain.holders import Holders
+from queuer.core.explain.place import Closest, Places
+from queuer.core.explain.quota import Quotas
+from queuer.core.placement import Variant
+from queuer.core.records import Plan, Reservation, Snapshot
+from queuer.core.reserve import Reserver
+from queuer.core.shapes import Gang
+from queuer.core.state import State
+from queuer.domain.nodes import Topology
+from queuer.domain.quantity import format_quantity, format_resources
+from queuer.domain.queue import ROOT
+from queuer.domain.reasons import Explanation, Reason, Token
+from queuer.domain.workload import Workload
+
+FLAVORS = 4
+"""Of how many flavors an explanation tells."""
+_SUBJECT = ("queue", "resource", "podSet", "level", "owner", "cause")
+"""Parameters that say what a reason is about; two of one token about the same are told once."""
+
+
+def explain(snapshot: Snapshot, plan: Plan, *, now: float, seed: int, uid: str) -> Explanation:
+    """Why this gang waits after a plan, with all that can be said about it. Raises KeyError where it does not wait."""
+    return Explainer(snapshot, plan, now=now, seed=seed).explain(uid)
+
+
+class Explainer:
+    """Explanations of one stored cycle; one thread at a time."""
+
+    def __init__(self, snapshot: Snapshot, plan: Plan, *, now: float, seed: int) -> None:
+        self._plan = plan
+        self._after = Aftermath(snapshot, plan, now=now, seed=seed)
+
+    def explain(self, uid: str) -> Explanation:
+        """See `explain`."""
+        told = self._plan.explanations[uid]
+        pending = self._after.pending[uid]
+        arrays = self._after.arrays(pending)
+        gang = arrays.lines.gangs.get(uid)
+        if gang is None:
+            return told
+        state = State(arrays, time=self._after.now)
+        bonds.resume(state)
+        Reserver(state).resume()
+        held = [row for row in self._plan.reservations if row.uid == uid]
+        detail: dict[str, Any] = {"need": _need(gang.workload, state.snapshot.topology), **_reserved(held)}
+        if uid in state.settled or not gang.shape.least:
+            return replace(told, detail=detail)
+        return _Asked(state, gang, told.primary, self._after).told(detail)
+
+
+class _Asked:
+    """One gang in the state that the plan leaves."""
+
+    def __init__(self, state: State, gang: Gang, primary: Reason, after: Aftermath) -> None:
+        self._state, self._gang, self._primary, self._after = state, gang, primary, after
+        self._quotas, self._places = Quotas(state), Places(state)
+        self._holders = Holders(state, after.started)
+        self._variant, self._charge = self._about()
+
+    def _about(self) -> tuple[Variant, Mapping[Any, int]]:
+        """The choice of flavors that the primary reason is about, at its smallest size."""
+        flavor, least = self._primary.params.get("flavor"), self._gang.shape.least
+        return next((pair for pair in least if flavor in pair[0].flavors.values()), least[0])
+
+    def told(self, detail: dict[str, Any]) -> Explanation:
+        """The whole explanation."""
+        gang, closest = self._gang, self._places.closest(self._gang, self._variant)
+        detail["available"] = self._available()
+        params = self._primary.params
+        if "queue" in params and "resource" in params:
+            account = (params.get("flavor"), params["resource"])
+            holders = self._holders.in_queue(params["queue"], account)
+        else:
+            holders = [] if closest is None else self._on_nodes(closest)
+        bars = self._state.bars(gang, self._charge)
+        if closest is not None:
+            flavor = self._variant.flavors[closest.part.name]
+            kept = (self._state.room(bars).free < self._state.room().free).any(axis=1)
+            detail["excluded"] = self._places.excluded(closest, flavor, kept)
+        behind = self._primary.token is Token.BEHIND_IN_QUEUE
+        detail["holders"] = [*(self._reserved(owner) for owner in bars if behind), *holders]
+        short = self._quotas.shortfalls(gang, self._charge)
+        advice = Advisor(self._after, self._state, gang).changes(short, holders)
+        return Explanation(
+            primary=self._primary,
+            others=tuple(self._others()),
+            would_admit=tuple(advice) if self._may_be_advised() else (),
+            detail=detail,
+        )
+
+    def _may_be_advised(self) -> bool:
+        """Whether it had a turn of its own."""
+        params = self._primary.params
+        behind = self._primary.token is Token.BEHIND_IN_QUEUE
+        return not behind or "nodes" in params or "landing" in params
+
+    # Other reasons
+
+    def _others(self) -> list[Reason]:
+        """All that hold beside the primary one, on the first of its flavors, each once."""
+        found = {_subject(self._primary): self._primary}
+        for variant, charge in self._gang.shape.least[:FLAVORS]:
+            never = self._quotas.never(self._gang, charge)
+            told = [never] if never else self._quotas.rows(self._gang, charge)
+            if not any("live" in reason.params for reason in told):
+                told = [*told, *filter(None, (self._places.lack(self._gang, variant),))]
+            found |= {_subject(reason): reason for reason in told if _subject(reason) not in found}
+        told = [*found.values()][1:]
+        if not self._gang.workload.preemptible:
+            told += [r for r in self._quotas.entitlements(self._gang) if r and _subject(r) not in found][:1]
+        return [*told, *filter(None, (self._holders.evictable(self._gang, self._charge),))]
+
+    # What there is
+
+    def _available(self) -> list[dict[str, Any]]:
+        """By flavor what is free on its usable nodes, and the room that limits leave at each level, nearest first."""
+        flavors = dict.fromkeys(f for variant, _ in self._gang.shape.least for f in variant.flavors.values())
+        asked = {r for p in self._gang.workload.pod_sets for r, n in p.requests.items() if n and r != "pods"}
+        return [
+            {
+                "flavor": flavor,
+                "free": self._free(flavor, sorted(asked)),
+                "headroom": self._headroom(flavor, sorted(asked)),
+            }
+            for flavor in list(flavors)[:FLAVORS]
+        ]
+
+    def _free(self, flavor: str, resources: Iterable[str]) -> dict[str, str]:
+        nodes, state = self._state.nodes, self._state
+        usable = [
+            i
+            for i in nodes.in_flavor[flavor].nonzero()[0]
+            if (node := nodes.snapshot.nodes[i].node).ready and not node.unschedulable
+        ]
+        free = np.minimum(state.free[usable], state.then[usable]).clip(min=0).sum(axis=0)
+        return {r: format_quantity(int(free[nodes.column[r]]), resource=r) for r in resources}
+
+    def _headroom(self, flavor: str, resources: Iterable[str]) -> list[dict[str, str]]:
+        """What a workload of the queue may still ask for; what no row limits is left out."""
+        queue, rooms = self._gang.queue, dict[str, dict[str, int]]()
+        for resource in resources:
+            for usage in self._state.usages():
+                for account in ((flavor, resource), (None, resource)):
+                    for path, room in usage.rooms(queue, account):
+                        there = rooms.setdefault(path, {})
+                        there[resource] = min(room, there.get(resource, room))
+        shown = {
+            path: {r: format_quantity(n, resource=r) for r, n in there.items()}
+            for path, there in rooms.items()
+        }
+        return [{"queue": path, **shown[path]} for path in self._state.book.lineage(queue) if path in shown]
+
+    # Nodes
+
+    def _on_nodes(self, closest: Closest) -> list[dict[str, Any]]:
+        """Who holds most of what is scarce where it comes closest."""
+        scarce = self._places.scarce(closest)
+        if scarce is None:
+            return []
+        if closest.at is None:
+            return self._holders.in_queue(ROOT, (None, scarce))
+        return self._holders.on_nodes(self._places.nodes(closest).tolist(), scarce)
+
+    def _reserved(self, owner: str) -> dict[str, Any]:
+        """A reservation that it must leave whole."""
+        workload = self._state.arrays.lines.gangs[owner].workload
+        starts = self._state.reserved[owner].start
+        return {
+            "reservation": owner,
+            "name": workload.name,
+            "namespace": workload.namespace,
+            "starts": starts,
+        }
+
+
+def _subject(reason: Reason) -> object:
+    return (reason.token, *(reason.params.get(name) for name in _SUBJECT))
+
+
+def _need(workload: Workload, topology: Topology) -> list[dict[str, Any]]:
+    """What it asks for by pod set, and the narrower of its levels."""
+    need = []
+    for p in workload.pod_sets:
+        row: dict[str, Any] = {"podset": p.name, "count": p.count, "per": format_resources(p.requests)}
+        levels = [level for level in (workload.required, p.required) if level is not None]
+        narrowest = max(levels, key=lambda level: topology.find(level) or 0, default=None)
+        need.append(row if narrowest is None else {**row, "level": narrowest})
+    return need
+
+
+def _reserved(held: Iterable[Reservation]) -> dict[str, Any]:
+    """Its own reservation."""
+    for row in held:
+        hosts = sorted({name for part in row.assignments for name in part.nodes})
+        return {"reservation": {"start": row.start, "expires": row.expires, "hosts": hosts}}
+    return {}
