@@ -103,7 +103,8 @@ class _Cycle:
         """From the first turn to the verified plan."""
         self._play()
         self._repair()
-        reservations = self._reserver.finish(reserve.blocked_first(self._state, self._blocked()))
+        lines = self._arrays.lines.by_leaf.values()
+        reservations = self._reserver.finish(reserve.first_of(lines, self._blocked, self._state))
         return sound(self._made(reservations), self._state)
 
     # Turns
@@ -131,14 +132,10 @@ class _Cycle:
             self._order.append(gang.uid)
             tournament.done(gang, settled=settled)
 
-    def _blocked(self) -> dict[str, Gang]:
-        """Gangs that capacity alone blocks, by uid."""
-        gangs = self._arrays.lines.gangs
-        return {
-            uid: gangs[uid]
-            for uid, refusal in self._turns.refusals.items()
-            if refusal.by_capacity and uid not in self._state.settled
-        }
+    def _blocked(self, gang: Gang) -> bool:
+        """Whether capacity alone blocks the gang."""
+        refusal = self._turns.refusals.get(gang.uid)
+        return refusal is not None and refusal.by_capacity and gang.uid not in self._state.settled
 
     # Repair
 

@@ -5,7 +5,7 @@ A hold is the same with start = now, where no end is known and the gang has wait
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -194,17 +194,14 @@ class Reserver:
         return place(room, gang.workload, parts, closed=self._state.closed(gang))
 
 
-def blocked_first(state: State, gangs: Mapping[str, Gang]) -> list[Gang]:
-    """Of these blocked gangs, by leaf the first in line, in the order in which they may get a reservation: entitled
-    ones first, then by priority and submit time.
+def first_of(lines: Iterable[Iterable[Gang]], blocked: Callable[[Gang], bool], state: State) -> list[Gang]:
+    """By leaf the first in line that is blocked, in the order in which they may get a reservation: entitled ones first,
+    then by priority and submit time.
     """
-    first: dict[str, Gang] = {}
-    for gang in gangs.values():
-        known = first.get(gang.queue)
-        if known is None or gang.place_in_line() < known.place_in_line():
-            first[gang.queue] = gang
+    found = [next(filter(blocked, line), None) for line in lines]
 
     def order(gang: Gang) -> tuple[bool, tuple[bool, object]]:
-        return (not state.rank(gang, gang.shape.least[0][1])[0], gang.place_in_line())
+        least = gang.shape.least
+        return (not (least and state.rank(gang, least[0][1])[0]), gang.place_in_line())
 
-    return sorted(first.values(), key=order)
+    return sorted((gang for gang in found if gang is not None), key=order)

@@ -36,6 +36,7 @@ class Turns:
         self._dead: dict[object, Refusal] = {}
         self._nowhere: set[object] = set()
         self._bound: set[str] = set()
+        self._full: dict[int, Refusal] = {}  # by identity of a shape's smallest variant
         self._known_parts: dict[object, Sequence[Part] | None] = {}
         self.refusals: dict[str, Refusal] = {}
         self.turns = self.searches = 0
@@ -204,8 +205,10 @@ class Turns:
         """Why it cannot start, if that is known without a look for a placement: at its smallest size, on no flavor."""
         refused: list[Refusal] = []
         for variant, charge in gang.shape.least:
-            blocked = self._quota(gang, variant, charge)
-            if blocked is None:
+            blocked = self._full.get(id(variant)) or self._quota(gang, variant, charge)
+            if blocked is not None and blocked.block is Block.QUOTA:
+                self._full[id(variant)] = blocked
+            elif blocked is None:
                 bars = self._state.bars(gang, charge)
                 if self._form(gang, variant, bars) not in self._nowhere:
                     return None

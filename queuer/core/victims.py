@@ -20,7 +20,7 @@ from queuer.core.rights import Rights
 from queuer.core.score import Cost
 from queuer.core.shapes import Gang
 from queuer.core.state import Settled, State
-from queuer.core.trial import Clearing, Floats, Trial, kinds_of
+from queuer.core.trial import ENDLESS, Clearing, Floats, Trial, kinds_of, tolls
 from queuer.domain.quota import Charge
 
 DOMAINS = 24
@@ -76,6 +76,9 @@ class _Victims:
     nodes: Numbers
 
 
+Phases = tuple[tuple[list[int], Callable[[], bool]], ...]
+
+
 class _Level:
     """The domains of one level, and what of the candidates lies in them.
 
@@ -94,6 +97,7 @@ class _Level:
         `entries`: candidate, node, and part of the node that it has.
         """
         owner, node, size = entries
+        self.lacking = lacking
         count = len(lacking)
         usable = (domains[node] >= 0) & (gain[node] > 0)
         owner, node, size = owner[usable], node[usable], size[usable]
@@ -241,12 +245,17 @@ class _Search:
     def _level(self, domains: Numbers) -> _Level:
         at_first, there = self._clearing.room(NOBODY).free, domains >= 0
         gain, lacking = np.zeros(len(domains)), np.zeros(int(domains.max(initial=-1)) + 1)
-        for kind in self._kinds:
-            before = kind.slots(at_first)
-            lack = np.maximum(kind.count - _sums(domains, before), float(self._placing))
-            more = kind.slots(self._emptied) - before
-            gain[there] += np.minimum(more[there], lack[domains[there]])
-            lacking += lack
+        lack = [kind.count - _sums(domains, kind.slots(at_first)) for kind in self._kinds]
+        if self._placing:  # see Trial
+            least = np.full(len(lacking), float(ENDLESS))
+            np.minimum.at(least, domains[there], tolls(self._kinds, at_first)[there])
+            lack[0] += np.where(least < ENDLESS, least, 0)
+            lack[0][np.maximum.reduce(lack) <= 0] = 1
+        for kind, few in zip(self._kinds, lack, strict=True):
+            more = kind.slots(self._emptied) - kind.slots(at_first)
+            few = np.maximum(few, 0)
+            gain[there] += np.minimum(more[there], few[domains[there]])
+            lacking += few
         numbers, _ = self._candidates
         entries, owner = self._prints.entries(numbers)
         node = self._prints.nodes[entries]
@@ -296,25 +305,33 @@ class _Search:
                 break
             trial.enter(nodes)
             self._nodes = nodes
-            in_vain = trial.has_room and not self._placing  # nowhere else less is missing than quota
-            for found in self._found(level, domain):
-                if found is not None and (best is None or found.cost < best.cost):
-                    best = found
-            if in_vain and best is not None:
-                break
+            for phases in self._phases(level, domain):
+                best = self._better(best, phases)
+            if best is not None and not level.lacking[domain]:
+                break  # nowhere else is less missing than quota
         return None if best is None else self._bound(best)
 
-    def _found(self, level: _Level, domain: int) -> Iterator[_Victims | None]:
+    def _better(self, best: _Victims | None, phases: Phases) -> _Victims | None:
+        """The cheaper of the best set so far and that of an order."""
+        for exact in (False, True) if self._placing else (False,):
+            self._exact = exact
+            found = self._attempt(phases)
+            if found is None or (best is not None and found.cost >= best.cost):
+                return best
+            if exact or not self._placing or self._has_place([i for i, _ in found.chosen]):
+                return found
+        return best
+
+    def _phases(self, level: _Level, domain: int) -> Iterator[Phases]:
+        """Orders in which candidates go: until there is room, and where it is short, until there is quota."""
         members = level.members(domain)
-        orders = [members, level.host_by_host(domain), members[np.argsort(self._newest[members])]]
-        if not self._short:
-            for order in orders:
-                yield self._attempt([(order.tolist(), self._has_room)])
-            return
-        helpers = (self._helpers, self._has_quota)
-        for order in orders:
-            yield self._attempt([(order.tolist(), self._has_room), helpers])
-            yield self._attempt([helpers, (order.tolist(), self._has_room)])
+        for order in (members, level.host_by_host(domain), members[np.argsort(self._newest[members])]):
+            for_room = (order.tolist(), self._has_room)
+            if not self._short:
+                yield (for_room,)
+            else:
+                yield (for_room, (self._helpers, self._has_quota))
+                yield ((self._helpers, self._has_quota), for_room)
 
     @cached_property
     def _helpers(self) -> list[int]:
@@ -335,17 +352,17 @@ class _Search:
         return not self._short or self._later.fits(self._gang.queue, self._asked)
 
     def _has_room(self) -> bool:
-        if not self._trial.has_room:
-            return False
-        if not self._placing:
-            return True
+        return self._trial.has_room and (not self._exact or self._has_place(self._gone))
+
+    def _has_place(self, gone: Sequence[int]) -> bool:
+        """Whether the gang has a placement in the domain."""
         self._trial.steps += PLACING
-        gone = np.array(list(self._trial.gone), dtype=np.intp)
-        room = self._clearing.room(gone)
+        room = self._clearing.room(self._candidates[0][list(gone)])
         return place(room, self._gang.workload, self._parts, closed=self._closed, inside=self._nodes) is not None
 
-    def _attempt(self, phases: Sequence[tuple[Iterable[int], Callable[[], bool]]]) -> _Victims | None:
+    def _attempt(self, phases: Phases) -> _Victims | None:
         trial, gone = self._trial, list[int]()
+        self._gone = gone
         numbers, of = self._candidates
         for order, enough in phases:
             for i in order:
@@ -368,9 +385,10 @@ class _Search:
         numbers, _ = self._candidates
         for i in sorted(gone, key=self._cost, reverse=True):
             self._trial.put_back(int(numbers[i]))
-            if self._has_room() and self._has_quota():
-                gone.remove(i)
-            else:
+            at = gone.index(i)
+            del gone[at]
+            if not (self._has_room() and self._has_quota()):
+                gone.insert(at, i)
                 self._trial.remove(int(numbers[i]))
 
     def _cost(self, i: int, rule: EvictionRule | None = None) -> Cost:

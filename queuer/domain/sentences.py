@@ -214,10 +214,9 @@ def _given_back(p: Params) -> str:
 
 
 def _deferred(p: Params) -> str:
-    if p["cause"] == "Limit":
-        text = "Evictions might make room for it, but this cycle has looked for those of other jobs"
-        return f"{text} and has no search left; the next one follows at once."
-    return "This cycle came to no decision about it; the next one tries again."
+    return (
+        "This cycle came to no decision about it; the next one tries again." if p["cause"] == "Plan" else ""
+    )
 
 
 # Words

@@ -20,7 +20,7 @@ from queuer.core.state import State
 from queuer.domain.errors import InvalidInput
 from queuer.domain.quantity import add, format_quantity
 from queuer.domain.queue import QueueTree, QuotaRow
-from queuer.domain.quota import Account, Charge, Shortfall
+from queuer.domain.quota import Account, Shortfall
 from queuer.domain.workload import Workload
 
 Amounts = Mapping[tuple[str, Account], int]
@@ -117,21 +117,20 @@ class Advisor:
 
     def changes(
         self, short: Sequence[Shortfall], holders: Sequence[Mapping[str, Any]]
-    ) -> Iterator[dict[str, Any]]:
+    ) -> list[dict[str, Any]]:
         """Single changes after which it starts, each `{"change": …, "evictions": 0}`. `short`: rows of quota in its
         way; `holders`: who has what it lacks. None where it starts without any.
         """
         if self._after.starts(self._gang.pending):
-            return
+            return []
         found = [*self._wider(), *self._fewer(), *self._borrowing(), *self._raised(short)]
-        yield from ({"change": change, "evictions": 0} for change in found)
+        told: list[dict[str, Any]] = [{"change": change, "evictions": 0} for change in found]
         for holder in holders:
-            if "workload" in holder and not holder.get("held") and not holder.get("leaving"):
-                uid = holder["workload"]
-                if self._after.starts(self._gang.pending, gone=uid, ahead=True):
-                    by = {"by": holder["ends"]} if "ends" in holder else {}
-                    change = f"{holder['namespace']}/{holder['name']} ends"
-                    yield {"change": change, "evictions": 0, **by}
+            runs = "workload" in holder and not holder.keys() & {"held", "leaving"}
+            if runs and self._after.starts(self._gang.pending, gone=holder["workload"], ahead=True):
+                row = {"change": f"{holder['namespace']}/{holder['name']} ends", "evictions": 0}
+                told.append({**row, "by": holder["ends"]} if "ends" in holder else row)
+        return told
 
     def _starts(self, **changed: Any) -> bool:
         workload = replace(self._workload, **changed)
@@ -149,14 +148,13 @@ class Advisor:
 
     def _fewer(self) -> Iterator[str]:
         """The most pods of the largest set."""
-        least = {p.name: p.count if p.min_count is None else p.min_count for p in self._workload.pod_sets}
+        sets = {p.name: p for p in self._workload.pod_sets}
+        least = {name: p.count if p.min_count is None else p.min_count for name, p in sets.items()}
         name = max(least, key=lambda key: least[key])
 
         def starts(count: int) -> bool:
-            sets = self._workload.pod_sets
-            return self._starts(
-                pod_sets=tuple(replace(p, count=count, min_count=None) if p.name == name else p for p in sets)
-            )
+            fewer = replace(sets[name], count=count, min_count=None)
+            return self._starts(pod_sets=tuple({**sets, name: fewer}.values()))
 
         if least[name] > 1 and starts(1):
             yield f"{name}.count<={_bisect(least[name] - 1, starts)}"
@@ -168,17 +166,10 @@ class Advisor:
         if self._starts(preemptible=True):
             yield "preemptible=true"
         book, queue, charge = self._state.book, self._gang.queue, self._gang.shape.least[0][1]
-        claims = [a for a in charge if a in book.claims(queue)] or self._dominant(charge)
-        amounts = {(queue, a): self._state.claimed.used(queue, a) + charge[a] for a in claims}
-        yield from self._with_rows(
-            "guaranteed", {key: n for key, n in amounts.items() if n > book.guaranteed(*key)}
-        )
-
-    def _dominant(self, charge: Charge) -> list[Account]:
-        """What it asks most of, of all there is."""
-        live = self._state.book.live
-        asked = [a for a in charge if a[0] is None and live.get(a)]
-        return [max(asked, key=lambda a: (charge[a] / live[a], a[1]))] if asked else []
+        claims = [a for a in charge if a in book.claims(queue)]
+        asked = {(queue, a): self._state.claimed.used(queue, a) + charge[a] for a in claims}
+        more = {key: n for key, n in asked.items() if n > book.guaranteed(*key)}
+        yield from self._with_rows("guaranteed", more)
 
     def _raised(self, short: Sequence[Shortfall]) -> Iterator[str]:
         """The least limits that have room for it."""
@@ -207,9 +198,8 @@ def _grown(tree: QueueTree, word: str, amounts: Amounts) -> QueueTree | None:
     for (path, account), amount in amounts.items():
         rows = {(row.flavor, row.resource): row for row in queues[path].quota}
         known = rows.get(account, QuotaRow(flavor=account[0], resource=account[1]))
-        rows[account] = (
-            replace(known, guaranteed=amount) if word == "guaranteed" else replace(known, limit=amount)
-        )
+        changed: Any = {word: amount}
+        rows[account] = replace(known, **changed)
         queues[path] = replace(queues[path], quota=tuple(rows.values()))
     try:
         return QueueTree.of(queues.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -11,15 +12,14 @@ import numpy as np
 from queuer.core import bonds
 from queuer.core.explain.advice import Advisor, Aftermath
 from queuer.core.explain.holders import Holders
-from queuer.core.explain.place import Closest, Places
+from queuer.core.explain.place import Places
 from queuer.core.explain.quota import Quotas
-from queuer.core.placement import Variant
-from queuer.core.records import Plan, Reservation, Snapshot
+from queuer.core.records import Plan, Snapshot
 from queuer.core.reserve import Reserver
 from queuer.core.shapes import Gang
 from queuer.core.state import State
 from queuer.domain.nodes import Topology
-from queuer.domain.quantity import format_quantity, format_resources
+from queuer.domain.quantity import format_resources
 from queuer.domain.queue import ROOT
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import Workload
@@ -53,58 +53,46 @@ class Explainer:
         state = State(arrays, time=self._after.now)
         bonds.resume(state)
         Reserver(state).resume()
-        held = [row for row in self._plan.reservations if row.uid == uid]
-        detail: dict[str, Any] = {"need": _need(gang.workload, state.snapshot.topology), **_reserved(held)}
+        detail: dict[str, Any] = {"need": _need(gang.workload, state.snapshot.topology)}
+        for row in self._plan.reservations:
+            if row.uid == uid:
+                hosts = sorted({name for part in row.assignments for name in part.nodes})
+                detail["reservation"] = {"start": row.start, "expires": row.expires, "hosts": hosts}
         if uid in state.settled or not gang.shape.least:
             return replace(told, detail=detail)
         return _Asked(state, gang, told.primary, self._after).told(detail)
 
 
 class _Asked:
-    """One gang in the state that the plan leaves."""
+    """One gang in the state that the plan leaves, on the flavors that its primary reason is about."""
 
     def __init__(self, state: State, gang: Gang, primary: Reason, after: Aftermath) -> None:
         self._state, self._gang, self._primary, self._after = state, gang, primary, after
         self._quotas, self._places = Quotas(state), Places(state)
         self._holders = Holders(state, after.started)
-        self._variant, self._charge = self._about()
-
-    def _about(self) -> tuple[Variant, Mapping[Any, int]]:
-        """The choice of flavors that the primary reason is about, at its smallest size."""
-        flavor, least = self._primary.params.get("flavor"), self._gang.shape.least
-        return next((pair for pair in least if flavor in pair[0].flavors.values()), least[0])
+        flavor, least = primary.params.get("flavor"), gang.shape.least
+        pair = next((pair for pair in least if flavor in pair[0].flavors.values()), least[0])
+        self._variant, self._charge = pair
+        self._closest = self._places.closest(gang, self._variant)
+        self._bars = state.bars(gang, self._charge)
 
     def told(self, detail: dict[str, Any]) -> Explanation:
         """The whole explanation."""
-        gang, closest = self._gang, self._places.closest(self._gang, self._variant)
+        behind = self._primary.token is Token.BEHIND_IN_QUEUE
+        holders = self._who()
         detail["available"] = self._available()
-        params = self._primary.params
-        if "queue" in params and "resource" in params:
-            account = (params.get("flavor"), params["resource"])
-            holders = self._holders.in_queue(params["queue"], account)
-        else:
-            holders = [] if closest is None else self._on_nodes(closest)
-        bars = self._state.bars(gang, self._charge)
-        if closest is not None:
-            flavor = self._variant.flavors[closest.part.name]
-            kept = (self._state.room(bars).free < self._state.room().free).any(axis=1)
-            detail["excluded"] = self._places.excluded(closest, flavor, kept)
-        behind = self._primary.token is Token.BEHIND_IN_QUEUE
-        detail["holders"] = [*(self._reserved(owner) for owner in bars if behind), *holders]
-        short = self._quotas.shortfalls(gang, self._charge)
-        advice = Advisor(self._after, self._state, gang).changes(short, holders)
+        if self._closest is not None:
+            flavor, room = self._variant.flavors[self._closest.part.name], self._state.room()
+            kept = np.any(self._state.room(self._bars).free < room.free, axis=1)
+            detail["excluded"] = self._places.excluded(self._closest, flavor, kept)
+        detail["holders"] = [*(self._reservation(owner) for owner in self._bars if behind), *holders]
+        advice: tuple[Mapping[str, Any], ...] = ()
+        if not behind or "others" in self._primary.params:  # else it had no turn of its own
+            short = self._quotas.shortfalls(self._gang, self._charge)
+            advice = tuple(Advisor(self._after, self._state, self._gang).changes(short, holders))
         return Explanation(
-            primary=self._primary,
-            others=tuple(self._others()),
-            would_admit=tuple(advice) if self._may_be_advised() else (),
-            detail=detail,
+            primary=self._primary, others=tuple(self._others()), would_admit=advice, detail=detail
         )
-
-    def _may_be_advised(self) -> bool:
-        """Whether it had a turn of its own."""
-        params = self._primary.params
-        behind = self._primary.token is Token.BEHIND_IN_QUEUE
-        return not behind or "nodes" in params or "landing" in params
 
     # Other reasons
 
@@ -122,67 +110,50 @@ class _Asked:
             told += [r for r in self._quotas.entitlements(self._gang) if r and _subject(r) not in found][:1]
         return [*told, *filter(None, (self._holders.evictable(self._gang, self._charge),))]
 
-    # What there is
+    # What there is, and who has it
 
     def _available(self) -> list[dict[str, Any]]:
         """By flavor what is free on its usable nodes, and the room that limits leave at each level, nearest first."""
         flavors = dict.fromkeys(f for variant, _ in self._gang.shape.least for f in variant.flavors.values())
         asked = {r for p in self._gang.workload.pod_sets for r, n in p.requests.items() if n and r != "pods"}
         return [
-            {
-                "flavor": flavor,
-                "free": self._free(flavor, sorted(asked)),
-                "headroom": self._headroom(flavor, sorted(asked)),
-            }
+            {"flavor": flavor, "free": self._free(flavor, asked), "headroom": self._headroom(flavor, asked)}
             for flavor in list(flavors)[:FLAVORS]
         ]
 
     def _free(self, flavor: str, resources: Iterable[str]) -> dict[str, str]:
         nodes, state = self._state.nodes, self._state
-        usable = [
-            i
-            for i in nodes.in_flavor[flavor].nonzero()[0]
-            if (node := nodes.snapshot.nodes[i].node).ready and not node.unschedulable
-        ]
+        there = [(i, nodes.snapshot.nodes[i].node) for i in nodes.in_flavor[flavor].nonzero()[0]]
+        usable = [i for i, node in there if node.ready and not node.unschedulable]
         free = np.minimum(state.free[usable], state.then[usable]).clip(min=0).sum(axis=0)
-        return {r: format_quantity(int(free[nodes.column[r]]), resource=r) for r in resources}
+        return format_resources({r: int(free[nodes.column[r]]) for r in resources})
 
     def _headroom(self, flavor: str, resources: Iterable[str]) -> list[dict[str, str]]:
         """What a workload of the queue may still ask for; what no row limits is left out."""
-        queue, rooms = self._gang.queue, dict[str, dict[str, int]]()
-        for resource in resources:
-            for usage in self._state.usages():
-                for account in ((flavor, resource), (None, resource)):
-                    for path, room in usage.rooms(queue, account):
-                        there = rooms.setdefault(path, {})
-                        there[resource] = min(room, there.get(resource, room))
-        shown = {
-            path: {r: format_quantity(n, resource=r) for r, n in there.items()}
-            for path, there in rooms.items()
-        }
-        return [{"queue": path, **shown[path]} for path in self._state.book.lineage(queue) if path in shown]
+        queue, usages = self._gang.queue, self._state.usages()
+        rooms: dict[str, dict[str, int]] = {path: {} for path in self._state.book.lineage(queue)}
+        for resource, usage, of in product(resources, usages, (flavor, None)):
+            for path, room in usage.rooms(queue, (of, resource)):
+                rooms[path][resource] = min(room, rooms[path].get(resource, room))
+        return [{"queue": path, **format_resources(there)} for path, there in rooms.items() if there]
 
-    # Nodes
-
-    def _on_nodes(self, closest: Closest) -> list[dict[str, Any]]:
-        """Who holds most of what is scarce where it comes closest."""
-        scarce = self._places.scarce(closest)
-        if scarce is None:
+    def _who(self) -> list[dict[str, Any]]:
+        """Who uses most of a row in its way, or holds most of what is scarce where it comes closest."""
+        params, closest = self._primary.params, self._closest
+        if "queue" in params and "resource" in params:
+            return self._holders.in_queue(params["queue"], (params.get("flavor"), params["resource"]))
+        scarce = None if closest is None else self._places.scarce(closest)
+        if closest is None or scarce is None:
             return []
         if closest.at is None:
             return self._holders.in_queue(ROOT, (None, scarce))
         return self._holders.on_nodes(self._places.nodes(closest).tolist(), scarce)
 
-    def _reserved(self, owner: str) -> dict[str, Any]:
-        """A reservation that it must leave whole."""
-        workload = self._state.arrays.lines.gangs[owner].workload
-        starts = self._state.reserved[owner].start
-        return {
-            "reservation": owner,
-            "name": workload.name,
-            "namespace": workload.namespace,
-            "starts": starts,
-        }
+    def _reservation(self, owner: str) -> dict[str, Any]:
+        """One that it must leave whole."""
+        workload, starts = self._state.arrays.lines.gangs[owner].workload, self._state.reserved[owner].start
+        named = {"name": workload.name, "namespace": workload.namespace}
+        return {"reservation": owner, **named, "starts": starts}
 
 
 def _subject(reason: Reason) -> object:
@@ -198,11 +169,3 @@ def _need(workload: Workload, topology: Topology) -> list[dict[str, Any]]:
         narrowest = max(levels, key=lambda level: topology.find(level) or 0, default=None)
         need.append(row if narrowest is None else {**row, "level": narrowest})
     return need
-
-
-def _reserved(held: Iterable[Reservation]) -> dict[str, Any]:
-    """Its own reservation."""
-    for row in held:
-        hosts = sorted({name for part in row.assignments for name in part.nodes})
-        return {"reservation": {"start": row.start, "expires": row.expires, "hosts": hosts}}
-    return {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import partial
 from math import ceil
 from typing import Any
 
@@ -55,10 +56,8 @@ class Holders:
         """A queue or workload; of the latter until when, if that is known, and whether it has just been started, leaves
         or is bound.
         """
-        state, told = (
-            self._state,
-            {"resource": resource, "amount": format_quantity(amount, resource=resource)},
-        )
+        state = self._state
+        told = {"resource": resource, "amount": format_quantity(amount, resource=resource)}
         if name not in state.holds and name not in state.settled:
             return {"queue": name, **told}
         admitted = state.holds[name].admitted if name in state.holds else None
@@ -82,10 +81,8 @@ class Holders:
         if not any(entitled) or not claims:
             return None
         queue, account = book.lineage(gang.queue)[entitled.index(True)], claims[0]
-        rests = {
-            uid: book.tree.policy(book.lineage(hold.admitted.workload.queue)[0]).min_runtime or 0.0
-            for uid, hold in state.holds.items()
-        }
+        lineages = {uid: book.lineage(hold.admitted.workload.queue) for uid, hold in state.holds.items()}
+        rests = {uid: book.tree.policy(path[0]).min_runtime or 0.0 for uid, path in lineages.items()}
         later = State(state.arrays, time=state.time + max(rests.values(), default=0.0))
         now, all_ = (_takes(moment, gang, charge, account) for moment in (state, later))
         young = {uid: amount for uid, amount in all_.items() if uid not in now}
@@ -103,13 +100,10 @@ class Holders:
         }
         whose: dict[str, int] = {}
         for uid, amount in now.items():
-            owner = state.holds[uid].admitted.workload.queue
-            whose[owner] = whose.get(owner, 0) + amount
-        params: dict[str, Any] = named(queue, account)
-        params |= {name: format_quantity(n, resource=account[1]) for name, n in figures.items()}
-        params["from"] = [
-            {"queue": owner, "amount": format_quantity(n, resource=account[1])} for owner, n in _most(whose)
-        ]
+            whose[lineages[uid][0]] = whose.get(lineages[uid][0], 0) + amount
+        said = partial(format_quantity, resource=account[1])
+        params: dict[str, Any] = {**named(queue, account), **{name: said(n) for name, n in figures.items()}}
+        params["from"] = [{"queue": owner, "amount": said(n)} for owner, n in _most(whose)]
         if young:
             params["until"] = min(state.holds[uid].admitted.since + rests[uid] for uid in young)
             params["wait"] = ceil(params["until"] - state.time)

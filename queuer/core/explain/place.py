@@ -33,7 +33,7 @@ class Closest:
     """The pod set that is shortest of room, with the domain of level `at` that has most slots for it, and these slots.
 
     `domain`: its number; -1 where there is none, or no level and all nodes count together; `closed`: nodes that do not
-    count; `idle`: were every node empty and well.
+    count.
     """
 
     part: Part
@@ -42,7 +42,6 @@ class Closest:
     domain: int
     most: int
     closed: Mask | None
-    idle: bool
 
     @property
     def missing(self) -> int:
@@ -56,7 +55,7 @@ class Places:
     def __init__(self, state: State) -> None:
         self._state, self._nodes = state, state.nodes
         self._lacks: dict[object, Reason | None] = {}
-        self._sums: dict[object, Matrix] = {}
+        self._sums: dict[int, Matrix] = {}
 
     def lack(self, gang: Gang, variant: Variant) -> Reason | None:
         """What is lacking on these flavors; what not even an idle cluster has comes first. None: nothing, as things
@@ -87,15 +86,15 @@ class Places:
         found = self.closest(gang, variant, idle=True)
         if found is None or not (found.missing or self._sums_exclude(gang.workload, variant)):
             return None
-        return self._told(gang, variant, found)
+        return self._told(gang, variant, found, idle=True)
 
     # The closest domain
 
     def closest(
         self, gang: Gang, variant: Variant, *, idle: bool = False, closed: Mask | None = None
     ) -> Closest | None:
-        """None: there is nothing to place, or no such level. `closed`: nodes that do not count, beside those that the
-        gang avoids.
+        """None: there is nothing to place, or no such level. `idle`: were every node empty and well; `closed`: nodes that
+        do not count, beside those that the gang avoids.
         """
         workload, nodes = gang.workload, self._nodes
         parts = parts_of(nodes, workload, variant, idle=idle)
@@ -111,9 +110,7 @@ class Places:
             domain, most = self._largest(room, part, at, closed)
             if best is None or most * best.part.count < best.most * part.count:
                 own = next(p for p in workload.pod_sets if p.name == part.name)
-                best = Closest(
-                    part=part, pod_set=own, at=at, domain=domain, most=most, closed=closed, idle=idle
-                )
+                best = Closest(part=part, pod_set=own, at=at, domain=domain, most=most, closed=closed)
         return best
 
     def _largest(self, room: Room, part: Part, at: int | None, closed: Mask | None) -> tuple[int, int]:
@@ -139,23 +136,20 @@ class Places:
             return False
         asked = sum(self._nodes.row(p.requests) * variant.counts[p.name] for p in workload.pod_sets)
         at = self._nodes.snapshot.topology.find(workload.required) if workload.required else None
+        if at is None:
+            return bool(np.any(asked > self._nodes.total))
         if at not in self._sums:
-            columns = self._nodes.alloc.T
-            self._sums[at] = (
-                columns.sum(axis=1, keepdims=True)
-                if at is None
-                else np.array([self._by_domain(at, column) for column in columns])
-            )
+            self._sums[at] = np.array([self._by_domain(at, column) for column in self._nodes.alloc.T])
         return not bool((asked <= self._sums[at].T).all(axis=1).any())
 
-    def _told(self, gang: Gang, variant: Variant, found: Closest) -> Reason:
+    def _told(self, gang: Gang, variant: Variant, found: Closest, *, idle: bool = False) -> Reason:
         """What the closest domain lacks: slots for the pod set that is shortest of them, or room for all sets."""
         nodes, part = self._nodes, found.part
         params = {**self._need(found.pod_set, part.count, found.at), "fits": found.most}
         params["missing"] = found.missing
         if found.at is not None and found.domain >= 0:
             params["domain"] = nodes.domain_names[found.at][found.domain][-1]
-        if found.idle:
+        if idle:
             params["idle"] = True
         if len(variant.counts) > 1 and not found.missing:
             find, counts = nodes.snapshot.topology.find, variant.counts
@@ -189,12 +183,9 @@ class Places:
             flavor = variant.flavors[pod_set.name]
             accepting = nodes.open_to(pod_set, flavor)
             if not bool((accepting if closed is None else accepting & ~closed).any()):
-                params = {
-                    "podSet": pod_set.name,
-                    "nodes": int(nodes.open_to(pod_set, flavor, idle=True).sum()),
-                }
-                params |= {**self._unusable(pod_set, flavor), "avoided": int(accepting.sum())}
-                return Reason(Token.NODES_UNAVAILABLE, params)
+                counts = {"nodes": int(nodes.open_to(pod_set, flavor, idle=True).sum())}
+                counts |= {**self._unusable(pod_set, flavor), "avoided": int(accepting.sum())}
+                return Reason(Token.NODES_UNAVAILABLE, {"podSet": pod_set.name, **counts})
         return None
 
     def _unusable(self, pod_set: PodSet, flavor: str) -> dict[str, int]:
@@ -216,13 +207,13 @@ class Places:
                 break
         there = sum(int(nodes.in_flavor[flavor].sum()) for flavor in flavors)
         empty = not nodes.names or (flavors and not there)
-        params = {"queue": queue, "podSet": pod_set.name, "flavors": list(flavors) if nodes.names else []}
-        params["nodes"] = there
+        named = list(flavors) if nodes.names else []
+        params = {"queue": queue, "podSet": pod_set.name, "flavors": named, "nodes": there}
         return Reason(Token.NODES_UNAVAILABLE if empty else Token.NO_MATCHING_FLAVOR, params)
 
     # Why nodes do not count
 
-    def excluded(self, found: Closest, flavor: str, reserved: Mask) -> dict[str, Any]:
+    def excluded(self, found: Closest, flavor: str, reserved: NDArray[Any]) -> dict[str, Any]:
         """How many nodes have no room for one pod, by the first cause that applies; how many domains have too little.
 
         `reserved`: nodes that reservations keep from the gang (N).

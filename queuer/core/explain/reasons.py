@@ -11,6 +11,7 @@ from queuer.core.records import Bond
 from queuer.core.refusal import Block, Refusal
 from queuer.core.shapes import Gang
 from queuer.core.state import State
+from queuer.domain.quota import Charge
 from queuer.domain.reasons import Explanation, Reason, Token, Verdict
 from queuer.domain.workload import Workload
 
@@ -91,23 +92,23 @@ class _Reasons:
             if not hopeful or refusal.block is Block.ENTITLEMENT:
                 return next(filter(None, hopeful or told), QUOTA_BACK)
         if refusal.block in _NODES:
-            return self._by_nodes(gang, variant, refusal)
-        reason = self._quotas.row(gang, charge)
-        if reason is not None and len(gang.shape.least) > 1 and reason.verdict is not Verdict.WAIT:
-            return self._elsewhere(gang, variant) or reason
-        return reason or QUOTA_BACK
+            reason = self._by_nodes(gang, variant, charge, refusal)
+        else:
+            reason = self._quotas.row(gang, charge) or QUOTA_BACK
+        if len(gang.shape.least) == 1 or reason.verdict is Verdict.WAIT:
+            return reason
+        return self._elsewhere(gang, variant) or reason
 
-    def _by_nodes(self, gang: Gang, variant: Variant, refusal: Refusal) -> Reason:
+    def _by_nodes(self, gang: Gang, variant: Variant, charge: Charge, refusal: Refusal) -> Reason:
         """Nodes, or who is on them or has them reserved, are in its way."""
         state = self._state
         if refusal.block is Block.LANDING and refusal.owners:
             return self._landing(refusal)
-        if refusal.block is Block.RESERVED and (owners := self._breaks(gang, variant, refusal.owners)):
-            nodes = len(state.reserved[owners[0]].takes)
-            return self._other(owners, nodes=nodes)
         reason = self._places.lack(gang, variant)
-        if reason is not None and len(gang.shape.least) > 1 and reason.verdict is not Verdict.WAIT:
-            return self._elsewhere(gang, variant) or reason
+        if reason is None or refusal.block is Block.RESERVED:
+            bars = refusal.owners or state.bars(gang, charge)
+            if owners := self._breaks(gang, variant, bars):
+                return self._other(owners, nodes=len(state.reserved[owners[0]].takes))
         return reason or ROOM_BACK
 
     def _elsewhere(self, gang: Gang, hopeless: Variant) -> Reason | None:
@@ -148,8 +149,9 @@ class _Reasons:
 
     def _other(self, owners: Sequence[str], **params: object) -> Reason:
         """Other jobs are in the way, of which the first is named."""
-        who = job(workload_of(self._state, owners[0]))
-        return Reason(Token.BEHIND_IN_QUEUE, {**who, "others": len(owners) - 1, **params})
+        first = self._gangs.get(owners[0])
+        who = self._state.holds[owners[0]].admitted.workload if first is None else first.workload
+        return Reason(Token.BEHIND_IN_QUEUE, {**job(who), "others": len(owners) - 1, **params})
 
     # Behind
 
@@ -184,9 +186,3 @@ def bound(state: State, bond: Bond) -> Reason:
 def job(workload: Workload) -> dict[str, object]:
     """Who is in the way, as parameters."""
     return {"owner": workload.uid, "name": workload.name, "namespace": workload.namespace}
-
-
-def workload_of(state: State, uid: str) -> Workload:
-    """One that waits, starts or runs."""
-    gang = state.arrays.lines.gangs.get(uid)
-    return state.holds[uid].admitted.workload if gang is None else gang.workload

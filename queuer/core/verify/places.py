@@ -24,18 +24,19 @@ def check_gangs(case: Case) -> Iterator[Violation]:
 
 
 def _check_size(uid: str, pod_set: PodSet, row: Assignment) -> Iterator[Violation]:
-    counts, text = row.nodes.values(), f"{pod_set.name} has {row.count} pods"
+    counts = row.nodes.values()
     if not least(pod_set) <= row.count <= pod_set.count or any(type(n) is not int or n <= 0 for n in counts):
-        yield Violation(Rule.GANG, uid, f"{text}, {least(pod_set)} to {pod_set.count} are asked")
+        text = f"{pod_set.name} has {row.count} pods, {least(pod_set)} to {pod_set.count} are asked"
+        yield Violation(Rule.GANG, uid, text)
     if pod_set.exclusive_host and any(n > 1 for n in counts):
-        yield Violation(Rule.EXCLUSIVE, uid, f"{text} on {len(counts)} hosts, one per host is asked")
+        yield Violation(Rule.EXCLUSIVE, uid, f"several pods of {pod_set.name} share a host, one is asked")
 
 
 def _check_flavor(case: Case, gang: Workload, pod_set: PodSet, row: Assignment) -> Iterator[Violation]:
     if row.flavor not in case.tolerations:
         yield Violation(Rule.FLAVOR, gang.uid, f"there is no flavor {row.flavor}")
-    for resource, amount in pod_set.requests.items():
-        allowed = case.book.flavors_for(gang.queue, resource) if amount else None
+    for resource in case.book.flavored.intersection(pod_set.requests):
+        allowed = case.book.flavors_for(gang.queue, resource) if pod_set.requests[resource] else None
         if allowed is not None and row.flavor not in allowed:
             text = f"{gang.queue} does not allow {row.flavor} for {resource}"
             yield Violation(Rule.FLAVOR, gang.uid, text, gang.queue)

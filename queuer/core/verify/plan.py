@@ -52,16 +52,16 @@ def check_references(case: Case) -> Iterator[Violation]:
                 Violation(Rule.REFERENCE, u, f"{what} names it twice, or it is not there") for u in wrong
             )
     for uid, rows in (*case.rows.items(), *((r.uid, r.assignments) for r in plan.reservations)):
-        gang = case.pending.get(uid)
-        if gang is None:
+        if uid not in waiting:
             continue
-        if not well_formed(gang.workload):
+        if not well_formed(case.workload(uid)):
             yield Violation(Rule.CLOSED, uid, "it asks for what cannot be summed")
-        sets = {p.name for p in gang.workload.pod_sets}
-        missing = [f"pod set {row.pod_set}" for row in rows if row.pod_set not in sets]
+        if not {row.pod_set for row in rows} <= {p.name for p in case.workload(uid).pod_sets}:
+            yield Violation(Rule.REFERENCE, uid, "a pod set is named that it does not have")
         for row in case.new.get(uid, ()):
-            missing += (f"node {n}" for n in (*row.nodes, *(row.hosts or ())) if n not in case.states)
-        yield from (Violation(Rule.REFERENCE, uid, f"there is no {what}") for what in missing)
+            if not row.nodes.keys() <= case.states.keys():
+                gone = ", ".join(row.nodes.keys() - case.states.keys())
+                yield Violation(Rule.REFERENCE, uid, f"there is no node {gone}")
 
 
 def well_formed(workload: Workload) -> bool:

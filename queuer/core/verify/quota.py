@@ -52,7 +52,7 @@ class Book:
         self._live = _capacity(snapshot)
         self._rows = {(q.path, (row.flavor, row.resource)): row for q in tree for row in q.quota}
         self.lends_less = {key for (_, key), row in self._rows.items() if row.lend is not None}
-        self._flavored = {resource for _, (flavor, resource) in self._rows if flavor is not None}
+        self.flavored = {resource for _, (flavor, resource) in self._rows if flavor is not None}
         self.path = cache(lambda queue: tuple(q for q in tree.lineage(queue) if q in tree.queues) or (ROOT,))
         self.guaranteed = cache(self._guaranteed)
         self.claimed = cache(self._claimed)
@@ -90,7 +90,7 @@ class Book:
 
     def _flavors_for(self, queue: str, resource: str) -> frozenset[str] | None:
         """Flavors that the nearest queue naming any for the resource allows; None = every flavor."""
-        for path in self.path(queue) if resource in self._flavored else ():
+        for path in self.path(queue):
             rows = (row for row in self.tree[path].quota if row.resource == resource)
             if named := frozenset(row.flavor for row in rows if row.flavor is not None):
                 return named
