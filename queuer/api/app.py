@@ -12,6 +12,7 @@ from queuer.api import health, page, problems, queues, tree, workloads
 from queuer.api.deps import PREFIX
 from queuer.api.guard import Guard
 from queuer.api.metrics import ApiMetrics
+from queuer.api.newest import Newest
 from queuer.api.settings import LOOPBACK_NAMES, ApiSettings
 
 DESCRIPTION = """Queues, workloads and why they wait. Amounts are Kubernetes quantities, times RFC 3339.
@@ -37,6 +38,7 @@ def create_app(engine: AsyncEngine, settings: ApiSettings) -> FastAPI:
     app.state.engine = engine
     app.state.settings = settings
     app.state.metrics = metrics
+    app.state.newest = Newest()
     problems.install(app)
     for module in (queues, tree, workloads):
         app.include_router(module.router, responses=problems.RESPONSES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Annotated, cast
 
 from fastapi import Depends, Request
@@ -10,6 +11,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuer.api.metrics import ApiMetrics
+from queuer.api.newest import Newest
 from queuer.api.settings import ApiSettings
 from queuer.store.engine import begin
 
@@ -29,15 +31,26 @@ def _metrics(request: Request) -> ApiMetrics:
     return cast(ApiMetrics, request.app.state.metrics)
 
 
+def _newest(request: Request) -> Newest:
+    return cast(Newest, request.app.state.newest)
+
+
 Engine = Annotated[AsyncEngine, Depends(_engine)]
+NewestCycle = Annotated[Newest, Depends(_newest)]
 Settings = Annotated[ApiSettings, Depends(_settings)]
 Metrics = Annotated[ApiMetrics, Depends(_metrics)]
 
 
-async def _snapshot(engine: Engine) -> AsyncIterator[AsyncConnection]:
+@asynccontextmanager
+async def one_view(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
     """All queries of one answer see the same moment, so that its sums agree."""
     async with begin(engine) as connection:
         await connection.execute(_ONE_VIEW)
+        yield connection
+
+
+async def _snapshot(engine: Engine) -> AsyncIterator[AsyncConnection]:
+    async with one_view(engine) as connection:
         yield connection
 
 

@@ -279,9 +279,29 @@ def _explanation(
     )
 
 
+def explained(found: models.WorkloadDetail, told: Explanation | None) -> models.WorkloadDetail:
+    """The workload with what a stored cycle tells of it, as far as that is what is recorded, too: an edit or another
+    cycle may have come since.
+    """
+    recorded = found.explanation
+    if told is None or recorded.primary is None or told.primary.token is not recorded.primary.token:
+        return found
+    since = recorded.primary.since
+    primary = _reason_detail(told.primary).model_copy(update={"since": since})
+    more = {
+        "verdict": told.verdict,
+        "primary": primary,
+        "others": [_reason_detail(other) for other in told.others],
+        "would_admit": [dict(change) for change in told.would_admit],
+        "detail": {**told.detail, **recorded.detail},
+    }
+    reason = _reason(told.primary)
+    return found.model_copy(update={"reason": reason, "explanation": recorded.model_copy(update=more)})
+
+
 def _reason_detail(reason: Reason, *, since: float | None = None) -> models.ReasonDetail:
     return models.ReasonDetail(
-        **_reason(reason).model_dump(), params=dict(reason.params), since=_instant(since)
+        **_reason(reason).model_dump(), params=dict(reason.shown), since=_instant(since)
     )
 
 

@@ -9,12 +9,14 @@ from fastapi import APIRouter, Query, Request, Response
 
 from queuer.api import views
 from queuer.api.cursor import read_cursor
-from queuer.api.deps import PREFIX, Snapshot
+from queuer.api.deps import PREFIX, Engine, NewestCycle, Snapshot, one_view
 from queuer.api.models import Explanation, WorkloadDetail, WorkloadList
+from queuer.api.newest import Newest
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.fields import nearest
 from queuer.domain.reasons import Token
 from queuer.domain.workload import State
+from queuer.store.stored import StoredRow
 
 W = TypeVar("W", bound=StrEnum)
 
@@ -59,22 +61,35 @@ async def list_workloads(
 
 @router.get("/workloads/by-ref/{namespace}/{kind}/{name}")
 async def get_workload_by_reference(
-    snapshot: Snapshot, namespace: str, kind: str, name: str
+    engine: Engine, newest: NewestCycle, namespace: str, kind: str, name: str
 ) -> WorkloadDetail:
     """The newest workload of a job's name; `kind` as in its manifest (any case)."""
-    return await views.workload_by_reference(snapshot, namespace=namespace, kind=kind, name=name)
+    async with one_view(engine) as connection:
+        found = await views.workload_by_reference(connection, namespace=namespace, kind=kind, name=name)
+        row = await newest.read(connection)
+    return await _explained(found, newest, row)
 
 
 @router.get("/workloads/{uid}")
-async def get_workload(snapshot: Snapshot, uid: str) -> WorkloadDetail:
+async def get_workload(engine: Engine, newest: NewestCycle, uid: str) -> WorkloadDetail:
     """One workload by the job's uid; ended ones too, while they are kept."""
-    return await views.workload(snapshot, uid)
+    async with one_view(engine) as connection:
+        found = await views.workload(connection, uid)
+        row = await newest.read(connection)
+    return await _explained(found, newest, row)
 
 
 @router.get("/workloads/{uid}/explanation")
-async def get_explanation(snapshot: Snapshot, uid: str) -> Explanation:
+async def get_explanation(engine: Engine, newest: NewestCycle, uid: str) -> Explanation:
     """Why it waits: one primary reason with its numbers, all others that hold, what would let it start."""
-    return (await views.workload(snapshot, uid)).explanation
+    return (await get_workload(engine, newest, uid)).explanation
+
+
+async def _explained(found: WorkloadDetail, newest: Newest, row: StoredRow | None) -> WorkloadDetail:
+    """With all that the newest cycle has to say, worked out when no connection is held any more."""
+    if found.state is not State.QUEUED or found.explanation.primary is None:
+        return found
+    return views.explained(found, await newest.explain(row, found.uid))
 
 
 def _states(text: str | None) -> tuple[State, ...]:

@@ -6,6 +6,7 @@ A hold is the same with start = now, where no end is known and the gang has wait
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 
 import numpy as np
 
@@ -195,13 +196,19 @@ class Reserver:
 
 
 def first_of(lines: Iterable[Iterable[Gang]], blocked: Callable[[Gang], bool], state: State) -> list[Gang]:
-    """By leaf the first in line that is blocked, in the order in which they may get a reservation: entitled ones first,
-    then by priority and submit time.
+    """By leaf the first blocked ones, as many as its policy reserves for, in the order in which they may get
+    a reservation: entitled ones first, then by priority and submit time.
     """
-    found = [next(filter(blocked, line), None) for line in lines]
+    found: list[Gang] = []
+    for line in lines:
+        waiting = filter(blocked, line)
+        for gang in waiting:
+            most = state.book.tree.policy(gang.queue).reservations or 0
+            found += [gang, *islice(waiting, most - 1)] if most else []
+            break
 
     def order(gang: Gang) -> tuple[bool, tuple[bool, object]]:
         least = gang.shape.least
         return (not (least and state.rank(gang, least[0][1])[0]), gang.place_in_line())
 
-    return sorted((gang for gang in found if gang is not None), key=order)
+    return sorted(found, key=order)

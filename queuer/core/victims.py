@@ -29,6 +29,9 @@ STEPS = 12_000
 """Victims that go or come back in one search, at most."""
 PLACING = 50
 """Steps that a placement counts for."""
+TRIES = 6
+PRUNE = 0
+"""Sets that are looked for in one order."""
 FEW, SUBSETS = 10, 200
 """Candidates on one host of whom all subsets are worth trying, and how many subsets are."""
 EMPTIED = 16
@@ -147,6 +150,8 @@ class _Search:
         self._parts = parts_of(state.nodes, gang.workload, variant)
         self._kinds = kinds_of(self._parts or (), self._closed)
         self._placing = len(self._kinds) > 1
+        self._gone: list[int] = []
+        self._exact = False
 
     def placed(self, victims: Numbers, inside: Numbers | None = None) -> Spreads | None:
         """A placement with these gone, by number. `inside`: nodes that it must be on."""
@@ -313,6 +318,7 @@ class _Search:
 
     def _better(self, best: _Victims | None, phases: Phases) -> _Victims | None:
         """The cheaper of the best set so far and that of an order."""
+        self._limit = best.weight if best else 0.0
         for exact in (False, True) if self._placing else (False,):
             self._exact = exact
             found = self._attempt(phases)
@@ -361,28 +367,39 @@ class _Search:
         return place(room, self._gang.workload, self._parts, closed=self._closed, inside=self._nodes) is not None
 
     def _attempt(self, phases: Phases) -> _Victims | None:
-        trial, gone = self._trial, list[int]()
-        self._gone = gone
+        """The cheapest of the sets with which an order comes to be enough: whoever made it so is left out, and others
+        are looked for in the rest of the order.
+        """
+        trial, gone, best, tries = self._trial, self._gone, None, 0
         numbers, of = self._candidates
-        for order, enough in phases:
+        for n, (order, enough) in enumerate(phases, 1):
             for i in order:
-                if enough() or trial.steps > STEPS:
+                if trial.steps > STEPS or tries == TRIES or (enough() and (n < len(phases) or not gone)):
+                    break
+                if PRUNE and self._limit and n == len(phases) and self._weights[gone].sum() > PRUNE * self._limit:
                     break
                 number = int(numbers[i])
-                if number not in trial.gone and self._parties[of[i]][0].rule(self._line) is not None:
-                    trial.remove(number)
-                    gone.append(i)
-        found = None
-        if self._has_room() and self._has_quota():
-            self._thin(gone)
-            found = gone
-        for i in gone:
-            trial.put_back(int(numbers[i]))
-        return None if found is None else self._judged(found)
+                if number in trial.gone or self._parties[of[i]][0].rule(self._line) is None:
+                    continue
+                trial.remove(number)
+                gone.append(i)
+                if n == len(phases) and enough() and self._has_room() and self._has_quota():
+                    found = self._judged(self._thinned())
+                    if found is not None and (best is None or found.cost < best.cost):
+                        best = found
+                    tries += 1
+                    trial.put_back(number)
+                    gone.pop()
+        if best is None and gone and self._has_room() and self._has_quota():
+            best = self._judged(self._thinned())
+        while gone:
+            trial.put_back(int(numbers[gone.pop()]))
+        return best
 
-    def _thin(self, gone: list[int]) -> None:
-        """Without those who turn out not to be needed, the most expensive first."""
-        numbers, _ = self._candidates
+    def _thinned(self) -> list[int]:
+        """Those of the gone who are needed, once the others have been tried back, the most expensive first."""
+        numbers, gone = self._candidates[0], self._gone
+        before = list(gone)
         for i in sorted(gone, key=self._cost, reverse=True):
             self._trial.put_back(int(numbers[i]))
             at = gone.index(i)
@@ -390,6 +407,12 @@ class _Search:
             if not (self._has_room() and self._has_quota()):
                 gone.insert(at, i)
                 self._trial.remove(int(numbers[i]))
+        kept = list(gone)
+        for i in before:
+            if i not in kept:
+                self._trial.remove(int(numbers[i]))
+        gone[:] = before
+        return kept
 
     def _cost(self, i: int, rule: EvictionRule | None = None) -> Cost:
         numbers, of = self._candidates

@@ -68,8 +68,8 @@ class Reason:
     """
 
     token: Token
-    params: Mapping[str, Any]
-    said: str
+    params: Mapping[str, Any] = field(default_factory=lambda: NO_PARAMS)
+    said: str = ""
 
     def __init__(
         self, token: Token, params: Mapping[str, Any] = NO_PARAMS, said: str = "", *, text: str = ""
@@ -78,7 +78,7 @@ class Reason:
         put = object.__setattr__
         put(self, "token", token)
         put(self, "params", params)
-        put(self, "said", said or text)
+        put(self, "said", text or said)
 
     @classmethod
     def read(cls, token: Token, text: str, params: Mapping[str, Any]) -> Reason:

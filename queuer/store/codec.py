@@ -86,8 +86,8 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
     found: dict[str, Any] = msgspec.to_builtins(
         {
             "verdict": explanation.verdict,
-            "primary": explanation.primary,
-            "others": explanation.others,
+            "primary": _reason_json(explanation.primary),
+            "others": [_reason_json(other) for other in explanation.others],
             "wouldAdmit": explanation.would_admit,
             "detail": explanation.detail,
         },
@@ -106,5 +106,9 @@ def explanation_of(value: Mapping[str, Any]) -> Explanation:
     )
 
 
+def _reason_json(reason: Reason) -> dict[str, Any]:
+    return {"token": reason.token, "text": reason.text, "params": reason.shown}
+
+
 def _reason(value: Mapping[str, Any]) -> Reason:
-    return Reason(token=Token(value["token"]), text=value["text"], params=value["params"])
+    return Reason.read(Token(value["token"]), value["text"], value["params"])

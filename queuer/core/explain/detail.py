@@ -42,6 +42,10 @@ class Explainer:
         self._plan = plan
         self._after = Aftermath(snapshot, plan, now=now, seed=seed)
 
+    def find(self, uid: str) -> Explanation | None:
+        """The same; None where it does not wait."""
+        return self.explain(uid) if uid in self._plan.explanations else None
+
     def explain(self, uid: str) -> Explanation:
         """See `explain`."""
         told = self._plan.explanations[uid]

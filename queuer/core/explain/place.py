@@ -93,8 +93,8 @@ class Places:
     def closest(
         self, gang: Gang, variant: Variant, *, idle: bool = False, closed: Mask | None = None
     ) -> Closest | None:
-        """None: there is nothing to place, or no such level. `idle`: were every node empty and well; `closed`: nodes that
-        do not count, beside those that the gang avoids.
+        """None: there is nothing to place, or no such level. `idle`: were every node empty and well; `closed`: nodes
+        that do not count, beside those that the gang avoids.
         """
         workload, nodes = gang.workload, self._nodes
         parts = parts_of(nodes, workload, variant, idle=idle)

@@ -56,7 +56,7 @@ class _Reasons:
         self._state, self._gangs = state, state.arrays.lines.gangs
         self._refusals, self._held_up, self._bonds, self._aside = refusals, held_up, bonds, aside
         self._quotas, self._places = Quotas(state), Places(state)
-        self._alike: dict[int, Explanation] = {}  # all refusals are kept while they are told
+        self._alike: dict[object, Explanation] = {}  # all refusals are kept while they are told
         self._lines: dict[object, Explanation] = {}
         self._owners: dict[object, tuple[str, ...]] = {}
 
@@ -67,10 +67,11 @@ class _Reasons:
             return None if bond is None else Explanation(primary=bound(self._state, bond))
         refusal = self._refusals.get(uid)
         if refusal is not None:
-            known = self._alike.get(id(refusal))
+            gang = self._gangs[uid]
+            key = (id(refusal), gang.pending.workload.preemptible)
+            known = self._alike.get(key)
             if known is None:
-                reason = self._refused(self._gangs[uid], refusal)
-                known = self._alike[id(refusal)] = Explanation(primary=reason)
+                known = self._alike[key] = Explanation(primary=self._refused(gang, refusal))
             return known
         if uid in self._held_up:
             return self._behind(self._gangs[uid].queue, self._held_up[uid])

@@ -2,79 +2,61 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from queuer.core.records import Assignment, Unbound
 from queuer.core.verify import Rule
-from tests.core.verify.build import at, bond, broken, gang, plan, pods, running, snapshot
+from tests.core.make import gang, landing, pod_set, running
+from tests.core.verify.build import at, bond, broken, plan, world
 
-LOOSE = at({"n1": 1, "n2": 1})
-"""Two pods of four GPUs on two idle nodes: each could take both."""
-
-
-@pytest.mark.parametrize(
-    ("other", "fault"),
-    [
-        (at({"n3": 1}), None),
-        (at({"n2": 1}), "h"),
-    ],
-)
-def test_hosts_of_a_gang_with_a_choice_are_its_own(other: Assignment, fault: str | None) -> None:
-    snap = snapshot(pending=[gang("g", pods(2, 4)), gang("h", pods(1, 1))])
-    made = plan(snap, {"g": [LOOSE], "h": [other]})
-    assert broken(snap, made) == ({(Rule.LANDING, fault)} if fault else set())
-    turned = replace(made, order=("h", "g"))
-    assert broken(snap, turned) == ({(Rule.LANDING, "g")} if fault else set())
+SPREAD = at({"n1": 1, "n2": 1})
+"""Two pods of four GPUs could both land on either; of six they fill a node each."""
+FAULT = {(Rule.LANDING, "g")}
 
 
-def test_without_a_choice_hosts_are_shared() -> None:
-    """Two pods of six GPUs fill two nodes for themselves, and leave room for small ones."""
-    snap = snapshot(pending=[gang("g", pods(2, 6)), gang("h", pods(1, 2))])
-    assert not broken(snap, plan(snap, {"g": [LOOSE], "h": [at({"n2": 1})]}))
+def test_hosts_of_a_gang_with_a_choice_are_its_own() -> None:
+    snap = world(gang("h", pod_set(1, 1)), gang("g", pod_set(2, 4)))
+    assert not broken(snap, plan(snap, {"g": [SPREAD], "h": [at({"n3": 1})]}))
+    shared = {"g": [SPREAD], "h": [at({"n2": 1})]}
+    assert broken(snap, plan(snap, shared)) == FAULT
+    assert broken(snap, plan(snap, shared, order=("g", "h"))) == {(Rule.LANDING, "h")}
 
 
-def test_a_domain_is_a_pin_where_all_of_it_is_needed() -> None:
-    snap = snapshot(pending=[gang("g", pods(2, 6)), gang("h", pods(1, 2))])
-    whole = at({"n1": 1, "n2": 1}, hosts=None, selector={"rack": "r1"})
-    assert not broken(snap, plan(snap, {"g": [whole], "h": [at({"n2": 1})]}))
-    wide = at({"n1": 1, "n2": 1}, hosts=None, selector={"block": "b"})
-    assert broken(snap, plan(snap, {"g": [wide], "h": [at({"n4": 1})]})) == {(Rule.LANDING, "h")}
+def test_without_a_choice_hosts_are_shared_and_a_whole_domain_is_a_pin() -> None:
+    snap, h = world(gang("h", pod_set(1, 2)), gang("g", pod_set(2, 6))), [at({"n2": 1})]
+    assert not broken(snap, plan(snap, {"g": [SPREAD], "h": h}))
+    whole = at(SPREAD.nodes, hosts=None, selector={"rack": "r1"})
+    assert not broken(snap, plan(snap, {"g": [whole], "h": h}))
+    wide = at(SPREAD.nodes, hosts=None, selector={"block": "b"})
+    assert broken(snap, plan(snap, {"g": [wide], "h": [at({"n4": 1})]})) == FAULT
 
 
 @pytest.mark.parametrize(
-    ("hosts", "count", "rules"),
+    ("count", "hosts", "rules"),
     [
-        (("n1", "n2"), 1, {Rule.LANDING}),  # may come to either
-        (("n1",), 1, set()),
-        (("n1",), 2, {Rule.CAPACITY}),
-        (("n1", "n2"), 4, {Rule.CAPACITY}),  # no choice: they fill both
+        (1, ("n1", "n2"), {Rule.LANDING}),  # may come to either
+        (1, ("n1",), set()),
+        (2, ("n1",), {Rule.CAPACITY}),
+        (4, ("n1", "n2"), {Rule.CAPACITY}),  # no choice: they fill both
     ],
 )
-def test_pods_of_earlier_cycles(hosts: tuple[str, ...], count: int, rules: set[Rule]) -> None:
-    coming = Unbound(pod_set="main", count=count, hosts=hosts)
-    landing = running(gang("l", pods(count, 4)), {}, unbound=(coming,))
-    snap = snapshot(admitted=[landing], pending=[gang("g", pods(1, 4))])
+def test_pods_of_earlier_cycles(count: int, hosts: tuple[str, ...], rules: set[Rule]) -> None:
+    snap = world(gang("g", pod_set(1, 4)), admitted=[landing("l", count, 4, *hosts)])
     assert broken(snap, plan(snap, {"g": [at({"n1": 1})]})) == {(rule, "g") for rule in rules}
     assert not broken(snap, plan(snap, {"g": [at({"n3": 1})]}))
 
 
 def test_no_choice_among_hosts_where_others_land_or_room_is_held() -> None:
-    landing = running(gang("l", pods(1, 1)), {}, unbound=(Unbound(pod_set="main", count=1, hosts=("n1",)),))
-    snap = snapshot(admitted=[landing], pending=[gang("g", pods(2, 4))])
-    assert broken(snap, plan(snap, {"g": [LOOSE]})) == {(Rule.LANDING, "g")}
-    left = running(gang("v", pods(1, 1)), {"n1": 1}, releasing=True)
-    snap = snapshot(admitted=[left], pending=[gang("b", pods(1, 1)), gang("g", pods(2, 3))])
+    snap = world(gang("g", pod_set(2, 4)), admitted=[landing("l", 1, 1, "n1")])
+    assert broken(snap, plan(snap, {"g": [SPREAD]})) == FAULT
+    left = running(gang("v", pod_set(1, 1)), {"n1": 1}, releasing=True)
+    snap = world(gang("b", pod_set(1, 1)), gang("g", pod_set(2, 3)), admitted=[left])
     held = bond("b", at({"n1": 1}), victims=("v",))
-    assert broken(snap, plan(snap, {"g": [LOOSE]}, bonds=(held,))) == {(Rule.LANDING, "g")}
+    assert broken(snap, plan(snap, {"g": [SPREAD]}, bonds=(held,))) == FAULT
 
 
 def test_pod_sets_of_one_gang_beside_each_other() -> None:
-    """Two workers might both come to n1, where the leader needs the rest."""
-    snap = snapshot(pending=[gang("g", pods(2, 4), pods(1, 4, name="lead"))])
-    beside = plan(snap, {"g": [LOOSE, at({"n1": 1}, pod_set="lead")]})
-    assert broken(snap, beside) == {(Rule.LANDING, "g")}
-    assert not broken(snap, plan(snap, {"g": [LOOSE, at({"n3": 1}, pod_set="lead")]}))
-    small = snapshot(pending=[gang("g", pods(2, 3), pods(1, 1, name="lead"))])
-    assert not broken(small, plan(small, {"g": [LOOSE, at({"n1": 1}, pod_set="lead")]}))
+    """Two workers might both come to n1, where a large leader needs the rest."""
+    for worker, lead, host, fault in ((4, 4, "n1", FAULT), (4, 4, "n3", set()), (3, 1, "n1", set())):
+        snap = world(gang("g", pod_set(2, worker), pod_set(1, lead, name="lead")))
+        made = plan(snap, {"g": [SPREAD, at({host: 1}, pod_set="lead")]})
+        assert broken(snap, made) == fault

@@ -1,0 +1,52 @@
+"""The newest stored cycle, from which it is worked out all that can be said of a waiting job.
+
+It is read and decoded once and kept until there is a newer one; both and the working out happen in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from queuer.core.explain.detail import Explainer
+from queuer.core.stored import decode
+from queuer.domain.errors import InvalidInput
+from queuer.domain.reasons import Explanation
+from queuer.store import stored
+
+
+class Newest:
+    """Of one app."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()  # an explainer is for one thread at a time
+        self._cycle = 0
+        self._explainer: Explainer | None = None
+
+    async def read(self, connection: AsyncConnection) -> stored.StoredRow | None:
+        """The row, if there is one that is not known yet."""
+        number = await stored.newest_number(connection)
+        return None if number is None or number == self._cycle else await stored.newest(connection)
+
+    async def explain(self, row: stored.StoredRow | None, uid: str) -> Explanation | None:
+        """What the newest cycle has to say of a workload; None: it is not among those that wait after it, or there is
+        none that this program reads. `row`: what `read` found.
+        """
+        async with self._lock:
+            if row is not None and row.cycle > self._cycle:
+                self._explainer = await asyncio.to_thread(_explainer, row.body)
+                self._cycle = row.cycle
+            explainer = self._explainer
+            return None if explainer is None else await asyncio.to_thread(explainer.find, uid)
+
+
+def _explainer(body: bytes) -> Explainer | None:
+    """None where another version of the program wrote it."""
+    try:
+        cycle = decode(body, name="stored cycle")
+    except InvalidInput:
+        return None
+    if cycle.plan is None:
+        return None
+    return Explainer(cycle.snapshot, cycle.plan, now=cycle.now, seed=cycle.seed)
