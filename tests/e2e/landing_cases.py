@@ -29,8 +29,8 @@ from queuer.kube.workloads import (
     NamespaceFacts,
     workload_of,
 )
-from queuer.solver.decide import decide
-from queuer.solver.problem import Admitted, Assignment, Budget, NodeState, Pending, Snapshot, Unbound
+from queuer.core.decide import decide
+from queuer.core.records import Admitted, Assignment, Budget, NodeState, Pending, Snapshot, Unbound
 from queuer.solver.verify.case import Case
 from tests.kube.merge_patch import merged
 

@@ -12,7 +12,7 @@ from queuer.domain.errors import Conflict
 from queuer.domain.nodes import Requirement, SchedulingTerms, Toleration
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import PodSet, State
-from queuer.solver.problem import SolveStatus
+from queuer.core.records import SolveStatus
 from queuer.store import cycles, ledger, outbox, workloads
 from queuer.store.cycles import NewEviction, StoredBond, StoredReservation
 from queuer.store.engine import begin
@@ -87,7 +87,7 @@ async def test_admission_is_charged_and_leaves_one_effect(engine: AsyncEngine, e
     made = workload("w1", pods=8, gpus=8)
     async with begin(engine) as connection:
         await workloads.intake(connection, epoch, [intake_of(made, explanation=waits())], at=NOW)
-        new = admission(made, flavor="h100", wave=2)
+        new = admission(made, flavor="h100")
         committed = await cycles.commit(connection, epoch=epoch, record=cycle(7), admissions=[new])
     async with begin(engine) as connection:
         assert await ledger.usage(connection) == {
@@ -95,7 +95,7 @@ async def test_admission_is_charged_and_leaves_one_effect(engine: AsyncEngine, e
         }
         (entry,) = await outbox.undone(connection)
         assert (entry,) == committed.entries
-        assert (entry.uid, entry.admission_id, entry.cycle, entry.wave) == ("w1", new.id, 7, 2)
+        assert (entry.uid, entry.admission_id, entry.cycle) == ("w1", new.id, 7)
         assert entry.patch == {"spec": {"suspend": False}}
         (stored,) = await workloads.load_live(connection)
         assert (stored.state, stored.admission_id, stored.explanation) == (State.ADMITTED, new.id, None)

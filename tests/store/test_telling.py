@@ -15,7 +15,7 @@ from queuer.controller.state import ClusterState
 from queuer.controller.telling import FEW
 from queuer.domain.reasons import Deferral, Explanation, Reason, Token
 from queuer.domain.workload import State
-from queuer.solver.problem import CycleStats, Pending, Plan, Snapshot, SolveStatus
+from queuer.core.records import CycleStats, Pending, Plan, Snapshot, SolveStatus
 from queuer.store import cycles, workloads
 from queuer.store.engine import begin
 from tests.store.support import NOW, intake_of, workload

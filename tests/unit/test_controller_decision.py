@@ -20,7 +20,7 @@ from queuer.controller.telling import FEW
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.kube.objects import Meta, ResourceQuota, ResourceQuotaStatus
-from queuer.solver.problem import (
+from queuer.core.records import (
     Admission,
     Assignment,
     Bond,

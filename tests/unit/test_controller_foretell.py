@@ -15,8 +15,8 @@ from queuer.domain.nodes import Node
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import PodSet, Workload
-from queuer.solver.forecast import StartRange
-from queuer.solver.problem import NodeState, Pending, Snapshot
+from queuer.core.forecast import StartRange
+from queuer.core.records import NodeState, Pending, Snapshot
 
 NOW = 6_000.0
 WAITS = Explanation(

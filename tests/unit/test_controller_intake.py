@@ -16,8 +16,8 @@ from queuer.domain.nodes import HOSTNAME, Node
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.reasons import Token
 from queuer.kube.kinds import PYTORCHJOB
-from queuer.solver.decide import decide
-from queuer.solver.problem import Budget
+from queuer.core.decide import decide
+from queuer.core.records import Budget
 
 SPECS = "spec.pytorchReplicaSpecs"
 ROLE = {"replicas": 1, "template": {"spec": {"containers": [{"name": "pytorch"}]}}}

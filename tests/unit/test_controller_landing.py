@@ -14,7 +14,7 @@ from queuer.controller.live import JobView, Live, Placement
 from queuer.controller.pods import PodIndex, PodView
 from queuer.controller.unplaced import Place, Unplaced
 from queuer.domain.workload import PodSet, State, Workload
-from queuer.solver.problem import Assignment
+from queuer.core.records import Assignment
 
 WORKLOAD = Workload(
     uid="u", kind="Job", namespace="ns", name="job", queue="root.a", submitted=0.0,

@@ -16,7 +16,7 @@ from queuer.controller.namespace_quota import Reckoning
 from queuer.controller.settings import Settings
 from queuer.controller.state import ClusterState
 from queuer.domain.workload import PodSet, State, Workload
-from queuer.solver.problem import Admission, Assignment, CycleStats, Passes, Plan, SolveStatus
+from queuer.core.records import Admission, Assignment, CycleStats, Plan, SolveStatus
 
 NOBODY = cast(Any, None)
 """Stands for what is never asked where nothing is committed."""
@@ -34,7 +34,7 @@ STRANGE = Admission(uid="a", assignments=(Assignment(pod_set="strange", flavor="
 @pytest.mark.parametrize(
     "plan",
     [
-        replace(PLAN, stats=replace(PLAN.stats, passes=Passes(questions=-5.0))),
+        replace(PLAN, stats=replace(PLAN.stats, solver_time=-5.0)),
         replace(PLAN, admissions=(STRANGE,)),
     ],
 )

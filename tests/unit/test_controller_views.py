@@ -16,9 +16,9 @@ from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.kube.objects import Amounts, Condition, Meta, NodeObject, NodeStatus
 from queuer.kube.reflector import Change, ChangeKind
-from queuer.solver.decide import decide
-from queuer.solver.problem import Budget, SolveStatus
-from queuer.solver.sound import MOST_AMOUNT
+from queuer.core.decide import decide
+from queuer.core.records import Budget, SolveStatus
+from queuer.core.faults import MOST_AMOUNT
 
 GPU = "example.com/gpu"
 PLAIN: Amounts = {"cpu": "8", "memory": "64Gi", "pods": "110", GPU: "8"}

@@ -11,7 +11,7 @@ from queuer.controller.state import ClusterState
 from queuer.domain.reasons import Explanation, Token, Verdict
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.kube.objects import Meta, ResourceQuota, ResourceQuotaStatus
-from queuer.solver.problem import Assignment
+from queuer.core.records import Assignment
 
 GPU = "example.com/gpu"
 
