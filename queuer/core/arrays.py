@@ -1,0 +1,150 @@
+"""What a decision derives from a snapshot alone, whatever the time: nodes as arrays, quota rows, what runs, who waits.
+
+It is kept from cycle to cycle and moved on by what differs between two snapshots; a decision reads it and changes
+copies. Records are compared by identity first, so whoever makes snapshots should keep the records that stay the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from queuer.core.faults import MOST_AMOUNT, check_tree, faults_of_sums, reckonable, refusing, unsound
+from queuer.core.nodes import Nodes, Rows
+from queuer.core.records import Admitted, Snapshot
+from queuer.core.shapes import Lines
+from queuer.core.slots import Room
+from queuer.domain.quota import Charge, QuotaBook, charge_for
+from queuer.domain.usage import Usage
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hold:
+    """What an admitted workload holds: quota of its queue, and the amounts of its bound pods by node."""
+
+    admitted: Admitted
+    charge: Charge
+    rows: Rows
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Arrays:
+    """Of one snapshot; nobody changes them. `usage`: of all that is admitted; `holds`: what runs, by uid; `idle`: the
+    nodes were they empty.
+    """
+
+    snapshot: Snapshot
+    nodes: Nodes
+    book: QuotaBook
+    usage: Usage
+    holds: Mapping[str, Hold]
+    lines: Lines
+    idle: Room
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Arrays:
+        """From the snapshot alone. Raises InvalidInput, with the fields, where that would give a wrong plan."""
+        with refusing(snapshot):
+            nodes = Nodes(snapshot)
+            rounded = nodes.alloc.sum(axis=0, dtype=np.float64).max(initial=0)
+            if rounded > MOST_AMOUNT / 2 and any(faults_of_sums(snapshot)):
+                raise unsound(snapshot)
+            if _is_odd(nodes):
+                raise unsound(snapshot)
+            book = _book(snapshot, nodes)
+            usage = Usage(book)
+            return cls(
+                snapshot=snapshot,
+                nodes=nodes,
+                book=book,
+                holds=_holds(snapshot, nodes, usage, {}),
+                usage=usage,
+                lines=Lines.of(snapshot, nodes),
+                idle=Room(nodes, nodes.alloc),
+            )
+
+    def follow(self, snapshot: Snapshot) -> Arrays:
+        """The arrays of another snapshot, by what differs; a decision cannot tell them from `Arrays.of`."""
+        if snapshot is self.snapshot:
+            return self
+        with refusing(snapshot):
+            nodes = self.nodes.follow(snapshot)
+            if nodes is None or self.lines.crowded or not nodes.knows(self._named_anew(snapshot)):
+                return Arrays.of(snapshot)
+            book = self.book if snapshot.tree == self.book.tree else _book(snapshot, nodes)
+            same = book is self.book
+            usage = self.usage.copy() if same else Usage(book)
+            stays = nodes.accepts_as(self.nodes)
+            return Arrays(
+                snapshot=snapshot,
+                nodes=nodes,
+                book=book,
+                holds=_holds(snapshot, nodes, usage, self.holds if same else {}),
+                usage=usage,
+                lines=self.lines.follow(snapshot, nodes),
+                idle=self.idle.on(nodes) if stays else Room(nodes, nodes.alloc),
+            )
+
+    def __post_init__(self) -> None:
+        """Every uid is there once, and no node is used by less than nothing."""
+        snapshot, lines, nodes = self.snapshot, self.lines, self.nodes
+        if np.any(nodes.bound_free > nodes.alloc):
+            raise unsound(snapshot)
+        waiting, admitted = len(lines.gangs) + len(lines.aside), len(self.holds)
+        if (waiting, admitted) != (len(snapshot.pending), len(snapshot.admitted)) or not (
+            lines.gangs.keys().isdisjoint(lines.aside.keys())
+            and self.holds.keys().isdisjoint(lines.gangs.keys())
+            and self.holds.keys().isdisjoint(lines.aside.keys())
+        ):
+            raise unsound(snapshot)
+
+    def _named_anew(self, snapshot: Snapshot) -> Iterator[str]:
+        """The resources that records name which were not there before."""
+        gangs, holds = self.lines.gangs, self.holds
+        for pending in snapshot.pending:
+            gang = gangs.get(pending.workload.uid)
+            if gang is None or gang.pending is not pending:
+                for pod_set in pending.workload.pod_sets:
+                    yield from pod_set.requests
+        for admitted in snapshot.admitted:
+            hold = holds.get(admitted.workload.uid)
+            if hold is None or hold.admitted is not admitted:
+                for pod_set in admitted.workload.pod_sets:
+                    yield from pod_set.requests
+                for amounts in admitted.bound.values():
+                    yield from amounts
+
+
+def _is_odd(nodes: Nodes) -> bool:
+    """Whether a node, flavor or level is there twice, or less than nothing is on a node."""
+    snapshot, keys = nodes.snapshot, nodes.snapshot.topology.keys
+    names = len(nodes.index) + len(nodes.flavors) + len(set(keys))
+    told = len(snapshot.nodes) + max(1, len(snapshot.flavors)) + len(keys)
+    return names < told or int(nodes.alloc.min(initial=0)) < 0
+
+
+def _book(snapshot: Snapshot, nodes: Nodes) -> QuotaBook:
+    """The quota of queues that make a tree."""
+    check_tree(snapshot)
+    return QuotaBook(snapshot.tree, nodes.capacity())
+
+
+def _holds(snapshot: Snapshot, nodes: Nodes, usage: Usage, known: Mapping[str, Hold]) -> dict[str, Hold]:
+    """What runs, counted in `usage`, which counts what is `known` already."""
+    holds: dict[str, Hold] = {}
+    for admitted in snapshot.admitted:
+        uid = admitted.workload.uid
+        hold = known.get(uid)
+        if hold is None or (hold.admitted is not admitted and hold.admitted != admitted):
+            if not reckonable(admitted):
+                raise unsound(snapshot)
+            charge = charge_for(admitted.workload, admitted.flavors, admitted.counts)
+            hold = Hold(admitted, charge, nodes.rows_of(admitted.bound))
+            usage.add(admitted.workload.queue, charge)
+        holds[uid] = hold
+    for uid, hold in known.items():
+        if holds.get(uid) is not hold:
+            usage.add(hold.admitted.workload.queue, hold.charge, times=-1)
+    return holds

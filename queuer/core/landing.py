@@ -1,0 +1,163 @@
+"""Where pods are still landing, and whether a pod set has a choice among its hosts (DESIGN 3.5).
+
+A pod set without a choice counts on each host exactly and may share it. One with a choice has its hosts to itself until
+all its pods are bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+import numpy as np
+
+from queuer.core.nodes import Mask, Matrix, Need, Nodes
+from queuer.core.placement import Spreads
+from queuer.core.records import Admitted, Assignment
+from queuer.domain.workload import PodSet, Workload
+
+
+class Landing:
+    """Hosts on which pods land in this cycle. `here`: hosts of anybody (N); `owned`: of pod sets with a choice (N);
+    `held`: hosts where room is held for a gang that is not started (N).
+    """
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+        count = len(nodes.names)
+        self.here: Mask = np.zeros(count, dtype=bool)
+        self.owned: Mask = np.zeros(count, dtype=bool)
+        self.held: Mask = np.zeros(count, dtype=bool)
+        self._uids: dict[int, list[str]] = {}
+        self._owners: dict[int, list[str]] = {}
+        self._holders: dict[int, int] = {}
+
+    def on(self, hosts: Iterable[int]) -> list[str]:
+        """Whose pods are landing on these hosts, each uid once."""
+        return list(dict.fromkeys(uid for host in hosts for uid in self._uids.get(host, ())))
+
+    def has_choice(self, need: Need, count: int, hosts: Collection[int]) -> bool:
+        """Whether so many pods may land on these hosts in more than one way, the room of whatever lands there open."""
+        if len(hosts) < 2:
+            return False
+        at = np.fromiter(hosts, dtype=np.intp, count=len(hosts))
+        return int(need.slots(self._nodes.bound_free[at]).sum()) > count
+
+    def choices(self, workload: Workload, spreads: Spreads) -> frozenset[int]:
+        """The hosts of those pod sets of a placement that have a choice."""
+        found: set[int] = set()
+        for pod_set in workload.pod_sets:
+            spread = spreads.get(pod_set.name, {})
+            if self.has_choice(self._nodes.need(pod_set), sum(spread.values()), spread):
+                found.update(spread)
+        return frozenset(found)
+
+    def may_start(self, workload: Workload, spreads: Spreads) -> bool:
+        """Whether a placement keeps the rule beside all that lands: nobody else is where it has a choice."""
+        chosen = self.choices(workload, spreads)
+        if chosen:
+            at = np.fromiter(chosen, dtype=np.intp, count=len(chosen))
+            if bool((self.here[at] | self.held[at]).any()):
+                return False
+        return not any(bool(self.owned[list(spread)].any()) for spread in spreads.values())
+
+    def add(self, uid: str, hosts: Iterable[int], owned: Collection[int], *, times: int = 1) -> None:
+        """Pods of this workload land on these hosts, of which some are `owned`; `times=-1`: they do not after all."""
+        for counts, mask, these in ((self._uids, self.here, hosts), (self._owners, self.owned, owned)):
+            for host in these:
+                there = counts.setdefault(host, [])
+                if times > 0:
+                    there.append(uid)
+                else:
+                    there.remove(uid)
+                mask[host] = bool(there)
+
+    def hold(self, hosts: Iterable[int], *, times: int = 1) -> None:
+        """Room on these hosts is held for a gang that is not started; `times=-1`: no more."""
+        for host in hosts:
+            self._holders[host] = self._holders.get(host, 0) + times
+            self.held[host] = self._holders[host] > 0
+
+    def expected(self, admitted: Admitted, free: Matrix) -> dict[int, Matrix]:
+        """What the unbound pods of an admitted gang will take, by node (vectors of R), with so much free (N x R). They
+        are noted as landing.
+        """
+        rows: dict[int, Matrix] = {}
+        for part in admitted.unbound:
+            pod_set = set_named(admitted.workload, part.pod_set)
+            hosts = [self._nodes.index[h] for h in part.hosts if h in self._nodes.index]
+            need, row, left = self._nodes.need(pod_set), self._nodes.row(pod_set.requests), part.count
+            choice = self.has_choice(need, part.count, hosts)
+            for host in hosts:
+                come = min(left, int(need.slots(free[[host]])[0]))
+                if come:
+                    rows[host] = rows.get(host, 0) + row * come
+                    left -= come
+            self.add(admitted.workload.uid, hosts, hosts if choice else ())
+        return rows
+
+
+def set_named(workload: Workload, name: str) -> PodSet:
+    """The pod set of this name."""
+    return next(p for p in workload.pod_sets if p.name == name)
+
+
+def pinned(
+    nodes: Nodes, workload: Workload, flavors: Mapping[str, str], spreads: Spreads
+) -> tuple[Assignment, ...]:
+    """A placement by node name, with the pins that say so to kube-scheduler."""
+    domain = _whole_domain(nodes, workload, flavors, spreads)
+    found = []
+    for pod_set in workload.pod_sets:
+        spread = spreads.get(pod_set.name)
+        if not spread:
+            continue
+        names = {nodes.names[n]: count for n, count in sorted(spread.items())}
+        flavor = flavors[pod_set.name]
+        selector = dict(nodes.flavors[flavor].node_labels)
+        selector.update(_required_labels(nodes, workload, pod_set, next(iter(spread))))
+        hosts = tuple(sorted(names)) if domain is None else None
+        selector.update(domain or {})
+        found.append(
+            Assignment(pod_set=pod_set.name, flavor=flavor, nodes=names, selector=selector, hosts=hosts)
+        )
+    return tuple(found)
+
+
+def _required_labels(nodes: Nodes, workload: Workload, pod_set: PodSet, node: int) -> dict[str, str]:
+    """Labels of the required levels."""
+    topology, labels = nodes.snapshot.topology, nodes.snapshot.nodes[node].node.labels
+    found = {}
+    for level in (workload.required, pod_set.required):
+        at = topology.find(level) if level else None
+        if at is not None and (key := topology.keys[at]) in labels:
+            found[key] = labels[key]
+    return found
+
+
+def _whole_domain(
+    nodes: Nodes, workload: Workload, flavors: Mapping[str, str], spreads: Spreads
+) -> dict[str, str] | None:
+    """Labels of the narrowest domain that holds the gang, if it asks for a level and has all of it that is free."""
+    topology = nodes.snapshot.topology
+    asked = topology.find(workload.required or workload.preferred or "")
+    if asked is None or len(workload.pod_sets) != 1 or workload.pod_sets[0].required:
+        return None
+    (pod_set,) = workload.pod_sets
+    hosts = sorted(spreads[pod_set.name])
+    for level in range(len(topology.keys) - 2, asked - 1, -1):
+        numbers = nodes.domains[level]
+        if len(hosts) < 2 or numbers[hosts[0]] < 0 or (numbers[hosts] != numbers[hosts[0]]).any():
+            continue
+        inside = nodes.members(level, int(numbers[hosts[0]]))
+        flavor = flavors[pod_set.name]
+        labels = nodes.snapshot.nodes[hosts[0]].node.labels
+        if any(key not in labels for key in topology.keys[: level + 1]):
+            return None
+        if not nodes.in_flavor[flavor][inside].all():
+            return None
+        open_ = inside[nodes.open_to(pod_set, flavor)[inside]]
+        slots = int(nodes.need(pod_set).slots(nodes.bound_free[open_]).sum())
+        if slots != sum(spreads[pod_set.name].values()):
+            return None
+        return {key: labels[key] for key in topology.keys[: level + 1]}
+    return None
