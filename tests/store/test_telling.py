@@ -13,9 +13,9 @@ from queuer.controller.live import Live
 from queuer.controller.namespace_quota import Reckoning
 from queuer.controller.state import ClusterState
 from queuer.controller.telling import FEW
-from queuer.domain.reasons import Deferral, Explanation, Reason, Token
-from queuer.domain.workload import State
 from queuer.core.records import CycleStats, Pending, Plan, Snapshot, SolveStatus
+from queuer.domain.reasons import Explanation, Reason, Token
+from queuer.domain.workload import State
 from queuer.store import cycles, workloads
 from queuer.store.engine import begin
 from tests.store.support import NOW, intake_of, workload
@@ -100,7 +100,7 @@ async def test_rows_whose_figures_move_are_rewritten_now_and_then(engine: AsyncE
     assert await many.decide(RETELL + 1, used=9, token=Token.SOLVER_DEFERRED) == FEW + 1
     assert await many.stored() == {("SolverDeferred", "root uses 9 of 9.")}
     for at, written in ((RETELL + 2, FEW + 1), (RETELL + 3, 0)):
-        told = await many.decide(at, used=9, token=Token.SOLVER_DEFERRED, cause=Deferral.SIZE)
+        told = await many.decide(at, used=9, token=Token.SOLVER_DEFERRED, cause="Size")
         assert told == written
 
 

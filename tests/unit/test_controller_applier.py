@@ -121,9 +121,7 @@ async def test_an_admission_that_was_taken_back_meanwhile_is_not_sent(kind: Entr
         (State.FAILED, "adm", False),
     ],
 )
-def test_an_admission_is_wanted_until_its_workload_leaves(
-    state: State, admission: str, wanted: bool
-) -> None:
+def test_an_admission_is_wanted_until_its_workload_leaves(state: State, admission: str, wanted: bool) -> None:
     """Placing: our own PATCH may have gone through though its answer was lost."""
     memory = ClusterState()
     jobs = ClusterJobs(cast(Any, None), memory, Facts())
