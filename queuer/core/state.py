@@ -101,7 +101,7 @@ class State:
         self.reserved: dict[str, Reserved] = {}
         self.forked = False
         self._line: Usage | None = None
-        self._rooms: dict[tuple[str, ...], Room] = {}
+        self._rooms: dict[tuple[tuple[str, ...], bool], Room] = {}
         self._log: list[Callable[[], None]] = []
         for uid, hold in self.holds.items():
             if leaves_soon(hold.admitted, now=time):
@@ -212,8 +212,8 @@ class State:
 
     def _touch(self, rows: Iterable[int]) -> None:
         at = np.fromiter(rows, dtype=np.intp)
-        for bars, room in self._rooms.items():
-            room.free[at] = self._open(bars, at)
+        for (bars, landed), room in self._rooms.items():
+            room.free[at] = self._open(bars, at, landed=landed)
             room.touch(at.tolist())
 
     # What there is
@@ -229,15 +229,17 @@ class State:
             return rows
         return summed((rows, landing))
 
-    def room(self, bars: tuple[str, ...] = ()) -> Room:
-        """What a gang may take at once that must leave these reservations whole."""
-        if bars not in self._rooms:
-            self._rooms[bars] = Room(self.nodes, self._open(bars, ALL))
-        return self._rooms[bars]
+    def room(self, bars: tuple[str, ...] = (), *, landed: bool = False) -> Room:
+        """What a gang may take that must leave these reservations whole. `landed`: once all pods have landed."""
+        key = (bars, landed)
+        if key not in self._rooms:
+            self._rooms[key] = Room(self.nodes, self._open(bars, ALL, landed=landed))
+        return self._rooms[key]
 
-    def _open(self, bars: tuple[str, ...], at: NodeRows) -> Matrix:
+    def _open(self, bars: tuple[str, ...], at: NodeRows, *, landed: bool) -> Matrix:
         free = np.minimum(self.free[at], self.then[at])
-        free[self.landing.owned[at]] = 0
+        if not landed:
+            free[self.landing.owned[at]] = 0
         return self.behind(bars, free, at)
 
     def behind(self, bars: Sequence[str], free: Matrix, at: NodeRows = ALL) -> Matrix:
@@ -297,7 +299,7 @@ class State:
         """The reservation of this gang, if there is one, ends. Not logged."""
         ended = self.reserved.pop(uid, None)
         if ended is not None:
-            self._rooms = {bars: room for bars, room in self._rooms.items() if uid not in bars}
+            self._rooms = {key: room for key, room in self._rooms.items() if uid not in key[0]}
         return ended
 
     def usages(self) -> tuple[Usage, ...]:

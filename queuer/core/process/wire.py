@@ -9,9 +9,8 @@ from __future__ import annotations
 import io
 import pickle
 import struct
-from collections.abc import Mapping
 from copyreg import dispatch_table
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -19,7 +18,7 @@ import msgspec
 
 from queuer.core.process.difference import Difference
 from queuer.core.records import Budget, Plan, Snapshot
-from queuer.domain.reasons import Explanation
+from queuer.core.stored import ShortPlan
 
 HEADER = struct.Struct(">4sQ")
 MARK = b"QUER"
@@ -34,19 +33,6 @@ class Question:
     now: float = 0.0
     seed: int = 0
     budget: Budget | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """A plan, or the `error` met instead; neither = the snapshot was taken over.
-
-    On the wire the plan has no explanations: `reasons` are those, each once, `reason_of` the index of each uid's.
-    """
-
-    plan: Plan | None = None
-    reasons: tuple[Explanation, ...] = ()
-    reason_of: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    error: str = ""
 
 
 def length_of(header: bytes) -> int:
@@ -73,24 +59,15 @@ def unpack(body: bytes) -> Question:
 
 
 def pack_answer(plan: Plan | None = None, *, error: str = "") -> bytes:
-    """An answer as a message."""
-    answer = Answer(error=error)
-    if plan is not None:
-        reasons = {id(reason): reason for reason in plan.explanations.values()}
-        index = {key: i for i, key in enumerate(reasons)}
-        reason_of = {uid: index[id(reason)] for uid, reason in plan.explanations.items()}
-        short = replace(plan, explanations={})
-        answer = Answer(plan=short, reasons=tuple(reasons.values()), reason_of=reason_of)
-    return _framed(msgspec.msgpack.encode(answer, enc_hook=dict))
+    """An answer as a message: a plan, or the error met instead; neither = the snapshot was taken over."""
+    short = None if plan is None else ShortPlan.of(plan)
+    return _framed(msgspec.msgpack.encode((short, error), enc_hook=dict))
 
 
-def unpack_answer(body: bytes) -> Answer:
-    """The answer in a message, its plan complete. Raises whatever reading garbage raises."""
-    answer = msgspec.msgpack.decode(body, type=Answer)
-    if answer.plan is None:
-        return answer
-    told = {uid: answer.reasons[i] for uid, i in answer.reason_of.items()}
-    return Answer(plan=replace(answer.plan, explanations=told))
+def unpack_answer(body: bytes) -> tuple[Plan | None, str]:
+    """The plan in a message, and the error. Raises whatever reading garbage raises."""
+    short, error = msgspec.msgpack.decode(body, type=tuple[ShortPlan | None, str])
+    return None if short is None else short.whole(), error
 
 
 def freeze(mapping: dict[Any, Any]) -> MappingProxyType[Any, Any]:

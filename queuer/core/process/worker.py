@@ -247,12 +247,12 @@ async def _exchange(process: asyncio.subprocess.Process, message: bytes, *, with
 
 def _answer(body: bytes) -> Plan | None:
     try:
-        answer = wire.unpack_answer(body)
+        plan, told = wire.unpack_answer(body)
     except Exception as error:  # garbage can raise anything
         raise Failure(Outcome.GARBAGE, f"no answer ({type(error).__name__}: {error})") from error
-    if answer.error:
-        raise Failure(Outcome.CRASHED, answer.error)
-    return answer.plan
+    if told:
+        raise Failure(Outcome.CRASHED, told)
+    return plan
 
 
 def _checked(body: bytes, snapshot: Snapshot, *, now: float) -> Plan:

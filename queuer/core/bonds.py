@@ -1,0 +1,130 @@
+"""Bonds that stand at the start of a cycle: held, or started where their placement is free (DESIGN 3.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from queuer.core.placement import Spread, Variant
+from queuer.core.records import Assignment, Bond
+from queuer.core.shapes import Gang
+from queuer.core.state import Settled, State
+from queuer.domain.quota import charge_for
+from queuer.domain.workload import PodSet, Workload
+
+
+def resume(state: State) -> dict[str, Bond]:
+    """Put the standing bonds into the state and start those that can. Returns those that are held still, by uid.
+
+    A bond ends at its deadline, with its gang, or when its placement is no longer usable: its gang then takes its turn
+    like any other. Victims that are known to take longer to leave prolong it.
+    """
+    held: dict[str, tuple[Bond, Settled]] = {}
+    for standing in state.snapshot.bonds:
+        gang = state.arrays.lines.gangs.get(standing.uid)
+        bond = prolonged(state, standing)
+        settled = None if gang is None else restored(state, gang, bond.assignments)
+        if settled is None or bond.deadline <= state.time:
+            continue
+        mark = state.mark
+        for uid in bond.victims:
+            if uid in state.holds and state.holds[uid].admitted.releasing and uid not in state.leaving:
+                state.leave(uid)
+        state.bind(settled)
+        if all(bool((state.then[n] >= 0)[row > 0].all()) for n, row in state.rows(settled).items()):
+            held[bond.uid] = (bond, settled)
+        else:
+            state.undo(mark)
+    return {uid: bond for uid, (bond, settled) in held.items() if not _starts(state, settled)}
+
+
+def prolonged(state: State, bond: Bond) -> Bond:
+    """With a deadline after which those it waits for are known to have gone."""
+    going = (state.holds[uid].admitted.gone_by for uid in bond.victims if uid in state.holds)
+    return replace(bond, deadline=max([bond.deadline, *(at for at in going if at is not None)]))
+
+
+def _starts(state: State, settled: Settled) -> bool:
+    """Start the gang of a bond in its placement, if that is free now. Its quota is held; only what is used is in its
+    way.
+    """
+    mark, rows, workload = state.mark, state.rows(settled), settled.gang.workload
+    state.unbind(settled)
+    free = all(
+        bool((np.minimum(state.free[node], state.then[node]) >= row)[row > 0].all())
+        for node, row in rows.items()
+    )
+    if (
+        free
+        and state.now.fits(workload.queue, settled.charge)
+        and state.landing.may_start(workload, settled.spreads)
+    ):
+        state.start(replace(settled, bound=False))
+        return True
+    state.undo(mark)
+    return False
+
+
+def restored(state: State, gang: Gang, rows: Sequence[Assignment]) -> Settled | None:
+    """A placement of an earlier cycle as a bound gang; None where it no longer fits gang, queue or nodes."""
+    nodes, workload = state.nodes, gang.workload
+    by_set = {row.pod_set: row for row in rows}
+    spreads: dict[str, Spread] = {}
+    for pod_set in workload.pod_sets:
+        row = by_set.pop(pod_set.name, None)
+        if row is None:
+            continue
+        if row.flavor not in nodes.flavors or not _usable(state, gang, pod_set, row):
+            return None
+        spreads[pod_set.name] = {nodes.index[name]: count for name, count in row.nodes.items()}
+    counts = {p.name: sum(spreads.get(p.name, {}).values()) for p in workload.pod_sets}
+    flavors = {row.pod_set: row.flavor for row in rows}
+    if by_set or not _sized(gang, flavors, counts) or not _in_domains(state, workload, spreads):
+        return None
+    charge = charge_for(workload, flavors, counts)
+    variant = Variant(flavors=flavors, counts=counts)
+    return Settled(gang=gang, variant=variant, charge=charge, spreads=spreads, bound=True)
+
+
+def _usable(state: State, gang: Gang, pod_set: PodSet, row: Assignment) -> bool:
+    """Whether all nodes of a row are there and take its pods."""
+    nodes, avoid = state.nodes, gang.pending.avoid
+    accepting = nodes.open_to(pod_set, row.flavor)
+    return all(
+        name in nodes.index
+        and accepting[nodes.index[name]]
+        and name not in avoid
+        and not (pod_set.exclusive_host and count > 1)
+        for name, count in row.nodes.items()
+    )
+
+
+def _sized(gang: Gang, flavors: Mapping[str, str], counts: Mapping[str, int]) -> bool:
+    """Whether the gang may have these flavors at these sizes."""
+    sized = all(
+        (p.count if p.min_count is None else p.min_count) <= counts[p.name] <= p.count
+        for p in gang.workload.pod_sets
+    )
+    return sized and any(
+        all(variant.flavors[name] == flavor for name, flavor in flavors.items())
+        for variant in gang.shape.variants
+    )
+
+
+def _in_domains(state: State, workload: Workload, spreads: Mapping[str, Spread]) -> bool:
+    """Whether a placement lies in one domain where one is required."""
+    everywhere = [node for spread in spreads.values() for node in spread]
+    asked = [(workload.required, everywhere)]
+    asked += [(p.required, list(spreads.get(p.name, {}))) for p in workload.pod_sets]
+    for level, hosts in asked:
+        if level is None or not hosts:
+            continue
+        at = state.snapshot.topology.find(level)
+        if at is None:
+            return False
+        domains = state.nodes.domains[at][hosts]
+        if (domains < 0).any() or (domains != domains[0]).any():
+            return False
+    return True

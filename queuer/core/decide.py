@@ -1,0 +1,272 @@
+"""`decide()`: from a snapshot to a plan, without I/O, clock or chance (DESIGN 4).
+
+Once through: follow the snapshot, bonds that can start, tournament, repair, reservations, pins, verify, reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+
+from queuer.core import bonds, reserve
+from queuer.core.arrays import Arrays
+from queuer.core.explain.reasons import reasons
+from queuer.core.faults import check_moment, refusing
+from queuer.core.landing import pinned
+from queuer.core.order import Tournament
+from queuer.core.packed.select import select
+from queuer.core.packed.worth import packed_subtrees
+from queuer.core.records import (
+    Admission,
+    Bond,
+    Budget,
+    CycleStats,
+    Plan,
+    Reservation,
+    Snapshot,
+    SolveStatus,
+)
+from queuer.core.refusal import Block
+from queuer.core.repair import Contested, excluded, repair
+from queuer.core.reserve import Reserver
+from queuer.core.shapes import Gang
+from queuer.core.sound import sound
+from queuer.core.state import Settled, State
+from queuer.core.turn import Turns
+
+CONTESTED = 8
+"""Gangs that the repair is asked to fit in."""
+
+
+def decide(
+    snapshot: Snapshot, *, now: float, seed: int, budget: Budget, arrays: Arrays | None = None
+) -> Plan:
+    """The plan for this moment. The same arguments give the same plan.
+
+    `arrays`: those of this very snapshot, where the caller keeps them. Raises InvalidInput, with the fields, where what
+    is given contradicts itself.
+    """
+    check_moment(snapshot, now=now, budget=budget)
+    arrays = arrays or Arrays.of(snapshot)
+    assert arrays.snapshot is snapshot
+    with refusing(snapshot):
+        return _Cycle(arrays, now=now, seed=seed, budget=budget).plan()
+
+
+@dataclass(slots=True)
+class _Solver:
+    """Deterministic time that CP-SAT has left, and how its answers were."""
+
+    left: float
+    spent: float = 0.0
+    asked: bool = False
+    proven: bool = True
+
+    def heard(self, spent: float, *, proven: bool) -> None:
+        """An answer came."""
+        self.asked, self.proven = True, self.proven and proven
+        self.left, self.spent = self.left - spent, self.spent + spent
+
+    @property
+    def status(self) -> SolveStatus:
+        """How it was in all."""
+        if not self.asked:
+            return SolveStatus.GREEDY
+        return SolveStatus.OPTIMAL if self.proven else SolveStatus.FEASIBLE
+
+
+class _Cycle:
+    """One pass. Each step takes over the state as the one before left it."""
+
+    def __init__(self, arrays: Arrays, *, now: float, seed: int, budget: Budget) -> None:
+        self._arrays, self._seed, self._budget = arrays, seed, budget
+        self._state = State(arrays, time=now)
+        self._solver = _Solver(budget.deterministic if find_spec("ortools") is not None else 0.0)
+        self._standing = bonds.resume(self._state)
+        self._reserver = Reserver(self._state)
+        self._reserver.resume()
+        self._turns = Turns(self._state)
+        self._tournament = Tournament(
+            arrays.book.tree,
+            arrays.lines.by_leaf,
+            self._state,
+            settled=self._state.settled,
+            refused=self._turns.refused,
+        )
+        self._resumed = tuple(self._state.settled)
+        self._order: list[str] = []
+        self._contested: list[Contested] = []
+        self._repaired: tuple[str, ...] = ()
+
+    def plan(self) -> Plan:
+        """From the first turn to the verified plan."""
+        self._play()
+        self._repair()
+        reservations = self._reserver.finish(reserve.blocked_first(self._state, self._blocked()))
+        return sound(self._made(reservations), self._state)
+
+    # Turns
+
+    def _play(self) -> None:
+        """The tournament, gang by gang."""
+        tournament, packed = self._tournament, packed_subtrees(self._arrays.book.tree)
+        chosen: set[tuple[str, int]] = set()
+        while (gang := tournament.next()) is not None:
+            root = packed.get(gang.queue)
+            priority = gang.workload.priority
+            if root is not None and (root, priority) not in chosen and self._solver.left > 0:
+                chosen.add((root, priority))
+                alike = [g for g in tournament.waiting(root) if g.workload.priority == priority]
+                answer = select(
+                    self._state,
+                    sorted(alike, key=lambda g: g.place_in_line()),
+                    seed=self._seed,
+                    budget=self._solver.left,
+                )
+                self._solver.heard(answer.spent, proven=answer.proven)
+                tournament.prefer(root, answer.uids)
+                continue
+            settled = self._turns.turn(gang)
+            self._order.append(gang.uid)
+            tournament.done(gang, settled=settled)
+
+    def _blocked(self) -> dict[str, Gang]:
+        """Gangs that capacity alone blocks, by uid."""
+        gangs = self._arrays.lines.gangs
+        return {
+            uid: gangs[uid]
+            for uid, refusal in self._turns.refusals.items()
+            if refusal.block in (Block.PLACE, Block.RESERVED) and uid not in self._state.settled
+        }
+
+    # Repair
+
+    def _repair(self) -> None:
+        """Ask once for an arrangement of this cycle's starts in which more gangs start."""
+        state = self._state
+        self._contested = self._contest()
+        if not self._contested:
+            return
+        answer = repair(state, self._contested, seed=self._seed, budget=self._solver.left)
+        self._solver.heard(answer.spent, proven=answer.proven)
+        if answer.placements and self._applied(answer.placements):
+            self._repaired = answer.started
+
+    def _contest(self) -> list[Contested]:
+        """The first gangs that were refused for place, though no sum of free slots excludes them."""
+        found: list[Contested] = []
+        if self._solver.left <= 0:
+            return found
+        tried: set[int] = set()
+        for uid in self._order:
+            refusal = self._turns.refusals.get(uid)
+            if refusal is None or refusal.block is not Block.PLACE or uid in self._state.settled:
+                continue
+            gang = self._arrays.lines.gangs[uid]
+            assert refusal.variant is not None
+            assert refusal.charge is not None
+            contested = Contested(gang=gang, variant=refusal.variant, charge=refusal.charge)
+            if gang.shape.form in tried:
+                continue
+            if excluded(self._state, contested):
+                tried.add(gang.shape.form)
+                continue
+            found.append(contested)
+            if len(found) == CONTESTED:
+                break
+        return found
+
+    def _applied(self, placements: Mapping[str, Mapping[str, dict[int, int]]]) -> bool:
+        """Carry the repair out, if every gang still lands and fits; else leave all as it was."""
+        state, mark = self._state, self._state.mark
+        before = {uid: state.settled[uid] for uid in placements if uid in state.settled}
+        for settled in before.values():
+            state.lift(settled)
+        asked = {c.gang.uid: c for c in self._contested}
+        for uid, spreads in placements.items():
+            known = before.get(uid)
+            if known is None:
+                contested = asked[uid]
+                known = Settled(
+                    gang=contested.gang, variant=contested.variant, charge=contested.charge, spreads={}
+                )
+            settled = replace(known, spreads=spreads)
+            if not self._starts(settled):
+                state.undo(mark)
+                return False
+            state.start(settled)
+        for uid in placements:
+            self._turns.refusals.pop(uid, None)
+            state.release(uid)
+        return True
+
+    def _starts(self, settled: Settled) -> bool:
+        """Whether a gang may start in this placement as things are."""
+        state, gang = self._state, settled.gang
+        room = state.room(state.bars(gang, settled.charge))
+        fits = all(bool((room.free[node] >= row)[row > 0].all()) for node, row in state.rows(settled).items())
+        return (
+            fits
+            and state.landing.may_start(gang.workload, settled.spreads)
+            and all(usage.fits(gang.queue, settled.charge) for usage in state.usages())
+        )
+
+    # The plan
+
+    def _made(self, reservations: tuple[Reservation, ...]) -> Plan:
+        """The plan with pins and reasons, not verified yet."""
+        state, turns = self._state, self._turns
+        starts = [s for s in state.settled.values() if not s.bound]
+        held = {**self._standing, **{s.gang.uid: self._bond(s) for s in self._newly_bound()}}
+        gangs = self._arrays.lines.gangs
+        order = dict.fromkeys([*self._resumed, *self._order])
+        order.update(dict.fromkeys(gangs))
+        order.update(dict.fromkeys(self._arrays.lines.aside))
+        explanations = reasons(
+            state,
+            refusals=turns.refusals,
+            held_up=self._tournament.held_up,
+            bonds=held,
+            aside=self._arrays.lines.aside,
+            order=tuple(order),
+        )
+        return Plan(
+            admissions=tuple(
+                Admission(
+                    uid=s.gang.uid,
+                    assignments=pinned(state.nodes, s.gang.workload, s.variant.flavors, s.spreads),
+                )
+                for s in starts
+            ),
+            evictions=tuple(e for s in state.settled.values() for e in s.evictions),
+            bonds=tuple(held.values()),
+            reservations=reservations,
+            explanations=explanations,
+            order=tuple(order),
+            stats=CycleStats(
+                status=self._solver.status,
+                turns=turns.turns,
+                searches=turns.searches,
+                contested=len(self._contested),
+                repaired=len(self._repaired),
+                solver_time=round(self._solver.spent, 6),
+                more=turns.more,
+            ),
+        )
+
+    def _newly_bound(self) -> list[Settled]:
+        return [s for uid, s in self._state.settled.items() if s.bound and uid not in self._standing]
+
+    def _bond(self, settled: Settled) -> Bond:
+        """The bond of a gang whose victims leave, and others whose room it needs."""
+        state = self._state
+        own = {e.uid: None for e in settled.evictions}
+        own.update({uid: None for uid in state.leaving if not settled.hosts.isdisjoint(state.rows_of(uid))})
+        bond = Bond(
+            uid=settled.gang.uid,
+            assignments=pinned(state.nodes, settled.gang.workload, settled.variant.flavors, settled.spreads),
+            victims=tuple(own or state.leaving),
+            deadline=state.time + self._budget.bond,
+        )
+        return bonds.prolonged(state, bond)

@@ -1,0 +1,1 @@
+"""`order: packed`: gangs of one priority are chosen together, for the largest sum."""

@@ -1,0 +1,210 @@
+"""Reservations: the earliest time at which a gang that is blocked by capacity alone fits, held for it (DESIGN 3.4).
+
+A hold is the same with start = now, where no end is known and the gang has waited `maxWait`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from queuer.core.bonds import restored
+from queuer.core.landing import pinned
+from queuer.core.nodes import Matrix
+from queuer.core.placement import Spreads, Variant, place
+from queuer.core.records import Reservation
+from queuer.core.shapes import Gang
+from queuer.core.slots import Room
+from queuer.core.state import Reserved, Settled, State
+from queuer.core.timeline import Timeline
+from queuer.domain.quota import Charge
+
+LEAST = 300.0
+"""Seconds that a reservation outlives its start at least."""
+TRIED = 16
+"""Gangs for which a reservation is looked for in one cycle."""
+
+
+class Reserver:
+    """Keeps, renews and grants the reservations of one cycle."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._line: Timeline | None = None
+        self._tried = 0
+
+    def resume(self) -> None:
+        """Put the standing reservations into the state: each where it was, unless its placement or time is lost or an
+        earlier time has come into reach.
+        """
+        for old in self._state.snapshot.reservations:
+            gang = self._state.arrays.lines.gangs.get(old.uid)
+            if gang is None or old.uid in self._state.settled or old.expires <= self._state.time:
+                continue
+            if not self._most(gang) or not self._keep(gang, old):
+                self._grant(gang, expires=old.expires)
+
+    def finish(self, blocked: Iterable[Gang]) -> tuple[Reservation, ...]:
+        """Renew what was lost to others in this cycle, then reserve for these gangs, in their order."""
+        state = self._state
+        self._line = None
+        for uid, reserved in list(state.reserved.items()):
+            if uid in state.settled:
+                state.release(uid)
+            elif not reserved.intact:
+                state.release(uid)
+                self._grant(reserved.settled.gang, expires=reserved.reservation.expires)
+        for gang in blocked:
+            if self._tried >= TRIED:
+                break
+            if gang.uid not in state.reserved and self._taken(gang) < self._most(gang):
+                self._tried += 1
+                self._grant(gang)
+        return tuple(reserved.reservation for reserved in state.reserved.values())
+
+    def _most(self, gang: Gang) -> int:
+        return self._state.book.tree.policy(gang.queue).reservations or 0
+
+    def _taken(self, gang: Gang) -> int:
+        """How many reservations there are of the flavor, of those the gang may use, that has most."""
+        used = [set(r.settled.variant.flavors.values()) for r in self._state.reserved.values()]
+        return max((sum(flavor in names for names in used) for flavor in gang.shape.flavors), default=0)
+
+    # One reservation
+
+    def _keep(self, gang: Gang, old: Reservation) -> bool:
+        """Leave it where it is, if its placement will still be free by then, and not a step earlier elsewhere."""
+        settled = restored(self._state, gang, old.assignments)
+        if settled is None or not self._permitted(gang, settled.charge):
+            return False
+        at = max(old.start, self._state.time)
+        if old.start > self._state.time:
+            step = self._timeline.step_at(at)
+            rows = self._state.rows(settled)
+            free = self._beside(self._timeline.free(step))
+            if not all(bool((free[node] >= row)[row > 0].all()) for node, row in rows.items()):
+                return False
+            if step and self._place(gang, settled.variant, self._beside(self._timeline.free(step - 1))):
+                return False
+        self._hold(settled, start=old.start, expires=old.expires)
+        return True
+
+    def _grant(self, gang: Gang, *, expires: float = 0.0) -> None:
+        """The earliest time, then the narrowest domain, over its flavors; else a hold, where it has waited long."""
+        state, best = self._state, None
+        for variant, charge in gang.shape.least:
+            if not self._permitted(gang, charge):
+                continue
+            found = self._earliest(gang, variant, low=1, high=len(self._timeline.times))
+            if found is not None and (best is None or found[0] < best[0]):
+                best = (*found, variant, charge)
+        if best is not None:
+            step, spreads, variant, charge = best
+            settled = Settled(gang=gang, variant=variant, charge=charge, spreads=spreads)
+            start = self._timeline.times[step - 1]
+            lasts = max(LEAST, start - state.time)
+            self._hold(settled, start=start, expires=max(expires, start + lasts))
+        elif self._patient(gang):
+            self._hold_now(gang)
+
+    def _hold_now(self, gang: Gang) -> None:
+        """The placement that needs the fewest ends if the longest running end first, from now on."""
+        line, now = self._timeline, self._state.time
+        for variant, charge in gang.shape.least:
+            found = None
+            if self._permitted(gang, charge):
+                found = self._earliest(gang, variant, low=len(line.times) + 1, high=line.steps)
+            if found is not None:
+                settled = Settled(gang=gang, variant=variant, charge=charge, spreads=found[1])
+                wait = self._state.book.tree.policy(gang.queue).max_wait or 0.0
+                self._hold(settled, start=now, expires=now + max(LEAST, wait))
+                return
+
+    def _patient(self, gang: Gang) -> bool:
+        """Whether it has waited so long that a placement is held for it, whatever is known of ends."""
+        most = self._state.book.tree.policy(gang.queue).max_wait
+        return most is not None and self._state.time - gang.workload.submitted >= most
+
+    def _permitted(self, gang: Gang, charge: Charge) -> bool:
+        """Whether quota lets it start; the live capacity is no matter of quota."""
+        state, workload = self._state, gang.workload
+        return all(usage.fits(gang.queue, charge, live=False) for usage in state.usages()) and (
+            workload.preemptible or state.claimed.entitled(gang.queue, charge, at=gang.queue)
+        )
+
+    def _hold(self, settled: Settled, *, start: float, expires: float) -> None:
+        state, gang = self._state, settled.gang
+        rows = state.rows(settled)
+        free = state.free
+        if start > state.time:
+            free = self._beside(self._timeline.free(self._timeline.step_at(start)))
+        spare = {node: free[node] - row for node, row in rows.items()}
+        state.reserve(
+            Reserved(
+                reservation=Reservation(
+                    uid=gang.uid,
+                    assignments=pinned(state.nodes, gang.workload, settled.variant.flavors, settled.spreads),
+                    start=start,
+                    expires=expires,
+                ),
+                settled=settled,
+                rank=state.rank(gang, settled.charge),
+                takes=rows,
+                spare=spare,
+                lacks={node: np.minimum(left, 0) for node, left in spare.items()},
+            )
+        )
+
+    # Where and when
+
+    @property
+    def _timeline(self) -> Timeline:
+        if self._line is None:
+            self._line = Timeline(self._state)
+        return self._line
+
+    def _beside(self, free: Matrix) -> Matrix:
+        """`free` with the gangs of all reservations in place."""
+        for reserved in self._state.reserved.values():
+            for node, row in reserved.takes.items():
+                free[node] -= row
+        return free
+
+    def _earliest(self, gang: Gang, variant: Variant, *, low: int, high: int) -> tuple[int, Spreads] | None:
+        """The first step, from `low` to `high`, at which the gang fits, and its placement then."""
+        best: tuple[int, Spreads] | None = None
+        if high < low:
+            return None
+        step = high
+        while True:
+            found = self._place(gang, variant, self._beside(self._timeline.free(step)))
+            if found is not None:
+                best, high = (step, found), step - 1
+            elif best is None:
+                return None
+            else:
+                low = step + 1
+            if low > high:
+                return best
+            step = (low + high) // 2
+
+    def _place(self, gang: Gang, variant: Variant, free: Matrix) -> Spreads | None:
+        room = Room(self._state.nodes, free)
+        return place(room, gang.workload, variant, closed=self._state.closed(gang))
+
+
+def blocked_first(state: State, gangs: Mapping[str, Gang]) -> list[Gang]:
+    """Of these blocked gangs, by leaf the first in line, in the order in which they may get a reservation: entitled
+    ones first, then by priority and submit time.
+    """
+    first: dict[str, Gang] = {}
+    for gang in gangs.values():
+        known = first.get(gang.queue)
+        if known is None or gang.place_in_line() < known.place_in_line():
+            first[gang.queue] = gang
+
+    def order(gang: Gang) -> tuple[bool, tuple[bool, object]]:
+        return (not state.rank(gang, gang.shape.least[0][1])[0], gang.place_in_line())
+
+    return sorted(first.values(), key=order)

@@ -1,0 +1,63 @@
+"""What the verifier refuses is taken out of a plan: that gang waits, and the rest stands (DESIGN 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from queuer.core.records import Plan
+from queuer.core.state import State
+from queuer.core.verify import Violation, verify
+from queuer.domain.reasons import Explanation, Token, simple
+
+ROUNDS = 8
+"""Times that gangs are taken out; by then nothing new stands."""
+
+
+class UnsoundPlan(Exception):
+    """Not even the plan that starts nobody is sound; the violations say why."""
+
+
+def sound(plan: Plan, state: State) -> Plan:
+    """The plan without the gangs that break a rule. Raises UnsoundPlan where that helps nothing."""
+    broken: tuple[Violation, ...] = ()
+    for _ in range(ROUNDS):
+        broken = verify(state.snapshot, plan, now=state.time)
+        if not broken:
+            return plan
+        plan = _without(plan, {violation.uid for violation in broken}, said=str(broken[0]))
+    nothing = _without(plan, _new(plan, state), said=str(broken[0]))
+    if left := verify(state.snapshot, nothing, now=state.time):
+        raise UnsoundPlan(f"{len(left)} rules broken, first {left[0]}")
+    return nothing
+
+
+def _new(plan: Plan, state: State) -> set[str]:
+    """All that this plan starts, binds or reserves for anew."""
+    standing = {bond.uid for bond in state.snapshot.bonds}
+    return (
+        {admission.uid for admission in plan.admissions}
+        | {bond.uid for bond in plan.bonds if bond.uid not in standing}
+        | {reservation.uid for reservation in plan.reservations}
+    )
+
+
+def _without(plan: Plan, uids: Collection[str], *, said: str) -> Plan:
+    """The plan without these gangs: who was to leave for them stays."""
+    gone = set(uids) | {e.beneficiary for e in plan.evictions if e.uid in uids}
+    refused = [a.uid for a in plan.admissions if a.uid in gone]
+    refused += [b.uid for b in plan.bonds if b.uid in gone]
+    return replace(
+        plan,
+        admissions=tuple(a for a in plan.admissions if a.uid not in gone),
+        evictions=tuple(e for e in plan.evictions if e.beneficiary not in gone),
+        bonds=tuple(b for b in plan.bonds if b.uid not in gone),
+        reservations=tuple(r for r in plan.reservations if r.uid not in gone),
+        explanations={**plan.explanations, **dict.fromkeys(refused, _told(said))},
+        stats=replace(plan.stats, refused=plan.stats.refused + len(refused), note=f"refused: {said}"),
+    )
+
+
+def _told(said: str) -> Explanation:
+    text = "The plan for it broke a rule and was taken back; the next cycle decides again."
+    return simple(Token.SOLVER_DEFERRED, text, cause="Plan", said=said)

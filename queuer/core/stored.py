@@ -1,0 +1,160 @@
+"""A decision in a file: what it was given and what it answered, so that it can be made again and compared.
+
+One line of text (format and version), then zlib over MessagePack of the records, by field name. A record that gains
+a field with a default needs no new version; a change of what a record means, or of what is compared, does.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from queuer.core.decide import decide
+from queuer.core.faults import problems_of
+from queuer.core.records import Budget, Plan, Snapshot
+from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.domain.reasons import Explanation
+
+VERSION = 5
+"""Written and read; the records of versions 1 to 4 were others."""
+MOST_BYTES = 2**28
+"""Of a cycle, unpacked."""
+PIECE = 2**24
+"""Bytes unpacked at once."""
+_MARK = b"queuer-cycle "
+_WHERE = re.compile(r" - at `\$(\[[01]\])?\.?(?P<path>[^`]*)`$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredCycle:
+    """The arguments of one decision and its plan; None = there was none.
+
+    CP-SAT is bounded by deterministic time, so the clock matters in one way only: a solver process that was given up
+    (`plan.stats.fallback`), in whose place the decision was made without CP-SAT.
+    """
+
+    snapshot: Snapshot
+    now: float
+    seed: int
+    budget: Budget
+    plan: Plan | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShortPlan:
+    """A plan as it is written: without its explanations, which many gangs share. `reasons`: these, each once;
+    `reason_of`: by uid the index of its own.
+    """
+
+    plan: Plan
+    reasons: tuple[Explanation, ...]
+    reason_of: Mapping[str, int]
+
+    @classmethod
+    def of(cls, plan: Plan) -> ShortPlan:
+        """Explanations that are one object are written once."""
+        reasons = {id(reason): reason for reason in plan.explanations.values()}
+        index = {key: i for i, key in enumerate(reasons)}
+        reason_of = {uid: index[id(reason)] for uid, reason in plan.explanations.items()}
+        short = replace(plan, explanations={})
+        return cls(plan=short, reasons=tuple(reasons.values()), reason_of=reason_of)
+
+    def whole(self) -> Plan:
+        """The plan. Raises IndexError where an index is none."""
+        told = {uid: self.reasons[i] for uid, i in self.reason_of.items()}
+        return replace(self.plan, explanations=told)
+
+
+def encode(cycle: StoredCycle) -> bytes:
+    """The file's content."""
+    records = (replace(cycle, plan=None), None if cycle.plan is None else ShortPlan.of(cycle.plan))
+    return _MARK + b"%d\n" % VERSION + zlib.compress(msgspec.msgpack.encode(records, enc_hook=dict))
+
+
+def decode(data: bytes, *, name: str = "file") -> StoredCycle:
+    """The inverse of `encode`. Raises InvalidInput naming `name` and, where one is wrong, the field."""
+    head = data[:64].partition(b"\n")[0]
+    version = head.removeprefix(_MARK)
+    if not head.startswith(_MARK) or not version.isdigit():
+        raise _wrong(name, "is not a stored cycle", "its first line is `queuer-cycle` and a version")
+    if int(version) != VERSION:
+        hint = f"this program reads version {VERSION}; use the version of Queuer that wrote the file"
+        raise _wrong(name, f"has version {int(version)}", hint)
+    body = _unpacked(data[len(head) + 1 :], name=name)
+    try:
+        cycle, short = msgspec.msgpack.decode(body, type=tuple[StoredCycle, ShortPlan | None])
+        cycle = replace(cycle, plan=None if short is None else short.whole())
+    except (msgspec.DecodeError, UnicodeDecodeError, IndexError) as error:  # ValidationError included
+        at = _WHERE.search(str(error))
+        field = f"{name}: {at['path']}" if at else name
+        raise _wrong(field, _WHERE.sub("", str(error)), "the file was not written by this format") from error
+    for problem in problems_of(cycle.snapshot, now=cycle.now, budget=cycle.budget):
+        raise InvalidInput(replace(problem, field=f"{name}: {problem.field}"))
+    return cycle
+
+
+def _unpacked(data: bytes, *, name: str) -> bytes:
+    """The records, counted before they are kept."""
+    inflate, body, rest = zlib.decompressobj(), bytearray(), data
+    try:
+        while rest and not inflate.eof:
+            body += inflate.decompress(rest, PIECE)
+            rest = inflate.unconsumed_tail
+            if len(body) > MOST_BYTES:
+                raise _wrong(name, f"unpacks to more than {MOST_BYTES} bytes", "no cycle is that large")
+    except zlib.error as error:
+        raise _wrong(name, f"is damaged: {error}", "copy it again") from error
+    if not inflate.eof:
+        raise _wrong(name, f"is cut off after {len(data)} bytes", "copy it again")
+    if inflate.unused_data:
+        raise _wrong(name, f"has {len(inflate.unused_data)} bytes after its end", "copy it again")
+    return bytes(body)
+
+
+def _wrong(field: str, message: str, hint: str) -> InvalidInput:
+    return InvalidInput(FieldProblem(field=field, message=message, hint=hint))
+
+
+def again(cycle: StoredCycle) -> Plan:
+    """The decision made anew; without CP-SAT where the solver process had been given up, or there was no plan."""
+    given_up = cycle.plan is None or bool(cycle.plan.stats.fallback)
+    budget = replace(cycle.budget, deterministic=0.0) if given_up else cycle.budget
+    return decide(cycle.snapshot, now=cycle.now, seed=cycle.seed, budget=budget)
+
+
+def difference(stored: Plan, made: Plan) -> str:
+    """The first place at which two plans differ, as `field: stored, made`; empty where they are the same.
+
+    What the caller of a decision tells is not compared: seconds by phase, and what became of the solver process.
+    """
+    told = replace(stored.stats, phases={}, fallback="", note=made.stats.note)
+    if stored.stats.fallback:
+        told = replace(told, status=made.stats.status)
+    got = replace(made.stats, phases={}, fallback="")
+    return _differ("", _plain(replace(stored, stats=told)), _plain(replace(made, stats=got)))
+
+
+def _plain(plan: Plan) -> Any:
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(plan, enc_hook=dict))
+
+
+def _differ(at: str, left: Any, right: Any) -> str:
+    if isinstance(left, dict) and isinstance(right, dict):
+        parts = {f"{at}.{key}" if at else key: (left.get(key), right.get(key)) for key in left | right}
+    elif isinstance(left, list) and isinstance(right, list):
+        if len(left) != len(right):
+            return f"{at}: {len(left)} entries, {len(right)}"
+        parts = {f"{at}[{i}]": both for i, both in enumerate(zip(left, right, strict=True))}
+    else:
+        return "" if left == right else f"{at}: {_short(left)}, {_short(right)}"
+    return next((_differ(path, *both) for path, both in parts.items() if both[0] != both[1]), "")
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:197]}..."

@@ -1,0 +1,240 @@
+"""A gang's turn: the first allowed flavor order, at its largest size, in which it has a placement; else victims.
+
+Without evictions free capacity only shrinks within a cycle, so what was refused once is not tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain
+
+from queuer.core.nodes import Mask
+from queuer.core.placement import Spreads, Variant, place
+from queuer.core.refusal import Block, Refusal
+from queuer.core.rights import Rights
+from queuer.core.shapes import Gang
+from queuer.core.state import Settled, State
+from queuer.core.victims import could_fit, find
+from queuer.domain.quota import Charge, charge_for
+
+DEPTHS = tuple(Block)
+BINDINGS = 32
+"""Gangs that are bound to what victims leave in one cycle, at most."""
+SEARCHES = 64
+"""Times that victims are looked for in one cycle, at most."""
+
+
+class Turns:
+    """The turns of one cycle. `refusals`: of all that were refused, by uid; `kept`: who fits once others have landed;
+    `searches`: how often victims were looked for; `more`: whether a limit left somebody out.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._rights = Rights(state)
+        self._dead: dict[object, Refusal] = {}
+        self._nowhere: set[object] = set()
+        self._bound: set[str] = set()
+        self.refusals: dict[str, Refusal] = {}
+        self.turns = self.searches = 0
+        self.more = False
+
+    def refused(self, gang: Gang) -> bool:
+        """Whether it is known without a turn that the gang neither starts nor evicts anybody."""
+        key = self._key(gang)
+        known = self._dead.get(key)
+        if known is None:
+            known = self._hopeless(gang)
+            if known is None or self._may_evict(gang):
+                return False
+            self._dead[key] = known
+        self.refusals[gang.uid] = known
+        return True
+
+    def turn(self, gang: Gang) -> bool:
+        """Settle the gang in the state, or refuse it. Answers whether it is settled."""
+        self.turns += 1
+        answer = self._start(gang)
+        if isinstance(answer, Refusal) and answer.block not in (Block.FLAVOR, Block.LANDING):
+            answer = self._evict(gang) or self._limited(gang) or answer
+        if isinstance(answer, Settled):
+            self._state.release(gang.uid)
+            return True
+        self._dead[self._key(gang)] = self.refusals[gang.uid] = answer
+        return False
+
+    def _key(self, gang: Gang) -> object:
+        """Equal for gangs that get the same answer; of how long they run counts which reservations they outlive."""
+        state = self._state
+        if not state.reserved:
+            return gang.likeness
+        beside = [
+            state.outlives(gang.workload, reserved.start) if uid != gang.uid else None
+            for uid, reserved in state.reserved.items()
+        ]
+        return (gang.likeness, *beside)
+
+    # Without eviction
+
+    def _start(self, gang: Gang) -> Settled | Refusal:
+        refused: list[Refusal] = []
+        for variant, charge in zip(gang.shape.variants, gang.shape.charges, strict=True):
+            answer = self._sized(gang, variant, charge)
+            if isinstance(answer, Settled):
+                self._state.start(answer)
+                return answer
+            refused.append(answer)
+        return max(refused, key=lambda r: DEPTHS.index(r.block), default=Refusal(block=Block.FLAVOR))
+
+    def _sized(self, gang: Gang, variant: Variant, charge: Charge) -> Settled | Refusal:
+        """The largest size that fits: full, else the smallest with each pod set in turn grown as far as it goes."""
+        answer = self._try(gang, variant, charge)
+        least = {p.name: p.count if p.min_count is None else p.min_count for p in gang.workload.pod_sets}
+        if isinstance(answer, Settled) or variant.counts == least:
+            return answer
+        best = self._at(gang, variant, least)
+        for name, most in variant.counts.items() if isinstance(best, Settled) else ():
+            low, high = least[name], most
+            while low < high:
+                middle = (low + high + 1) // 2
+                got = self._at(gang, variant, {**least, name: middle})
+                if isinstance(got, Settled):
+                    low, best = middle, got
+                else:
+                    high = middle - 1
+            least[name] = low
+        return best
+
+    def _at(self, gang: Gang, variant: Variant, counts: dict[str, int]) -> Settled | Refusal:
+        sized = replace(variant, counts=counts)
+        return self._try(gang, sized, charge_for(gang.workload, sized.flavors, counts))
+
+    def _try(self, gang: Gang, variant: Variant, charge: Charge) -> Settled | Refusal:
+        """Start at this size on these flavors, if quota and nodes bear it."""
+        state = self._state
+        blocked = self._quota(gang, variant, charge)
+        if blocked is not None:
+            return blocked
+        bars = state.bars(gang, charge)
+        form = self._form(gang, variant, bars)
+        spreads = self._spreads(gang, variant, bars) if form not in self._nowhere else None
+        if spreads is not None:
+            return Settled(gang=gang, variant=variant, charge=charge, spreads=spreads)
+        self._nowhere.add(form)
+        refusal = Refusal(block=Block.PLACE, variant=variant, charge=charge, cycle=bool(state.settled))
+        spreads, owners = self._landed(gang, variant, bars)
+        if spreads is not None:
+            state.keep(Settled(gang=gang, variant=variant, charge=charge, spreads=spreads))
+            return replace(refusal, block=Block.LANDING, owners=owners)
+        if bars and self._free_but_reserved(gang, variant):
+            return replace(refusal, block=Block.RESERVED, owners=bars)
+        return refusal
+
+    def _free_but_reserved(self, gang: Gang, variant: Variant) -> bool:
+        """Whether it would fit, were there no reservations."""
+        if self._form(gang, variant, ()) in self._nowhere:
+            return False
+        return self._spreads(gang, variant, ()) is not None
+
+    def _spreads(self, gang: Gang, variant: Variant, bars: tuple[str, ...]) -> Spreads | None:
+        """A placement that keeps the landing rule, if there is one."""
+        landing, workload = self._state.landing, gang.workload
+        room, closed = self._state.room(bars), self._state.closed(gang)
+        spreads = place(room, workload, variant, closed=closed)
+        if spreads is None or landing.may_start(workload, spreads):
+            return spreads
+        spreads = place(room, workload, variant, closed=self._busy(closed))
+        return spreads if spreads is not None and landing.may_start(workload, spreads) else None
+
+    def _busy(self, closed: Mask | None) -> Mask:
+        """Nodes that are closed to a gang with a choice among them."""
+        busy = self._state.landing.here | self._state.landing.held
+        return busy if closed is None else busy | closed
+
+    def _landed(
+        self, gang: Gang, variant: Variant, bars: tuple[str, ...]
+    ) -> tuple[Spreads | None, tuple[str, ...]]:
+        """Where the gang fits once all pods have landed, and whose pods these are."""
+        landing = self._state.landing
+        if not landing.here.any():
+            return None, ()
+        room = self._state.room(bars, landed=True)
+        spreads = place(room, gang.workload, variant, closed=self._state.closed(gang))
+        if spreads is None:
+            return None, ()
+        return spreads, tuple(landing.on(sorted(chain.from_iterable(spreads.values()))))
+
+    def _form(self, gang: Gang, variant: Variant, bars: tuple[str, ...]) -> object:
+        """Equal for gangs that placement cannot tell apart, whatever their queues."""
+        counts, flavors = tuple(variant.counts.values()), tuple(variant.flavors.values())
+        return (gang.shape.form, counts, flavors, gang.pending.avoid, bars)
+
+    def _quota(self, gang: Gang, variant: Variant, charge: Charge) -> Refusal | None:
+        """The limit in its way, or that it may not borrow."""
+        state = self._state
+        for usage in state.usages():
+            bar = usage.bar(gang.queue, charge)
+            if bar is not None:
+                return Refusal(
+                    block=Block.QUOTA, variant=variant, charge=charge, bar=bar, cycle=bool(state.settled)
+                )
+        entitled = state.claimed.entitled(gang.queue, charge, at=gang.queue)
+        if not gang.workload.preemptible and not entitled:
+            return Refusal(block=Block.ENTITLEMENT, variant=variant, charge=charge)
+        return None
+
+    def _hopeless(self, gang: Gang) -> Refusal | None:
+        """Why it cannot start, if that is known without a look for a placement: at its smallest size, on no flavor."""
+        refused: list[Refusal] = []
+        for variant, charge in gang.shape.least:
+            blocked = self._quota(gang, variant, charge)
+            if blocked is None:
+                bars = self._state.bars(gang, charge)
+                if self._form(gang, variant, bars) not in self._nowhere:
+                    return None
+                blocked = Refusal(block=Block.PLACE, variant=variant, charge=charge, cycle=True)
+            refused.append(blocked)
+        return max(refused, key=lambda r: DEPTHS.index(r.block), default=Refusal(block=Block.FLAVOR))
+
+    # With eviction
+
+    def _may_evict(self, gang: Gang) -> bool:
+        """Whether victims are still to be looked for: a leaf binds one gang a cycle."""
+        return gang.queue not in self._bound and any(
+            self._rights.anybody(self._rights.reach(gang, charge)) for _, charge in gang.shape.least
+        )
+
+    def _evict(self, gang: Gang) -> Settled | None:
+        """Bind the gang to what the cheapest victims leave, on its first flavors that can be had so."""
+        for variant, charge in self._evictable(gang):
+            if self._exhausted:
+                return None
+            self.searches += 1
+            settled = find(self._state, self._rights, gang, variant, charge)
+            if settled is not None:
+                self._state.bind(settled)
+                self._bound.add(gang.queue)
+                return settled
+        return None
+
+    def _evictable(self, gang: Gang) -> Iterator[tuple[Variant, Charge]]:
+        """Flavors at the smallest size for which victims might be enough."""
+        if self._may_evict(gang):
+            for variant, charge in gang.shape.least:
+                if could_fit(self._state, self._rights, gang, variant, charge):
+                    yield variant, charge
+
+    @property
+    def _exhausted(self) -> bool:
+        return self.searches >= SEARCHES or len(self._bound) >= BINDINGS
+
+    def _limited(self, gang: Gang) -> Refusal | None:
+        """That this cycle has no search left for it, where that is so."""
+        if not self._exhausted:
+            return None
+        variant, charge = next(self._evictable(gang), (None, None))
+        if variant is None:
+            return None
+        self.more = True
+        return Refusal(block=Block.LIMIT, variant=variant, charge=charge)

@@ -1,0 +1,66 @@
+"""The verifier's look at landing: pods find their places whatever kube-scheduler picks within the pins (DESIGN 3.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+
+from queuer.core.verify.case import Case, Group, Rule, Violation, add, slots
+
+
+def check_landing(case: Case) -> Iterator[Violation]:
+    """A pod set with a choice shares its hosts with no other gang; sets of one gang find room beside each other."""
+    for uid, groups in case.coming.items():
+        for group in groups if len(groups) > 1 else ():
+            if (found := _beside(case, group, groups)) < group.count:
+                text = f"pod set {group.pod_set.name} may find only {found} of {group.count} places"
+                yield Violation(rule=Rule.LANDING, uid=uid, text=f"{text} beside others of its gang")
+    told = set[str]()
+    for host, there in _by_host(case).items():
+        before: list[tuple[str, bool]] = []
+        for uid, choice in there.items():
+            held = uid in case.bound
+            near = (o for o, c in before if (choice or c) and not (held and o in case.gone))
+            other = next(near, None) if uid in case.new else None
+            if other is None:
+                before.append((uid, choice))
+            elif uid not in told:
+                told.add(uid)
+                text = f"it shares {host} with {other}, and pods there have a choice of hosts"
+                yield Violation(rule=Rule.LANDING, uid=uid, text=text, at=host)
+
+
+def _beside(case: Case, group: Group, groups: Sequence[Group]) -> int:
+    """Slots of a pod set once as many pods of its gang's others as could come to its hosts are there."""
+    found = 0
+    for host in group.hosts:
+        left = dict(case.open(host))
+        for other in groups:
+            if other is not group and host in other.hosts:
+                most = other.count if len(other.hosts) == 1 else min(other.count, other.slots.get(host, 0))
+                add(left, other.pod_set.requests, -most)
+        found += slots(left, group.pod_set)
+    return found
+
+
+def _by_host(case: Case) -> Mapping[str, Mapping[str, bool]]:
+    """Of each host where pods with a choice may land all gangs that are there or come, and whether they have one: those
+    of earlier cycles, standing bonds, then what is new in turn.
+    """
+    landing = {id(group): group for groups in case.landing.values() for group in groups}
+    groups = [*landing.values(), *chain.from_iterable(case.coming.values())]
+    found: dict[str, dict[str, bool]] = {h: {} for g in groups if g.choice for h in g.slots}
+    for group in landing.values():
+        _enter(found, group)
+    for uid in chain(case.standing, case.new) if found else ():
+        for group in case.coming.get(uid, ()):
+            _enter(found, group)
+        for row in case.bound.get(uid, ()):
+            for host in found.keys() & row.nodes.keys():
+                found[host].setdefault(uid, False)
+    return found
+
+
+def _enter(found: Mapping[str, dict[str, bool]], group: Group) -> None:
+    for host in found.keys() & group.slots.keys():
+        found[host][group.uid] = found[host].get(group.uid, False) or group.choice

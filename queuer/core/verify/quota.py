@@ -1,0 +1,183 @@
+"""The verifier's own quota arithmetic (DESIGN 3.1, 3.3), written as the sentences are.
+
+It shares nothing with `queuer.domain.quota`, so that one mistake cannot hide in both. A `Use` is a sum over workloads,
+taken anew for each plan, never a counter that is kept up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+
+from queuer.core.records import Snapshot
+from queuer.domain.nodes import Node, flavor_of
+from queuer.domain.queue import ROOT, QuotaRow
+from queuer.domain.workload import Workload
+
+Key = tuple[str | None, str]
+"""(flavor, resource); None = all flavors together."""
+Asks = Mapping[Key, int]
+Part = tuple[Workload, Mapping[str, int], Mapping[str, str]]
+"""A workload, its sizes and its flavors, both by pod set name."""
+
+
+def _sums(parts: Iterable[Part]) -> dict[tuple[str, str | None], dict[str, int]]:
+    """Requests by queue and flavor."""
+    found: dict[tuple[str, str | None], dict[str, int]] = {}
+    for workload, counts, flavors in parts:
+        for pod_set in workload.pod_sets:
+            if count := counts.get(pod_set.name, 0):
+                key = (workload.queue, flavors.get(pod_set.name))
+                total = found.get(key)
+                if total is None:
+                    total = found[key] = {}
+                for resource, amount in pod_set.requests.items():
+                    total[resource] = total.get(resource, 0) + amount * count
+    return found
+
+
+def asks_of(part: Part) -> Asks:
+    """What a workload counts for: each amount by flavor and once more under any flavor."""
+    total: dict[Key, int] = {}
+    for (_, flavor), amounts in _sums([part]).items():
+        for resource, amount in amounts.items():
+            for key in {(flavor, resource), (None, resource)} if amount else ():
+                total[key] = total.get(key, 0) + amount
+    return total
+
+
+class Book:
+    """The tree's rows as questions. Live capacity counts every node that belongs to a flavor."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.tree = snapshot.tree
+        self._snapshot = snapshot
+        self._rows: dict[tuple[str, Key], QuotaRow] = {
+            (queue.path, (row.flavor, row.resource)): row for queue in self.tree for row in queue.quota
+        }
+        self.lends_less = frozenset(key for (_, key), row in self._rows.items() if row.lend is not None)
+        self.path = cache(self._path)
+        self.guaranteed = cache(self._guaranteed)
+        self.claimed = cache(self._claimed)
+        self.flavors_for = cache(self._flavors_for)
+        self._live = self._capacity()
+
+    def _capacity(self) -> Asks:
+        """Allocatable amounts of all nodes; alike nodes are summed at once."""
+        labels = sorted({key for flavor in self._snapshot.flavors for key in flavor.node_labels})
+        alike: dict[object, list[Node]] = {}
+        for state in self._snapshot.nodes:
+            node = state.node
+            key = (tuple(map(node.labels.get, labels)), tuple(node.allocatable.items()))
+            alike.setdefault(key, []).append(node)
+        live: dict[Key, int] = {}
+        for nodes in alike.values():
+            flavor = flavor_of(nodes[0], self._snapshot.flavors)
+            for resource, amount in nodes[0].allocatable.items() if flavor is not None else ():
+                for key in ((flavor, resource), (None, resource)):
+                    live[key] = live.get(key, 0) + amount * len(nodes)
+        return live
+
+    def _path(self, queue: str) -> tuple[str, ...]:
+        """The queue and its ancestors, those that still exist; never empty."""
+        return tuple(path for path in self.tree.lineage(queue) if path in self.tree) or (ROOT,)
+
+    def limit(self, queue: str, key: Key) -> int | None:
+        """None = nothing but the ancestors binds."""
+        row = self._rows.get((queue, key))
+        written = row.limit if row is not None else None
+        if queue != ROOT:
+            return written
+        live = self._live.get(key, 0)
+        return live if written is None else min(live, written)
+
+    def unlent(self, queue: str, key: Key) -> int:
+        """The part of a queue's guarantee that stays its own while idle."""
+        row = self._rows.get((queue, key))
+        return 0 if row is None or row.lend is None else max(0, self.guaranteed(queue, key) - row.lend)
+
+    def _guaranteed(self, queue: str, key: Key) -> int:
+        row = self._rows.get((queue, key))
+        if row is not None and row.guaranteed is not None:
+            return row.guaranteed
+        children = sum(self.guaranteed(child, key) for child in self.tree.children[queue])
+        if children or key[0] is not None:
+            return children
+        rows = self.tree[queue].quota
+        return sum(row.guaranteed or 0 for row in rows if row.flavor and row.resource == key[1])
+
+    def claims(self, queue: str, asks: Asks) -> list[Key]:
+        """The accounts asked in that some row below root on the path guarantees."""
+        claimed = self.claimed(queue)
+        return [key for key in asks if key in claimed]
+
+    def _claimed(self, queue: str) -> frozenset[Key]:
+        rows = (row for path in self.path(queue) if path != ROOT for row in self.tree[path].quota)
+        return frozenset((row.flavor, row.resource) for row in rows if row.guaranteed)
+
+    def _flavors_for(self, queue: str, resource: str) -> frozenset[str] | None:
+        """Flavors that the nearest queue naming any for the resource allows; None = every flavor."""
+        for path in self.path(queue):
+            rows = (row for row in self.tree[path].quota if row.resource == resource)
+            if named := frozenset(row.flavor for row in rows if row.flavor is not None):
+                return named
+        return None
+
+
+class Use:
+    """Who uses what at one moment, by queue, ancestors included: what was counted in here on top of `below`."""
+
+    def __init__(self, book: Book, below: Use | None = None) -> None:
+        self.book, self._below = book, below
+        self._sums: dict[str, dict[Key, int]] = {}
+
+    def count(self, parts: Iterable[Part], *, times: int = 1) -> Use:
+        """Add workloads, or with `times=-1` take them away."""
+        for (queue, flavor), amounts in _sums(parts).items():
+            keys = [((f, r), n * times) for f in {flavor, None} for r, n in amounts.items() if n]
+            for path in self.book.path(queue):
+                there = self._sums.setdefault(path, {})
+                for key, amount in keys:
+                    there[key] = there.get(key, 0) + amount
+        return self
+
+    def used(self, queue: str, key: Key) -> int:
+        """What the subtree of `queue` uses."""
+        there = self._sums.get(queue)
+        own = there.get(key, 0) if there is not None else 0
+        return own if self._below is None else own + self._below.used(queue, key)
+
+    def seen(self, queue: str, key: Key) -> int:
+        """What the parent counts: use, or what is not lent where that is more, at every level below."""
+        used = self.used(queue, key)
+        if key not in self.book.lends_less:
+            return used
+        more = sum(self.seen(child, key) - self.used(child, key) for child in self.book.tree.children[queue])
+        return max(used + more, self.book.unlent(queue, key))
+
+    def entitled(self, queue: str, asks: Asks) -> frozenset[str]:
+        """Where on its path `asks` of `queue`, counted in, stays inside the guarantee in each of its claims."""
+        claims, guaranteed = self.book.claims(queue, asks), self.book.guaranteed
+        return frozenset(
+            at
+            for at in self.book.path(queue)
+            if claims and at != ROOT and all(self.used(at, k) + asks[k] <= guaranteed(at, k) for k in claims)
+        )
+
+    def over(self, queue: str, key: Key) -> bool:
+        """Whether the subtree uses more than it is guaranteed."""
+        return self.used(queue, key) > self.book.guaranteed(queue, key)
+
+    def broken(self) -> Iterator[tuple[str, Key, str]]:
+        """Queue, account and a sentence for each limit that is broken by what was counted in on top."""
+        before = self._below or Use(self.book)
+        for path, amounts in self._sums.items():
+            for key in amounts:
+                limit = self.book.limit(path, key)
+                if limit is None:
+                    continue
+                what, used = f"{path}: {key[0] or 'any'} {key[1]}", self.used(path, key)
+                if used > limit:
+                    yield path, key, f"{what} would use {used} of {limit}"
+                elif key in self.book.lends_less and limit < self.seen(path, key) > before.seen(path, key):
+                    yield path, key, f"{what} would count {self.seen(path, key)} of {limit} with what is not lent"
