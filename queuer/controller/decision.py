@@ -22,16 +22,14 @@ from queuer.controller.state import ClusterState
 from queuer.controller.telling import to_write
 from queuer.core.forecast import StartRange
 from queuer.core.records import Admission, Bond, Eviction, Plan, Reservation, Snapshot
-from queuer.domain.reasons import Explanation, Reason, Token
+from queuer.domain.reasons import Explanation, Token, simple
 from queuer.domain.workload import State, Workload
 from queuer.store.cycles import CycleRecord, NewAdmission, NewEviction
 
 _EVICTABLE = frozenset({State.ADMITTED, State.PLACING, State.RUNNING})
-_VICTIMS_STAY = Explanation(
-    primary=Reason(
-        token=Token.PENDING_EVALUATION,
-        text="Work that would have left its place stays, as another gang does not start; the next cycle decides.",
-    )
+_VICTIMS_STAY = simple(
+    Token.PENDING_EVALUATION,
+    "Work that would have left its place stays, as another gang does not start; the next cycle decides.",
 )
 
 

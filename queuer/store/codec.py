@@ -86,8 +86,8 @@ def explanation_json(explanation: Explanation) -> dict[str, Any]:
     found: dict[str, Any] = msgspec.to_builtins(
         {
             "verdict": explanation.verdict,
-            "primary": explanation.primary,
-            "others": explanation.others,
+            "primary": _reason_json(explanation.primary),
+            "others": [_reason_json(reason) for reason in explanation.others],
             "wouldAdmit": explanation.would_admit,
             "detail": explanation.detail,
         },
@@ -104,6 +104,10 @@ def explanation_of(value: Mapping[str, Any]) -> Explanation:
         would_admit=tuple(value["wouldAdmit"]),
         detail=value["detail"],
     )
+
+
+def _reason_json(reason: Reason) -> dict[str, Any]:
+    return {"token": reason.token, "text": reason.text, "params": reason.params}
 
 
 def _reason(value: Mapping[str, Any]) -> Reason:
