@@ -9,13 +9,15 @@ from typing import Any, cast
 
 import pytest
 
+from queuer.controller.batch import Batch
 from queuer.controller.decision import Answered, Asked
-from queuer.controller.live import JobView, Live
+from queuer.controller.live import JobView, Live, Placement
 from queuer.controller.loop import Loop
 from queuer.controller.metrics import Metrics
 from queuer.controller.namespace_quota import Reckoning
 from queuer.controller.settings import Settings
 from queuer.controller.state import ClusterState
+from queuer.controller.unplaced import Place, Unplaced
 from queuer.core.records import Admission, Assignment, Bond, CycleStats, Plan, SolveStatus
 from queuer.domain.workload import PodSet, State, Workload
 
@@ -105,3 +107,19 @@ async def test_what_a_cycle_left_out_is_decided_at_once_unless_nothing_moved() -
             await wake.wait()
     await loop.round(cast(Any, SimpleNamespace(create_task=pytest.fail)))
     assert len(decider.asked) == 2
+
+
+async def test_others_are_decided_on_again_once_a_gang_has_all_its_pods() -> None:
+    """It had hosts to itself, when it landed and while it missed some of its pods."""
+    loop = looping(Decider(PLAN), Uncommitted, wake=asyncio.Event())
+    placement = Placement(id="adm", epoch=1, cycle=1, at=0.0, assignments=STRANGE.assignments)
+    lands = Live(workload=WORKLOAD, state=State.PLACING, placement=placement)
+    runs = replace(lands, state=State.RUNNING, landed=5.0)
+    lost = replace(runs, unplaced=Unplaced(vacant=(Place(empty=9.0),)))
+    seen = []
+    for before, after in ((lands, runs), (runs, lost), (lost, runs), (runs, replace(runs, running=6.0))):
+        loop.state.put(before)
+        loop.state.take_stale()
+        await loop._write(Batch(now=10.0, after={"a": after}))
+        seen.append(loop.state.take_stale())
+    assert seen == [True, False, True, False]
