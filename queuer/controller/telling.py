@@ -11,7 +11,9 @@ from queuer.domain.reasons import Explanation
 
 FEW = 200
 """So many rows are written at any rate."""
-_WHOSE = ("queue", "resource", "flavor", "owner", "level", "podSet", "victims", "cause")
+_WHOSE = (
+    "queue", "resource", "flavor", "keeper", "level", "podSet", "owner", "name", "victims", "freed", "cause",
+)  # fmt: skip
 """Parameters of a reason that say what or who it is about; the others are figures."""
 
 

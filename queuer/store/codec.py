@@ -107,8 +107,8 @@ def explanation_of(value: Mapping[str, Any]) -> Explanation:
 
 
 def _reason_json(reason: Reason) -> dict[str, Any]:
-    return {"token": reason.token, "text": reason.text, "params": reason.params}
+    return {"token": reason.token, "text": reason.text, "params": reason.shown}
 
 
 def _reason(value: Mapping[str, Any]) -> Reason:
-    return Reason(token=Token(value["token"]), text=value["text"], params=value["params"])
+    return Reason.read(Token(value["token"]), value["text"], value["params"])

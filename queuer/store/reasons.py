@@ -59,6 +59,6 @@ def _columns(explanation: Explanation | None) -> dict[str, object]:
     return {
         "token": primary.token,
         "text": primary.text,
-        "params": primary.params,
+        "params": primary.shown,
         "explanation": explanation_json(explanation),
     }

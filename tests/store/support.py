@@ -81,4 +81,4 @@ def cycle(number: int, *, at: float = NOW, waiting: int = 0) -> CycleRecord:
 
 def waits(token: Token = Token.WAITING_FOR_QUOTA, sentence: str = "no quota", **params: Any) -> Explanation:
     """Why something waits."""
-    return Explanation(primary=Reason(token=token, text=sentence, params=params))
+    return Explanation(primary=Reason(token=token, said=sentence, params=params))

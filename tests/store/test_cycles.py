@@ -51,8 +51,8 @@ async def test_a_workload_comes_back_as_it_went_in(engine: AsyncEngine, epoch: i
         required="block", preferred="rack", max_runtime=3600.5, estimate=60.0, hold=True,
     )  # fmt: skip
     explanation = Explanation(
-        primary=Reason(token=Token.ON_HOLD, text="held <b>", params={"queue": "root.a", "n": [1, "2"]}),
-        others=(Reason(token=Token.WAITING_FOR_QUOTA, text="and quota"),),
+        primary=Reason(token=Token.ON_HOLD, said="held <b>", params={"queue": "root.a", "n": [1, "2"]}),
+        others=(Reason(token=Token.WAITING_FOR_QUOTA, said="and quota"),),
         would_admit=({"change": "release"},),
         detail={"need": [{"count": 4}]},
     )

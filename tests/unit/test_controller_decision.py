@@ -251,7 +251,7 @@ def waiting(count: int) -> tuple[ClusterState, Asked, Plan]:
 def full(used: int, *, token: Token = Token.WAITING_FOR_QUOTA, queue: str = "root.a") -> Explanation:
     """A reason with a figure in it."""
     params = {"queue": queue, "used": str(used)}
-    return Explanation(primary=Reason(token=token, text=f"{queue} uses {used} of 9.", params=params))
+    return Explanation(primary=Reason(token=token, said=f"{queue} uses {used} of 9.", params=params))
 
 
 def told(state: ClusterState, asked: Asked, plan: Plan, explanation: Explanation, *, now: float) -> int:
