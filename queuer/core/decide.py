@@ -137,7 +137,7 @@ class _Cycle:
         return {
             uid: gangs[uid]
             for uid, refusal in self._turns.refusals.items()
-            if refusal.block in (Block.PLACE, Block.RESERVED) and uid not in self._state.settled
+            if refusal.by_capacity and uid not in self._state.settled
         }
 
     # Repair

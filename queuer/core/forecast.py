@@ -27,9 +27,7 @@ from queuer.domain.workload import GRACE
 
 _NORMAL = NormalDist()
 STEP, SLACK = 30.0, 0.1
-"""What ends within so many seconds, or within this part of the time rolled so far, is one step: a roll of few
-decisions reaches far.
-"""
+"""What ends within so many seconds, or this part of the time rolled, is one step, so that few decisions reach far."""
 NO_CPSAT = Budget(deterministic=0.0)
 
 
@@ -49,8 +47,7 @@ class Effort:
     """Bounds of one forecast: seconds ahead, rolls, decisions in each, gangs looked at in each queue and in all.
 
     `spread`: standard deviation of the logarithm of a run time; 0 = as expected. 1 is about what run times learned
-    on traces are off by (`docs/measurements.md`). If run times are so, a start falls between the first and the last
-    of n rolls with a chance of (n - 1) in (n + 1).
+    on traces are off by (`docs/measurements.md`).
     """
 
     horizon: float = 7 * 86_400.0
@@ -64,8 +61,7 @@ class Effort:
 def forecast(
     snapshot: Snapshot, *, now: float, seed: int, effort: Effort | None = None
 ) -> dict[str, StartRange]:
-    """Start ranges by uid of the first gangs of each queue; without one: no start was found. The same arguments
-    give the same answer."""
+    """Start ranges by uid of the first gangs of each queue that start. The same arguments give the same answer."""
     effort = effort or Effort()
     arrays = Arrays.of(replace(snapshot, pending=_first(snapshot, effort)))
     rolls = [_Roll(arrays, effort, now=now, seed=seed, number=i).run() for i in range(effort.rolls)]

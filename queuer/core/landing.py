@@ -35,6 +35,11 @@ class Landing:
         """Whose pods are landing on these hosts, each uid once."""
         return list(dict.fromkeys(uid for host in hosts for uid in self._uids.get(host, ())))
 
+    @property
+    def any_owned(self) -> bool:
+        """Whether some pod set has hosts to itself."""
+        return bool(self._owners)
+
     def has_choice(self, need: Need, count: int, hosts: Collection[int]) -> bool:
         """Whether so many pods may land on these hosts in more than one way, the room of whatever lands there open."""
         if len(hosts) < 2:

@@ -87,16 +87,14 @@ def rows_of(nodes: Nodes, workload: Workload, spreads: Spreads) -> dict[int, Mat
 def place(
     room: Room,
     workload: Workload,
-    variant: Variant,
+    parts: Sequence[Part] | None,
     *,
     closed: Mask | None = None,
-    idle: bool = False,
     inside: Numbers | None = None,
 ) -> Spreads | None:
-    """A placement of the whole gang, or None. `closed`: nodes that it may not use; `inside`: nodes that it may use, a
-    domain that satisfies its own required level. A required level that does not exist fits nowhere.
+    """A placement of the whole gang, or None. `parts`: see `parts_of`; `closed`: nodes that it may not use; `inside`:
+    nodes that it may use, a domain that satisfies its own required level.
     """
-    parts = parts_of(room.nodes, workload, variant, idle=idle)
     if parts is None:
         return None
     if any(room.table(p.need, p.accepting).total < p.count for p in parts):
@@ -187,8 +185,7 @@ class _Search:
         for part in parts:
             room = self._room
             if left:
-                room = Room(self._nodes, self._room.free.copy())
-                room.free[list(left)] = np.array(list(left.values()))
+                room = room.but(np.array(list(left), dtype=np.intp), np.array(list(left.values())))
             spread = self._part(room, part, inside)
             if spread is None:
                 return None
@@ -240,8 +237,7 @@ class _Search:
 
 def _orders(nodes: Nodes, parts: Sequence[Part]) -> list[list[Part]]:
     """Sequences worth trying: largest pods first, fewest nodes first."""
-    whole = np.maximum(nodes.alloc.max(axis=0, initial=1), 1)
-    size = {p.name: float((p.row / whole).max(initial=0.0)) for p in parts}
+    size = {p.name: float((p.row / np.maximum(nodes.total, 1)).max(initial=0.0)) for p in parts}
     by_size = sorted(parts, key=lambda p: -size[p.name])
     by_choice = sorted(parts, key=lambda p: (int(p.accepting.sum()), -size[p.name]))
     return [by_size] if by_size == by_choice else [by_size, by_choice]

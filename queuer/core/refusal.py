@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from queuer.core.placement import Variant
+from queuer.core.placement import Spreads, Variant
 from queuer.domain.quota import Bar, Charge
 
 
@@ -25,6 +25,7 @@ class Block(StrEnum):
 class Refusal:
     """One for all gangs of a likeness. `variant`, `charge`: what came farthest, at its smallest size; None = no flavor.
     `packed`: the subtree whose selection preferred others. `cycle`: something started in this cycle before it.
+    `landed`: its placement once others have landed, where these are what is in the way.
     """
 
     block: Block
@@ -33,4 +34,11 @@ class Refusal:
     bar: Bar | None = None
     owners: tuple[str, ...] = ()
     packed: str | None = None
+    landed: Spreads = field(default_factory=dict)
     cycle: bool = False
+
+    @property
+    def by_capacity(self) -> bool:
+        """Whether capacity is in the way, of the nodes or, live, of root."""
+        live = self.bar is not None and self.bar.live
+        return live or self.block in (Block.PLACE, Block.RESERVED)

@@ -12,7 +12,7 @@ import numpy as np
 from queuer.core.bonds import restored
 from queuer.core.landing import pinned
 from queuer.core.nodes import Matrix
-from queuer.core.placement import Spreads, Variant, place
+from queuer.core.placement import Spreads, Variant, parts_of, place
 from queuer.core.records import Reservation
 from queuer.core.shapes import Gang
 from queuer.core.slots import Room
@@ -78,14 +78,13 @@ class Reserver:
         settled = restored(self._state, gang, old.assignments)
         if settled is None or not self._permitted(gang, settled.charge):
             return False
-        at = max(old.start, self._state.time)
         if old.start > self._state.time:
-            step = self._timeline.step_at(at)
-            rows = self._state.rows(settled)
-            free = self._beside(self._timeline.free(step))
+            line, rows = self._timeline, self._state.rows(settled)
+            free = self._beside(line.free(line.step_at(old.start)))
             if not all(bool((free[node] >= row)[row > 0].all()) for node, row in rows.items()):
                 return False
-            if step and self._place(gang, settled.variant, self._beside(self._timeline.free(step - 1))):
+            sooner = line.step_before(old.start)
+            if sooner and self._place(gang, settled.variant, self._beside(line.free(sooner))):
                 return False
         self._hold(settled, start=old.start, expires=old.expires)
         return True
@@ -191,7 +190,8 @@ class Reserver:
 
     def _place(self, gang: Gang, variant: Variant, free: Matrix) -> Spreads | None:
         room = Room(self._state.nodes, free)
-        return place(room, gang.workload, variant, closed=self._state.closed(gang))
+        parts = parts_of(self._state.nodes, gang.workload, variant)
+        return place(room, gang.workload, parts, closed=self._state.closed(gang))
 
 
 def blocked_first(state: State, gangs: Mapping[str, Gang]) -> list[Gang]:

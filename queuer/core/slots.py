@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from queuer.core.nodes import ALL, Mask, Matrix, Need, NodeRows, Nodes, Numbers
 
 Counts = NDArray[np.float64]
+FEW = 4
+"""Changed nodes up to which plain numbers are faster than arrays."""
 FOREIGN = 64.0
 """A free resource that the pods do not ask for weighs more than any looseness."""
 
@@ -21,10 +23,13 @@ FOREIGN = 64.0
 class SlotTable:
     """Slots for one kind of pod on the nodes that accept it: `by_node` (N), `total`, by domain; best fit first."""
 
-    __slots__ = ("_accepting", "_fit", "_need", "_nodes", "_sums", "by_node", "seen", "total")
+    __slots__ = ("_accepting", "_asked", "_fit", "_need", "_nodes", "_sums", "by_node", "seen", "total")
 
     def __init__(self, nodes: Nodes, free: Matrix, need: Need, accepting: Mask) -> None:
         self._nodes, self._need, self._accepting = nodes, need, accepting
+        self._asked: list[tuple[int, int]] = list(
+            zip(need.columns.tolist(), need.amounts.tolist(), strict=True)
+        )
         self._sums: dict[tuple[int, int], Counts] = {}
         self._fit: Counts | None = None
         self.by_node = self._count(free, ALL)
@@ -69,6 +74,10 @@ class SlotTable:
 
     def renew(self, free: Matrix, nodes: Numbers) -> None:
         """These nodes have changed."""
+        if len(nodes) <= FEW:
+            for node in nodes.tolist():
+                self._renew_one(free, node)
+            return
         if self._fit is not None:
             self._fit[nodes] = self._looseness(free, nodes)
         now = self._count(free, nodes)
@@ -82,10 +91,38 @@ class SlotTable:
             known = (numbers >= 0) & (self._nodes.domains[inside][nodes] >= 0)
             np.add.at(there, numbers[known], more[known])
 
+    def _renew_one(self, free: Matrix, node: int) -> None:
+        """The same for one node, in plain numbers: most changes are of one."""
+        row, alloc = free[node].tolist(), self._nodes.alloc[node].tolist()
+        if self._fit is not None:
+            foreign, loose, before, after = 0, 0.0, 1.0, 1.0
+            for amount in row:
+                foreign += amount > 0
+            for column, asks in self._asked:
+                there, whole = row[column], max(alloc[column], 1)
+                foreign -= there > 0
+                before, after = min(before, there / whole), min(after, (there - asks) / whole)
+                loose += (there - asks) / whole
+            self._fit[node] = FOREIGN * foreign + loose + len(self._asked) * (before - after)
+        now = 0
+        if self._accepting[node]:
+            now = min((max(row[column], 0) // asks for column, asks in self._asked), default=2**31)
+            now = min(now, 1) if self._need.exclusive else now
+        more = now - int(self.by_node[node])
+        if not more:
+            return
+        self.by_node[node] = now
+        self.total += more
+        for (level, inside), sums in self._sums.items():
+            domain = self._nodes.domains[level][node]
+            if domain >= 0 and self._nodes.domains[inside][node] >= 0:
+                sums[domain] += more
+
     def copy(self) -> Self:
         """One of its own."""
         twin = object.__new__(type(self))
         twin._nodes, twin._need, twin._accepting = self._nodes, self._need, self._accepting
+        twin._asked = self._asked
         twin._sums = {key: there.copy() for key, there in self._sums.items()}
         twin._fit = None if self._fit is None else self._fit.copy()
         twin.by_node, twin.total, twin.seen = self.by_node.copy(), self.total, 0
@@ -95,10 +132,12 @@ class SlotTable:
 class Room:
     """Free amounts (N x R) at one moment, with tables of slots. Who changes `free` says where, see `touch`."""
 
-    __slots__ = ("_changed", "_tables", "free", "nodes")
+    __slots__ = ("_base", "_changed", "_differs", "_tables", "free", "nodes")
 
     def __init__(self, nodes: Nodes, free: Matrix) -> None:
         self.nodes, self.free = nodes, free
+        self._base: Room | None = None
+        self._differs: Numbers | None = None
         self._changed: list[int] = []
         # With each table the need and the mask that it counts for, so that no others get their identity.
         self._tables: dict[tuple[int, int], tuple[SlotTable, Need, Mask]] = {}
@@ -112,7 +151,7 @@ class Room:
         key = (id(need), id(accepting))
         known = self._tables.get(key)
         if known is None:
-            table = SlotTable(self.nodes, self.free, need, accepting)
+            table = self._new_table(need, accepting)
             self._tables[key] = (table, need, accepting)
             table.seen = len(self._changed)
             return table
@@ -122,14 +161,18 @@ class Room:
             table.seen = len(self._changed)
         return table
 
+    def _new_table(self, need: Need, accepting: Mask) -> SlotTable:
+        if self._base is None or self._differs is None:
+            return SlotTable(self.nodes, self.free, need, accepting)
+        table = self._base.table(need, accepting).copy()
+        table.renew(self.free, self._differs)
+        return table
+
     def but(self, nodes: Numbers, free: Matrix) -> Room:
-        """Another with this much free on some nodes (K x R); of its own, tables included."""
-        changed = self.free.copy()
-        changed[nodes] = free
-        twin = Room(self.nodes, changed)
-        for key, (_, need, accepting) in self._tables.items():
-            twin._tables[key] = (self.table(need, accepting).copy(), need, accepting)
-        twin.touch(nodes.tolist())
+        """Another with this much free on some nodes (K x R). It is to be used before anything here changes."""
+        twin = Room(self.nodes, self.free.copy())
+        twin.free[nodes] = free
+        twin._base, twin._differs = self, nodes
         return twin
 
     def on(self, nodes: Nodes) -> Room:

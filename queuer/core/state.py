@@ -83,8 +83,7 @@ class State:
         self.past: Mapping[str, float] = {
             queue: self.book.past_share(queue, used) for queue, used in self.snapshot.past.items()
         }
-        self.now, self.claimed = arrays.usage.copy(), arrays.usage.copy()
-        self.later = arrays.usage.copy()
+        self.now = self.later = self.claimed = arrays.usage.copy()
         self.free: Matrix = self.nodes.bound_free.copy()
         self.landing = Landing(self.nodes)
         self.landing_rows: dict[str, Rows] = {}
@@ -93,7 +92,7 @@ class State:
                 self.landing_rows[uid] = self.landing.expected(hold.admitted, self.free)
                 for node, row in self.landing_rows[uid].items():
                     self.free[node] -= row
-        self.then: Matrix = self.free.copy()
+        self.then: Matrix = self.free
         self.leaving: dict[str, None] = {}
         self._starts_own: dict[str, frozenset[int]] = {}
         self.settled: dict[str, Settled] = {}
@@ -152,14 +151,22 @@ class State:
         while len(self._log) > mark:
             self._log.pop()()
 
+    def _fork(self) -> None:
+        """From now on the two moments differ."""
+        if not self.forked:
+            self.forked = True
+            self.later, self.claimed = self.now.copy(), self.now.copy()
+            self.then = self.free.copy()
+
     def _start(self, settled: Settled, times: int) -> None:
         workload, rows = settled.gang.workload, self.rows(settled)
-        for usage in (self.now, self.later, self.claimed, *([self._line] if self._line else [])):
+        for usage in (self.now, *((self.later, self.claimed) if self.forked else ())):
             usage.add(workload.queue, settled.charge, times=times)
+        if self._line is not None:
+            self._line.add(workload.queue, settled.charge, times=times)
         for node, row in rows.items():
-            taken = row * times
-            self.free[node] -= taken
-            self.then[node] -= taken
+            for free in (self.free, self.then) if self.forked else (self.free,):
+                free[node] -= row * times
         hosts = settled.hosts
         if times > 0:
             owned = self.landing.choices(workload, settled.spreads)
@@ -174,7 +181,7 @@ class State:
 
     def _hold(self, settled: Settled, times: int, *, bonds: bool) -> None:
         workload, rows = settled.gang.workload, self.rows(settled)
-        self.forked = True
+        self._fork()
         for usage in (self.later, self.claimed):
             usage.add(workload.queue, settled.charge, times=times)
         for node, row in rows.items():
@@ -190,7 +197,7 @@ class State:
 
     def _leave(self, uid: str, times: int) -> None:
         hold, rows = self.holds[uid], self.rows_of(uid)
-        self.forked = True
+        self._fork()
         if times > 0:
             self.leaving[uid] = None
         else:
@@ -211,10 +218,11 @@ class State:
                 _move(reserved, rows, -times)
 
     def _touch(self, rows: Iterable[int]) -> None:
-        at = np.fromiter(rows, dtype=np.intp)
+        nodes = list(rows)
+        at = np.array(nodes, dtype=np.intp)
         for (bars, landed), room in self._rooms.items():
             room.free[at] = self._open(bars, at, landed=landed)
-            room.touch(at.tolist())
+            room.touch(nodes)
 
     # What there is
 
@@ -237,10 +245,10 @@ class State:
         return self._rooms[key]
 
     def _open(self, bars: tuple[str, ...], at: NodeRows, *, landed: bool) -> Matrix:
-        free = np.minimum(self.free[at], self.then[at])
-        if not landed:
+        free = np.minimum(self.free[at], self.then[at]) if self.forked else self.free[at].copy()
+        if not landed and self.landing.any_owned:
             free[self.landing.owned[at]] = 0
-        return self.behind(bars, free, at)
+        return self.behind(bars, free, at) if bars else free
 
     def behind(self, bars: Sequence[str], free: Matrix, at: NodeRows = ALL) -> Matrix:
         """`free` on some nodes (K x R), changed so that these reservations stay whole."""

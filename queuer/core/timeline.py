@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from math import inf
 
 import numpy as np
@@ -41,6 +41,10 @@ class Timeline:
     def step_at(self, time: float) -> int:
         """How many have ended by then."""
         return bisect_right(self.times, time)
+
+    def step_before(self, time: float) -> int:
+        """How many have ended earlier."""
+        return bisect_left(self.times, time)
 
     def free(self, step: int) -> Matrix:
         """What is free at a step (N x R), a new matrix."""

@@ -5,12 +5,12 @@ Without evictions free capacity only shrinks within a cycle, so what was refused
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
 from queuer.core.nodes import Mask
-from queuer.core.placement import Spreads, Variant, place
+from queuer.core.placement import Part, Spreads, Variant, parts_of, place
 from queuer.core.refusal import Block, Refusal
 from queuer.core.rights import Rights
 from queuer.core.shapes import Gang
@@ -36,6 +36,7 @@ class Turns:
         self._dead: dict[object, Refusal] = {}
         self._nowhere: set[object] = set()
         self._bound: set[str] = set()
+        self._known_parts: dict[object, Sequence[Part] | None] = {}
         self.refusals: dict[str, Refusal] = {}
         self.turns = self.searches = 0
         self.more = False
@@ -61,8 +62,18 @@ class Turns:
         if isinstance(answer, Settled):
             self._state.release(gang.uid)
             return True
+        self._keep(gang, answer)
         self._dead[self._key(gang)] = self.refusals[gang.uid] = answer
         return False
+
+    def _keep(self, gang: Gang, refusal: Refusal) -> None:
+        """Who fits but for what is still landing keeps that placement till the end of the cycle."""
+        if refusal.block is Block.LANDING:
+            assert refusal.variant is not None
+            assert refusal.charge is not None
+            self._state.keep(
+                Settled(gang=gang, variant=refusal.variant, charge=refusal.charge, spreads=refusal.landed)
+            )
 
     def _key(self, gang: Gang) -> object:
         """Equal for gangs that get the same answer; of how long they run counts which reservations they outlive."""
@@ -125,8 +136,7 @@ class Turns:
         refusal = Refusal(block=Block.PLACE, variant=variant, charge=charge, cycle=bool(state.settled))
         spreads, owners = self._landed(gang, variant, bars)
         if spreads is not None:
-            state.keep(Settled(gang=gang, variant=variant, charge=charge, spreads=spreads))
-            return replace(refusal, block=Block.LANDING, owners=owners)
+            return replace(refusal, block=Block.LANDING, owners=owners, landed=spreads)
         if bars and self._free_but_reserved(gang, variant):
             return replace(refusal, block=Block.RESERVED, owners=bars)
         return refusal
@@ -141,10 +151,11 @@ class Turns:
         """A placement that keeps the landing rule, if there is one."""
         landing, workload = self._state.landing, gang.workload
         room, closed = self._state.room(bars), self._state.closed(gang)
-        spreads = place(room, workload, variant, closed=closed)
+        parts = self._parts(gang, variant)
+        spreads = place(room, workload, parts, closed=closed)
         if spreads is None or landing.may_start(workload, spreads):
             return spreads
-        spreads = place(room, workload, variant, closed=self._busy(closed))
+        spreads = place(room, workload, parts, closed=self._busy(closed))
         return spreads if spreads is not None and landing.may_start(workload, spreads) else None
 
     def _busy(self, closed: Mask | None) -> Mask:
@@ -160,10 +171,16 @@ class Turns:
         if not landing.here.any():
             return None, ()
         room = self._state.room(bars, landed=True)
-        spreads = place(room, gang.workload, variant, closed=self._state.closed(gang))
+        spreads = place(room, gang.workload, self._parts(gang, variant), closed=self._state.closed(gang))
         if spreads is None:
             return None, ()
         return spreads, tuple(landing.on(sorted(chain.from_iterable(spreads.values()))))
+
+    def _parts(self, gang: Gang, variant: Variant) -> Sequence[Part] | None:
+        key = (gang.shape.form, tuple(variant.counts.values()), tuple(variant.flavors.values()))
+        if key not in self._known_parts:
+            self._known_parts[key] = parts_of(self._state.nodes, gang.workload, variant)
+        return self._known_parts[key]
 
     def _form(self, gang: Gang, variant: Variant, bars: tuple[str, ...]) -> object:
         """Equal for gangs that placement cannot tell apart, whatever their queues."""
@@ -179,8 +196,7 @@ class Turns:
                 return Refusal(
                     block=Block.QUOTA, variant=variant, charge=charge, bar=bar, cycle=bool(state.settled)
                 )
-        entitled = state.claimed.entitled(gang.queue, charge, at=gang.queue)
-        if not gang.workload.preemptible and not entitled:
+        if not gang.workload.preemptible and not state.claimed.entitled(gang.queue, charge, at=gang.queue):
             return Refusal(block=Block.ENTITLEMENT, variant=variant, charge=charge)
         return None
 

@@ -1,7 +1,4 @@
-"""Why a workload waits: tokens that are stable, a verdict for each, and the explanation with its numbers.
-
-Tokens follow Kueue's KEP-10852 where a meaning exists there, so that users and alerts can carry over.
-"""
+"""Why a workload waits: a token, its figures, and the sentence that is made of them where it is read."""
 
 from __future__ import annotations
 
@@ -11,59 +8,29 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from queuer.domain.errors import FieldProblem
+from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.domain.figures import counted, shown
 from queuer.domain.quota import Account
+from queuer.domain.sentences import sentence
+from queuer.domain.tokens import Token, Verdict
 
+__all__ = [
+    "LONGEST",
+    "NO_PARAMS",
+    "Deferral",
+    "Exclusion",
+    "Explanation",
+    "Protected",
+    "Reason",
+    "Token",
+    "Verdict",
+    "malformed",
+    "simple",
+]
+
+NO_PARAMS: Mapping[str, Any] = MappingProxyType({})
 LONGEST = 600
 """Characters of a sentence that quotes what somebody wrote, which may be a quarter of a megabyte of annotation."""
-
-
-class Verdict(StrEnum):
-    """What the reader should do: change the job or queue, wait, release a hold, or call the operator."""
-
-    CHANGE = "CHANGE"
-    WAIT = "WAIT"
-    HELD = "HELD"
-    ESCALATE = "ESCALATE"
-
-
-class Token(StrEnum):
-    """Stable reason tokens. None is generic."""
-
-    MISCONFIGURED = "Misconfigured"
-    NO_MATCHING_FLAVOR = "NoMatchingFlavor"
-    EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota"
-    WAITING_FOR_QUOTA = "WaitingForQuota"
-    BORROWING_LIMIT_REACHED = "BorrowingLimitReached"
-    BEHIND_IN_QUEUE = "BehindInQueue"
-    TOPOLOGY_PLACEMENT_FAILED = "TopologyPlacementFailed"
-    WAITING_FOR_PREEMPTED_WORKLOADS = "WaitingForPreemptedWorkloads"
-    PENDING_EVALUATION = "PendingEvaluation"
-    SOLVER_DEFERRED = "SolverDeferred"
-    SUSPENDED = "Suspended"
-    ON_HOLD = "OnHold"
-    DEACTIVATED = "Deactivated"
-    ADMITTED_NOT_PLACED = "AdmittedNotPlaced"
-    NODES_UNAVAILABLE = "NodesUnavailable"
-    CONTROLLER_STALE = "ControllerStale"
-
-    @property
-    def verdict(self) -> Verdict:
-        """The verdict that goes with this token."""
-        return _VERDICTS.get(self, Verdict.WAIT)
-
-
-_VERDICTS = {
-    Token.MISCONFIGURED: Verdict.CHANGE,
-    Token.NO_MATCHING_FLAVOR: Verdict.CHANGE,
-    Token.EXCEEDS_MAX_QUOTA: Verdict.CHANGE,
-    Token.SUSPENDED: Verdict.HELD,
-    Token.ON_HOLD: Verdict.HELD,
-    Token.DEACTIVATED: Verdict.HELD,
-    Token.ADMITTED_NOT_PLACED: Verdict.ESCALATE,
-    Token.NODES_UNAVAILABLE: Verdict.ESCALATE,
-    Token.CONTROLLER_STALE: Verdict.ESCALATE,
-}
 
 
 class Exclusion(StrEnum):
@@ -92,17 +59,47 @@ class Deferral(StrEnum):
     PLAN = "Plan"  # no sound plan for the whole cycle
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Reason:
-    """One reason: a sentence for people, and its figures for programs.
+    """One reason: figures for programs, and a sentence for people that is made of them where it is read.
 
-    `params` holds JSON values only, amounts as Kubernetes quantities, e.g.
-    `{"queue": "root.research", "resource": "nvidia.com/gpu", "limit": "16", "used": "12", "asks": "8"}`.
+    `params`: JSON values. Where no sentence is `said`, amounts in them are integers in base units of what `resource`
+    names (`per`, `asked`: of each key); see `shown`.
     """
 
     token: Token
-    text: str
-    params: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    params: Mapping[str, Any]
+    said: str
+
+    def __init__(
+        self, token: Token, params: Mapping[str, Any] = NO_PARAMS, said: str = "", *, text: str = ""
+    ) -> None:
+        """`text`: the same as `said`."""
+        put = object.__setattr__
+        put(self, "token", token)
+        put(self, "params", params)
+        put(self, "said", said or text)
+
+    @classmethod
+    def read(cls, token: Token, text: str, params: Mapping[str, Any]) -> Reason:
+        """What `text` and `shown` of a reason were written from: read again it equals that reason."""
+        try:
+            made = cls(token, counted(params))
+        except InvalidInput:
+            return cls(token, params, text)
+        return made if made.text == text else cls(token, params, text)
+
+    @property
+    def text(self) -> str:
+        """The sentence."""
+        return self.said or sentence(self.token, self.shown)
+
+    @property
+    def shown(self) -> Mapping[str, Any]:
+        """`params` with amounts as Kubernetes quantities, e.g.
+        `{"queue": "root.research", "resource": "nvidia.com/gpu", "limit": "16", "used": "12", "asks": "8"}`.
+        """
+        return self.params if self.said else shown(self.params)
 
     @property
     def verdict(self) -> Verdict:
@@ -125,7 +122,7 @@ class Explanation:
     primary: Reason
     others: tuple[Reason, ...] = ()
     would_admit: tuple[Mapping[str, Any], ...] = ()
-    detail: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    detail: Mapping[str, Any] = field(default_factory=lambda: NO_PARAMS)
 
     @property
     def verdict(self) -> Verdict:

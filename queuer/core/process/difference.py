@@ -50,8 +50,8 @@ class Difference:
 
     def after(self, before: Snapshot) -> Snapshot:
         """The later snapshot."""
-        values = {name: _joined(getattr(before, name), *rows) for name, rows in self.rows.items()}
-        return replace(before, **values, **self.others)
+        rows: dict[str, Any] = {name: _joined(getattr(before, name), *r) for name, r in self.rows.items()}
+        return replace(before, **rows, **self.others)
 
 
 def _rows(before: Sequence[Any], after: Sequence[Any], key: Callable[[Any], str]) -> Rows:

@@ -67,13 +67,13 @@ def _not_permitted(case: Case, eviction: Eviction, use: Use) -> str:
     common = next(queue for queue in above if queue in path)
     below = path[: path.index(common)]
     if eviction.rule is EvictionRule.RECLAIM:
-        if common in (gang.queue, victim.queue):
-            return f"is in {common} as well, and reclaim is between queues"
-        if not policy(gang.queue).reclaim:
-            return f"is in another queue, and reclaim is off for {gang.queue}"
+        if not below:
+            return f"is of {common} as well, and reclaim is between queues"
+        if not policy(above[0]).reclaim:
+            return f"is of {path[0]}, and reclaim is off for {above[0]}"
         toward = above[above.index(common) - 1]
         if toward not in case.entitled[gang.uid]:
-            return f"is in {path[0]}, and it is not entitled at {toward}"
+            return f"is of {path[0]}, and it is not entitled at {toward}"
         keys = book.claims(gang.queue, asks)
     else:
         if not victim.priority < gang.priority:
@@ -82,9 +82,9 @@ def _not_permitted(case: Case, eviction: Eviction, use: Use) -> str:
         if said is Preempt.NEVER or (gang.queue != victim.queue and said is not Preempt.LOWER_PRIORITY):
             return f"is protected as {common} says preempt: {said}"
         keys = book.claims(path[0], asks)
-        if not below or not keys:
+        if gang.queue == victim.queue or not keys:
             return ""
     own = asks_of(part_of(case.running[eviction.uid]))
-    if any(own.get(key) and all(use.over(queue, key) for queue in below) for key in keys):
+    if any(own.get(key) and all(use.used(q, key) > book.guaranteed(q, key) for q in below) for key in keys):
         return ""
     return f"is of {path[0]}, which would not be above its guarantee when it goes"

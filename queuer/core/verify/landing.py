@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 
 from queuer.core.verify.case import Case, Group, Rule, Violation, add, slots
 
 
 def check_landing(case: Case) -> Iterator[Violation]:
     """A pod set with a choice shares its hosts with no other gang; sets of one gang find room beside each other."""
-    for uid, groups in case.coming.items():
-        for group in groups if len(groups) > 1 else ():
+    for uid, pods in case.coming.items():
+        groups = [group for _, group in pods]
+        for group in groups if len(groups) > 1 and uid in case.started else ():
             if (found := _beside(case, group, groups)) < group.count:
                 text = f"pod set {group.pod_set.name} may find only {found} of {group.count} places"
                 yield Violation(rule=Rule.LANDING, uid=uid, text=f"{text} beside others of its gang")
@@ -19,8 +19,7 @@ def check_landing(case: Case) -> Iterator[Violation]:
     for host, there in _by_host(case).items():
         before: list[tuple[str, bool]] = []
         for uid, choice in there.items():
-            held = uid in case.bound
-            near = (o for o, c in before if (choice or c) and not (held and o in case.gone))
+            near = (o for o, c in before if (choice or c) and not (uid in case.bound and o in case.gone))
             other = next(near, None) if uid in case.new else None
             if other is None:
                 before.append((uid, choice))
@@ -44,23 +43,17 @@ def _beside(case: Case, group: Group, groups: Sequence[Group]) -> int:
 
 
 def _by_host(case: Case) -> Mapping[str, Mapping[str, bool]]:
-    """Of each host where pods with a choice may land all gangs that are there or come, and whether they have one: those
-    of earlier cycles, standing bonds, then what is new in turn.
+    """Of each host where pods with a choice may land, whether a gang that is there or comes has one, by uid: pods of
+    earlier cycles, standing bonds, then what is new in turn.
     """
-    landing = {id(group): group for groups in case.landing.values() for group in groups}
-    groups = [*landing.values(), *chain.from_iterable(case.coming.values())]
-    found: dict[str, dict[str, bool]] = {h: {} for g in groups if g.choice for h in g.slots}
-    for group in landing.values():
-        _enter(found, group)
-    for uid in chain(case.standing, case.new) if found else ():
-        for group in case.coming.get(uid, ()):
-            _enter(found, group)
-        for row in case.bound.get(uid, ()):
-            for host in found.keys() & row.nodes.keys():
-                found[host].setdefault(uid, False)
+    landing = dict.fromkeys(group for groups in case.landing.values() for group in groups)
+    entries = [(group.uid, group.slots, group.choice) for group in landing]
+    entries += [(uid, row.nodes, False) for uid, rows in case.standing.items() for row in rows]
+    for uid, pods in case.coming.items():
+        starts = uid in case.started
+        entries += [(uid, g.slots if starts else row.nodes, g.choice and starts) for row, g in pods]
+    found: dict[str, dict[str, bool]] = {h: {} for _, hosts, choice in entries if choice for h in hosts}
+    for uid, hosts, choice in entries if found else ():
+        for host in found.keys() & hosts.keys():
+            found[host][uid] = choice or found[host].get(uid, False)
     return found
-
-
-def _enter(found: Mapping[str, dict[str, bool]], group: Group) -> None:
-    for host in found.keys() & group.slots.keys():
-        found[host][group.uid] = found[host].get(group.uid, False) or group.choice

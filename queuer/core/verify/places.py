@@ -1,33 +1,28 @@
-"""The verifier's look at nodes: whole gangs, on nodes that take them, inside their levels and pins, with room for all."""
+"""The verifier's look at nodes: whole gangs on nodes that take them, inside levels and pins, with room for all."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from queuer.core.records import Assignment
-from queuer.core.verify.case import Case, Rule, Violation, add
+from queuer.core.verify.case import Case, Group, Rule, Violation, add
 from queuer.domain.quantity import Resources
-from queuer.domain.workload import PodSet
-
-Pin = Collection[str]
+from queuer.domain.workload import PodSet, Workload
 
 
 def check_gangs(case: Case) -> Iterator[Violation]:
     """Each pod set once, in a permitted size, on allowed flavors and nodes; required levels kept."""
-    for uid, rows in case.new.items():
-        workload = case.workload(uid)
-        pods = [(row, pod_set, case.pin(pod_set, row)) for row, pod_set in case.pods(uid, rows)]
-        if len(rows) != len(workload.pod_sets) or len({row.pod_set for row in rows}) < len(rows):
-            text = f"{[row.pod_set for row in rows]} are assigned of {[p.name for p in workload.pod_sets]}"
+    for uid, rows in case.coming.items():
+        workload, named = case.workload(uid), [row.pod_set for row, _ in rows]
+        if len(named) != len(workload.pod_sets) or len(set(named)) < len(named):
+            text = f"{named} are assigned, not once each of {[p.name for p in workload.pod_sets]}"
             yield Violation(rule=Rule.GANG, uid=uid, text=text)
-        for row, pod_set, pin in pods:
-            yield from _check_size(uid, pod_set, row)
-            yield from _check_flavor(case, uid, pod_set, row)
-            yield from _check_nodes(case, uid, pod_set, row, pin)
-            if pod_set.required is not None:
-                yield from _check_level(case, uid, pod_set.required, [row], [pin])
-        if workload.required is not None:
-            yield from _check_level(case, uid, workload.required, rows, [pin for _, _, pin in pods])
+        for row, group in rows:
+            yield from _check_size(uid, group.pod_set, row)
+            yield from _check_flavor(case, workload, group.pod_set, row)
+            yield from _check_nodes(case, uid, group, row)
+            yield from _check_level(case, uid, group.pod_set.required, [(row, group)])
+        yield from _check_level(case, uid, workload.required, rows)
 
 
 def _check_size(uid: str, pod_set: PodSet, row: Assignment) -> Iterator[Violation]:
@@ -41,50 +36,53 @@ def _check_size(uid: str, pod_set: PodSet, row: Assignment) -> Iterator[Violatio
         yield Violation(rule=Rule.EXCLUSIVE, uid=uid, text=text)
 
 
-def _check_flavor(case: Case, uid: str, pod_set: PodSet, row: Assignment) -> Iterator[Violation]:
-    if row.flavor not in case.declared:
-        yield Violation(rule=Rule.FLAVOR, uid=uid, text=f"there is no flavor {row.flavor}")
-    queue = case.workload(uid).queue
+def _check_flavor(case: Case, gang: Workload, pod_set: PodSet, row: Assignment) -> Iterator[Violation]:
+    if row.flavor not in case.tolerations:
+        yield Violation(rule=Rule.FLAVOR, uid=gang.uid, text=f"there is no flavor {row.flavor}")
+    queue = gang.queue
     for resource, amount in pod_set.requests.items():
         allowed = case.book.flavors_for(queue, resource) if amount else None
         if allowed is not None and row.flavor not in allowed:
             text = f"{queue} does not allow {row.flavor} for {resource}"
-            yield Violation(rule=Rule.FLAVOR, uid=uid, text=text, at=queue)
+            yield Violation(rule=Rule.FLAVOR, uid=gang.uid, text=text, at=queue)
 
 
-def _check_nodes(case: Case, uid: str, pod_set: PodSet, row: Assignment, pin: Pin) -> Iterator[Violation]:
-    avoid, found = case.pending[uid].avoid, case.flavor_at
+def _check_nodes(case: Case, uid: str, group: Group, row: Assignment) -> Iterator[Violation]:
+    avoid, pin, what = case.pending[uid].avoid, group.hosts, group.pod_set.name
     for name in row.nodes:
-        if found(name) != row.flavor:
-            text = f"{name} is of flavor {found(name)}, not {row.flavor}"
+        if case.flavor_at(name) != row.flavor:
+            text = f"{name} is of flavor {case.flavor_at(name)}, not {row.flavor}"
             yield Violation(rule=Rule.FLAVOR, uid=uid, text=text, at=name)
-        if name in avoid or not (name in pin or case.takes(name, pod_set, row.flavor)):
-            text = f"{name} takes no pod of {pod_set.name}"
-            yield Violation(rule=Rule.NODE, uid=uid, text=text, at=name)
-        elif name not in pin:
-            text = f"{name} is outside the pin of {pod_set.name}"
+        if name not in pin or name in avoid:
+            takes = case.states[name].node.accepts(case.terms(group.pod_set, row.flavor, {}))
+            rule = Rule.PIN if takes and name not in avoid else Rule.NODE
+            text = (
+                f"{name} is outside the pin of {what}"
+                if rule is Rule.PIN
+                else f"{name} takes no pod of {what}"
+            )
+            yield Violation(rule=rule, uid=uid, text=text, at=name)
+    for name in pin:
+        if name not in row.nodes and (case.flavor_at(name) != row.flavor or name in avoid):
+            text = f"the pin of {what} lets pods onto {name}"
             yield Violation(rule=Rule.PIN, uid=uid, text=text, at=name)
-    astray = [name for name in pin if name not in row.nodes and (found(name) != row.flavor or name in avoid)]
-    if astray:
-        text = f"the pin of {pod_set.name} lets pods onto {', '.join(astray[:3])}"
-        yield Violation(rule=Rule.PIN, uid=uid, text=text, at=astray[0])
 
 
 def _check_level(
-    case: Case, uid: str, level: str, rows: Sequence[Assignment], pins: Sequence[Pin]
+    case: Case, uid: str, level: str | None, rows: Sequence[tuple[Assignment, Group]]
 ) -> Iterator[Violation]:
     """All planned nodes, and all that the pins leave open, are in one domain."""
-    index = case.snapshot.topology.find(level)
-    if index is None:
+    index = None if level is None else case.snapshot.topology.find(level)
+    if level is not None and index is None:
         yield Violation(rule=Rule.LEVEL, uid=uid, text=f"there is no level {level}")
+    if index is None:
         return
-    planned = {name for row in rows for name in row.nodes}
-    for rule, names in ((Rule.LEVEL, planned), (Rule.PIN, planned.union(*pins))):
+    planned = {name for row, _ in rows for name in row.nodes}
+    for rule, names in ((Rule.LEVEL, planned), (Rule.PIN, {name for _, g in rows for name in g.hosts})):
         found = {case.domain(name, index) for name in names}
         if len(found) > 1 or None in found:
             text = f"{len(found)} domains of level {level}, one is asked"
             yield Violation(rule=rule, uid=uid, text=text)
-            return
 
 
 def check_capacity(case: Case) -> Iterator[Violation]:

@@ -1,7 +1,6 @@
 """The verifier's own quota arithmetic (DESIGN 3.1, 3.3), written as the sentences are.
 
-It shares nothing with `queuer.domain.quota`, so that one mistake cannot hide in both. A `Use` is a sum over workloads,
-taken anew for each plan, never a counter that is kept up.
+It shares nothing with `queuer.domain.quota`, so that one mistake cannot hide in both.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from functools import cache
 
 from queuer.core.records import Snapshot
 from queuer.domain.nodes import Node, flavor_of
-from queuer.domain.queue import ROOT, QuotaRow
+from queuer.domain.queue import ROOT
 from queuer.domain.workload import Workload
 
 Key = tuple[str | None, str]
@@ -27,10 +26,7 @@ def _sums(parts: Iterable[Part]) -> dict[tuple[str, str | None], dict[str, int]]
     for workload, counts, flavors in parts:
         for pod_set in workload.pod_sets:
             if count := counts.get(pod_set.name, 0):
-                key = (workload.queue, flavors.get(pod_set.name))
-                total = found.get(key)
-                if total is None:
-                    total = found[key] = {}
+                total = found.setdefault((workload.queue, flavors.get(pod_set.name)), {})
                 for resource, amount in pod_set.requests.items():
                     total[resource] = total.get(resource, 0) + amount * count
     return found
@@ -47,49 +43,28 @@ def asks_of(part: Part) -> Asks:
 
 
 class Book:
-    """The tree's rows as questions. Live capacity counts every node that belongs to a flavor."""
+    """The tree's rows as questions, by queue and account."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self.tree = snapshot.tree
-        self._snapshot = snapshot
-        self._rows: dict[tuple[str, Key], QuotaRow] = {
-            (queue.path, (row.flavor, row.resource)): row for queue in self.tree for row in queue.quota
-        }
-        self.lends_less = frozenset(key for (_, key), row in self._rows.items() if row.lend is not None)
+        self.tree = tree = snapshot.tree
+        self._live = _capacity(snapshot)
+        self._rows = {(q.path, (row.flavor, row.resource)): row for q in tree for row in q.quota}
+        self.lends_less = {key for (_, key), row in self._rows.items() if row.lend is not None}
         self.path = cache(self._path)
         self.guaranteed = cache(self._guaranteed)
         self.claimed = cache(self._claimed)
         self.flavors_for = cache(self._flavors_for)
-        self._live = self._capacity()
-
-    def _capacity(self) -> Asks:
-        """Allocatable amounts of all nodes; alike nodes are summed at once."""
-        labels = sorted({key for flavor in self._snapshot.flavors for key in flavor.node_labels})
-        alike: dict[object, list[Node]] = {}
-        for state in self._snapshot.nodes:
-            node = state.node
-            key = (tuple(map(node.labels.get, labels)), tuple(node.allocatable.items()))
-            alike.setdefault(key, []).append(node)
-        live: dict[Key, int] = {}
-        for nodes in alike.values():
-            flavor = flavor_of(nodes[0], self._snapshot.flavors)
-            for resource, amount in nodes[0].allocatable.items() if flavor is not None else ():
-                for key in ((flavor, resource), (None, resource)):
-                    live[key] = live.get(key, 0) + amount * len(nodes)
-        return live
 
     def _path(self, queue: str) -> tuple[str, ...]:
         """The queue and its ancestors, those that still exist; never empty."""
         return tuple(path for path in self.tree.lineage(queue) if path in self.tree) or (ROOT,)
 
     def limit(self, queue: str, key: Key) -> int | None:
-        """None = nothing but the ancestors binds."""
+        """None = nothing but the ancestors binds. Root has no more than the live capacity."""
         row = self._rows.get((queue, key))
-        written = row.limit if row is not None else None
-        if queue != ROOT:
-            return written
-        live = self._live.get(key, 0)
-        return live if written is None else min(live, written)
+        stated = None if row is None else row.limit
+        live = self._live.get(key, 0) if queue == ROOT else None
+        return stated if live is None else live if stated is None else min(live, stated)
 
     def unlent(self, queue: str, key: Key) -> int:
         """The part of a queue's guarantee that stays its own while idle."""
@@ -108,8 +83,7 @@ class Book:
 
     def claims(self, queue: str, asks: Asks) -> list[Key]:
         """The accounts asked in that some row below root on the path guarantees."""
-        claimed = self.claimed(queue)
-        return [key for key in asks if key in claimed]
+        return [key for key in asks if key in self.claimed(queue)]
 
     def _claimed(self, queue: str) -> frozenset[Key]:
         rows = (row for path in self.path(queue) if path != ROOT for row in self.tree[path].quota)
@@ -124,8 +98,26 @@ class Book:
         return None
 
 
+def _capacity(snapshot: Snapshot) -> Asks:
+    """Allocatable amounts of all nodes that belong to a flavor; alike nodes are summed at once."""
+    labels = sorted({key for flavor in snapshot.flavors for key in flavor.node_labels})
+    alike: dict[object, list[Node]] = {}
+    for node in (state.node for state in snapshot.nodes):
+        kind = (tuple(map(node.labels.get, labels)), tuple(node.allocatable.items()))
+        alike.setdefault(kind, []).append(node)
+    live: dict[Key, int] = {}
+    for nodes in alike.values():
+        flavor = flavor_of(nodes[0], snapshot.flavors)
+        for resource, amount in nodes[0].allocatable.items() if flavor is not None else ():
+            for key in ((flavor, resource), (None, resource)):
+                live[key] = live.get(key, 0) + amount * len(nodes)
+    return live
+
+
 class Use:
-    """Who uses what at one moment, by queue, ancestors included: what was counted in here on top of `below`."""
+    """Who uses what at one moment, by queue, ancestors included: what was counted in here on top of `below`. Taken anew
+    for each plan, never kept up.
+    """
 
     def __init__(self, book: Book, below: Use | None = None) -> None:
         self.book, self._below = book, below
@@ -143,8 +135,7 @@ class Use:
 
     def used(self, queue: str, key: Key) -> int:
         """What the subtree of `queue` uses."""
-        there = self._sums.get(queue)
-        own = there.get(key, 0) if there is not None else 0
+        own = self._sums[queue].get(key, 0) if queue in self._sums else 0
         return own if self._below is None else own + self._below.used(queue, key)
 
     def seen(self, queue: str, key: Key) -> int:
@@ -158,26 +149,24 @@ class Use:
     def entitled(self, queue: str, asks: Asks) -> frozenset[str]:
         """Where on its path `asks` of `queue`, counted in, stays inside the guarantee in each of its claims."""
         claims, guaranteed = self.book.claims(queue, asks), self.book.guaranteed
+        path = (at for at in self.book.path(queue) if at != ROOT) if claims else ()
         return frozenset(
-            at
-            for at in self.book.path(queue)
-            if claims and at != ROOT and all(self.used(at, k) + asks[k] <= guaranteed(at, k) for k in claims)
+            at for at in path if all(self.used(at, k) + asks[k] <= guaranteed(at, k) for k in claims)
         )
-
-    def over(self, queue: str, key: Key) -> bool:
-        """Whether the subtree uses more than it is guaranteed."""
-        return self.used(queue, key) > self.book.guaranteed(queue, key)
 
     def broken(self) -> Iterator[tuple[str, Key, str]]:
         """Queue, account and a sentence for each limit that is broken by what was counted in on top."""
         before = self._below or Use(self.book)
         for path, amounts in self._sums.items():
             for key in amounts:
-                limit = self.book.limit(path, key)
-                if limit is None:
+                if (limit := self.book.limit(path, key)) is None:
                     continue
-                what, used = f"{path}: {key[0] or 'any'} {key[1]}", self.used(path, key)
+                used, seen, what = (
+                    self.used(path, key),
+                    self.seen(path, key),
+                    f"{path}: {key[0] or 'any'} {key[1]}",
+                )
                 if used > limit:
                     yield path, key, f"{what} would use {used} of {limit}"
-                elif key in self.book.lends_less and limit < self.seen(path, key) > before.seen(path, key):
-                    yield path, key, f"{what} would count {self.seen(path, key)} of {limit} with what is not lent"
+                elif limit < seen > before.seen(path, key):
+                    yield path, key, f"{what} would count {seen} of {limit} with what is not lent"
