@@ -39,6 +39,9 @@ _POINTS = {
 class Jobs(Protocol):
     """The jobs of the cluster, as the applier reads and writes them."""
 
+    def wanted(self, entry: Entry) -> bool:
+        """Whether an admission is still in force."""
+
     async def patch(self, uid: str, body: Mapping[str, Any]) -> str:
         """Merge-patch the job; returns its new resourceVersion. Raises ApiError or Unavailable."""
 
@@ -120,7 +123,7 @@ class Applier:
         self._on_result = on_result
         self._failpoints = failpoints
         self._metrics = metrics
-        self._slots = asyncio.Semaphore(at_once)
+        self._slots = asyncio.Semaphore(at_once)  # requests under way; whoever waits to try again holds none
         self._queue: asyncio.Queue[Entry | _Note] = asyncio.Queue()
         self._last: dict[str, asyncio.Task[None]] = {}
         self._told: dict[str, str] = {}
@@ -166,13 +169,14 @@ class Applier:
         if body is None:
             return
         try:
-            await self._patch(note.uid, body)
+            async with self._slots:
+                await self._jobs.patch(note.uid, body)
         except (ApiError, Unavailable) as error:
             self._told.pop(note.uid, None)
             log.warning("reason not written on the job", workload=note.uid, said=str(error))
 
     def _finish(self, entry: Entry, result: Result) -> None:
-        if result.outcome is not Outcome.APPLIED:
+        if result.outcome not in (Outcome.APPLIED, Outcome.WITHDRAWN):
             self._metrics.api_errors.labels(result.outcome.value).inc()
             log.warning(
                 "not applied",
@@ -184,14 +188,17 @@ class Applier:
         self._on_result(result)
 
     async def apply(self, entry: Entry) -> Result:
-        """Send one entry until its outcome is known.
+        """Send one entry until its outcome is known; an admission that was taken back meanwhile is not sent.
 
         Unreachable servers are waited for, with growing pauses.
         """
         body, pause, conflicts = entry.patch, _FIRST_PAUSE, 0
         while True:
             try:
-                version = await self._patch(entry.uid, body)
+                async with self._slots:
+                    if entry.kind is EntryKind.ADMIT and not self._jobs.wanted(entry):
+                        return Result(entry=entry, outcome=Outcome.WITHDRAWN)
+                    version = await self._jobs.patch(entry.uid, body)
                 await self._failpoints.at(_POINTS[entry.kind])
                 return Result(entry=entry, outcome=Outcome.APPLIED, resource_version=version)
             except NotFoundError:
@@ -234,11 +241,6 @@ class Applier:
             return Result(entry=entry, outcome=Outcome.CONFLICT, message=error.message)
         await self._confirm_epoch()
         return self._jobs.rebuilt(entry, job)
-
-    async def _patch(self, uid: str, body: Mapping[str, Any]) -> str:
-        """One request, of which a bounded number is under way; whoever waits to try again holds no slot."""
-        async with self._slots:
-            return await self._jobs.patch(uid, body)
 
     async def _read(self, uid: str) -> JobView | None:
         pause = _FIRST_PAUSE

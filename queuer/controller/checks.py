@@ -12,13 +12,13 @@ from collections.abc import Collection, Iterator
 from queuer.controller.state import Rules
 from queuer.domain.nodes import HOSTNAME, Node, Topology
 from queuer.domain.queue import QueueTree
-from queuer.domain.reasons import Explanation, Reason, Token
+from queuer.domain.reasons import Explanation, Token, simple
 from queuer.domain.workload import Workload
 
 
 def misconfigured(text: str, **params: object) -> Explanation:
     """The explanation of a job that only its owner, or a change of the queues, can mend."""
-    return Explanation(primary=Reason(token=Token.MISCONFIGURED, text=text, params=params))
+    return simple(Token.MISCONFIGURED, text, **params)
 
 
 def check(workload: Workload, rules: Rules, nodes: Collection[Node]) -> Explanation | None:

@@ -20,18 +20,16 @@ from queuer.controller.settle import evicting
 from queuer.controller.snapshot import offered
 from queuer.controller.state import ClusterState
 from queuer.controller.telling import to_write
-from queuer.domain.reasons import Explanation, Reason, Token
+from queuer.core.forecast import StartRange
+from queuer.core.records import Admission, Bond, Eviction, Plan, Reservation, Snapshot
+from queuer.domain.reasons import Explanation, Token, simple
 from queuer.domain.workload import State, Workload
-from queuer.solver.forecast import StartRange
-from queuer.solver.problem import Admission, Bond, Eviction, Plan, Reservation, Snapshot
 from queuer.store.cycles import CycleRecord, NewAdmission, NewEviction
 
 _EVICTABLE = frozenset({State.ADMITTED, State.PLACING, State.RUNNING})
-_VICTIMS_STAY = Explanation(
-    primary=Reason(
-        token=Token.PENDING_EVALUATION,
-        text="Work that would have left its place stays, as another gang does not start; the next cycle decides.",
-    )
+_VICTIMS_STAY = simple(
+    Token.PENDING_EVALUATION,
+    "Work that would have left its place stays, as another gang does not start; the next cycle decides.",
 )
 
 
@@ -183,9 +181,7 @@ def _admitted(
     id: str,
 ) -> tuple[NewAdmission, Live]:
     domains = records.domains(admission.assignments, nodes=state.nodes, topology=state.rules.topology)
-    placement = Placement(
-        id=id, epoch=epoch, cycle=asked.cycle, at=now, assignments=admission.assignments, wave=admission.wave
-    )
+    placement = Placement(id=id, epoch=epoch, cycle=asked.cycle, at=now, assignments=admission.assignments)
     row = NewAdmission(
         id=id,
         uid=live.uid,
@@ -194,7 +190,6 @@ def _admitted(
         charges=records.charges(live.workload, admission.assignments),
         patch=patches.admit(live, placement, domains=domains),
         domains=domains,
-        wave=admission.wave,
     )
     return row, replace(live, state=State.ADMITTED, placement=placement, explanation=None, rest=None)
 

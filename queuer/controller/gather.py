@@ -15,7 +15,7 @@ from queuer.controller.metrics import Metrics
 from queuer.controller.records import charges
 from queuer.controller.settle import Limits, Outcome, patched, requeued, settle
 from queuer.controller.state import ClusterState
-from queuer.domain.reasons import Explanation, Reason, Token
+from queuer.domain.reasons import Token, simple
 from queuer.domain.workload import State
 from queuer.store.cycles import NewEviction
 from queuer.store.ledger import LedgerRow
@@ -80,7 +80,7 @@ def _withdraw(batch: Batch, live: Live, result: Result, *, state: ClusterState, 
     )
     if result.outcome is Ended.INVALID:
         text = f"the API server refused to start the job: {result.message}"
-        explanation = Explanation(primary=Reason(token=Token.ADMITTED_NOT_PLACED, text=text))
+        explanation = simple(Token.ADMITTED_NOT_PLACED, text)
         batch.explanations[live.uid] = explanation
         batch.after[live.uid] = replace(live, explanation=explanation, rest=batch.now + _REST)
 
@@ -138,7 +138,7 @@ def _write_down(batch: Batch, outcome: Outcome, *, jobs: ClusterJobs) -> None:
     after = outcome.live
     if after is not None and outcome.suspend:
         text = f"evicted: {outcome.note}"
-        explanation = Explanation(primary=Reason(token=Token.ADMITTED_NOT_PLACED, text=text))
+        explanation = simple(Token.ADMITTED_NOT_PLACED, text)
         batch.explanations[uid] = explanation
         after = replace(after, explanation=explanation)
     batch.after[uid] = after

@@ -14,7 +14,7 @@ from queuer.controller.jobs import ClusterJobs
 from queuer.controller.live import JobView, Live
 from queuer.controller.state import ClusterState
 from queuer.domain.errors import InvalidInput
-from queuer.domain.reasons import Explanation, Reason, Token, malformed
+from queuer.domain.reasons import Explanation, Token, malformed, simple
 from queuer.domain.workload import State
 from queuer.store.workloads import Intake
 
@@ -56,7 +56,7 @@ def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: Cluster
     waiting = State.HELD if workload.hold else State.QUEUED
     if explanation is None and workload.hold:
         text = "held by the annotation queuer.dev/hold; remove it to release the job"
-        explanation = Explanation(primary=Reason(token=Token.ON_HOLD, text=text))
+        explanation = simple(Token.ON_HOLD, text)
     template = jobs.template(job)
     if known is None:
         return Live(workload=workload, state=waiting, template=template, explanation=explanation)

@@ -17,7 +17,7 @@ from queuer.controller.views import seconds_of
 from queuer.domain.errors import InvalidInput, Unavailable
 from queuer.domain.nodes import HOSTNAME, Flavor
 from queuer.domain.reasons import Reason
-from queuer.domain.workload import Workload
+from queuer.domain.workload import State, Workload
 from queuer.kube.client import ApiError, Client, NotFoundError
 from queuer.kube.kinds import BY_NAME, Kind, member_of, object_path
 from queuer.kube.objects import (
@@ -183,6 +183,13 @@ class ClusterJobs:
         job = self._state.jobs[live.uid]
         assert live.placement is not None
         return withdraw_patch(job.object, admission=live.placement.id)
+
+    def wanted(self, entry: Entry) -> bool:
+        """Whether an admission is still in force: its workload has not been evicted, deleted or ended since."""
+        live = self._state.live.get(entry.uid)
+        if live is None or live.placement is None or live.placement.id != entry.admission_id:
+            return False
+        return live.state is not State.EVICTING and not live.state.ended
 
     def rebuilt(self, entry: Entry, job: JobView) -> Mapping[str, Any]:
         """The entry's PATCH for the job as it is now.

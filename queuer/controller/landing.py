@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
 
-from queuer.controller.live import JobView, Live, Placement
+from queuer.controller.live import JobView, Live
 from queuer.controller.pods import PodView
 from queuer.controller.unplaced import Place, Unplaced
 from queuer.domain.quantity import Resources
@@ -131,21 +131,6 @@ def _larger(left: Resources, right: Resources) -> Resources:
     if left == right:
         return left
     return {r: max(left.get(r, 0), right.get(r, 0)) for r in {*left, *right}}
-
-
-def follow(placement: Placement, job: JobView | None) -> bool:
-    """Whether pods of the job follow each other: it owes more completions than it runs pods at a time."""
-    return job is not None and job.left is not None and job.left > sum(placement.counts.values())
-
-
-def recovers(live: Live, job: JobView | None, *, now: float) -> bool:
-    """Whether others wait until this landed gang has all its pods again. Not if these follow each other, nor if it has
-    always missed some for `BACK_OFF`, as where one fails and is replaced after the other.
-    """
-    placement, unplaced = live.placement, live.unplaced
-    assert placement is not None
-    restless = unplaced is not None and unplaced.begun is not None and now >= unplaced.begun + BACK_OFF
-    return not restless and not follow(placement, job)
 
 
 def missing(counts: Mapping[str, int], seen: Tally, job: JobView | None) -> dict[str, int]:

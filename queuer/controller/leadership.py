@@ -18,7 +18,7 @@ from queuer.controller.configuration import follow_objects
 from queuer.controller.failpoints import Point
 from queuer.controller.health import Health, Phase
 from queuer.controller.jobs import ClusterJobs
-from queuer.controller.live import Live
+from queuer.controller.live import HOUR, Live
 from queuer.controller.logs import logger
 from queuer.controller.loop import Decider, Loop
 from queuer.controller.metrics import Metrics
@@ -90,6 +90,7 @@ async def serve_term(
                 "auditor": lambda: audit(engine, state, metrics),
                 "retention": lambda: prune(engine, epoch=epoch),
                 "past use": lambda: past.follow(engine, state),
+                "keeper": loop.keeper.run,
             }
             if loop.recorder is not None:
                 beside["recorder"] = loop.recorder.run
@@ -127,10 +128,12 @@ async def load(connection: AsyncConnection, state: ClusterState, *, now: float) 
     """Memory as the database has it; returns the effects whose end is not known."""
     admissions = {row.uid: row for row in await cycles.load_admissions(connection)}
     rows = await workloads.load_live(connection)
-    displacers = await cycles.load_displacers(connection, [row.workload.uid for row in rows])
+    uids = [row.workload.uid for row in rows]
+    displacers = await cycles.load_displacers(connection, uids)
+    evictions = await cycles.load_evictions(connection, since=now - HOUR)
     lives = [
-        live_of(row, admissions.get(row.workload.uid), displacer=displacers.get(row.workload.uid))
-        for row in rows
+        live_of(row, admissions.get(uid), displacer=displacers.get(uid), evictions=evictions.get(uid, ()))
+        for uid, row in zip(uids, rows, strict=True)
     ]
     undone = await outbox.undone(connection)
     leaving = {entry.admission_id for entry in undone if entry.kind is EntryKind.EVICT}

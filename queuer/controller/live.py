@@ -11,14 +11,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from queuer.controller.unplaced import Unplaced
+from queuer.core.records import Assignment
 from queuer.domain.reasons import Explanation
 from queuer.domain.workload import State, Workload
-from queuer.solver.problem import Assignment
+
+HOUR = 3600.0
+"""How long an eviction is remembered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """The admission in force. `id` is also in the job's annotation; `wave` as in `solver.problem.Admission`.
+    """The admission in force. `id` is also in the job's annotation.
 
     `patched`: when the job was unsuspended, as far as we know; None = not yet. `unconfirmed`: it was evicted, and
     the PATCH that says so may still be under way: until then the job may start.
@@ -29,7 +32,6 @@ class Placement:
     cycle: int
     at: float
     assignments: tuple[Assignment, ...]
-    wave: int = 0
     patched: float | None = None
     unconfirmed: bool = False
 
@@ -53,7 +55,7 @@ class Live:
     `unplaced`: which places of a gang are empty, since when; None = none, or it was not looked at since this process
     leads, or lands and its pods do not follow each other. `avoid`: nodes it failed to land on, until when.
     `failures`: landings that failed in a row. `first`: interrupted by a failure not its own.
-    `displaced_by`: see `Pending`.
+    `displaced_by`: see `Pending`. `evictions`: when it was evicted, none of the last `HOUR` left out.
     `left`: since when it is on its way out; None = it is not, or was before this process led.
     """
 
@@ -71,6 +73,7 @@ class Live:
     failures: int = 0
     first: bool = False
     displaced_by: frozenset[str] = frozenset()
+    evictions: tuple[float, ...] = ()
     rest: float | None = None
     left: float | None = None
     deleted: bool = False
@@ -84,6 +87,10 @@ class Live:
     def heard(self) -> int | None:
         """The last arrival of a pod that was counted for its empty places; None = there are none."""
         return None if self.unplaced is None else self.unplaced.heard
+
+    def lately(self, *, now: float) -> tuple[float, ...]:
+        """When it was evicted in the last hour."""
+        return tuple(at for at in self.evictions if at > now - HOUR)
 
     @property
     def charged(self) -> bool:

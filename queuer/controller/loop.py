@@ -26,6 +26,7 @@ from queuer.controller.gather import settle_touched, take_results
 from queuer.controller.health import Health
 from queuer.controller.intake import take_in
 from queuer.controller.jobs import ClusterJobs
+from queuer.controller.keeper import Keeper
 from queuer.controller.live import Live
 from queuer.controller.logs import logger
 from queuer.controller.metrics import Metrics
@@ -36,16 +37,14 @@ from queuer.controller.settle import Limits
 from queuer.controller.snapshot import offered, take
 from queuer.controller.state import ClusterState
 from queuer.controller.times import Times
-from queuer.controller.waves import Waves
+from queuer.core.records import Budget, Plan, Snapshot
+from queuer.core.stored import StoredCycle
 from queuer.domain.reasons import Verdict
 from queuer.domain.workload import State
-from queuer.solver.problem import Budget, Plan, Snapshot
-from queuer.solver.stored import StoredCycle
 from queuer.store import cycles
 from queuer.store.engine import begin
 from queuer.store.leader import check_epoch
-from queuer.store.outbox import Done, Entry
-from queuer.store.tables import Outcome as Ended
+from queuer.store.outbox import Entry
 
 log = logger("loop")
 
@@ -54,7 +53,7 @@ _IDLE = 5.0
 
 
 class Decider(Protocol):
-    """`queuer.solver.worker.SolverProcess`, or anything that decides."""
+    """`queuer.core.process.worker.SolverProcess`, or anything that decides."""
 
     async def decide(self, snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Plan:
         """A verified plan, whatever became of the solver process.
@@ -64,8 +63,8 @@ class Decider(Protocol):
 
 
 class Loop:
-    """One leadership, from the first round to its end. Not reusable. `recorder`, `foreteller`: told of the decisions,
-    run by who runs the loop: their failure must not end it.
+    """One leadership, from the first round to its end. Not reusable. `recorder`, `keeper`, `foreteller`: told of the
+    decisions, run by who runs the loop: their failure must not end it.
     """
 
     def __init__(
@@ -98,12 +97,16 @@ class Loop:
         self._asked: Asked | None = None
         self._decision: asyncio.Task[Plan | None] | None = None
         self._effort = 0.0
+        self._budget = Budget(
+            deterministic=settings.solver_time, wall=settings.solver_deadline, bond=settings.bond
+        )
         self._times = Times(state, landing_deadline=settings.landing_deadline)
         self.recorder: Recorder | None = None
         if settings.cycles_dir is not None:
             self.recorder = Recorder(
                 settings.cycles_dir, kept=settings.cycles_kept, slow=settings.solver_deadline / 2
             )
+        self.keeper = Keeper(engine, epoch=epoch)
         self.foreteller = Foreteller(every=settings.forecast, seed=settings.seed, told=state.reconsider)
         self._applier = Applier(
             jobs,
@@ -113,12 +116,11 @@ class Loop:
             metrics=metrics,
             at_once=settings.patches,
         )
-        self._waves = Waves(send=self._applier.send)
 
     async def run(self, undone: tuple[Entry, ...] = ()) -> None:
         """Go round until cancelled. `undone`: effects of earlier leaders, to be finished or taken back."""
         for entry in undone:
-            self._waves.add(entry)
+            self._applier.send(entry)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._applier.run(), name="applier")
             while True:
@@ -142,8 +144,6 @@ class Loop:
         if self._decision is not None and self._decision.done():
             await self._conclude(self._decision.result())
         self._begin_decision(group)
-        await self._drop_pointless()
-        self._waves.release(self.state, now=self.clock())
 
     async def _write(self, batch: Batch) -> None:
         if batch.writes:
@@ -156,7 +156,7 @@ class Loop:
             if batch.intakes:
                 await self.settings.failpoints.at(Point.TAKEN_IN)
             for entry in entries:
-                self._waves.add(entry)
+                self._applier.send(entry)
         freed = False
         for uid, live in batch.after.items():
             before = self.state.live.get(uid)
@@ -197,14 +197,11 @@ class Loop:
     async def _decide(self, asked: Asked) -> Plan | None:
         """A plan; None where there is none that may be committed: then everybody waits for the next cycle."""
         began = time.perf_counter()
-        budget = Budget(
-            deterministic=self.settings.solver_time,
-            wall=self.settings.solver_deadline,
-            bond=self.settings.bond,
-        )
-        seed, plan = self.settings.seed, None
+        plan = None
         try:
-            plan = await self.decider.decide(asked.snapshot, now=asked.at, seed=seed, budget=budget)
+            plan = await self.decider.decide(
+                asked.snapshot, now=asked.at, seed=self.settings.seed, budget=self._budget
+            )
             self.metrics.count_stats(plan.stats)
         except Exception:
             plan = None
@@ -215,12 +212,16 @@ class Loop:
             self.metrics.cycle_seconds.labels("decide").observe(self._effort)
             self.wake.set()
         if self.recorder is not None:
-            cycle = StoredCycle(snapshot=asked.snapshot, now=asked.at, seed=seed, budget=budget, plan=plan)
-            self.recorder.offer(cycle, number=asked.cycle, took=self._effort)
+            self.recorder.offer(self._stored(asked, plan), number=asked.cycle, took=self._effort)
         return plan
 
+    def _stored(self, asked: Asked, plan: Plan | None) -> StoredCycle:
+        return StoredCycle(
+            snapshot=asked.snapshot, now=asked.at, seed=self.settings.seed, budget=self._budget, plan=plan
+        )
+
     async def _conclude(self, plan: Plan | None) -> None:
-        """Commit a plan: one transaction, then memory, then the effects."""
+        """Commit what changes by a plan, and keep the decision for whoever asks why."""
         asked, self._asked, self._decision = self._asked, None, None
         assert asked is not None
         now = self.clock()
@@ -229,12 +230,17 @@ class Loop:
         found = None if plan is None else self._answer(asked, plan, now=now)
         if plan is None or found is None:
             return
-        bonds, reservations = found.bonds, found.reservations
-        unchanged = (bonds, reservations) == (self.state.bonds, self.state.reservations)
         self.metrics.cycles.labels(plan.stats.status.value).inc()
         self.metrics.last_cycle.set(now)
-        if not (found.admissions or found.evictions or found.explanations) and unchanged:
-            return
+        moved = bool(found.admissions or found.evictions) or found.bonds != self.state.bonds
+        if moved or found.explanations or found.reservations != self.state.reservations:
+            await self._commit(asked, plan, found)
+        if moved and plan.stats.more:  # had nothing moved the next would be asked the same
+            self.state.reconsider()
+        self.keeper.offer(asked.cycle, self._stored(asked, plan))
+
+    async def _commit(self, asked: Asked, plan: Plan, found: Answered) -> None:
+        """One transaction, then memory, then the effects."""
         await self.settings.failpoints.at(Point.DECIDED)
         began = time.perf_counter()
         async with begin(self.engine) as connection:
@@ -244,16 +250,16 @@ class Loop:
                 record=found.record,
                 admissions=found.admissions,
                 evictions=found.evictions,
-                bonds=tuple(map(bond_row, bonds)),
-                reservations=tuple(map(reservation_row, reservations)),
+                bonds=tuple(map(bond_row, found.bonds)),
+                reservations=tuple(map(reservation_row, found.reservations)),
                 explanations=found.explanations,
             )
         self.metrics.cycle_seconds.labels("commit").observe(time.perf_counter() - began)
         await self.settings.failpoints.at(Point.COMMITTED)
         self._remember(found)
-        self.state.bonds, self.state.reservations = bonds, reservations
+        self.state.bonds, self.state.reservations = found.bonds, found.reservations
         for entry in committed.entries:
-            self._waves.add(entry)
+            self._applier.send(entry)
         log.info(
             "cycle", cycle=asked.cycle, status=plan.stats.status, admitted=len(found.admissions),
             evicted=len(found.evictions), waiting=len(plan.explanations), effort=round(self._effort, 3),
@@ -297,7 +303,7 @@ class Loop:
             self.state.put(live)
         self.state.reconsider()
         for entry in committed.entries:
-            self._waves.add(entry)
+            self._applier.send(entry)
 
     def _remember(self, found: Answered) -> None:
         for live in found.after:
@@ -325,14 +331,6 @@ class Loop:
     async def _confirm_epoch(self) -> None:
         async with begin(self.engine) as connection:
             await check_epoch(connection, self.epoch)
-
-    async def _drop_pointless(self) -> None:
-        """Admissions that wait for an earlier wave and were evicted or deleted meanwhile are never sent."""
-        pointless = self._waves.pointless(self.state)
-        if pointless:
-            now = self.clock()
-            done = [Done(seq=entry.seq, outcome=Ended.WITHDRAWN, at=now) for entry in pointless]
-            await self._write(Batch(now=now, done=done))
 
     def _tell(self, after: dict[str, Live | None]) -> None:
         """Jobs that their owner must change say so themselves, in one write."""
@@ -368,9 +366,10 @@ def _matters(before: Live | None, after: Live | None) -> bool:
     if before is None or after is None:
         return True
     landed = before.landed is None and after.landed is not None
+    whole = before.unplaced is not None and after.unplaced is None  # its hosts are others' again
     waits = (before.workload, before.state, before.explanation) != (
         after.workload,
         after.state,
         after.explanation,
     )
-    return landed or before.charged != after.charged or (after.state.waiting and waits)
+    return landed or whole or before.charged != after.charged or (after.state.waiting and waits)

@@ -14,9 +14,8 @@ from prometheus_client.registry import Collector
 
 from queuer import __version__
 from queuer.controller.live import Live
-from queuer.domain.reasons import Deferral
-from queuer.solver.problem import CycleStats, Passes
-from queuer.solver.worker import SolverProcess
+from queuer.core.process.worker import SolverProcess
+from queuer.core.records import CycleStats
 
 _SHORT = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _LONG = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0, 604800.0)
@@ -33,24 +32,27 @@ class Metrics:
         )
         info = Gauge("queuer_build_info", "Always 1.", ["version"], registry=registry)
         info.labels(version=__version__).set(1)
-        self.cycles = Counter(
-            "queuer_cycles", "Decisions by how far the solver came.", ["status"], registry=registry
-        )
+        self.cycles = Counter("queuer_cycles", "Decisions by what CP-SAT did.", ["status"], registry=registry)
         self.cycle_seconds = Histogram(
             "queuer_cycle_duration_seconds", "Time of a decision by phase.", ["phase"],
             buckets=_SHORT, registry=registry,
         )  # fmt: skip
-        self.solver_time = Counter(
-            "queuer_solver_deterministic_time", "Deterministic time of the exact solver by pass.", ["pass"],
-            registry=registry,
-        )  # fmt: skip
-        self.search_steps = Counter(
-            "queuer_search_steps", "Steps of greedy's bounded searches.", ["search"], registry=registry
+        self.turns = Counter("queuer_turns", "Turns that gangs had in decisions.", registry=registry)
+        self.victim_searches = Counter(
+            "queuer_victim_searches", "How often victims were looked for.", registry=registry
         )
-        self.deferred = Counter(
-            "queuer_deferred", "Gangs whose turn ended without a place and without a proof that there is none.",
-            ["cause"], registry=registry,
-        )  # fmt: skip
+        self.contested = Counter(
+            "queuer_repair_contested", "Gangs that the repair was asked to fit in.", registry=registry
+        )
+        self.repaired = Counter(
+            "queuer_repair_started", "Those of them that it fitted in.", registry=registry
+        )
+        self.refused_gangs = Counter(
+            "queuer_gangs_refused", "Gangs that the verifier took out of a plan.", registry=registry
+        )
+        self.solver_time = Counter(
+            "queuer_solver_deterministic_time", "Deterministic time of CP-SAT.", registry=registry
+        )
         self.last_cycle = Gauge(
             "queuer_cycle_last_success_timestamp_seconds", "End of the last decision.", registry=registry
         )
@@ -113,31 +115,25 @@ class Metrics:
         """Add what happened inside one decision."""
         for phase, seconds in stats.phases.items():
             self.cycle_seconds.labels(phase).observe(seconds)
-        if stats.passes is not None:
-            self.count_passes(stats.passes)
-        self.count_deferred(stats.causes)
-
-    def count_passes(self, passes: Passes) -> None:
-        """Add how far the passes of one decision came."""
-        for name, time in passes.times.items():
-            self.solver_time.labels(name).inc(time)
-        for name, number in passes.steps.items():
-            self.search_steps.labels(name).inc(number)
-
-    def count_deferred(self, causes: Mapping[Deferral, int]) -> None:
-        """Add the gangs that one decision deferred."""
-        for cause, number in causes.items():
-            self.deferred.labels(cause.value).inc(number)
+        for counter, number in (
+            (self.turns, stats.turns),
+            (self.victim_searches, stats.searches),
+            (self.contested, stats.contested),
+            (self.repaired, stats.repaired),
+            (self.refused_gangs, stats.refused),
+            (self.solver_time, stats.solver_time),
+        ):
+            counter.inc(number)
 
     def count_solver(self, solver: SolverProcess) -> None:
-        """Show what came of all that the solver's processes were asked, as it is at each scrape."""
+        """Show what came of all that the solver process was asked, as it is at each scrape."""
         self._show(
-            "queuer_solver_answers", "What came of a question, by who was asked.", ("process", "outcome"),
-            solver.counts.items,
+            "queuer_solver_answers", "What came of a decision that was asked for.", ("outcome",),
+            lambda: (((outcome.value,), number) for outcome, number in solver.counts.items()),
         )  # fmt: skip
         self._show(
-            "queuer_solver_restarts", "Solver processes started after the first.", ("process",),
-            lambda: (((source,), number) for source, number in solver.restarts.items()),
+            "queuer_solver_restarts", "Solver processes started after the first.", (),
+            lambda: (((), solver.restarts),),
         )  # fmt: skip
 
     def _show(self, name: str, help_: str, labels: Sequence[str], counts: _Counts) -> None:

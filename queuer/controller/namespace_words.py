@@ -58,7 +58,7 @@ def reason(workload: Workload, short: Shortage, users: Users) -> Reason:
         text += f"; {_used(short, shown, users)}"
     text += f"; this job {asks} {shown['asks']}. There is room for it {_when(figures, shown)}."
     params = {"resourceQuota": short.quota, "namespace": workload.namespace, "resource": short.resource}
-    return Reason(token=token, text=text, params={**params, **shown})
+    return Reason(token, {**params, **shown}, text)
 
 
 def _used(short: Shortage, shown: Mapping[str, str], users: Users) -> str:

@@ -1,7 +1,7 @@
 """Keeps decisions that deserve a second look as files for `queuer sim cycle`, written beside the loop.
 
-Of each kind the newest few are kept: `unsound` (no plan could be committed), `failed` (greedy stood in for the solver
-process that had been asked), `slow`, and every minute or less often one that is none of these. While one is being
+Of each kind the newest few are kept: `unsound` (no plan could be committed), `failed` (the solver process gave none
+that could be used), `slow`, and every minute or less often one that is none of these. While one is being
 written others pass by: a record is not worth a delay.
 """
 
@@ -13,9 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from queuer.controller.logs import logger
-from queuer.solver.child import Outcome
-from queuer.solver.problem import SolveStatus
-from queuer.solver.stored import StoredCycle, encode
+from queuer.core.records import SolveStatus
+from queuer.core.stored import StoredCycle, encode
 
 log = logger("recorder")
 
@@ -47,8 +46,7 @@ class Recorder:
     def _kind(self, cycle: StoredCycle, took: float) -> str:
         if cycle.plan is None:
             return "unsound"
-        stats = cycle.plan.stats
-        if stats.status is SolveStatus.FAILED and stats.fallback != Outcome.RESTING:
+        if cycle.plan.stats.status is SolveStatus.FAILED:
             return "failed"
         return "slow" if took > self._slow else REGULAR
 

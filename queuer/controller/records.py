@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from queuer.controller.live import Live, Placement
+from queuer.core.records import Assignment, Bond, Reservation
 from queuer.domain.nodes import Node, Topology
 from queuer.domain.workload import Workload, demand_of
-from queuer.solver.problem import Assignment, Bond, Reservation
 from queuer.store.cycles import Charge, StoredAdmission, StoredBond, StoredReservation
 from queuer.store.workloads import StoredWorkload
 
@@ -104,8 +104,15 @@ def reservation_of(row: StoredReservation) -> Reservation:
     )
 
 
-def live_of(stored: StoredWorkload, admission: StoredAdmission | None, *, displacer: str | None) -> Live:
-    """A workload as memory held it before the restart. `displacer`: for whose sake it was last evicted.
+def live_of(
+    stored: StoredWorkload,
+    admission: StoredAdmission | None,
+    *,
+    displacer: str | None,
+    evictions: tuple[float, ...] = (),
+) -> Live:
+    """A workload as memory held it before the restart. `displacer`: for whose sake it was last evicted; `evictions`:
+    see `Live`.
 
     When its PATCH was sent and its pods landed is read from the cluster again; a landing deadline starts
     anew.
@@ -118,7 +125,6 @@ def live_of(stored: StoredWorkload, admission: StoredAdmission | None, *, displa
             cycle=admission.cycle,
             at=admission.at,
             assignments=tuple(map(assignment_of, admission.assignments)),
-            wave=admission.wave,
         )
     return Live(
         workload=stored.workload,
@@ -132,5 +138,6 @@ def live_of(stored: StoredWorkload, admission: StoredAdmission | None, *, displa
         avoid=stored.avoid,
         first=stored.first,
         displaced_by=frozenset() if displacer is None else frozenset({displacer}),
+        evictions=evictions,
         deleted=stored.deleted_at is not None,
     )

@@ -24,10 +24,10 @@ class Settings:
     `port` 0 = any free one, printed in the log. `landing_deadline`: from the PATCH until every pod is bound.
     `avoid`, `avoid_limit`: how long a gang avoids a node that it failed to land on, doubled at each further
     failure.
-    `window`: how long changes are gathered before a cycle. `solver_time` is the exact solver's deterministic time
-    (about two seconds of a processor each, models built included, a quarter more where a layout is made again),
-    `solver_deadline` the wall clock after which the greedy plan stands. `stalled`: without a finished cycle
-    or an idle check for so long, the process says that it is not alive, and another may take its place.
+    `window`: how long changes are gathered before a cycle. `solver_time` is CP-SAT's deterministic time,
+    `solver_deadline` the wall clock after which the solver process is killed and the decision made without CP-SAT.
+    `stalled`: without a finished cycle or an idle check for so long, the process says that it is not alive, and another
+    may take its place.
     `forecast`: least time between two forecasts of starts, 0 = none. `retell`: least time after which a reason of
     which only figures moved is written again.
     `cycles_dir`: where decisions are kept for `queuer sim cycle`, `cycles_kept` of each kind; None = nowhere.

@@ -120,7 +120,10 @@ def requeued(live: Live) -> Live:
 def evicting(live: Live, *, now: float) -> Live:
     """On its way back: the eviction is committed, its PATCH is still to be confirmed."""
     assert live.placement is not None
-    return replace(live, state=State.EVICTING, placement=replace(live.placement, unconfirmed=True), left=now)
+    return replace(
+        live, state=State.EVICTING, placement=replace(live.placement, unconfirmed=True), left=now,
+        evictions=(*live.lately(now=now), now),
+    )  # fmt: skip
 
 
 def _avoiding(live: Live, step: Step, *, now: float, limits: Limits) -> Live:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Container, Mapping
 
-from queuer.controller.landing import missing, recovers, tally
-from queuer.controller.live import JobView, Live
+from queuer.controller.landing import missing, tally
+from queuer.controller.live import Live
 from queuer.controller.pods import PodView
 from queuer.controller.state import ClusterState
 from queuer.controller.views import MOST_ON_NODE
+from queuer.core.ends import end_of
+from queuer.core.records import Admitted, Assignment, NodeState, Pending, Snapshot, Unbound
 from queuer.domain.nodes import DEFAULT_FLAVOR, Flavor, Node, SchedulingTerms
 from queuer.domain.quantity import Resources, add
 from queuer.domain.reasons import Token
 from queuer.domain.workload import State
-from queuer.solver.ends import end_of
-from queuer.solver.problem import Admitted, Assignment, NodeState, Pending, Snapshot, Turn, Unbound
 
 NOT_OFFERED = frozenset({Token.MISCONFIGURED})
 """Jobs with these reasons, set at intake, are not put before the solver.
@@ -90,21 +90,8 @@ def _admitted(live: Live, state: ClusterState, *, now: float) -> Admitted:
         gone_by=_gone_by(live, pods) if releasing else None,
         expected_end=end_of(live.workload, start=since),
         displaced_by=live.displaced_by,
-        turn=turn_of(live, state.jobs.get(live.uid), now=now),
+        evicted=len(live.lately(now=now)),
     )
-
-
-def turn_of(live: Live, job: JobView | None, *, now: float) -> Turn | None:
-    """A later wave is held back until it is sent (`controller.waves`); after that its pods come at any time. Those that
-    wait for a gang to land wait for pods that it has lost since, too, as long as it recovers: for what others lose
-    nobody is counted on to wait.
-    """
-    placement = live.placement
-    assert placement is not None
-    if live.landed is not None and (live.unplaced is None or not recovers(live, job, now=now)):
-        return None
-    held = placement.wave > 0 and live.state is State.ADMITTED
-    return Turn(placement.cycle, placement.wave, held=held)
 
 
 def _gone_by(live: Live, pods: tuple[PodView, ...]) -> float | None:
@@ -160,28 +147,6 @@ def hosts_in_pin(
     assignment: Assignment, terms: SchedulingTerms, *, nodes: Mapping[str, Node], flavors: tuple[Flavor, ...]
 ) -> tuple[str, ...]:
     """Names of the nodes that kube-scheduler may choose for a pod of this assignment, resources aside."""
-    return _in_pin(assignment, terms, Node.accepts, nodes=nodes, flavors=flavors)
-
-
-def hosts_when_open(
-    assignment: Assignment, terms: SchedulingTerms, *, nodes: Mapping[str, Node], flavors: tuple[Flavor, ...]
-) -> tuple[str, ...]:
-    """The same once nodes that are closed, down or tainted at this moment take pods again; of a pin by host those that
-    are gone, too.
-    """
-    if assignment.hosts is not None:
-        return assignment.hosts
-    return _in_pin(assignment, terms, Node.is_meant, nodes=nodes, flavors=flavors)
-
-
-def _in_pin(
-    assignment: Assignment,
-    terms: SchedulingTerms,
-    takes: Callable[[Node, SchedulingTerms], bool],
-    *,
-    nodes: Mapping[str, Node],
-    flavors: tuple[Flavor, ...],
-) -> tuple[str, ...]:
     flavor = next((f for f in flavors if f.name == assignment.flavor), Flavor(name=DEFAULT_FLAVOR))
     pinned = SchedulingTerms(
         node_selector={**terms.node_selector, **assignment.selector},
@@ -189,4 +154,4 @@ def _in_pin(
         affinity=terms.affinity,
     )
     names = nodes if assignment.hosts is None else assignment.hosts
-    return tuple(sorted(name for name in names if name in nodes and takes(nodes[name], pinned)))
+    return tuple(sorted(name for name in names if name in nodes and nodes[name].accepts(pinned)))

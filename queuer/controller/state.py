@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, replace
 
 from queuer.controller.live import JobView, Live
 from queuer.controller.pods import PodIndex, PodView
+from queuer.core.faults import MOST_AMOUNT
+from queuer.core.records import Bond, Reservation
 from queuer.domain.estimates import Estimates
 from queuer.domain.nodes import Flavor, Node, Topology, flavor_of
 from queuer.domain.past import Past
 from queuer.domain.quantity import add
 from queuer.domain.queue import QueueTree
 from queuer.domain.workload import State, Workload
-from queuer.solver.problem import Bond, Reservation
-from queuer.solver.sound import MOST_AMOUNT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +38,10 @@ class ClusterState:
 
     `on_change` is called, cheaply and often, when there is something new to look at. `moving`, `timed`: uids
     of the workloads that are landing, leaving or missing pods, and of those that wait with a time limit on something.
-    `nodes_version`: another number whenever anything was heard of a node.
     """
 
     def __init__(self, *, on_change: Callable[[], None] = lambda: None) -> None:
         self.nodes: dict[str, Node] = {}
-        self.nodes_version = 0
         self._allocatable: dict[str, int] = {}  # of all nodes
         self.pods = PodIndex()
         self.jobs: dict[str, JobView] = {}
@@ -67,7 +65,6 @@ class ClusterState:
         if self.nodes.get(node.name) != node:
             self._forget(node.name)
             self.nodes[node.name] = node
-            self.nodes_version += 1
             self._allocatable = add(self._allocatable, node.allocatable)
             self.reconsider()
 
@@ -80,7 +77,6 @@ class ClusterState:
     def _forget(self, name: str) -> None:
         node = self.nodes.pop(name, None)
         if node is not None:
-            self.nodes_version += 1
             self._allocatable = add(self._allocatable, node.allocatable, times=-1)
 
     @property

@@ -1,18 +1,19 @@
 """Which reasons are written down after a decision: thousands of jobs wait, and with each that starts a figure moves
-in most of their sentences. What a reason says is written at once; figures alone, where many move, now and then.
+in most of their reasons. What a reason says is written at once; figures alone, where many move, now and then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from typing import Any
 
 from queuer.controller.state import ClusterState
-from queuer.domain.reasons import Explanation, Reason
+from queuer.domain.reasons import Explanation
 
 FEW = 200
 """So many rows are written at any rate."""
-_WHOSE = ("queue", "resource", "flavor", "owner", "level", "podSet", "victims", "cause")
+_WHOSE = (
+    "queue", "resource", "flavor", "keeper", "level", "podSet", "owner", "name", "victims", "freed", "cause",
+)  # fmt: skip
 """Parameters of a reason that say what or who it is about; the others are figures."""
 
 
@@ -36,16 +37,12 @@ def to_write(
         same = told is not None and meaning(told) == meaning(explanation)
         (moved if same else found)[uid] = explanation
     if len(moved) > FEW:
-        moved = {uid: one for uid, one in moved.items() if now >= state.live[uid].told + every}
+        moved = {uid: why for uid, why in moved.items() if now >= state.live[uid].told + every}
     return {**found, **moved}
 
 
 def meaning(explanation: Explanation) -> object:
     """What an explanation says, its figures aside."""
-    changes = tuple(str(advice["change"]).partition("=")[0] for advice in explanation.would_admit)
-    reasons = tuple(_about(reason) for reason in (explanation.primary, *explanation.others))
-    return (explanation.verdict, reasons, changes, frozenset(explanation.detail))
-
-
-def _about(reason: Reason) -> tuple[Any, ...]:
-    return (reason.token, *(reason.params.get(name) for name in _WHOSE))
+    reason = explanation.primary
+    about = tuple(reason.params.get(name) for name in _WHOSE)
+    return (reason.token, reason.verdict, about, "estimate" in explanation.detail)

@@ -29,8 +29,7 @@ class Place:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unplaced:
     """`waiting`: the places of pods that are on no node, by uid; `vacant`: those that have no pod, as they are filled:
-    first those that an unbound pod has left; `heard`: the last `PodView.arrival` that is counted in. `begun`: when
-    the gang began to miss pods, of which it has always missed some since.
+    first those that an unbound pod has left; `heard`: the last `PodView.arrival` that is counted in.
 
     Each place that is empty, at least one. Only in memory: after a restart all times begin anew.
     """
@@ -38,7 +37,6 @@ class Unplaced:
     waiting: Mapping[str, Place] = field(default_factory=dict)
     vacant: tuple[Place, ...] = ()
     heard: int = 0
-    begun: float | None = field(default=None, compare=False)
 
     @property
     def oldest(self) -> float:
@@ -70,7 +68,6 @@ class Unplaced:
             waiting=_aged(waiting, left),
             vacant=_vacant(vacant[len(new) :], left[: len(new)], number=short - len(waiting), now=now),
             heard=max((self.heard, *arrived.values())),
-            begun=now if self.begun is None else self.begun,
         )
 
 

@@ -19,7 +19,7 @@ from queuer.domain.quantity import NOTHING, Resources
 from queuer.domain.reasons import Explanation
 from queuer.domain.workload import State
 from queuer.store import reasons
-from queuer.store.codec import rows_json
+from queuer.store.codec import instant, rows_json
 from queuer.store.events import Event, append
 from queuer.store.leader import check_epoch
 from queuer.store.ledger import LedgerRow, charge
@@ -39,7 +39,7 @@ _LAST = text("""
 """)
 _ADMIT = text("""
     WITH r AS (
-        SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(id uuid, uid text, attempt int, wave int,
+        SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(id uuid, uid text, attempt int,
             assignments jsonb, domains jsonb, before text)
     ), old AS (
         SELECT r.*, w.token FROM r CROSS JOIN LATERAL
@@ -51,8 +51,8 @@ _ADMIT = text("""
         FROM old WHERE w.uid = old.uid
         RETURNING w.queue, old.*
     ), written AS (
-        INSERT INTO admission (id, uid, attempt, epoch, cycle, wave, assignments, domains, at)
-        SELECT id, uid, attempt, :epoch, :cycle, wave, assignments, domains, to_timestamp(:at) FROM admitted
+        INSERT INTO admission (id, uid, attempt, epoch, cycle, assignments, domains, at)
+        SELECT id, uid, attempt, :epoch, :cycle, assignments, domains, to_timestamp(:at) FROM admitted
     ), told AS (
         INSERT INTO reason_transition (uid, at, from_token, token, text, params, cycle)
         SELECT uid, to_timestamp(:at), token, NULL, '', '{}', :cycle FROM admitted WHERE token IS NOT NULL
@@ -99,8 +99,7 @@ _RESERVATIONS = text("""
         expires = excluded.expires
 """)
 _ADMISSIONS = text("""
-    SELECT a.id, a.uid, a.attempt, a.epoch, a.cycle, a.wave, a.assignments, a.domains, a.at, a.landed_at,
-        a.end_cause
+    SELECT a.id, a.uid, a.attempt, a.epoch, a.cycle, a.assignments, a.domains, a.at, a.landed_at, a.end_cause
     FROM admission a JOIN workload w ON w.admission_id = a.id
     WHERE a.ended_at IS NULL OR a.uid IN (SELECT uid FROM ledger WHERE closed IS NULL)
     ORDER BY a.at, a.uid
@@ -113,10 +112,16 @@ _DISPLACERS = text("""
     ) AS last
     WHERE last.beneficiary IS NOT NULL
 """)
+_EVICTIONS = text("""
+    SELECT uid, at FROM event
+    WHERE at > :since AND type = 'workload.state' AND data->>'to' = 'Evicting'
+        AND data->>'cause' IS DISTINCT FROM 'suspended'
+    ORDER BY id
+""")
 _HELD_RESERVATIONS = text("SELECT uid, assignments, start, expires FROM reservation ORDER BY uid")
 
 Placement = Mapping[str, Any]
-"""One `queuer.solver.problem.Assignment` as JSON: `{podSet, flavor, nodes: {host: pods}, selector, hosts}`."""
+"""One `queuer.core.records.Assignment` as JSON: `{podSet, flavor, nodes: {host: pods}, selector, hosts}`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +161,6 @@ class NewAdmission:
     charges: tuple[Charge, ...]
     patch: Mapping[str, Any]
     domains: tuple[str, ...] = ()
-    wave: int = 0
     before: State = State.QUEUED
 
 
@@ -172,7 +176,7 @@ class NewEviction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredBond:
-    """`queuer.solver.problem.Bond` with its assignments as JSON."""
+    """`queuer.core.records.Bond` with its assignments as JSON."""
 
     uid: str
     assignments: tuple[Placement, ...]
@@ -182,7 +186,7 @@ class StoredBond:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredReservation:
-    """`queuer.solver.problem.Reservation` with its assignments as JSON."""
+    """`queuer.core.records.Reservation` with its assignments as JSON."""
 
     uid: str
     assignments: tuple[Placement, ...]
@@ -199,7 +203,6 @@ class StoredAdmission:
     attempt: int
     epoch: int
     cycle: int
-    wave: int
     assignments: tuple[Placement, ...]
     domains: tuple[str, ...]
     at: float
@@ -215,8 +218,8 @@ class Committed:
 
 
 async def last_id(connection: AsyncConnection) -> int:
-    """The newest cycle's id, 0 before the first. The leader numbers on from here: of those who are admitted the cycle
-    says who waits for whom, also when its own record is too old to be kept.
+    """The newest cycle's id, 0 before the first: the leader numbers on from here, also when its record is too old to be
+    kept.
     """
     return int((await connection.execute(_LAST)).scalar_one())
 
@@ -298,7 +301,7 @@ async def _admit(
     if not admissions:
         return (), []
     at = record.finished_at
-    keys = ("id", "uid", "attempt", "wave", "assignments", "domains", "before")
+    keys = ("id", "uid", "attempt", "assignments", "domains", "before")
     rows = [{key: getattr(admission, key) for key in keys} for admission in admissions]
     values = {"rows": rows_json(rows), "epoch": epoch, "cycle": record.id, "at": at}
     queues = {row.uid: row.queue for row in await connection.execute(_ADMIT, values)}
@@ -320,10 +323,7 @@ async def _admit(
             for c in a.charges
         ],
     )
-    effects = [
-        Effect(kind=EntryKind.ADMIT, uid=a.uid, admission_id=a.id, patch=a.patch, wave=a.wave)
-        for a in admissions
-    ]
+    effects = [Effect(kind=EntryKind.ADMIT, uid=a.uid, admission_id=a.id, patch=a.patch) for a in admissions]
     entries = await put(connection, epoch, effects, at=at, cycle=record.id)
     return entries, [
         Event(
@@ -358,7 +358,6 @@ async def load_admissions(connection: AsyncConnection) -> list[StoredAdmission]:
             attempt=row.attempt,
             epoch=row.epoch,
             cycle=row.cycle,
-            wave=row.wave,
             assignments=tuple(row.assignments),
             domains=tuple(row.domains),
             at=row.at.timestamp(),
@@ -385,6 +384,14 @@ async def load_bonds(connection: AsyncConnection) -> list[StoredBond]:
 async def load_displacers(connection: AsyncConnection, uids: Sequence[str]) -> dict[str, str]:
     """For whose sake each of these workloads was last evicted: uid by uid. It is forgotten with the event of it."""
     return {row.uid: row.beneficiary for row in await connection.execute(_DISPLACERS, {"uids": uids})}
+
+
+async def load_evictions(connection: AsyncConnection, *, since: float) -> dict[str, tuple[float, ...]]:
+    """When each workload was evicted since then, in seconds. Who was suspended by hand was not evicted."""
+    found: dict[str, tuple[float, ...]] = {}
+    for row in await connection.execute(_EVICTIONS, {"since": instant(since)}):
+        found[row.uid] = (*found.get(row.uid, ()), row.at.timestamp())
+    return found
 
 
 async def load_reservations(connection: AsyncConnection) -> list[StoredReservation]:

@@ -19,13 +19,13 @@ from queuer.store.events import Event, append
 from queuer.store.leader import check_epoch
 from queuer.store.tables import EntryKind, Outcome
 
-_COLUMNS = "seq, kind, uid, admission_id, epoch, cycle, wave, patch, at"
+_COLUMNS = "seq, kind, uid, admission_id, epoch, cycle, patch, at"
 _PUT = text("""
-    INSERT INTO outbox (kind, uid, admission_id, epoch, cycle, wave, patch, at)
-    SELECT r.kind, r.uid, r.admission_id, :epoch, :cycle, r.wave, r.patch, to_timestamp(:at)
+    INSERT INTO outbox (kind, uid, admission_id, epoch, cycle, patch, at)
+    SELECT r.kind, r.uid, r.admission_id, :epoch, :cycle, r.patch, to_timestamp(:at)
     FROM ROWS FROM (jsonb_to_recordset(CAST(:rows AS jsonb))
-        AS (kind text, uid text, admission_id uuid, wave int, patch jsonb)) WITH ORDINALITY
-        AS r(kind, uid, admission_id, wave, patch, number)
+        AS (kind text, uid text, admission_id uuid, patch jsonb)) WITH ORDINALITY
+        AS r(kind, uid, admission_id, patch, number)
     ORDER BY r.number
     RETURNING seq, kind, admission_id
 """)
@@ -59,13 +59,12 @@ _DONE = text("""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """One PATCH to send. `wave`: as `queuer.solver.problem.Admission.wave`."""
+    """One PATCH to send."""
 
     kind: EntryKind
     uid: str
     admission_id: str
     patch: Mapping[str, Any]
-    wave: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +77,6 @@ class Entry:
     admission_id: str
     epoch: int
     cycle: int | None
-    wave: int
     patch: Mapping[str, Any]
     at: float
 
@@ -119,7 +117,6 @@ async def put(
             admission_id=effect.admission_id,
             epoch=epoch,
             cycle=cycle,
-            wave=effect.wave,
             patch=effect.patch,
             at=at,
         )
@@ -154,7 +151,6 @@ def _entry(row: Row[Any]) -> Entry:
         admission_id=str(row.admission_id),
         epoch=row.epoch,
         cycle=row.cycle,
-        wave=row.wave,
         patch=row.patch,
         at=row.at.timestamp(),
     )

@@ -52,6 +52,7 @@ KEPT: Mapping[str, str] = MappingProxyType(
         "configuration": "one row",
         "leader": "one row",
         "topology": "one row",
+        "stored_cycle": "one row",
         "queue": "the present configuration",
         "queue_quota": "the present configuration",
         "flavor": "the present configuration",

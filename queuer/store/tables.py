@@ -20,6 +20,7 @@ from sqlalchemy import (
     Identity,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     Table,
     Text,
@@ -45,7 +46,7 @@ metadata = MetaData(
 
 ENDED = (State.SUCCEEDED, State.FAILED)
 SOLVE_STATUSES = ("GREEDY", "OPTIMAL", "FEASIBLE", "FAILED")
-"""Words of `queuer.solver.problem.SolveStatus`; the store does not import the solver, a test compares them."""
+"""Words of `queuer.core.records.SolveStatus`; the store does not import the solver, a test compares them."""
 
 
 class EntryKind(StrEnum):
@@ -233,7 +234,6 @@ admission = Table(
     Column("attempt", Integer, nullable=False),
     Column("epoch", BigInteger, nullable=False),
     Column("cycle", BigInteger, nullable=False),
-    Column("wave", Integer, nullable=False),
     Column("assignments", JSONB, nullable=False),
     Column("domains", JSONB, nullable=False),
     moment("at"),
@@ -276,7 +276,6 @@ outbox = Table(
     Column("admission_id", Uuid, nullable=False),
     Column("epoch", BigInteger, nullable=False),
     Column("cycle", BigInteger),
-    Column("wave", Integer, nullable=False),
     Column("patch", JSONB, nullable=False),
     stamped("at"),
     moment("done_at", nullable=True),
@@ -371,4 +370,15 @@ leader = Table(
     Column("holder", Text, nullable=False, server_default=text("''")),
     moment("since", nullable=True),
     comment="The epoch that every write of a controller must carry.",
+)
+
+stored_cycle = Table(
+    "stored_cycle",
+    metadata,
+    *singleton(),
+    Column("cycle", BigInteger, nullable=False),
+    moment("at"),
+    Column("seed", BigInteger, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    comment="What the newest decision was given and answered, for whoever asks why a workload waits.",
 )

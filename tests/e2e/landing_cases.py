@@ -1,8 +1,8 @@
 """Random fragmented small clusters with pods that are not ours, and what the decision starts on them.
 
 A case is drawn from one seed, without I/O: nodes and pods as the API server takes them, jobs as users write them, and
-two decisions, the second made while nothing of the first has landed. The flavors confine every case to nodes of its
-own, so that many cases share one cluster.
+two decisions, the second made while nothing of the first has landed, or some of it, anywhere inside its pins. The
+flavors confine every case to nodes of its own, so that many cases share one cluster.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ from typing import Any
 
 import msgspec
 
+from queuer.controller.snapshot import hosts_in_pin
+from queuer.core.decide import decide
+from queuer.core.records import Admitted, Assignment, Budget, NodeState, Pending, Snapshot, Unbound
 from queuer.domain.nodes import HOSTNAME, Flavor, Node, Taint, Toleration, Topology
 from queuer.domain.quantity import add, format_resources
 from queuer.domain.queue import Queue, QueueTree, QuotaRow
-from queuer.domain.workload import Workload
+from queuer.domain.workload import PodSet, Workload
 from queuer.kube.kinds import JOB, PYTORCHJOB, Kind
 from queuer.kube.patches import Mark, admit_patch
 from queuer.kube.template import Pin
@@ -29,9 +32,6 @@ from queuer.kube.workloads import (
     NamespaceFacts,
     workload_of,
 )
-from queuer.solver.decide import decide
-from queuer.solver.problem import Admitted, Assignment, Budget, NodeState, Pending, Snapshot, Unbound
-from queuer.solver.verify.case import Case
 from tests.kube.merge_patch import merged
 
 NAMESPACE = "landing-cases"
@@ -48,26 +48,21 @@ _LEVELS = (None, None, None, "host", "rack", "rack", "block")
 Manifest = dict[str, Any]
 Rows = Sequence[tuple[Assignment, frozenset[str]]]
 """Assignments of a gang, each with the nodes on which kube-scheduler may put its pods."""
+Pods = Mapping[str, Sequence[Manifest]]
+"""Pods of a gang by pod set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """An admitted gang: its pods as its job would make them, and where they may land.
-
-    `cycle`, `wave`: its turn. `level`: key of the node label of which all its pods must see one value.
+    """An admitted gang: its pods as its job would make them, and where they may land; those that have landed name
+    their node. `level`: key of the node label of which all its pods must see one value.
     """
 
     uid: str
     cycle: int
-    wave: int
     hosts: frozenset[str]
     pods: tuple[Manifest, ...]
     level: str | None
-
-    def waits_for(self, other: Launch) -> bool:
-        """Whether it may start only once `other` has landed (see `Admission.wave`)."""
-        earlier = (other.cycle, other.wave) < (self.cycle, self.wave)
-        return self.wave > 0 and earlier and not self.hosts.isdisjoint(other.hosts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,22 +81,29 @@ def landing_case(seed: int, *, scheduler: str) -> LandingCase:
     snapshot = world.cluster()
     launches: list[Launch] = []
     for cycle, now in enumerate(CYCLES):
+        snapshot = world.land_some(snapshot)
         jobs = {uid: world.job(uid) for uid in (f"g{cycle}-{i}" for i in range(world.random.randint(3, 8)))}
         world.jobs |= jobs
         fresh = tuple(Pending(workload=_workload(kind, job)) for kind, job in jobs.values())
         snapshot = replace(snapshot, pending=(*snapshot.pending, *fresh))
         plan = decide(snapshot, now=now, seed=0, budget=Budget())
-        view = Case(snapshot, plan, now)
+        waiting = {p.workload.uid: p for p in snapshot.pending}
+        nodes = {state.node.name: state.node for state in snapshot.nodes}
         started = []
         for admission in plan.admissions:
-            workload = view.workload(admission.uid)
-            sets = {p.name: p for p in workload.pod_sets}
-            rows = [(row, view.pin(sets[row.pod_set], row)) for row in admission.assignments]
-            launches.append(world.launch(workload, rows, cycle=cycle, wave=admission.wave))
+            workload = waiting.pop(admission.uid).workload
+            terms = {p.name: p.terms for p in workload.pod_sets}
+            rows = [
+                (row, frozenset(hosts_in_pin(row, terms[row.pod_set], nodes=nodes, flavors=snapshot.flavors)))
+                for row in admission.assignments
+            ]
+            launches.append(world.launch(workload, rows, cycle=cycle))
             started.append(_unlanded(workload, rows, since=now))
-        waiting = tuple(p for p in snapshot.pending if p.workload.uid not in view.started)
         snapshot = replace(
-            snapshot, admitted=(*snapshot.admitted, *started), pending=waiting, bonds=plan.bonds
+            snapshot,
+            admitted=(*snapshot.admitted, *started),
+            pending=tuple(waiting.values()),
+            bonds=plan.bonds,
         )
     return LandingCase(
         name=world.name,
@@ -127,6 +129,23 @@ def _unlanded(workload: Workload, rows: Rows, *, since: float) -> Admitted:
     )
 
 
+def _has_room(state: NodeState, asked: PodSet) -> bool:
+    there, after = state.node.allocatable, add(state.used, asked.requests)
+    return all(after[resource] <= there.get(resource, 0) for resource in asked.requests)
+
+
+def _with_bound(gang: Admitted, asked: PodSet, host: str) -> Admitted:
+    """The gang once a pod of this set is bound there."""
+    loose = []
+    for row in gang.unbound:
+        if row.pod_set == asked.name:
+            hosts = tuple(h for h in row.hosts if h != host or not asked.exclusive_host)
+            row = replace(row, count=row.count - 1, hosts=hosts)
+        loose.append(row)
+    bound = {**gang.bound, host: add(gang.bound.get(host, {}), asked.requests)}
+    return replace(gang, bound=bound, unbound=tuple(row for row in loose if row.count))
+
+
 class _World:
     """The draws of one seed."""
 
@@ -134,6 +153,7 @@ class _World:
         self.name = f"{scheduler}-{seed}"
         self.random = Random(seed)
         self.jobs: dict[str, tuple[Kind, Manifest]] = {}
+        self.pods: dict[str, Pods] = {}
         self.foreign: list[Manifest] = []
         self._scheduler = scheduler
         self._pools = self.random.choice(((), ("a", "b")))
@@ -258,7 +278,7 @@ class _World:
 
     # What follows from an admission
 
-    def launch(self, workload: Workload, rows: Rows, *, cycle: int, wave: int) -> Launch:
+    def launch(self, workload: Workload, rows: Rows, *, cycle: int) -> Launch:
         """The pods that the job makes once it is patched."""
         kind, job = self.jobs[workload.uid]
         flavors = {flavor.name: flavor for flavor in self._flavors()}
@@ -276,28 +296,50 @@ class _World:
         patched = merged(job, admit_patch(kind, msgspec.convert(job, kind.type), pins=pins, mark=mark))
         topology = Topology(keys=(BLOCK, RACK))
         level = topology.find(workload.required) if workload.required else None
+        pods = self.pods[workload.uid] = self._pods(workload.uid, patched)
         return Launch(
             uid=workload.uid,
             cycle=cycle,
-            wave=wave,
             hosts=frozenset().union(*(hosts for _, hosts in rows)),
-            pods=tuple(self._pods(workload.uid, patched)),
+            pods=tuple(pod for made in pods.values() for pod in made),
             level=None if level is None else topology.keys[level],
         )
 
-    def _pods(self, uid: str, job: Manifest) -> list[Manifest]:
+    def land_some(self, snapshot: Snapshot) -> Snapshot:
+        """In half of the cases some pods are bound, in any order, each to any node inside its pin that has room."""
+        draw = self.random
+        gangs = {gang.workload.uid: gang for gang in snapshot.admitted}
+        left = [
+            (uid, row.pod_set, n) for uid in gangs for row in gangs[uid].unbound for n in range(row.count)
+        ]
+        if not left or draw.random() < 0.5:
+            return snapshot
+        nodes = {state.node.name: state for state in snapshot.nodes}
+        for uid, name, number in draw.sample(left, draw.randint(1, len(left))):
+            asked = next(p for p in gangs[uid].workload.pod_sets if p.name == name)
+            pinned = next(row.hosts for row in gangs[uid].unbound if row.pod_set == name)
+            if open_ := [host for host in pinned if _has_room(nodes[host], asked)]:
+                host = draw.choice(open_)
+                nodes[host] = replace(nodes[host], used=add(nodes[host].used, asked.requests))
+                gangs[uid] = _with_bound(gangs[uid], asked, host)
+                self.pods[uid][name][number]["spec"]["nodeName"] = host
+        return replace(snapshot, nodes=tuple(nodes.values()), admitted=tuple(gangs.values()))
+
+    def _pods(self, uid: str, job: Manifest) -> dict[str, list[Manifest]]:
         spec = job["spec"]
         if "pytorchReplicaSpecs" in spec:
             sets = [(r, s["replicas"], s["template"]) for r, s in spec["pytorchReplicaSpecs"].items()]
         else:
             sets = [("main", spec["parallelism"], spec["template"])]
-        return [
-            self._pod(
-                f"{self.name}-{uid}-{role.lower()}-{i}", template["metadata"]["labels"], template["spec"]
-            )
+        return {
+            role.lower(): [
+                self._pod(
+                    f"{self.name}-{uid}-{role.lower()}-{i}", template["metadata"]["labels"], template["spec"]
+                )
+                for i in range(count)
+            ]
             for role, count, template in sets
-            for i in range(count)
-        ]
+        }
 
     def _pod(self, name: str, labels: Mapping[str, str], spec: Manifest) -> Manifest:
         meta = {"name": name, "namespace": NAMESPACE, "labels": {**labels, CASE: self.name}}

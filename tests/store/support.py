@@ -41,7 +41,7 @@ def intake_of(made: Workload, **fields: Any) -> Intake:
     return Intake(workload=made, **{**given, **fields})
 
 
-def admission(made: Workload, *, attempt: int = 1, flavor: str = "default", wave: int = 0) -> NewAdmission:
+def admission(made: Workload, *, attempt: int = 1, flavor: str = "default") -> NewAdmission:
     """An admission of the whole gang onto one host."""
     return NewAdmission(
         id=str(UUID(int=uuid4().int)),
@@ -62,7 +62,6 @@ def admission(made: Workload, *, attempt: int = 1, flavor: str = "default", wave
         ),
         patch={"spec": {"suspend": False}},
         domains=("r01",),
-        wave=wave,
     )
 
 
@@ -75,11 +74,11 @@ def cycle(number: int, *, at: float = NOW, waiting: int = 0) -> CycleRecord:
         trigger="job",
         status="GREEDY",
         waiting=waiting,
-        stats={"considered": 1},
+        stats={"turns": 1},
         capacity={"default": {GPU: 64}},
     )
 
 
 def waits(token: Token = Token.WAITING_FOR_QUOTA, sentence: str = "no quota", **params: Any) -> Explanation:
     """Why something waits."""
-    return Explanation(primary=Reason(token=token, text=sentence, params=params))
+    return Explanation(primary=Reason(token=token, said=sentence, params=params))

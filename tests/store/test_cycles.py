@@ -8,11 +8,11 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from queuer.core.records import SolveStatus
 from queuer.domain.errors import Conflict
 from queuer.domain.nodes import Requirement, SchedulingTerms, Toleration
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import PodSet, State
-from queuer.solver.problem import SolveStatus
 from queuer.store import cycles, ledger, outbox, workloads
 from queuer.store.cycles import NewEviction, StoredBond, StoredReservation
 from queuer.store.engine import begin
@@ -51,8 +51,8 @@ async def test_a_workload_comes_back_as_it_went_in(engine: AsyncEngine, epoch: i
         required="block", preferred="rack", max_runtime=3600.5, estimate=60.0, hold=True,
     )  # fmt: skip
     explanation = Explanation(
-        primary=Reason(token=Token.ON_HOLD, text="held <b>", params={"queue": "root.a", "n": [1, "2"]}),
-        others=(Reason(token=Token.WAITING_FOR_QUOTA, text="and quota"),),
+        primary=Reason(token=Token.ON_HOLD, said="held <b>", params={"queue": "root.a", "n": [1, "2"]}),
+        others=(Reason(token=Token.WAITING_FOR_QUOTA, said="and quota"),),
         would_admit=({"change": "release"},),
         detail={"need": [{"count": 4}]},
     )
@@ -87,7 +87,7 @@ async def test_admission_is_charged_and_leaves_one_effect(engine: AsyncEngine, e
     made = workload("w1", pods=8, gpus=8)
     async with begin(engine) as connection:
         await workloads.intake(connection, epoch, [intake_of(made, explanation=waits())], at=NOW)
-        new = admission(made, flavor="h100", wave=2)
+        new = admission(made, flavor="h100")
         committed = await cycles.commit(connection, epoch=epoch, record=cycle(7), admissions=[new])
     async with begin(engine) as connection:
         assert await ledger.usage(connection) == {
@@ -95,7 +95,7 @@ async def test_admission_is_charged_and_leaves_one_effect(engine: AsyncEngine, e
         }
         (entry,) = await outbox.undone(connection)
         assert (entry,) == committed.entries
-        assert (entry.uid, entry.admission_id, entry.cycle, entry.wave) == ("w1", new.id, 7, 2)
+        assert (entry.uid, entry.admission_id, entry.cycle) == ("w1", new.id, 7)
         assert entry.patch == {"spec": {"suspend": False}}
         (stored,) = await workloads.load_live(connection)
         assert (stored.state, stored.admission_id, stored.explanation) == (State.ADMITTED, new.id, None)

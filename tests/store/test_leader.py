@@ -14,7 +14,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuer.domain.workload import State
-from queuer.store import cycles, ledger, outbox, retention, workloads
+from queuer.store import cycles, ledger, outbox, retention, stored, workloads
 from queuer.store.engine import DatabaseUnavailable, begin
 from queuer.store.leader import LeadershipLost, PoolerInBetween, check_epoch, lead
 from queuer.store.ledger import LedgerRow
@@ -58,6 +58,7 @@ WRITES: dict[str, Write] = {
     "ledger.close": lambda c, e: ledger.close(c, e, ["w1"], NOW),
     "outbox.put": lambda c, e: outbox.put(c, e, [_EFFECT], at=NOW),
     "outbox.done": lambda c, e: outbox.done(c, e, [Done(seq=1, outcome=Outcome.APPLIED, at=NOW)]),
+    "stored.put": lambda c, e: stored.put(c, e, stored.StoredRow(cycle=1, at=NOW, seed=1, body=b"")),
     "retention.prune": lambda c, e: retention.prune(c, e, now=NOW),
 }
 

@@ -15,7 +15,10 @@ from queuer.controller import leadership
 from queuer.controller.foretell import Foreteller
 from queuer.controller.health import Health
 from queuer.controller.jobs import ClusterJobs
+from queuer.controller.keeper import Keeper
+from queuer.controller.landing import Cause
 from queuer.controller.leadership import Parts, serve_term
+from queuer.controller.live import HOUR
 from queuer.controller.metrics import Metrics
 from queuer.controller.recorder import Recorder
 from queuer.controller.settings import Settings
@@ -32,8 +35,8 @@ NOBODY = cast(Any, None)
 """Stands for what a term without work never asks."""
 
 
-@pytest.mark.parametrize("part", [Foreteller, Recorder])
-async def test_a_recorder_or_foreteller_that_fails_is_started_again(
+@pytest.mark.parametrize("part", [Foreteller, Recorder, Keeper])
+async def test_what_goes_on_beside_the_loop_is_started_again_when_it_fails(
     part: type, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, engine: AsyncEngine, epoch: int
 ) -> None:
     """Whatever it fails of: no more processes or memory, a cycle that cannot be encoded."""
@@ -115,3 +118,26 @@ async def test_who_was_evicted_for_whom_is_known_to_who_leads_next(engine: Async
         await leadership.load(connection, memory, now=NOW)
     found = {uid: (live.state, "".join(live.displaced_by)) for uid, live in memory.live.items()}
     assert found == {uid: (state, by) for uid, (_, state, by) in FATES.items()}
+
+
+async def test_who_leads_next_knows_how_often_work_was_evicted_in_the_last_hour(
+    engine: AsyncEngine, epoch: int
+) -> None:
+    """Else a restart would let the same gang go again and again. What its owner suspends is not evicted."""
+    memory = ClusterState()
+    async with begin(engine) as connection:
+        await workloads.intake(connection, epoch, [intake_of(workload(uid)) for uid in ("a", "b")], at=NOW)
+        for number, at in enumerate((NOW - HOUR - 1.0, NOW - 90.0, NOW - 30.0), start=1):
+            rows = [admission(workload(uid), attempt=number) for uid in ("a", "b")]
+            record = cycle(number, at=at - 1.0)
+            await cycles.commit(connection, epoch=epoch, record=record, admissions=rows)
+            gone = NewEviction(uid="a", cause="reclaim", patch={})
+            await cycles.evict(connection, epoch, [gone], at=at)
+            changes = [StateChange(uid="b", state=State.EVICTING, at=at, cause=Cause.SUSPENDED)]
+            changes += [StateChange(uid=uid, state=State.QUEUED, at=at + 1.0) for uid in ("a", "b")]
+            for change in changes:
+                await workloads.update_states(connection, epoch, [change])
+        await leadership.load(connection, memory, now=NOW)
+    assert {uid: live.evictions for uid, live in memory.live.items()} == {
+        "a": (NOW - 90.0, NOW - 30.0), "b": (),
+    }  # fmt: skip

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from queuer.controller.applier import Answer, Applier, Result, judge
 from queuer.controller.failpoints import Failpoints
-from queuer.controller.live import JobView
+from queuer.controller.jobs import ClusterJobs, Facts
+from queuer.controller.live import JobView, Live, Placement
 from queuer.controller.metrics import Metrics
+from queuer.controller.state import ClusterState
 from queuer.domain.errors import Unavailable
 from queuer.domain.reasons import Reason, Token
-from queuer.domain.workload import State
+from queuer.domain.workload import State, Workload
 from queuer.kube.client import ApiError, ConflictError, InvalidError, NotFoundError, ThrottledError
 from queuer.store.leader import LeadershipLost
 from queuer.store.outbox import Entry
@@ -23,7 +25,7 @@ from queuer.store.tables import EntryKind, Outcome
 
 JOB = JobView(uid="u", kind="Job", namespace="ns", name="job", resource_version="7", suspended=True)
 ENTRY = Entry(
-    seq=1, kind=EntryKind.ADMIT, uid="u", admission_id="adm", epoch=1, cycle=1, wave=0, at=0.0,
+    seq=1, kind=EntryKind.ADMIT, uid="u", admission_id="adm", epoch=1, cycle=1, at=0.0,
     patch={"metadata": {"resourceVersion": "5", "uid": "u"}, "spec": {"suspend": False}},
 )  # fmt: skip
 
@@ -40,6 +42,10 @@ class Cluster:
         self.job = job
         self.decided = as_decided
         self.sent: list[Mapping[str, Any]] = []
+        self.in_force = True
+
+    def wanted(self, entry: Entry) -> bool:
+        return self.in_force
 
     async def patch(self, uid: str, body: Mapping[str, Any]) -> str:
         self.sent.append(body)
@@ -84,6 +90,50 @@ async def test_a_job_that_moved_on_gets_the_same_patch_for_its_new_version() -> 
     result = await applier(cluster).apply(ENTRY)
     assert result.outcome is Outcome.APPLIED
     assert [body["metadata"]["resourceVersion"] for body in cluster.sent] == ["5", "7"]
+
+
+@pytest.mark.parametrize("kind", EntryKind)
+async def test_an_admission_that_was_taken_back_meanwhile_is_not_sent(kind: EntryKind) -> None:
+    """Nor sent again where the server did not answer. What takes it back goes on."""
+    cluster = Cluster()
+    cluster.in_force = False
+    result = await applier(cluster).apply(replace(ENTRY, kind=kind))
+    sent = kind is not EntryKind.ADMIT
+    assert (result.outcome, len(cluster.sent)) == (Outcome.APPLIED if sent else Outcome.WITHDRAWN, int(sent))
+
+    class Cut(Cluster):
+        async def patch(self, uid: str, body: Mapping[str, Any]) -> str:
+            self.in_force = False
+            return await super().patch(uid, body)
+
+    cluster = Cut(Unavailable("cut"))
+    result = await applier(cluster).apply(replace(ENTRY, kind=kind))
+    assert (result.outcome, len(cluster.sent)) == (Outcome.APPLIED if sent else Outcome.WITHDRAWN, 1 + sent)
+
+
+@pytest.mark.parametrize(
+    ("state", "admission", "wanted"),
+    [
+        (State.ADMITTED, "adm", True),
+        (State.PLACING, "adm", True),
+        (State.ADMITTED, "other", False),
+        (State.EVICTING, "adm", False),
+        (State.FAILED, "adm", False),
+    ],
+)
+def test_an_admission_is_wanted_until_its_workload_leaves(state: State, admission: str, wanted: bool) -> None:
+    """Placing: our own PATCH may have gone through though its answer was lost."""
+    memory = ClusterState()
+    jobs = ClusterJobs(cast(Any, None), memory, Facts())
+    assert not jobs.wanted(ENTRY), "it is gone"
+    workload = Workload(
+        uid="u", kind="Job", namespace="ns", name="job", queue="root.a", submitted=0.0, pod_sets=()
+    )
+    placement = Placement(id=admission, epoch=1, cycle=1, at=0.0, assignments=())
+    memory.put(Live(workload=workload, state=state, placement=placement))
+    assert jobs.wanted(ENTRY) is wanted
+    memory.put(Live(workload=workload, state=State.QUEUED))
+    assert not jobs.wanted(ENTRY), "it waits again"
 
 
 async def test_who_does_not_lead_any_more_sends_nothing_after_a_conflict() -> None:
@@ -152,8 +202,8 @@ async def test_entries_of_one_job_keep_their_order_and_a_reason_is_written_once(
     cluster, results = Cluster(), asyncio.Queue[Result]()
     working = applier(cluster, on_result=results.put_nowait)
     task = asyncio.create_task(working.run())
-    working.tell("v", Reason(token=Token.MISCONFIGURED, text="no such queue"))
-    working.tell("v", Reason(token=Token.MISCONFIGURED, text="no such queue"))
+    working.tell("v", Reason(token=Token.MISCONFIGURED, said="no such queue"))
+    working.tell("v", Reason(token=Token.MISCONFIGURED, said="no such queue"))
     evict = replace(ENTRY, seq=2, kind=EntryKind.EVICT, patch={"metadata": {}, "spec": {"suspend": True}})
     working.send(ENTRY)
     working.send(evict)

@@ -17,10 +17,7 @@ from queuer.controller.namespace_quota import Reckoning
 from queuer.controller.pods import PodView
 from queuer.controller.state import ClusterState
 from queuer.controller.telling import FEW
-from queuer.domain.reasons import Explanation, Reason, Token
-from queuer.domain.workload import PodSet, State, Workload
-from queuer.kube.objects import Meta, ResourceQuota, ResourceQuotaStatus
-from queuer.solver.problem import (
+from queuer.core.records import (
     Admission,
     Assignment,
     Bond,
@@ -32,6 +29,9 @@ from queuer.solver.problem import (
     Snapshot,
     SolveStatus,
 )
+from queuer.domain.reasons import Explanation, Reason, Token
+from queuer.domain.workload import PodSet, State, Workload
+from queuer.kube.objects import Meta, ResourceQuota, ResourceQuotaStatus
 
 PLACE = Assignment(pod_set="main", flavor="default", nodes={"n1": 1})
 STATS = CycleStats(status=SolveStatus.GREEDY)
@@ -251,7 +251,7 @@ def waiting(count: int) -> tuple[ClusterState, Asked, Plan]:
 def full(used: int, *, token: Token = Token.WAITING_FOR_QUOTA, queue: str = "root.a") -> Explanation:
     """A reason with a figure in it."""
     params = {"queue": queue, "used": str(used)}
-    return Explanation(primary=Reason(token=token, text=f"{queue} uses {used} of 9.", params=params))
+    return Explanation(primary=Reason(token=token, said=f"{queue} uses {used} of 9.", params=params))
 
 
 def told(state: ClusterState, asked: Asked, plan: Plan, explanation: Explanation, *, now: float) -> int:

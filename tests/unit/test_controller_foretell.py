@@ -11,16 +11,16 @@ import pytest
 
 from queuer.controller.foretell import Foreteller, compare, with_estimate
 from queuer.controller.metrics import Metrics
+from queuer.core.forecast import StartRange
+from queuer.core.records import NodeState, Pending, Snapshot
 from queuer.domain.nodes import Node
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import PodSet, Workload
-from queuer.solver.forecast import StartRange
-from queuer.solver.problem import NodeState, Pending, Snapshot
 
 NOW = 6_000.0
 WAITS = Explanation(
-    primary=Reason(token=Token.WAITING_FOR_QUOTA, text="no quota"), detail={"ahead": {"rank": 2}}
+    primary=Reason(token=Token.WAITING_FOR_QUOTA, said="no quota"), detail={"ahead": {"rank": 2}}
 )
 RANGE = StartRange(earliest=6_610.0, likely=7_190.0, latest=7_770.0)
 SHOWN = {"from": 6_600, "likely": 7_200, "to": 7_800}
@@ -96,7 +96,7 @@ def test_ranges_are_shown_in_whole_minutes_outwards() -> None:
 
 @pytest.mark.parametrize("token", [Token.MISCONFIGURED, Token.ON_HOLD, Token.ADMITTED_NOT_PLACED])
 def test_what_waiting_does_not_mend_has_no_range(token: Token) -> None:
-    explanation = Explanation(primary=Reason(token=token, text=""))
+    explanation = Explanation(primary=Reason(token=token, said=""))
     assert with_estimate(explanation, RANGE, now=NOW) == explanation
 
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from queuer.controller.recorder import BETWEEN, Recorder
+from queuer.core.records import Budget, CycleStats, Plan, Snapshot, SolveStatus
+from queuer.core.stored import StoredCycle, decode
 from queuer.domain.queue import QueueTree
-from queuer.solver.problem import Budget, CycleStats, Plan, Snapshot, SolveStatus
-from queuer.solver.stored import StoredCycle, decode
 
 PLAN = Plan(
     admissions=(), evictions=(), bonds=(), reservations=(), explanations={}, order=(),
@@ -20,7 +20,6 @@ PLAN = Plan(
 CYCLE = StoredCycle(
     snapshot=Snapshot(nodes=(), tree=QueueTree.of(())), now=5.0, seed=1, budget=Budget(), plan=PLAN
 )
-RESTED = replace(CYCLE, plan=replace(PLAN, stats=CycleStats(status=SolveStatus.FAILED, fallback="resting")))
 FAILED = replace(CYCLE, plan=replace(PLAN, stats=CycleStats(status=SolveStatus.FAILED, fallback="late")))
 
 
@@ -65,13 +64,6 @@ async def test_of_ordinary_ones_one_a_minute(tmp_path: Path) -> None:
         recorder.offer(CYCLE, number=3, took=0.1)
         await written(tmp_path, "0000000003-regular.cycle")
     assert not (tmp_path / "0000000002-regular.cycle").exists()
-
-
-async def test_a_cycle_of_a_solver_that_rests_is_an_ordinary_one(tmp_path: Path) -> None:
-    """It is so every time where the cluster is too large for the deadline."""
-    async with recording(tmp_path) as recorder:
-        recorder.offer(RESTED, number=1, took=0.1)
-        await written(tmp_path, "0000000001-regular.cycle")
 
 
 async def test_the_newest_of_each_kind_stay(tmp_path: Path) -> None:

@@ -13,14 +13,14 @@ from queuer.controller.failpoints import Deed, Failpoints, Point
 from queuer.controller.live import JobView, Live, Placement
 from queuer.controller.pods import PodIndex, PodView
 from queuer.controller.settings import Settings
+from queuer.controller.settle import evicting, requeued
 from queuer.controller.snapshot import SLACK, take
 from queuer.controller.state import ClusterState, Rules
-from queuer.controller.unplaced import Place, Unplaced
+from queuer.core.records import Assignment
 from queuer.domain.errors import InvalidInput
 from queuer.domain.nodes import HOSTNAME, Node, Topology
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.workload import PodSet, State, Workload
-from queuer.solver.problem import Assignment, Turn
 
 RACK = "topology.kubernetes.io/rack"
 GPU = {"gpu": 4, "pods": 1}
@@ -103,29 +103,17 @@ def test_snapshot_holds_bound_pods_where_they_are_and_the_rest_wherever_they_may
     assert snapshot.nodes[0].used == {}, "a snapshot does not change under the solver"
 
 
-def test_snapshot_says_in_which_turn_a_gang_came_until_it_has_landed() -> None:
-    """Pods of a later wave are held back till they are sent, and come at any time once all have landed; of those that
-    it loses then others know the turn again, unless its pods follow each other.
-    """
+def test_snapshot_says_how_often_a_gang_was_evicted_in_the_last_hour() -> None:
+    """Of two victims that cost the same the one that was spared goes; after an hour both are equal again."""
     state = ClusterState()
     state.configure(RULES)
     live = placed(Live(workload=WORKLOAD, state=State.QUEUED))
-    assert live.placement is not None
-    live = replace(live, placement=replace(live.placement, cycle=7, wave=2))
-    state.put(replace(live, state=State.ADMITTED))
-    assert [a.turn for a in take(state, now=60.0).admitted] == [Turn(7, 2, held=True)]
-    state.put(replace(live, state=State.PLACING))
-    assert [a.turn for a in take(state, now=60.0).admitted] == [Turn(7, 2)]
-    state.put(replace(live, landed=50.0))
-    assert [a.turn for a in take(state, now=60.0).admitted] == [None]
-    state.put(replace(live, state=State.RUNNING, landed=50.0, unplaced=Unplaced(vacant=(Place(empty=55.0),))))
-    assert [a.turn for a in take(state, now=60.0).admitted] == [Turn(7, 2)]
-    state.job_changed(replace(JOB, left=100))
-    assert [a.turn for a in take(state, now=60.0).admitted] == [None], (
-        "others do not wait for all that it loses"
-    )
-    state.put(replace(live, unplaced=Unplaced(vacant=(Place(empty=55.0),))))
-    assert [a.turn for a in take(state, now=60.0).admitted] == [Turn(7, 2)], "it has not landed yet"
+    for now in (100.0, 200.0):
+        live = placed(requeued(evicting(live, now=now)))
+    state.put(live)
+    seen = [a.evicted for now in (300.0, 3700.0, 3800.0) for a in take(state, now=now).admitted]
+    assert seen == [2, 1, 0]
+    assert evicting(live, now=3700.0).evictions == (200.0, 3700.0), "older ones are forgotten"
 
 
 def test_pods_that_keep_off_each_other_do_not_land_where_one_lies() -> None:

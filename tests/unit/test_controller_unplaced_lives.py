@@ -198,22 +198,3 @@ def test_an_arrival_is_given_once_and_kept() -> None:
         "p0": first.arrival,
         "q": first.arrival + 1,
     }
-
-
-def test_it_is_known_since_when_a_gang_has_always_missed_some_pod() -> None:
-    """Guards those that wait for it to be whole again: each place may be filled in time, and another one be empty."""
-    scene = Scene(2, left=2)
-    now, missed = 10.0, "p0"
-    scene.put("p0")
-    scene.look(now)
-    for other in ("p1", "p0", "p1"):
-        for uid, node in ((other, None), (missed, "n1")):
-            now += 5.0
-            scene.put(uid, node)
-            scene.look(now)
-        missed = other
-        assert scene.live.unplaced is not None
-        assert scene.live.unplaced.begun == 10.0
-    scene.put(missed, "n1")
-    scene.look(now + 5.0)
-    assert scene.live.unplaced is None

@@ -27,7 +27,8 @@ MADE: list[tuple[Token, dict[str, Any], str]] = [
     (T.WAITING_FOR_QUOTA, {name: n for name, n in ROW.items() if name != "limit"} | {"guaranteed": 4},
      "Work that is not preemptible does not borrow: root.a uses 2 of its guaranteed 4 gpu; this job asks 3."),
     (T.EXCEEDS_MAX_QUOTA, {"queue": "root.a", "asked": {"gpu": 3}},
-     "Work that is not preemptible starts only inside a guarantee: this job asks 3 gpu; root.a is guaranteed none of that."),
+     "Work that is not preemptible starts only inside a guarantee: this job asks 3 gpu; root.a is guaranteed none of "
+     "that."),
     (T.EXCEEDS_MAX_QUOTA, {"queue": "root.a", "asked": {}},
      "Work that is not preemptible starts only inside a guarantee: this job asks for pods alone; root.a is guaranteed "
      "none of that."),
@@ -50,8 +51,8 @@ MADE: list[tuple[Token, dict[str, Any], str]] = [
      "main needs room for 6 pods of 1 gpu in one rack; no usable node carries the label of level rack."),
     (T.TOPOLOGY_PLACEMENT_FAILED, {**PODS, "fits": 6, "missing": 0, "together": "host", "sets": [
         {"podSet": "main", "count": 6, "per": {"gpu": 1}}, {"podSet": "b", "count": 1, "per": {"memory": 2**30}}]},
-     "main needs room for 6 pods of 1 gpu; b needs room for 1 pod of 1Gi memory; all of these in one host: there is room "
-     "for each alone, none was found for all together."),
+     "main needs room for 6 pods of 1 gpu; b needs room for 1 pod of 1Gi memory; all of these in one host: there is "
+     "room for each alone, none was found for all together."),
     (T.NODES_UNAVAILABLE, {"podSet": "main", "nodes": 4, "cordoned": 1, "notReady": 2, "avoided": 1},
      "None of the 4 nodes for main can be used: 1 cordoned, 2 not ready, 1 avoided after a failed landing."),
     (T.NODES_UNAVAILABLE, {"podSet": "main", "nodes": 1, "cordoned": 0, "notReady": 1, "avoided": 0},
@@ -66,8 +67,8 @@ MADE: list[tuple[Token, dict[str, Any], str]] = [
     (T.BEHIND_IN_QUEUE, {**HEAD, "queue": "root.a"},
      "d/big is ahead of it in root.a, whose order is strict, and waits."),
     (T.BEHIND_IN_QUEUE, {**HEAD, "queue": "root.a", "never": True, "why": "Asks 5 gpu; root.a has 4."},
-     "d/big is ahead of it in root.a, whose order is strict, and can never start; change, hold or delete it: Asks 5 gpu; "
-     "root.a has 4."),
+     "d/big is ahead of it in root.a, whose order is strict, and can never start; change, hold or delete it: Asks 5 "
+     "gpu; root.a has 4."),
     (T.BEHIND_IN_QUEUE, {**HEAD, "nodes": 10, "others": 2},
      "d/big holds a reservation of 10 nodes that this job would break, as well as 2 others."),
     (T.BEHIND_IN_QUEUE, {**HEAD, "landing": True, "host": "n0", "others": 1},

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -36,11 +37,13 @@ def changed(snap: Snapshot, uid: str, change: str) -> Snapshot:
     """The snapshot with the change carried out."""
     if change.endswith(" ends"):
         name = change.removesuffix(" ends").removeprefix("test/")
-        (gone,) = [a for a in snap.admitted if a.workload.name == name]
-        nodes = tuple(
-            replace(s, used=add(s.used, gone.bound.get(s.node.name, {}), times=-1)) for s in snap.nodes
-        )
-        return replace(snap, nodes=nodes, admitted=tuple(a for a in snap.admitted if a is not gone))
+        bound = {n: r for a in snap.admitted if a.workload.name == name for n, r in a.bound.items()}
+        nodes = tuple(replace(s, used=add(s.used, bound.get(s.node.name, {}), times=-1)) for s in snap.nodes)
+        admitted = tuple(a for a in snap.admitted if a.workload.name != name)
+        waiting = tuple(
+            p for p in snap.pending if p.workload.name != name
+        )  # it may have started in this cycle
+        return replace(snap, nodes=nodes, admitted=admitted, pending=waiting)
     for word in ("guaranteed", "limit"):
         if f" {word} " in change:
             return replace(snap, tree=grown(snap.tree, change, word))
@@ -73,7 +76,8 @@ def grown(tree: QueueTree, change: str, word: str) -> QueueTree:
             resource, _, flavor = account.partition(" on ")
             key = (flavor or None, resource)
             known = rows.get(key, QuotaRow(resource=resource, flavor=flavor or None))
-            rows[key] = replace(known, **{word: parse_quantity(amount, resource=resource)})
+            changes: Any = {word: parse_quantity(amount, resource=resource)}
+            rows[key] = replace(known, **changes)
         queues[path] = replace(queues[path], quota=tuple(rows.values()))
     return QueueTree.of(queues.values())
 
@@ -95,7 +99,7 @@ def test_what_not_even_an_idle_cluster_holds_is_offered_changes_too() -> None:
         ((queue("root.a", row(limit=5)),), ["main.count<=2", f"root.a limit {GPU}>=6", "test/r ends"]),
         (
             (queue("root.p", row(limit=4)), queue("root.p.a", row(limit=5))),
-            ["main.count<=1", f"root.p limit {GPU}>=6 and root.p.a limit {GPU}>=6", "test/r ends"],
+            ["main.count<=1", f"root.p.a limit {GPU}>=6 and root.p limit {GPU}>=6", "test/r ends"],
         ),
     ],
 )

@@ -1,0 +1,121 @@
+"""The newest decision is in the database for whoever explains it, and a decision never waits for that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from queuer.controller import keeper as module
+from queuer.controller.keeper import Keeper
+from queuer.core.records import Budget, CycleStats, Pending, Plan, Snapshot, SolveStatus
+from queuer.core.stored import StoredCycle, decode
+from queuer.domain.queue import QueueTree
+from queuer.store import stored
+from queuer.store.engine import begin
+from queuer.store.leader import LeadershipLost
+from queuer.store.stored import StoredRow
+from tests.store.support import NOW, take_office, workload
+
+
+def decision(*uids: str, at: float = NOW) -> StoredCycle:
+    """One about these waiting workloads."""
+    plan = Plan(
+        admissions=(), evictions=(), bonds=(), reservations=(), explanations={}, order=uids,
+        stats=CycleStats(status=SolveStatus.GREEDY),
+    )  # fmt: skip
+    pending = tuple(Pending(workload=workload(uid)) for uid in uids)
+    snapshot = Snapshot(nodes=(), tree=QueueTree.of(()), pending=pending)
+    return StoredCycle(snapshot=snapshot, now=at, seed=3, budget=Budget(), plan=plan)
+
+
+async def kept(engine: AsyncEngine) -> StoredRow | None:
+    """What is in the database."""
+    async with begin(engine) as connection:
+        return await stored.newest(connection)
+
+
+async def until(engine: AsyncEngine, fits: Callable[[StoredRow | None], bool]) -> None:
+    """Wait until what is in the database fits."""
+    async with asyncio.timeout(30):
+        while not fits(await kept(engine)):  # noqa: ASYNC110 - another connection writes
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def keeping(keeper: Keeper) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(keeper.run())
+    try:
+        yield task
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError, Exception):
+            await task
+
+
+async def test_one_row_is_replaced(engine: AsyncEngine, epoch: int) -> None:
+    assert await kept(engine) is None
+    for cycle in (1, 2):
+        row = StoredRow(cycle=cycle, at=NOW + cycle, seed=7, body=bytes(range(256)) * cycle)
+        async with begin(engine) as connection:
+            await stored.put(connection, epoch, row)
+            assert await stored.newest_number(connection) == cycle
+        assert await kept(engine) == row
+
+
+async def test_what_is_kept_is_the_decision_that_was_offered_last(
+    engine: AsyncEngine, epoch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that came while one was being written pass by."""
+    monkeypatch.setattr(module, "REST", 0.0)
+    keeper = Keeper(engine, epoch=epoch, between=0.0)
+    keeper.offer(1, decision("a"))
+    keeper.offer(2, decision("a", "b", at=NOW + 1.0))
+    async with keeping(keeper):
+        await until(engine, lambda row: row is not None)
+        row = await kept(engine)
+        assert row is not None
+        assert (row.cycle, row.at, row.seed) == (2, NOW + 1.0, 3)
+        assert decode(row.body) == decision("a", "b", at=NOW + 1.0)
+        keeper.offer(3, decision("c"))
+        await until(engine, lambda row: row is not None and row.cycle == 3)
+
+
+async def test_there_is_time_between_two_writes(engine: AsyncEngine, epoch: int) -> None:
+    keeper = Keeper(engine, epoch=epoch, between=0.5)
+    loop = asyncio.get_running_loop()
+    keeper.offer(1, decision("a"))
+    async with keeping(keeper):
+        await until(engine, lambda row: row is not None)
+        first = loop.time()
+        keeper.offer(2, decision("a"))
+        await until(engine, lambda row: row is not None and row.cycle == 2)
+    assert loop.time() - first >= 0.4
+
+
+async def test_one_that_is_too_large_is_left_out(engine: AsyncEngine, epoch: int) -> None:
+    """Once the queue is short again it is kept again."""
+    small, large = decision(), decision(*(f"{n:x}" for n in range(200)))
+    keeper = Keeper(engine, epoch=epoch, between=0.0, most=1000)
+    keeper.offer(1, large)
+    async with keeping(keeper) as task:
+        await asyncio.wait({task}, timeout=0.3)
+        assert await kept(engine) is None
+        keeper.offer(2, small)
+        await until(engine, lambda row: row is not None and row.cycle == 2)
+
+
+async def test_a_former_leader_does_not_overwrite_what_its_successor_keeps(
+    engine: AsyncEngine, epoch: int
+) -> None:
+    keeper = Keeper(engine, epoch=epoch, between=0.0)
+    async with begin(engine) as connection:
+        await take_office(connection)
+    keeper.offer(1, decision("a"))
+    async with keeping(keeper) as task:
+        with pytest.raises(LeadershipLost):
+            await task
+    assert await kept(engine) is None
