@@ -1,11 +1,11 @@
-"""Whom a waiting gang may evict, and by which right (DESIGN 3.3).
+"""Whom a waiting gang may evict, and by which rule (DESIGN 3.3).
 
-What a gang may do depends on few grounds, which thousands of gangs share; each is looked through queue by queue, once.
+What a gang may do depends on few rights, which thousands of gangs share; each is looked through queue by queue, once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import pairwise
@@ -13,26 +13,24 @@ from itertools import pairwise
 import numpy as np
 
 from queuer.core.arrays import Hold
-from queuer.core.nodes import Matrix, Numbers
+from queuer.core.nodes import Numbers
 from queuer.core.records import EvictionRule
 from queuer.core.score import Cost, lost_work, preempted_work
 from queuer.core.shapes import Gang
 from queuer.core.state import State
-from queuer.core.trial import Footprints
 from queuer.domain.queue import Preempt
 from queuer.domain.quota import Account, Charge
 from queuer.domain.usage import Usage
 
 Lines = tuple[tuple[tuple[str, Account], ...], ...]
-"""What a rule asks for at the moment a victim goes: in all of one of these, the queue is above its guarantee."""
+"""Where queues must be above their guarantee at the moment a victim goes: everywhere in one of these rows."""
 ALWAYS: Lines = ((),)
 NEVER: Lines = ()
-NOBODY = frozenset[str]()
 
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """What a gang may take of the work under `common` outside its own branch; in its own queue, where that is `common`.
+    """What a gang may take of the work under `common` that is not in its own branch.
 
     `claimed`: accounts in which it takes back what others borrow. `below`: what has a lower priority than this it may
     preempt, None = nothing; `asked`: in which accounts others must be above their guarantee for that.
@@ -44,28 +42,20 @@ class Right:
     asked: tuple[Account, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Ground:
-    """A right, and the child of its queue towards the gang, which it does not reach; that queue itself = it reaches
-    what is in the gang's own queue.
+@dataclass(frozen=True, slots=True, eq=False)
+class Reach:
+    """Whom a gang may evict at all; one for all gangs that may evict the same. `rights`: each with the branch that it
+    does not reach, or with the gang's own queue, which is all that it reaches then. `spared`: uids, whatever the right.
     """
 
-    right: Right
-    toward: str
-
-
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """Whom a gang may evict at all: the numbers of its grounds, and uids it must spare. Equal for equal permissions."""
-
-    grounds: tuple[int, ...]
+    rights: tuple[tuple[Right, str], ...]
     spared: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Party:
-    """Work of one queue that may go under the same lines. `path`: that queue and those above it; `numbers`: of the
-    holds, see `Rights.numbers`.
+    """Work of one queue that may go under the same lines. `path`: its queue and those above; `numbers`: its places
+    among the state's holds.
     """
 
     path: tuple[str, ...]
@@ -74,56 +64,51 @@ class Party:
     reclaim: Lines
     preempt: Lines
 
+    def rule(self, line: Usage) -> EvictionRule | None:
+        """The rule that costs least of those that permit it when this is used."""
+        if _holds(self.reclaim, line):
+            return EvictionRule.RECLAIM
+        return EvictionRule.PREEMPT if _holds(self.preempt, line) else None
+
     @property
     def accounts(self) -> set[Account]:
         """In which some queue must be above its guarantee."""
         return {account for row in (*self.reclaim, *self.preempt) for _, account in row}
 
-    def held(self, account: Account) -> int:
+    def charged(self, account: Account) -> int:
         """What all of them use."""
         return sum(hold.charge.get(account, 0) for hold in self.holds)
-
-    def rule(self, line: Usage) -> EvictionRule | None:
-        """The rule that costs least of those that permit it when this is used."""
-        if _above(self.reclaim, line):
-            return EvictionRule.RECLAIM
-        return EvictionRule.PREEMPT if _above(self.preempt, line) else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """An admitted workload that a rule permits to evict as things are."""
+    """Admitted work that a rule permits to evict as things are."""
 
     hold: Hold
     rule: EvictionRule
     cost: Cost
 
-    @property
-    def uid(self) -> str:
-        """Of the workload."""
-        return self.hold.admitted.workload.uid
 
-
-def _above(lines: Lines, line: Usage) -> bool:
-    return any(all(line.above(queue, account) for queue, account in row) for row in lines)
+def _holds(lines: Lines, line: Usage) -> bool:
+    for row in lines:
+        for queue, account in row:
+            if not line.above(queue, account):
+                break
+        else:
+            return True
+    return False
 
 
 class Rights:
-    """Of all gangs of one decision. `numbers`: of what runs, by uid, in the order of the state's holds; `known`: what
-    searches have found out, for the next.
-    """
+    """Of all gangs of one decision. `numbers`: places among the state's holds, by uid."""
 
     def __init__(self, state: State) -> None:
-        self._state = state
-        self._book, self._tree = state.book, state.book.tree
-        self._reaches: dict[object, tuple[int, ...]] = {}
-        self._numbers: dict[Ground, int] = {}
-        self._grounds: list[Ground] = []
-        self._somebody_at: dict[Reach, tuple[int, bool]] = {}
-        self.known: dict[object, bool] = {}
-        self.emptied: dict[object, Matrix] = {}
+        self._state, self._book, self._tree = state, state.book, state.book.tree
+        self._reaches: dict[object, Reach] = {}
+        self._same: dict[object, Reach] = {}
+        self._answers: dict[Reach, tuple[int, bool]] = {}
         self._lost: dict[str, int] = {}
-        self._under = cache(self._find_under)
+        self._branches = cache(self._find_branches)
         self._evictable = cache(self._find_evictable)
         self._parties = cache(self._find_parties)
 
@@ -131,11 +116,6 @@ class Rights:
     def numbers(self) -> Mapping[str, int]:
         """By uid."""
         return {uid: n for n, uid in enumerate(self._state.holds)}
-
-    @cached_property
-    def footprints(self) -> Footprints:
-        """Of what runs."""
-        return Footprints(self._state)
 
     @cached_property
     def _by_queue(self) -> Mapping[str, list[Hold]]:
@@ -146,44 +126,34 @@ class Rights:
 
     def reach(self, gang: Gang, charge: Charge) -> Reach:
         """Whom this gang may evict, by where it is entitled as things are. `charge`: what it asks for."""
-        may = self._state.claimed.entitlements(gang.queue, charge)
-        key = (gang.queue, gang.workload.priority, tuple(charge), may)
-        grounds = self._reaches.get(key)
-        if grounds is None:
-            grounds = self._reaches[key] = tuple(self._find_grounds(*key))
-        spared = gang.pending.displaced_by
-        return Reach(grounds, frozenset(spared & self._state.holds.keys()) if spared else NOBODY)
+        may, displaced_by = self._state.claimed.entitlements(gang.queue, charge), gang.pending.displaced_by
+        key = (gang.queue, gang.workload.priority, tuple(charge), may, displaced_by)
+        if key not in self._reaches:
+            rights = tuple(self._find_rights(gang.queue, gang.workload.priority, tuple(charge), may))
+            reach = Reach(rights, frozenset(displaced_by & self._state.holds.keys()))
+            self._reaches[key] = self._same.setdefault((rights, reach.spared), reach)
+        return self._reaches[key]
 
     def anybody(self, reach: Reach) -> bool:
         """Whether somebody may go as things are."""
-        if not reach.grounds:
-            return False
-        mark, found = self._somebody_at.get(reach, (-1, False))
+        mark, answer = self._answers.get(reach, (-1, False))
         if mark != self._state.mark:
-            found = any(self._somebody(self._grounds[number], reach.spared) for number in reach.grounds)
-            self._somebody_at[reach] = (self._state.mark, found)
-        return found
+            answer = any(self._staying(party, reach) for party, _ in self._permitted(reach))
+            self._answers[reach] = (self._state.mark, answer)
+        return answer
 
     def permitted(self, reach: Reach) -> list[tuple[Party, EvictionRule]]:
         """Whose work may go as things are, by the rule that costs least; who leaves or is spared is among them."""
-        line, found = self._state.line, list[tuple[Party, EvictionRule]]()
-        for number in reach.grounds:
-            for party in self._reached(self._grounds[number]):
-                rule = party.rule(line)
-                if rule is not None:
-                    found.append((party, rule))
-        return found
+        return list(self._permitted(reach))
 
     def candidates(self, reach: Reach) -> list[Candidate]:
         """Who may go now, cheapest first."""
-        leaving, spared = self._state.leaving, reach.spared
-        found = [
+        found = (
             Candidate(hold, rule, self.cost(hold, rule))
-            for party, rule in self.permitted(reach)
-            for hold in party.holds
-            if (uid := hold.admitted.workload.uid) not in leaving and uid not in spared
-        ]
-        return sorted(found, key=lambda candidate: (candidate.cost, candidate.uid))
+            for party, rule in self._permitted(reach)
+            for hold in self._staying(party, reach)
+        )
+        return sorted(found, key=lambda c: (c.cost, c.hold.admitted.workload.uid))
 
     def cost(self, hold: Hold, rule: EvictionRule) -> Cost:
         """What its eviction by this rule costs."""
@@ -194,31 +164,49 @@ class Rights:
         lost = self._lost[uid]
         return (preempted_work(lost, rule), lost, 1, admitted.workload.priority, admitted.evicted)
 
-    # Grounds
+    def _permitted(self, reach: Reach) -> Iterator[tuple[Party, EvictionRule]]:
+        line = self._state.line
+        for right, toward in reach.rights:
+            for party in self._reached(right, toward):
+                rule = party.rule(line)
+                if rule is not None:
+                    yield party, rule
 
-    def _find_grounds(
+    def _staying(self, party: Party, reach: Reach) -> list[Hold]:
+        leaving, spared = self._state.leaving, reach.spared
+        uids = [hold.admitted.workload.uid for hold in party.holds]
+        return [
+            h for h, uid in zip(party.holds, uids, strict=True) if uid not in leaving and uid not in spared
+        ]
+
+    def _reached(self, right: Right, toward: str) -> Iterator[Party]:
+        """All whom a right reaches, but for branches that borrow nothing of what is claimed."""
+        if toward == right.common:
+            yield from self._parties(right, toward)
+            return
+        line = self._state.line
+        for branch, queues in self._branches(right.common).items():
+            borrows = right.below is not None or any(line.above(branch, a) for a in right.claimed)
+            if branch != toward and borrows:
+                for queue in queues:
+                    yield from self._parties(right, queue)
+
+    # What does not change in a cycle
+
+    def _find_rights(
         self, queue: str, priority: int, accounts: tuple[Account, ...], may: tuple[bool, ...]
-    ) -> Iterator[int]:
-        """Numbers of the grounds on which there is work. `may`: where on its path the gang is entitled."""
+    ) -> Iterator[tuple[Right, str]]:
+        """Those under which something runs. `may`: where on its path the gang is entitled."""
         claims, policy = self._book.claims(queue), self._tree.policy(queue)
         if policy.preempt is not Preempt.NEVER and queue in self._by_queue:
-            yield self._number(Ground(Right(queue, below=priority), queue))
+            yield Right(queue, below=priority), queue
         for entitled, (toward, common) in zip(may, pairwise(self._book.lineage(queue)), strict=True):
-            if not self._under(common).keys() - {toward}:
-                continue
             claimed = tuple([a for a in accounts if a in claims]) if policy.reclaim and entitled else ()
-            if self._tree.policy(common).preempt is Preempt.LOWER_PRIORITY:
-                yield self._number(Ground(Right(common, claimed, priority, accounts), toward))
-            elif claimed:
-                yield self._number(Ground(Right(common, claimed), toward))
+            across = self._tree.policy(common).preempt is Preempt.LOWER_PRIORITY
+            if (across or claimed) and self._branches(common).keys() - {toward}:
+                yield Right(common, claimed, *((priority, accounts) if across else ())), toward
 
-    def _number(self, ground: Ground) -> int:
-        if ground not in self._numbers:
-            self._numbers[ground] = len(self._grounds)
-            self._grounds.append(ground)
-        return self._numbers[ground]
-
-    def _find_under(self, common: str) -> Mapping[str, list[str]]:
+    def _find_branches(self, common: str) -> Mapping[str, list[str]]:
         """By child of a queue, the queues there in which something runs."""
         found: dict[str, list[str]] = {}
         for queue in self._by_queue:
@@ -227,69 +215,34 @@ class Rights:
                 found.setdefault(path[path.index(common) - 1], []).append(queue)
         return found
 
-    def _reached(self, ground: Ground) -> Iterator[Party]:
-        """All whom a ground reaches, but for branches that use no more than they are guaranteed in what is claimed."""
-        right, line = ground.right, self._state.line
-        if ground.toward == right.common:
-            yield from self._parties(right, right.common)
-            return
-        for child, queues in self._under(right.common).items():
-            borrows = right.below is not None or any(line.above(child, a) for a in right.claimed)
-            if child != ground.toward and borrows:
-                for queue in queues:
-                    yield from self._parties(right, queue)
-
-    def _somebody(self, ground: Ground, spared: frozenset[str]) -> bool:
-        """Whether anybody may go on this ground."""
-        line, leaving = self._state.line, self._state.leaving
-        return any(
-            any((uid := h.admitted.workload.uid) not in leaving and uid not in spared for h in party.holds)
-            for party in self._reached(ground)
-            if party.rule(line) is not None
-        )
-
-    # Who may be evicted
-
     def _find_evictable(self, queue: str) -> tuple[Hold, ...]:
         """What anybody may evict: preemptible, past its queue's `minRuntime`, not releasing."""
-        rest = self._tree.policy(self._book.lineage(queue)[0]).min_runtime or 0.0
-        now = self._state.time
+        now, rest = self._state.time, self._tree.policy(self._book.lineage(queue)[0]).min_runtime or 0.0
+        rows = ((hold, hold.admitted) for hold in self._by_queue.get(queue, ()))
         return tuple(
-            hold
-            for hold in self._by_queue.get(queue, ())
-            if (admitted := hold.admitted).workload.preemptible
-            and not admitted.releasing
-            and now - admitted.since >= rest
+            h for h, a in rows if a.workload.preemptible and not a.releasing and now - a.since >= rest
         )
 
     def _find_parties(self, right: Right, queue: str) -> tuple[Party, ...]:
         """What a right reaches in one queue, by the lines that decide about it."""
-        path = self._book.lineage(queue)
-        below = path[: path.index(right.common)]  # those that must be above; none in the gang's own queue
-        said = self._book.claims(queue)
+        path, said = self._book.lineage(queue), self._book.claims(queue)
+        above = path[: path.index(right.common)]  # none in the gang's own queue
         asked = [account for account in right.asked if account in said]
         groups: dict[tuple[Lines, Lines], list[Hold]] = {}
         for hold in self._evictable(queue):
-            reclaim = _lines(right.claimed, below, hold.charge)
-            preempt = NEVER
-            if right.below is not None and hold.admitted.workload.priority < right.below:
-                preempt = _lines(asked, below, hold.charge) if asked else ALWAYS
-            if reclaim or preempt:
-                groups.setdefault((reclaim, preempt), []).append(hold)
-        numbers = self.numbers
-        return tuple(
-            Party(
-                path,
-                tuple(holds),
-                np.array([numbers[h.admitted.workload.uid] for h in holds], dtype=np.intp),
-                *key,
-            )
-            for key, holds in groups.items()
-        )
+            lower = right.below is not None and hold.admitted.workload.priority < right.below
+            preempt = _lines(asked, above, hold.charge) if asked else ALWAYS
+            key = (_lines(right.claimed, above, hold.charge), preempt if lower else NEVER)
+            if key != (NEVER, NEVER):
+                groups.setdefault(key, []).append(hold)
+        return tuple(Party(path, tuple(holds), self._places(holds), *key) for key, holds in groups.items())
+
+    def _places(self, holds: Sequence[Hold]) -> Numbers:
+        return np.array([self.numbers[hold.admitted.workload.uid] for hold in holds], dtype=np.intp)
 
 
-def _lines(accounts: tuple[Account, ...] | list[Account], below: tuple[str, ...], charge: Charge) -> Lines:
+def _lines(accounts: Sequence[Account], above: Sequence[str], charge: Charge) -> Lines:
     """That all these queues are above in an account of which the victim holds some."""
     return tuple(
-        [tuple([(queue, account) for queue in below]) for account in accounts if charge.get(account)]
+        [tuple([(queue, account) for queue in above]) for account in accounts if charge.get(account)]
     )

@@ -51,7 +51,7 @@ def evictable(p: Params) -> str:
     text += f"{p['evictable']} may be evicted for it{whose and f' ({whose})'}"
     if "wait" in p:
         text += f", {p['notYet']} more when their minRuntime is over, the first in {p['wait']} s"
-    return f"{text}; no set of these was found that makes a place for it."
+    return f"{text}."
 
 
 def _exceeds(p: Params) -> str:

@@ -51,35 +51,39 @@ class Aftermath:
             reservations=plan.reservations,
         )
         self._arrays = Arrays.of(self._base)
+        frozen = (replace(a, workload=replace(a.workload, preemptible=False)) for a in admitted)
+        self._frozen = replace(self._base, admitted=tuple(frozen))
+        self._trial: Arrays | None = None
 
     def arrays(self, pending: Pending) -> Arrays:
         """With this gang waiting beside those alone that something is held for."""
-        return self._arrays.follow(self._with(pending, ()))
+        return self._arrays.follow(_with(self._base, [pending]))
 
     def starts(
         self, pending: Pending, *, tree: QueueTree | None = None, gone: str | None = None, ahead: bool = False
     ) -> bool:
-        """Whether the gang, as it is given, would start with this tree and this admitted workload gone. `ahead`: beside
-        all whose turns come before its own.
+        """Whether the gang, as it is given, would start with this tree and this admitted workload gone, and nobody
+        evicted. `ahead`: beside all whose turns come before its own.
         """
         uid = pending.workload.uid
         before = self._order[: self._order.index(uid)] if ahead else ()
-        snapshot = self._with(pending, before)
+        snapshot = _with(self._frozen, [*(self.pending[other] for other in before), pending])
         if tree is not None:
             snapshot = replace(snapshot, tree=tree)
         if gone is not None:
             snapshot = _without(snapshot, gone)
-        arrays = self._arrays.follow(snapshot)
+        self._trial = self._trial or Arrays.of(self._frozen)
+        arrays = self._trial.follow(snapshot)
         try:
             plan = decide(snapshot, now=self.now, seed=self._seed, budget=WITHOUT_SOLVER, arrays=arrays)
         except UnsoundPlan:
             return False
         return any(admission.uid == uid for admission in plan.admissions)
 
-    def _with(self, pending: Pending, before: Iterable[str]) -> Snapshot:
-        rows = {row.workload.uid: row for row in self._base.pending}
-        rows |= {uid: self.pending[uid] for uid in before}
-        return replace(self._base, pending=tuple({**rows, pending.workload.uid: pending}.values()))
+
+def _with(snapshot: Snapshot, pending: Iterable[Pending]) -> Snapshot:
+    rows = {row.workload.uid: row for row in (*snapshot.pending, *pending)}
+    return replace(snapshot, pending=tuple(rows.values()))
 
 
 def _admitted(workload: Workload, admission: Admission, *, now: float) -> Admitted:

@@ -33,8 +33,6 @@ def _check_size(uid: str, pod_set: PodSet, row: Assignment) -> Iterator[Violatio
 
 
 def _check_flavor(case: Case, gang: Workload, pod_set: PodSet, row: Assignment) -> Iterator[Violation]:
-    if row.flavor not in case.tolerations:
-        yield Violation(Rule.FLAVOR, gang.uid, f"there is no flavor {row.flavor}")
     for resource in case.book.flavored.intersection(pod_set.requests):
         allowed = case.book.flavors_for(gang.queue, resource) if pod_set.requests[resource] else None
         if allowed is not None and row.flavor not in allowed:
@@ -64,14 +62,11 @@ def _check_level(
     """All planned nodes, and all that the pins leave open, are in one domain."""
     if level is None:
         return
-    if (index := case.snapshot.topology.find(level)) is None:
-        yield Violation(Rule.LEVEL, uid, f"there is no level {level}")
-        return
-    planned, pinned = {n for row, _ in rows for n in row.nodes}, {n for _, g in rows for n in g.hosts}
-    for rule, names in ((Rule.LEVEL, planned), (Rule.PIN, pinned)):
-        found = {case.domain(name, index) for name in names}
-        if len(found) > 1 or None in found:
-            yield Violation(rule, uid, f"{len(found)} domains of level {level}, one is asked")
+    index = case.snapshot.topology.find(level)
+    names = {name for row, group in rows for name in (*row.nodes, *group.hosts)}
+    found = {None if index is None else case.domain(name, index) for name in names}
+    if len(found) > 1 or None in found:
+        yield Violation(Rule.LEVEL, uid, f"in {len(found)} or no domains of level {level}, one is asked")
 
 
 def check_capacity(case: Case) -> Iterator[Violation]:

@@ -58,10 +58,8 @@ def check_references(case: Case) -> Iterator[Violation]:
             yield Violation(Rule.CLOSED, uid, "it asks for what cannot be summed")
         if not {row.pod_set for row in rows} <= {p.name for p in case.workload(uid).pod_sets}:
             yield Violation(Rule.REFERENCE, uid, "a pod set is named that it does not have")
-        for row in case.new.get(uid, ()):
-            if not row.nodes.keys() <= case.states.keys():
-                gone = ", ".join(row.nodes.keys() - case.states.keys())
-                yield Violation(Rule.REFERENCE, uid, f"there is no node {gone}")
+        if gone := {name for row in case.new.get(uid, ()) for name in row.nodes} - case.states.keys():
+            yield Violation(Rule.REFERENCE, uid, f"there is no node {min(gone)}")
 
 
 def well_formed(workload: Workload) -> bool:
@@ -86,10 +84,19 @@ def check_closed(case: Case) -> Iterator[Violation]:
     for queue in {case.workload(uid).queue for uid in case.new}:
         leaf = queue in tree and tree.is_leaf(queue)
         states[queue] = tree.effective_state(queue) if leaf else "no leaf of the tree"
-    for workload in map(case.workload, case.new):
-        if (state := states[workload.queue]) != QueueState.OPEN or workload.hold:
-            text = "it is on hold" if workload.hold else f"{workload.queue} is {state}"
-            yield Violation(Rule.CLOSED, workload.uid, text, workload.queue)
+    for uid in case.new:
+        gang = case.workload(uid)
+        if states[gang.queue] != QueueState.OPEN or gang.hold:
+            text = "it is on hold" if gang.hold else f"{gang.queue} is {states[gang.queue]}"
+            yield Violation(Rule.CLOSED, uid, text, gang.queue)
+
+
+def check_non_preemptible(case: Case) -> Iterator[Violation]:
+    """Work that nobody may evict starts only inside the guarantee of its own queue, or where a bond held it."""
+    for gang in (case.workload(uid) for uid in case.new if uid not in case.resumed):
+        if not gang.preemptible and gang.queue not in case.entitled[gang.uid]:
+            text = f"not entitled at {gang.queue}, and it could not be evicted"
+            yield Violation(Rule.NON_PREEMPTIBLE, gang.uid, text, gang.queue)
 
 
 def check_quota(case: Case) -> Iterator[Violation]:
@@ -111,15 +118,6 @@ def _over(case: Case, use: Use, coming: Sequence[str], *, when: str) -> Iterator
         under = [uid for uid in coming if path in case.book.path(case.workload(uid).queue)]
         last = [uid for uid in under if case.asks(uid).get(key)][-1]
         yield Violation(Rule.QUOTA, last, f"{text} {when}", path)
-
-
-def check_non_preemptible(case: Case) -> Iterator[Violation]:
-    """Work that nobody may evict starts only inside the guarantee of its own queue, or where a bond held it."""
-    for uid in case.new:
-        workload = case.workload(uid)
-        if not workload.preemptible and uid not in case.resumed and workload.queue not in case.entitled[uid]:
-            text = f"not entitled at {workload.queue}, and it could not be evicted"
-            yield Violation(Rule.NON_PREEMPTIBLE, uid, text, workload.queue)
 
 
 def check_strict(case: Case) -> Iterator[Violation]:

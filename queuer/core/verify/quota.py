@@ -58,17 +58,17 @@ class Book:
         self.claimed = cache(self._claimed)
         self.flavors_for = cache(self._flavors_for)
 
+    def kept(self, queue: str, key: Key) -> int:
+        """The part of its guarantee that a queue does not lend."""
+        row = self._rows.get((queue, key))
+        return 0 if row is None or row.lend is None else max(0, self.guaranteed(queue, key) - row.lend)
+
     def limit(self, queue: str, key: Key) -> int | None:
         """None = nothing but the ancestors binds. Root has no more than the live capacity."""
         row = self._rows.get((queue, key))
         stated = None if row is None else row.limit
         live = self._live.get(key, 0) if queue == ROOT else None
         return stated if live is None else live if stated is None else min(live, stated)
-
-    def unlent(self, queue: str, key: Key) -> int:
-        """The part of a queue's guarantee that stays its own while idle."""
-        row = self._rows.get((queue, key))
-        return 0 if row is None or row.lend is None else max(0, self.guaranteed(queue, key) - row.lend)
 
     def _guaranteed(self, queue: str, key: Key) -> int:
         row = self._rows.get((queue, key))
@@ -143,7 +143,7 @@ class Use:
         if key not in self.book.lends_less:
             return used
         more = sum(self.seen(child, key) - self.used(child, key) for child in self.book.tree.children[queue])
-        return max(used + more, self.book.unlent(queue, key))
+        return max(used + more, self.book.kept(queue, key))
 
     def entitled(self, queue: str, asks: Asks) -> frozenset[str]:
         """Where on its path `asks` of `queue`, counted in, stays inside the guarantee in each of its claims."""
@@ -157,8 +157,9 @@ class Use:
         """Queue, account and a sentence for each limit that is broken by what was counted in on top."""
         before = self._below or Use(self.book)
         for path, amounts in self._sums.items():
-            for key in amounts:
-                if (limit := self.book.limit(path, key)) is None:
+            for key, amount in amounts.items():
+                limit = self.book.limit(path, key)
+                if limit is None or amount <= 0:
                     continue
                 used, seen = self.used(path, key), self.seen(path, key)
                 what = f"{path}: {key[0] or 'any'} {key[1]} would"

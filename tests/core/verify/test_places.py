@@ -27,7 +27,7 @@ PAIR = gang("g", pod_set(2, 8), required="rack")
         (at({"n1": 2, "n2": 0}), Rule.GANG),
         (at({"n1": 2}), Rule.CAPACITY),
         (at({"n1": 1, "n3": 1}), Rule.LEVEL),
-        (at(SPREAD, hosts=("n1", "n2", "n3")), Rule.PIN),
+        (at(SPREAD, hosts=("n1", "n2", "n3")), Rule.LEVEL),
         (at(SPREAD, hosts=("n2",)), Rule.PIN),
         (at(SPREAD, selector={"rack": "r2"}), Rule.PIN),
         (at(SPREAD, flavor="gold"), Rule.FLAVOR),
@@ -54,10 +54,8 @@ def test_own_terms_and_avoided_nodes_count() -> None:
 
 
 def test_each_pod_set_once_in_a_permitted_size() -> None:
-    snap, lead = (
-        world(gang("g", pod_set(3, 8, min_count=2), pod_set(1, 1, name="lead"))),
-        at({"n3": 1}, pod_set="lead"),
-    )
+    snap = world(gang("g", pod_set(3, 8, min_count=2), pod_set(1, 1, name="lead")))
+    lead = at({"n3": 1}, pod_set="lead")
     assert not broken(snap, plan(snap, {"g": [at(SPREAD), lead]}))
     assert broken(snap, plan(snap, {"g": [at(SPREAD)]})) == {(Rule.GANG, "g")}
     assert (Rule.GANG, "g") in broken(snap, plan(snap, {"g": [at(SPREAD), lead, at({"n4": 2})]}))
@@ -72,7 +70,7 @@ def test_one_pod_per_host_where_asked() -> None:
 def test_levels_of_pod_sets_and_levels_that_are_none() -> None:
     snap = world(gang("g", pod_set(2, 8, required="rack")), gang("h", pod_set(1, 8), required="row"))
     apart = plan(snap, {"g": [at({"n1": 1, "n3": 1})], "h": [at({"n4": 1})]})
-    assert broken(snap, apart) == {(Rule.LEVEL, "g"), (Rule.PIN, "g"), (Rule.LEVEL, "h")}
+    assert broken(snap, apart) == {(Rule.LEVEL, "g"), (Rule.LEVEL, "h")}
 
 
 def test_flavor_of_nodes_and_of_the_queue() -> None:
@@ -96,10 +94,8 @@ def test_the_last_in_turn_is_too_much_for_a_node() -> None:
 
 
 def test_room_that_a_bond_holds_is_taken_by_nobody() -> None:
-    left, held = (
-        running(gang("v", pod_set(1, 4)), {"n1": 1}, releasing=True),
-        bond("b", at({"n1": 1}), victims=("v",)),
-    )
+    left = running(gang("v", pod_set(1, 4)), {"n1": 1}, releasing=True)
+    held = bond("b", at({"n1": 1}), victims=("v",))
     snap = world(gang("b", pod_set(1, 8)), gang("g", pod_set(1, 4)), admitted=[left], bonds=(held,))
     assert not broken(snap, plan(snap, {"g": [at({"n2": 1})]}, bonds=(held,)))
     assert broken(snap, plan(snap, {"g": [at({"n1": 1})]}, bonds=(held,))) == {(Rule.CAPACITY, "g")}
