@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from queuer.core.records import Admitted, NodeState, Pending, Snapshot
 from queuer.domain.nodes import HOSTNAME, Node, Topology
 from queuer.domain.queue import Queue, QueueTree, QuotaRow
 from queuer.domain.workload import PodSet, Workload
-from queuer.core.records import Admitted, NodeState, Pending, Snapshot
 
 
 def job(uid: str, pods: int, gpus: int, *, queue: str = "root.a", **more: object) -> Workload:

@@ -8,8 +8,8 @@ import pytest
 
 from bench.instances import GPU, PER_NODE, Form, Mix, workload_of
 from bench.rolling import Figures, Rule, Timed, Told, compared, means, measured, run, stories
-from queuer.sim.scenario import Story
 from queuer.core.records import Budget
+from queuer.sim.scenario import Story
 
 NODES = 64
 

@@ -10,7 +10,6 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from queuer.core.records import Budget
 from queuer.sim.judge import run
 from queuer.sim.scenario import load
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from queuer.domain.queue import Queue
-from queuer.domain.reasons import Token
 from queuer.core.decide import decide
 from queuer.core.records import Budget, Pending, Plan, Snapshot
+from queuer.domain.queue import Queue
+from queuer.domain.reasons import Token
 from tests.core.examples import cluster, guaranteed, job, runs
 
 DOCUMENT = " ".join((Path(__file__).parents[2] / "docs" / "decision.md").read_text().split())

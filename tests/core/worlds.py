@@ -10,11 +10,11 @@ import random
 from dataclasses import replace
 from random import Random
 
+from queuer.core.records import Admitted, NodeState, Pending, Snapshot, Unbound
 from queuer.domain.nodes import HOSTNAME, Flavor, Node, SchedulingTerms, Topology
 from queuer.domain.quantity import add
 from queuer.domain.queue import Order, Policy, Preempt, Queue, QueueTree, QuotaRow, Sharing
 from queuer.domain.workload import PodSet, Workload, demand_of
-from queuer.core.records import Admitted, NodeState, Pending, Snapshot, Unbound
 
 GPU = "example.com/gpu"
 NOW = 10_000.0
