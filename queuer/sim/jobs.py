@@ -45,7 +45,7 @@ class Job:
     pods: dict[str, dict[str, int]] = field(default_factory=dict)
     flavors: dict[str, str] = field(default_factory=dict)
     hosts: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    landed: float = 0.0
+    landed: float = -inf
     gone: float = 0.0
     first: bool = False
     started: float | None = None
