@@ -22,7 +22,7 @@ CYCLES, OFTEN = 50, 2
 
 def played(seed: int) -> list[Evicted]:
     """All evictions in the world of this seed."""
-    life = Life.of(seed, come=1)
+    life = Life.of(seed)
     for _ in range(CYCLES):
         life.cycle(Budget(deterministic=0.0))
     return life.evictions

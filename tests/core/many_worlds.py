@@ -52,7 +52,10 @@ class TooLong(Exception):
 def judged(seed: int) -> tuple[Answer, str]:
     """What comes of the world of this seed, and which gang could have more."""
     snap = world(seed, nodes=4, pending=5, running=4)
-    plan = decide(snap, now=NOW, seed=0, budget=Budget())
+    try:
+        plan = decide(snap, now=NOW, seed=0, budget=Budget())
+    except Exception as error:  # noqa: BLE001 - whatever a decision raises is a fault
+        return Answer.UNSOUND, f"{type(error).__name__}: {error}"
     if broken := verify(snap, plan, now=NOW):
         return Answer.UNSOUND, str(broken[0])
     try:
@@ -70,9 +73,7 @@ class Search:
         self._gangs = {p.workload.uid: p.workload for p in snap.pending}
         self._started = {a.uid: a.assignments for a in plan.admissions}
         self._bound = {b.uid for b in plan.bonds}
-        self._free = {
-            s.node.name: add(s.node.allocatable, s.used, times=-1) for s in snap.nodes if s.node.ready
-        }
+        self._free = {s.node.name: add(s.node.allocatable, s.used, times=-1) for s in snap.nodes}
 
     def better(self) -> str:
         """The first gang that could have more, in words; empty = none."""
@@ -169,7 +170,8 @@ class Search:
             yield ()
             return
         labels = next((f.node_labels for f in self._snap.flavors if f.name == flavors[0]), {})
-        for spread in _spreads(sets[0], counts[sets[0].name], list(free), free):
+        open_to = [s.node.name for s in self._snap.nodes if s.node.accepts(sets[0].terms)]
+        for spread in _spreads(sets[0], counts[sets[0].name], open_to, free):
             row = Assignment(
                 pod_set=sets[0].name,
                 flavor=flavors[0],
