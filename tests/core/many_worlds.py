@@ -40,7 +40,8 @@ class Answer(StrEnum):
     """What comes of one world."""
 
     BEST = "best"
-    BETTER_EXISTS = "better_exists"
+    START_MISSED = "start_missed"  # one more could start beside all that do
+    BETTER_EXISTS = "better_exists"  # another plan scores more
     TOO_LONG = "too_long"
     UNSOUND = "unsound"
 
@@ -59,10 +60,9 @@ def judged(seed: int) -> tuple[Answer, str]:
     if broken := verify(snap, plan, now=NOW):
         return Answer.UNSOUND, str(broken[0])
     try:
-        text = Search(snap, plan).better()
+        return Search(snap, plan).better()
     except TooLong:
         return Answer.TOO_LONG, ""
-    return (Answer.BETTER_EXISTS, text) if text else (Answer.BEST, "")
 
 
 class Search:
@@ -75,25 +75,27 @@ class Search:
         self._bound = {b.uid for b in plan.bonds}
         self._free = {s.node.name: add(s.node.allocatable, s.used, times=-1) for s in snap.nodes}
 
-    def better(self) -> str:
-        """The first gang that could have more, in words; empty = none."""
+    def better(self) -> tuple[Answer, str]:
+        """The first gang that could have more."""
         before: list[str] = []
         for uid in self._plan.order:
             if uid not in self._started:
-                fixed = [u for u in before if u in self._started]
-                if self._starts([*fixed, uid], {}):
-                    return f"{uid} could start"
+                if self._starts([*(u for u in self._plan.order if u != uid), uid], {}):
+                    return Answer.START_MISSED, f"{uid} could start, too"
+                if self._starts([*before, uid], {}):
+                    return Answer.BETTER_EXISTS, f"{uid} could start instead of later ones"
                 if uid not in self._bound and self._could_be_bound(uid, before):
-                    return f"{uid} could be bound"
+                    return Answer.BETTER_EXISTS, f"{uid} could be bound"
             before.append(uid)
-        return ""
+        return Answer.BEST, ""
 
-    def _starts(self, uids: Sequence[str], chosen: Mapping[str, Rows]) -> bool:
-        """Whether these gangs can start together, beside the bonds and victims of the gangs before."""
+    def _starts(self, before: Sequence[str], chosen: Mapping[str, Rows]) -> bool:
+        """Whether the last of these gangs can start and the others have what they have: who starts may move."""
+        uids = [u for u in before if u in self._started or u == before[-1]]
         if len(chosen) == len(uids):
-            return self._sound(chosen, before=uids)
+            return self._sound(chosen, before=before)
         uid = uids[len(chosen)]
-        return any(self._starts(uids, {**chosen, uid: rows}) for rows in self._placements(uid, chosen))
+        return any(self._starts(before, {**chosen, uid: rows}) for rows in self._placements(uid, chosen))
 
     def _could_be_bound(self, uid: str, before: Sequence[str]) -> bool:
         """Whether some victims would make room for the gang, the others staying where they are."""
@@ -228,8 +230,8 @@ def main() -> int:
         if text:
             sys.stdout.write(f"{seed} {answer}: {text}\n")
             sys.stdout.flush()
-    known = seen[Answer.BEST] + seen[Answer.BETTER_EXISTS]
-    share = round(seen[Answer.BETTER_EXISTS] / known, 4) if known else None
+    better = seen[Answer.START_MISSED] + seen[Answer.BETTER_EXISTS]
+    share = round(better / (better + seen[Answer.BEST]), 4) if better else 0.0
     sys.stdout.write(json.dumps({**{a.value: seen[a] for a in Answer}, "share_better": share}) + "\n")
     return int(seen[Answer.UNSOUND] > 0)
 

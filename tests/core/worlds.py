@@ -159,20 +159,15 @@ def _pending(rng: random.Random, i: int, tree: QueueTree, nodes: list[Node]) -> 
     pod_sets = _pod_sets(rng)
     if rng.random() < 0.1:
         selector = SchedulingTerms(node_selector={"pool": "f1"})
-        pod_sets = tuple(_with_terms(p, selector) for p in pod_sets)
+        pod_sets = tuple(replace(p, terms=selector) for p in pod_sets)
     workload = _workload(rng, f"p{i}", rng.choice(tree.leaves), pod_sets, NOW - rng.randint(0, 500))
     level = rng.choice((None, None, "rack", "block", "host"))
-    fields = {f: getattr(workload, f) for f in workload.__dataclass_fields__}
     if level is not None:
-        fields["required" if rng.random() < 0.5 else "preferred"] = level
-    fields["hold"] = rng.random() < 0.05
+        required = rng.random() < 0.5
+        workload = replace(workload, required=level) if required else replace(workload, preferred=level)
+    workload = replace(workload, hold=rng.random() < 0.05)
     avoid = frozenset({rng.choice(nodes).name}) if rng.random() < 0.05 else frozenset()
-    return Pending(workload=Workload(**fields), avoid=avoid, first=rng.random() < 0.05)
-
-
-def _with_terms(pod_set: PodSet, terms: SchedulingTerms) -> PodSet:
-    fields = {f: getattr(pod_set, f) for f in pod_set.__dataclass_fields__}
-    return PodSet(**{**fields, "terms": terms})
+    return Pending(workload=workload, avoid=avoid, first=rng.random() < 0.05)
 
 
 def _run(
