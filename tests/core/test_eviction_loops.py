@@ -16,7 +16,7 @@ def test_no_loops(seed: int) -> None:
 
 def test_the_worlds_have_evictions() -> None:
     """Else nothing is shown."""
-    assert sum(len(played(seed)) for seed in range(6)) > 10
+    assert sum(len(played(seed)) for seed in range(6)) > 2
 
 
 def test_loops_are_seen() -> None:
