@@ -11,6 +11,8 @@ PY := .venv/bin/python
 # Named after what was installed: a change of the locked packages installs anew, a new checkout date does not.
 STAMP := .venv/installed-$(shell cat requirements.txt pyproject.toml | cksum | tr ' ' '-')
 SOURCES := queuer tests migrations bench
+CORE := queuer/core
+CORE_TESTS := tests/core
 
 .PHONY: help
 help: ## List the verbs
@@ -62,12 +64,25 @@ scenarios: setup ## Run the stories of tests/scenarios, a line per expectation (
 	@$(PY) -m queuer sim scenario $(ARGS) tests/scenarios/*/*.yaml
 
 .PHONY: cycles
-cycles: setup ## Check 10,000 random cycles of the decision, about half an hour (ARGS="--cycles N --first SEED")
-	@$(PY) -m tests.solver.many_cycles $(ARGS)
+cycles: setup ## Check 2,000 random cycles of the decision, some minutes (ARGS="--cycles N --first SEED")
+	@$(PY) -m tests.core.many_cycles $(ARGS)
+
+.PHONY: loops
+loops: setup ## Look for eviction loops in 200 worlds of 50 cycles (ARGS="--worlds N --first SEED")
+	@$(PY) -m tests.core.loops $(ARGS)
 
 .PHONY: worlds
-worlds: setup ## Compare 4,000 small worlds with brute force, some minutes (ARGS="--kind KIND --worlds N --first SEED")
-	@$(PY) -m tests.solver.many_worlds $(ARGS)
+worlds: setup ## Compare 500 small worlds with brute force, some minutes (ARGS="--worlds N --first SEED")
+	@$(PY) -m tests.core.many_worlds $(ARGS)
+
+.PHONY: size
+size: ## Count the Python of the decision, and of its tests
+	@count() { find $$1 -name '*.py' -exec cat {} + | wc -l; }; \
+	printf '%s modules, %s lines, the largest %s; tests: %s lines\n' \
+		"$$(find $(CORE) -name '*.py' | wc -l)" "$$(count $(CORE))" \
+		"$$(find $(CORE) -name '*.py' -exec wc -l {} + | grep -v ' total$$' | sort -n | tail -1 | awk '{print $$2 " " $$1}')" \
+		"$$(count $(CORE_TESTS))"; \
+	echo 'before it was written anew: 114 modules, 21,000 lines; tests: 20,000 lines'
 
 .PHONY: landing
 landing: control-plane ## Land 500 random clusters' gangs on real kube-schedulers (ARGS="--cases N --first SEED")
@@ -82,6 +97,9 @@ bench: control-plane ## Measure in short: docs/measurements.md has the commands 
 	@$(PY) -m bench.startup
 	@$(PY) -m bench.decide --nodes 160 --pending 1000 --queues 30 --seeds 5 --json
 	@$(PY) -m bench.decide --nodes 640 --pending 1000 --queues 100 --seeds 5 --json
+	@$(PY) -m bench.decide --nodes 640 --pending 1000 --queues 100 --seeds 2 --mix large --json
+	@$(PY) -m bench.backlog
+	@$(PY) -m bench.stream
 	@$(PY) -m bench.preempt --sizes 64/1 64/4 160/1 --seeds 5 --json
 	@$(PY) -m bench.infeasible
 	@$(PY) -m bench.openb --list multigpu50 --orders 1 --json

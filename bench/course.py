@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
+from queuer.core.records import Admitted, Assignment, NodeState, Pending, Plan, Snapshot
 from queuer.domain.quantity import Resources, add
-from queuer.solver.problem import Admitted, Assignment, NodeState, Pending, Plan, Snapshot
 
 CAME, ENDED, STARTED = 100, 30, 30
 """What typically differs between two snapshots: gangs that came, ended and started."""
@@ -38,17 +38,36 @@ def carried_out(
     """The snapshot of the next cycle: what the plan starts runs since `now`; what it evicts is on its way out, as are
     so many drawn gangs that have `ended`; what was so before is gone; others have `come`.
     """
-    running = {a.workload.uid: a for a in snapshot.admitted if not a.releasing}
+    return _following(snapshot, plan, now=now, ended=ended, come=come, seed=seed, gone=True)
+
+
+def at_once(snapshot: Snapshot, plan: Plan, *, now: float) -> Snapshot:
+    """The snapshot of a cycle that follows at the same time: what was on its way out still is."""
+    return _following(snapshot, plan, now=now, ended=0, come=(), seed=0, gone=False)
+
+
+def _following(
+    snapshot: Snapshot,
+    plan: Plan,
+    *,
+    now: float,
+    ended: int,
+    come: Sequence[Pending],
+    seed: int,
+    gone: bool,
+) -> Snapshot:
+    left = [a for a in snapshot.admitted if a.releasing and gone]
+    running = {a.workload.uid: a for a in snapshot.admitted if a not in left}
     waiting = {p.workload.uid: p for p in snapshot.pending}
     started = [_admitted(waiting.pop(a.uid), a.assignments, now=now) for a in plan.admissions]
     running.update({a.workload.uid: a for a in started})
     evicted = [eviction.uid for eviction in plan.evictions]
-    others = sorted(running.keys() - set(evicted))
+    others = sorted(uid for uid, a in running.items() if not a.releasing and uid not in evicted)
     for uid in (*evicted, *Random(seed).sample(others, min(ended, len(others)))):
         running[uid] = replace(running[uid], releasing=True, gone_by=now + GONE)
     return replace(
         snapshot,
-        nodes=_nodes(snapshot, came=started, gone=[a for a in snapshot.admitted if a.releasing]),
+        nodes=_nodes(snapshot, came=started, gone=left),
         admitted=tuple(running.values()),
         pending=(*waiting.values(), *come),
         bonds=plan.bonds,

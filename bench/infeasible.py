@@ -1,9 +1,9 @@
-"""How soon it is told that nobody could make room for a gang: `python -m bench.infeasible --help`.
+"""How soon a gang is refused for which nobody could make room: `python -m bench.infeasible --help`.
 
 500 nodes full of one-GPU jobs, and a gang of ten pods of 8 GPUs that may reclaim. `sums`: 79 of these jobs may be
 evicted. `guarantee`: all may, but their queue is 79 above its guarantee. `slots`: 429 may, but only nine nodes can be
-emptied. One JSON object: CPU seconds of each decision from arrays to a verified plan with reasons, and whether it was
-`proved`, with nobody evicted.
+emptied. One JSON object: CPU seconds of each decision from arrays to a verified plan with reasons, and whether the gang
+was `refused` for what it lacks, with nobody evicted.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from dataclasses import replace
 from importlib import import_module
 
 from bench.instances import GPU, KEYS, NOW, PER_NODE, Form, node_at, workload_of
+from queuer.core.arrays import Arrays
+from queuer.core.decide import decide
+from queuer.core.records import Admitted, Budget, Pending, Snapshot
+from queuer.core.verify import verify
 from queuer.domain.nodes import Topology
 from queuer.domain.queue import Queue, QueueTree, QuotaRow
 from queuer.domain.reasons import Token
-from queuer.solver.arrays import Arrays
-from queuer.solver.decide import decide
-from queuer.solver.problem import Admitted, Budget, Pending, Snapshot
-from queuer.solver.verify import verify
 
 NODES = 500
 NINE = dict.fromkeys(range(9), PER_NODE)
@@ -76,8 +76,8 @@ def run(snapshot: Snapshot) -> dict[str, float | bool]:
     plan = decide(snapshot, now=NOW, seed=1, budget=budget, arrays=arrays)
     seconds = time.process_time() - begin
     waits = plan.explanations["gang"].primary.token is not Token.SOLVER_DEFERRED
-    proved = waits and not plan.evictions and not verify(snapshot, plan, now=NOW)
-    return {"cpu_s": round(seconds, 3), "proved": proved}
+    refused = waits and not plan.evictions and not verify(snapshot, plan, now=NOW)
+    return {"cpu_s": round(seconds, 3), "refused": refused}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -86,12 +86,12 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    """Print the figures; exit 1 where there is no proof."""
+    """Print the figures; exit 1 where the gang is not refused."""
     parser().parse_args()
-    import_module("queuer.solver.cpsat")  # as in the solver process, which has it loaded
+    import_module("ortools.sat.python.cp_model")  # as in the solver process, which has it loaded
     found = {name: run(full(loose, guaranteed=n)) for name, (loose, n) in CASES.items()}
     print(json.dumps(found))
-    sys.exit(0 if all(one["proved"] for one in found.values()) else 1)
+    sys.exit(0 if all(case["refused"] for case in found.values()) else 1)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """How good decisions are, on 200 bursts of `instances.md`: `python -m bench.quality --help`.
 
-One JSON object. `--order default`: the decision with the exact solver against greedy alone: `worse` and `earlier` (an
+One JSON object. `--order default`: the decision against the same without CP-SAT: `worse` and `earlier` (an
 earlier gang in the order of turns admitted) count instances. `--order packed`: GPUs that start against first in, first
 out with best-fit domains (`bench/fifo.py`); `worse` counts instances in which the GPUs by priority, highest first, are
 lexicographically less; `gain`, `top_gain`: GPUs and top-priority GPUs in per cent; `gap`: to a bound for which domains
@@ -23,18 +23,18 @@ from bench.bursts import NODES, burst, scale
 from bench.fifo import fifo
 from bench.instances import GPU, NOW, PRIORITIES
 from bench.pooled import pooled
+from queuer.core.decide import decide
+from queuer.core.records import Budget, Plan, Snapshot
+from queuer.core.score import score
+from queuer.core.verify import verify
 from queuer.domain.queue import Order
-from queuer.solver.decide import decide
-from queuer.solver.problem import Budget, Plan, Snapshot
-from queuer.solver.score import score
-from queuer.solver.verify import verify
 
 GREEDY = Budget(deterministic=0.0)
 Row = dict[str, Any]
 
 
 def default(seed: int, *, budget: Budget) -> Row:
-    """The decision with the exact solver against greedy alone."""
+    """The decision against the same without CP-SAT."""
     snapshot = burst(seed, order=Order.PRIORITY)
     plan, seconds = _timed(snapshot, seed=seed, budget=budget)
     greedy = decide(snapshot, now=NOW, seed=seed, budget=GREEDY)
@@ -46,9 +46,7 @@ def default(seed: int, *, budget: Budget) -> Row:
         "earlier": ours.flags > theirs.flags,
         "better": ours > theirs,
         "contested": plan.stats.contested,
-        "rearranged": plan.stats.rearranged,
-        "proved": plan.stats.proved,
-        "deferred": plan.stats.deferred,
+        "repaired": plan.stats.repaired,
         "violations": len(verify(snapshot, plan, now=NOW)),
     }
 
@@ -129,7 +127,7 @@ def parser() -> argparse.ArgumentParser:
         "--budget",
         type=arguments.amount,
         default=2.0,
-        help="deterministic time of the exact solver; 0 = none",
+        help="deterministic time of CP-SAT; 0 = it is not asked",
     )
     made.add_argument(
         "--rows",
@@ -172,7 +170,7 @@ def _known(path: Path | None) -> list[Row]:
 def main() -> None:
     """Print the figures; exit 1 where a plan is unsound or worse."""
     given = parser().parse_args()
-    import_module("queuer.solver.cpsat")  # as in the solver process, which has it loaded
+    import_module("ortools.sat.python.cp_model")  # as in the solver process, which has it loaded
     figures = summary(_measured(given))
     print(json.dumps(figures))
     sys.exit(1 if figures["violations"] or figures["worse"] else 0)

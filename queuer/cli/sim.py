@@ -15,10 +15,10 @@ from queuer.domain.errors import FieldProblem, InvalidInput, QueuerError
 from queuer.sim.policy import ReplayPolicy
 
 if TYPE_CHECKING:
+    from queuer.core.records import Budget, CycleStats
     from queuer.sim.engine import Record
     from queuer.sim.replay import Setup
     from queuer.sim.report import QueueReport, Report
-    from queuer.solver.problem import Budget, Passes
 
 
 def _finite(value: float | None) -> float | None:
@@ -133,8 +133,8 @@ def cycle(
     """Decide a stored cycle again; exit 1 where the plan is not the stored one."""
     import msgspec
 
+    from queuer.core import stored
     from queuer.sim.files import read_bytes
-    from queuer.solver import stored
 
     found = stored.decode(read_bytes(file), name=str(file))
     plan = stored.again(found)
@@ -147,19 +147,16 @@ def cycle(
     else:
         said = "{} admitted, {} evicted, {} waiting".format(*counts)
         typer.echo(f"DIFFERS {file.name}: {other}" if other else f"same    {file.name}: {said}")
-        if plan.stats.passes is not None:
-            typer.echo(f"        {_how_far(plan.stats.passes, found.budget)}")
+        typer.echo(f"        {_how_far(plan.stats, found.budget)}")
     if other:
         raise typer.Exit(1)
 
 
-def _how_far(passes: Passes, budget: Budget) -> str:
-    """How far each pass came, in words; what did nothing is not named."""
-    spent = f"{passes.spent:.3g} of {budget.deterministic:g} deterministic time"
-    times = (f"{name} {time:.3g}" for name, time in passes.times.items() if time)
-    steps = (f"{number:,} {name}" for name, number in passes.steps.items() if number)
-    attempts = f"{passes.attempts} attempt{'s' * (passes.attempts != 1)}"
-    return "; ".join([attempts, ", ".join([spent, *times]), "steps: " + (", ".join(steps) or "none")])
+def _how_far(stats: CycleStats, budget: Budget) -> str:
+    """What happened inside a decision, in words."""
+    turns = f"{stats.turns:,} turns, victims looked for {stats.searches:,} times"
+    spent = f"{stats.solver_time:.3g} of {budget.deterministic:g} deterministic time"
+    return f"{turns}; {stats.repaired} of {stats.contested} contested gangs repaired in {spent}"
 
 
 def _make(store: Path | None) -> None:
@@ -180,7 +177,7 @@ def _writer(store: Path | None, stem: str) -> Record | None:
     """What keeps the cycles of a run: `STEM-1.cycle` and on."""
     if store is None:
         return None
-    from queuer.solver.stored import StoredCycle, encode
+    from queuer.core.stored import StoredCycle, encode
 
     numbers = itertools.count(1)
 

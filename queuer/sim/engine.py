@@ -1,9 +1,9 @@
 """The virtual cluster: time moves from event to event, and at each moment cycles run until one changes
 nothing.
 
-At one time: ends, departures, events, submissions, in this order, then cycles. Pods land at once where the
-plan puts them; the pods of an evicted or deleted job are gone after `grace` seconds. Every moment is checked:
-no node holds more than it has.
+At one time: ends, landings, departures, events, submissions, in this order, then cycles. Pods land where the plan
+puts them, at once or `landing` seconds after the start; the pods of an evicted or deleted job are gone after `grace`
+seconds. Every moment is checked: no node holds more than it has.
 """
 
 from __future__ import annotations
@@ -13,6 +13,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from queuer.core.arrays import Arrays
+from queuer.core.decide import decide
+from queuer.core.records import Admission, Bond, Budget, NodeState, Pending, Plan, Reservation, Snapshot
+from queuer.core.stored import StoredCycle
 from queuer.domain.document import parse_queue
 from queuer.domain.errors import QueuerError
 from queuer.domain.estimates import Estimates
@@ -22,12 +26,8 @@ from queuer.domain.quantity import Resources, add
 from queuer.domain.queue import ROOT, QueueTree
 from queuer.domain.workload import demand_of
 from queuer.sim.consistent import matches
-from queuer.sim.jobs import Job, Stage, admitted_of, interval_of, job_of
+from queuer.sim.jobs import Job, Stage, admitted_of, hosts_of, interval_of, job_of
 from queuer.sim.scenario import Event, Scenario
-from queuer.solver.arrays import Arrays
-from queuer.solver.decide import decide
-from queuer.solver.problem import Bond, Budget, NodeState, Pending, Plan, Reservation, Snapshot
-from queuer.solver.stored import StoredCycle
 
 Record = Callable[[StoredCycle], None]
 CYCLES = 1_000
@@ -51,8 +51,11 @@ class Simulation:
         budget: Budget | None = None,
         record: Record | None = None,
         decide: Callable[..., Plan] = decide,
+        landing: float = 0.0,
     ) -> None:
-        """`decide`: who decides, to be watched or timed."""
+        """`decide`: who decides, to be watched or timed. `landing`: seconds from a start until its pods are bound; its
+        run begins then.
+        """
         self.scenario = scenario
         self.jobs: dict[str, Job] = {
             s.workload.uid: job_of(s, scenario, number=i) for i, s in enumerate(scenario.stories)
@@ -66,7 +69,7 @@ class Simulation:
         self._seed = seed
         self._budget = budget or Budget()
         self._record = record
-        self._decide = decide
+        self._decide, self._landing = decide, landing
         self._arrays: Arrays | None = None
         self._nodes: dict[str, Node] = {n.name: n for n in scenario.nodes}
         self._queues = {path: dict(body) for path, body in scenario.queues.items()}
@@ -116,7 +119,7 @@ class Simulation:
                     if job.workload.queue in self._tree
                     else None
                 )
-                times += [t for t in (job.end, job.since + (least or 0.0)) if t is not None]
+                times += [t for t in (job.end, job.since + (least or 0.0), job.landed) if t is not None]
             elif job.stage is Stage.WAITING and job.workload.queue in self._tree:
                 most = self._tree.policy(job.workload.queue).max_wait
                 times += [] if most is None else [job.workload.submitted + most]
@@ -130,6 +133,8 @@ class Simulation:
             if end is not None and end <= self.time:
                 self._leave(job, Stage.ENDED)
                 self._learn(job)
+            elif job.landed <= self.time:
+                job.hosts = {}
         self._depart()
         for event in [e for e in self._events if e.at <= self.time]:
             self._events.remove(event)
@@ -145,7 +150,7 @@ class Simulation:
 
     def _learn(self, job: Job) -> None:
         """Remember how long it ran. The first run of a queue tells those who had no estimate."""
-        if self.estimates.learn(job.workload, self.time - job.since):
+        if self.estimates.learn(job.workload, self.time - max(job.since, job.landed)):
             for other in self._active:
                 if other.workload.queue == job.workload.queue and other.stage is not Stage.ENDED:
                     self._estimate(other)
@@ -172,7 +177,7 @@ class Simulation:
         """Its pods are gone."""
         if self._memory:
             self._past.append(interval_of(job, closed=self.time))
-        job.stage, job.pods = stage, {}
+        job.stage, job.pods, job.hosts = stage, {}, {}
 
     # Events
 
@@ -188,7 +193,7 @@ class Simulation:
                 for job in self._named(event.body):
                     if job.stage is Stage.RUNNING:  # else its pods leave already
                         job.gone = self.time + self.scenario.grace
-                    job.stage = Stage.ENDING if job.present else Stage.ENDED
+                    job.stage, job.hosts = Stage.ENDING if job.present else Stage.ENDED, {}
             case "hold" | "release":
                 for job in self._named(event.body):
                     job.workload = replace(job.workload, hold=event.kind == "hold")
@@ -244,11 +249,7 @@ class Simulation:
         self.cycles += 1
         self.plan = plan
         for admission in plan.admissions:
-            self._admit(
-                admission.uid,
-                {a.pod_set: dict(a.nodes) for a in admission.assignments},
-                {a.pod_set: a.flavor for a in admission.assignments},
-            )
+            self._admit(admission)
         for eviction in plan.evictions:
             self._evict(self.jobs[eviction.uid], by=eviction.beneficiary)
         changed = bool(
@@ -260,13 +261,13 @@ class Simulation:
 
     def snapshot(self) -> Snapshot:
         """What the decision is given at this moment."""
-        used = self._used()
+        used = self._used(landing=False)
         return Snapshot(
             nodes=tuple(NodeState(node=n, used=used[n.name]) for n in self._nodes.values()),
             tree=self._tree,
             topology=self.scenario.topology,
             flavors=self.scenario.flavors,
-            admitted=tuple(admitted_of(j) for j in self._active if j.present),
+            admitted=tuple(admitted_of(j, now=self.time) for j in self._active if j.present),
             pending=tuple(
                 Pending(workload=j.workload, first=j.first, displaced_by=j.displaced_by)
                 for j in self._active
@@ -285,26 +286,29 @@ class Simulation:
         open_ones = (interval_of(j) for j in self._active if j.present)
         return past_use(self._tree, (*self._past, *open_ones), now=self.time)
 
-    def _used(self) -> dict[str, dict[str, int]]:
-        """What all pods request, by node."""
+    def _used(self, *, landing: bool = True) -> dict[str, dict[str, int]]:
+        """What all pods request, by node; with those that are still to land, where they are planned."""
         used: dict[str, dict[str, int]] = {name: {} for name in self._nodes}
         for name, amounts in self.scenario.foreign:
             _put(used, name, amounts)
         for job in self._active:
-            if job.present:
+            if job.present and (landing or not job.hosts):
                 for name, got in job.on_nodes().items():
                     _put(used, name, got)
         return used
 
-    def _admit(self, uid: str, pods: dict[str, dict[str, int]], flavors: dict[str, str]) -> None:
+    def _admit(self, admission: Admission) -> None:
+        uid, rows = admission.uid, admission.assignments
         job = self.jobs[uid]
-        job.stage, job.since, job.pods, job.flavors, job.first = (
+        job.stage, job.since, job.landed, job.first = (
             Stage.RUNNING,
             self.time,
-            pods,
-            flavors,
+            self.time + self._landing,
             False,
         )
+        job.pods = {a.pod_set: dict(a.nodes) for a in rows}
+        job.flavors = {a.pod_set: a.flavor for a in rows}
+        job.hosts = {a.pod_set: hosts_of(a, self._nodes.values()) for a in rows} if self._landing else {}
         job.started = self.time if job.started is None else job.started
         job.guess = job.workload.estimate
         self.admissions.append((self.time, uid))
@@ -314,7 +318,7 @@ class Simulation:
                 self.partial.append(uid)
 
     def _evict(self, job: Job, *, by: str | None) -> None:
-        job.stage, job.gone = Stage.LEAVING, self.time + self.scenario.grace
+        job.stage, job.gone, job.hosts = Stage.LEAVING, self.time + self.scenario.grace, {}
         job.evictions.append(self.time)
         job.displaced_by = frozenset() if by is None else frozenset({by})
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf, nextafter
 
-from queuer.domain.nodes import flavor_of
+from queuer.core.ends import end_of
+from queuer.core.records import Admitted, Assignment, Unbound
+from queuer.domain.nodes import Node, flavor_of
 from queuer.domain.past import Interval
 from queuer.domain.quantity import Resources, add
 from queuer.domain.workload import Workload, demand_of
 from queuer.sim.scenario import Scenario, Story
-from queuer.solver.ends import end_of
-from queuer.solver.problem import Admitted
+
+HOUR = 3600.0
+"""Seconds within which evictions of a job count as recent."""
 
 
 class Stage(StrEnum):
@@ -30,7 +33,8 @@ class Stage(StrEnum):
 @dataclass(slots=True, kw_only=True)
 class Job:
     """A workload of the story and what has become of it. `number`: its place in the story. `pods`: by pod set
-    and node. `gone`: when its pods go. `guess`: its estimate when it last started.
+    and node, where they are planned. `hosts`: by pod set where they may land, while they have not. `landed`: when all
+    are bound, seconds. `gone`: when its pods go. `guess`: its estimate when it last started.
     """
 
     number: int
@@ -40,6 +44,8 @@ class Job:
     since: float = 0.0
     pods: dict[str, dict[str, int]] = field(default_factory=dict)
     flavors: dict[str, str] = field(default_factory=dict)
+    hosts: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    landed: float = -inf
     gone: float = 0.0
     first: bool = False
     started: float | None = None
@@ -54,10 +60,10 @@ class Job:
 
     @property
     def end(self) -> float | None:
-        """When it ends by itself."""
+        """When it ends by itself: a run begins when all pods are bound."""
         if self.story.runtime is None or self.stage is not Stage.RUNNING:
             return None
-        return run_end(self.since, self.story.runtime)
+        return run_end(max(self.since, self.landed), self.story.runtime)
 
     def counts(self) -> dict[str, int]:
         """Pods by pod set."""
@@ -108,17 +114,30 @@ def interval_of(job: Job, *, closed: float | None = None) -> Interval:
     return Interval(queue=job.workload.queue, amounts=amounts, opened=job.since, closed=closed)
 
 
-def admitted_of(job: Job) -> Admitted:
+def hosts_of(assignment: Assignment, nodes: Iterable[Node]) -> tuple[str, ...]:
+    """Where kube-scheduler may put the pods: the hosts of the pin, else all nodes under its selector."""
+    if assignment.hosts is not None:
+        return assignment.hosts
+    wanted = assignment.selector.items()
+    return tuple(n.name for n in nodes if wanted <= n.labels.items())
+
+
+def admitted_of(job: Job, *, now: float) -> Admitted:
     """A job that holds capacity, as the decision sees it."""
-    bound: Mapping[str, Resources] = job.on_nodes()
+    counts: dict[str, int] = job.counts()
+    bound: dict[str, Resources] = {} if job.hosts else dict(job.on_nodes())
     return Admitted(
         workload=job.workload,
-        counts=job.counts(),
+        counts=counts,
         flavors=job.flavors,
         since=job.since,
         bound=bound,
+        unbound=tuple(
+            Unbound(pod_set=name, count=counts[name], hosts=hosts) for name, hosts in job.hosts.items()
+        ),
         releasing=job.stage is not Stage.RUNNING,
         gone_by=None if job.stage is Stage.RUNNING else job.gone,
         expected_end=end_of(job.workload, start=job.since),
         displaced_by=job.displaced_by,
+        evicted=sum(at > now - HOUR for at in job.evictions),
     )

@@ -1,0 +1,71 @@
+"""What holds for every plan, on random worlds: sound, deterministic, one reason for each waiting gang."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from queuer.core.arrays import Arrays
+from queuer.core.decide import decide
+from queuer.core.records import Budget, Plan, Snapshot, SolveStatus
+from queuer.core.score import score
+from queuer.core.verify import verify
+from tests.core.cycles import Life
+from tests.core.worlds import NOW, packed, world
+
+GREEDY, EXACT = Budget(deterministic=0.0), Budget(deterministic=1.0)
+seeds = st.integers(min_value=0, max_value=10**6)
+
+
+def decided(snapshot: Snapshot, budget: Budget = GREEDY) -> Plan:
+    return decide(snapshot, now=NOW, seed=0, budget=budget)
+
+
+@settings(max_examples=150, deadline=None)
+@given(seeds)
+def test_plans_are_sound(seed: int) -> None:
+    """The independent verifier finds nothing, and had nothing to take out."""
+    plan = decided(world(seed))
+    assert verify(world(seed), plan, now=NOW) == ()
+    assert (plan.stats.refused, plan.stats.status) == (0, SolveStatus.GREEDY)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seeds, st.booleans())
+def test_cp_sat_keeps_plans_sound_and_makes_none_worse(seed: int, is_packed: bool) -> None:
+    snapshot = packed(world(seed), seed) if is_packed else world(seed)
+    plan = decided(snapshot, EXACT)
+    assert verify(snapshot, plan, now=NOW) == ()
+    assert plan.stats.refused == 0
+    assert score(snapshot, plan, now=NOW) >= score(snapshot, decided(snapshot), now=NOW)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seeds)
+def test_the_same_inputs_give_the_same_plan(seed: int) -> None:
+    """Replay depends on it."""
+    assert decided(world(seed)) == decided(world(seed))
+
+
+@settings(max_examples=60, deadline=None)
+@given(seeds)
+def test_each_waiting_gang_has_one_reason_with_a_sentence(seed: int) -> None:
+    """No gang waits in silence, none that starts is told to wait, and the order names each once."""
+    snapshot = world(seed)
+    plan = decided(snapshot)
+    uids = {p.workload.uid for p in snapshot.pending}
+    assert set(plan.explanations) == uids - {a.uid for a in plan.admissions}
+    assert all(told.primary.text.endswith(".") for told in plan.explanations.values())
+    assert sorted(plan.order) == sorted(uids)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seeds)
+def test_arrays_that_followed_give_the_same_plan(seed: int) -> None:
+    """Cycle after cycle, as in the controller."""
+    life = Life.of(seed)
+    for _ in range(6):
+        now = life.now
+        snapshot, plan = life.cycle(GREEDY)
+        anew = decide(snapshot, now=now, seed=0, budget=GREEDY, arrays=Arrays.of(snapshot))
+        assert anew == plan
