@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -22,16 +23,18 @@ def resume(state: State) -> dict[str, Bond]:
     like any other. Victims that are known to take longer to leave prolong it.
     """
     held: dict[str, tuple[Bond, Settled]] = {}
-    for standing in state.snapshot.bonds:
-        gang = state.arrays.lines.gangs.get(standing.uid)
-        bond = prolonged(state, standing)
+    standing = [
+        bond for bond in map(partial(prolonged, state), state.snapshot.bonds) if bond.deadline > state.time
+    ]
+    for uid in dict.fromkeys(victim for bond in standing for victim in bond.victims):
+        if uid in state.holds and state.holds[uid].admitted.releasing and uid not in state.leaving:
+            state.leave(uid)
+    for bond in standing:
+        gang = state.arrays.lines.gangs.get(bond.uid)
         settled = None if gang is None else restored(state, gang, bond.assignments)
-        if settled is None or bond.deadline <= state.time:
+        if settled is None:
             continue
         mark = state.mark
-        for uid in bond.victims:
-            if uid in state.holds and state.holds[uid].admitted.releasing and uid not in state.leaving:
-                state.leave(uid)
         state.bind(settled)
         if all(bool((state.then[n] >= 0)[row > 0].all()) for n, row in state.rows(settled).items()):
             held[bond.uid] = (bond, settled)

@@ -5,7 +5,7 @@ Once through: follow the snapshot, bonds that can start, tournament, repair, res
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
@@ -28,7 +28,8 @@ from queuer.core.records import (
     SolveStatus,
 )
 from queuer.core.refusal import Block
-from queuer.core.repair import Contested, excluded, repair
+from queuer.core.repair import repair
+from queuer.core.repair.window import Contested, Lifted
 from queuer.core.reserve import Reserver
 from queuer.core.shapes import Gang
 from queuer.core.sound import sound
@@ -151,28 +152,39 @@ class _Cycle:
             self._repaired = answer.started
 
     def _contest(self) -> list[Contested]:
-        """The first gangs that were refused for place, though no sum of free slots excludes them."""
+        """The first gangs, by priority and submit time, that were refused for place, though no sum of free slots
+        excludes them.
+        """
         found: list[Contested] = []
         if self._solver.left <= 0:
             return found
-        tried: set[int] = set()
-        for uid in self._order:
-            refusal = self._turns.refusals.get(uid)
-            if refusal is None or refusal.block is not Block.PLACE or uid in self._state.settled:
-                continue
-            gang = self._arrays.lines.gangs[uid]
+        lifted, hopeless = Lifted(self._state), set[object]()
+        for gang in sorted(self._refused_for_place(), key=Gang.place_in_line):
+            refusal = self._turns.refusals[gang.uid]
             assert refusal.variant is not None
             assert refusal.charge is not None
-            contested = Contested(gang=gang, variant=refusal.variant, charge=refusal.charge)
-            if gang.shape.form in tried:
+            form = (gang.shape.form, *refusal.variant.flavors.values())
+            if form in hopeless:
                 continue
-            if excluded(self._state, contested):
-                tried.add(gang.shape.form)
+            contested = Contested(gang=gang, variant=refusal.variant, charge=refusal.charge)
+            if lifted.excludes(contested):
+                hopeless.add(form)
                 continue
             found.append(contested)
             if len(found) == CONTESTED:
                 break
         return found
+
+    def _refused_for_place(self) -> Iterator[Gang]:
+        """By leaf and refusal the first in line."""
+        refusals = self._turns.refusals
+        for line in self._arrays.lines.by_leaf.values():
+            seen = set[int]()
+            for gang in line:
+                refusal = refusals.get(gang.uid)
+                if refusal is not None and refusal.block is Block.PLACE and id(refusal) not in seen:
+                    seen.add(id(refusal))
+                    yield gang
 
     def _applied(self, placements: Mapping[str, Mapping[str, dict[int, int]]]) -> bool:
         """Carry the repair out, if every gang still lands and fits; else leave all as it was."""

@@ -13,11 +13,12 @@ from itertools import pairwise
 import numpy as np
 
 from queuer.core.arrays import Hold
-from queuer.core.nodes import Numbers
+from queuer.core.nodes import Matrix, Numbers
 from queuer.core.records import EvictionRule
 from queuer.core.score import Cost, lost_work, preempted_work
 from queuer.core.shapes import Gang
 from queuer.core.state import State
+from queuer.core.trial import Footprints
 from queuer.domain.queue import Preempt
 from queuer.domain.quota import Account, Charge
 from queuer.domain.usage import Usage
@@ -70,11 +71,6 @@ class Party:
             return EvictionRule.RECLAIM
         return EvictionRule.PREEMPT if _holds(self.preempt, line) else None
 
-    @property
-    def accounts(self) -> set[Account]:
-        """In which some queue must be above its guarantee."""
-        return {account for row in (*self.reclaim, *self.preempt) for _, account in row}
-
     def charged(self, account: Account) -> int:
         """What all of them use."""
         return sum(hold.charge.get(account, 0) for hold in self.holds)
@@ -100,13 +96,17 @@ def _holds(lines: Lines, line: Usage) -> bool:
 
 
 class Rights:
-    """Of all gangs of one decision. `numbers`: places among the state's holds, by uid."""
+    """Of all gangs of one decision. `numbers`: places among the state's holds, by uid. `known`, `emptied`: what searches
+    have found out, for the next.
+    """
 
     def __init__(self, state: State) -> None:
         self._state, self._book, self._tree = state, state.book, state.book.tree
         self._reaches: dict[object, Reach] = {}
         self._same: dict[object, Reach] = {}
         self._answers: dict[Reach, tuple[int, bool]] = {}
+        self.known: dict[object, bool] = {}
+        self.emptied: dict[object, Matrix] = {}
         self._lost: dict[str, int] = {}
         self._branches = cache(self._find_branches)
         self._evictable = cache(self._find_evictable)
@@ -116,6 +116,11 @@ class Rights:
     def numbers(self) -> Mapping[str, int]:
         """By uid."""
         return {uid: n for n, uid in enumerate(self._state.holds)}
+
+    @cached_property
+    def footprints(self) -> Footprints:
+        """Of what runs."""
+        return Footprints(self._state)
 
     @cached_property
     def _by_queue(self) -> Mapping[str, list[Hold]]:

@@ -25,8 +25,9 @@ def sound(plan: Plan, state: State) -> Plan:
         broken = verify(state.snapshot, plan, now=state.time)
         if not broken:
             return plan
-        plan = _without(plan, {violation.uid for violation in broken}, said=str(broken[0]))
-    nothing = _without(plan, _new(plan, state), said=str(broken[0]))
+        named = {violation.uid for violation in broken}
+        plan = _without(plan, named, said=str(broken[0]), waiting=_waiting(state))
+    nothing = _without(plan, _new(plan, state), said=str(broken[0]), waiting=_waiting(state))
     if left := verify(state.snapshot, nothing, now=state.time):
         raise UnsoundPlan(f"{len(left)} rules broken, first {left[0]}")
     return nothing
@@ -42,11 +43,15 @@ def _new(plan: Plan, state: State) -> set[str]:
     )
 
 
-def _without(plan: Plan, uids: Collection[str], *, said: str) -> Plan:
-    """The plan without these gangs: who was to leave for them stays."""
+def _waiting(state: State) -> frozenset[str]:
+    """Uids of all that waits."""
+    return frozenset(pending.workload.uid for pending in state.snapshot.pending)
+
+
+def _without(plan: Plan, uids: Collection[str], *, said: str, waiting: Collection[str]) -> Plan:
+    """The plan without these gangs: who was to leave for them stays. Those of them that wait are told so."""
     gone = set(uids) | {e.beneficiary for e in plan.evictions if e.uid in uids}
-    refused = [a.uid for a in plan.admissions if a.uid in gone]
-    refused += [b.uid for b in plan.bonds if b.uid in gone]
+    refused = [uid for uid in gone if uid in waiting]
     return replace(
         plan,
         admissions=tuple(a for a in plan.admissions if a.uid not in gone),

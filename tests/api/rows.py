@@ -12,7 +12,7 @@ from queuer.domain.document import parse
 from queuer.domain.queue import ManagedBy
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import State, Workload
-from queuer.store import cycles, ledger, queues, workloads
+from queuer.store import cycles, ledger, queues, stored, workloads
 from queuer.store.engine import begin
 from queuer.store.workloads import Intake, StateChange
 from tests.store import support
@@ -90,6 +90,12 @@ class Author:
                 admissions=[support.admission(made) for made in admit],
                 explanations=explain or {},
             )
+
+    async def keep(self, body: bytes) -> None:
+        """Keep the newest cycle as it was asked and answered."""
+        row = stored.StoredRow(cycle=self.cycles, at=NOW + self.cycles, seed=0, body=body)
+        async with begin(self.engine) as connection:
+            await stored.put(connection, self.epoch, row)
 
     async def step(self, uid: str, state: State, *, at: float = NOW + 100, cause: str = "") -> None:
         """Take a step."""

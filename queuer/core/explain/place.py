@@ -6,7 +6,6 @@ domain amounts to, were every node idle.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +20,6 @@ from queuer.core.slots import Room
 from queuer.core.state import State
 from queuer.domain.flavors import allowed_flavors
 from queuer.domain.nodes import Toleration
-from queuer.domain.quantity import Resources
 from queuer.domain.reasons import Exclusion, Reason, Token
 from queuer.domain.workload import PodSet, Workload
 
@@ -163,7 +161,8 @@ class Places:
         return Reason(Token.TOPOLOGY_PLACEMENT_FAILED, marked(gang, params))
 
     def _need(self, pod_set: PodSet, count: int, at: int | None) -> dict[str, Any]:
-        need = {"podSet": pod_set.name, "count": count, "per": per(pod_set.requests)}
+        each = {r: n for r, n in pod_set.requests.items() if r != "pods" and n}
+        need = {"podSet": pod_set.name, "count": count, "per": each}
         return need if at is None else {**need, "level": self._nodes.snapshot.topology.levels[at]}
 
     # No node at all
@@ -263,8 +262,3 @@ class Places:
 def _largest(slots: NDArray[Any]) -> tuple[int, int]:
     best = int(slots.argmax()) if len(slots) else -1
     return best, int(slots[best]) if len(slots) else 0
-
-
-def per(requests: Resources) -> Mapping[str, int]:
-    """What a pod asks for, itself aside."""
-    return {r: n for r, n in requests.items() if r != "pods" and n}

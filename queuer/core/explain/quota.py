@@ -122,7 +122,9 @@ class Quotas:
         if figures is None:
             return None
         params = {**figures, "asks": asks, "limit": limit}
-        borrows = params["guaranteed"] and not self.entitled(gang)
+        borrows = params["guaranteed"] and not any(
+            any(self._state.claimed.entitlements(gang.queue, charge)) for _, charge in gang.shape.least
+        )
         token = Token.BORROWING_LIMIT_REACHED if borrows else Token.WAITING_FOR_QUOTA
         return Reason(token, marked(gang, params, live=live))
 
@@ -136,10 +138,6 @@ class Quotas:
             "guaranteed": 0 if queue == ROOT else self._book.guaranteed(queue, account),
         }
 
-    def entitled(self, gang: Gang) -> bool:
-        """Whether it is inside a guarantee on its path on any flavor, at its smallest size."""
-        return any(any(self._state.claimed.entitlements(gang.queue, c)) for _, c in gang.shape.least)
-
     # Never
 
     def never(self, gang: Gang, charge: Charge) -> Reason | None:
@@ -151,13 +149,13 @@ class Quotas:
         resources = [resource for _, resource in charge]
         short = min(
             self._idle.shortfalls(gang.queue, charge),
-            key=lambda s: (resources.index(s.account[1]), s.limit - s.held, s.live),
+            key=lambda s: (s.asks <= s.limit, resources.index(s.account[1]), s.limit - s.held, s.live),
             default=None,
         )
         if short is None:
             return None
         params = {**named(short.queue, short.account), "asks": short.asks, "limit": short.limit}
-        if short.held:
+        if short.asks <= short.limit:
             params |= {"kept": short.held, "left": max(0, short.limit - short.held)}
             params["missing"] = short.held + short.asks - short.limit
         return Reason(Token.EXCEEDS_MAX_QUOTA, marked(gang, params, live=short.live))

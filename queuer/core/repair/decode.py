@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from queuer.core.nodes import Mask
-from queuer.core.placement import Spreads, Variant, place
+from queuer.core.placement import Spreads, Variant, parts_of, place
 from queuer.core.repair.model import ROOT, Option
 from queuer.core.repair.window import Window
 from queuer.core.shapes import Gang
@@ -27,10 +27,10 @@ def fit(
         return None
     room = state.room(state.bars(gang, charge))
     masks = [mask for mask in (closed, state.closed(gang)) if mask is not None]
-    spreads = place(room, workload, variant, closed=np.logical_or.reduce(masks) if masks else None)
+    spreads = place(room, workload, parts_of(state.nodes, workload, variant), closed=np.logical_or.reduce(masks) if masks else None)
     if spreads is not None and not landing.may_start(workload, spreads):
         masks += [landing.here, landing.held]
-        spreads = place(room, workload, variant, closed=np.logical_or.reduce(masks))
+        spreads = place(room, workload, parts_of(state.nodes, workload, variant), closed=np.logical_or.reduce(masks))
     if spreads is None or not landing.may_start(workload, spreads):
         return None
     return Settled(gang=gang, variant=variant, charge=charge, spreads=spreads)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from queuer.core.records import Pending, Plan, Snapshot
 from queuer.core.verify.case import Case, Rule, Violation, least, part_of
@@ -58,8 +59,9 @@ def check_references(case: Case) -> Iterator[Violation]:
             yield Violation(Rule.CLOSED, uid, "it asks for what cannot be summed")
         if not {row.pod_set for row in rows} <= {p.name for p in case.workload(uid).pod_sets}:
             yield Violation(Rule.REFERENCE, uid, "a pod set is named that it does not have")
-        if gone := {name for row in case.new.get(uid, ()) for name in row.nodes} - case.states.keys():
-            yield Violation(Rule.REFERENCE, uid, f"there is no node {min(gone)}")
+        nodes = chain.from_iterable(row.nodes for row in case.new.get(uid, ()))
+        if gone := [name for name in nodes if name not in case.states]:
+            yield Violation(Rule.REFERENCE, uid, f"there is no node {gone[0]}")
 
 
 def well_formed(workload: Workload) -> bool:

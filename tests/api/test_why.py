@@ -1,0 +1,110 @@
+"""Why a job waits is worked out in full on the newest stored cycle, as far as that speaks of what is recorded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import httpx2
+
+from queuer.core.decide import decide
+from queuer.core.records import Budget, NodeState, Pending, Plan, Snapshot
+from queuer.core.stored import StoredCycle, encode
+from queuer.domain.nodes import Node, Topology
+from queuer.domain.queue import QueueTree
+from queuer.domain.reasons import Explanation, Reason, Token
+from queuer.domain.workload import Workload
+from tests.api.rows import GPU, NOW, Author
+from tests.store.support import workload
+
+A = "root.research.team-a"
+RACK = "topology.kubernetes.io/rack"
+GREEDY = Budget(deterministic=0.0)
+
+
+def decided(*waiting: Workload) -> StoredCycle:
+    """Two racks of two nodes, on which these wait."""
+    states = tuple(
+        NodeState(
+            node=Node(
+                name=f"n{i}", labels={RACK: f"r{i // 2}"}, allocatable={GPU: 8, "cpu": 64000, "pods": 9}
+            )
+        )
+        for i in range(4)
+    )
+    snapshot = Snapshot(
+        nodes=states,
+        tree=QueueTree.of(()),
+        topology=Topology(keys=(RACK,)),
+        pending=tuple(Pending(workload=replace(made, queue="root")) for made in waiting),
+    )
+    plan = decide(snapshot, now=NOW, seed=0, budget=GREEDY)
+    return StoredCycle(snapshot=snapshot, now=NOW, seed=0, budget=GREEDY, plan=plan)
+
+
+async def why(api: httpx2.AsyncClient, uid: str = "u1") -> dict[str, Any]:
+    """The explanation, which is the same wherever it is asked for."""
+    found: dict[str, Any] = (await api.get(f"/api/v1/workloads/{uid}/explanation")).json()
+    for path in (uid, f"by-ref/team-a/job/{uid}"):
+        whole = (await api.get(f"/api/v1/workloads/{path}")).json()
+        assert whole["explanation"] == {**found, "ageSeconds": whole["explanation"]["ageSeconds"]}
+        assert whole["reason"]["text"] == found["primary"]["text"]
+    return found
+
+
+async def commit(author: Author, cycle: StoredCycle, **also: Any) -> Plan:
+    """A cycle whose reasons are recorded, and which is kept."""
+    assert cycle.plan is not None
+    explanations = {uid: replace(told, detail=also) for uid, told in cycle.plan.explanations.items()}
+    await author.cycle(explain=explanations)
+    await author.keep(encode(cycle))
+    return cycle.plan
+
+
+async def test_it_is_worked_out_on_the_newest_cycle(api: httpx2.AsyncClient, author: Author) -> None:
+    """The estimate stays, which is no part of a decision, and so does the place in line."""
+    await author.tree()
+    made = workload("u1", queue=A, pods=3, gpus=8, required="rack")
+    await author.submit(made)
+    assert (await why(api))["primary"]["token"] == "PendingEvaluation"
+    estimate = {"from": 60, "likely": None, "to": None}
+    await commit(author, decided(made), estimate=estimate)
+    found = await why(api)
+    assert found["primary"]["text"].endswith("2 would fit in the best rack, r0, 1 would be missing.")
+    assert found["primary"]["params"]["per"] == {GPU: "8", "cpu": "4"}
+    assert (found["verdict"], found["primary"]["since"] is None) == ("CHANGE", False)
+    assert [offer["change"] for offer in found["wouldAdmit"]] == ["topology=any", "main.count<=2"]
+    parts = {"need", "available", "excluded", "holders", "estimate", "ahead"}
+    assert (found["detail"].keys(), found["detail"]["estimate"]) == (parts, estimate)
+
+
+async def test_what_the_cycle_did_not_see_is_told_as_recorded(
+    api: httpx2.AsyncClient, author: Author
+) -> None:
+    """A job that came since, or was edited; another reason than the cycle's; a cycle that nobody here can read."""
+    await author.tree()
+    made = workload("u1", queue=A, pods=3, gpus=8, required="rack")
+    await author.submit(made, workload("u2", queue=A))
+    await commit(author, decided(made))
+    assert (await why(api, "u2"))["detail"].keys() == {"ahead"}
+    await author.submit(replace(made, priority=3))
+    assert (await why(api))["primary"]["token"] == "PendingEvaluation"
+    told = Explanation(primary=Reason(token=Token.WAITING_FOR_QUOTA, text="its namespace has no room"))
+    await author.cycle(explain={"u1": told})
+    assert ((found := await why(api))["primary"]["text"], found["wouldAdmit"]) == (
+        "its namespace has no room",
+        [],
+    )
+    plan = await commit(author, decided(made))
+    await author.keep(b"queuer-cycle 0\n")
+    found = await why(api)
+    assert (found["primary"]["text"], found["wouldAdmit"]) == (plan.explanations["u1"].primary.text, [])
+
+
+async def test_a_newer_cycle_is_taken_up(api: httpx2.AsyncClient, author: Author) -> None:
+    await author.tree()
+    for pods in (3, 5):
+        made = workload("u1", queue=A, pods=pods, gpus=8, required="rack")
+        await author.submit(made)
+        await commit(author, decided(made))
+        assert (await why(api))["detail"]["need"][0]["count"] == pods
