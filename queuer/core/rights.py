@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from queuer.core.arrays import Hold
-from queuer.core.nodes import Matrix, Numbers
+from queuer.core.nodes import Numbers
 from queuer.core.records import EvictionRule
 from queuer.core.score import Cost, lost_work, preempted_work
 from queuer.core.shapes import Gang
@@ -24,9 +24,10 @@ from queuer.domain.quota import Account, Charge
 from queuer.domain.usage import Usage
 
 Lines = tuple[tuple[tuple[str, Account], ...], ...]
-"""Where queues must be above their guarantee at the moment a victim goes: everywhere in one of these rows."""
+"""Where queues must be above their guarantee at the moment a victim goes: everywhere in one of these rows. () = that is
+not permitted.
+"""
 ALWAYS: Lines = ((),)
-NEVER: Lines = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,29 +77,12 @@ class Party:
         return sum(hold.charge.get(account, 0) for hold in self.holds)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Candidate:
-    """Admitted work that a rule permits to evict as things are."""
-
-    hold: Hold
-    rule: EvictionRule
-    cost: Cost
-
-
 def _holds(lines: Lines, line: Usage) -> bool:
-    for row in lines:
-        for queue, account in row:
-            if not line.above(queue, account):
-                break
-        else:
-            return True
-    return False
+    return bool(lines) and any(all(line.above(queue, account) for queue, account in row) for row in lines)
 
 
 class Rights:
-    """Of all gangs of one decision. `numbers`: places among the state's holds, by uid. `known`, `emptied`: what searches
-    have found out, for the next.
-    """
+    """Of all gangs of one decision. `known`: what searches have found out."""
 
     def __init__(self, state: State) -> None:
         self._state, self._book, self._tree = state, state.book, state.book.tree
@@ -106,15 +90,14 @@ class Rights:
         self._same: dict[object, Reach] = {}
         self._answers: dict[Reach, tuple[int, bool]] = {}
         self.known: dict[object, bool] = {}
-        self.emptied: dict[object, Matrix] = {}
-        self._lost: dict[str, int] = {}
+        self._lost = cache(lambda hold: lost_work(hold.admitted, capacity=state.capacity, now=state.time))
         self._branches = cache(self._find_branches)
         self._evictable = cache(self._find_evictable)
         self._parties = cache(self._find_parties)
 
     @cached_property
     def numbers(self) -> Mapping[str, int]:
-        """By uid."""
+        """Places among the state's holds, by uid."""
         return {uid: n for n, uid in enumerate(self._state.holds)}
 
     @cached_property
@@ -143,33 +126,14 @@ class Rights:
         """Whether somebody may go as things are."""
         mark, answer = self._answers.get(reach, (-1, False))
         if mark != self._state.mark:
-            answer = any(self._staying(party, reach) for party, _ in self._permitted(reach))
+            leaving, spared = self._state.leaving, reach.spared
+            uids = (h.admitted.workload.uid for party, _ in self.permitted(reach) for h in party.holds)
+            answer = any(uid not in leaving and uid not in spared for uid in uids)
             self._answers[reach] = (self._state.mark, answer)
         return answer
 
-    def permitted(self, reach: Reach) -> list[tuple[Party, EvictionRule]]:
+    def permitted(self, reach: Reach) -> Iterator[tuple[Party, EvictionRule]]:
         """Whose work may go as things are, by the rule that costs least; who leaves or is spared is among them."""
-        return list(self._permitted(reach))
-
-    def candidates(self, reach: Reach) -> list[Candidate]:
-        """Who may go now, cheapest first."""
-        found = (
-            Candidate(hold, rule, self.cost(hold, rule))
-            for party, rule in self._permitted(reach)
-            for hold in self._staying(party, reach)
-        )
-        return sorted(found, key=lambda c: (c.cost, c.hold.admitted.workload.uid))
-
-    def cost(self, hold: Hold, rule: EvictionRule) -> Cost:
-        """What its eviction by this rule costs."""
-        admitted = hold.admitted
-        uid = admitted.workload.uid
-        if uid not in self._lost:
-            self._lost[uid] = lost_work(admitted, capacity=self._state.capacity, now=self._state.time)
-        lost = self._lost[uid]
-        return (preempted_work(lost, rule), lost, 1, admitted.workload.priority, admitted.evicted)
-
-    def _permitted(self, reach: Reach) -> Iterator[tuple[Party, EvictionRule]]:
         line = self._state.line
         for right, toward in reach.rights:
             for party in self._reached(right, toward):
@@ -177,12 +141,10 @@ class Rights:
                 if rule is not None:
                     yield party, rule
 
-    def _staying(self, party: Party, reach: Reach) -> list[Hold]:
-        leaving, spared = self._state.leaving, reach.spared
-        uids = [hold.admitted.workload.uid for hold in party.holds]
-        return [
-            h for h, uid in zip(party.holds, uids, strict=True) if uid not in leaving and uid not in spared
-        ]
+    def cost(self, hold: Hold, rule: EvictionRule) -> Cost:
+        """What its eviction by this rule costs."""
+        lost, admitted = self._lost(hold), hold.admitted
+        return (preempted_work(lost, rule), lost, 1, admitted.workload.priority, admitted.evicted)
 
     def _reached(self, right: Right, toward: str) -> Iterator[Party]:
         """All whom a right reaches, but for branches that borrow nothing of what is claimed."""
@@ -237,13 +199,12 @@ class Rights:
         for hold in self._evictable(queue):
             lower = right.below is not None and hold.admitted.workload.priority < right.below
             preempt = _lines(asked, above, hold.charge) if asked else ALWAYS
-            key = (_lines(right.claimed, above, hold.charge), preempt if lower else NEVER)
-            if key != (NEVER, NEVER):
+            key = (_lines(right.claimed, above, hold.charge), preempt if lower else ())
+            if any(key):
                 groups.setdefault(key, []).append(hold)
-        return tuple(Party(path, tuple(holds), self._places(holds), *key) for key, holds in groups.items())
-
-    def _places(self, holds: Sequence[Hold]) -> Numbers:
-        return np.array([self.numbers[hold.admitted.workload.uid] for hold in holds], dtype=np.intp)
+        numbers = [[self.numbers[h.admitted.workload.uid] for h in holds] for holds in groups.values()]
+        rows = zip(groups.items(), numbers, strict=True)
+        return tuple([Party(path, tuple(holds), np.array(n), *key) for (key, holds), n in rows])
 
 
 def _lines(accounts: Sequence[Account], above: Sequence[str], charge: Charge) -> Lines:

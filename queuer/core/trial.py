@@ -5,15 +5,12 @@ Victims come and go thousands of times in one search, so there slots are kept up
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
-from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
 
-from queuer.core.nodes import Mask, Matrix, Numbers
+from queuer.core.nodes import Matrix, Numbers
 from queuer.core.placement import Part
 from queuer.core.score import SHARE
 from queuer.core.state import State
@@ -48,50 +45,30 @@ class Footprints:
         return np.arange(len(whose)) + np.repeat(first - (np.cumsum(counts) - counts), counts), whose
 
 
-def kinds_of(parts: Sequence[Part], closed: Mask | None) -> list[Part]:
-    """The pods of a gang by kind, on the nodes left to them: who fits into the slot of a larger pod counts as that."""
-    kinds: dict[int, list[Part]] = {}
-    for part in sorted(parts, key=lambda part: tuple(-part.row)):
-        alike = kinds.setdefault(id(part.accepting), [])
-        for at, larger in enumerate(alike):
-            if part.need is larger.need and (fit := 1):
-                alike[at] = replace(larger, count=larger.count + ceil(part.count / fit))
-                break
-        else:
-            alike.append(part)
-    found = [kind for alike in kinds.values() for kind in alike]
-    return found if closed is None else [replace(kind, accepting=kind.accepting & ~closed) for kind in found]
-
-
-def slots_of(kind: Part, free: Matrix) -> Matrix:
-    """On each node (N)."""
-    return np.where(kind.accepting, kind.need.slots(free), 0)
+def slots_of(part: Part, free: Matrix) -> Matrix:
+    """For its pods on each node (N)."""
+    return np.where(part.accepting, part.need.slots(free), 0)
 
 
 class Trial:
-    """Some victims gone, at first nobody, and how many slots a gang lacks in one domain then, by kind of pod."""
+    """Some victims gone, at first nobody, and how many slots a pod set lacks in one domain then."""
 
-    def __init__(
-        self, footprints: Footprints, kinds: Sequence[Part], then: Matrix, most: Matrix | None
-    ) -> None:
+    def __init__(self, footprints: Footprints, part: Part, then: Matrix, most: Matrix | None) -> None:
         """`then`: what is free at first; `most`: what may be used all the same, None = all (N x R)."""
-        self._footprints, self._kinds, self._then, self._most = footprints, kinds, then, most
-        columns = self._columns = sorted({c for kind in kinds for c in kind.need.columns.tolist()})
-        needs = [zip(k.need.columns.tolist(), k.need.amounts.tolist(), strict=True) for k in kinds]
-        self._asks = [[(columns.index(column), amount) for column, amount in need] for need in needs]
-        usable = then if most is None else np.minimum(then, most)
-        self._at_first = [slots_of(kind, usable) for kind in kinds]
+        self._footprints, self._part, self._then, self._most = footprints, part, then, most
+        self._columns, self._amounts = part.need.columns.tolist(), part.need.amounts.tolist()
+        self._at_first = slots_of(part, then if most is None else np.minimum(then, most))
         self._rows = cache(self._find_rows)
-        self._nodes: dict[int, tuple[list[int], list[int], list[int] | None]] = {}
+        self._nodes: dict[int, list[int]] = {}
+        self._slots: dict[int, int] = {}
         self._inside = frozenset[int]()
-        self.lacking: list[int] = []
+        self.lacking = 0
         self.gone: dict[int, None] = {}
 
     def enter(self, nodes: Numbers) -> None:
         """Look at this domain."""
-        self._inside = frozenset(nodes.tolist())
-        there = [int(slots[nodes].sum()) for slots in self._at_first]
-        self.lacking = [kind.count - slots for kind, slots in zip(self._kinds, there, strict=True)]
+        self._inside = frozenset(nodes[self._part.accepting[nodes]].tolist())
+        self.lacking = self._part.count - int(self._at_first[nodes].sum())
 
     def move(self, number: int, times: int) -> None:
         """It goes; `times=-1`: it stays after all."""
@@ -99,27 +76,16 @@ class Trial:
             self.gone[number] = None
         else:
             del self.gone[number]
-        for node, amounts in self._rows(number):
+        for node, amounts in self._rows(number) if self._columns else ():
             if node in self._inside:
-                free, slots, most = self._nodes.get(node) or self._first(node)
-                free[:] = [n + times * more for n, more in zip(free, amounts, strict=True)]
-                usable = free if most is None else list(map(min, free, most))
-                for at, (kind, asks) in enumerate(zip(self._kinds, self._asks, strict=True)):
-                    if slots[at] >= 0:
-                        fit = max(0, min([usable[column] // amount for column, amount in asks]))
-                        fit = min(fit, 1) if kind.need.exclusive else fit
-                        self.lacking[at] -= fit - slots[at]
-                        slots[at] = fit
-
-    def _first(self, node: int) -> tuple[list[int], list[int], list[int] | None]:
-        """What is free there at first; slots by kind, -1 where no victim changes them; what may be used."""
-        counts = zip(self._kinds, self._at_first, strict=True)
-        slots = [
-            int(s[node]) if kind.accepting[node] and len(kind.need.columns) else -1 for kind, s in counts
-        ]
-        most = None if self._most is None else self._most[node, self._columns].tolist()
-        self._nodes[node] = (self._then[node, self._columns].tolist(), slots, most)
-        return self._nodes[node]
+                before = self._nodes.get(node) or self._then[node, self._columns].tolist()
+                free = self._nodes[node] = [n + times * more for n, more in zip(before, amounts, strict=True)]
+                if self._most is not None:
+                    free = list(map(min, free, self._most[node, self._columns].tolist()))
+                slots = max(0, min([n // amount for n, amount in zip(free, self._amounts, strict=True)]))
+                slots = min(slots, 1) if self._part.need.exclusive else slots
+                self.lacking -= slots - self._slots.get(node, int(self._at_first[node]))
+                self._slots[node] = slots
 
     def _find_rows(self, number: int) -> list[tuple[int, list[int]]]:
         prints, span = self._footprints, slice(*self._footprints.starts[number : number + 2].tolist())

@@ -6,36 +6,33 @@ cheapest; of the few on the host of a single pod, all subsets in the order of co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache, cached_property
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cache
 from heapq import nsmallest
-from itertools import chain, product
+from itertools import product
 from math import inf
 
 import numpy as np
 
 from queuer.core.nodes import Mask, Matrix, Numbers
-from queuer.core.placement import Spreads, Variant, parts_of, place
+from queuer.core.placement import Part, Spreads, Variant, parts_of, place
 from queuer.core.records import Eviction, EvictionRule
 from queuer.core.rights import Party, Rights
 from queuer.core.score import Cost
 from queuer.core.shapes import Gang
 from queuer.core.slots import Room
 from queuer.core.state import ANY, Settled, State
-from queuer.core.trial import Floats, Trial, kinds_of, slots_of
+from queuer.core.trial import Floats, Trial, slots_of
 from queuer.domain.quota import Charge
-from queuer.domain.usage import Entry, Usage
 
-DOMAINS = 24
-"""Domains looked into for one gang."""
-STEPS, PLACING = 12_000, 50
+DOMAINS, TRIES = 24, 6
+"""Domains looked into for one gang, and sets looked for with one order there."""
+STEPS, PLACING = 12_000, 100
 """Victims that go or come back in one search, at most, and how many of them a placement counts for."""
-TRIES = 6
-"""Sets that are looked for in one order."""
 FEW, SUBSETS = 10, 200
 """Candidates on one host of whom all subsets are worth trying, and how many subsets are."""
-EMPTIED = 16
-"""Gangs for which it is kept what all in reach leave."""
+NOBODY: Numbers = np.zeros(0, dtype=np.intp)
 PREEMPTED = 1e18
 """How much more the lost work of a gang weighs that is preempted, not reclaimed: more than all work there is."""
 
@@ -53,14 +50,11 @@ def find(state: State, rights: Rights, gang: Gang, variant: Variant, charge: Cha
     if rules is None or spreads is None or not (gone or state.leaving):
         return None
     uids = [rights.footprints.holds[number].admitted.workload.uid for number in gone]
-    evicted = zip(uids, rules, strict=True)
+    evictions = tuple(
+        [Eviction(uid=u, beneficiary=gang.uid, rule=r) for u, r in zip(uids, rules, strict=True)]
+    )
     return Settled(
-        gang=gang,
-        variant=variant,
-        charge=charge,
-        spreads=spreads,
-        evictions=tuple([Eviction(uid=uid, beneficiary=gang.uid, rule=rule) for uid, rule in evicted]),
-        bound=True,
+        gang=gang, variant=variant, charge=charge, spreads=spreads, evictions=evictions, bound=True
     )
 
 
@@ -74,7 +68,8 @@ def could_fit(state: State, rights: Rights, gang: Gang, variant: Variant, charge
     sizes = (tuple(variant.counts.values()), tuple(variant.flavors.values()))
     key = (gang.queue, gang.shape.form, gang.pending.avoid, sizes, reach, bars)
     if key not in rights.known:
-        rights.known[key] = _Search(state, rights, gang, variant, charge).could_fit()
+        some = parts_of(state.nodes, gang.workload, variant)
+        rights.known[key] = bool(some) and _Search(state, rights, gang, variant, charge).could_fit()
     return rights.known[key]
 
 
@@ -83,13 +78,28 @@ class _Search:
 
     def __init__(self, state: State, rights: Rights, gang: Gang, variant: Variant, charge: Charge) -> None:
         self._state, self._rights, self._gang, self._charge = state, rights, gang, charge
-        self._reach, self._prints = rights.reach(gang, charge), rights.footprints
-        self._parties = rights.permitted(self._reach)
-        self._bars, self._closed = state.bars(gang, charge), state.closed(gang)
-        self._parts = parts_of(state.nodes, gang.workload, variant)
-        self._kinds = kinds_of(self._parts or (), self._closed)
+        self._prints, self._reach = rights.footprints, rights.reach(gang, charge)
+        self._parts, self._closed = parts_of(state.nodes, gang.workload, variant) or [], state.closed(gang)
+        self._main = self._largest()
+        self._parties = list(rights.permitted(self._reach))
+        self._of = np.zeros(len(self._prints.holds), dtype=np.intp)  # party by hold
+        self._weights = self._prints.lost + 1  # cost as one number, up to ties
+        for n, (party, rule) in enumerate(self._parties):
+            self._of[party.numbers] = n
+            self._weights[party.numbers] *= PREEMPTED if rule is EvictionRule.PREEMPT else 1.0
+        out = [rights.numbers[uid] for uid in (*state.leaving, *self._reach.spared)]
+        numbers = np.concatenate([party.numbers for party, _ in self._parties])
+        self._candidates: Numbers = numbers[~np.isin(numbers, out)]
+        bars = state.bars(gang, charge)
+        self._most = state.behind(bars, np.full_like(state.then, ANY)) if bars else None
+        self._room = Room(state.nodes, self._free(NOBODY))
+        self._emptied = self._free(self._candidates)
         self._best: tuple[Cost, list[int]] | None = None
         self._steps, self._limit = 0, inf
+        holds, line = self._prints.holds, state.line
+        self._entry = cache(
+            lambda n: line.entry(holds[n].admitted.workload.queue, c := holds[n].charge, frozenset(c))
+        )
 
     def could_fit(self) -> bool:
         """Whether quota and slots might suffice once all candidates have gone."""
@@ -97,7 +107,7 @@ class _Search:
             charged = (p.charged(short.account) for p, _ in self._parties if short.queue in p.path)
             if sum(charged) < short.held + short.asks - short.limit:
                 return False
-        return self._parts is not None and bool(self._enough(self._levels[-1]).any())
+        return bool(self._enough(self._levels()[-1]).any())
 
     def placed(self, gone: Sequence[int], inside: Numbers | None = None) -> Spreads | None:
         """A placement with these gone."""
@@ -119,52 +129,11 @@ class _Search:
                 usage.enter(self._entry(number), times=-1)
         return rules if later.fits(self._gang.queue, self._charge) else None
 
-    # What candidates there are, what they cost and what they leave
-
-    @cached_property
-    def _candidates(self) -> Numbers:
-        out = [self._rights.numbers[uid] for uid in (*self._state.leaving, *self._reach.spared)]
-        numbers = np.concatenate([party.numbers for party, _ in self._parties])
-        return numbers[~np.isin(numbers, out)]
-
-    @cached_property
-    def _of(self) -> Numbers:
-        """Which party each is of (H)."""
-        of = np.zeros(len(self._prints.holds), dtype=np.intp)
-        for n, (party, _) in enumerate(self._parties):
-            of[party.numbers] = n
-        return of
-
     def _party(self, number: int) -> tuple[Party, EvictionRule]:
-        return self._parties[self._of[number]]
-
-    @cached_property
-    def _weights(self) -> Floats:
-        """What each costs as one number, up to ties (H)."""
-        preempted = np.array([rule is EvictionRule.PREEMPT for _, rule in self._parties], dtype=bool)
-        return (self._prints.lost + 1) * np.where(preempted[self._of], PREEMPTED, 1.0)
+        return self._parties[int(self._of[number])]
 
     def _cost(self, number: int, rule: EvictionRule | None = None) -> Cost:
         return self._rights.cost(self._prints.holds[number], rule or self._party(number)[1])
-
-    @cached_property
-    def _entry(self) -> Callable[[int], Entry]:
-        """What each uses."""
-        holds, line = self._prints.holds, self._line
-        return cache(
-            lambda n: line.entry(
-                holds[n].admitted.workload.queue, holds[n].charge, frozenset(holds[n].charge)
-            )
-        )
-
-    @cached_property
-    def _most(self) -> Matrix | None:
-        """What the gang may use as reservations stay whole; None = all (N x R)."""
-        return self._state.behind(self._bars, np.full_like(self._state.then, ANY)) if self._bars else None
-
-    @cached_property
-    def _room(self) -> Room:
-        return Room(self._state.nodes, self._free(np.zeros(0, dtype=np.intp)))
 
     def _free(self, gone: Numbers) -> Matrix:
         """What the gang may use once these have gone (N x R)."""
@@ -173,91 +142,91 @@ class _Search:
         np.add.at(free, self._prints.nodes[entries], self._prints.amounts[entries])
         return free if self._most is None else np.minimum(free, self._most)
 
-    @cached_property
-    def _emptied(self) -> Matrix:
-        """The same once all candidates have gone."""
-        kept, key = self._rights.emptied, (self._reach, self._bars)
-        if key not in kept:
-            if len(kept) >= EMPTIED:
-                kept.clear()
-            kept[key] = self._free(self._candidates)
-        return kept[key]
-
     # Where the gang may be put together
 
-    @cached_property
+    def _largest(self) -> Part:
+        """The pods that take most in all, sets of such pods together, on the nodes that are left to them."""
+        whole = np.maximum(self._state.nodes.total, 1)
+        main = max(self._parts, key=lambda part: part.count * float((part.row / whole).max()))
+        count = sum(p.count for p in self._parts if p.need is main.need and p.accepting is main.accepting)
+        open_ = main.accepting if self._closed is None else main.accepting & ~self._closed
+        return replace(main, count=count, accepting=open_)
+
     def _levels(self) -> list[Numbers]:
         """By level to look at, the domain of each node, -1 = none (N); the one that must hold the gang comes last."""
-        nodes, find_level, workload = (
-            self._state.nodes,
-            self._state.snapshot.topology.find,
-            self._gang.workload,
-        )
-        parts = self._parts or ()
-        required, preferred = [find_level(workload.required or "")], [find_level(workload.preferred or "")]
-        if len(parts) == 1:
-            required, preferred = [*required, parts[0].required], [*preferred, parts[0].preferred]
+        nodes, workload = self._state.nodes, self._gang.workload
+        level = self._state.snapshot.topology.find
+        required, preferred = [level(workload.required or "")], [level(workload.preferred or "")]
+        if len(self._parts) == 1:
+            required.append(self._main.required)
+            preferred.append(self._main.preferred)
         must, may = (max([-1, *(at for at in asked if at is not None)]) for asked in (required, preferred))
         outer = nodes.domains[must] if must >= 0 else np.zeros(len(nodes.names), dtype=np.intp)
-        if sum(part.count for part in parts) == 1:
+        if sum(part.count for part in self._parts) == 1:
             return [np.where(outer >= 0, np.arange(len(outer)), -1)]
         return [np.where(outer >= 0, nodes.domains[may], -1), outer] if may > must else [outer]
 
     def _enough(self, domains: Numbers) -> Mask:
-        """By domain, whether it has slots for the pods of each kind alone once all candidates have gone."""
-        fits = [_sums(domains, slots_of(kind, self._emptied)) >= kind.count for kind in self._kinds]
-        return np.all(fits, axis=0)
+        """By domain, whether it has slots for each pod set alone once all candidates have gone."""
+        fits = [_sums(domains, slots_of(p, self._emptied)) >= p.count for p in (self._main, *self._parts)]
+        enough: Mask = np.all(fits, axis=0)
+        return enough
 
-    def _ranked(self, domains: Numbers) -> tuple[Floats, Numbers, Numbers]:
-        """By domain of one level the weight of what must go there, were hosts divisible; candidates and their domains,
-        host after host, the one first where a slot costs least.
+    def _ranked(self, domains: Numbers) -> tuple[Floats, list[tuple[Numbers, Numbers]]]:
+        """By domain of one level the weight of what must go there, were candidates divisible; and orders of candidates,
+        each with their domains: by weight for a slot, and host after host.
         """
-        gain, lacking = np.zeros(len(domains)), np.zeros(int(domains.max(initial=-1)) + 1)
-        befores = [slots_of(kind, self._room.free) for kind in self._kinds]
-        lacks = [np.maximum(k.count - _sums(domains, b), 0.0) for k, b in zip(self._kinds, befores, strict=True)]
-        lacks[0] = np.where(np.any(lacks, axis=0), lacks[0], 1.0)
-        for kind, before, lack in zip(self._kinds, befores, lacks, strict=True):
-            size = float((kind.row / np.maximum(self._state.nodes.total, 1)).max())
-            more = np.minimum(slots_of(kind, self._emptied) - before, lack[domains]) * size
-            gain = np.maximum(gain, np.where(domains >= 0, more, 0))
-            lacking += lack * size
+        count, before = len(self._weights), slots_of(self._main, self._room.free)
+        gain = slots_of(self._main, self._emptied) - before
         entries, owner = self._prints.entries(self._candidates)
-        node = self._prints.nodes[entries]
-        used = (domains[node] >= 0) & (gain[node] > 0)
-        node, owner = node[used], owner[used]
-        _, pair, spread = np.unique(
-            domains[node] * len(self._weights) + owner, return_inverse=True, return_counts=True
-        )
-        weight = self._weights[owner] / spread[pair]
-        cost = np.bincount(node, weights=weight, minlength=len(gain)) / np.where(gain > 0, gain, 1.0)
-        hosts = np.flatnonzero(gain)
-        hosts = hosts[np.lexsort((cost[hosts], domains[hosts]))]
-        before = np.cumsum(gain[hosts]) - gain[hosts]
-        before -= before[np.searchsorted(domains[hosts], domains[hosts])]
-        part = np.clip(lacking[domains[hosts]] - before, 0, gain[hosts])
-        estimates = np.bincount(domains[hosts], weights=part * cost[hosts], minlength=len(lacking))
-        order = np.lexsort((weight, node, cost[node], domains[node]))
-        return estimates, owner[order], domains[node][order]
+        node, columns = self._prints.nodes[entries], self._main.need.columns
+        whole = np.maximum(self._state.nodes.alloc[node][:, columns], 1)
+        part = (self._prints.amounts[entries][:, columns] / whole).max(axis=1, initial=0.0)
+        used = (domains[node] >= 0) & (gain[node] > 0) & (part > 0)
+        owner, node, part = owner[used], node[used], part[used]
+        adds = part / np.bincount(node, weights=part, minlength=len(gain))[node] * gain[node]
+        keys, pair = np.unique(domains[node] * count + owner, return_inverse=True)
+        where, whose, added = keys // count, keys % count, np.bincount(pair, weights=adds)
+        rate = self._weights[whose] / added
+        cost = np.bincount(node, weights=rate[pair] * adds, minlength=len(gain)) / np.maximum(gain, 1)
+        by_host = np.lexsort((rate[pair], node, cost[node], domains[node]))
+        by_rate = np.lexsort((rate, where))
+        where, whose, added, rate = where[by_rate], whose[by_rate], added[by_rate], rate[by_rate]
+        lacking = np.maximum(self._main.count - _sums(domains, before), 0.0)
+        before = np.cumsum(added) - added
+        needed = np.clip(lacking[where] - before + before[np.searchsorted(where, where)], 0, added)
+        estimates = np.bincount(where, weights=needed * rate, minlength=len(lacking)).astype(np.float64)
+        estimates[~self._enough(domains)] = inf
+        return estimates, [(where, whose), (domains[node][by_host], owner[by_host])]
 
     # The search
 
     def cheapest(self) -> list[int]:
         """The best set found, in an order in which each may go; empty = none."""
-        ranked = [self._ranked(domains) for domains in self._levels]
-        found = [
-            (estimates[domain], n, domain)
-            for n, (estimates, _, _) in enumerate(ranked)
-            for domain in np.flatnonzero(self._enough(self._levels[n])).tolist()
-        ]
+        later, queue = self._state.later, self._gang.queue
+        binding = self._state.claimed.binding(
+            queue, self._charge
+        )  # beside the live capacity, which is the nodes'
+        self._asked = {account: self._charge[account] for account in self._charge if account in binding}
+        self._short = not later.fits(queue, self._asked)
+        self._helpers = self._find_helpers() if self._short else []
+        self._line, self._later = self._state.line.copy(), later.copy()
+        self._trial = Trial(self._prints, self._main, self._state.then, self._most)
+        levels = self._levels()
+        ranked = [self._ranked(domains) for domains in levels]
+        found = (
+            (e, n, d) for n, (estimates, _) in enumerate(ranked) for d, e in enumerate(estimates.tolist())
+        )
         for estimate, n, domain in nsmallest(DOMAINS, found):
-            if estimate > self._limit or self._steps > STEPS:
+            if estimate > self._limit or estimate == inf or self._steps > STEPS:
                 break
-            self._nodes = np.flatnonzero(self._levels[n] == domain)
+            self._nodes = np.flatnonzero(levels[n] == domain)
             self._trial.enter(self._nodes)
             lacks = not self._has_room()
-            _, owners, domains = ranked[n]
-            there = owners[slice(*np.searchsorted(domains, (domain, domain + 1)))]
-            for order in self._orders(list(dict.fromkeys(there.tolist()))):
+            orders = [
+                whose[slice(*np.searchsorted(where, (domain, domain + 1)))] for where, whose in ranked[n][1]
+            ]
+            for order in self._orders(*(list(dict.fromkeys(order.tolist())) for order in orders)):
                 self._attempt(order)
             if self._best is not None and not lacks:
                 break  # nowhere is less missing than quota
@@ -268,23 +237,37 @@ class _Search:
                 gone = rest
         return gone
 
-    def _orders(self, members: Sequence[int]) -> Iterator[Iterable[int]]:
+    def _orders(self, by_rate: Sequence[int], by_host: Sequence[int]) -> Iterator[Sequence[int]]:
         """Orders in which candidates may go until there is room and quota; of few on one host all subsets."""
-        if len(self._nodes) == 1 and len(members) <= FEW and not self._short:
-            picks = np.array(list(product((False, True), repeat=len(members))))
-            order = np.argsort(picks @ self._weights[members], kind="stable")
-            yield from (np.array(members)[picks[n]].tolist() for n in order[1:SUBSETS].tolist())
+        prints, numbers = self._prints, np.array(by_rate, dtype=np.intp)
+        if len(self._nodes) == 1 and len(numbers) <= FEW and not self._short:
+            picks = np.array(list(product((False, True), repeat=len(numbers))))
+            weights = picks @ self._weights[numbers]
+            for n in np.argsort(weights, kind="stable")[1:SUBSETS].tolist():
+                if weights[n] > self._limit:
+                    return
+                yield numbers[picks[n]].tolist()
             return
-        prints, numbers = self._prints, np.array(members, dtype=np.intp)
+        if self._short:
+            inside = set(by_rate)
+            yield [*sorted(self._helpers, key=lambda number: number not in inside), *by_rate]
+            yield [*self._helpers, *by_rate]
+            return
         newest = np.lexsort((numbers, -prints.since[numbers], prints.priority[numbers]))
-        for order in (members, numbers[newest].tolist()):
-            if not self._short:
-                yield order
-            else:
-                yield chain(_until(self._has_room, order), _until(self._has_quota, self._helpers))
-                yield chain(_until(self._has_quota, self._helpers), _until(self._has_room, order))
+        yield from (by_rate, by_host, numbers[newest].tolist())
 
-    def _attempt(self, order: Iterable[int]) -> None:
+    def _find_helpers(self) -> list[int]:
+        """Those whose going frees quota where it is short, least weight for that first."""
+        freed = dict.fromkeys(self._candidates.tolist(), 0.0)
+        for short in self._state.later.shortfalls(self._gang.queue, self._asked):
+            lacking = short.held + short.asks - short.limit
+            for number in freed:
+                if short.queue in self._party(number)[0].path:
+                    amount = self._prints.holds[number].charge.get(short.account, 0)
+                    freed[number] += min(1.0, amount / lacking)
+        return sorted((n for n in freed if freed[n]), key=lambda n: (self._weights[n] / freed[n], n))
+
+    def _attempt(self, order: Sequence[int]) -> None:
         """The sets with which an order comes to be enough: whoever made it so stays, and others are looked for in the
         rest of the order.
         """
@@ -323,73 +306,25 @@ class _Search:
             if self._best is None or (a, b, c, d, e) < self._best[0]:
                 self._best, self._limit = ((a, b, c, d, e), kept), weight
 
-    @cached_property
-    def _trial(self) -> Trial:
-        return Trial(self._prints, self._kinds, self._state.then, self._most)
-
-    @cached_property
-    def _line(self) -> Usage:
-        return self._state.line.copy()
-
-    @cached_property
-    def _later(self) -> Usage:
-        return self._state.later.copy()
-
-    @cached_property
-    def _asked(self) -> Charge:
-        """What the gang asks for where something else than the live capacity can bind."""
-        binding = self._state.claimed.binding(self._gang.queue, self._charge)
-        return {account: amount for account, amount in self._charge.items() if account in binding}
-
-    @cached_property
-    def _short(self) -> bool:
-        """Whether victims must free quota, too."""
-        return not self._state.later.fits(self._gang.queue, self._asked)
-
-    @cached_property
-    def _helpers(self) -> list[int]:
-        """Those whose going frees quota where it is short, least weight for that first."""
-        freed: dict[int, float] = {}
-        for short in self._state.later.shortfalls(self._gang.queue, self._asked):
-            for number in self._candidates.tolist():
-                if short.queue in self._party(number)[0].path:
-                    amount = self._prints.holds[number].charge.get(short.account, 0)
-                    part = min(1.0, amount / (short.held + short.asks - short.limit))
-                    freed[number] = freed.get(number, 0.0) + part
-        return sorted((n for n in freed if freed[n]), key=lambda n: (self._weights[n] / freed[n], n))
-
     def _move(self, number: int, times: int) -> None:
         self._steps += 1
         self._trial.move(number, times)
         for usage in (self._line, self._later) if self._short else (self._line,):
             usage.enter(self._entry(number), times=-times)
 
-    def _has_quota(self) -> bool:
-        return not self._short or self._later.fits(self._gang.queue, self._asked)
-
     def _has_room(self) -> bool:
-        """Whether there are slots enough in the domain, and for several pod sets a placement."""
-        if any(lacking > 0 for lacking in self._trial.lacking):
-            return False
-        if len(self._parts or ()) == 1:
-            return True
+        """Whether the domain has slots enough, and for several pod sets a placement."""
+        if self._trial.lacking > 0 or len(self._parts) == 1:
+            return self._trial.lacking <= 0
         self._steps += PLACING
         return self.placed(list(self._trial.gone), self._nodes) is not None
 
     def _fits(self) -> bool:
-        return self._has_quota() and self._has_room()
-
-
-def _until(enough: Callable[[], bool], order: Iterable[int]) -> Iterator[int]:
-    """An order as far as it is needed."""
-    for number in order:
-        if enough():
-            return
-        yield number
+        has_quota = not self._short or self._later.fits(self._gang.queue, self._asked)
+        return has_quota and self._has_room()
 
 
 def _sums(domains: Numbers, there: Matrix) -> Floats:
     """Of a number on each node, by domain."""
-    inside = domains >= 0
-    count = int(domains.max(initial=-1)) + 1
+    inside, count = domains >= 0, int(domains.max(initial=-1)) + 1
     return np.bincount(domains[inside], weights=there[inside], minlength=count).astype(np.float64)
