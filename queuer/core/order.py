@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
+from math import inf
 from typing import Any, Protocol
 
 from queuer.core.shapes import Gang
@@ -78,7 +79,7 @@ class Tournament:
             if (above := queue.parent) is not None
         }
         self._paths: dict[str, tuple[_Step, ...]] = {}
-        self._preferred: frozenset[str] = frozenset()
+        self._preferred: dict[str, int] = {}
         self._next: Gang | None = None
         self.held_up: dict[str, tuple[str, ...]] = {}
         self._choose(self._heaps)
@@ -93,17 +94,18 @@ class Tournament:
 
     def prefer(self, root: str, uids: Iterable[str]) -> None:
         """Offer these before others of their priority in a packed subtree, instead of those preferred before."""
-        mine = {g.uid for g in self.waiting(root)}
-        self._preferred = (self._preferred - mine) | frozenset(uids)
+        for gang in self.waiting(root):
+            self._preferred.pop(gang.uid, None)
+        self._preferred.update({uid: number for number, uid in enumerate(uids)})
         inside = [path for path in self._tree.queues if root in self._tree.lineage(path)]
         for path in inside:
             self._lines.get(path, []).sort(key=lambda g: (not g.pending.first, self._rank(g)), reverse=True)
         self._choose(self._heaps.keys() & {*inside, *self._tree.lineage(root)})
 
-    def _rank(self, gang: Gang) -> tuple[int, bool, float, int, str]:
+    def _rank(self, gang: Gang) -> tuple[int, float, float, int, str]:
         """Seniority in a packed subtree."""
         priority, submitted, choices, uid = gang.seniority
-        return (priority, uid not in self._preferred, submitted, choices, uid)
+        return (priority, self._preferred.get(uid, inf), submitted, choices, uid)
 
     def done(self, gang: Gang, *, settled: bool) -> None:
         """The gang's turn is over. A refused one holds the line of a strict queue."""

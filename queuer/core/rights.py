@@ -28,6 +28,8 @@ Lines = tuple[tuple[tuple[str, Account], ...], ...]
 not permitted.
 """
 ALWAYS: Lines = ((),)
+MOST_EVICTED = 2
+"""Nobody is evicted more often in an hour, so that work that is evicted again and again gets on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,11 +185,16 @@ class Rights:
         return found
 
     def _find_evictable(self, queue: str) -> tuple[Hold, ...]:
-        """What anybody may evict: preemptible, past its queue's `minRuntime`, not releasing."""
+        """What anybody may evict: preemptible, past its queue's `minRuntime`, not releasing, nor evicted too often."""
         now, rest = self._state.time, self._tree.policy(self._book.lineage(queue)[0]).min_runtime or 0.0
         rows = ((hold, hold.admitted) for hold in self._by_queue.get(queue, ()))
         return tuple(
-            h for h, a in rows if a.workload.preemptible and not a.releasing and now - a.since >= rest
+            hold
+            for hold, a in rows
+            if a.workload.preemptible
+            and not a.releasing
+            and now - a.since >= rest
+            and a.evicted < MOST_EVICTED
         )
 
     def _find_parties(self, right: Right, queue: str) -> tuple[Party, ...]:

@@ -284,9 +284,14 @@ class State:
         end = end_of(workload, start=self.time)
         return end is None or end > start
 
-    def closed(self, gang: Gang) -> Mask | None:
-        """Nodes that the gang avoids; None = none."""
-        return self.nodes.closed(gang.pending.avoid)
+    def closed(self, gang: Gang, *, bound: bool = False) -> Mask | None:
+        """Nodes that the gang avoids, and if it is to be `bound` those that landing pods have to themselves; None =
+        none.
+        """
+        closed = self.nodes.closed(gang.pending.avoid)
+        if not (bound and self.landing.any_owned):
+            return closed
+        return self.landing.owned.copy() if closed is None else closed | self.landing.owned
 
     @property
     def line(self) -> Usage:

@@ -79,7 +79,8 @@ class _Search:
     def __init__(self, state: State, rights: Rights, gang: Gang, variant: Variant, charge: Charge) -> None:
         self._state, self._rights, self._gang, self._charge = state, rights, gang, charge
         self._prints, self._reach = rights.footprints, rights.reach(gang, charge)
-        self._parts, self._closed = parts_of(state.nodes, gang.workload, variant) or [], state.closed(gang)
+        self._parts = parts_of(state.nodes, gang.workload, variant) or []
+        self._closed = state.closed(gang, bound=True)
         self._main = self._largest()
         self._parties = list(rights.permitted(self._reach))
         self._of = np.zeros(len(self._prints.holds), dtype=np.intp)  # party by hold
@@ -88,7 +89,7 @@ class _Search:
             self._of[party.numbers] = n
             self._weights[party.numbers] *= PREEMPTED if rule is EvictionRule.PREEMPT else 1.0
         out = [rights.numbers[uid] for uid in (*state.leaving, *self._reach.spared)]
-        numbers = np.concatenate([party.numbers for party, _ in self._parties])
+        numbers = np.concatenate([NOBODY, *(party.numbers for party, _ in self._parties)])
         self._candidates: Numbers = numbers[~np.isin(numbers, out)]
         bars = state.bars(gang, charge)
         self._most = state.behind(bars, np.full_like(state.then, ANY)) if bars else None
@@ -299,7 +300,7 @@ class _Search:
             if number not in self._trial.gone:
                 self._move(number, 1)
         weight = float(self._weights[kept].sum())
-        rules = self.judged(kept) if weight <= self._limit * (1 + 1e-9) else None
+        rules = self.judged(kept) if kept and weight <= self._limit * (1 + 1e-9) else None
         if rules is not None:
             costs = [self._cost(number, rule) for number, rule in zip(kept, rules, strict=True)]
             a, b, c, d, e = map(sum, zip(*costs, strict=True))

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from queuer.core.placement import Spreads
-from queuer.core.repair.decode import Decoder
 from queuer.core.repair.window import Contested, Lifted, Window
 from queuer.core.state import State
 
@@ -60,10 +59,9 @@ def repair(state: State, contested: Sequence[Contested], *, seed: int, budget: f
         rows, {v: -c for v, c in costs.items()}, seed=seed, budget=min(PASS, budget - first.spent)
     )
     spent = first.spent + second.spent
-    placements = Decoder(window, second.values or first.values).placed()
+    placements = {s.gang.uid: s.spreads for s in window.laid(second.values or first.values)}
     started = tuple(uid for uid in window.contested if uid in placements)
-    if not started:
+    if not started or not window.starts.keys() <= placements.keys():
         return Repaired(spent=spent, proven=False)
-    return Repaired(
-        placements=placements, started=started, spent=spent, proven=first.proven and len(started) == 0
-    )
+    proven = first.proven and len(started) == (reached).bit_count()
+    return Repaired(placements=placements, started=started, spent=spent, proven=proven)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from queuer.core.nodes import Mask
-from queuer.core.placement import Spreads, Variant, parts_of, place
-from queuer.core.repair.model import ROOT, Option
-from queuer.core.repair.window import Window
+from queuer.core.placement import Part, Spread, Variant, parts_of, place
+from queuer.core.repair.model import Column, Model
 from queuer.core.shapes import Gang
+from queuer.core.slots import Room
 from queuer.core.state import Settled, State
 from queuer.domain.quota import Charge
 
@@ -21,91 +23,142 @@ def fit(
 ) -> Settled | None:
     """Where a gang starts as things are, off the `closed` nodes, quota and landing counted."""
     workload, landing = gang.workload, state.landing
-    if not all(usage.fits(gang.queue, charge) for usage in state.usages()):
+    if not has_quota(state, gang, charge):
         return None
-    if not workload.preemptible and not state.claimed.entitled(gang.queue, charge, at=gang.queue):
-        return None
-    room = state.room(state.bars(gang, charge))
+    room, parts = state.room(state.bars(gang, charge)), parts_of(state.nodes, workload, variant)
     masks = [mask for mask in (closed, state.closed(gang)) if mask is not None]
-    spreads = place(room, workload, parts_of(state.nodes, workload, variant), closed=np.logical_or.reduce(masks) if masks else None)
+    spreads = place(room, workload, parts, closed=np.logical_or.reduce(masks) if masks else None)
     if spreads is not None and not landing.may_start(workload, spreads):
         masks += [landing.here, landing.held]
-        spreads = place(room, workload, parts_of(state.nodes, workload, variant), closed=np.logical_or.reduce(masks))
+        spreads = place(room, workload, parts, closed=np.logical_or.reduce(masks))
     if spreads is None or not landing.may_start(workload, spreads):
         return None
     return Settled(gang=gang, variant=variant, charge=charge, spreads=spreads)
 
 
-class Decoder:
-    """Places the gangs of a window as a solution says."""
+def has_quota(state: State, gang: Gang, charge: Charge) -> bool:
+    """Whether the gang breaks no limit, and does not borrow if it may not."""
+    if not all(usage.fits(gang.queue, charge) for usage in state.usages()):
+        return False
+    return gang.workload.preemptible or state.claimed.entitled(gang.queue, charge, at=gang.queue)
 
-    def __init__(self, window: Window, values: Sequence[int]) -> None:
-        self._window, self._state, self._tree = window, window.state, window.model.tree
-        self._moving: list[tuple[Gang, Option, int]] = []
-        self._staying: list[Settled] = []
-        copies: dict[int, Counter[int]] = {}
-        for option, spot, count in window.model.copies(values):
-            copies.setdefault(id(option), Counter())[spot] += count
-        changed = window.model.changed(values)
-        moving = []
-        for uid, start in window.starts.items():
-            option = window.options[uid]
-            at = self._tree.spot_of(option, start.spreads)
-            if changed.isdisjoint(self._tree.leaf_of[list(start.hosts)].tolist()):
-                self._staying.append(start)
-                copies[id(option)][at] -= 1
-            else:
-                moving.append((start.gang, option, at))
-        moving += [(row.gang, window.options[uid], -1) for uid, row in window.contested.items()]
-        for gang, option, at in moving:
-            left = copies.get(id(option), Counter())
-            spot = at if left[at] > 0 else next((s for s, n in left.items() if n > 0), None)
-            if spot is not None:
-                left[spot] -= 1
-                self._moving.append((gang, option, spot))
 
-    def placed(self) -> Mapping[str, Spreads]:
-        """Placements of all starts that may move, and of contested gangs; none if a start found no place. The state is
-        as before.
-        """
-        state = self._state
-        mark = state.mark
-        for start in self._window.starts.values():
-            state.lift(start)
-        for start in self._staying:
-            state.start(start)
-        lifted = state.mark
-        for order in (self._by_size, self._by_level):
-            found = self._refilled(sorted(self._moving, key=order))
-            state.undo(lifted)
-            if found:
-                break
-        state.undo(mark)
-        return found
+def bears(state: State, settled: Settled) -> bool:
+    """Whether a gang may start in its placement as things are."""
+    gang, charge = settled.gang, settled.charge
+    free = state.room(state.bars(gang, charge)).free
+    return (
+        has_quota(state, gang, charge)
+        and state.landing.may_start(gang.workload, settled.spreads)
+        and all(bool((free[node] >= row)[row > 0].all()) for node, row in state.rows(settled).items())
+    )
 
-    def _by_size(self, row: tuple[Gang, Option, int]) -> tuple[float, int, int]:
-        """Largest pods first, of these the narrowest domains first."""
-        _, option, spot = row
-        rows = np.array([self._window.question.kinds[kind].row for kind in option.pods])
-        size = float((rows / np.maximum(self._state.nodes.total, 1)).max())
-        return (-size, len(self._tree.spots[spot].nodes), -sum(option.pods.values()))
 
-    def _by_level(self, row: tuple[Gang, Option, int]) -> tuple[int, float, int]:
-        """Narrowest domains first."""
-        size, nodes, pods = self._by_size(row)
-        return (nodes, size, pods)
+@dataclass(slots=True, eq=False)
+class Member:
+    """A gang that a solution places in a column, with its packs: (pod set, size, packs). `spreads`: pods, filled in
+    piece by piece.
+    """
 
-    def _refilled(self, moving: Sequence[tuple[Gang, Option, int]]) -> Mapping[str, Spreads]:
-        placed = {start.gang.uid: start.spreads for start in self._staying}
-        for gang, option, spot in moving:
-            closed = None
-            if spot != ROOT:
-                closed = np.ones(len(self._tree.leaf_of), dtype=bool)
-                closed[self._tree.spots[spot].nodes] = False
-            found = fit(self._state, gang, option.variant, option.charge, closed=closed)
-            if found is None and gang.uid in self._window.starts:
-                return {}
-            if found is not None:
-                self._state.start(found)
-                placed[gang.uid] = found.spreads
-        return placed
+    gang: Gang
+    column: Column
+    packs: Sequence[tuple[str, int, int]]
+    spreads: dict[str, Spread] = field(default_factory=dict)
+
+    def settled(self) -> Settled | None:
+        """In its placement; None = it has not all of its pods."""
+        option, found = self.column.option, dict[str, Spread]()
+        for name, bundle in option.bundles.items():
+            left, found[name] = bundle.pods, {}
+            for node, pods in sorted(self.spreads.get(name, {}).items(), key=lambda at: (-at[1], at[0])):
+                if left:
+                    found[name][node] = min(left, pods)
+                    left -= found[name][node]
+            if left:
+                return None
+        return Settled(gang=self.gang, variant=option.variant, charge=option.charge, spreads=found)
+
+
+class Piece(NamedTuple):
+    """Some packs of one size of a member's pod set."""
+
+    member: Member
+    name: str
+    size: int
+    packs: int
+
+    @property
+    def kind(self) -> int:
+        """What they are."""
+        return self.member.column.option.bundles[self.name].packs[self.size]
+
+
+def laid(
+    state: State, model: Model, sent: Mapping[tuple[int, int], int], members: Sequence[Member]
+) -> list[Settled]:
+    """Gangs as they may start one after the other: where the solution has them, else elsewhere in their domain; who has
+    no room there is left out. `sent`: packs of theirs that go down to each spot, by kind. The state is as before.
+    """
+    found = list[Settled]()
+    _fill(state, model, _sent_down(model, sent, members))
+    mark = state.mark
+    for member in sorted(members, key=lambda m: -sum(b.pods for b in m.column.option.bundles.values())):
+        settled = member.settled()
+        if settled is None or not bears(state, settled):
+            option, spot = member.column.option, model.tree.spots[member.column.spot]
+            closed = np.ones(len(state.free), dtype=bool)
+            closed[spot.nodes] = False
+            settled = fit(state, member.gang, option.variant, option.charge, closed=closed)
+        if settled is not None:
+            state.start(settled)
+            found.append(settled)
+    state.undo(mark)
+    return found
+
+
+def _sent_down(
+    model: Model, sent: Mapping[tuple[int, int], int], members: Sequence[Member]
+) -> dict[int, list[Piece]]:
+    """Pieces by leaf: large ones first, each to the child to which most are still to be sent."""
+    pools: dict[int, list[Piece]] = defaultdict(list)
+    for member in members:
+        pools[member.column.spot] += [Piece(member, *some) for some in member.packs]
+    left = dict(sent)
+    for number, spot in enumerate(model.tree.spots):
+        for piece in sorted(pools.pop(number, ()), key=lambda p: -p.packs) if spot.children else ():
+            packs, kind = piece.packs, piece.kind
+            while packs:
+                child = max(spot.children, key=lambda c: left.get((c, kind), 0))
+                some = min(packs, left.get((child, kind), 0))
+                if not some:
+                    break
+                pools[child].append(piece._replace(packs=some))
+                left[child, kind] -= some
+                packs -= some
+    return pools
+
+
+def _fill(state: State, model: Model, pools: Mapping[int, Sequence[Piece]]) -> None:
+    """Onto nodes, the largest packs first, each where it fits best."""
+    nodes, kinds = state.nodes, model.tree.question.kinds
+    room = Room(nodes, state.room().free.copy())
+    whole = np.maximum(nodes.total, 1)
+    pieces = [(piece, leaf) for leaf, pool in pools.items() for piece in pool if piece.packs]
+    pieces.sort(key=lambda p: (-float((kinds[p[0].kind].row / whole).max()), -p[0].packs))
+    for piece, leaf in pieces:
+        kind = kinds[piece.kind]
+        part = Part(
+            name="",
+            count=piece.packs,
+            need=kind.need,
+            row=kind.row,
+            accepting=kind.open,
+            required=None,
+            preferred=None,
+        )
+        found = place(room, piece.member.gang.workload, [part], inside=model.tree.spots[leaf].nodes)
+        spread = piece.member.spreads.setdefault(piece.name, {})
+        for node, packs in found[""].items() if found else ():
+            room.free[node] -= kind.row * packs
+            room.touch([node])
+            spread[node] = spread.get(node, 0) + packs * piece.size

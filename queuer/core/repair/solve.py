@@ -32,14 +32,14 @@ def maximise(rows: Rows, terms: Mapping[int, int], *, seed: int, budget: float) 
     """The largest sum of the terms. Values start from the hints, which should make a solution."""
     model = cp_model.CpModel()
     proto = model.proto
-    for bounds in rows.bounds:
-        proto.variables.add().domain.extend(bounds)
+    for high in rows.bounds:
+        proto.variables.add().domain.extend([0, high])
     for row, low, high in rows.listed:
         linear = proto.constraints.add().linear
         linear.vars.extend(list(row))
         linear.coeffs.extend(list(row.values()))
         linear.domain.extend([low, high])
-    most = sum(abs(c) * rows.bounds[v][1] for v, c in terms.items())
+    most = sum(abs(c) * rows.bounds[v] for v, c in terms.items())
     shift = max(0, most.bit_length() - MOST.bit_length())
     proto.objective.vars.extend(list(terms))
     proto.objective.coeffs.extend([-(c >> shift) for c in terms.values()])

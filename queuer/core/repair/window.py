@@ -12,7 +12,9 @@ import numpy as np
 
 from queuer.core.nodes import Mask, Matrix, Numbers
 from queuer.core.placement import Part, Variant, parts_of
-from queuer.core.repair.model import ROOT, Model, Option, Question, Terms, Tree, lying
+from queuer.core.repair.decode import Member, laid
+from queuer.core.repair.model import Model, Terms
+from queuer.core.repair.tree import ROOT, Option, Question, Tree
 from queuer.core.shapes import Gang
 from queuer.core.slots import Room
 from queuer.core.state import Settled, State
@@ -108,73 +110,73 @@ class Lifted:
         return [self._nodes.members(level, int(d)) for d in fits[np.argsort(lacks[fits], kind="stable")]]
 
     def _crowded(self, part: Part) -> bool:
-        """Whether the starts that must lie among its nodes leave too few slots of some resource."""
+        """Whether the starts that must lie among its nodes leave too little, counted in slots of any size."""
         inside = [key for key in self._pods if not (self._masks[key[1]] & ~part.accepting).any()]
-        for column, amount in zip(part.need.columns.tolist(), part.need.amounts.tolist(), strict=True):
-            slots = int((np.maximum(self.free[part.accepting, column], 0) // amount).sum())
-            for key in inside:
-                slots -= int(np.frombuffer(key[0], dtype=np.int64)[column]) // amount * self._pods[key]
-            if slots < part.count:
-                return True
+        rows = np.array([part.row, *(np.frombuffer(key[0], dtype=np.int64) for key in inside)])
+        counts = np.array([part.count, *(self._pods[key] for key in inside)])
+        for column in part.need.columns.tolist():
+            free = np.maximum(self.free[part.accepting, column], 0)
+            for unit in {1, *rows[:, column].tolist()} - {0}:
+                if int((rows[:, column] // unit) @ counts) > int((free // unit).sum()):
+                    return True
         return False
 
 
 class Window:
-    """The model of one repair. `weights`: of contested gangs by variable, the earlier the more; `starts`: who may
-    move, by uid.
-    """
+    """The model of one repair. `starts`: who may move, `contested`: who is to be fitted in, by uid."""
 
     def __init__(self, lifted: Lifted, contested: Sequence[Contested], *, most: int) -> None:
         """`most`: nodes that are looked at."""
-        self.lifted, self.state, self._most = lifted, lifted.state, most
+        self.lifted, self.state = lifted, lifted.state
         self.question = Question(self.state.nodes)
         self.contested: dict[str, Contested] = {}
         self.starts: dict[str, Settled] = {}
-        self.options: dict[str, Option] = {}
-        self._region = np.zeros(len(lifted.free), dtype=bool)
-        reach = {row.gang.uid: lifted.reach(row)[: COLUMNS + 1] for row in contested}
+        self._options: dict[str, Option] = {}
+        self._region, self._left = np.zeros(len(lifted.free), dtype=bool), most
+        reach = {}
         for row in contested:
-            if reach[row.gang.uid] and self._describe(row.gang, row.variant, row.charge, settled=False):
+            form = self.question.form(row.gang, row.variant, lifted.closed(row.gang, row.charge)[1])
+            reach[row.gang.uid] = lifted.reach(row)[: COLUMNS + 1] if form is not None else []
+            if form is not None and reach[row.gang.uid]:
                 self.contested[row.gang.uid] = row
+                self._options[row.gang.uid] = self.question.enter(
+                    row.gang, form, row.variant, row.charge, key=row.gang.uid, settled=False
+                )
                 for nodes in reach[row.gang.uid]:
                     self._widen(nodes)
         for start in lifted.starts:
             self._join(start)
-        for start in self.starts.values():
-            self._region[list(start.hosts)] = True
-        bare = sum((k.need.slots(lifted.bare) * k.open for k in self.question.kinds), start=np.zeros(1))
-        self._widen(np.argsort(-bare, kind="stable")[: int((bare > 0).sum())])
+        slots = [np.where(k.open, k.need.slots(lifted.bare), 0) for k in self.question.kinds]
+        room = np.sum(slots, axis=0) if slots else np.zeros(0)
+        self._widen(np.argsort(-room, kind="stable")[: np.count_nonzero(room)])
         self.model = self._modelled(reach)
 
     def _widen(self, nodes: Numbers) -> None:
-        left = max(0, self._most - int(self._region.sum()))
-        self._region[nodes[~self._region[nodes]][:left]] = True
-
-    def _describe(self, gang: Gang, variant: Variant, charge: Charge, *, settled: bool) -> Option | None:
-        """The option of a gang, which is in a family with all that are like it; None = counts do not describe it."""
-        closed, mask = self.lifted.closed(gang, charge)
-        flavors, counts = tuple(variant.flavors.values()), tuple(variant.counts.values())
-        exclusive = any(pod_set.exclusive_host for pod_set in gang.workload.pod_sets)
-        own = "" if settled and not exclusive else gang.uid
-        family = self.question.family(gang, (gang.shape.form, closed, flavors, counts, own), settled=settled)
-        option = self.question.option(family, variant, charge, mask)
-        if option is None:
-            family.gangs.remove(gang)
-        else:
-            self.options[gang.uid] = option
-        return option
+        """Look at these nodes, too."""
+        new = nodes[~self._region[nodes]][: max(0, self._left)]
+        self._region[new] = True
+        self._left -= len(new)
 
     def _join(self, start: Settled) -> None:
-        """A start may move if it lies where a contested gang might."""
-        if not self._region[list(start.hosts)].any():
+        """A start may move if it lies where a contested gang might, in packs."""
+        hosts, gang = list(start.hosts), start.gang
+        if not self._region[hosts].any():
             return
-        option = self._describe(start.gang, start.variant, start.charge, settled=True)
-        if option is None:
+        key, closed = self.lifted.closed(gang, start.charge)
+        form = self.question.form(gang, start.variant, closed)
+        lies = None if form is None else self.question.lying(form, start.spreads)
+        if form is None or lies is None:
             return
-        if all(self.question.kinds[k].open[node] for k, node, _ in lying(option, start.spreads)):
-            self.starts[start.gang.uid] = start
-        else:
-            self.question.families[option.family].gangs.remove(start.gang)
+        rows = self.state.rows(start)
+        for name, size, node, packs in lies:
+            row = self.question.kinds[form.bundles[name].packs[size]].row * packs
+            if bool((np.minimum(self.state.free[node], self.state.then[node]) + rows[node] < row).any()):
+                return
+        self._options[gang.uid] = self.question.enter(
+            gang, form, start.variant, start.charge, key=(id(form), key), settled=True
+        )
+        self.starts[gang.uid] = start
+        self._region[hosts] = True
 
     def _modelled(self, reach: Mapping[str, Sequence[Numbers]]) -> Model:
         tree = Tree(self.question, self.lifted.without(self.starts.values()), np.flatnonzero(self._region))
@@ -182,37 +184,74 @@ class Window:
         for option in self.question.options:
             tree.open(option, bare, COLUMNS)
         for uid in self.contested:
-            option = self.options[uid]
-            numbers = None if option.level is None else self.state.nodes.domains[option.level]
-            for nodes in reach[uid] if option.strict and numbers is not None else ():
-                spot = tree.domains.get((option.level, int(numbers[nodes[0]])))
-                option.columns.update({} if spot is None else {spot: None})
-        model = Model(tree, placed=[(self.options[uid], s.spreads) for uid, s in self.starts.items()])
+            option = self._options[uid]
+            for nodes in reach[uid] if option.form.strict else ():
+                option.columns.setdefault(tree.spot_of(option, {"": {int(nodes[0]): 1}}))
+        model = Model(tree, placed=[(self._options[uid], s.spreads) for uid, s in self.starts.items()])
         model.limit(self.state.book, self.state.usages())
         return model
 
     @property
     def weights(self) -> Terms:
         """What it counts that contested gangs start, the earlier the more."""
-        rank = {id(self.options[uid]): i for i, uid in enumerate(reversed(self.contested))}
-        options = self.question.options
-        return {v: 2 ** rank[i] for (o, _), v in self.model.y.items() if (i := id(options[o])) in rank}
+        worth = {id(self._options[uid]): 2**i for i, uid in enumerate(reversed(self.contested))}
+        return {c.gangs: worth[id(c.option)] for c in self.model.columns if id(c.option) in worth}
 
     def costs(self, values: Sequence[int]) -> Terms:
         """Levels wider than asked times pods, then how much is moved; adds the rows that tell what is moved, and takes
         the values of a solution as hints.
         """
-        rows, total = self.model.rows, Terms()
-        rows.hint[:] = values
-        moved = [v for (o, _), v in self.model.y.items() if self.question.options[o].level is not None]
-        for variable in (*moved, *self.model.f.values()):
-            high, lies = rows.bounds[variable][1], self.model.before[variable]
-            if high > lies:
-                total[more := rows.variable(high - lies, max(0, values[variable] - lies))] = 1
-                rows.row({variable: 1, more: -1}, high=lies)
-        most = sum(rows.bounds[v][1] for v in total) + 1
-        for (number, spot), variable in self.model.y.items():
-            option = self.question.options[number]
-            if option.level is not None and spot == ROOT:
-                total[variable] = total.get(variable, 0) + most * sum(option.pods.values())
+        model, total = self.model, Terms()
+        model.rows.hint[:] = values
+        moved = [c.gangs for c in model.columns if c.option.form.level is not None]
+        for variable in (*moved, *model.flows.values()):
+            high, before = model.rows.bounds[variable], model.before[variable]
+            if high > before:
+                total[more := model.rows.variable(high - before, max(0, values[variable] - before))] = 1
+                model.rows.row({variable: 1, more: -1}, high=before)
+        most = sum(model.rows.bounds[v] for v in total) + 1
+        for column in model.columns:
+            if column.option.form.level is not None and column.spot == ROOT:
+                pods = sum(bundle.pods for bundle in column.option.bundles.values())
+                total[column.gangs] = total.get(column.gangs, 0) + most * pods
         return total
+
+    def laid(self, values: Sequence[int]) -> list[Settled]:
+        """All starts that may move, and contested gangs, as a solution places them: in an order in which they can
+        start. The state is as before.
+        """
+        state, mark = self.state, self.state.mark
+        staying, moving = self._parted(values)
+        for start in self.starts.values():
+            state.lift(start)
+        for start in staying:
+            state.start(start)
+        sent = Counter({at: values[variable] for at, variable in self.model.flows.items()})
+        sent -= self.model.sent([(self._options[s.gang.uid], s.spreads) for s in staying])
+        found = laid(state, self.model, sent, moving)
+        state.undo(mark)
+        return [*staying, *found]
+
+    def _parted(self, values: Sequence[int]) -> tuple[list[Settled], list[Member]]:
+        """Starts that stay as they lie, and all others that a solution places."""
+        tree, changed = self.model.tree, self.model.changed(values)
+        left = {(id(c.option), c.spot): [c] * values[c.gangs] for c in self.model.columns}
+        staying, moving = [], []
+        for uid, start in self.starts.items():
+            option = self._options[uid]
+            at = (id(option), tree.spot_of(option, start.spreads))
+            same = [values[v] == self.model.before[v] for c in left[at][:1] for v in c.packs.values()]
+            below = {spot for spot, _ in self.model.sent([(option, start.spreads)])} or {at[1]}
+            if left[at] and all(same) and changed.isdisjoint(below):
+                staying.append(start)
+                left[at].pop()
+            else:
+                moving.append((start.gang, at))
+        moving += [(row.gang, (id(self._options[uid]), -1)) for uid, row in self.contested.items()]
+        found = []
+        for gang, at in moving:
+            columns = left.get(at) or next((c for (o, _), c in left.items() if o == at[0] and c), None)
+            if columns:
+                column = columns.pop()
+                found.append(Member(gang, column, tuple(self.model.packs(column, values))))
+        return staying, found
