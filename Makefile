@@ -11,8 +11,8 @@ PY := .venv/bin/python
 # Named after what was installed: a change of the locked packages installs anew, a new checkout date does not.
 STAMP := .venv/installed-$(shell cat requirements.txt pyproject.toml | cksum | tr ' ' '-')
 SOURCES := queuer tests migrations bench
-CORE := queuer/core
-CORE_TESTS := tests/core
+CORE := queuer/solver
+CORE_TESTS := tests/solver
 
 .PHONY: help
 help: ## List the verbs
@@ -65,15 +65,15 @@ scenarios: setup ## Run the stories of tests/scenarios, a line per expectation (
 
 .PHONY: cycles
 cycles: setup ## Check 2,000 random cycles of the decision, some minutes (ARGS="--cycles N --first SEED")
-	@$(PY) -m tests.core.many_cycles $(ARGS)
+	@$(PY) -m tests.solver.many_cycles $(ARGS)
 
 .PHONY: loops
 loops: setup ## Look for eviction loops in 200 worlds of 50 cycles (ARGS="--worlds N --first SEED")
-	@$(PY) -m tests.core.loops $(ARGS)
+	@$(PY) -m tests.solver.loops $(ARGS)
 
 .PHONY: worlds
 worlds: setup ## Compare 500 small worlds with brute force, some minutes (ARGS="--worlds N --first SEED")
-	@$(PY) -m tests.core.many_worlds $(ARGS)
+	@$(PY) -m tests.solver.many_worlds $(ARGS)
 
 .PHONY: size
 size: ## Count the Python of the decision, and of its tests

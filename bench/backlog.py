@@ -13,8 +13,8 @@ import sys
 from bench import arguments
 from bench.baseline import backlog
 from bench.decide import run, summary
-from queuer.core.arrays import Arrays
-from queuer.core.records import Budget
+from queuer.solver.arrays import Arrays
+from queuer.solver.records import Budget
 
 
 def parser() -> argparse.ArgumentParser:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from queuer.core.records import NodeState, Pending, Snapshot
 from queuer.domain.document import parse_queue
 from queuer.domain.nodes import HOSTNAME, Node, Topology
 from queuer.domain.queue import QueueTree
 from queuer.domain.workload import PodSet, Workload
 from queuer.sim.scenario import Scenario, Story
+from queuer.solver.records import NodeState, Pending, Snapshot
 
 COHORTS, LEAVES = 5, 6
 GUARANTEED, BORROWED = 20, 100

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from bench.instances import NOW, PER_NODE, PER_RACK, Form, Mix, instance, workload_of
-from queuer.core.records import Pending, Snapshot
 from queuer.domain.queue import ROOT, Order, Policy, Preempt, QueueTree
+from queuer.solver.records import Pending, Snapshot
 
 NODES, PENDING, QUEUES = (64, 128, 256, 640), (50, 200, 1000), (10, 30, 100)
 FILL = (0.0, 0.5, 0.7, 0.85, 0.95)

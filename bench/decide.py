@@ -26,12 +26,12 @@ from bench import arguments
 from bench.course import CAME, ENDED, before, carried_out, queued_again
 from bench.instances import NOW
 from bench.sizes import add_sizes, drawn
-from queuer.core.arrays import Arrays
-from queuer.core.decide import decide
-from queuer.core.records import Budget, Pending, Plan, Snapshot
-from queuer.core.score import score
-from queuer.core.verify import verify
 from queuer.sim.report import quantile
+from queuer.solver.arrays import Arrays
+from queuer.solver.decide import decide
+from queuer.solver.records import Budget, Pending, Plan, Snapshot
+from queuer.solver.score import score
+from queuer.solver.verify import verify
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from bench.instances import GPU, KEYS
-from queuer.core.records import Snapshot
 from queuer.domain.nodes import HOSTNAME
 from queuer.domain.workload import Workload
+from queuer.solver.records import Snapshot
 
 Domains = dict[tuple[str, ...], list[str]]
 

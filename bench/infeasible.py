@@ -18,13 +18,13 @@ from dataclasses import replace
 from importlib import import_module
 
 from bench.instances import GPU, KEYS, NOW, PER_NODE, Form, node_at, workload_of
-from queuer.core.arrays import Arrays
-from queuer.core.decide import decide
-from queuer.core.records import Admitted, Budget, Pending, Snapshot
-from queuer.core.verify import verify
 from queuer.domain.nodes import Topology
 from queuer.domain.queue import Queue, QueueTree, QuotaRow
 from queuer.domain.reasons import Token
+from queuer.solver.arrays import Arrays
+from queuer.solver.decide import decide
+from queuer.solver.records import Admitted, Budget, Pending, Snapshot
+from queuer.solver.verify import verify
 
 NODES = 500
 NINE = dict.fromkeys(range(9), PER_NODE)

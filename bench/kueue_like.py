@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from queuer.core.records import Admitted, Snapshot
 from queuer.domain.nodes import Topology
 from queuer.domain.workload import Workload
+from queuer.solver.records import Admitted, Snapshot
 
 Free = NDArray[np.int64]
 

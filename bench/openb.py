@@ -27,12 +27,12 @@ from numpy.typing import NDArray
 
 from bench import arguments
 from bench.packing_rules import Amounts, Rule, best_fit, descent
-from queuer.core.arrays import Arrays
-from queuer.core.decide import decide
-from queuer.core.records import Budget, NodeState, Pending, Snapshot
 from queuer.domain.nodes import HOSTNAME, Node, Requirement, SchedulingTerms
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.workload import PodSet, Workload
+from queuer.solver.arrays import Arrays
+from queuer.solver.decide import decide
+from queuer.solver.records import Budget, NodeState, Pending, Snapshot
 
 DATA = Path(__file__).parent / "data"
 GPU, MODEL = "nvidia.com/gpu", "gpu-model"

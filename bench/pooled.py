@@ -14,8 +14,8 @@ from math import floor
 from ortools.sat.python import cp_model
 
 from bench.instances import GPU, KEYS, PRIORITIES
-from queuer.core.records import Snapshot
 from queuer.domain.workload import Workload
+from queuer.solver.records import Snapshot
 
 TIME = 5.0
 """Deterministic time for each priority."""

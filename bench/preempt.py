@@ -21,11 +21,11 @@ from importlib import import_module
 from bench import arguments, kueue_like
 from bench.course import at_once
 from bench.instances import GPU, NOW, Mix, crowded, most_blocked
-from queuer.core.arrays import Arrays
-from queuer.core.decide import decide
-from queuer.core.records import Budget, EvictionRule, Snapshot
-from queuer.core.score import live_capacity, lost_work
 from queuer.sim.report import quantile
+from queuer.solver.arrays import Arrays
+from queuer.solver.decide import decide
+from queuer.solver.records import Budget, EvictionRule, Snapshot
+from queuer.solver.score import live_capacity, lost_work
 
 SIZES = tuple((nodes, gangs) for nodes in (64, 160, 640) for gangs in (1, 4, 16))
 

@@ -20,13 +20,13 @@ from typing import Any
 
 from bench import arguments
 from bench.instances import GPU, KEYS, PER_NODE, PER_RACK, Form, Mix, draw_form, node_at, workload_of
-from queuer.core.decide import decide
-from queuer.core.records import Budget, Plan, Snapshot
 from queuer.domain.nodes import Topology
 from queuer.domain.queue import ROOT
 from queuer.sim.engine import Simulation
 from queuer.sim.report import Spread, quantile
 from queuer.sim.scenario import Scenario, Story
+from queuer.solver.decide import decide
+from queuer.solver.records import Budget, Plan, Snapshot
 
 QUEUE = "root.all"
 MEDIAN, USERS, BETWEEN, WITHIN, NOISE = 3600.0, 40, 1.2, 0.9, 0.7

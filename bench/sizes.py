@@ -6,7 +6,7 @@ import argparse
 
 from bench import arguments
 from bench.instances import Mix, instance
-from queuer.core.records import Snapshot
+from queuer.solver.records import Snapshot
 
 
 def add_sizes(parser: argparse.ArgumentParser) -> None:

@@ -14,9 +14,9 @@ from dataclasses import asdict
 from bench import arguments
 from bench.instances import Mix
 from bench.rolling import Rule, Told, scenario, stories
-from queuer.core.records import Budget
 from queuer.sim.engine import Simulation
 from queuer.sim.estimates import Watcher
+from queuer.solver.records import Budget
 
 
 def run(*, nodes: int, load: float, jobs: int, every: float, estimates: Told, seed: int) -> dict[str, object]:

@@ -15,9 +15,9 @@ from dataclasses import asdict
 from bench import arguments
 from bench.baseline import CLASSES, least_makespan, stream
 from bench.rolling import Timed
-from queuer.core.records import Budget
 from queuer.sim.engine import Simulation
 from queuer.sim.report import Spread, quantile
+from queuer.solver.records import Budget
 
 
 def run(*, scale: float, landing: float, budget: Budget) -> dict[str, object]:

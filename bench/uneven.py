@@ -16,12 +16,12 @@ from random import Random
 from bench import arguments
 from bench.decide import Run, run, summary
 from bench.instances import CHANCES, GPU, KEYS, NOW, PER_NODE, PRIORITIES, node_at
-from queuer.core.arrays import Arrays
-from queuer.core.records import Admitted, Budget, NodeState, Pending, Snapshot
 from queuer.domain.nodes import Topology
 from queuer.domain.queue import Queue, QueueTree, QuotaRow
 from queuer.domain.workload import PodSet, Workload
 from queuer.sim.report import quantile
+from queuer.solver.arrays import Arrays
+from queuer.solver.records import Admitted, Budget, NodeState, Pending, Snapshot
 
 NODES, WAITING = (12, 16, 24, 32, 40, 64, 80), (10, 20, 40, 60)
 FILLS, LEVELS = (0.5, 0.8, 0.9, 0.97), (0.0, 0.2, 0.6)

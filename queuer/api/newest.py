@@ -9,10 +9,10 @@ import asyncio
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuer.core.explain.detail import Explainer
-from queuer.core.stored import decode
 from queuer.domain.errors import InvalidInput
 from queuer.domain.reasons import Explanation
+from queuer.solver.explain.detail import Explainer
+from queuer.solver.stored import decode
 from queuer.store import stored
 
 

@@ -15,10 +15,10 @@ from queuer.domain.errors import FieldProblem, InvalidInput, QueuerError
 from queuer.sim.policy import ReplayPolicy
 
 if TYPE_CHECKING:
-    from queuer.core.records import Budget, CycleStats
     from queuer.sim.engine import Record
     from queuer.sim.replay import Setup
     from queuer.sim.report import QueueReport, Report
+    from queuer.solver.records import Budget, CycleStats
 
 
 def _finite(value: float | None) -> float | None:
@@ -133,8 +133,8 @@ def cycle(
     """Decide a stored cycle again; exit 1 where the plan is not the stored one."""
     import msgspec
 
-    from queuer.core import stored
     from queuer.sim.files import read_bytes
+    from queuer.solver import stored
 
     found = stored.decode(read_bytes(file), name=str(file))
     plan = stored.again(found)
@@ -177,7 +177,7 @@ def _writer(store: Path | None, stem: str) -> Record | None:
     """What keeps the cycles of a run: `STEM-1.cycle` and on."""
     if store is None:
         return None
-    from queuer.core.stored import StoredCycle, encode
+    from queuer.solver.stored import StoredCycle, encode
 
     numbers = itertools.count(1)
 

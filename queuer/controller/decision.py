@@ -20,10 +20,10 @@ from queuer.controller.settle import evicting
 from queuer.controller.snapshot import offered
 from queuer.controller.state import ClusterState
 from queuer.controller.telling import to_write
-from queuer.core.forecast import StartRange
-from queuer.core.records import Admission, Bond, Eviction, Plan, Reservation, Snapshot
 from queuer.domain.reasons import Explanation, Token, simple
 from queuer.domain.workload import State, Workload
+from queuer.solver.forecast import StartRange
+from queuer.solver.records import Admission, Bond, Eviction, Plan, Reservation, Snapshot
 from queuer.store.cycles import CycleRecord, NewAdmission, NewEviction
 
 _EVICTABLE = frozenset({State.ADMITTED, State.PLACING, State.RUNNING})

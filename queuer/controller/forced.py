@@ -15,9 +15,9 @@ from queuer.controller import records
 from queuer.controller.jobs import ClusterJobs
 from queuer.controller.live import Live, Placement
 from queuer.controller.state import ClusterState
-from queuer.core.records import Assignment, SolveStatus
 from queuer.domain.nodes import DEFAULT_FLAVOR, flavor_of
 from queuer.domain.workload import PodSet, State
+from queuer.solver.records import Assignment, SolveStatus
 from queuer.store.cycles import CycleRecord, NewAdmission
 
 TRIGGER = "started-beside-the-queue"

@@ -18,14 +18,14 @@ import msgspec
 
 from queuer.controller.logs import logger
 from queuer.controller.metrics import Metrics
-from queuer.core.forecast import StartRange
-from queuer.core.records import Budget, Snapshot
-from queuer.core.stored import StoredCycle, encode
 from queuer.domain.reasons import Explanation, Verdict
+from queuer.solver.forecast import StartRange
+from queuer.solver.records import Budget, Snapshot
+from queuer.solver.stored import StoredCycle, encode
 
 log = logger("foretell")
 
-PROGRAM = (sys.executable, "-m", "queuer.core.forecast")
+PROGRAM = (sys.executable, "-m", "queuer.solver.forecast")
 LONGEST = 300.0
 """Seconds after which a forecast is given up."""
 REST = 20.0

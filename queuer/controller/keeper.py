@@ -11,7 +11,7 @@ import time
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.controller.logs import logger
-from queuer.core.stored import StoredCycle, encode
+from queuer.solver.stored import StoredCycle, encode
 from queuer.store import stored
 from queuer.store.engine import begin
 from queuer.store.stored import StoredRow

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from queuer.controller.unplaced import Unplaced
-from queuer.core.records import Assignment
 from queuer.domain.reasons import Explanation
 from queuer.domain.workload import State, Workload
+from queuer.solver.records import Assignment
 
 HOUR = 3600.0
 """How long an eviction is remembered."""

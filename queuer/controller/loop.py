@@ -37,10 +37,10 @@ from queuer.controller.settle import Limits
 from queuer.controller.snapshot import offered, take
 from queuer.controller.state import ClusterState
 from queuer.controller.times import Times
-from queuer.core.records import Budget, Plan, Snapshot
-from queuer.core.stored import StoredCycle
 from queuer.domain.reasons import Verdict
 from queuer.domain.workload import State
+from queuer.solver.records import Budget, Plan, Snapshot
+from queuer.solver.stored import StoredCycle
 from queuer.store import cycles
 from queuer.store.engine import begin
 from queuer.store.leader import check_epoch
@@ -53,7 +53,7 @@ _IDLE = 5.0
 
 
 class Decider(Protocol):
-    """`queuer.core.process.worker.SolverProcess`, or anything that decides."""
+    """`queuer.solver.process.worker.SolverProcess`, or anything that decides."""
 
     async def decide(self, snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Plan:
         """A verified plan, whatever became of the solver process.

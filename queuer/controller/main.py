@@ -15,10 +15,10 @@ from queuer.controller.metrics import Metrics
 from queuer.controller.settings import Settings
 from queuer.controller.state import ClusterState
 from queuer.controller.watch import Watches, served
-from queuer.core.process.worker import SolverProcess
 from queuer.domain.errors import Conflict, Unavailable
 from queuer.kube.client import Client
 from queuer.kube.config import load_access
+from queuer.solver.process.worker import SolverProcess
 from queuer.store import migrate
 from queuer.store.engine import DatabaseUnavailable, PostgresTooOld, make_engine
 from queuer.store.leader import LeadershipLost, lead

@@ -14,8 +14,8 @@ from prometheus_client.registry import Collector
 
 from queuer import __version__
 from queuer.controller.live import Live
-from queuer.core.process.worker import SolverProcess
-from queuer.core.records import CycleStats
+from queuer.solver.process.worker import SolverProcess
+from queuer.solver.records import CycleStats
 
 _SHORT = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _LONG = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0, 604800.0)

@@ -14,12 +14,12 @@ from typing import Any
 from queuer.controller.live import Live
 from queuer.controller.namespace_words import Shortage, Users, reason
 from queuer.controller.state import ClusterState
-from queuer.core.records import Bond
 from queuer.domain.errors import InvalidInput
 from queuer.domain.quantity import add, format_quantity, parse_quantity
 from queuer.domain.reasons import Explanation
 from queuer.domain.workload import State, Workload, demand_of
 from queuer.kube.objects import ResourceQuota
+from queuer.solver.records import Bond
 
 HOLDERS = 3
 """How many who use most of an amount are named."""

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from queuer.controller.logs import logger
-from queuer.core.records import SolveStatus
-from queuer.core.stored import StoredCycle, encode
+from queuer.solver.records import SolveStatus
+from queuer.solver.stored import StoredCycle, encode
 
 log = logger("recorder")
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from queuer.controller.live import Live, Placement
-from queuer.core.records import Assignment, Bond, Reservation
 from queuer.domain.nodes import Node, Topology
 from queuer.domain.workload import Workload, demand_of
+from queuer.solver.records import Assignment, Bond, Reservation
 from queuer.store.cycles import Charge, StoredAdmission, StoredBond, StoredReservation
 from queuer.store.workloads import StoredWorkload
 

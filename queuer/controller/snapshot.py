@@ -9,12 +9,12 @@ from queuer.controller.live import Live
 from queuer.controller.pods import PodView
 from queuer.controller.state import ClusterState
 from queuer.controller.views import MOST_ON_NODE
-from queuer.core.ends import end_of
-from queuer.core.records import Admitted, Assignment, NodeState, Pending, Snapshot, Unbound
 from queuer.domain.nodes import DEFAULT_FLAVOR, Flavor, Node, SchedulingTerms
 from queuer.domain.quantity import Resources, add
 from queuer.domain.reasons import Token
 from queuer.domain.workload import State
+from queuer.solver.ends import end_of
+from queuer.solver.records import Admitted, Assignment, NodeState, Pending, Snapshot, Unbound
 
 NOT_OFFERED = frozenset({Token.MISCONFIGURED})
 """Jobs with these reasons, set at intake, are not put before the solver.

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, replace
 
 from queuer.controller.live import JobView, Live
 from queuer.controller.pods import PodIndex, PodView
-from queuer.core.faults import MOST_AMOUNT
-from queuer.core.records import Bond, Reservation
 from queuer.domain.estimates import Estimates
 from queuer.domain.nodes import Flavor, Node, Topology, flavor_of
 from queuer.domain.past import Past
 from queuer.domain.quantity import add
 from queuer.domain.queue import QueueTree
 from queuer.domain.workload import State, Workload
+from queuer.solver.faults import MOST_AMOUNT
+from queuer.solver.records import Bond, Reservation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

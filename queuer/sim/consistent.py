@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 
-from queuer.core.faults import MOST_AMOUNT
 from queuer.domain.fields import Problems, nearest, twice
 from queuer.domain.nodes import Node
 from queuer.domain.quantity import Resources, add, parse_resources
 from queuer.domain.queue import ROOT
 from queuer.domain.workload import Workload
 from queuer.sim.shape import Shape
+from queuer.solver.faults import MOST_AMOUNT
 
 
 def check_names(shape: Shape, *, nodes: Sequence[str], workloads: Sequence[str], problems: Problems) -> None:

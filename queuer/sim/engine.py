@@ -13,10 +13,6 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from queuer.core.arrays import Arrays
-from queuer.core.decide import decide
-from queuer.core.records import Admission, Bond, Budget, NodeState, Pending, Plan, Reservation, Snapshot
-from queuer.core.stored import StoredCycle
 from queuer.domain.document import parse_queue
 from queuer.domain.errors import QueuerError
 from queuer.domain.estimates import Estimates
@@ -28,6 +24,10 @@ from queuer.domain.workload import demand_of
 from queuer.sim.consistent import matches
 from queuer.sim.jobs import Job, Stage, admitted_of, hosts_of, interval_of, job_of
 from queuer.sim.scenario import Event, Scenario
+from queuer.solver.arrays import Arrays
+from queuer.solver.decide import decide
+from queuer.solver.records import Admission, Bond, Budget, NodeState, Pending, Plan, Reservation, Snapshot
+from queuer.solver.stored import StoredCycle
 
 Record = Callable[[StoredCycle], None]
 CYCLES = 1_000

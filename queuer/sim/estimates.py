@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from queuer.core.forecast import Effort, StartRange, forecast
 from queuer.sim.engine import Simulation
 from queuer.sim.report import Accuracy, Estimates, Spread
+from queuer.solver.forecast import Effort, StartRange, forecast
 
 EFFORT = Effort(decisions=30, gangs=100)
 """Less than a controller may spend: a replay makes many forecasts."""

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from queuer.core.records import Budget
 from queuer.domain.quantity import format_quantity, parse_quantity
 from queuer.sim.consistent import matches
 from queuer.sim.engine import Record, Simulation
 from queuer.sim.jobs import Job, Stage
 from queuer.sim.scenario import Scenario
+from queuer.solver.records import Budget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

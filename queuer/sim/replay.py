@@ -12,7 +12,6 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from queuer.core.records import Budget
 from queuer.domain.fields import Problems, nearest
 from queuer.domain.nodes import HOSTNAME, Flavor, Node, Topology
 from queuer.domain.queue import ROOT
@@ -24,6 +23,7 @@ from queuer.sim.policy import ReplayPolicy
 from queuer.sim.report import Outcome, Report, Run, report
 from queuer.sim.scenario import Scenario, Story
 from queuer.sim.trace import OTHER, TraceJob, TraceQueue, field_of, path_of, read_jobs, read_queues, settle
+from queuer.solver.records import Budget
 
 GPU = "gpu"
 OWNER = "owner"

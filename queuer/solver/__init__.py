@@ -1,1 +1,1 @@
-"""The decision: a pure function from a snapshot to a plan. ortools is imported in this package alone."""
+"""The decision: which whole gangs start now, where, and who is evicted for them (DESIGN 3, 4). No I/O."""

@@ -7,108 +7,102 @@ copies. Records are compared by identity first, so whoever makes snapshots shoul
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from queuer.domain.quota import QuotaBook, charge_for
+from queuer.domain.quota import Charge, QuotaBook, charge_for
 from queuer.domain.usage import Usage
-from queuer.solver.floor import Floor
-from queuer.solver.frame import Frame
-from queuer.solver.landing import Landings
-from queuer.solver.offers import Offers
-from queuer.solver.problem import Admitted, Snapshot
-from queuer.solver.sheet import Hold, Sheet, leaves
-from queuer.solver.sound import MOST_AMOUNT, check_tree, faults_of_sums, reckonable, refusing, unsound
+from queuer.solver.faults import MOST_AMOUNT, check_tree, faults_of_sums, reckonable, refusing, unsound
+from queuer.solver.nodes import Nodes, Rows
+from queuer.solver.records import Admitted, Snapshot
+from queuer.solver.shapes import Lines
+from queuer.solver.slots import Room
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hold:
+    """What an admitted workload holds: quota of its queue, and the amounts of its bound pods by node."""
+
+    admitted: Admitted
+    charge: Charge
+    rows: Rows
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Arrays:
-    """Of one snapshot; nobody changes them. `sheet`: use and free amounts now. `holds`: what runs, by uid.
-
-    `idle`: places on the nodes were they empty and well. `landings`: remembers who lands on these nodes; it alone is
-    added to.
+    """Of one snapshot; nobody changes them. `usage`: of all that is admitted; `holds`: what runs, by uid; `idle`: the
+    nodes were they empty.
     """
 
     snapshot: Snapshot
-    frame: Frame
+    nodes: Nodes
     book: QuotaBook
-    sheet: Sheet
+    usage: Usage
     holds: Mapping[str, Hold]
-    idle: Floor
-    offers: Offers
-    landings: Landings = field(default_factory=Landings)
+    lines: Lines
+    idle: Room
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Arrays:
         """From the snapshot alone. Raises InvalidInput, with the fields, where that would give a wrong plan."""
         with refusing(snapshot):
-            return cls._of(snapshot)
-
-    @classmethod
-    def _of(cls, snapshot: Snapshot) -> Arrays:
-        frame = Frame(snapshot)
-        rounded = frame.alloc.sum(axis=0, dtype=np.float64).max(initial=0)
-        if rounded > MOST_AMOUNT / 2 and any(faults_of_sums(snapshot)):
-            raise unsound(snapshot)
-        if _is_odd(frame):
-            raise unsound(snapshot)
-        book = _book(snapshot, frame)
-        holds, sheet = _running(snapshot, frame, Usage(book), {})
-        return cls(
-            snapshot=snapshot,
-            frame=frame,
-            book=book,
-            sheet=sheet,
-            holds=holds,
-            idle=Floor(frame, frame.alloc, idle=True),
-            offers=Offers.of(snapshot, frame),
-        )
+            nodes = Nodes(snapshot)
+            rounded = nodes.alloc.sum(axis=0, dtype=np.float64).max(initial=0)
+            if rounded > MOST_AMOUNT / 2 and any(faults_of_sums(snapshot)):
+                raise unsound(snapshot)
+            if _is_odd(nodes):
+                raise unsound(snapshot)
+            book = _book(snapshot, nodes)
+            usage = Usage(book)
+            return cls(
+                snapshot=snapshot,
+                nodes=nodes,
+                book=book,
+                holds=_holds(snapshot, nodes, usage, {}),
+                usage=usage,
+                lines=Lines.of(snapshot, nodes),
+                idle=Room(nodes, nodes.alloc),
+            )
 
     def follow(self, snapshot: Snapshot) -> Arrays:
         """The arrays of another snapshot, by what differs; a decision cannot tell them from `Arrays.of`."""
         if snapshot is self.snapshot:
             return self
         with refusing(snapshot):
-            return self._follow(snapshot)
-
-    def _follow(self, snapshot: Snapshot) -> Arrays:
-        frame = self.frame.follow(snapshot)
-        if frame is None or self.offers.crowded or not frame.knows(self._named_anew(snapshot)):
-            return Arrays.of(snapshot)
-        book = self.book if snapshot.tree == self.book.tree else _book(snapshot, frame)
-        offers = self.offers.follow(snapshot, frame)
-        stays = offers.kinds is self.offers.kinds and frame.accepts_as(self.frame)
-        if book is self.book:
-            holds, sheet = _running(snapshot, frame, self.sheet.usage.copy(), self.holds)
-        else:
-            holds, sheet = _running(snapshot, frame, Usage(book), {})
-        return Arrays(
-            snapshot=snapshot,
-            frame=frame,
-            book=book,
-            sheet=sheet,
-            holds=holds,
-            idle=self.idle.on(frame) if stays else Floor(frame, frame.alloc, idle=True),
-            offers=offers,
-        )
+            nodes = self.nodes.follow(snapshot)
+            if nodes is None or self.lines.crowded or not nodes.knows(self._named_anew(snapshot)):
+                return Arrays.of(snapshot)
+            book = self.book if snapshot.tree == self.book.tree else _book(snapshot, nodes)
+            same = book is self.book
+            usage = self.usage.copy() if same else Usage(book)
+            stays = nodes.accepts_as(self.nodes)
+            return Arrays(
+                snapshot=snapshot,
+                nodes=nodes,
+                book=book,
+                holds=_holds(snapshot, nodes, usage, self.holds if same else {}),
+                usage=usage,
+                lines=self.lines.follow(snapshot, nodes),
+                idle=self.idle.on(nodes) if stays else Room(nodes, nodes.alloc),
+            )
 
     def __post_init__(self) -> None:
         """Every uid is there once, and no node is used by less than nothing."""
-        snapshot, offers, frame = self.snapshot, self.offers, self.frame
-        if np.any(frame.bound_free > frame.alloc):
+        snapshot, lines, nodes = self.snapshot, self.lines, self.nodes
+        if np.any(nodes.bound_free > nodes.alloc):
             raise unsound(snapshot)
-        waiting, admitted = len(offers.gangs) + len(offers.aside), len(self.holds)
+        waiting, admitted = len(lines.gangs) + len(lines.aside), len(self.holds)
         if (waiting, admitted) != (len(snapshot.pending), len(snapshot.admitted)) or not (
-            offers.gangs.keys().isdisjoint(offers.aside.keys())
-            and self.holds.keys().isdisjoint(offers.gangs.keys())
-            and self.holds.keys().isdisjoint(offers.aside.keys())
+            lines.gangs.keys().isdisjoint(lines.aside.keys())
+            and self.holds.keys().isdisjoint(lines.gangs.keys())
+            and self.holds.keys().isdisjoint(lines.aside.keys())
         ):
             raise unsound(snapshot)
 
     def _named_anew(self, snapshot: Snapshot) -> Iterator[str]:
         """The resources that records name which were not there before."""
-        gangs, holds = self.offers.gangs, self.holds
+        gangs, holds = self.lines.gangs, self.holds
         for pending in snapshot.pending:
             gang = gangs.get(pending.workload.uid)
             if gang is None or gang.pending is not pending:
@@ -123,45 +117,34 @@ class Arrays:
                     yield from amounts
 
 
-def _is_odd(frame: Frame) -> bool:
+def _is_odd(nodes: Nodes) -> bool:
     """Whether a node, flavor or level is there twice, or less than nothing is on a node."""
-    snapshot, keys = frame.snapshot, frame.snapshot.topology.keys
-    names = len(frame.index) + len(frame.flavors) + len(set(keys))
+    snapshot, keys = nodes.snapshot, nodes.snapshot.topology.keys
+    names = len(nodes.index) + len(nodes.flavors) + len(set(keys))
     told = len(snapshot.nodes) + max(1, len(snapshot.flavors)) + len(keys)
-    return names < told or int(frame.alloc.min(initial=0)) < 0
+    return names < told or int(nodes.alloc.min(initial=0)) < 0
 
 
-def _book(snapshot: Snapshot, frame: Frame) -> QuotaBook:
+def _book(snapshot: Snapshot, nodes: Nodes) -> QuotaBook:
     """The quota of queues that make a tree."""
     check_tree(snapshot)
-    return QuotaBook(snapshot.tree, frame.capacity())
+    return QuotaBook(snapshot.tree, nodes.capacity())
 
 
-def _running(
-    snapshot: Snapshot, frame: Frame, usage: Usage, known: Mapping[str, Hold]
-) -> tuple[dict[str, Hold], Sheet]:
-    """What runs, and the sheet with it. `known`: what `usage` counts already; it is taken over where it is the same."""
-    sheet = Sheet(usage, frame.bound_free.copy())
+def _holds(snapshot: Snapshot, nodes: Nodes, usage: Usage, known: Mapping[str, Hold]) -> dict[str, Hold]:
+    """What runs, counted in `usage`, which counts what is `known` already."""
     holds: dict[str, Hold] = {}
     for admitted in snapshot.admitted:
         uid = admitted.workload.uid
         hold = known.get(uid)
-        if hold is None or not hold.stands(admitted):
-            hold = _hold(admitted, frame, sheet)
+        if hold is None or (hold.admitted is not admitted and hold.admitted != admitted):
+            if not reckonable(admitted):
+                raise unsound(snapshot)
+            charge = charge_for(admitted.workload, admitted.flavors, admitted.counts)
+            hold = Hold(admitted, charge, nodes.rows_of(admitted.bound))
+            usage.add(admitted.workload.queue, charge)
         holds[uid] = hold
     for uid, hold in known.items():
         if holds.get(uid) is not hold:
             usage.add(hold.admitted.workload.queue, hold.charge, times=-1)
-    return holds, sheet
-
-
-def _hold(admitted: Admitted, frame: Frame, sheet: Sheet) -> Hold:
-    """What one gang holds, counted on the sheet."""
-    if not reckonable(admitted):
-        raise unsound(frame.snapshot)
-    charge = charge_for(admitted.workload, admitted.flavors, admitted.counts)
-    bound, loose = frame.bound_rows(admitted), frame.loose_ends(admitted)
-    hold = Hold(admitted, charge, bound, loose, leaves(bound, loose, frame.alloc))
-    sheet.usage.add(admitted.workload.queue, charge)
-    sheet.land(hold)
-    return hold
+    return holds

@@ -1,224 +1,133 @@
-"""Bonds that stand at the start of a cycle: hold what they hold, and let those start whose place is free
-(DESIGN 3.3).
-"""
+"""Bonds that stand at the start of a cycle: held, or started where their placement is free (DESIGN 3.3)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
-from queuer.domain.workload import Workload
-from queuer.solver.board import Board
-from queuer.solver.capacity import place
-from queuer.solver.contested import Variant
-from queuer.solver.frame import Matrix, Numbers
-from queuer.solver.greedy import Greedy
-from queuer.solver.order import Gang
-from queuer.solver.outcome import Block, Chosen
-from queuer.solver.parts import Spread
-from queuer.solver.problem import Assignment, Bond
-from queuer.solver.sheet import Hold
+from queuer.domain.quota import charge_for
+from queuer.domain.workload import PodSet, Workload
+from queuer.solver.placement import Spread, Variant
+from queuer.solver.records import Assignment, Bond
+from queuer.solver.shapes import Gang
+from queuer.solver.state import Settled, State
 
 
-def resume(greedy: Greedy, gangs: Mapping[str, Gang]) -> dict[str, Bond]:
-    """Put the standing bonds on the board and start those that can. Returns all that were put on the board, by uid.
+def resume(state: State) -> dict[str, Bond]:
+    """Put the standing bonds into the state and start those that can. Returns those that are held still, by uid.
 
-    A bond ends at its deadline, with its gang, when its place is no longer usable, or when that will not be free though
-    all who are leaving go; its gang then takes its turn like any other. Victims that are known to take longer to leave
-    prolong it: else others would be evicted in their stead. Whose victims have all gone by the deadline may
-    start still.
+    A bond ends at its deadline, with its gang, or when its placement is no longer usable: its gang then takes its turn
+    like any other. Victims that are known to take longer to leave prolong it.
     """
-    board = greedy.board
-    held: list[tuple[Bond, Chosen]] = []
-    room = _in_the_end(board) if board.snapshot.bonds else board.frame.alloc
-    for bond in (prolonged(bond, board.holds) for bond in board.snapshot.bonds):
-        gang = gangs.get(bond.uid)
-        over = bond.deadline <= board.time
-        lost = gang is None or (over and bool(leaving(board, bond)))
-        chosen = None if gang is None or lost else restored(board, gang, bond.assignments)
-        if chosen is None or not _room(greedy, chosen, room):
+    held: dict[str, tuple[Bond, Settled]] = {}
+    standing = [
+        bond for bond in map(partial(prolonged, state), state.snapshot.bonds) if bond.deadline > state.time
+    ]
+    for uid in dict.fromkeys(victim for bond in standing for victim in bond.victims):
+        if uid in state.holds and state.holds[uid].admitted.releasing and uid not in state.leaving:
+            state.leave(uid)
+    for bond in standing:
+        gang = state.arrays.lines.gangs.get(bond.uid)
+        settled = None if gang is None else restored(state, gang, bond.assignments)
+        if settled is None:
             continue
-        greedy.spend(room, chosen)
-        _hold(board, chosen, leaving(board, bond))
-        held.append((bond, chosen))
-    waiting = {bond.uid: (bond, chosen) for bond, chosen in held}
-    before = len(waiting) + 1
-    elsewhere: Collection[Chosen] | None = _ready(greedy, [chosen for _, chosen in held]) if held else ()
-    while len(waiting) < before:  # what those who started had held may be what others lacked
-        before = len(waiting)
-        for uid in list(waiting):
-            _start(greedy, uid, waiting, elsewhere=elsewhere)
-        elsewhere = None
-    for bond, chosen in list(waiting.values()):
-        if bond.deadline <= board.time:
-            board.unbind(chosen.gang.pending.workload, chosen.charge, chosen.spreads)
-    return {bond.uid: bond for bond, _ in held if bond.deadline > board.time}
+        mark = state.mark
+        state.bind(settled)
+        if all(bool((state.then[n] >= 0)[row > 0].all()) for n, row in state.rows(settled).items()):
+            held[bond.uid] = (bond, settled)
+        else:
+            state.undo(mark)
+    return {uid: bond for uid, (bond, settled) in held.items() if not _starts(state, settled)}
 
 
-def prolonged(bond: Bond, holds: Mapping[str, Hold]) -> Bond:
-    """With the deadline that it has: later where those it waits for are known to take longer to leave."""
-    going = (holds[victim].admitted for victim in bond.victims if victim in holds)
-    late = max((one.gone_by for one in going if one.gone_by is not None), default=0.0)
-    return bond if late <= bond.deadline else replace(bond, deadline=late)
+def prolonged(state: State, bond: Bond) -> Bond:
+    """With a deadline after which those it waits for are known to have gone."""
+    going = (state.holds[uid].admitted.gone_by for uid in bond.victims if uid in state.holds)
+    return replace(bond, deadline=max([bond.deadline, *(at for at in going if at is not None)]))
 
 
-def _in_the_end(board: Board) -> Matrix:
-    """What is left of the nodes (N x R) once all who are leaving have gone. Pods that are not ours come and go. A
-    node on which less is taken than our workloads say that they hold there has what it says.
+def _starts(state: State, settled: Settled) -> bool:
+    """Start the gang of a bond in its placement, if that is free now. Its quota is held; only what is used is in its
+    way.
     """
-    left, told = board.frame.alloc.copy(), board.frame.bound_free.copy()
-    for hold in board.holds.values():
-        for node, row in hold.bound.items():
-            if hold.admitted.releasing:
-                told[node] += row
-            else:
-                left[node] -= row
-    return np.maximum(left, told)
+    mark, rows, workload = state.mark, state.rows(settled), settled.gang.workload
+    state.unbind(settled)
+    free = all(
+        bool((np.minimum(state.free[node], state.then[node]) >= row)[row > 0].all())
+        for node, row in rows.items()
+    )
+    if (
+        free
+        and state.now.fits(workload.queue, settled.charge)
+        and state.landing.may_start(workload, settled.spreads)
+    ):
+        state.start(replace(settled, bound=False))
+        return True
+    state.undo(mark)
+    return False
 
 
-@contextmanager
-def held_again(board: Board, gangs: Mapping[str, Gang], bonds: Iterable[Bond]) -> Iterator[None]:
-    """While these stand, as if their gangs had not started."""
-    held = []
-    for bond in bonds:
-        if (chosen := restored(board, gangs[bond.uid], bond.assignments)) is not None:
-            gone = [victim for victim in leaving(board, bond) if victim not in board.leaving]
-            _hold(board, chosen, gone)
-            held.append((chosen, gone))
-    yield
-    for chosen, gone in held:
-        board.unbind(chosen.gang.pending.workload, chosen.charge, chosen.spreads)
-        for victim in gone:
-            board.stay(victim)
-
-
-def leaving(board: Board, bond: Bond) -> list[str]:
-    """Its victims that are on their way out: not those that have gone, waited and started again."""
-    return [v for v in bond.victims if v in board.holds and board.holds[v].admitted.releasing]
-
-
-def _hold(board: Board, chosen: Chosen, victims: Sequence[str]) -> None:
-    board.bind(chosen.gang.pending.workload, chosen.charge, chosen.spreads, victims=victims)
-
-
-def restored(board: Board, gang: Gang, rows: Sequence[Assignment]) -> Chosen | None:
-    """A held place as a choice; None where it no longer fits the gang, its queue, the nodes or their domains."""
-    workload = gang.pending.workload
-    sets = {p.name: p for p in workload.pod_sets}
+def restored(state: State, gang: Gang, rows: Sequence[Assignment]) -> Settled | None:
+    """A placement of an earlier cycle as a bound gang; None where it no longer fits gang, queue or nodes."""
+    nodes, workload = state.nodes, gang.workload
+    by_set = {row.pod_set: row for row in rows}
     spreads: dict[str, Spread] = {}
-    for row in rows:
-        if row.pod_set not in sets or row.flavor not in board.frame.flavors:
+    for pod_set in workload.pod_sets:
+        row = by_set.pop(pod_set.name, None)
+        if row is None:
+            continue
+        if row.flavor not in nodes.flavors or not _usable(state, gang, pod_set, row):
             return None
-        open_ = board.frame.open_to(sets[row.pod_set], row.flavor)
-        if any(
-            n not in board.frame.index or not open_[board.frame.index[n]] or n in gang.pending.avoid
-            for n in row.nodes
-        ):
-            return None
-        spreads[row.pod_set] = {board.frame.index[n]: count for n, count in row.nodes.items()}
+        spreads[pod_set.name] = {nodes.index[name]: count for name, count in row.nodes.items()}
     counts = {p.name: sum(spreads.get(p.name, {}).values()) for p in workload.pod_sets}
-    if any(not gang.shape.least[p.name] <= counts[p.name] <= p.count for p in workload.pod_sets):
-        return None
-    if not _as_asked(board, workload, spreads):
-        return None
     flavors = {row.pod_set: row.flavor for row in rows}
-    if all(flavors != variant.flavors for variant in gang.shape.variants):
-        return None  # its queue allows them no more
+    if by_set or not _sized(gang, flavors, counts) or not _in_domains(state, workload, spreads):
+        return None
+    charge = charge_for(workload, flavors, counts)
     variant = Variant(flavors=flavors, counts=counts)
-    charge = board.charge(workload, variant.flavors, variant.counts)
-    return Chosen(gang=gang, variant=variant, charge=charge, spreads=spreads, bound=True)
+    return Settled(gang=gang, variant=variant, charge=charge, spreads=spreads, bound=True)
 
 
-def _as_asked(board: Board, workload: Workload, spreads: Mapping[str, Spread]) -> bool:
-    """Whether a place lies in one domain where one is asked, and has one pod a host where that is asked."""
+def _usable(state: State, gang: Gang, pod_set: PodSet, row: Assignment) -> bool:
+    """Whether all nodes of a row are there and take its pods."""
+    nodes, avoid = state.nodes, gang.pending.avoid
+    accepting = nodes.open_to(pod_set, row.flavor)
+    return all(
+        name in nodes.index
+        and accepting[nodes.index[name]]
+        and name not in avoid
+        and not (pod_set.exclusive_host and count > 1)
+        for name, count in row.nodes.items()
+    )
+
+
+def _sized(gang: Gang, flavors: Mapping[str, str], counts: Mapping[str, int]) -> bool:
+    """Whether the gang may have these flavors at these sizes."""
+    sized = all(
+        (p.count if p.min_count is None else p.min_count) <= counts[p.name] <= p.count
+        for p in gang.workload.pod_sets
+    )
+    return sized and any(
+        all(variant.flavors[name] == flavor for name, flavor in flavors.items())
+        for variant in gang.shape.variants
+    )
+
+
+def _in_domains(state: State, workload: Workload, spreads: Mapping[str, Spread]) -> bool:
+    """Whether a placement lies in one domain where one is required."""
     everywhere = [node for spread in spreads.values() for node in spread]
     asked = [(workload.required, everywhere)]
-    for pod_set in workload.pod_sets:
-        spread = spreads.get(pod_set.name, {})
-        if pod_set.exclusive_host and any(count > 1 for count in spread.values()):
+    asked += [(p.required, list(spreads.get(p.name, {}))) for p in workload.pod_sets]
+    for level, hosts in asked:
+        if level is None or not hosts:
+            continue
+        at = state.snapshot.topology.find(level)
+        if at is None:
             return False
-        asked.append((pod_set.required, list(spread)))
-    for level, nodes in asked:
-        at = board.snapshot.topology.find(level) if level else None
-        if level and (at is None or not _in_one(board.frame.domains[at][nodes])):
+        domains = state.nodes.domains[at][hosts]
+        if (domains < 0).any() or (domains != domains[0]).any():
             return False
     return True
-
-
-def _in_one(domains: Numbers) -> bool:
-    return bool((domains >= 0).all() and (domains == domains[:1]).all())
-
-
-def _ready(greedy: Greedy, held: Iterable[Chosen]) -> list[Chosen]:
-    """Those whose places are free now, beside each other."""
-    free, found = greedy.board.now.free.copy(), []
-    for chosen in held:
-        if _room(greedy, chosen, free):
-            greedy.spend(free, chosen)
-            found.append(chosen)
-    return found
-
-
-def _start(
-    greedy: Greedy,
-    uid: str,
-    waiting: dict[str, tuple[Bond, Chosen]],
-    *,
-    elsewhere: Collection[Chosen] | None,
-) -> None:
-    """Start a bound gang in its held place, or in another, if it fits now and leaves whole what is held for others.
-    `elsewhere`: who could start in theirs, and should find them free, where any other place will do; None = none does.
-
-    Its victims leave for nobody any more then: nothing new is promised on their room, unless they are known to be gone
-    soon. Its quota was held, so only use can be in its way: what its queue has borrowed meanwhile is not, though nobody
-    may evict it.
-    """
-    board = greedy.board
-    bond, chosen = waiting[uid]
-    workload, spreads = chosen.gang.pending.workload, None
-    shared = {victim for other, (one, _) in waiting.items() if other != uid for victim in one.victims}
-    shared |= board.vacating
-    own = [victim for victim in bond.victims if victim in board.leaving and victim not in shared]
-    board.unbind(workload, chosen.charge, chosen.spreads)
-    for victim in own:
-        board.stay(victim)
-    blocked = greedy.quota_block(workload, chosen.variant, chosen.charge, (board.now,))
-    if (blocked is None or blocked.block is Block.ENTITLEMENT) and not greedy.waits_apart(uid):
-        free = np.minimum(board.now.free, board.later.free)
-        if _room(greedy, chosen, free):
-            spreads = chosen.spreads
-        elif elsewhere is not None:
-            ready = [one for one in elsewhere if one is not chosen and one.gang.uid in waiting]
-            spreads = _other_place(greedy, chosen, free, ready)
-    if spreads is None:
-        _hold(board, chosen, leaving(board, bond))
-    else:
-        del waiting[uid]
-        greedy.take(Chosen(gang=chosen.gang, variant=chosen.variant, charge=chosen.charge, spreads=spreads))
-
-
-def _other_place(
-    greedy: Greedy, chosen: Chosen, free: Matrix, ready: Collection[Chosen]
-) -> dict[str, Spread] | None:
-    """A place on what is free (N x R), if there is one beside those in which these could start."""
-    board, workload, beside = greedy.board, chosen.gang.pending.workload, greedy.board.now.free.copy()
-    for one in ready:
-        greedy.spend(beside, one)
-    closed = board.closed(chosen.gang.pending.avoid)
-    for some in (np.minimum(beside, free), free) if ready else (free,):
-        spreads = place(board.frame, some, workload, chosen.variant, closed=closed, limits=board.limits())
-        if spreads is not None:
-            return spreads
-    return None
-
-
-def _room(greedy: Greedy, chosen: Chosen, free: Matrix) -> bool:
-    """Whether the held place is free (N x R)."""
-    free = free.copy()
-    greedy.spend(free, chosen)
-    sets, column = chosen.gang.pending.workload.pod_sets, greedy.board.frame.column
-    asked = sorted({column[r] for p in sets for r, n in p.requests.items() if n})
-    return bool((free[np.ix_(sorted(chosen.nodes), asked)] >= 0).all())

@@ -1,173 +1,281 @@
 """`decide()`: from a snapshot to a plan, without I/O, clock or chance (DESIGN 4).
 
-With the exact solver and, where that may have lost something, without it; the better plan counts.
+Once through: follow the snapshot, bonds that can start, tournament, repair, reservations, pins, verify, reasons.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import Any
 
-from queuer.domain.reasons import Deferral, Explanation, Reason, Token
+from queuer.solver import bonds, reserve
 from queuer.solver.arrays import Arrays
-from queuer.solver.attempt import Given
-from queuer.solver.attempts import RETRY, Attempts, is_small
-from queuer.solver.contested import Arrangement, ExactSolver, Layout, Places, Proof, Question, Unknown
-from queuer.solver.explain import sentences
+from queuer.solver.explain.reasons import reasons
+from queuer.solver.faults import check_moment, refusing
+from queuer.solver.landing import pinned
+from queuer.solver.order import Tournament
+from queuer.solver.packed.select import select
 from queuer.solver.packed.worth import packed_subtrees
-from queuer.solver.prices import Prices
-from queuer.solver.problem import Budget, Passes, Plan, Snapshot, SolveStatus
-from queuer.solver.proofs import ProofsOnly
-from queuer.solver.score import Score, score
-from queuer.solver.sound import check_moment, refusing
+from queuer.solver.records import (
+    Admission,
+    Bond,
+    Budget,
+    CycleStats,
+    Plan,
+    Reservation,
+    Snapshot,
+    SolveStatus,
+)
+from queuer.solver.refusal import Block
+from queuer.solver.repair import repair
+from queuer.solver.repair.window import Contested, Lifted
+from queuer.solver.reserve import Reserver
+from queuer.solver.shapes import Gang
+from queuer.solver.sound import sound
+from queuer.solver.state import Settled, State
+from queuer.solver.turn import Turns
 
-KEPT = 4
-"""Prices tried, the last that proved something first."""
-UNANSWERED = frozenset({Deferral.TIME, Deferral.SIZE, Deferral.LANDING})
-"""Causes that a plan has where the exact solver is not asked everything, or not for its arrangements."""
-EXACT = "the exact plan"
+CONTESTED = 8
+"""Gangs that the repair is asked to fit in."""
 
 
 def decide(
-    snapshot: Snapshot,
-    *,
-    now: float,
-    seed: int,
-    budget: Budget,
-    solver: ExactSolver | None = None,
-    arrays: Arrays | None = None,
+    snapshot: Snapshot, *, now: float, seed: int, budget: Budget, arrays: Arrays | None = None
 ) -> Plan:
     """The plan for this moment. The same arguments give the same plan.
 
-    `solver`: the exact solver for contested gangs; by default the one of `queuer.solver.cpsat` if there
-    is deterministic budget and ortools is installed. Without one, contested gangs wait as deferred. `arrays`: those
-    of this very snapshot, where the caller keeps them. Raises InvalidInput, with the fields, where what is given
-    contradicts itself.
+    `arrays`: those of this very snapshot, where the caller keeps them. Raises InvalidInput, with the fields, where what
+    is given contradicts itself.
     """
     check_moment(snapshot, now=now, budget=budget)
     arrays = arrays or Arrays.of(snapshot)
     assert arrays.snapshot is snapshot
     with refusing(snapshot):
-        return _decide(arrays, now=now, seed=seed, budget=budget, solver=solver)
+        return _Cycle(arrays, now=now, seed=seed, budget=budget).plan()
 
 
-def _decide(arrays: Arrays, *, now: float, seed: int, budget: Budget, solver: ExactSolver | None) -> Plan:
-    snapshot = arrays.snapshot
-    solver = solver or (_default_solver(arrays) if budget.deterministic > 0 else None)
-    prices = deque[Prices](maxlen=KEPT)
-    given = Given(arrays=arrays, now=now, seed=seed, budget=budget, solver=solver, prices=prices)
-    attempts = Attempts(given)
-    plan = attempts.settle()
-    if solver is None or not _may_have_lost(snapshot, plan, attempts):
-        return _with(plan, attempts.passes)
-    better, whose, passes = _beside(given, solver, score(snapshot, plan, now=now))
-    passes += attempts.passes
-    return _with(_instead(better, plan, whose=whose) if better else plan, passes)
+@dataclass(slots=True)
+class _Solver:
+    """Deterministic time that CP-SAT has left, and how its answers were."""
+
+    left: float
+    spent: float = 0.0
+    asked: bool = False
+    proven: bool = True
+
+    def heard(self, spent: float, *, proven: bool) -> None:
+        """An answer came."""
+        self.asked, self.proven = True, self.proven and proven
+        self.left, self.spent = self.left - spent, self.spent + spent
+
+    @property
+    def status(self) -> SolveStatus:
+        """How it was in all."""
+        if not self.asked:
+            return SolveStatus.GREEDY
+        return SolveStatus.OPTIMAL if self.proven else SolveStatus.FEASIBLE
 
 
-def _beside(given: Given, solver: ExactSolver, than: Score) -> tuple[Plan | None, str, Passes]:
-    """Greedy's plan if it scores more, with proofs for those whom it refuses, what it is called, and how far it came.
+class _Cycle:
+    """One pass. Each step takes over the state as the one before left it."""
 
-    In small clusters proofs are looked for once that is known. As they may keep a reservation where it was, the plan
-    may come out worse with them; then it stays without.
-    """
-    proofs, whose = ProofsOnly(solver), "greedy's with proofs"
-    proving, nothing = (
-        replace(given, budget=replace(given.budget, deterministic=given.budget.deterministic * part))
-        for part in (1 / RETRY, 0)
-    )
-    if not is_small(given.arrays.snapshot):
-        attempts = Attempts(replace(proving, solver=proofs))
-        return attempts.better(than), whose, attempts.passes
-    attempts = Attempts(replace(nothing, solver=None))
-    plan = attempts.better(than)
-    proven = attempts.proven(replace(proving, solver=proofs)) if plan else None
-    return (proven, whose, attempts.passes) if proven else (plan, "greedy's", attempts.passes)
+    def __init__(self, arrays: Arrays, *, now: float, seed: int, budget: Budget) -> None:
+        self._arrays, self._seed, self._budget = arrays, seed, budget
+        self._state = State(arrays, time=now)
+        self._solver = _Solver(budget.deterministic if find_spec("ortools") is not None else 0.0)
+        self._standing = bonds.resume(self._state)
+        self._reserver = Reserver(self._state)
+        self._reserver.resume()
+        self._turns = Turns(self._state)
+        self._tournament = Tournament(
+            arrays.book.tree,
+            arrays.lines.by_leaf,
+            self._state,
+            settled=self._state.settled,
+            refused=self._turns.refused,
+        )
+        self._resumed = tuple(self._state.settled)
+        self._order: list[str] = []
+        self._contested: list[Contested] = []
+        self._repaired: tuple[str, ...] = ()
 
+    def plan(self) -> Plan:
+        """From the first turn to the verified plan."""
+        self._play()
+        self._repair()
+        lines = self._arrays.lines.by_leaf.values()
+        reservations = self._reserver.finish(reserve.first_of(lines, self._blocked, self._state))
+        return sound(self._made(reservations), self._state)
 
-def _may_have_lost(snapshot: Snapshot, plan: Plan, attempts: Attempts) -> bool:
-    """Whether a plan with less of the exact solver may be better than this one. In large clusters there is no time to
-    look wherever it may.
-    """
-    # Who was moved can change whom a retry keeps off which hosts.
-    if attempts.lost:
+    # Turns
+
+    def _play(self) -> None:
+        """The tournament, gang by gang."""
+        tournament, packed = self._tournament, packed_subtrees(self._arrays.book.tree)
+        chosen: set[tuple[str, int]] = set()
+        while (gang := tournament.next()) is not None:
+            root = packed.get(gang.queue)
+            priority = gang.workload.priority
+            if root is not None and (root, priority) not in chosen and self._solver.left > 0:
+                chosen.add((root, priority))
+                alike = [g for g in tournament.waiting(root) if g.workload.priority == priority]
+                answer = select(
+                    self._state,
+                    sorted(alike, key=lambda g: g.place_in_line()),
+                    seed=self._seed,
+                    budget=self._solver.left,
+                )
+                self._solver.heard(answer.spent, proven=answer.proven)
+                tournament.prefer(root, answer.uids)
+                continue
+            settled = self._turns.turn(gang)
+            self._order.append(gang.uid)
+            tournament.done(gang, settled=settled)
+
+    def _blocked(self, gang: Gang) -> bool:
+        """Whether capacity alone blocks the gang."""
+        refusal = self._turns.refusals.get(gang.uid)
+        return refusal is not None and refusal.by_capacity and gang.uid not in self._state.settled
+
+    # Repair
+
+    def _repair(self) -> None:
+        """Ask once for an arrangement of this cycle's starts in which more gangs start."""
+        state = self._state
+        self._contested = self._contest()
+        if not self._contested:
+            return
+        answer = repair(state, self._contested, seed=self._seed, budget=self._solver.left)
+        self._solver.heard(answer.spent, proven=answer.proven)
+        if answer.placements and self._applied(answer.placements):
+            self._repaired = answer.started
+
+    def _contest(self) -> list[Contested]:
+        """The first gangs, by priority and submit time, that were refused for place, though no sum of free slots
+        excludes them.
+        """
+        found: list[Contested] = []
+        if self._solver.left <= 0:
+            return found
+        lifted, hopeless = Lifted(self._state), set[object]()
+        for gang in sorted(self._refused_for_place(), key=Gang.place_in_line):
+            refusal = self._turns.refusals[gang.uid]
+            assert refusal.variant is not None
+            assert refusal.charge is not None
+            form = (gang.shape.form, *refusal.variant.flavors.values())
+            if form in hopeless:
+                continue
+            contested = Contested(gang=gang, variant=refusal.variant, charge=refusal.charge)
+            if lifted.excludes(contested):
+                hopeless.add(form)
+                continue
+            found.append(contested)
+            if len(found) == CONTESTED:
+                break
+        return found
+
+    def _refused_for_place(self) -> Iterator[Gang]:
+        """By leaf and refusal the first in line."""
+        refusals = self._turns.refusals
+        for line in self._arrays.lines.by_leaf.values():
+            seen = set[int]()
+            for gang in line:
+                refusal = refusals.get(gang.uid)
+                if refusal is not None and refusal.block is Block.PLACE and id(refusal) not in seen:
+                    seen.add(id(refusal))
+                    yield gang
+
+    def _applied(self, placements: Mapping[str, Mapping[str, dict[int, int]]]) -> bool:
+        """Carry the repair out, if every gang still lands and fits; else leave all as it was."""
+        state, mark = self._state, self._state.mark
+        before = {uid: state.settled[uid] for uid in placements if uid in state.settled}
+        for settled in before.values():
+            state.lift(settled)
+        asked = {c.gang.uid: c for c in self._contested}
+        for uid, spreads in placements.items():
+            known = before.get(uid)
+            if known is None:
+                contested = asked[uid]
+                known = Settled(
+                    gang=contested.gang, variant=contested.variant, charge=contested.charge, spreads={}
+                )
+            settled = replace(known, spreads=spreads)
+            if not self._starts(settled):
+                state.undo(mark)
+                return False
+            state.start(settled)
+        for uid in placements:
+            self._turns.refusals.pop(uid, None)
+            state.release(uid)
         return True
-    # A selection looks at one priority at a time.
-    if packed_subtrees(snapshot.tree):
-        return True
-    if not is_small(snapshot):
-        return False
-    # Who was moved can change whose victims leave room for others.
-    if plan.stats.rearranged or attempts.improved or not attempts.as_greedy:
-        return True
-    # After a proof a reservation stays where it was until the end.
-    return bool(plan.stats.contested and snapshot.reservations)
 
+    def _starts(self, settled: Settled) -> bool:
+        """Whether a gang may start in this placement as things are."""
+        state, gang = self._state, settled.gang
+        room = state.room(state.bars(gang, settled.charge))
+        fits = all(bool((room.free[node] >= row)[row > 0].all()) for node, row in state.rows(settled).items())
+        return (
+            fits
+            and state.landing.may_start(gang.workload, settled.spreads)
+            and all(usage.fits(gang.queue, settled.charge) for usage in state.usages())
+        )
 
-def _with(plan: Plan, passes: Passes) -> Plan:
-    return replace(plan, stats=replace(plan.stats, passes=passes))
+    # The plan
 
+    def _made(self, reservations: tuple[Reservation, ...]) -> Plan:
+        """The plan with pins and reasons, not verified yet."""
+        state, turns = self._state, self._turns
+        starts = [s for s in state.settled.values() if not s.bound]
+        held = {**self._standing, **{s.gang.uid: self._bond(s) for s in self._newly_bound()}}
+        gangs = self._arrays.lines.gangs
+        order = dict.fromkeys([*self._resumed, *self._order])
+        order.update(dict.fromkeys(gangs))
+        order.update(dict.fromkeys(self._arrays.lines.aside))
+        explanations = reasons(
+            state,
+            refusals=turns.refusals,
+            held_up=self._tournament.held_up,
+            bonds=held,
+            aside=self._arrays.lines.aside,
+            order=tuple(order),
+        )
+        return Plan(
+            admissions=tuple(
+                Admission(
+                    uid=s.gang.uid,
+                    assignments=pinned(state.nodes, s.gang.workload, s.variant.flavors, s.spreads),
+                )
+                for s in starts
+            ),
+            evictions=tuple(e for s in state.settled.values() for e in s.evictions),
+            bonds=tuple(held.values()),
+            reservations=reservations,
+            explanations=explanations,
+            order=tuple(order),
+            stats=CycleStats(
+                status=self._solver.status,
+                turns=turns.turns,
+                searches=turns.searches,
+                contested=len(self._contested),
+                repaired=len(self._repaired),
+                solver_time=round(self._solver.spent, 6),
+                more=turns.more,
+            ),
+        )
 
-def _instead(taken: Plan, exact: Plan, *, whose: str) -> Plan:
-    """The plan that scored better. Who is deferred in it for want of answers that the exact solver gave in its own is
-    told that an arrangement with it could not land, where it could not, else that another plan was taken.
-    """
-    told, causes = dict(taken.explanations), Counter(taken.stats.causes)
-    for uid, explanation in taken.explanations.items():
-        reason, before = _deferred(explanation), exact.explanations.get(uid)
-        if reason is None or (before and (same := _deferred(before)) and same.params == reason.params):
-            continue
-        landing = before is not None and before.primary == sentences.LANDING
-        instead = sentences.LANDING if landing else sentences.outscored(reason)
-        all_hold = (explanation.primary, *explanation.others)
-        first, *others = (instead if one is reason else one for one in all_hold)
-        told[uid] = replace(explanation, primary=first, others=tuple(others))
-        causes[reason.params["cause"]] -= 1
-        causes[Deferral.LANDING if landing else Deferral.OUTSCORED] += 1
-    status = taken.stats.status
-    if status is SolveStatus.GREEDY and taken.stats.contested:
-        status = SolveStatus.FEASIBLE
-    note = f"{EXACT} scored less than {whose}"
-    stats = replace(taken.stats, status=status, causes=dict(+causes), note=note)
-    return replace(taken, explanations=told, stats=stats)
+    def _newly_bound(self) -> list[Settled]:
+        return [s for uid, s in self._state.settled.items() if s.bound and uid not in self._standing]
 
-
-def _deferred(explanation: Explanation) -> Reason | None:
-    """What it says of a gang that is deferred for want of an answer."""
-    for reason in (explanation.primary, *explanation.others):
-        if reason.token is Token.SOLVER_DEFERRED and reason.params["cause"] in UNANSWERED:
-            return reason
-    return None
-
-
-class _OnDemand:
-    """The exact solver, loaded at the first question: most cycles have none."""
-
-    def __init__(self, arrays: Arrays) -> None:
-        self._arrays = arrays
-        self._solver: ExactSolver | None = None
-
-    def settle(self, question: Question) -> Arrangement | Proof | Unknown:
-        """See `ExactSolver`."""
-        return self._load().settle(question)
-
-    def lay(self, question: Layout) -> Places | Proof | Unknown:
-        """See `ExactSolver`."""
-        return self._load().lay(question)
-
-    def improve(self, **settled: Any) -> Arrangement | Unknown:
-        """See `ExactSolver`."""
-        return self._load().improve(**settled)
-
-    def _load(self) -> ExactSolver:
-        if self._solver is None:
-            from queuer.solver.cpsat import CpSat
-
-            self._solver = CpSat(self._arrays)
-        return self._solver
-
-
-def _default_solver(arrays: Arrays) -> ExactSolver | None:
-    return _OnDemand(arrays) if find_spec("ortools") is not None else None
+    def _bond(self, settled: Settled) -> Bond:
+        """The bond of a gang whose victims leave, and others whose room it needs."""
+        state = self._state
+        own = {e.uid: None for e in settled.evictions}
+        own.update({uid: None for uid in state.leaving if not settled.hosts.isdisjoint(state.rows_of(uid))})
+        bond = Bond(
+            uid=settled.gang.uid,
+            assignments=pinned(state.nodes, settled.gang.workload, settled.variant.flavors, settled.spreads),
+            victims=tuple(own or state.leaving),
+            deadline=state.time + self._budget.bond,
+        )
+        return bonds.prolonged(state, bond)

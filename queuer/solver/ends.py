@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 
 from queuer.domain.workload import Workload
-from queuer.solver.problem import Admitted
+from queuer.solver.records import Admitted
 
 OVERDUE = 60.0
 """Seconds that work past its expected end is given at least (half its age by then if that is more)."""

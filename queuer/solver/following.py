@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from queuer.solver.arrays import Arrays
 from queuer.solver.decide import decide
-from queuer.solver.problem import Budget, Plan, Snapshot
+from queuer.solver.records import Budget, Plan, Snapshot
 
 
 class Following:

@@ -1,16 +1,14 @@
 """When waiting gangs will start: the decision itself, rolled forward over the ends that are expected.
 
-Several times, with run times drawn around what is expected: a gang that needs any of many ends starts earlier, one that
-needs all of them later than the expected ends themselves would say. Greedy decides, nobody new arrives, work
-without an expected end does not end. Ends that come close to each other are one step, so that a roll of few
-decisions reaches far. `python -m queuer.solver.forecast` answers one request on stdin, in a process of its own.
+Several times, with run times drawn around what is expected. CP-SAT is not asked, nobody new arrives, and work without
+an expected end does not end. `python -m queuer.solver.forecast` answers one request on stdin, in a process of its own.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections import Counter
 from dataclasses import dataclass, replace
 from math import exp, inf, log
 from random import Random
@@ -23,14 +21,14 @@ from queuer.domain.workload import GRACE
 from queuer.solver.arrays import Arrays
 from queuer.solver.decide import decide
 from queuer.solver.ends import end_of, expected_end
-from queuer.solver.problem import Admission, Admitted, Budget, Pending, Plan, Snapshot
-from queuer.solver.sound import countable
+from queuer.solver.faults import countable
+from queuer.solver.records import Admission, Admitted, Budget, Pending, Plan, Snapshot
 from queuer.solver.stored import decode
 
 _NORMAL = NormalDist()
 STEP, SLACK = 30.0, 0.1
-"""What ends within so many seconds, or within this part of the time rolled so far, is one step."""
-GREEDY = Budget(deterministic=0.0)
+"""What ends within so many seconds, or this part of the time rolled, is one step, so that few decisions reach far."""
+NO_CPSAT = Budget(deterministic=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +47,7 @@ class Effort:
     """Bounds of one forecast: seconds ahead, rolls, decisions in each, gangs looked at in each queue and in all.
 
     `spread`: standard deviation of the logarithm of a run time; 0 = as expected. 1 is about what run times learned
-    on traces are off by (`docs/measurements.md`). If run times are so, a start falls between the first and the last
-    of n rolls with a chance of (n - 1) in (n + 1).
+    on traces are off by (`docs/measurements.md`).
     """
 
     horizon: float = 7 * 86_400.0
@@ -64,62 +61,44 @@ class Effort:
 def forecast(
     snapshot: Snapshot, *, now: float, seed: int, effort: Effort | None = None
 ) -> dict[str, StartRange]:
-    """Start ranges by uid of the first gangs of each queue; without one: no start was found. The same arguments
-    give the same answer."""
+    """Start ranges by uid of the first gangs of each queue that start. The same arguments give the same answer."""
     effort = effort or Effort()
-    first = replace(snapshot, pending=tuple(_first(snapshot, effort)))
-    arrays = Arrays.of(first)
+    arrays = Arrays.of(replace(snapshot, pending=_first(snapshot, effort)))
     rolls = [_Roll(arrays, effort, now=now, seed=seed, number=i).run() for i in range(effort.rolls)]
     found = {}
-    for pending in first.pending:
-        uid = pending.workload.uid
+    for uid in dict.fromkeys(uid for roll in rolls for uid in roll):
         steps = [roll.get(uid, (inf, inf)) for roll in rolls]
-        earliest = min(begin for begin, _ in steps)
         ends = sorted(end for _, end in steps)
-        likely, latest = ends[len(ends) // 2], ends[-1]
-        if earliest < inf:
-            found[uid] = StartRange(earliest=earliest, likely=_known(likely), latest=_known(latest))
+        likely, latest = (None if end == inf else end for end in (ends[len(ends) // 2], ends[-1]))
+        found[uid] = StartRange(earliest=min(begin for begin, _ in steps), likely=likely, latest=latest)
     return found
 
 
-def _known(time: float) -> float | None:
-    return None if time == inf else time
-
-
-def _first(snapshot: Snapshot, effort: Effort) -> Iterable[Pending]:
+def _first(snapshot: Snapshot, effort: Effort) -> tuple[Pending, ...]:
     """Who is looked at: gangs for which something is held, then those at the head of each queue."""
     held = {b.uid for b in snapshot.bonds} | {r.uid for r in snapshot.reservations}
-    places: dict[str, int] = {}
-    ranked = []
-    for pending in sorted((p for p in snapshot.pending if countable(p.workload)), key=_seniority):
-        queue = pending.workload.queue
-        places[queue] = places.get(queue, 0) + 1
-        rank = 0 if pending.workload.uid in held else places[queue]
+    places, ranked = Counter[str](), []
+    rows = [
+        ((not p.first, -w.priority, w.submitted, w.uid), p)
+        for p in snapshot.pending
+        if countable(w := p.workload)
+    ]
+    for (*_, uid), pending in sorted(rows, key=lambda row: row[0]):
+        places[pending.workload.queue] += 1
+        rank = 0 if uid in held else places[pending.workload.queue]
         if rank <= effort.per_queue:
             ranked.append((rank, pending))
     ranked.sort(key=lambda row: row[0])
-    return (pending for _, pending in ranked[: effort.gangs])
-
-
-def _seniority(pending: Pending) -> tuple[bool, int, float, str]:
-    workload = pending.workload
-    return (not pending.first, -workload.priority, workload.submitted, workload.uid)
+    return tuple(pending for _, pending in ranked[: effort.gangs])
 
 
 class _Roll:
-    """One way in which the future may go."""
+    """One course that the future may take."""
 
     def __init__(self, arrays: Arrays, effort: Effort, *, now: float, seed: int, number: int) -> None:
-        snapshot = arrays.snapshot
-        self._arrays, self._snapshot, self._effort, self._began, self._seed = (
-            arrays,
-            snapshot,
-            effort,
-            now,
-            seed,
-        )
-        self._number = number
-        self._time = now
+        self._arrays, self._effort, self._began, self._time = arrays, effort, now, now
+        self._seed, self._number = seed, number
+        snapshot = self._snapshot = arrays.snapshot
         self._nodes = {s.node.name: s for s in snapshot.nodes}
         self._waiting = {p.workload.uid: p for p in snapshot.pending}
         self._bonds, self._reservations = snapshot.bonds, snapshot.reservations
@@ -127,18 +106,23 @@ class _Roll:
         self._ends: dict[str, float] = {}
         self._back: dict[str, Pending] = {}
         for admitted in snapshot.admitted:
-            landed = self._landed(admitted)
-            self._here[landed.workload.uid] = landed
-            self._ends[landed.workload.uid] = self._end(landed)
+            self._run(self._landed(admitted))
 
     def run(self) -> dict[str, tuple[float, float]]:
         """In which step each gang first starts: its begin and its end, by uid."""
         starts: dict[str, tuple[float, float]] = {}
         begin = self._time
         for _ in range(self._effort.decisions):
-            self._arrays = self._arrays.follow(self._now())
-            snapshot = self._arrays.snapshot
-            plan = decide(snapshot, now=self._time, seed=self._seed, budget=GREEDY, arrays=self._arrays)
+            snapshot = replace(
+                self._snapshot,
+                nodes=tuple(self._nodes.values()),
+                admitted=tuple(self._here.values()),
+                pending=tuple(self._waiting.values()),
+                bonds=self._bonds,
+                reservations=self._reservations,
+            )
+            self._arrays = self._arrays.follow(snapshot)
+            plan = decide(snapshot, now=self._time, seed=self._seed, budget=NO_CPSAT, arrays=self._arrays)
             for admission in plan.admissions:
                 starts.setdefault(admission.uid, (begin, self._time))
             self._carry_out(plan)
@@ -148,101 +132,79 @@ class _Roll:
             self._pass_to(end)
         return starts
 
-    def _now(self) -> Snapshot:
-        return replace(
-            self._snapshot,
-            nodes=tuple(self._nodes.values()),
-            admitted=tuple(self._here.values()),
-            pending=tuple(self._waiting.values()),
-            bonds=self._bonds,
-            reservations=self._reservations,
-        )
-
-    def _end(self, admitted: Admitted) -> float:
-        """When it really ends in this roll."""
-        if admitted.releasing:
-            return _gone(admitted, now=self._time)
-        expected, since = admitted.expected_end, admitted.since
-        if expected is None:
-            return inf
-        luck = Random(f"{self._seed} {self._number} {admitted.workload.uid}").random()
-        lasts = _drawn(expected - since, age=self._time - since, luck=luck, spread=self._effort.spread)
-        bound = admitted.workload.max_runtime
-        end = since + (lasts if bound is None else min(lasts, bound))
-        return expected_end(replace(admitted, expected_end=end), now=self._time)
+    def _run(self, admitted: Admitted) -> None:
+        """It is here until it ends, which in this roll may be at another time than is expected."""
+        now, since, uid = self._time, admitted.since, admitted.workload.uid
+        luck = Random(f"{self._seed} {self._number} {uid}").random()
+        ends = admitted
+        if not admitted.releasing and admitted.expected_end is not None:
+            expected, bound = admitted.expected_end - since, admitted.workload.max_runtime
+            lasts = _drawn(expected, age=now - since, luck=luck, spread=self._effort.spread)
+            ends = replace(admitted, expected_end=since + (lasts if bound is None else min(lasts, bound)))
+        self._here[uid] = admitted
+        self._ends[uid] = expected_end(ends, now=now)
 
     def _landed(self, admitted: Admitted) -> Admitted:
-        """With all pods on nodes: those that have still to land take the first hosts of their pin that have room."""
+        """With all pods on nodes: those that have still to land take the first hosts of their pin that have room, and
+        are forgotten where none has.
+        """
         sets = {p.name: p for p in admitted.workload.pod_sets}
-        bound, left = dict(admitted.bound), []
+        bound = dict(admitted.bound)
         for loose in admitted.unbound:
-            asked, count = sets[loose.pod_set], loose.count
-            open_ = []
-            for host in loose.hosts:
-                most = min(count, 1) if asked.exclusive_host else count
-                landed = 0
-                while landed < most and self._fits(host, asked.requests):
-                    self._take(host, asked.requests)
-                    bound[host] = add(bound.get(host, {}), asked.requests)
-                    landed += 1
-                count -= landed
-                if not (landed and asked.exclusive_host):
-                    open_.append(host)
-            if count:
-                left.append(replace(loose, count=count, hosts=tuple(open_)))
-        return replace(admitted, bound=bound, unbound=tuple(left))
+            asked, left = sets[loose.pod_set], loose.count
+            for host in (name for name in loose.hosts if name in self._nodes):
+                there, used = self._nodes[host].node.allocatable, self._nodes[host].used
+                slots = [(there.get(r, 0) - used.get(r, 0)) // n for r, n in asked.requests.items() if n]
+                landed = max(min([left, *slots, *([1] if asked.exclusive_host else [])]), 0)
+                self._land(bound, host, asked.requests, landed)
+                left -= landed
+        return replace(admitted, bound=bound, unbound=())
 
-    def _fits(self, host: str, requests: Resources) -> bool:
-        if host not in self._nodes:
-            return False
-        there, used = self._nodes[host].node.allocatable, self._nodes[host].used
-        return all(used.get(r, 0) + n <= there.get(r, 0) for r, n in requests.items() if n)
+    def _land(self, bound: dict[str, Resources], host: str, requests: Resources, count: int) -> None:
+        if count:
+            self._take(host, requests, times=count)
+            bound[host] = add(bound.get(host, {}), requests, times=count)
 
-    def _take(self, host: str, amounts: Resources, *, times: int = 1) -> None:
+    def _take(self, host: str, amounts: Resources, *, times: int) -> None:
         if host in self._nodes:
             state = self._nodes[host]
             self._nodes[host] = replace(state, used=add(state.used, amounts, times=times))
 
     def _carry_out(self, plan: Plan) -> None:
         for admission in plan.admissions:
-            self._start(self._waiting.pop(admission.uid), admission)
+            self._run(self._started(self._waiting.pop(admission.uid), admission))
         for eviction in plan.evictions:
             victim = self._here[eviction.uid]
-            gone = self._ends[eviction.uid] = self._time + GRACE
-            self._here[eviction.uid] = replace(victim, releasing=True, gone_by=gone)
+            self._run(replace(victim, releasing=True, gone_by=self._time + GRACE))
             displacer = frozenset({eviction.beneficiary})
             self._back[eviction.uid] = Pending(workload=victim.workload, displaced_by=displacer)
         self._bonds, self._reservations = plan.bonds, plan.reservations
 
-    def _start(self, pending: Pending, admission: Admission) -> None:
-        workload = pending.workload
+    def _started(self, pending: Pending, admission: Admission) -> Admitted:
+        workload, rows = pending.workload, admission.assignments
         requests = {p.name: p.requests for p in workload.pod_sets}
-        bound: dict[str, Mapping[str, int]] = {}
-        for row in admission.assignments:
+        bound: dict[str, Resources] = {}
+        for row in rows:
             for host, count in row.nodes.items():
-                bound[host] = add(bound.get(host, {}), requests[row.pod_set], times=count)
-        for host, amounts in bound.items():
-            self._take(host, amounts)
-        admitted = Admitted(
+                self._land(bound, host, requests[row.pod_set], count)
+        return Admitted(
             workload=workload,
-            counts={row.pod_set: row.count for row in admission.assignments},
-            flavors={row.pod_set: row.flavor for row in admission.assignments},
+            counts={row.pod_set: row.count for row in rows},
+            flavors={row.pod_set: row.flavor for row in rows},
             since=self._time,
             bound=bound,
             expected_end=end_of(workload, start=self._time),
             displaced_by=pending.displaced_by,
         )
-        self._here[workload.uid] = admitted
-        self._ends[workload.uid] = self._end(admitted)
 
     def _next(self) -> tuple[float, float]:
         """The next step: the first and the last of the ends that are close together; inf = nothing comes."""
         ends = [end for end in self._ends.values() if end > self._time]
         times = [*ends, *(b.deadline for b in self._bonds), *(r.start for r in self._reservations)]
+        tree = self._snapshot.tree
         for admitted in self._here.values():
-            if admitted.workload.queue in self._snapshot.tree:
-                least = self._snapshot.tree.policy(admitted.workload.queue).min_runtime
-                times.append(admitted.since + (least or 0.0))
+            if admitted.workload.queue in tree:
+                times.append(admitted.since + (tree.policy(admitted.workload.queue).min_runtime or 0.0))
         first = min((t for t in times if t > self._time), default=inf)
         until = first + max(STEP, SLACK * (first - self._began))
         return first, max((end for end in ends if end <= until), default=first)
@@ -255,11 +217,6 @@ class _Roll:
                 self._take(host, amounts, times=-1)
             if uid in self._back:
                 self._waiting[uid] = self._back.pop(uid)
-
-
-def _gone(admitted: Admitted, *, now: float) -> float:
-    """When the pods of releasing work are gone."""
-    return now + GRACE if admitted.gone_by is None or admitted.gone_by <= now else admitted.gone_by
 
 
 def _drawn(expected: float, *, age: float, luck: float, spread: float) -> float:

@@ -1,265 +1,168 @@
-"""Whether pods land for certain inside their pins, whatever kube-scheduler picks (DESIGN 3.5).
+"""Where pods are still landing, and whether a pod set has a choice among its hosts (DESIGN 3.5).
 
-Pods that are alike land if their hosts have slots enough after the worst that their rivals can do. Lower bounds of what
-is left are asked one after the other, the cheapest first: each rival pod destroys as many slots as it ever can; every
-rival sends each host all that fits there; at last, where that is a small sum, the worst itself. Rivals that are pinned
-to one host are simply taken off it, and if they are of an earlier wave others find them there, unless room that gets
-free is reckoned with: by then they may have ended.
+A pod set without a choice counts on each host exactly and may share it. One with a choice has its hosts to itself until
+all its pods are bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from itertools import product
-from math import prod
+from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 
-from queuer.solver.frame import Mask, Matrix, Need
-from queuer.solver.problem import Turn
-
-STATES = 400
-"""The worst is looked for up to this many numbers of rivals still to come, times hosts. More would be of no use: the
-verifier looks no further.
-"""
-
-FEW_SETS = 3
-"""Pod sets of a gang up to which hosts are tried for one of them at a time."""
-
-MOST_KNOWN = 20_000_000
-"""Bytes of questions whose answers are kept, about."""
-
-LOOK = 8
-"""Steps of a search for a place that a look costs whether one set lands."""
+from queuer.domain.workload import PodSet, Workload
+from queuer.solver.nodes import Mask, Matrix, Need, Nodes
+from queuer.solver.placement import Spreads
+from queuer.solver.records import Admitted, Assignment
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Group:
-    """Pods of one set of one gang that may land on any of `hosts` (node numbers). `wave`: all lower ones have landed
-    before they come. `open`: nodes that they may be given (N), None = no others. `turn`: see `Admitted`.
+class Landing:
+    """Hosts on which pods land in this cycle. `here`: hosts of anybody (N); `owned`: of pod sets with a choice (N);
+    `held`: hosts where room is held for a gang that is not started (N).
     """
 
-    uid: str
-    count: int
-    need: Need
-    row: Matrix
-    hosts: frozenset[int]
-    wave: int = 0
-    open: Mask | None = None
-    turn: Turn | None = None
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+        count = len(nodes.names)
+        self.here: Mask = np.zeros(count, dtype=bool)
+        self.owned: Mask = np.zeros(count, dtype=bool)
+        self.held: Mask = np.zeros(count, dtype=bool)
+        self._uids: dict[int, list[str]] = {}
+        self._owners: dict[int, list[str]] = {}
+        self._holders: dict[int, int] = {}
+
+    def on(self, hosts: Iterable[int]) -> list[str]:
+        """Whose pods are landing on these hosts, each uid once."""
+        return list(dict.fromkeys(uid for host in hosts for uid in self._uids.get(host, ())))
+
+    @property
+    def any_owned(self) -> bool:
+        """Whether some pod set has hosts to itself."""
+        return bool(self._owners)
+
+    def has_choice(self, need: Need, count: int, hosts: Collection[int]) -> bool:
+        """Whether so many pods may land on these hosts in more than one way, the room of whatever lands there open."""
+        if len(hosts) < 2:
+            return False
+        at = np.fromiter(hosts, dtype=np.intp, count=len(hosts))
+        return int(need.slots(self._nodes.bound_free[at]).sum()) > count
+
+    def choices(self, workload: Workload, spreads: Spreads) -> frozenset[int]:
+        """The hosts of those pod sets of a placement that have a choice."""
+        found: set[int] = set()
+        for pod_set in workload.pod_sets:
+            spread = spreads.get(pod_set.name, {})
+            if self.has_choice(self._nodes.need(pod_set), sum(spread.values()), spread):
+                found.update(spread)
+        return frozenset(found)
+
+    def may_start(self, workload: Workload, spreads: Spreads) -> bool:
+        """Whether a placement keeps the rule beside all that lands: nobody else is where it has a choice."""
+        chosen = self.choices(workload, spreads)
+        if chosen:
+            at = np.fromiter(chosen, dtype=np.intp, count=len(chosen))
+            if bool((self.here[at] | self.held[at]).any()):
+                return False
+        return not any(bool(self.owned[list(spread)].any()) for spread in spreads.values())
+
+    def add(self, uid: str, hosts: Iterable[int], owned: Collection[int], *, times: int = 1) -> None:
+        """Pods of this workload land on these hosts, of which some are `owned`; `times=-1`: they do not after all."""
+        for counts, mask, these in ((self._uids, self.here, hosts), (self._owners, self.owned, owned)):
+            for host in these:
+                there = counts.setdefault(host, [])
+                if times > 0:
+                    there.append(uid)
+                else:
+                    there.remove(uid)
+                mask[host] = bool(there)
+
+    def hold(self, hosts: Iterable[int], *, times: int = 1) -> None:
+        """Room on these hosts is held for a gang that is not started; `times=-1`: no more."""
+        for host in hosts:
+            self._holders[host] = self._holders.get(host, 0) + times
+            self.held[host] = self._holders[host] > 0
+
+    def expected(self, admitted: Admitted, free: Matrix) -> dict[int, Matrix]:
+        """What the unbound pods of an admitted gang will take, by node (vectors of R), with so much free (N x R). They
+        are noted as landing.
+        """
+        rows: dict[int, Matrix] = {}
+        for part in admitted.unbound:
+            pod_set = set_named(admitted.workload, part.pod_set)
+            hosts = [self._nodes.index[h] for h in part.hosts if h in self._nodes.index]
+            need, row, left = self._nodes.need(pod_set), self._nodes.row(pod_set.requests), part.count
+            choice = self.has_choice(need, part.count, hosts)
+            for host in hosts:
+                come = min(left, int(need.slots(free[[host]])[0]))
+                if come:
+                    rows[host] = rows.get(host, 0) + row * come
+                    left -= come
+            self.add(admitted.workload.uid, hosts, hosts if choice else ())
+        return rows
 
 
-Lands = Callable[[Group, Iterable[Group], Matrix, Matrix | None], bool]
-"""Answers as `lands` does."""
+def set_named(workload: Workload, name: str) -> PodSet:
+    """The pod set of this name."""
+    return next(p for p in workload.pod_sets if p.name == name)
 
 
-@dataclass(slots=True, eq=False)
-class Effort:
-    """Steps that may still be spent on places for gangs of several sets; below zero there are none left. `ask`: who
-    answers whether a set lands; None = `lands`.
-    """
-
-    left: int
-    ask: Lands | None = None
-
-
-def lands(group: Group, rivals: Iterable[Group], free: Matrix, alloc: Matrix | None = None) -> bool:
-    """Whether the group finds its slots after the worst choice of all rivals, which land for certain themselves.
-
-    `free`: before any of them (N x R). `alloc`: what nodes have in all (N x R), up to which other gangs may come into
-    room that gets free meanwhile; None = that is not reckoned with.
-    """
-    return _lands(group, _near(group, rivals), free, alloc)
-
-
-def _near(group: Group, rivals: Iterable[Group]) -> list[Group]:
-    return [r for r in rivals if r is not group and r.count and not r.hosts.isdisjoint(group.hosts)]
-
-
-def _lands(group: Group, near: Sequence[Group], free: Matrix, alloc: Matrix | None) -> bool:
-    hosts = sorted(group.hosts)
-    at = {host: i for i, host in enumerate(hosts)}
-    fixed = [(at[next(iter(r.hosts))], r) for r in near if len(r.hosts) == 1]
-    loose = [r for r in near if len(r.hosts) > 1]
-    room = free if alloc is None else alloc
-    left = _without(free[hosts], [one for one in fixed if one[1].uid == group.uid], room=free[hosts])
-    left = _without(left, [one for one in fixed if one[1].uid != group.uid], room=room[hosts])
-    spare = int(np.minimum(group.need.slots(left), group.count).sum()) - group.count
-    if spare < 0 or not loose:
-        return spare >= 0
-    if sum(_harm(group, rival) for rival in loose) <= spare:
-        return True
-    loose = _alike(group, loose)
-    most = np.zeros((len(loose), len(hosts)), dtype=np.int64)
-    for number, rival in enumerate(loose):
-        shared = [at[h] for h in rival.hosts if h in at]
-        if alloc is None or rival.uid == group.uid:
-            before = [(i, r) for i, r in fixed if r.wave < rival.wave]
-            found = _beside(free[hosts], before)[shared]
-        else:
-            found = alloc[hosts][shared]  # those of earlier waves may have ended by then, too
-        most[number, shared] = np.minimum(rival.need.slots(found), rival.count)
-    rows = np.array([rival.row for rival in loose])
-    if int(np.minimum(group.need.slots(left - most.T @ rows), group.count).sum()) >= group.count:
-        return True
-    return _least(group, [rival.count for rival in loose], rows, most, left) >= group.count
+def pinned(
+    nodes: Nodes, workload: Workload, flavors: Mapping[str, str], spreads: Spreads
+) -> tuple[Assignment, ...]:
+    """A placement by node name, with the pins that say so to kube-scheduler."""
+    domain = _whole_domain(nodes, workload, flavors, spreads)
+    found = []
+    for pod_set in workload.pod_sets:
+        spread = spreads.get(pod_set.name)
+        if not spread:
+            continue
+        names = {nodes.names[n]: count for n, count in sorted(spread.items())}
+        flavor = flavors[pod_set.name]
+        selector = dict(nodes.flavors[flavor].node_labels)
+        selector.update(_required_labels(nodes, workload, pod_set, next(iter(spread))))
+        hosts = tuple(sorted(names)) if domain is None else None
+        selector.update(domain or {})
+        found.append(
+            Assignment(pod_set=pod_set.name, flavor=flavor, nodes=names, selector=selector, hosts=hosts)
+        )
+    return tuple(found)
 
 
-class Landings:
-    """`lands` and `together` with what was asked before: gangs are tried beside each other over and over, and few of
-    them have moved in between.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[object, bool] = {}
-        self._size = 0
-
-    def lands(self, group: Group, rivals: Iterable[Group], free: Matrix, alloc: Matrix | None = None) -> bool:
-        """See `lands`."""
-        near = _near(group, rivals)
-        hosts = sorted(group.hosts)
-        there = free[hosts].tobytes() + (b"" if alloc is None else alloc[hosts].tobytes())
-        key = (*_kind(group), there, *[(*_kind(r), r.wave, r.uid == group.uid) for r in near])
-        known = self._known.get(key)
-        if known is None:
-            if self._size > MOST_KNOWN:
-                self._known.clear()
-                self._size = 0
-            known = self._known[key] = _lands(group, near, free, alloc)
-            self._size += len(there) + 100 * (len(near) + 1)
-        return known
-
-    def together(
-        self, groups: Sequence[Group], rivals: Sequence[Group], free: Matrix, alloc: Matrix | None = None
-    ) -> tuple[Group, ...] | None:
-        """See `together`."""
-        return together(groups, rivals, free, alloc=alloc, ask=self.lands)
+def _required_labels(nodes: Nodes, workload: Workload, pod_set: PodSet, node: int) -> dict[str, str]:
+    """Labels of the required levels."""
+    topology, labels = nodes.snapshot.topology, nodes.snapshot.nodes[node].node.labels
+    found = {}
+    for level in (workload.required, pod_set.required):
+        at = topology.find(level) if level else None
+        if at is not None and (key := topology.keys[at]) in labels:
+            found[key] = labels[key]
+    return found
 
 
-def _kind(group: Group) -> tuple[object, ...]:
-    return (group.need, group.count, group.hosts)
-
-
-def together(
-    groups: Sequence[Group],
-    rivals: Sequence[Group],
-    free: Matrix,
-    effort: Effort | None = None,
-    *,
-    alloc: Matrix | None = None,
-    ask: Lands | None = None,
-) -> tuple[Group, ...] | None:
-    """The sets of one gang, on hosts of the gang on which each lands beside the others and these rivals, see `lands`.
-    None = no such hosts were found, which is no proof.
-
-    All who do not land are given more hosts: first those of the sets with which they share some, then those of all.
-    But as what others may do is bounded and not known, more hosts for one can keep another from landing: of up to
-    `FEW_SETS` it is tried, too, to give more to one alone. Of more sets none of those who do not land may have all
-    hosts that are open to it already.
-    Once no `effort` is left, only the hosts that were given are looked at.
-    """
-    ask = ask or (effort.ask if effort else None) or lands
-    left, seen = [tuple(groups)], set[object]()
-    while left:
-        found = left.pop()
-        stuck = [i for i, g in enumerate(found) if not ask(g, [*rivals, *found], free, alloc)]
-        if not stuck:
-            return found
-        if effort is not None:
-            effort.left -= LOOK * len(found)
-            if effort.left < 0:
-                return None
-        wider = {i: one for i in stuck if (one := _wider(found, i)) is not None}
-        few = len(found) <= FEW_SETS
-        if not few and len(wider) < len(stuck):
-            return None
-        ways = [*([i] for i in reversed(wider) if few and len(wider) > 1), [*wider]] if wider else []
-        for some in ways:
-            tried = tuple([wider[i] if i in some else g for i, g in enumerate(found)])
-            key = tuple([g.hosts for g in tried])
-            if key not in seen:
-                seen.add(key)
-                left.append(tried)
-    return None
-
-
-def _wider(groups: Sequence[Group], number: int) -> Group | None:
-    """One of them on more hosts of the gang; None = it has all that are open to it."""
-    one = groups[number]
-    beside = (g.hosts for g in groups if not g.hosts.isdisjoint(one.hosts))
-    hosts = _more(one, beside) or _more(one, (g.hosts for g in groups))
-    return None if hosts is None else replace(one, hosts=hosts)
-
-
-def _more(group: Group, others: Iterable[frozenset[int]]) -> frozenset[int] | None:
-    """Its hosts and those of others that are open to it; None = these are no more."""
-    open_, all_hosts = group.open, group.hosts.union(*others)
-    if open_ is None or all_hosts == group.hosts:
+def _whole_domain(
+    nodes: Nodes, workload: Workload, flavors: Mapping[str, str], spreads: Spreads
+) -> dict[str, str] | None:
+    """Labels of the narrowest domain that holds the gang, if it asks for a level and has all of it that is free."""
+    topology = nodes.snapshot.topology
+    asked = topology.find(workload.required or workload.preferred or "")
+    if asked is None or len(workload.pod_sets) != 1 or workload.pod_sets[0].required:
         return None
-    hosts = group.hosts.union(host for host in all_hosts if open_[host])
-    return None if hosts == group.hosts else hosts
-
-
-def _without(free: Matrix, fixed: Iterable[tuple[int, Group]], *, room: Matrix) -> Matrix:
-    """What is free (rows by host) once these have come, each to its only host, but for those that do not fit there by
-    themselves with so much `room`.
-    """
-    left = free.copy()
-    count: dict[tuple[object, ...], int] = {}
-    shape: dict[tuple[object, ...], tuple[int, Group]] = {}
-    for row, rival in fixed:
-        key: tuple[object, ...] = (row, rival.row.tobytes(), id(rival) if rival.need.exclusive else None)
-        count[key] = count.get(key, 0) + rival.count
-        shape[key] = (row, rival)
-    for key, (row, rival) in shape.items():
-        left[row] -= rival.row * min(count[key], int(rival.need.slots(room[[row]])[0]))
-    return left
-
-
-def _beside(free: Matrix, fixed: Iterable[tuple[int, Group]]) -> Matrix:
-    """What is left (rows by host) beside these, which have landed; all of a host on which they have no room together:
-    nobody knows who of them is there.
-    """
-    left = _without(free, fixed, room=free)
-    return np.where((left < 0).any(axis=1, keepdims=True), free, left)
-
-
-def _harm(group: Group, rival: Group) -> int:
-    """Slots that a rival can take at most, wherever it lands."""
-    asked = rival.row[group.need.columns]
-    return rival.count * int(np.max(-(-asked // group.need.amounts), initial=0))
-
-
-def _alike(group: Group, rivals: Sequence[Group]) -> list[Group]:
-    """Rivals of one shape, wave and pin as one, as any of them comes instead of another; not where pods keep apart.
-    Those of its own gang by themselves.
-    """
-    found: dict[object, Group] = {}
-    for rival in rivals:
-        own = rival.uid == group.uid
-        key = id(rival) if rival.need.exclusive else (own, rival.hosts, rival.wave, rival.row.tobytes())
-        found[key] = replace(rival, count=rival.count + found[key].count) if key in found else rival
-    return list(found.values())
-
-
-def _least(group: Group, counts: Sequence[int], rows: Matrix, most: Matrix, left: Matrix) -> int:
-    """The fewest slots that rivals (V) leave, host by host (H) over how many of each still come; 0 where that is too
-    large a sum. `rows`: of one pod (V x R); `most`: how many a host holds (V x H); `left`: free there (H x R).
-    """
-    coming = tuple(count + 1 for count in counts)
-    if prod(coming) * len(left) > STATES:
-        return 0
-    never = group.count * len(left) + 1
-    kept = np.full(coming, never)
-    kept[tuple(counts)] = 0
-    for free, there in zip(left, most.T.tolist(), strict=True):
-        choices = np.array(list(product(*(range(n + 1) for n in there))))
-        slots = np.minimum(group.need.slots(free - choices @ rows), group.count)
-        after = np.full(coming, never)
-        for taken, own in zip(choices.tolist(), slots.tolist(), strict=True):
-            before = kept[tuple(slice(n, None) for n in taken)]
-            rest = after[tuple(slice(size - n) for size, n in zip(coming, taken, strict=True))]
-            np.minimum(rest, before + own, out=rest)
-        kept = after
-    return int(kept.min())
+    (pod_set,) = workload.pod_sets
+    hosts = sorted(spreads[pod_set.name])
+    for level in range(len(topology.keys) - 2, asked - 1, -1):
+        numbers = nodes.domains[level]
+        if len(hosts) < 2 or numbers[hosts[0]] < 0 or (numbers[hosts] != numbers[hosts[0]]).any():
+            continue
+        inside = nodes.members(level, int(numbers[hosts[0]]))
+        flavor = flavors[pod_set.name]
+        labels = nodes.snapshot.nodes[hosts[0]].node.labels
+        if any(key not in labels for key in topology.keys[: level + 1]):
+            return None
+        if not nodes.in_flavor[flavor][inside].all():
+            return None
+        open_ = inside[nodes.open_to(pod_set, flavor)[inside]]
+        slots = int(nodes.need(pod_set).slots(nodes.bound_free[open_]).sum())
+        if slots != sum(spreads[pod_set.name].values()):
+            return None
+        return {key: labels[key] for key in topology.keys[: level + 1]}
+    return None

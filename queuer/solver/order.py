@@ -6,59 +6,14 @@ to the root only, and there the winner's child is the first of each heap: only t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
+from math import inf
 from typing import Any, Protocol
 
 from queuer.domain.queue import ROOT, Order, Policy, QueueTree, Sharing
-from queuer.domain.quota import Charge
 from queuer.domain.usage import Usage
-from queuer.solver.contested import Variant
-from queuer.solver.problem import Pending
-
-Seniority = tuple[int, float, int, str]
-"""Higher priority, earlier submit time, fewer choices of flavor, uid; the least goes first."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Shape:
-    """What gangs that are alike share. `variants`: flavors at full size, best first; `charges` beside them.
-
-    `least`: smallest counts by pod set; `smallest`: the variants at these, with their charges. `flavors`: all that any
-    variant names. `form`: equal for shapes that placement cannot tell apart, whatever their queues; `choice`: for those
-    of them that have the same flavors; `kind`: for shapes that entitlement and shares of a queue above both cannot tell
-    apart. `partial`: there are more combinations of flavors.
-    """
-
-    number: int
-    form: int
-    choice: int
-    kind: int
-    variants: tuple[Variant, ...]
-    charges: tuple[Charge, ...]
-    least: Mapping[str, int]
-    smallest: tuple[tuple[Variant, Charge], ...]
-    flavors: frozenset[str]
-    partial: bool = False
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Gang:
-    """A waiting gang in the tournament. `queue`: its leaf. `likeness`: equal for gangs that no turn can tell apart,
-    seniority and expected run time aside.
-    """
-
-    pending: Pending
-    shape: Shape
-    uid: str
-    queue: str
-    seniority: Seniority
-    likeness: int
-
-    def place_in_line(self) -> tuple[bool, Seniority]:
-        """Its place among the gangs of its leaf: those first that were interrupted by a failure not their own."""
-        return (not self.pending.first, self.seniority)
+from queuer.solver.shapes import Gang
 
 
 class Moment(Protocol):
@@ -101,12 +56,15 @@ class Tournament:
         moment: Moment,
         *,
         settled: Container[str] = (),
+        refused: Callable[[Gang], bool] = lambda gang: False,
     ) -> None:
-        """`lines`: gangs by leaf, in their order. `settled`: uids of those that have no turn any more. `held_up`: who
-        never has one, with the refused heads of its strict queue that hold it up, by uid in the order of their turns.
+        """`lines`: gangs by leaf, in their order. `settled`: uids of those that have no turn any more. `refused`:
+        whether it is known already that a gang has no place in this cycle: it needs no turn. `held_up`: who never has
+        one, with the refused heads of its strict queue that hold it up, by uid.
         """
         self._tree = tree
         self._moment = moment
+        self._refused = refused
         self._lines = {
             leaf: [gang for gang in reversed(line) if gang.uid not in settled] for leaf, line in lines.items()
         }
@@ -121,7 +79,7 @@ class Tournament:
             if (above := queue.parent) is not None
         }
         self._paths: dict[str, tuple[_Step, ...]] = {}
-        self._preferred: frozenset[str] = frozenset()
+        self._preferred: dict[str, int] = {}
         self._next: Gang | None = None
         self.held_up: dict[str, tuple[str, ...]] = {}
         self._choose(self._heaps)
@@ -136,17 +94,18 @@ class Tournament:
 
     def prefer(self, root: str, uids: Iterable[str]) -> None:
         """Offer these before others of their priority in a packed subtree, instead of those preferred before."""
-        mine = {g.uid for g in self.waiting(root)}
-        self._preferred = (self._preferred - mine) | frozenset(uids)
+        for gang in self.waiting(root):
+            self._preferred.pop(gang.uid, None)
+        self._preferred.update({uid: number for number, uid in enumerate(uids)})
         inside = [path for path in self._tree.queues if root in self._tree.lineage(path)]
         for path in inside:
             self._lines.get(path, []).sort(key=lambda g: (not g.pending.first, self._rank(g)), reverse=True)
         self._choose(self._heaps.keys() & {*inside, *self._tree.lineage(root)})
 
-    def _rank(self, gang: Gang) -> tuple[int, bool, float, int, str]:
+    def _rank(self, gang: Gang) -> tuple[int, float, float, int, str]:
         """Seniority in a packed subtree."""
         priority, submitted, choices, uid = gang.seniority
-        return (priority, uid not in self._preferred, submitted, choices, uid)
+        return (priority, self._preferred.get(uid, inf), submitted, choices, uid)
 
     def done(self, gang: Gang, *, settled: bool) -> None:
         """The gang's turn is over. A refused one holds the line of a strict queue."""
@@ -174,12 +133,19 @@ class Tournament:
         return self._paths[leaf]
 
     def _head(self, leaf: str) -> Gang | None:
-        """The first of the line that no refused head holds up; those held up leave the line."""
+        """The first of the line that may have a turn; all before it leave the line."""
         line, heads = self._lines.get(leaf), self._blocked.get(leaf)
-        while heads and line and not (flavors := line[-1].shape.flavors).isdisjoint(heads):
-            ahead = dict.fromkeys(head for flavor, head in heads.items() if flavor in flavors)
-            self.held_up[line.pop().uid] = tuple(ahead)
-        return line[-1] if line else None
+        while line:
+            gang = line[-1]
+            if heads and not gang.shape.flavors.isdisjoint(heads):
+                ahead = dict.fromkeys(head for flavor, head in heads.items() if flavor in gang.shape.flavors)
+                self.held_up[gang.uid] = tuple(ahead)
+            elif not self._refused(gang):
+                return gang
+            elif heads is not None:
+                heads.update(dict.fromkeys(gang.shape.flavors, gang.uid))
+            line.pop()
+        return None
 
     def _first(self, path: str) -> Gang | None:
         """Whom a queue offers."""

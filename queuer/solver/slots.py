@@ -1,264 +1,182 @@
-"""How many pods of one set fit on each node and in each domain of what is free at one moment, counted once for alike
-sets: the tables in which most questions for a place are answered with no. They follow where a node changes.
+"""How many pods of one kind fit on each node and in each domain of what is free, and how well they fit there.
+
+The tables follow where a node changes, so that a question costs a look instead of a count of the whole cluster.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from copy import copy
-from functools import partial
+from collections.abc import Iterable
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from queuer.solver.frame import ALL, Frame, Mask, Matrix, Need, NodeRows, Numbers
-from queuer.solver.journal import Followed, Journal
+from queuer.solver.nodes import ALL, Mask, Matrix, Need, NodeRows, Nodes, Numbers
 
 Counts = NDArray[np.float64]
-
-TABLES = 24
-"""Tables of each sort that are kept."""
-
-
-class _Table(ABC):
-    """What is worked out of free amounts (N x R) and follows them."""
-
-    __slots__ = ("_frame", "_free")
-
-    def __init__(self, frame: Frame, free: Matrix) -> None:
-        self._frame, self._free = frame, free
-
-    @abstractmethod
-    def renew(self, nodes: Numbers) -> None:
-        """These nodes have changed."""
-
-    def on(self, free: Matrix, differs: Numbers) -> Self:
-        """The same table of other amounts (N x R) that differ on these nodes."""
-        twin = copy(self)
-        twin._free = free
-        twin._part()
-        twin.renew(differs)
-        return twin
-
-    @abstractmethod
-    def _part(self) -> None:
-        """Let this copy have arrays of its own."""
+FEW = 4
+"""Changed nodes up to which plain numbers are faster than arrays."""
+FOREIGN = 64.0
+"""A free resource that the pods do not ask for weighs more than any looseness."""
 
 
-class Counted(_Table):
-    """Slots for one kind of pod on the nodes that accept it: `by_node` (N), in all, by domain."""
+class SlotTable:
+    """Slots for one kind of pod on the nodes that accept it: `by_node` (N), `total`, by domain; best fit first."""
 
-    __slots__ = ("_accepting", "_need", "_sums", "by_node", "total")
+    __slots__ = ("_accepting", "_asked", "_fit", "_need", "_nodes", "_sums", "by_node", "seen", "total")
 
-    def __init__(self, frame: Frame, free: Matrix, need: Need, accepting: Mask) -> None:
-        super().__init__(frame, free)
-        self._need, self._accepting = need, accepting
+    def __init__(self, nodes: Nodes, free: Matrix, need: Need, accepting: Mask) -> None:
+        self._nodes, self._need, self._accepting = nodes, need, accepting
+        self._asked: list[tuple[int, int]] = list(
+            zip(need.columns.tolist(), need.amounts.tolist(), strict=True)
+        )
         self._sums: dict[tuple[int, int], Counts] = {}
-        self.by_node = self._count(ALL)
+        self._fit: Counts | None = None
+        self.by_node = self._count(free, ALL)
         self.total = int(self.by_node.sum())
+        self.seen = 0
 
-    def _count(self, nodes: NodeRows) -> Matrix:
-        return np.where(self._accepting[nodes], self._need.slots(self._free[nodes]), 0)
+    def _count(self, free: Matrix, nodes: NodeRows) -> Matrix:
+        return np.where(self._accepting[nodes], self._need.slots(free[nodes]), 0)
 
     def by_domain(self, level: int, inside: int) -> Counts:
         """In each domain of a level, on nodes that carry the label of the level `inside`, too; not to be changed."""
         key = (level, inside)
         if key not in self._sums:
-            numbers = self._frame.domains[level]
-            known = (numbers >= 0) & (self._frame.domains[inside] >= 0)
-            count = len(self._frame.domain_names[level])
+            numbers = self._nodes.domains[level]
+            known = (numbers >= 0) & (self._nodes.domains[inside] >= 0)
+            count = len(self._nodes.domain_names[level])
             there = np.bincount(numbers[known], weights=self.by_node[known], minlength=count)
             self._sums[key] = there.astype(np.float64)
         return self._sums[key]
 
-    def renew(self, nodes: Numbers) -> None:
+    def fit(self, free: Matrix) -> Counts:
+        """How badly a pod fits each node, see `_looseness` (N); not to be changed."""
+        if self._fit is None:
+            self._fit = self._looseness(free, ALL)
+        return self._fit
+
+    def _looseness(self, free: Matrix, nodes: NodeRows) -> Counts:
+        """The parts of a node that stay free, and for each the part that the pod takes of what it has least of; free
+        resources that the pod does not ask for come before all that.
+
+        So the fullest node is taken, but rather one where the pod uses up resources evenly than one where it leaves
+        some without the others, GPUs without CPU say, that nobody can use.
+        """
+        columns, rows = self._need.columns, free[nodes]
+        asked = rows[:, columns]
+        foreign = (rows > 0).sum(axis=1) - (asked > 0).sum(axis=1)
+        whole = np.maximum(self._nodes.alloc[nodes][:, columns], 1)
+        before, after = asked / whole, (asked - self._need.amounts) / whole
+        least = before.min(axis=1, initial=1.0) - after.min(axis=1, initial=1.0)
+        loose: Counts = FOREIGN * foreign + after.sum(axis=1) + len(columns) * least
+        return loose
+
+    def renew(self, free: Matrix, nodes: Numbers) -> None:
         """These nodes have changed."""
-        now = self._count(nodes)
-        more = now - self.by_node[nodes]
-        moved = more != 0
-        if not moved.any():
+        if len(nodes) <= FEW:
+            for node in nodes.tolist():
+                self._renew_one(free, node)
             return
-        nodes, more = nodes[moved], more[moved]
-        self.by_node[nodes] = now[moved]
+        if self._fit is not None:
+            self._fit[nodes] = self._looseness(free, nodes)
+        now = self._count(free, nodes)
+        more = now - self.by_node[nodes]
+        if not more.any():
+            return
+        self.by_node[nodes] = now
         self.total += int(more.sum())
         for (level, inside), there in self._sums.items():
-            numbers = self._frame.domains[level][nodes]
-            known = (numbers >= 0) & (self._frame.domains[inside][nodes] >= 0)
+            numbers = self._nodes.domains[level][nodes]
+            known = (numbers >= 0) & (self._nodes.domains[inside][nodes] >= 0)
             np.add.at(there, numbers[known], more[known])
 
-    def _part(self) -> None:
-        self._sums = {key: there.copy() for key, there in self._sums.items()}
-        self.by_node = self.by_node.copy()
+    def _renew_one(self, free: Matrix, node: int) -> None:
+        """The same for one node, in plain numbers: most changes are of one."""
+        row, alloc = free[node].tolist(), self._nodes.alloc[node].tolist()
+        if self._fit is not None:
+            foreign, loose, before, after = 0, 0.0, 1.0, 1.0
+            for amount in row:
+                foreign += amount > 0
+            for column, asks in self._asked:
+                there, whole = row[column], max(alloc[column], 1)
+                foreign -= there > 0
+                before, after = min(before, there / whole), min(after, (there - asks) / whole)
+                loose += (there - asks) / whole
+            self._fit[node] = FOREIGN * foreign + loose + len(self._asked) * (before - after)
+        now = 0
+        if self._accepting[node]:
+            now = min((max(row[column], 0) // asks for column, asks in self._asked), default=2**31)
+            now = min(now, 1) if self._need.exclusive else now
+        more = now - int(self.by_node[node])
+        if not more:
+            return
+        self.by_node[node] = now
+        self.total += more
+        for (level, inside), sums in self._sums.items():
+            domain = self._nodes.domains[level][node]
+            if domain >= 0 and self._nodes.domains[inside][node] >= 0:
+                sums[domain] += more
+
+    def copy(self) -> Self:
+        """One of its own."""
+        twin = object.__new__(type(self))
+        twin._nodes, twin._need, twin._accepting = self._nodes, self._need, self._accepting
+        twin._asked = self._asked
+        twin._sums = {key: there.copy() for key, there in self._sums.items()}
+        twin._fit = None if self._fit is None else self._fit.copy()
+        twin.by_node, twin.total, twin.seen = self.by_node.copy(), self.total, 0
+        return twin
 
 
-class Alone(_Table):
-    """Slots for one kind of pod on the nodes that accept it, by each of the C resources that it asks for alone: `total`
-    (C), by domain.
-    """
+class Room:
+    """Free amounts (N x R) at one moment, with tables of slots. Who changes `free` says where, see `touch`."""
 
-    __slots__ = ("_accepting", "_by_node", "_need", "_sums", "_whole", "total")
+    __slots__ = ("_base", "_changed", "_differs", "_tables", "free", "nodes")
 
-    def __init__(self, frame: Frame, free: Matrix, need: Need, accepting: Mask) -> None:
-        super().__init__(frame, free)
-        self._need, self._accepting = need, accepting
-        self._sums: dict[int, Matrix] = {}
-        self._whole: dict[tuple[int, int], Matrix] = {}
-        self._by_node = self._count(ALL)
-        self.total: Matrix = self._by_node.sum(axis=0)
+    def __init__(self, nodes: Nodes, free: Matrix) -> None:
+        self.nodes, self.free = nodes, free
+        self._base: Room | None = None
+        self._differs: Numbers | None = None
+        self._changed: list[int] = []
+        # With each table the need and the mask that it counts for, so that no others get their identity.
+        self._tables: dict[tuple[int, int], tuple[SlotTable, Need, Mask]] = {}
 
-    def _count(self, nodes: NodeRows) -> Matrix:
-        free = np.maximum(self._free[nodes][:, self._need.columns], 0)
-        alone: Matrix = free // self._need.amounts * self._accepting[nodes, None]
-        return alone
-
-    def whole(self, level: int, count: int) -> Matrix:
-        """How often there are so many slots in one domain of a level (C); not to be changed."""
-        if (level, count) not in self._whole:
-            self._whole[level, count] = (self._by_domain(level) // count).sum(axis=0)
-        return self._whole[level, count]
-
-    def _by_domain(self, level: int) -> Matrix:
-        """D x C."""
-        if level not in self._sums:
-            numbers = self._frame.domains[level]
-            there = np.zeros((len(self._frame.domain_names[level]), self._by_node.shape[1]), dtype=np.int64)
-            known = np.flatnonzero(numbers >= 0)
-            for column in range(there.shape[1]):
-                np.add.at(there[:, column], numbers[known], self._by_node[known, column])
-            self._sums[level] = there
-        return self._sums[level]
-
-    def renew(self, nodes: Numbers) -> None:
+    def touch(self, nodes: Iterable[int]) -> None:
         """These nodes have changed."""
-        now = self._count(nodes)
-        more = now - self._by_node[nodes]
-        self._by_node[nodes] = now
-        self._whole.clear()
-        self.total += more.sum(axis=0)
-        for level, there in self._sums.items():
-            numbers = self._frame.domains[level][nodes]
-            np.add.at(there, numbers[numbers >= 0], more[numbers >= 0])
+        self._changed.extend(nodes)
 
-    def _part(self) -> None:
-        self._sums = {level: there.copy() for level, there in self._sums.items()}
-        self._whole = {}
-        self._by_node, self.total = self._by_node.copy(), self.total.copy()
-
-
-class Emptiness(_Table):
-    """Free part of the nodes in some resources, summed: `by_node` (N), by domain."""
-
-    __slots__ = ("_columns", "_sums", "by_node")
-
-    def __init__(self, frame: Frame, free: Matrix, columns: tuple[int, ...]) -> None:
-        super().__init__(frame, free)
-        self._columns = columns
-        self._sums: dict[int, Counts] = {}
-        self.by_node = self._sum(ALL)
-
-    def _sum(self, nodes: NodeRows) -> Counts:
-        free, alloc = self._free[nodes], self._frame.alloc[nodes]
-        total = np.zeros(len(free))
-        for column in self._columns:
-            total += np.maximum(free[:, column], 0) / np.maximum(alloc[:, column], 1)
-        return total
-
-    def by_domain(self, level: int) -> Counts:
-        """In each domain of a level; not to be changed."""
-        if level not in self._sums:
-            numbers, count = self._frame.domains[level], len(self._frame.domain_names[level])
-            known = numbers >= 0
-            there = np.bincount(numbers[known], weights=self.by_node[known], minlength=count)
-            self._sums[level] = there.astype(np.float64)
-        return self._sums[level]
-
-    def _part(self) -> None:
-        self._sums = {level: there.copy() for level, there in self._sums.items()}
-        self.by_node = self.by_node.copy()
-
-    def renew(self, nodes: Numbers) -> None:
-        """These nodes have changed. Domains are summed anew, as differences would round otherwise."""
-        self.by_node[nodes] = self._sum(nodes)
-        for level, there in self._sums.items():
-            for domain in np.unique(self._frame.domains[level][nodes]).tolist():
-                if domain >= 0:
-                    inside = self.by_node[self._frame.members(level, domain)]
-                    there[domain] = np.bincount(np.zeros(len(inside), dtype=np.intp), weights=inside)[0]
-
-
-class Slots:
-    """Tables of free amounts (N x R). Who changes these says where, see `renew`."""
-
-    __slots__ = ("_alone", "_base", "_counted", "_differs", "_empty", "_frame", "_journal", "free")
-
-    def __init__(
-        self, frame: Frame, free: Matrix, *, base: Slots | None = None, differs: Numbers | None = None
-    ) -> None:
-        """`base`: of amounts that are the same but on the nodes `differs`; asked only before it changes."""
-        self.free = free
-        self._frame = frame
-        self._base, self._differs = base, differs
-        self._journal = Journal()
-        self._counted: Followed[Counted] = Followed(self._journal, most=TABLES)
-        self._alone: Followed[Alone] = Followed(self._journal, most=TABLES)
-        self._empty: Followed[Emptiness] = Followed(self._journal, most=TABLES)
-
-    def renew(self, *nodes: int) -> None:
-        """These nodes have changed."""
-        self._journal.touch(nodes)
-
-    def but(self, nodes: Numbers, free: Matrix) -> Slots:
-        """The same with this much free on some nodes (K x R). It is to be used before anything here changes."""
-        changed = self.free.copy()
-        changed[nodes] = free
-        return Slots(self._frame, changed, base=self, differs=nodes)
-
-    def by_node(self, need: Need, accepting: Mask, closed: Mask | None) -> Matrix:
-        """Slots for such pods on the nodes that accept them and are not closed (N); not to be changed."""
-        there = self.counted(need, accepting).by_node
-        return there if closed is None else np.where(closed, 0, there)
-
-    def total(self, need: Need, accepting: Mask, closed: Mask | None) -> int:
-        """The same on all nodes together."""
-        counted = self.counted(need, accepting)
-        return counted.total if closed is None else counted.total - int(counted.by_node[closed].sum())
-
-    def by_domain(self, need: Need, accepting: Mask, closed: Mask | None, level: int, inside: int) -> Counts:
-        """The same in each domain of a level, on nodes that carry the label of the level `inside`, too."""
-        counted = self.counted(need, accepting)
-        there = counted.by_domain(level, inside)
-        if closed is None:
-            return there
-        numbers = self._frame.domains[level]
-        shut = np.flatnonzero(closed & (numbers >= 0) & (self._frame.domains[inside] >= 0))
-        return there - np.bincount(numbers[shut], weights=counted.by_node[shut], minlength=len(there))
-
-    def counted(self, need: Need, accepting: Mask) -> Counted:
-        """Slots for such pods on all nodes that accept them."""
-        key = (id(need), id(accepting))  # the table keeps the two, so that no other gets their number
-        return self._counted.of(key, partial(self._count, need, accepting), Counted.renew)
-
-    def _count(self, need: Need, accepting: Mask) -> Counted:
-        if self._base is None or self._differs is None:
-            return Counted(self._frame, self.free, need, accepting)
-        return self._base.counted(need, accepting).on(self.free, self._differs)
-
-    def alone(self, need: Need, accepting: Mask) -> Alone:
-        """Slots for such pods by each resource alone on the nodes that accept them."""
+    def table(self, need: Need, accepting: Mask) -> SlotTable:
+        """Slots for such pods on the nodes that accept them, as things are."""
         key = (id(need), id(accepting))
-        return self._alone.of(key, partial(self._weigh, need, accepting), Alone.renew)
+        known = self._tables.get(key)
+        if known is None:
+            table = self._new_table(need, accepting)
+            self._tables[key] = (table, need, accepting)
+            table.seen = len(self._changed)
+            return table
+        table = known[0]
+        if table.seen < len(self._changed):
+            table.renew(self.free, np.array(sorted(set(self._changed[table.seen :])), dtype=np.intp))
+            table.seen = len(self._changed)
+        return table
 
-    def _weigh(self, need: Need, accepting: Mask) -> Alone:
+    def _new_table(self, need: Need, accepting: Mask) -> SlotTable:
         if self._base is None or self._differs is None:
-            return Alone(self._frame, self.free, need, accepting)
-        return self._base.alone(need, accepting).on(self.free, self._differs)
+            return SlotTable(self.nodes, self.free, need, accepting)
+        table = self._base.table(need, accepting).copy()
+        table.renew(self.free, self._differs)
+        return table
 
-    def emptiness(self, columns: tuple[int, ...]) -> Emptiness:
-        """The free part of the nodes in these resources."""
-        return self._empty.of(columns, partial(self._sum, columns), Emptiness.renew)
+    def but(self, nodes: Numbers, free: Matrix) -> Room:
+        """Another with this much free on some nodes (K x R). It is to be used before anything here changes."""
+        twin = Room(self.nodes, self.free.copy())
+        twin.free[nodes] = free
+        twin._base, twin._differs = self, nodes
+        return twin
 
-    def _sum(self, columns: tuple[int, ...]) -> Emptiness:
-        if self._base is None or self._differs is None:
-            return Emptiness(self._frame, self.free, columns)
-        return self._base.emptiness(columns).on(self.free, self._differs)
+    def on(self, nodes: Nodes) -> Room:
+        """The same on later arrays of nodes that are free alike and take the same pods."""
+        twin = Room(nodes, self.free)
+        twin._tables, twin._changed = self._tables, self._changed
+        return twin

@@ -1,296 +1,68 @@
-"""Whether what is given can be decided on at all, and what is wrong with it, by field.
-
-What is wrong with a waiting workload sets that one aside. Everything else in a file is looked at before; a decision
-looks only for what would give a wrong plan instead of none, where it meets new records. What gives an error instead
-tells itself, see `refusing`.
-"""
+"""What the verifier refuses is taken out of a plan: that gang waits, and the rest stands (DESIGN 4)."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import fields, is_dataclass, replace
-from functools import cache
-from itertools import islice
-from types import NoneType, UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from collections.abc import Collection
+from dataclasses import replace
 
-from queuer.domain.errors import FieldProblem, InvalidInput
-from queuer.domain.queue import ROOT, Policy, Queue, QueueTree, QuotaRow
-from queuer.domain.workload import PodSet, Workload
-from queuer.solver.problem import Admitted, Assignment, Bond, Budget, Reservation, Snapshot
+from queuer.domain.reasons import Explanation, Token, simple
+from queuer.solver.records import Plan
+from queuer.solver.state import State
+from queuer.solver.verify import Violation, verify
 
-MOST_AMOUNT = 2**62
-"""Beyond which neither an amount nor a time can be: sums must stay within 64 bits."""
-TOLD = 20
-"""Faults of one snapshot that are told at most."""
+ROUNDS = 8
+"""Times that gangs are taken out; by then nothing new stands."""
 
 
-def problems_of(snapshot: Snapshot, *, now: float, budget: Budget) -> Iterator[FieldProblem]:
-    """What is wrong, numbers first."""
-    yield from _numbers(now, float, at="now")
-    yield from _numbers(budget, Budget, at="budget")
-    yield from faults_of(snapshot)
+class UnsoundPlan(Exception):
+    """Not even the plan that starts nobody is sound; the violations say why."""
 
 
-def unsound(snapshot: Snapshot) -> InvalidInput:
-    """What is wrong with a snapshot that a decision refuses."""
-    return InvalidInput(*islice(faults_of(snapshot), TOLD))
+def sound(plan: Plan, state: State) -> Plan:
+    """The plan without the gangs that break a rule. Raises UnsoundPlan where that helps nothing."""
+    broken: tuple[Violation, ...] = ()
+    for _ in range(ROUNDS):
+        broken = verify(state.snapshot, plan, now=state.time)
+        if not broken:
+            return plan
+        named = {violation.uid for violation in broken}
+        plan = _without(plan, named, said=str(broken[0]), waiting=_waiting(state))
+    nothing = _without(plan, _new(plan, state), said=str(broken[0]), waiting=_waiting(state))
+    if left := verify(state.snapshot, nothing, now=state.time):
+        raise UnsoundPlan(f"{len(left)} rules broken, first {left[0]}")
+    return nothing
 
 
-@contextmanager
-def refusing(snapshot: Snapshot) -> Iterator[None]:
-    """An error inside is the fault of what was given, and told by its fields, if any is wrong; else it is the
-    decision's own and stays as it is.
-    """
-    try:
-        yield
-    except InvalidInput:
-        raise
-    except Exception as error:
-        refusal = unsound(snapshot)
-        if not refusal.problems:
-            raise
-        raise refusal from error
-
-
-def check_moment(snapshot: Snapshot, *, now: float, budget: Budget) -> None:
-    """Raise InvalidInput where the moment, the budget, or what stands from earlier cycles cannot be reckoned with."""
-    standing: tuple[Bond | Reservation, ...] = (*snapshot.bonds, *snapshot.reservations)
-    times = [now, budget.deterministic, budget.wall, budget.bond]
-    times += [bond.deadline for bond in snapshot.bonds]
-    times += [time for one in snapshot.reservations for time in (one.start, one.expires)]
-    times += [amount for amounts in snapshot.past.values() for amount in amounts.values()]
-    pods = (n for one in standing for row in one.assignments for n in row.nodes.values())
-    if not all(map(_is_number, times)) or not all(_is_whole(n) and n >= 0 for n in pods):
-        raise InvalidInput(*islice(problems_of(snapshot, now=now, budget=budget), TOLD))
-
-
-def check_tree(snapshot: Snapshot) -> None:
-    """Raise InvalidInput where the queues make no tree, or what they say cannot be reckoned with."""
-    if any(_numbers(snapshot.tree, QueueTree, at="")) or any(_tree(snapshot.tree)):
-        raise unsound(snapshot)
-
-
-def faults_of(snapshot: Snapshot) -> Iterator[FieldProblem]:
-    """What is wrong with a snapshot, waiting workloads aside: numbers, and what takes these for granted only where none
-    is wrong.
-    """
-    wrong = tuple(_numbers(replace(snapshot, pending=()), Snapshot, at="snapshot"))
-    yield from wrong or _contradictions(snapshot)
-
-
-def _contradictions(snapshot: Snapshot) -> Iterator[FieldProblem]:
-    """Of a snapshot all of whose numbers are such."""
-    yield from faults_of_sums(snapshot)
-    yield from _tree(snapshot.tree)
-    uids = [*(p.workload.uid for p in snapshot.pending), *(a.workload.uid for a in snapshot.admitted)]
-    yield from _twice(uids, at="snapshot: uid")
-    yield from _twice((n.node.name for n in snapshot.nodes), at="snapshot.nodes: name")
-    yield from _twice((f.name for f in snapshot.flavors), at="snapshot.flavors: name")
-    yield from _twice(snapshot.topology.keys, at="snapshot.topology.keys")
-    yield from _twice((b.uid for b in snapshot.bonds), at="snapshot.bonds: uid")
-    yield from _twice((r.uid for r in snapshot.reservations), at="snapshot.reservations: uid")
-    for i, held in enumerate(snapshot.admitted):
-        yield from _admitted(held, at=f"snapshot.admitted[{i}]")
-    for i, bond in enumerate(snapshot.bonds):
-        yield from _rows(bond.assignments, at=f"snapshot.bonds[{i}]")
-    for i, reservation in enumerate(snapshot.reservations):
-        yield from _rows(reservation.assignments, at=f"snapshot.reservations[{i}]")
-
-
-def _is_number(number: object) -> bool:
-    """Whether arithmetic can use it; nan is none."""
+def _new(plan: Plan, state: State) -> set[str]:
+    """All that this plan starts, binds or reserves for anew."""
+    standing = {bond.uid for bond in state.snapshot.bonds}
     return (
-        isinstance(number, int | float)
-        and number is not True
-        and number is not False
-        and abs(number) <= MOST_AMOUNT
+        {admission.uid for admission in plan.admissions}
+        | {bond.uid for bond in plan.bonds if bond.uid not in standing}
+        | {reservation.uid for reservation in plan.reservations}
     )
 
 
-def _is_whole(number: object) -> bool:
-    """The same of an integer. true and 1.0 equal one and are none."""
-    return type(number) is int and _is_number(number)
+def _waiting(state: State) -> frozenset[str]:
+    """Uids of all that waits."""
+    return frozenset(pending.workload.uid for pending in state.snapshot.pending)
 
 
-def _numbers(value: Any, kind: Any, *, at: str) -> Iterator[FieldProblem]:
-    """What is no such number as is declared, or one that no arithmetic can use, and amounts below 0. `kind`: the
-    declared type.
-    """
-    if value is None and NoneType in get_args(kind):
-        return
-    form, parts = _form(kind)
-    if form in (int, float):
-        yield from _number(value, whole=form is int, at=at)
-    elif form is Mapping:
-        for key, item in value.items():
-            if isinstance(item, int) and item < 0:
-                yield _wrong(f"{at}.{key}", f"{item} is less than 0", "give 0 or more")
-            yield from _numbers(item, parts[-1], at=f"{at}.{key}")
-    elif form is tuple:
-        for i, item in enumerate(value):
-            yield from _numbers(item, parts[0], at=f"{at}[{i}]")
-    elif is_dataclass(form) or hasattr(form, "_fields"):
-        for name, declared in _declared(form).items():
-            yield from _numbers(getattr(value, name), declared, at=f"{at}.{name}")
-
-
-def _number(value: Any, *, whole: bool, at: str) -> Iterator[FieldProblem]:
-    is_one, what = (_is_whole, "whole number") if whole else (_is_number, "number")
-    if not is_one(value):
-        shown = value if isinstance(value, int | float) and not isinstance(value, bool) else repr(value)
-        yield _wrong(at, f"{shown} is no {what} between -2^62 and 2^62", f"give a {what}")
-
-
-@cache
-def _form(kind: Any) -> tuple[Any, tuple[Any, ...]]:
-    """What a declared type is when it is not None, and of what parts."""
-    kind = next((one for one in get_args(kind) if one is not NoneType), kind) if _is_union(kind) else kind
-    return get_origin(kind) or kind, get_args(kind)
-
-
-def _is_union(kind: Any) -> bool:
-    return get_origin(kind) is UnionType
-
-
-@cache
-def _declared(kind: Any) -> Mapping[str, Any]:
-    """The fields of a record with their types."""
-    return get_type_hints(kind)
-
-
-def _tree(tree: QueueTree) -> Iterator[FieldProblem]:
-    if ROOT not in tree:
-        yield _wrong("snapshot.tree", "root is missing", "build it with QueueTree.of")
-        return
-    for path, queue in tree.queues.items():
-        if queue.path != path:
-            yield _wrong(
-                f"snapshot.tree.queues.{path}.path",
-                f"{queue.path!r} is not {path}",
-                "give it its own path",
-            )
-            return
-        if queue.parent is not None and queue.parent not in tree:
-            yield _wrong(
-                f"snapshot.tree.queues.{path}", "the queue above it is missing", f"add {queue.parent}"
-            )
-            return
-        yield from _amounts(queue)
-    yield from tree.problems()
-
-
-def _amounts(queue: Queue) -> Iterator[FieldProblem]:
-    """Amounts and times of a queue that are below 0; what is wrong between them the tree says itself."""
-    at = f"snapshot.tree.queues.{queue.path}"
-    parts: dict[str, Policy | QuotaRow] = {f"{at}.policy": queue.policy}
-    parts |= {f"{at}.quota[{i}]": row for i, row in enumerate(queue.quota)}
-    for where, part in parts.items():
-        for field in fields(part):
-            value = getattr(part, field.name)
-            if isinstance(value, int | float) and value < 0:
-                yield _wrong(f"{where}.{field.name}", f"{value} is less than 0")
-
-
-def faults_of_sums(snapshot: Snapshot) -> Iterator[FieldProblem]:
-    """Resources of which all nodes together have more than 64 bits can sum."""
-    totals: Counter[str] = Counter()
-    for state in snapshot.nodes:
-        totals.update(state.node.allocatable)
-    for resource, amount in totals.items():
-        if amount > MOST_AMOUNT:
-            hint = "mend what reports it, or leave nodes out"
-            yield _wrong(f"snapshot.nodes: allocatable.{resource}", f"{amount} together is beyond 2^62", hint)
-
-
-def countable(workload: Workload) -> bool:
-    """Whether its times, its priority and its sizes are numbers that arithmetic can use; amounts are whole, too."""
-    times, sets = (workload.max_runtime, workload.estimate), workload.pod_sets
-    return (
-        _is_number(workload.submitted)
-        and _is_whole(workload.priority)
-        and all(time is None or _is_number(time) for time in times)
-        and all(_is_whole(p.count) and (p.min_count is None or _is_whole(p.min_count)) for p in sets)
-        and all(type(amount) is int for p in sets for amount in p.requests.values())
+def _without(plan: Plan, uids: Collection[str], *, said: str, waiting: Collection[str]) -> Plan:
+    """The plan without these gangs: who was to leave for them stays. Those of them that wait are told so."""
+    gone = set(uids) | {e.beneficiary for e in plan.evictions if e.uid in uids}
+    refused = [uid for uid in gone if uid in waiting]
+    return replace(
+        plan,
+        admissions=tuple(a for a in plan.admissions if a.uid not in gone),
+        evictions=tuple(e for e in plan.evictions if e.beneficiary not in gone),
+        bonds=tuple(b for b in plan.bonds if b.uid not in gone),
+        reservations=tuple(r for r in plan.reservations if r.uid not in gone),
+        explanations={**plan.explanations, **dict.fromkeys(refused, _told(said))},
+        stats=replace(plan.stats, refused=plan.stats.refused + len(refused), note=f"refused: {said}"),
     )
 
 
-def reckonable(held: Admitted) -> bool:
-    """Whether what an admitted workload holds, and since when, are numbers that arithmetic can use, none below 0."""
-    times = (held.checkpoint, held.gone_by, held.expected_end)
-    return (
-        countable(held.workload)
-        and (held.releasing or held.gone_by is None)
-        and _is_number(held.since)
-        and all(time is None or _is_number(time) for time in times)
-        and all(_is_whole(n) and n >= 0 for n in held.counts.values())
-        and all(_is_whole(loose.count) and loose.count >= 0 for loose in held.unbound)
-        and all(min(pod_set.requests.values(), default=0) >= 0 for pod_set in held.workload.pod_sets)
-        and all(type(n) is int and n >= 0 for amounts in held.bound.values() for n in amounts.values())
-    )
-
-
-def faults_of_workload(workload: Workload) -> Iterator[FieldProblem]:
-    """What is wrong with a waiting workload: numbers, and what takes these for granted only where none is wrong."""
-    wrong = tuple(_numbers(workload, Workload, at="workload"))
-    yield from wrong or _odd_sizes(workload)
-
-
-def _odd_sizes(workload: Workload) -> Iterator[FieldProblem]:
-    if not workload.pod_sets:
-        yield _wrong("workload.pod_sets", "is empty")
-    yield from _twice((p.name for p in workload.pod_sets), at="workload.pod_sets: name")
-    for i, pod_set in enumerate(workload.pod_sets):
-        yield from _pod_set(pod_set, at=f"workload.pod_sets[{i}]")
-
-
-def _pod_set(pod_set: PodSet, *, at: str) -> Iterator[FieldProblem]:
-    if pod_set.count < 1:
-        yield _wrong(f"{at}.count", f"{pod_set.count} is less than 1", "leave the pod set out")
-    if pod_set.min_count is not None and not 1 <= pod_set.min_count <= pod_set.count:
-        yield _wrong(f"{at}.min_count", f"{pod_set.min_count} is not between 1 and {pod_set.count}")
-    for resource, amount in pod_set.requests.items():
-        if amount * pod_set.count > MOST_AMOUNT:
-            yield _wrong(f"{at}.requests.{resource}", f"{pod_set.count} times {amount} is beyond 2^62")
-
-
-def _admitted(held: Admitted, *, at: str) -> Iterator[FieldProblem]:
-    """Of what it asked for, only numbers matter: it runs, and a job that is malformed may have been started beside the
-    queue.
-    """
-    if held.gone_by is not None and not held.releasing:
-        yield _wrong(f"{at}.gone_by", "it is not releasing", "say so only of what is on its way out")
-    names = {p.name for p in held.workload.pod_sets}
-    for name in sorted(names):
-        for field, there in (("counts", held.counts), ("flavors", held.flavors)):
-            if name not in there:
-                yield _wrong(f"{at}.{field}", f"pod set {name!r} is missing", "give it for every pod set")
-    for i, loose in enumerate(held.unbound):
-        if loose.pod_set not in names:
-            yield _wrong(
-                f"{at}.unbound[{i}].pod_set", f"{loose.pod_set!r} is none of its pod sets", _any_of(names)
-            )
-        if loose.count < 0:
-            yield _wrong(f"{at}.unbound[{i}].count", f"{loose.count} is less than 0")
-
-
-def _rows(rows: Iterable[Assignment], *, at: str) -> Iterator[FieldProblem]:
-    for i, row in enumerate(rows):
-        if not row.nodes:
-            yield _wrong(f"{at}.assignments[{i}].nodes", "is empty", "leave it out")
-
-
-def _twice(names: Iterable[str], *, at: str) -> Iterator[FieldProblem]:
-    for name, times in Counter(names).items():
-        if times > 1:
-            yield _wrong(at, f"{name!r} is there {times} times", "give it once")
-
-
-def _any_of(names: Iterable[str]) -> str:
-    return f"one of {', '.join(sorted(names)) or 'none'}"
-
-
-def _wrong(field: str, message: str, hint: str = "no program of this version writes that") -> FieldProblem:
-    return FieldProblem(field=field, message=message, hint=hint)
+def _told(said: str) -> Explanation:
+    text = "The plan for it broke a rule and was taken back; the next cycle decides again."
+    return simple(Token.SOLVER_DEFERRED, text, cause="Plan", said=said)

@@ -1,42 +1,41 @@
-"""A decision in a file: what it was given and what it answered, so that it can be run again and compared.
+"""A decision in a file: what it was given and what it answered, so that it can be made again and compared.
 
 One line of text (format and version), then zlib over MessagePack of the records, by field name. A record that gains
-a field with a default needs no new version; a change of what a record means, or of what is compared, does. From
-version 2 on replay must also give again how far each pass came, from version 3 on why gangs were deferred; from version
-4 on `displaced_by` names one gang, no whole chain, also of what runs. Older ones are still read; what they do not say
-is not compared.
+a field with a default needs no new version; a change of what a record means, or of what is compared, does.
 """
 
 from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
 from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.domain.reasons import Explanation
 from queuer.solver.decide import decide
-from queuer.solver.problem import Budget, Plan, Snapshot
-from queuer.solver.sound import problems_of
+from queuer.solver.faults import problems_of
+from queuer.solver.records import Budget, Plan, Snapshot
 
-VERSION, OLDEST = 4, 1
-"""Written, and still read."""
+VERSION = 5
+"""Written and read; the records of versions 1 to 4 were others."""
 MOST_BYTES = 2**28
 """Of a cycle, unpacked."""
 PIECE = 2**24
 """Bytes unpacked at once."""
 _MARK = b"queuer-cycle "
-_WHERE = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")
+_WHERE = re.compile(r" - at `\$(\[[01]\])?\.?(?P<path>[^`]*)`$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredCycle:
-    """The arguments of one decision and its plan; None = not even a greedy plan was sound.
+    """The arguments of one decision and its plan; None = there was none.
 
-    How far the passes came is in `plan.stats.passes`. They are bounded by deterministic time, so only one thing that
-    the clock did matters: a solver process that was given up (`fallback`), in whose place greedy answered.
+    CP-SAT is bounded by deterministic time, so the clock matters in one way only: a solver process that was given up
+    (`plan.stats.fallback`), in whose place the decision was made without CP-SAT.
     """
 
     snapshot: Snapshot
@@ -46,10 +45,35 @@ class StoredCycle:
     plan: Plan | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShortPlan:
+    """A plan as it is written: without its explanations, which many gangs share. `reasons`: these, each once;
+    `reason_of`: by uid the index of its own.
+    """
+
+    plan: Plan
+    reasons: tuple[Explanation, ...]
+    reason_of: Mapping[str, int]
+
+    @classmethod
+    def of(cls, plan: Plan) -> ShortPlan:
+        """Explanations that are one object are written once."""
+        reasons = {id(reason): reason for reason in plan.explanations.values()}
+        index = {key: i for i, key in enumerate(reasons)}
+        reason_of = {uid: index[id(reason)] for uid, reason in plan.explanations.items()}
+        short = replace(plan, explanations={})
+        return cls(plan=short, reasons=tuple(reasons.values()), reason_of=reason_of)
+
+    def whole(self) -> Plan:
+        """The plan. Raises IndexError where an index is none."""
+        told = {uid: self.reasons[i] for uid, i in self.reason_of.items()}
+        return replace(self.plan, explanations=told)
+
+
 def encode(cycle: StoredCycle) -> bytes:
     """The file's content."""
-    body = msgspec.msgpack.encode(cycle, enc_hook=dict)
-    return _MARK + b"%d\n" % VERSION + zlib.compress(body)
+    records = (replace(cycle, plan=None), None if cycle.plan is None else ShortPlan.of(cycle.plan))
+    return _MARK + b"%d\n" % VERSION + zlib.compress(msgspec.msgpack.encode(records, enc_hook=dict))
 
 
 def decode(data: bytes, *, name: str = "file") -> StoredCycle:
@@ -58,13 +82,14 @@ def decode(data: bytes, *, name: str = "file") -> StoredCycle:
     version = head.removeprefix(_MARK)
     if not head.startswith(_MARK) or not version.isdigit():
         raise _wrong(name, "is not a stored cycle", "its first line is `queuer-cycle` and a version")
-    if not OLDEST <= int(version) <= VERSION:
-        hint = f"this program reads versions {OLDEST} to {VERSION}; use the version of Queuer that wrote the file"
+    if int(version) != VERSION:
+        hint = f"this program reads version {VERSION}; use the version of Queuer that wrote the file"
         raise _wrong(name, f"has version {int(version)}", hint)
     body = _unpacked(data[len(head) + 1 :], name=name)
     try:
-        cycle = msgspec.msgpack.decode(body, type=StoredCycle)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:  # ValidationError included
+        cycle, short = msgspec.msgpack.decode(body, type=tuple[StoredCycle, ShortPlan | None])
+        cycle = replace(cycle, plan=None if short is None else short.whole())
+    except (msgspec.DecodeError, UnicodeDecodeError, IndexError) as error:  # ValidationError included
         at = _WHERE.search(str(error))
         field = f"{name}: {at['path']}" if at else name
         raise _wrong(field, _WHERE.sub("", str(error)), "the file was not written by this format") from error
@@ -96,28 +121,21 @@ def _wrong(field: str, message: str, hint: str) -> InvalidInput:
 
 
 def again(cycle: StoredCycle) -> Plan:
-    """The decision made anew; by greedy where the plan, if any, came from greedy because of the clock."""
-    budget = cycle.budget
+    """The decision made anew; without CP-SAT where the solver process had been given up, or there was no plan."""
     given_up = cycle.plan is None or bool(cycle.plan.stats.fallback)
-    if given_up or budget.wall <= 0:
-        budget = replace(budget, deterministic=0.0)
+    budget = replace(cycle.budget, deterministic=0.0) if given_up else cycle.budget
     return decide(cycle.snapshot, now=cycle.now, seed=cycle.seed, budget=budget)
 
 
 def difference(stored: Plan, made: Plan) -> str:
     """The first place at which two plans differ, as `field: stored, made`; empty where they are the same.
 
-    Times of phases are not compared, nor what became of the solver process, nor how far the passes came and why gangs
-    were deferred where that was not told.
+    What the caller of a decision tells is not compared: seconds by phase, and what became of the solver process.
     """
-    told = replace(stored.stats, phases={}, fallback="")
+    told = replace(stored.stats, phases={}, fallback="", note=made.stats.note)
     if stored.stats.fallback:
-        told = replace(told, status=made.stats.status, note=made.stats.note)
-    if stored.stats.passes is None:
-        told = replace(told, passes=made.stats.passes, proved_in_place=made.stats.proved_in_place)
-    if stored.stats.deferred and not stored.stats.causes:
-        told = replace(told, causes=made.stats.causes)
-    got = replace(made.stats, phases={})
+        told = replace(told, status=made.stats.status)
+    got = replace(made.stats, phases={}, fallback="")
     return _differ("", _plain(replace(stored, stats=told)), _plain(replace(made, stats=got)))
 
 
@@ -126,24 +144,15 @@ def _plain(plan: Plan) -> Any:
 
 
 def _differ(at: str, left: Any, right: Any) -> str:
-    if left == right:
-        return ""
     if isinstance(left, dict) and isinstance(right, dict):
-        parts = [(f"{at}.{key}" if at else key, key) for key in dict.fromkeys([*left, *right])]
-        return next(
-            _differ(path, left.get(key), right.get(key))
-            for path, key in parts
-            if left.get(key) != right.get(key)
-        )
-    if isinstance(left, list) and isinstance(right, list):
-        if len(left) == len(right):
-            return next(
-                _differ(f"{at}[{i}]", *both)
-                for i, both in enumerate(zip(left, right, strict=True))
-                if both[0] != both[1]
-            )
-        return f"{at}: {len(left)} entries, {len(right)}"
-    return f"{at}: {_short(left)}, {_short(right)}"
+        parts = {f"{at}.{key}" if at else key: (left.get(key), right.get(key)) for key in left | right}
+    elif isinstance(left, list) and isinstance(right, list):
+        if len(left) != len(right):
+            return f"{at}: {len(left)} entries, {len(right)}"
+        parts = {f"{at}[{i}]": both for i, both in enumerate(zip(left, right, strict=True))}
+    else:
+        return "" if left == right else f"{at}: {_short(left)}, {_short(right)}"
+    return next((_differ(path, *both) for path, both in parts.items() if both[0] != both[1]), "")
 
 
 def _short(value: Any) -> str:

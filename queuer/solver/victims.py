@@ -1,397 +1,331 @@
-"""Whom a waiting gang may evict, by which right and at what cost (DESIGN 3.3).
+"""The cheapest set of permitted victims found that is enough for one gang (DESIGN 3.3).
 
-What a gang may do depends on few grounds, which thousands of gangs share, so those are looked through once each.
+Room grows with the set, so a set is the shortest prefix of an order, thinned. Orders are tried in the domains that seem
+cheapest; of the few on the host of a single pod, all subsets in the order of cost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache, cached_property
-from itertools import pairwise
-from operator import attrgetter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from heapq import nsmallest
+from itertools import product
+from math import inf
 
 import numpy as np
 
-from queuer.domain.queue import ROOT, Preempt
-from queuer.domain.quota import Account, Charge
-from queuer.domain.usage import Usage
-from queuer.solver.board import Board
-from queuer.solver.frame import Mask as Flags
-from queuer.solver.frame import Numbers
-from queuer.solver.holds import Holds
-from queuer.solver.kept import Kept
-from queuer.solver.problem import Admitted, Eviction, EvictionRule, Pending
-from queuer.solver.score import lost_work, preempted_work
-from queuer.solver.sheet import Hold
+from queuer.domain.quota import Charge
+from queuer.solver.nodes import Mask, Matrix, Numbers
+from queuer.solver.placement import Part, Spreads, Variant, parts_of, place
+from queuer.solver.records import Eviction, EvictionRule
+from queuer.solver.rights import Party, Rights
+from queuer.solver.score import Cost
+from queuer.solver.shapes import Gang
+from queuer.solver.slots import Room
+from queuer.solver.state import ANY, Settled, State
+from queuer.solver.trial import Floats, Trial, slots_of
 
-Line = tuple[Account, tuple[str, ...]]
-"""An account and the queues that must use more in it than they are guaranteed at the moment the victim goes.
-"""
-Cost = tuple[int, int, int, int]
-NOBODY = frozenset[str]()
+DOMAINS, TRIES = 24, 6
+"""Domains looked into for one gang, and sets looked for with one order there."""
+STEPS, PLACING = 12_000, 100
+"""Victims that go or come back in one search, at most, and how many of them a placement counts for."""
+FEW, SUBSETS = 10, 200
+"""Candidates on one host of whom all subsets are worth trying, and how many subsets are."""
+NOBODY: Numbers = np.zeros(0, dtype=np.intp)
+PREEMPTED = 1e18
+"""How much more the lost work of a gang weighs that is preempted, not reclaimed: more than all work there is."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Candidate:
-    """A gang that a rule permits to evict. `lines`: one must hold when it goes; None = no condition. `otherwise`: the
-    same by the other rule, which costs more, for where this one does not permit it.
+def find(state: State, rights: Rights, gang: Gang, variant: Variant, charge: Charge) -> Settled | None:
+    """The gang bound to what those leave who go already, or to what the cheapest victims found leave; None = it may
+    evict nobody, or no set was found. The evictions are in an order in which each is permitted.
     """
-
-    hold: Hold
-    rule: EvictionRule
-    lines: tuple[Line, ...] | None
-    cost: Cost
-    uid: str
-    otherwise: Candidate | None = None
-
-    def permitted(self, line: Usage) -> bool:
-        """Whether the rule permits it when this is used."""
-        return self.lines is None or any(all(line.above(q, a) for q in queues) for a, queues in self.lines)
-
-    def going(self, line: Usage) -> Candidate | None:
-        """The same by the rule that costs least of those that permit it when this is used."""
-        if self.permitted(line):
-            return self
-        return None if self.otherwise is None else self.otherwise.going(line)
-
-    def evicted_for(self, beneficiary: str) -> Eviction:
-        """Its eviction, for this gang."""
-        return Eviction(uid=self.uid, beneficiary=beneficiary, rule=self.rule)
-
-    @property
-    def by_rule(self) -> tuple[Candidate, ...]:
-        """The same by each rule, the cheapest first."""
-        return (self,) if self.otherwise is None else (self, *self.otherwise.by_rule)
+    if not could_fit(state, rights, gang, variant, charge):
+        return None
+    search = _Search(state, rights, gang, variant, charge)
+    alone = search.judged([]) is not None and search.placed([]) is not None
+    gone = [] if alone else search.cheapest()
+    rules, spreads = search.judged(gone), search.placed(gone)
+    if rules is None or spreads is None or not (gone or state.leaving):
+        return None
+    uids = [rights.footprints.holds[number].admitted.workload.uid for number in gone]
+    evictions = tuple(
+        [Eviction(uid=u, beneficiary=gang.uid, rule=r) for u, r in zip(uids, rules, strict=True)]
+    )
+    return Settled(
+        gang=gang, variant=variant, charge=charge, spreads=spreads, evictions=evictions, bound=True
+    )
 
 
-by_cost: Callable[[Candidate], tuple[Cost, str]] = attrgetter("cost", "uid")
-"""The order of candidates: cheapest first."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Right:
-    """What a gang may take of the work under a queue in which its own is not. `claimed`: accounts in which it takes
-    back what others borrow. `below`: what has a lower priority than this it may preempt, None = nothing; `asked`: in
-    the accounts in which others must be above their guarantee for that.
-    """
-
-    common: str
-    claimed: tuple[Account, ...] = ()
-    below: int | None = None
-    asked: tuple[Account, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
-    """A right over what is under its queue, but not under `toward`, the child towards the gang; where `toward` is that
-    queue itself, over what is in it.
-    """
-
-    right: Right
-    toward: str
-
-    @property
-    def at_home(self) -> bool:
-        """Whether it is about the gang's own queue."""
-        return self.right.common == self.toward
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Party:
-    """The candidates of one queue under one right, with their numbers as holds. `top`: the widest queue whose use
-    decides who may go.
-    """
-
-    candidates: tuple[Candidate, ...]
-    numbers: Numbers
-    top: str
-
-
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """Whom a gang may evict: the numbers of its grounds, and those it must spare. Equal for equal permissions."""
-
-    grounds: tuple[int, ...]
-    spared: frozenset[str]
-
-
-def evictable(board: Board, admitted: Admitted) -> bool:
-    """Whether anybody may evict it: preemptible, past its queue's `minRuntime`, not releasing."""
-    if admitted.releasing or not admitted.workload.preemptible:
+def could_fit(state: State, rights: Rights, gang: Gang, variant: Variant, charge: Charge) -> bool:
+    """Whether it might fit with everybody gone whom it may evict as things are: a quick look without a search."""
+    if not gang.workload.preemptible and not state.claimed.entitled(gang.queue, charge, at=gang.queue):
         return False
-    return board.time - admitted.since >= min_runtime(board, admitted)
-
-
-def too_young(board: Board, admitted: Admitted) -> bool:
-    """Whether its queue's `minRuntime` alone keeps everybody from evicting it."""
-    if admitted.releasing or not admitted.workload.preemptible:
+    reach, bars = rights.reach(gang, charge), state.bars(gang, charge)
+    if not rights.anybody(reach):
         return False
-    return board.time - admitted.since < min_runtime(board, admitted)
+    sizes = (tuple(variant.counts.values()), tuple(variant.flavors.values()))
+    key = (gang.queue, gang.shape.form, gang.pending.avoid, sizes, reach, bars)
+    if key not in rights.known:
+        some = parts_of(state.nodes, gang.workload, variant)
+        rights.known[key] = bool(some) and _Search(state, rights, gang, variant, charge).could_fit()
+    return rights.known[key]
 
 
-def min_runtime(board: Board, admitted: Admitted) -> float:
-    """Seconds that its queue lets it run before anybody may evict it."""
-    return board.book.tree.policy(board.book.lineage(admitted.workload.queue)[0]).min_runtime or 0.0
+class _Search:
+    """For one gang. Candidates are told by their places among the state's holds (H)."""
 
+    def __init__(self, state: State, rights: Rights, gang: Gang, variant: Variant, charge: Charge) -> None:
+        self._state, self._rights, self._gang, self._charge = state, rights, gang, charge
+        self._prints, self._reach = rights.footprints, rights.reach(gang, charge)
+        self._parts = parts_of(state.nodes, gang.workload, variant) or []
+        self._closed = state.closed(gang, bound=True)
+        self._main = self._largest()
+        self._parties = list(rights.permitted(self._reach))
+        self._of = np.zeros(len(self._prints.holds), dtype=np.intp)  # party by hold
+        self._weights = self._prints.lost + 1  # cost as one number, up to ties
+        for n, (party, rule) in enumerate(self._parties):
+            self._of[party.numbers] = n
+            self._weights[party.numbers] *= PREEMPTED if rule is EvictionRule.PREEMPT else 1.0
+        out = [rights.numbers[uid] for uid in (*state.leaving, *self._reach.spared)]
+        numbers = np.concatenate([NOBODY, *(party.numbers for party, _ in self._parties)])
+        self._candidates: Numbers = numbers[~np.isin(numbers, out)]
+        bars = state.bars(gang, charge)
+        self._most = state.behind(bars, np.full_like(state.then, ANY)) if bars else None
+        self._room = Room(state.nodes, self._free(NOBODY))
+        self._emptied = self._free(self._candidates)
+        self._best: tuple[Cost, list[int]] | None = None
+        self._steps, self._limit = 0, inf
+        holds, line = self._prints.holds, state.line
+        self._entry = cache(
+            lambda n: line.entry(holds[n].admitted.workload.queue, c := holds[n].charge, frozenset(c))
+        )
 
-class Prey:
-    """Everyone who may be evicted at all in this cycle, found once for each ground instead of for each gang. `holds`:
-    all that runs, them included.
-    """
+    def could_fit(self) -> bool:
+        """Whether quota and slots might suffice once all candidates have gone."""
+        for short in self._state.later.shortfalls(self._gang.queue, self._charge):
+            charged = (p.charged(short.account) for p, _ in self._parties if short.queue in p.path)
+            if sum(charged) < short.held + short.asks - short.limit:
+                return False
+        return bool(self._enough(self._levels()[-1]).any())
 
-    def __init__(self, board: Board, who: Callable[[Board, Admitted], bool] = evictable) -> None:
-        """`who`: of whom it is asked whether a right reaches them."""
-        self._board = board
-        self._who = who
-        self.holds = Holds(board)
-        self._reaches: dict[object, Reach] = {}
-        self._spared: dict[frozenset[str], frozenset[str]] = {}
-        self._numbers: dict[Ground, int] = {}
-        self._grounds_of: list[tuple[Party, ...]] = []
-        self._parties: dict[object, tuple[Party, ...]] = {}
-        self._under = cache(self._find_under)
-        self._lost = cache(self._find_lost)
-        self._witness: dict[object, Candidate] = {}
-        self._closed: dict[object, int] = {}
-        self._rights: Kept[bool] = Kept(lambda: board.version)
-        self._permitted: Kept[list[Candidate]] = Kept(lambda: board.version)
-        self._masks: dict[int, Flags] = {}
+    def placed(self, gone: Sequence[int], inside: Numbers | None = None) -> Spreads | None:
+        """A placement with these gone."""
+        room, numbers = self._room, np.array(gone, dtype=np.intp)
+        if gone:
+            nodes = np.unique(self._prints.nodes[self._prints.entries(numbers)[0]])
+            room = room.but(nodes, self._free(numbers)[nodes])
+        return place(room, self._gang.workload, self._parts, closed=self._closed, inside=inside)
 
-    @cached_property
-    def _by_queue(self) -> dict[str, list[Hold]]:
-        """Holds that anybody may evict, by queue."""
-        board, found = self._board, dict[str, list[Hold]]()
-        for hold in board.holds.values():
-            if self._who(board, hold.admitted):
-                found.setdefault(hold.admitted.workload.queue, []).append(hold)
-        return found
+    def judged(self, gone: Sequence[int]) -> list[EvictionRule] | None:
+        """The rules by which these may go in this order; None = they may not, or quota is short all the same."""
+        line, later, rules = self._state.line.copy(), self._state.later.copy(), list[EvictionRule]()
+        for number in gone:
+            rule = self._party(number)[0].rule(line)
+            if rule is None:
+                return None
+            rules.append(rule)
+            for usage in (line, later):
+                usage.enter(self._entry(number), times=-1)
+        return rules if later.fits(self._gang.queue, self._charge) else None
 
-    def _find_lost(self, hold: Hold) -> int:
-        """The work that its eviction loses."""
-        return lost_work(hold.admitted, capacity=self._board.capacity, now=self._board.time)
+    def _party(self, number: int) -> tuple[Party, EvictionRule]:
+        return self._parties[int(self._of[number])]
 
-    def reach(self, pending: Pending, charge: Charge) -> Reach:
-        """Whom this gang may evict as things are. `charge`: what it asks for, by account."""
-        workload, accounts = pending.workload, tuple(charge)
-        may = self._board.claimed.entitlements(workload.queue, charge)
-        key = (workload.queue, workload.priority, accounts, may)
-        if (reach := self._reaches.get(key)) is None:
-            reach = self._reaches[key] = Reach(tuple(self._grounds(*key)), NOBODY)
-        return replace(reach, spared=self.spared(pending)) if pending.displaced_by else reach
+    def _cost(self, number: int, rule: EvictionRule | None = None) -> Cost:
+        return self._rights.cost(self._prints.holds[number], rule or self._party(number)[1])
 
-    def spared(self, pending: Pending) -> frozenset[str]:
-        """Who runs of those for whose sake it was last evicted, or that one was, and so on; who is gone ends the chain.
+    def _free(self, gone: Numbers) -> Matrix:
+        """What the gang may use once these have gone (N x R)."""
+        entries, _ = self._prints.entries(gone)
+        free = self._state.then.copy()
+        np.add.at(free, self._prints.nodes[entries], self._prints.amounts[entries])
+        return free if self._most is None else np.minimum(free, self._most)
 
-        So, each eviction for itself, what links gangs to whom they went for is a forest, and evictions end unless work
-        comes or ends: a root goes only for one of another tree, so trees merge, and from some time on roots stay. One
-        that stays evicts nobody once it has started, so those right below it get fewer till they stay, and so on down.
+    # Where the gang may be put together
+
+    def _largest(self) -> Part:
+        """The pods that take most in all, sets of such pods together, on the nodes that are left to them."""
+        whole = np.maximum(self._state.nodes.total, 1)
+        main = max(self._parts, key=lambda part: part.count * float((part.row / whole).max()))
+        count = sum(p.count for p in self._parts if p.need is main.need and p.accepting is main.accepting)
+        open_ = main.accepting if self._closed is None else main.accepting & ~self._closed
+        return replace(main, count=count, accepting=open_)
+
+    def _levels(self) -> list[Numbers]:
+        """By level to look at, the domain of each node, -1 = none (N); the one that must hold the gang comes last."""
+        nodes, workload = self._state.nodes, self._gang.workload
+        level = self._state.snapshot.topology.find
+        required, preferred = [level(workload.required or "")], [level(workload.preferred or "")]
+        if len(self._parts) == 1:
+            required.append(self._main.required)
+            preferred.append(self._main.preferred)
+        must, may = (max([-1, *(at for at in asked if at is not None)]) for asked in (required, preferred))
+        outer = nodes.domains[must] if must >= 0 else np.zeros(len(nodes.names), dtype=np.intp)
+        if sum(part.count for part in self._parts) == 1:
+            return [np.where(outer >= 0, np.arange(len(outer)), -1)]
+        return [np.where(outer >= 0, nodes.domains[may], -1), outer] if may > must else [outer]
+
+    def _enough(self, domains: Numbers) -> Mask:
+        """By domain, whether it has slots for each pod set alone once all candidates have gone."""
+        fits = [_sums(domains, slots_of(p, self._emptied)) >= p.count for p in (self._main, *self._parts)]
+        enough: Mask = np.all(fits, axis=0)
+        return enough
+
+    def _ranked(self, domains: Numbers) -> tuple[Floats, list[tuple[Numbers, Numbers]]]:
+        """By domain of one level the weight of what must go there, were candidates divisible; and orders of candidates,
+        each with their domains: by weight for a slot, and host after host.
         """
-        asked = pending.displaced_by
-        if asked not in self._spared:
-            chain, left = set(asked), [*asked]
-            while left:
-                more = self._displaced_by.get(left.pop(), NOBODY) - chain
-                chain |= more
-                left += more
-            self._spared[asked] = frozenset(chain & self._board.holds.keys())
-        return self._spared[asked]
+        count, before = len(self._weights), slots_of(self._main, self._room.free)
+        gain = slots_of(self._main, self._emptied) - before
+        entries, owner = self._prints.entries(self._candidates)
+        node, columns = self._prints.nodes[entries], self._main.need.columns
+        whole = np.maximum(self._state.nodes.alloc[node][:, columns], 1)
+        part = (self._prints.amounts[entries][:, columns] / whole).max(axis=1, initial=0.0)
+        used = (domains[node] >= 0) & (gain[node] > 0) & (part > 0)
+        owner, node, part = owner[used], node[used], part[used]
+        adds = part / np.bincount(node, weights=part, minlength=len(gain))[node] * gain[node]
+        keys, pair = np.unique(domains[node] * count + owner, return_inverse=True)
+        where, whose, added = keys // count, keys % count, np.bincount(pair, weights=adds)
+        rate = self._weights[whose] / added
+        cost = np.bincount(node, weights=rate[pair] * adds, minlength=len(gain)) / np.maximum(gain, 1)
+        by_host = np.lexsort((rate[pair], node, cost[node], domains[node]))
+        by_rate = np.lexsort((rate, where))
+        where, whose, added, rate = where[by_rate], whose[by_rate], added[by_rate], rate[by_rate]
+        lacking = np.maximum(self._main.count - _sums(domains, before), 0.0)
+        before = np.cumsum(added) - added
+        needed = np.clip(lacking[where] - before + before[np.searchsorted(where, where)], 0, added)
+        estimates = np.bincount(where, weights=needed * rate, minlength=len(lacking)).astype(np.float64)
+        estimates[~self._enough(domains)] = inf
+        return estimates, [(where, whose), (domains[node][by_host], owner[by_host])]
 
-    @cached_property
-    def _displaced_by(self) -> Mapping[str, frozenset[str]]:
-        """For whose sake each was last evicted of those that wait or run."""
-        snapshot = self._board.snapshot
-        rows: tuple[Pending | Admitted, ...] = (*snapshot.pending, *snapshot.admitted)
-        return {row.workload.uid: row.displaced_by for row in rows if row.displaced_by}
+    # The search
 
-    def _grounds(
-        self, queue: str, priority: int, accounts: tuple[Account, ...], may: tuple[bool, ...]
-    ) -> Iterator[int]:
-        """The numbers of the grounds on which somebody might go. `may`: where on the path it is entitled."""
-        board = self._board
-        if not board.holds:
+    def cheapest(self) -> list[int]:
+        """The best set found, in an order in which each may go; empty = none."""
+        later, queue = self._state.later, self._gang.queue
+        binding = self._state.claimed.binding(
+            queue, self._charge
+        )  # beside the live capacity, which is the nodes'
+        self._asked = {account: self._charge[account] for account in self._charge if account in binding}
+        self._short = not later.fits(queue, self._asked)
+        self._helpers = self._find_helpers() if self._short else []
+        self._line, self._later = self._state.line.copy(), later.copy()
+        self._trial = Trial(self._prints, self._main, self._state.then, self._most)
+        levels = self._levels()
+        ranked = [self._ranked(domains) for domains in levels]
+        found = (
+            (e, n, d) for n, (estimates, _) in enumerate(ranked) for d, e in enumerate(estimates.tolist())
+        )
+        for estimate, n, domain in nsmallest(DOMAINS, found):
+            if estimate > self._limit or estimate == inf or self._steps > STEPS:
+                break
+            self._nodes = np.flatnonzero(levels[n] == domain)
+            self._trial.enter(self._nodes)
+            lacks = not self._has_room()
+            orders = [
+                whose[slice(*np.searchsorted(where, (domain, domain + 1)))] for where, whose in ranked[n][1]
+            ]
+            for order in self._orders(*(list(dict.fromkeys(order.tolist())) for order in orders)):
+                self._attempt(order)
+            if self._best is not None and not lacks:
+                break  # nowhere is less missing than quota
+        gone = [] if self._best is None else self._best[1]
+        for number in sorted(gone, key=self._cost, reverse=True):
+            rest = [n for n in gone if n != number]
+            if rest and self.judged(rest) is not None and self.placed(rest) is not None:
+                gone = rest
+        return gone
+
+    def _orders(self, by_rate: Sequence[int], by_host: Sequence[int]) -> Iterator[Sequence[int]]:
+        """Orders in which candidates may go until there is room and quota; of few on one host all subsets."""
+        prints, numbers = self._prints, np.array(by_rate, dtype=np.intp)
+        if len(self._nodes) == 1 and len(numbers) <= FEW and not self._short:
+            picks = np.array(list(product((False, True), repeat=len(numbers))))
+            weights = picks @ self._weights[numbers]
+            for n in np.argsort(weights, kind="stable")[1:SUBSETS].tolist():
+                if weights[n] > self._limit:
+                    return
+                yield numbers[picks[n]].tolist()
             return
-        tree, claims, found = board.book.tree, board.book.claims(queue), list[int]()
-        policy = tree.policy(queue)
-        if policy.preempt is not Preempt.NEVER:
-            own = Right(common=queue, below=priority)
-            found.append(self._number(Ground(right=own, toward=queue)))
-        for entitled, (toward, common) in zip(may, pairwise(board.book.lineage(queue)), strict=True):
-            claimed = tuple([a for a in accounts if a in claims]) if policy.reclaim and entitled else ()
-            if tree.policy(common).preempt is Preempt.LOWER_PRIORITY:
-                right = Right(common=common, claimed=claimed, below=priority, asked=accounts)
-            elif claimed:
-                right = Right(common=common, claimed=claimed)
-            else:
+        if self._short:
+            inside = set(by_rate)
+            yield [*sorted(self._helpers, key=lambda number: number not in inside), *by_rate]
+            yield [*self._helpers, *by_rate]
+            return
+        newest = np.lexsort((numbers, -prints.since[numbers], prints.priority[numbers]))
+        yield from (by_rate, by_host, numbers[newest].tolist())
+
+    def _find_helpers(self) -> list[int]:
+        """Those whose going frees quota where it is short, least weight for that first."""
+        freed = dict.fromkeys(self._candidates.tolist(), 0.0)
+        for short in self._state.later.shortfalls(self._gang.queue, self._asked):
+            lacking = short.held + short.asks - short.limit
+            for number in freed:
+                if short.queue in self._party(number)[0].path:
+                    amount = self._prints.holds[number].charge.get(short.account, 0)
+                    freed[number] += min(1.0, amount / lacking)
+        return sorted((n for n in freed if freed[n]), key=lambda n: (self._weights[n] / freed[n], n))
+
+    def _attempt(self, order: Sequence[int]) -> None:
+        """The sets with which an order comes to be enough: whoever made it so stays, and others are looked for in the
+        rest of the order.
+        """
+        gone, tries, weight = list[int](), 0, 0.0
+        for number in order:
+            if weight > self._limit or tries == TRIES or self._steps > STEPS:
+                break
+            if number in self._trial.gone or self._party(number)[0].rule(self._line) is None:
                 continue
-            found.append(self._number(Ground(right=right, toward=toward)))
-        yield from (number for number in found if self._grounds_of[number])
+            self._move(number, 1)
+            if self._fits():
+                self._offer([*gone, number])
+                self._move(number, -1)
+                tries += 1
+            else:
+                gone.append(number)
+                weight += self._weights[number]
+        for number in gone:
+            self._move(number, -1)
 
-    def _number(self, ground: Ground) -> int:
-        number = self._numbers.get(ground)
-        if number is None:
-            number = self._numbers[ground] = len(self._numbers)
-            self._grounds_of.append(tuple(self._find(ground)))
-        return number
+    def _offer(self, gone: Sequence[int]) -> None:
+        """Keep those of the gone who are needed, the most expensive tried back first, if that is the best set."""
+        for number in sorted(gone, key=self._cost, reverse=True):
+            self._move(number, -1)
+            if not self._fits():
+                self._move(number, 1)
+        kept = [number for number in gone if number in self._trial.gone]
+        for number in gone:
+            if number not in self._trial.gone:
+                self._move(number, 1)
+        weight = float(self._weights[kept].sum())
+        rules = self.judged(kept) if kept and weight <= self._limit * (1 + 1e-9) else None
+        if rules is not None:
+            costs = [self._cost(number, rule) for number, rule in zip(kept, rules, strict=True)]
+            a, b, c, d, e = map(sum, zip(*costs, strict=True))
+            if self._best is None or (a, b, c, d, e) < self._best[0]:
+                self._best, self._limit = ((a, b, c, d, e), kept), weight
 
-    def _find(self, ground: Ground) -> Iterator[Party]:
-        """The candidates of a ground."""
-        right = ground.right
-        if ground.at_home:
-            yield from self._parties_in(right, right.common, [right.common])
-        else:
-            for child, queues in self._under(right.common).items():
-                if child != ground.toward:
-                    yield from self._parties_in(right, child, queues)
+    def _move(self, number: int, times: int) -> None:
+        self._steps += 1
+        self._trial.move(number, times)
+        for usage in (self._line, self._later) if self._short else (self._line,):
+            usage.enter(self._entry(number), times=-times)
 
-    def _parties_in(self, right: Right, child: str, queues: Iterable[str]) -> tuple[Party, ...]:
-        """Those of one child, the same wherever else the ground leads."""
-        if (right, child) not in self._parties:
-            found = (self._party(right, queue) for queue in queues if queue in self._by_queue)
-            self._parties[right, child] = tuple(party for party in found if party is not None)
-        return self._parties[right, child]
+    def _has_room(self) -> bool:
+        """Whether the domain has slots enough, and for several pod sets a placement."""
+        if self._trial.lacking > 0 or len(self._parts) == 1:
+            return self._trial.lacking <= 0
+        self._steps += PLACING
+        return self.placed(list(self._trial.gone), self._nodes) is not None
 
-    def _find_under(self, common: str) -> Mapping[str, Sequence[str]]:
-        """By child of a queue, the queues there in which somebody may be evicted."""
-        found: dict[str, list[str]] = {}
-        for queue in self._by_queue:
-            path = self._board.book.lineage(queue)
-            if common in path[1:]:
-                found.setdefault(path[path.index(common) - 1], []).append(queue)
-        return found
+    def _fits(self) -> bool:
+        has_quota = not self._short or self._later.fits(self._gang.queue, self._asked)
+        return has_quota and self._has_room()
 
-    def _party(self, right: Right, queue: str) -> Party | None:
-        """None = nobody there is a candidate."""
-        path = self._board.book.lineage(queue)
-        below = path[: path.index(right.common)]  # none in the gang's own queue, whose use decides nothing
-        found = tuple(self._in_queue(right, queue, below))
-        numbers = np.array([self.holds.number_of[one.uid] for one in found], dtype=np.intp)
-        return Party(found, numbers, below[-1] if below else queue) if found else None
 
-    def _in_queue(self, right: Right, queue: str, below: tuple[str, ...]) -> Iterator[Candidate]:
-        """`below`: the queues that must be above their guarantee."""
-        borrowed: tuple[Line, ...] = tuple((account, below) for account in right.claimed)
-        above = self._lines(right, queue, below)
-        for hold in self._by_queue[queue]:
-            lower: Candidate | None = None
-            if right.below is not None and hold.admitted.workload.priority < right.below:
-                lower = self._candidate(hold, EvictionRule.PREEMPT, above)
-            found = self._candidate(hold, EvictionRule.RECLAIM, borrowed, lower) or lower
-            if found is not None:
-                yield found
-
-    def _candidate(
-        self,
-        hold: Hold,
-        rule: EvictionRule,
-        lines: tuple[Line, ...] | None,
-        otherwise: Candidate | None = None,
-    ) -> Candidate | None:
-        """None = it holds nothing in any of these lines."""
-        if lines is not None and not all(hold.charge.get(account) for account, _ in lines):
-            lines = tuple([line for line in lines if hold.charge.get(line[0])])
-        if lines == ():
-            return None
-        return self._going(hold, rule, lines, otherwise)
-
-    def settled(self, eviction: Eviction) -> Candidate:
-        """Whose eviction is settled: it was permitted when those before it had gone, and is where fewer of them go."""
-        return self._going(self._board.holds[eviction.uid], eviction.rule, None, None)
-
-    def _going(
-        self, hold: Hold, rule: EvictionRule, lines: tuple[Line, ...] | None, otherwise: Candidate | None
-    ) -> Candidate:
-        lost, victim = self._lost(hold), hold.admitted.workload
-        cost = (preempted_work(lost, rule), lost, 1, victim.priority)
-        return Candidate(hold, rule, lines, cost, victim.uid, otherwise)
-
-    def _lines(self, right: Right, queue: str, below: tuple[str, ...]) -> tuple[Line, ...] | None:
-        """Where they must be above for a preemption; what is above in a claim of the gang is reclaimed instead."""
-        said = self._board.book.claims(queue)
-        asked = [account for account in right.asked if account in said]
-        return tuple((a, below) for a in asked if a not in right.claimed) if asked else None
-
-    def anybody(self, reach: Reach) -> bool:
-        """Whether anyone of them may go as things are: not leaving yet, and above the line."""
-        return any(self._somebody(number, reach.spared) for number in reach.grounds)
-
-    def _somebody(self, number: int, spared: frozenset[str]) -> bool:
-        """Whether anyone on this ground may go. Where nobody may, it stays so until use rises or somebody stays."""
-        key, risen = (number, spared), self._board.risen
-        witness = self._witness.get(key)
-        if witness is not None:
-            if witness.uid not in self._board.leaving and witness.going(self._board.line()) is not None:
-                return True
-            del self._witness[key]
-        if self._closed.get(key) == risen(ROOT):
-            return False
-        for party in self._grounds_of[number]:
-            if (found := next(self._first(party, spared), None)) is not None:
-                self._witness[key] = found
-                return True
-        self._closed[key] = risen(ROOT)
-        return False
-
-    def has_rights(self, reach: Reach) -> bool:
-        """Whether anyone of them might go had nobody been evicted in this cycle: all of them may be leaving for others
-        who might have taken somebody else.
-        """
-        return self.anybody(reach) or self._rights.of(reach, lambda: self._had_rights(reach))
-
-    def _had_rights(self, reach: Reach) -> bool:
-        line, spared = self._board.line_before(), reach.spared
-        found = (c for party in self._of(reach) for c in party.candidates if c.uid not in spared)
-        return any(c.going(line) is not None for c in found)
-
-    def _first(self, party: Party, spared: frozenset[str]) -> Iterator[Candidate]:
-        """Those of a party who may go as things are, each by a rule that permits it. Where there is none, see
-        `_somebody`.
-        """
-        key, risen = (party, spared), self._board.risen(party.top)
-        if self._closed.get(key) == risen:
-            return
-        line, leaving, above = self._board.line(), self._board.leaving, dict[int, bool]()
-        nobody = True
-        for one in party.candidates:
-            for way in one.by_rule:
-                if id(way.lines) not in above:
-                    above[id(way.lines)] = way.permitted(line)
-                if above[id(way.lines)]:
-                    if one.uid not in leaving and one.uid not in spared:
-                        nobody = False
-                        yield way
-                    break
-        if nobody:
-            self._closed[key] = risen
-
-    def permitted(self, reach: Reach) -> list[Candidate]:
-        """Those of them who may go as things are, cheapest first; the others may not go after any of these either. Not
-        to be changed.
-        """
-        return self._permitted.of(reach, lambda: self._may_go(reach))
-
-    def _may_go(self, reach: Reach) -> list[Candidate]:
-        found = (c for party in self._of(reach) for c in self._first(party, reach.spared))
-        return sorted(found, key=by_cost)
-
-    def candidates(self, reach: Reach) -> list[Candidate]:
-        """All of them who are not leaving yet, cheapest first."""
-        leaving, spared = self._board.leaving, reach.spared
-        found = [c for party in self._of(reach) for c in party.candidates]
-        return sorted((c for c in found if c.uid not in leaving and c.uid not in spared), key=by_cost)
-
-    def _of(self, reach: Reach) -> Iterator[Party]:
-        return (party for number in reach.grounds for party in self._grounds_of[number])
-
-    def flags(self, reach: Reach) -> Flags:
-        """All of them as flags by hold, those included who are leaving for somebody else (H)."""
-        found = self.holds.nobody()
-        for number in reach.grounds:
-            if number not in self._masks:
-                mask = self.holds.nobody()
-                for party in self._grounds_of[number]:
-                    mask[party.numbers] = True
-                self._masks[number] = mask
-            found |= self._masks[number]
-        found[[self.holds.number_of[uid] for uid in reach.spared]] = False
-        return found
+def _sums(domains: Numbers, there: Matrix) -> Floats:
+    """Of a number on each node, by domain."""
+    inside, count = domains >= 0, int(domains.max(initial=-1)) + 1
+    return np.bincount(domains[inside], weights=there[inside], minlength=count).astype(np.float64)

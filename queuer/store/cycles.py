@@ -121,7 +121,7 @@ _EVICTIONS = text("""
 _HELD_RESERVATIONS = text("SELECT uid, assignments, start, expires FROM reservation ORDER BY uid")
 
 Placement = Mapping[str, Any]
-"""One `queuer.core.records.Assignment` as JSON: `{podSet, flavor, nodes: {host: pods}, selector, hosts}`."""
+"""One `queuer.solver.records.Assignment` as JSON: `{podSet, flavor, nodes: {host: pods}, selector, hosts}`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +176,7 @@ class NewEviction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredBond:
-    """`queuer.core.records.Bond` with its assignments as JSON."""
+    """`queuer.solver.records.Bond` with its assignments as JSON."""
 
     uid: str
     assignments: tuple[Placement, ...]
@@ -186,7 +186,7 @@ class StoredBond:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredReservation:
-    """`queuer.core.records.Reservation` with its assignments as JSON."""
+    """`queuer.solver.records.Reservation` with its assignments as JSON."""
 
     uid: str
     assignments: tuple[Placement, ...]

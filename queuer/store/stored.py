@@ -25,7 +25,7 @@ _NUMBER = text("SELECT cycle FROM stored_cycle WHERE id = 1")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRow:
     """A decision. `cycle`: its number; `at`: the moment that it is about, in seconds; `body`: a `StoredCycle`, encoded
-    by `queuer.core.stored`.
+    by `queuer.solver.stored`.
     """
 
     cycle: int

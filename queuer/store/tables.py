@@ -46,7 +46,7 @@ metadata = MetaData(
 
 ENDED = (State.SUCCEEDED, State.FAILED)
 SOLVE_STATUSES = ("GREEDY", "OPTIMAL", "FEASIBLE", "FAILED")
-"""Words of `queuer.core.records.SolveStatus`; the store does not import the solver, a test compares them."""
+"""Words of `queuer.solver.records.SolveStatus`; the store does not import the solver, a test compares them."""
 
 
 class EntryKind(StrEnum):

@@ -7,13 +7,13 @@ from typing import Any
 
 import httpx2
 
-from queuer.core.decide import decide
-from queuer.core.records import Budget, NodeState, Pending, Plan, Snapshot
-from queuer.core.stored import StoredCycle, encode
 from queuer.domain.nodes import Node, Topology
 from queuer.domain.queue import QueueTree
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import Workload
+from queuer.solver.decide import decide
+from queuer.solver.records import Budget, NodeState, Pending, Plan, Snapshot
+from queuer.solver.stored import StoredCycle, encode
 from tests.api.rows import GPU, NOW, Author
 from tests.store.support import workload
 

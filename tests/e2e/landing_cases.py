@@ -16,8 +16,6 @@ from typing import Any
 import msgspec
 
 from queuer.controller.snapshot import hosts_in_pin
-from queuer.core.decide import decide
-from queuer.core.records import Admitted, Assignment, Budget, NodeState, Pending, Snapshot, Unbound
 from queuer.domain.nodes import HOSTNAME, Flavor, Node, Taint, Toleration, Topology
 from queuer.domain.quantity import add, format_resources
 from queuer.domain.queue import Queue, QueueTree, QuotaRow
@@ -32,6 +30,8 @@ from queuer.kube.workloads import (
     NamespaceFacts,
     workload_of,
 )
+from queuer.solver.decide import decide
+from queuer.solver.records import Admitted, Assignment, Budget, NodeState, Pending, Snapshot, Unbound
 from tests.kube.merge_patch import merged
 
 NAMESPACE = "landing-cases"

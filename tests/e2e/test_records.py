@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from queuer.core.stored import again, decode, difference
+from queuer.solver.stored import again, decode, difference
 from tests.e2e.controller import GPU, tree
 from tests.e2e.scene import TEAM_A, Scene
 from tests.e2e.support import wait_until

@@ -7,7 +7,7 @@ from dataclasses import replace
 from queuer.domain.nodes import HOSTNAME, Node, Topology
 from queuer.domain.queue import Queue, QueueTree, QuotaRow
 from queuer.domain.workload import PodSet, Workload
-from queuer.solver.problem import Admitted, NodeState, Pending, Snapshot
+from queuer.solver.records import Admitted, NodeState, Pending, Snapshot
 
 
 def job(uid: str, pods: int, gpus: int, *, queue: str = "root.a", **more: object) -> Workload:

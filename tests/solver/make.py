@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from queuer.domain.nodes import Flavor, Node, SchedulingTerms, Topology
+from queuer.domain.nodes import Flavor, Node, Topology
 from queuer.domain.quantity import add
 from queuer.domain.queue import Policy, Queue, QueueTree, QuotaRow
+from queuer.domain.reasons import Token
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.arrays import Arrays
-from queuer.solver.order import Gang
-from queuer.solver.problem import Admitted, NodeState, Pending, Snapshot, Unbound
+from queuer.solver.decide import decide
+from queuer.solver.records import Admission, Admitted, Bond, Budget, NodeState, Pending, Plan, Reservation, Snapshot, Unbound
+from queuer.solver.state import State
+from queuer.solver.verify import verify
 
 GPU = "example.com/gpu"
 TOPOLOGY = Topology(keys=("block", "rack"))
-FIRST = (True, 2**31)
-"""The rank of a gang that no reservation binds."""
 
 
 def node(
@@ -65,15 +66,14 @@ def running(
     )
 
 
-def landing(uid: str, gpus: int, *hosts: str) -> Admitted:
-    """A gang of eight pods that have still to land on these hosts."""
+def landing(uid: str, pods: int, gpus: int, *hosts: str) -> Admitted:
+    """A gang whose pods have still to land on these hosts."""
     return Admitted(
-        workload=gang(uid, pod_set(8, gpus)),
-        counts={"main": 8},
+        workload=gang(uid, pod_set(pods, gpus)),
+        counts={"main": pods},
         flavors={"main": "default"},
         since=0.0,
-        bound={},
-        unbound=(Unbound(pod_set="main", count=8, hosts=hosts),),
+        unbound=(Unbound(pod_set="main", count=pods, hosts=hosts),),
     )
 
 
@@ -122,23 +122,37 @@ def snapshot(
     )
 
 
-def gangs_of(arrays: Arrays) -> list[Gang]:
-    """Who waits and has flavors."""
-    return [gang for gang in arrays.offers.gangs.values() if gang.shape.variants]
+def state_of(snap: Snapshot, *, now: float = 0.0) -> State:
+    """The state at the start of a decision."""
+    return State(Arrays.of(snap), time=now)
 
 
-__all__ = [
-    "FIRST",
-    "GPU",
-    "TOPOLOGY",
-    "SchedulingTerms",
-    "gang",
-    "gangs_of",
-    "landing",
-    "node",
-    "pod_set",
-    "queue",
-    "row",
-    "running",
-    "snapshot",
-]
+def decided(snap: Snapshot, *, now: float = 0.0, solver: float = 0.0) -> Plan:
+    """The plan, which is sound. `solver`: deterministic time of CP-SAT."""
+    plan = decide(snap, now=now, seed=0, budget=Budget(deterministic=solver))
+    assert verify(snap, plan, now=now) == ()
+    assert not plan.stats.refused
+    return plan
+
+
+def started(plan: Plan) -> set[str]:
+    """Who starts."""
+    return {admission.uid for admission in plan.admissions}
+
+
+def hosts(plan: Plan, uid: str) -> dict[str, int]:
+    """Pods by node of a gang that starts, is bound, or has a reservation, all pod sets together."""
+    found: dict[str, int] = {}
+    all_placed: tuple[Admission | Bond | Reservation, ...] = (*plan.admissions, *plan.bonds, *plan.reservations)
+    for placed in all_placed:
+        if placed.uid == uid:
+            for row in placed.assignments:
+                for name, count in row.nodes.items():
+                    found[name] = found.get(name, 0) + count
+            return found
+    return found
+
+
+def token(plan: Plan, uid: str) -> Token:
+    """What a waiting gang is told."""
+    return plan.explanations[uid].primary.token

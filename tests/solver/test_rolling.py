@@ -9,7 +9,7 @@ import pytest
 from bench.instances import GPU, PER_NODE, Form, Mix, workload_of
 from bench.rolling import Figures, Rule, Timed, Told, compared, means, measured, run, stories
 from queuer.sim.scenario import Story
-from queuer.solver.problem import Budget
+from queuer.solver.records import Budget
 
 NODES = 64
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from queuer.domain.queue import Queue
 from queuer.domain.reasons import Token
 from queuer.solver.decide import decide
-from queuer.solver.problem import Budget, Pending, Plan, Snapshot
+from queuer.solver.records import Budget, Pending, Plan, Snapshot
 from tests.solver.examples import cluster, guaranteed, job, runs
 
 DOCUMENT = " ".join((Path(__file__).parents[2] / "docs" / "decision.md").read_text().split())

@@ -14,7 +14,7 @@ from queuer.domain.nodes import HOSTNAME, Flavor, Node, SchedulingTerms, Topolog
 from queuer.domain.quantity import add
 from queuer.domain.queue import Order, Policy, Preempt, Queue, QueueTree, QuotaRow, Sharing
 from queuer.domain.workload import PodSet, Workload, demand_of
-from queuer.solver.problem import Admitted, NodeState, Pending, Snapshot, Unbound
+from queuer.solver.records import Admitted, NodeState, Pending, Snapshot, Unbound
 
 GPU = "example.com/gpu"
 NOW = 10_000.0
@@ -58,18 +58,6 @@ def packed(snapshot: Snapshot, seed: int) -> Snapshot:
         for q in snapshot.tree
     ]
     return replace(snapshot, tree=QueueTree.of(queues))
-
-
-def expected(snapshot: Snapshot, seed: int) -> Snapshot:
-    """The same world where a third of the work leaves; when it will be gone is known of most of it."""
-    rng = Random(seed)
-
-    def leaves(one: Admitted) -> Admitted:
-        if not (one.releasing or (rng.random() < 0.3 and not one.unbound)):
-            return one
-        return replace(one, releasing=True, gone_by=rng.choice((None, NOW, NOW + 30.0, NOW + 60.0)))
-
-    return replace(snapshot, admitted=tuple(map(leaves, snapshot.admitted)))
 
 
 def _flavors(rng: random.Random) -> tuple[Flavor, ...]:
@@ -171,20 +159,15 @@ def _pending(rng: random.Random, i: int, tree: QueueTree, nodes: list[Node]) -> 
     pod_sets = _pod_sets(rng)
     if rng.random() < 0.1:
         selector = SchedulingTerms(node_selector={"pool": "f1"})
-        pod_sets = tuple(_with_terms(p, selector) for p in pod_sets)
+        pod_sets = tuple(replace(p, terms=selector) for p in pod_sets)
     workload = _workload(rng, f"p{i}", rng.choice(tree.leaves), pod_sets, NOW - rng.randint(0, 500))
     level = rng.choice((None, None, "rack", "block", "host"))
-    fields = {f: getattr(workload, f) for f in workload.__dataclass_fields__}
     if level is not None:
-        fields["required" if rng.random() < 0.5 else "preferred"] = level
-    fields["hold"] = rng.random() < 0.05
+        required = rng.random() < 0.5
+        workload = replace(workload, required=level) if required else replace(workload, preferred=level)
+    workload = replace(workload, hold=rng.random() < 0.05)
     avoid = frozenset({rng.choice(nodes).name}) if rng.random() < 0.05 else frozenset()
-    return Pending(workload=Workload(**fields), avoid=avoid, first=rng.random() < 0.05)
-
-
-def _with_terms(pod_set: PodSet, terms: SchedulingTerms) -> PodSet:
-    fields = {f: getattr(pod_set, f) for f in pod_set.__dataclass_fields__}
-    return PodSet(**{**fields, "terms": terms})
+    return Pending(workload=workload, avoid=avoid, first=rng.random() < 0.05)
 
 
 def _run(

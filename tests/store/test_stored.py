@@ -11,9 +11,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.controller import keeper as module
 from queuer.controller.keeper import Keeper
-from queuer.core.records import Budget, CycleStats, Pending, Plan, Snapshot, SolveStatus
-from queuer.core.stored import StoredCycle, decode
 from queuer.domain.queue import QueueTree
+from queuer.solver.records import Budget, CycleStats, Pending, Plan, Snapshot, SolveStatus
+from queuer.solver.stored import StoredCycle, decode
 from queuer.store import stored
 from queuer.store.engine import begin
 from queuer.store.leader import LeadershipLost

@@ -14,9 +14,9 @@ from queuer.controller.namespace_quota import Reckoning
 from queuer.controller.records import live_of
 from queuer.controller.state import ClusterState
 from queuer.controller.telling import FEW
-from queuer.core.records import CycleStats, Pending, Plan, Snapshot, SolveStatus
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import State
+from queuer.solver.records import CycleStats, Pending, Plan, Snapshot, SolveStatus
 from queuer.store import cycles, workloads
 from queuer.store.engine import begin
 from tests.store.support import NOW, intake_of, workload

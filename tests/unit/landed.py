@@ -10,9 +10,9 @@ from queuer.controller.live import JobView, Live, Placement
 from queuer.controller.pods import PodIndex, PodView
 from queuer.controller.settle import Limits, settle
 from queuer.controller.unplaced import Place
-from queuer.core.records import Assignment
 from queuer.domain.quantity import Resources
 from queuer.domain.workload import PodSet, State, Workload
+from queuer.solver.records import Assignment
 
 DEADLINE = 60.0
 LIMITS = Limits(landing_deadline=DEADLINE, avoid=60.0, avoid_limit=600.0, lost_node=300.0)

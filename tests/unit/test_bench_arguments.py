@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench import (
+    backlog,
     decide,
     infeasible,
     openb,
@@ -17,9 +18,9 @@ from bench import (
     quality,
     rolling,
     runtimes,
-    standin,
     starts,
     startup,
+    stream,
     uneven,
 )
 from tests.e2e import landing
@@ -60,9 +61,10 @@ REFUSED: dict[Callable[[], ArgumentParser], dict[str, tuple[str, ...]]] = {
         "--runs": NOT_POSITIVE,
         "--quantile": ("1", *NOT_PART),
     },
-    standin.parser: SIZES | {"--runs": NOT_POSITIVE, "--seed": NOT_SEED},
     starts.parser: ARRIVALS | {"--every": NOT_ABOVE_ZERO},
     startup.parser: {"--part": ("x",)},
+    stream.parser: BUDGET | {"--scale": NOT_ABOVE_ZERO, "--landing": NOT_AMOUNT},
+    backlog.parser: {"--jobs": NOT_POSITIVE, "--runs": NOT_POSITIVE},
     uneven.parser: FIRST | BUDGET | {"--seeds": NOT_POSITIVE},
     many_cycles.parser: FIRST | {"--cycles": NOT_POSITIVE},
     many_worlds.parser: FIRST | {"--worlds": NOT_POSITIVE, "--kind": ("x",)},
@@ -101,7 +103,6 @@ def test_every_option_with_a_value_is_refused_by_name(
         (decide.parser, "--pending=0 --after=0 --budget=0 --fill=0 --nodes=1 --queues=1 --seeds=1"),
         (preempt.parser, "--first=0 --sizes 4/1 64/2"),
         (quality.parser, "--seeds=0-0 --rows={folder}/rows.jsonl"),
-        (standin.parser, "--seed=0"),
         (runtimes.parser, "--jobs=x --quantile=0"),
     ],
 )

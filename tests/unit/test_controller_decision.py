@@ -17,7 +17,10 @@ from queuer.controller.namespace_quota import Reckoning
 from queuer.controller.pods import PodView
 from queuer.controller.state import ClusterState
 from queuer.controller.telling import FEW
-from queuer.core.records import (
+from queuer.domain.reasons import Explanation, Reason, Token
+from queuer.domain.workload import PodSet, State, Workload
+from queuer.kube.objects import Meta, ResourceQuota, ResourceQuotaStatus
+from queuer.solver.records import (
     Admission,
     Assignment,
     Bond,
@@ -29,9 +32,6 @@ from queuer.core.records import (
     Snapshot,
     SolveStatus,
 )
-from queuer.domain.reasons import Explanation, Reason, Token
-from queuer.domain.workload import PodSet, State, Workload
-from queuer.kube.objects import Meta, ResourceQuota, ResourceQuotaStatus
 
 PLACE = Assignment(pod_set="main", flavor="default", nodes={"n1": 1})
 STATS = CycleStats(status=SolveStatus.GREEDY)

@@ -12,12 +12,12 @@ from queuer.controller.intake import take_in
 from queuer.controller.jobs import ClusterJobs, Facts, job_view
 from queuer.controller.snapshot import take
 from queuer.controller.state import ClusterState, Rules
-from queuer.core.decide import decide
-from queuer.core.records import Budget
 from queuer.domain.nodes import HOSTNAME, Node
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.reasons import Token
 from queuer.kube.kinds import PYTORCHJOB
+from queuer.solver.decide import decide
+from queuer.solver.records import Budget
 
 SPECS = "spec.pytorchReplicaSpecs"
 ROLE = {"replicas": 1, "template": {"spec": {"containers": [{"name": "pytorch"}]}}}

@@ -13,8 +13,8 @@ from queuer.controller.landing import Cause, Move, avoid_until, deadlines, missi
 from queuer.controller.live import JobView, Live, Placement
 from queuer.controller.pods import PodIndex, PodView
 from queuer.controller.unplaced import Place, Unplaced
-from queuer.core.records import Assignment
 from queuer.domain.workload import PodSet, State, Workload
+from queuer.solver.records import Assignment
 
 WORKLOAD = Workload(
     uid="u", kind="Job", namespace="ns", name="job", queue="root.a", submitted=0.0,

@@ -18,8 +18,8 @@ from queuer.controller.namespace_quota import Reckoning
 from queuer.controller.settings import Settings
 from queuer.controller.state import ClusterState
 from queuer.controller.unplaced import Place, Unplaced
-from queuer.core.records import Admission, Assignment, Bond, CycleStats, Plan, SolveStatus
 from queuer.domain.workload import PodSet, State, Workload
+from queuer.solver.records import Admission, Assignment, Bond, CycleStats, Plan, SolveStatus
 
 NOBODY = cast(Any, None)
 """Stands for what is never asked where nothing is committed."""

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from queuer.controller.live import Live
 from queuer.controller.metrics import Metrics
-from queuer.core.process.worker import Outcome, SolverProcess
-from queuer.core.records import CycleStats, SolveStatus
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import PodSet, State, Workload
+from queuer.solver.process.worker import Outcome, SolverProcess
+from queuer.solver.records import CycleStats, SolveStatus
 
 WORKLOAD = Workload(
     uid="g", kind="Job", namespace="ns", name="g", queue="root.a", submitted=0.0,

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from queuer.controller.recorder import BETWEEN, Recorder
-from queuer.core.records import Budget, CycleStats, Plan, Snapshot, SolveStatus
-from queuer.core.stored import StoredCycle, decode
 from queuer.domain.queue import QueueTree
+from queuer.solver.records import Budget, CycleStats, Plan, Snapshot, SolveStatus
+from queuer.solver.stored import StoredCycle, decode
 
 PLAN = Plan(
     admissions=(), evictions=(), bonds=(), reservations=(), explanations={}, order=(),

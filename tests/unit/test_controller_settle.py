@@ -8,8 +8,8 @@ from queuer.controller.landing import Move, tally
 from queuer.controller.live import JobView, Live, Placement
 from queuer.controller.pods import PodView
 from queuer.controller.settle import Limits, settle
-from queuer.core.records import Assignment
 from queuer.domain.workload import PodSet, State, Workload
+from queuer.solver.records import Assignment
 
 LIMITS = Limits(landing_deadline=60.0, avoid=100.0, avoid_limit=1000.0, lost_node=300.0)
 WORKLOAD = Workload(

@@ -16,11 +16,11 @@ from queuer.controller.settings import Settings
 from queuer.controller.settle import evicting, requeued
 from queuer.controller.snapshot import SLACK, take
 from queuer.controller.state import ClusterState, Rules
-from queuer.core.records import Assignment
 from queuer.domain.errors import InvalidInput
 from queuer.domain.nodes import HOSTNAME, Node, Topology
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.workload import PodSet, State, Workload
+from queuer.solver.records import Assignment
 
 RACK = "topology.kubernetes.io/rack"
 GPU = {"gpu": 4, "pods": 1}

@@ -12,13 +12,13 @@ from queuer.controller.snapshot import take
 from queuer.controller.state import ClusterState, Rules
 from queuer.controller.views import MOST_ON_NODE, node_of
 from queuer.controller.watch import Watches
-from queuer.core.decide import decide
-from queuer.core.faults import MOST_AMOUNT
-from queuer.core.records import Budget, SolveStatus
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.kube.objects import Amounts, Condition, Meta, NodeObject, NodeStatus
 from queuer.kube.reflector import Change, ChangeKind
+from queuer.solver.decide import decide
+from queuer.solver.faults import MOST_AMOUNT
+from queuer.solver.records import Budget, SolveStatus
 
 GPU = "example.com/gpu"
 PLAIN: Amounts = {"cpu": "8", "memory": "64Gi", "pods": "110", GPU: "8"}

@@ -19,7 +19,7 @@ def _python(code: str, *flags: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("module", [*DOMAIN, "queuer.solver.problem", "queuer.solver.verify"])
+@pytest.mark.parametrize("module", [*DOMAIN, "queuer.solver.records", "queuer.solver.verify"])
 def test_the_core_needs_the_standard_library_alone(module: str) -> None:
     # -S leaves site-packages out: any third-party import fails.
     result = _python(f"import {module}", "-I", "-S")

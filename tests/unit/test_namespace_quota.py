@@ -8,10 +8,10 @@ from queuer.controller.live import Live, Placement
 from queuer.controller.namespace_quota import Reckoning
 from queuer.controller.pods import PodView
 from queuer.controller.state import ClusterState
-from queuer.core.records import Assignment
 from queuer.domain.reasons import Explanation, Token, Verdict
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.kube.objects import Meta, ResourceQuota, ResourceQuotaStatus
+from queuer.solver.records import Assignment
 
 GPU = "example.com/gpu"
 

@@ -6,7 +6,7 @@ import pytest
 
 from queuer.sim.engine import Simulation
 from queuer.sim.scenario import parse
-from queuer.solver.problem import Budget
+from queuer.solver.records import Budget
 
 
 @pytest.mark.parametrize("deleted", [(), (25,), (15, 35)])

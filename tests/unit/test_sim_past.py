@@ -8,7 +8,7 @@ import pytest
 
 from queuer.sim.engine import Simulation
 from queuer.sim.scenario import parse
-from queuer.solver.problem import Budget
+from queuer.solver.records import Budget
 
 
 def remembered(policy: dict[str, Any], *events: dict[str, Any]) -> int:

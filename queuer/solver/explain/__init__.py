@@ -1,1 +1,1 @@
-"""Why a gang waits, in numbers, and what would admit it."""
+"""Why a gang waits: one reason each in the cycle; everything beyond it when somebody asks, on the stored cycle."""

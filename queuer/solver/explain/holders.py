@@ -1,148 +1,130 @@
-"""Who holds what a waiting gang lacks, in a queue or on nodes: work that runs, work that starts in this very cycle, and
-gangs for which something is held.
-"""
+"""Who has what a waiting gang lacks, in a queue or on nodes; and what of it may be evicted for the gang, and when."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from functools import cache, cached_property
+from collections.abc import Collection, Mapping
+from functools import partial
+from math import ceil
 from typing import Any
 
 from queuer.domain.quantity import format_quantity
-from queuer.domain.quota import Account
-from queuer.domain.workload import Workload
-from queuer.solver.cycle import Cycle
-from queuer.solver.ends import end_of
-from queuer.solver.frame import Taken
-from queuer.solver.outcome import Chosen
+from queuer.domain.quota import Account, Charge
+from queuer.domain.reasons import Reason, Token
+from queuer.domain.sentences import evictable
+from queuer.solver.explain.quota import named
+from queuer.solver.nodes import Rows
+from queuer.solver.rights import Rights
+from queuer.solver.shapes import Gang
+from queuer.solver.state import State
 
 HOLDERS = 3
 """How many holders are named at most."""
 
-Holder = Mapping[str, Any]
-
 
 class Holders:
-    """Who holds what once all have had their turns. `put_off`: uids of what does not start after all."""
+    """Of one state. `started`: uids of what the cycle before has started."""
 
-    def __init__(self, cycle: Cycle, put_off: frozenset[str]) -> None:
-        self._put_off = put_off
-        self._board = cycle.board
-        self._cycle = cycle
-        self.in_queue = cache(self._find_in_queue)
+    def __init__(self, state: State, started: Collection[str]) -> None:
+        self._state, self._started = state, started
 
-    def _find_in_queue(self, queue: str, account: Account, later: bool) -> tuple[Holder, ...]:
-        """Who uses most of an account in a queue: its children, its own workloads. `later`: without what is leaving,
-        with the bound gangs.
-        """
-        board, resource = self._board, account[1]
-        bound = self._bound_in(queue, account) if later else {}
-        kids = board.book.tree.children[queue]
-        used = {kid: board.now.usage.used(kid, account) for kid in kids}
-        if later:
-            held_in = {kid: sum(self._bound_in(kid, account).values()) for kid in kids}
-            used = {kid: board.later.usage.used(kid, account) - held_in[kid] for kid in kids}
-        gone = board.leaving if later else set()
-        here = (uid for uid in self._running.get(queue, ()) if uid not in gone)
-        own = {uid: board.holds[uid].charge.get(account, 0) for uid in here}
-        own |= {c.gang.uid: c.charge.get(account, 0) for c in self._starting_in.get(queue, ())}
-        return tuple(
-            {"queue": name, **_held(resource, n)} if name in used else self._named(name, resource, n)
-            for name, n in most({**used, **own, **bound})
-        )
+    def in_queue(self, queue: str, account: Account) -> list[dict[str, Any]]:
+        """Who uses most of an account in a queue: its children, its own workloads, gangs that are bound there."""
+        state, resource = self._state, account[1]
+        lineage = state.book.lineage
+        uses = {kid: state.now.used(kid, account) for kid in state.book.tree.children[queue]}
+        for uid, hold in state.holds.items():
+            if lineage(hold.admitted.workload.queue)[0] == queue:
+                uses[uid] = hold.charge.get(account, 0)
+        for uid, settled in state.settled.items():
+            if queue in lineage(settled.gang.queue):
+                uses[uid] = settled.charge.get(account, 0)
+        return [self._row(name, resource, amount) for name, amount in _most(uses)]
 
-    def on_nodes(self, nodes: Collection[int], resource: str) -> tuple[Holder, ...]:
+    def on_nodes(self, nodes: Collection[int], resource: str) -> list[dict[str, Any]]:
         """Who holds most of a resource on some nodes."""
-        column = self._board.frame.column[resource]
-        there = {uid for node in nodes for uid in self._on_node.get(node, ())}
-        uses = {uid: sum(int(row[column]) for node, row in self._rows(uid) if node in nodes) for uid in there}
-        return tuple(self._named(uid, resource, n) for uid, n in most(uses))
+        state, inside = self._state, frozenset(nodes)
+        column = state.nodes.column[resource]
 
-    def _named(self, uid: str, resource: str, amount: int) -> Holder:
-        """A workload that holds something: until when, if that is known; whether it starts, leaves or is bound."""
-        board = self._board
-        if uid in board.holds:
-            admitted = board.holds[uid].admitted
-            leaves = admitted.releasing or uid in board.leaving
-            return _row(admitted.workload, resource, amount, ends=admitted.expected_end, leaving=leaves)
-        if uid in self._starting:
-            own = self._starting[uid].gang.pending.workload
-            return _row(own, resource, amount, ends=end_of(own, start=board.time), starting=True)
-        return _row(board.bound[uid][0], resource, amount, held=True)
+        def used(rows: Rows) -> int:
+            return sum(int(row[column]) for node, row in rows.items() if node in inside)
 
-    def _rows(self, uid: str) -> Taken:
-        """What it holds by node (vectors of R)."""
-        board = self._board
-        if uid in board.holds:
-            return list(board.holds[uid].rows.items())
-        if uid in self._starting:
-            chosen = self._starting[uid]
-            return board.rows(chosen.gang.pending.workload, chosen.spreads)
-        return board.held[uid]
+        uses = {uid: used(state.rows_of(uid)) for uid in state.holds}
+        uses |= {uid: used(state.rows(settled)) for uid, settled in state.settled.items()}
+        return [self._row(name, resource, amount) for name, amount in _most(uses)]
 
-    def _bound_in(self, queue: str, account: Account) -> dict[str, int]:
-        """What is held for each bound gang of the queue's subtree."""
-        bound = self._board.bound
-        found = {uid: bound[uid][1].get(account, 0) for uid in self._bound_below.get(queue, ())}
-        return {uid: amount for uid, amount in found.items() if amount}
+    def _row(self, name: str, resource: str, amount: int) -> dict[str, Any]:
+        """A queue or workload; of the latter until when, if that is known, and whether it has just been started, leaves
+        or is bound.
+        """
+        state = self._state
+        told = {"resource": resource, "amount": format_quantity(amount, resource=resource)}
+        if name not in state.holds and name not in state.settled:
+            return {"queue": name, **told}
+        admitted = state.holds[name].admitted if name in state.holds else None
+        workload = state.settled[name].gang.workload if admitted is None else admitted.workload
+        row = {"workload": name, "name": workload.name, "namespace": workload.namespace}
+        row = {**row, "queue": workload.queue, **told}
+        if admitted is None:
+            return {**row, "held": True}
+        ends = {} if admitted.expected_end is None else {"ends": admitted.expected_end}
+        leaves = admitted.releasing or name in state.leaving
+        mark = {"leaving": True} if leaves else {"starting": True} if name in self._started else {}
+        return {**row, **ends, **mark}
 
-    @cached_property
-    def _bound_below(self) -> Mapping[str, Sequence[str]]:
-        """Bound gangs by each queue above them."""
-        found: dict[str, list[str]] = {}
-        for uid, (workload, _) in self._board.bound.items():
-            for queue in self._board.book.lineage(workload.queue):
-                found.setdefault(queue, []).append(uid)
-        return found
-
-    @cached_property
-    def _starting(self) -> Mapping[str, Chosen]:
-        """What this cycle starts."""
-        return {c.gang.uid: c for c in self._cycle.started() if c.gang.uid not in self._put_off}
-
-    @cached_property
-    def _starting_in(self) -> Mapping[str, Sequence[Chosen]]:
-        """The same by leaf."""
-        found: dict[str, list[Chosen]] = {}
-        for chosen in self._starting.values():
-            found.setdefault(chosen.gang.queue, []).append(chosen)
-        return found
-
-    @cached_property
-    def _running(self) -> Mapping[str, Sequence[str]]:
-        """Uids of what is admitted, by queue: the leaf, or where that is no more the queue that was above it."""
-        found: dict[str, list[str]] = {}
-        for uid, hold in self._board.holds.items():
-            leaf = self._board.book.lineage(hold.admitted.workload.queue)[0]
-            found.setdefault(leaf, []).append(uid)
-        return found
-
-    @cached_property
-    def _on_node(self) -> Mapping[int, Sequence[str]]:
-        """Uids of what holds something on a node."""
-        found: dict[int, dict[str, None]] = {}
-        for uid in (*self._board.holds, *self._starting, *self._board.held):
-            for node, _ in self._rows(uid):
-                found.setdefault(node, {})[uid] = None
-        return {node: tuple(uids) for node, uids in found.items()}
+    def evictable(self, gang: Gang, charge: Charge) -> Reason | None:
+        """What the gang's guarantee leaves it, what it may evict for the rest, and what it may not yet. None: it is not
+        entitled anywhere, or nobody has what it asks for.
+        """
+        state, book = self._state, self._state.book
+        entitled = state.claimed.entitlements(gang.queue, charge)
+        claims = [account for account in charge if account in book.claims(gang.queue)]
+        if not any(entitled) or not claims:
+            return None
+        queue, account = book.lineage(gang.queue)[entitled.index(True)], claims[0]
+        lineages = {uid: book.lineage(hold.admitted.workload.queue) for uid, hold in state.holds.items()}
+        rests = {uid: book.tree.policy(path[0]).min_runtime or 0.0 for uid, path in lineages.items()}
+        later = State(state.arrays, time=state.time + max(rests.values(), default=0.0))
+        now, all_ = (_takes(moment, gang, charge, account) for moment in (state, later))
+        young = {uid: amount for uid, amount in all_.items() if uid not in now}
+        if not now and not young:
+            return None
+        used, guaranteed = state.claimed.used(queue, account), book.guaranteed(queue, account)
+        figures = {
+            "used": used,
+            "guaranteed": guaranteed,
+            "left": guaranteed - used,
+            "asks": charge[account],
+            "free": min(room for usage in state.usages() for _, room in usage.rooms(gang.queue, account)),
+            "evictable": sum(now.values()),
+            "notYet": sum(young.values()),
+        }
+        whose: dict[str, int] = {}
+        for uid, amount in now.items():
+            whose[lineages[uid][0]] = whose.get(lineages[uid][0], 0) + amount
+        said = partial(format_quantity, resource=account[1])
+        params: dict[str, Any] = {**named(queue, account), **{name: said(n) for name, n in figures.items()}}
+        params["from"] = [{"queue": owner, "amount": said(n)} for owner, n in _most(whose)]
+        if young:
+            params["until"] = min(state.holds[uid].admitted.since + rests[uid] for uid in young)
+            params["wait"] = ceil(params["until"] - state.time)
+        return Reason(Token.WAITING_FOR_QUOTA, params, evictable(params))
 
 
-def most(amounts_by: Mapping[str, int]) -> list[tuple[str, int]]:
+def _takes(state: State, gang: Gang, charge: Charge, account: Account) -> dict[str, int]:
+    """What may go one after the other, smallest first, of an account, by uid."""
+    rights, line = Rights(state), state.line.copy()
+    reach = rights.reach(gang, charge)
+    there = [(party, hold) for party, _ in rights.permitted(reach) for hold in party.holds]
+    found: dict[str, int] = {}
+    for party, hold in sorted(there, key=lambda pair: pair[1].charge.get(account, 0)):
+        uid, amount = hold.admitted.workload.uid, hold.charge.get(account, 0)
+        if uid not in state.leaving and uid not in reach.spared and amount and party.rule(line):
+            found[uid] = amount
+            line.add(hold.admitted.workload.queue, hold.charge, times=-1)
+    return found
+
+
+def _most(amounts: Mapping[str, int]) -> list[tuple[str, int]]:
     """The largest amounts above 0, equal ones by name."""
-    found = sorted(amounts_by.items(), key=lambda item: (-item[1], item[0]))[:HOLDERS]
+    found = sorted(amounts.items(), key=lambda item: (-item[1], item[0]))[:HOLDERS]
     return [(name, amount) for name, amount in found if amount > 0]
-
-
-def _held(resource: str, amount: int) -> dict[str, str]:
-    return {"resource": resource, "amount": format_quantity(amount, resource=resource)}
-
-
-def _row(own: Workload, resource: str, amount: int, *, ends: float | None = None, **marks: bool) -> Holder:
-    """`marks`: those that apply are told."""
-    found: dict[str, Any] = {"workload": own.uid, "name": own.name, "namespace": own.namespace}
-    found |= {"queue": own.queue, **_held(resource, amount)}
-    return {
-        **found,
-        **({} if ends is None else {"ends": ends}),
-        **{name: True for name, on in marks.items() if on},
-    }

@@ -12,7 +12,7 @@ from math import gcd, lcm
 
 from queuer.domain.queue import Order, QueueTree
 from queuer.domain.workload import Workload, demand_of
-from queuer.solver.sound import countable
+from queuer.solver.faults import countable
 
 AGEING, STEP = 7200, 300
 """Seconds of waiting that count as much as the gang itself; seconds by which age is counted."""
@@ -40,7 +40,7 @@ class Worth:
         known = [w for w in workloads if countable(w)]
         self._now = now
         self._dominant = {w.uid: _dominant(w, capacity) for w in known}
-        common = lcm(*(capacity[r] for r in self._dominant.values() if r is not None))
+        common = lcm(*{capacity[r] for r in self._dominant.values() if r is not None})
         self._scale = {r: common // capacity[r] for r in self._dominant.values() if r is not None}
         amounts = (
             p.requests.get(r, 0) * self._scale[r]

@@ -1,25 +1,28 @@
-"""Whether a plan is sound: every rule of DESIGN 3 checked node by node and row by row, in plain Python.
+"""Whether a plan is sound: every rule of DESIGN 3 checked node by node and row by row.
 
-It shares no code with the greedy part, the model or `queuer.domain.quota`; only the records and
-kube-scheduler's matching rules (`queuer.domain.nodes`) are common. Optimality is not judged here: a sound
-plan may be a poor one.
+Optimality is not judged here: a sound plan may be a poor one.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
-from functools import cache
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
 
 from queuer.domain.queue import Order, QueueState
 from queuer.domain.reasons import Token
-from queuer.domain.workload import PodSet, Workload
-from queuer.solver.problem import Assignment, Pending, Plan, Snapshot
-from queuer.solver.verify.case import Case, Rule, Violation, well_formed
+from queuer.domain.workload import Workload
+from queuer.solver.records import Pending, Plan, Snapshot
+from queuer.solver.verify.case import Case, Rule, Violation, least, part_of
 from queuer.solver.verify.evictions import check_bonds, check_victims
-from queuer.solver.verify.places import check_capacity, check_landing
-from queuer.solver.verify.quota import Amounts, Key, Uses, broken_limits
+from queuer.solver.verify.landing import check_landing
+from queuer.solver.verify.places import check_capacity, check_gangs
+from queuer.solver.verify.quota import Use
 from queuer.solver.verify.reservations import check_reservations
+
+MOST = 2**62
+"""Beyond which nothing is summed, here and in what makes plans."""
 
 
 def verify(snapshot: Snapshot, plan: Plan, *, now: float) -> tuple[Violation, ...]:
@@ -28,225 +31,127 @@ def verify(snapshot: Snapshot, plan: Plan, *, now: float) -> tuple[Violation, ..
     wrong = tuple(check_references(case))
     if wrong:  # nothing further can be looked up
         return wrong
-    checks = (
-        check_gangs,
-        check_levels,
-        check_quota,
-        check_non_preemptible,
-        check_closed,
-        check_strict,
-        check_explanations,
-        check_capacity,
-        check_landing,
-        check_reservations,
-        check_bonds,
-        check_victims,
-    )
-    return tuple(violation for check in checks for violation in check(case))
+    checks = (*ADMITTING, check_non_preemptible, check_strict, check_explanations)
+    later = (check_reservations, check_bonds, check_victims, check_dropped)
+    return tuple(violation for check in (*checks, *later) for violation in check(case))
 
 
 def check_references(case: Case) -> Iterator[Violation]:
-    """Every name stands for something, once, that can be summed, and every wave is a number from 0 on."""
-    waiting, running = case.pending.keys(), case.running.keys()
-    groups: tuple[tuple[str, Collection[str], Set[str]], ...] = (
-        ("admissions", [a.uid for a in case.plan.admissions], waiting),
-        ("evictions", [e.uid for e in case.plan.evictions], running),
-        ("bonds", [b.uid for b in case.plan.bonds], waiting | running if case.plan.bonds else waiting),
-        ("reservations", [r.uid for r in case.plan.reservations], waiting),
-        ("order", case.plan.order, waiting),
-        ("explanations", case.plan.explanations, waiting),
+    """Every name stands for something, once, and what is asked can be summed."""
+    plan, waiting, running = case.plan, case.pending.keys(), case.running.keys()
+    for what, uids, known in (
+        ("admissions", [a.uid for a in plan.admissions], waiting),
+        ("evictions", [e.uid for e in plan.evictions], running),
+        ("bonds", [b.uid for b in plan.bonds if b.uid not in running], waiting),
+        ("reservations", [r.uid for r in plan.reservations], waiting),
+        ("order", plan.order, waiting),
+        ("explanations", plan.explanations.keys(), waiting),
+    ):
+        if not known >= (once := set(uids)) or len(once) < len(uids):
+            wrong = (uid for uid, times in Counter(uids).items() if times > 1 or uid not in known)
+            yield from (
+                Violation(Rule.REFERENCE, u, f"{what} names it twice, or it is not there") for u in wrong
+            )
+    for uid, rows in (*case.rows.items(), *((r.uid, r.assignments) for r in plan.reservations)):
+        if uid not in waiting:
+            continue
+        if not well_formed(case.workload(uid)):
+            yield Violation(Rule.CLOSED, uid, "it asks for what cannot be summed")
+        if not {row.pod_set for row in rows} <= {p.name for p in case.workload(uid).pod_sets}:
+            yield Violation(Rule.REFERENCE, uid, "a pod set is named that it does not have")
+        nodes = chain.from_iterable(row.nodes for row in case.new.get(uid, ()))
+        if gone := [name for name in nodes if name not in case.states]:
+            yield Violation(Rule.REFERENCE, uid, f"there is no node {gone[0]}")
+
+
+def well_formed(workload: Workload) -> bool:
+    """Whether it asks for pods in numbers that can be summed; nothing is decided about one that does not."""
+    sets, whole = workload.pod_sets, [workload.priority]
+    for p in sets:
+        whole += (p.count, least(p), *p.requests.values())
+    times = (workload.submitted, workload.max_runtime or 0.0, workload.estimate or 0.0)
+    return (
+        0 < len({p.name for p in sets}) == len(sets)
+        and set(map(type, whole)) == {int}
+        and set(map(type, times)) <= {int, float}
+        and all(1 <= least(p) <= p.count for p in sets)
+        and all(0 <= n * p.count <= MOST for p in sets for n in p.requests.values())
+        and all(-MOST <= number <= MOST for number in (workload.priority, *times))
     )
-    for what, uids, known in groups:
-        for uid in () if all(map(known.__contains__, uids)) else sorted(set(uids) - known):
-            text = f"{what} names a workload that cannot be there"
-            yield Violation(rule=Rule.REFERENCE, uid=uid, text=text)
-        if not isinstance(uids, Mapping) and len(set(uids)) < len(uids):
-            for uid, times in Counter(uids).items():
-                if times > 1:
-                    yield Violation(rule=Rule.REFERENCE, uid=uid, text=f"{what} names it {times} times")
-    for admission in case.plan.admissions:
-        if not admission.wave >= 0:  # neither is nan
-            text = f"{admission.wave} is no wave"
-            yield Violation(rule=Rule.REFERENCE, uid=admission.uid, text=text)
-    kept = [(r.uid, r.assignments) for r in case.plan.reservations]
-    for uid, rows in (*case.started.items(), *case.bound.items(), *kept):
-        sets = case.sets(uid) if uid in case.pending else ()
-        if uid in case.pending and not well_formed(case.workload(uid)):
-            yield Violation(rule=Rule.CLOSED, uid=uid, text="it asks for what cannot be summed")
-        for row in rows:
-            if row.pod_set not in sets:
-                yield Violation(rule=Rule.REFERENCE, uid=uid, text=f"there is no pod set {row.pod_set}")
-            for name in (*row.nodes, *(row.hosts or ())):
-                if name not in case.states and case.new.get(uid) is rows:
-                    yield Violation(rule=Rule.REFERENCE, uid=uid, text=f"there is no node {name}")
-
-
-def check_gangs(case: Case) -> Iterator[Violation]:
-    """Whole gangs on allowed flavors and nodes, inside pins that lead nowhere else."""
-    for uid, rows in case.new.items():
-        workload, avoid = case.workload(uid), case.pending[uid].avoid
-        named = [row.pod_set for row in rows]
-        by_set = {row.pod_set: row for row in rows}
-        for pod_set in workload.pod_sets:
-            least = pod_set.count if pod_set.min_count is None else pod_set.min_count
-            row, times = by_set.get(pod_set.name), named.count(pod_set.name)
-            if row is None or times != 1:
-                if times > 1 or least > 0:
-                    text = f"pod set {pod_set.name} is assigned {times} times"
-                    yield Violation(rule=Rule.GANG, uid=uid, text=text)
-                continue
-            if not least <= row.count <= pod_set.count or any(n <= 0 for n in row.nodes.values()):
-                text = f"pod set {pod_set.name}: {dict(row.nodes)}, wanted {least} to {pod_set.count}"
-                yield Violation(rule=Rule.GANG, uid=uid, text=text)
-            yield from _check_flavor(case, workload, pod_set, row)
-            yield from _check_nodes(case, uid, pod_set, row, avoid)
-
-
-def _check_flavor(case: Case, workload: Workload, pod_set: PodSet, row: Assignment) -> Iterator[Violation]:
-    if row.flavor not in case.declared:
-        yield Violation(rule=Rule.FLAVOR, uid=workload.uid, text=f"there is no flavor {row.flavor}")
-    for resource, amount in pod_set.requests.items():
-        allowed = case.rows.flavors_for(workload.queue, resource) if amount else None
-        if allowed is not None and row.flavor not in allowed:
-            text = f"{workload.queue} does not allow {row.flavor} for {resource}"
-            yield Violation(rule=Rule.FLAVOR, uid=workload.uid, text=text)
-    for name in row.nodes:
-        if case.flavor_at(name) != row.flavor:
-            text = f"{name} is of flavor {case.flavor_at(name)}, not {row.flavor}"
-            yield Violation(rule=Rule.FLAVOR, uid=workload.uid, text=text)
-
-
-def _check_nodes(
-    case: Case, uid: str, pod_set: PodSet, row: Assignment, avoid: frozenset[str]
-) -> Iterator[Violation]:
-    terms, pin = case.terms(pod_set, row.flavor), case.pin(pod_set, row)
-    for name, count in row.nodes.items():
-        if not case.states[name].node.accepts(terms) or name in avoid:
-            yield Violation(rule=Rule.NODE, uid=uid, text=f"{name} takes no pod of {pod_set.name}")
-        elif name not in pin:
-            yield Violation(rule=Rule.PIN, uid=uid, text=f"{name} is outside the pin of {pod_set.name}")
-        if pod_set.exclusive_host and count > 1:
-            text = f"{count} pods of {pod_set.name} on {name}, one per host is asked"
-            yield Violation(rule=Rule.EXCLUSIVE, uid=uid, text=text)
-    astray = sorted(n for n in pin if case.flavor_at(n) != row.flavor or n in avoid)
-    if astray:
-        text = f"the pin of {pod_set.name} lets pods onto {', '.join(astray[:3])}"
-        yield Violation(rule=Rule.PIN, uid=uid, text=text)
-
-
-def check_levels(case: Case) -> Iterator[Violation]:
-    """Required levels: all planned nodes, and all that the pins leave open, are in one domain."""
-    for uid, rows in case.new.items():
-        workload, sets = case.workload(uid), case.sets(uid)
-        groups = [(workload.required, rows)] + [(sets[row.pod_set].required, (row,)) for row in rows]
-        for level, together in groups:
-            if level is None:
-                continue
-            index = case.snapshot.topology.find(level)
-            if index is None:
-                yield Violation(rule=Rule.LEVEL, uid=uid, text=f"there is no level {level}")
-                continue
-            planned = {n for row in together for n in row.nodes}
-            pinned = {n for row in together for n in case.pin(sets[row.pod_set], row)}
-            for rule, names in ((Rule.LEVEL, planned), (Rule.PIN, pinned)):
-                found = {case.snapshot.topology.domain(case.states[n].node, index) for n in names}
-                if len(found) > 1 or None in found:
-                    yield Violation(
-                        rule=rule, uid=uid, text=f"{len(found)} domains of level {level}, one is asked"
-                    )
-
-
-def check_quota(case: Case) -> Iterator[Violation]:
-    """Limits on every ancestor: now with all victims, and with them gone and all bonds counted."""
-    standing = [uid for uid in case.bound if uid not in case.new]
-    now_parts = [case.part(uid) for uid in case.started]
-    yield from _limits(case.used, now_parts, when="now")
-    held = [*standing, *case.resumed]
-    before = case.uses(without=case.leaving, bonds=held)
-    later = [case.part(uid) for uid in case.new if uid not in case.resumed]
-    yield from _limits(before, later, when="with the victims gone")
-
-
-def _limits(before: Uses, parts: Sequence[tuple[str, Amounts]], *, when: str) -> Iterator[Violation]:
-    """`parts`: queues and amounts that come on top."""
-    after, asked = before.copy(), dict[str, dict[Key, int]]()
-    for queue, amounts in parts:
-        total = asked.setdefault(queue, {})
-        for key, amount in amounts.items():
-            total[key] = total.get(key, 0) + amount
-    for queue, total in asked.items():
-        after.count(queue, total)
-    for path, text in broken_limits(before, after, asked.items()):
-        yield Violation(rule=Rule.QUOTA, uid="", at=path, text=f"{text} {when}")
-
-
-def check_non_preemptible(case: Case) -> Iterator[Violation]:
-    """Work that nobody may evict starts only inside the guarantee of its own queue, or where a bond held it."""
-    if all(case.workload(uid).preemptible for uid in case.in_turn):
-        return
-    uses = case.uses(bonds=[uid for uid in case.bound if uid not in case.new])
-    for uid in case.in_turn:
-        workload, amounts = case.workload(uid), case.part(uid)[1]
-        permitted = workload.preemptible or uid in case.resumed
-        if not permitted and not uses.entitled(workload.queue, amounts, at=workload.queue):
-            text = f"not entitled at {workload.queue}, and it could not be evicted"
-            yield Violation(rule=Rule.NON_PREEMPTIBLE, uid=uid, text=text)
-        uses.count(workload.queue, amounts)
 
 
 def check_closed(case: Case) -> Iterator[Violation]:
     """Nothing new starts in held and draining queues, or on hold."""
-    tree = case.snapshot.tree
-    leaves, state_of = frozenset(tree.leaves), cache(tree.effective_state)
+    tree, states = case.snapshot.tree, dict[str, str]()
+    for queue in {case.workload(uid).queue for uid in case.new}:
+        leaf = queue in tree and tree.is_leaf(queue)
+        states[queue] = tree.effective_state(queue) if leaf else "no leaf of the tree"
     for uid in case.new:
-        workload = case.workload(uid)
-        if workload.queue not in leaves:
-            yield Violation(rule=Rule.CLOSED, uid=uid, text=f"{workload.queue} is no leaf of the tree")
-        elif (state := state_of(workload.queue)) is not QueueState.OPEN:
-            yield Violation(rule=Rule.CLOSED, uid=uid, text=f"{workload.queue} is {state}")
-        if workload.hold:
-            yield Violation(rule=Rule.CLOSED, uid=uid, text="it is on hold")
+        gang = case.workload(uid)
+        if states[gang.queue] != QueueState.OPEN or gang.hold:
+            text = "it is on hold" if gang.hold else f"{gang.queue} is {states[gang.queue]}"
+            yield Violation(Rule.CLOSED, uid, text, gang.queue)
+
+
+def check_non_preemptible(case: Case) -> Iterator[Violation]:
+    """Work that nobody may evict starts only inside the guarantee of its own queue, or where a bond held it."""
+    for gang in (case.workload(uid) for uid in case.new if uid not in case.resumed):
+        if not gang.preemptible and gang.queue not in case.entitled[gang.uid]:
+            text = f"not entitled at {gang.queue}, and it could not be evicted"
+            yield Violation(Rule.NON_PREEMPTIBLE, gang.uid, text, gang.queue)
+
+
+def check_quota(case: Case) -> Iterator[Violation]:
+    """Limits on every ancestor: now with all victims, and with them gone and all bonds counted."""
+    starting = [uid for uid in case.new if uid in case.started]
+    now = Use(case.book, case.use).count(case.parts(starting))
+    yield from _over(case, now, starting, when="now")
+    if case.bound:
+        leaving = (part_of(case.running[uid]) for uid in case.gone)
+        before = Use(case.book, case.use).count(leaving, times=-1)
+        before.count(case.parts([*case.standing, *case.resumed]))
+        coming = [uid for uid in case.new if uid not in case.resumed]
+        then = Use(case.book, before).count(case.parts(coming))
+        yield from _over(case, then, coming, when="with the victims gone")
+
+
+def _over(case: Case, use: Use, coming: Sequence[str], *, when: str) -> Iterator[Violation]:
+    for path, key, text in use.broken():
+        under = [uid for uid in coming if path in case.book.path(case.workload(uid).queue)]
+        last = [uid for uid in under if case.asks(uid).get(key)][-1]
+        yield Violation(Rule.QUOTA, last, f"{text} {when}", path)
 
 
 def check_strict(case: Case) -> Iterator[Violation]:
-    """In a leaf with `order: strict`, nothing passes a refused gang unless their flavors are disjoint. What a bond
-    held before passes nobody.
+    """In a leaf with `order: strict`, nothing passes a refused gang unless their flavors are disjoint. What a bond held
+    before passes nobody.
     """
     tree = case.snapshot.tree
-    lines: dict[str, list[Pending]] = {q: [] for q in tree.leaves if tree.policy(q).order is Order.STRICT}
-    for pending in case.snapshot.pending if lines else ():
-        if pending.workload.queue in lines and well_formed(pending.workload):
-            lines[pending.workload.queue].append(pending)
-    for queue, unordered in lines.items():
-        line = sorted(unordered, key=_turn)
-        refused: list[Pending] = []
-        for pending in line:
-            uid = pending.workload.uid
-            if uid in case.new or uid in case.bound:
-                for head in refused if uid in case.new and uid not in case.resumed else ():
-                    if _turn(head) < _turn(pending) and _meet(case, head.workload, pending.workload):
-                        text = f"passes {head.workload.uid}, which waits before it in {queue}"
-                        yield Violation(rule=Rule.STRICT, uid=uid, text=text)
-            elif not pending.workload.hold:
-                refused.append(pending)
+    fresh = (case.pending[uid] for uid in case.new if uid not in case.resumed)
+    strict = {q.path for q in tree if tree.policy(q.path).order is Order.STRICT}
+    passing = sorted((p for p in fresh if p.workload.queue in strict), key=_turn)
+    latest = {p.workload.queue: _turn(p) for p in passing}
+    heads: dict[str, list[Pending]] = {queue: [] for queue in latest}
+    for pending in case.snapshot.pending if latest else ():
+        gang = pending.workload
+        if gang.queue in latest and _turn(pending) < latest[gang.queue] and gang.uid not in case.rows:
+            heads[gang.queue] += [pending] if well_formed(gang) and not gang.hold else []
+    for pending in passing:
+        mine, flavors = pending.workload, _allowed(case, pending.workload)
+        ahead = (h.workload for h in heads[mine.queue] if _turn(h) < _turn(pending))
+        if (head := next((h for h in ahead if not flavors.isdisjoint(_allowed(case, h))), None)) is not None:
+            yield Violation(Rule.STRICT, mine.uid, f"passes {head.uid}, which waits before it", mine.queue)
 
 
 def _turn(pending: Pending) -> tuple[bool, int, float]:
     return (not pending.first, -pending.workload.priority, pending.workload.submitted)
 
 
-def _meet(case: Case, left: Workload, right: Workload) -> bool:
-    return not _allowed(case, left).isdisjoint(_allowed(case, right))
-
-
 def _allowed(case: Case, workload: Workload) -> set[str]:
     found: set[str] = set()
     for pod_set in workload.pod_sets:
-        names: Set[str] = case.declared
-        for resource, amount in pod_set.requests.items():
-            allowed = case.rows.flavors_for(workload.queue, resource) if amount else None
-            names = names if allowed is None else names & allowed
-        found |= names
+        asked = (case.book.flavors_for(workload.queue, r) for r, amount in pod_set.requests.items() if amount)
+        found |= set(case.tolerations).intersection(*(names for names in asked if names is not None))
     return found
 
 
@@ -257,8 +162,29 @@ def check_explanations(case: Case) -> Iterator[Violation]:
     whole = len(explained) + len(started) == len(case.pending) and explained.isdisjoint(started)
     for uid in () if whole else sorted((case.pending.keys() - started) ^ explained):
         text = "starts, yet has a reason to wait" if uid in explained else "waits without a reason"
-        yield Violation(rule=Rule.EXPLANATION, uid=uid, text=text)
-    for uid in sorted(case.bound.keys() & explained):
+        yield Violation(Rule.EXPLANATION, uid, text)
+    for uid in case.bound.keys() & explained:
         token = case.plan.explanations[uid].primary.token
         if token is not Token.WAITING_FOR_PREEMPTED_WORKLOADS:
-            yield Violation(rule=Rule.EXPLANATION, uid=uid, text=f"bound, yet its reason is {token}")
+            yield Violation(Rule.EXPLANATION, uid, f"bound, yet its reason is {token}")
+
+
+def check_dropped(case: Case) -> Iterator[Violation]:
+    """No bond ends in silence while all bonds of earlier cycles stand, with their victims gone and nobody else."""
+    bonds = tuple(b for b in case.snapshot.bonds if b.uid in case.pending and case.until(b) > case.now)
+    dropped = [bond.uid for bond in bonds if bond.uid not in case.rows]
+    tokens = {uid: why.primary.token for uid in dropped if (why := case.plan.explanations.get(uid))}
+    silent = [uid for uid in dropped if tokens.get(uid) is not Token.SOLVER_DEFERRED]
+    if silent:
+        going = {uid for bond in bonds for uid in bond.victims}
+        staying = ((a, a.releasing and a.workload.uid in going) for a in case.snapshot.admitted)
+        admitted = tuple(replace(a, releasing=leaves) for a, leaves in staying)
+        plan = replace(case.plan, admissions=(), evictions=(), bonds=bonds, reservations=())
+        before = Case(replace(case.snapshot, bonds=(), admitted=admitted), plan, case.now)
+        if not any(True for check in (check_references, *ADMITTING) for _ in check(before)):
+            for uid in silent:
+                yield Violation(Rule.BOND, uid, "its bond was dropped, though it stands")
+
+
+ADMITTING = (check_gangs, check_closed, check_quota, check_capacity, check_landing)
+"""What holds for each place that is given, whoever had to go for it."""

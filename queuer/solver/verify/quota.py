@@ -1,7 +1,6 @@
 """The verifier's own quota arithmetic (DESIGN 3.1, 3.3), written as the sentences are.
 
-It shares nothing with `queuer.domain.quota`, so that one mistake cannot hide in both. An `Uses` is a sum over
-workloads, taken anew for each plan, never a counter that is kept up.
+It shares nothing with `queuer.domain.quota`, so that one mistake cannot hide in both.
 """
 
 from __future__ import annotations
@@ -9,74 +8,67 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 
-from queuer.domain.nodes import flavor_of
-from queuer.domain.queue import ROOT, QueueTree, QuotaRow
+from queuer.domain.nodes import Node, flavor_of
+from queuer.domain.queue import ROOT
 from queuer.domain.workload import Workload
-from queuer.solver.problem import Admitted, Assignment, Snapshot
+from queuer.solver.records import Snapshot
 
 Key = tuple[str | None, str]
 """(flavor, resource); None = all flavors together."""
-Amounts = Mapping[Key, int]
+Asks = Mapping[Key, int]
+Part = tuple[Workload, Mapping[str, int], Mapping[str, str]]
+"""A workload, its sizes and its flavors, both by pod set name."""
 
 
-def amounts_of(workload: Workload, counts: Mapping[str, int], flavors: Mapping[str, str]) -> dict[Key, int]:
+def _sums(parts: Iterable[Part]) -> dict[tuple[str, str | None], dict[str, int]]:
+    """Requests by queue and flavor."""
+    found: dict[tuple[str, str | None], dict[str, int]] = {}
+    for workload, counts, flavors in parts:
+        for pod_set in workload.pod_sets:
+            if count := counts.get(pod_set.name, 0):
+                total = found.setdefault((workload.queue, flavors.get(pod_set.name)), {})
+                for resource, amount in pod_set.requests.items():
+                    total[resource] = total.get(resource, 0) + amount * count
+    return found
+
+
+def asks_of(part: Part) -> Asks:
     """What a workload counts for: each amount by flavor and once more under any flavor."""
     total: dict[Key, int] = {}
-    for pod_set in workload.pod_sets:
-        count, accounts = counts.get(pod_set.name, 0), {flavors.get(pod_set.name), None}
-        for resource, amount in pod_set.requests.items() if count else ():
-            for flavor in accounts if amount else ():
-                total[flavor, resource] = total.get((flavor, resource), 0) + amount * count
+    for (_, flavor), amounts in _sums([part]).items():
+        for resource, amount in amounts.items():
+            for key in {(flavor, resource), (None, resource)} if amount else ():
+                total[key] = total.get(key, 0) + amount
     return total
 
 
-def amounts_at(workload: Workload, places: Iterable[Assignment]) -> dict[Key, int]:
-    """`amounts_of` for what a plan assigns."""
-    rows = tuple(places)
-    return amounts_of(workload, {r.pod_set: r.count for r in rows}, {r.pod_set: r.flavor for r in rows})
-
-
-class QuotaRows:
-    """The tree's rows as questions. Live capacity counts every node that belongs to a flavor."""
+class Book:
+    """The tree's rows as questions, by queue and account. `path`: a queue and its ancestors, those that still exist;
+    never empty.
+    """
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self.tree: QueueTree = snapshot.tree
-        self._rows: dict[tuple[str, Key], QuotaRow] = {
-            (queue.path, (row.flavor, row.resource)): row for queue in self.tree for row in queue.quota
-        }
-        self._live: dict[Key, int] = {}
-        for state in snapshot.nodes:
-            flavor = flavor_of(state.node, snapshot.flavors)
-            if flavor is not None:
-                for resource, amount in state.node.allocatable.items():
-                    self._live[flavor, resource] = self._live.get((flavor, resource), 0) + amount
-        for (_, resource), amount in tuple(self._live.items()):
-            self._live[None, resource] = self._live.get((None, resource), 0) + amount
-        self.lends_less = frozenset(key for (_, key), row in self._rows.items() if row.lend is not None)
-        self.path = cache(self._path)
+        self.tree = tree = snapshot.tree
+        self._live = _capacity(snapshot)
+        self._rows = {(q.path, (row.flavor, row.resource)): row for q in tree for row in q.quota}
+        self.lends_less = {key for (_, key), row in self._rows.items() if row.lend is not None}
+        self.flavored = {resource for _, (flavor, resource) in self._rows if flavor is not None}
+        self.path = cache(lambda queue: tuple(q for q in tree.lineage(queue) if q in tree.queues) or (ROOT,))
         self.guaranteed = cache(self._guaranteed)
         self.claimed = cache(self._claimed)
         self.flavors_for = cache(self._flavors_for)
 
-    def _path(self, queue: str) -> tuple[str, ...]:
-        """The queue and its ancestors, those that still exist; never empty."""
-        parts = queue.split(".")
-        found = (".".join(parts[:n]) for n in range(len(parts), 0, -1))
-        return tuple(p for p in found if p in self.tree) or (ROOT,)
-
-    def limit(self, queue: str, key: Key) -> int | None:
-        """None = nothing but the ancestors binds."""
-        row = self._rows.get((queue, key))
-        written = row.limit if row is not None else None
-        if queue != ROOT:
-            return written
-        live = self._live.get(key, 0)
-        return live if written is None else min(live, written)
-
-    def unlent(self, queue: str, key: Key) -> int:
-        """The part of a queue's guarantee that stays its own while idle."""
+    def kept(self, queue: str, key: Key) -> int:
+        """The part of its guarantee that a queue does not lend."""
         row = self._rows.get((queue, key))
         return 0 if row is None or row.lend is None else max(0, self.guaranteed(queue, key) - row.lend)
+
+    def limit(self, queue: str, key: Key) -> int | None:
+        """None = nothing but the ancestors binds. Root has no more than the live capacity."""
+        row = self._rows.get((queue, key))
+        stated = None if row is None else row.limit
+        live = self._live.get(key, 0) if queue == ROOT else None
+        return stated if live is None else live if stated is None else min(live, stated)
 
     def _guaranteed(self, queue: str, key: Key) -> int:
         row = self._rows.get((queue, key))
@@ -85,11 +77,10 @@ class QuotaRows:
         children = sum(self.guaranteed(child, key) for child in self.tree.children[queue])
         if children or key[0] is not None:
             return children
-        return sum(
-            row.guaranteed or 0 for row in self.tree[queue].quota if row.flavor and row.resource == key[1]
-        )
+        rows = self.tree[queue].quota
+        return sum(row.guaranteed or 0 for row in rows if row.flavor and row.resource == key[1])
 
-    def claims(self, queue: str, asks: Amounts) -> list[Key]:
+    def claims(self, queue: str, asks: Asks) -> list[Key]:
         """The accounts asked in that some row below root on the path guarantees."""
         return [key for key in asks if key in self.claimed(queue)]
 
@@ -106,86 +97,73 @@ class QuotaRows:
         return None
 
 
-class Uses:
-    """Who uses what at one moment: amounts by queue, ancestors included."""
+def _capacity(snapshot: Snapshot) -> Asks:
+    """Allocatable amounts of all nodes that belong to a flavor; alike nodes are summed at once."""
+    labels = sorted({key for flavor in snapshot.flavors for key in flavor.node_labels})
+    alike: dict[object, list[Node]] = {}
+    for node in (state.node for state in snapshot.nodes):
+        kind = (tuple(map(node.labels.get, labels)), tuple(node.allocatable.items()))
+        alike.setdefault(kind, []).append(node)
+    live: dict[Key, int] = {}
+    for nodes in alike.values():
+        flavor = flavor_of(nodes[0], snapshot.flavors)
+        for resource, amount in nodes[0].allocatable.items() if flavor is not None else ():
+            for key in ((flavor, resource), (None, resource)):
+                live[key] = live.get(key, 0) + amount * len(nodes)
+    return live
 
-    def __init__(self, rows: QuotaRows) -> None:
-        self.rows = rows
-        self._used: dict[str, dict[Key, int]] = {}
 
-    @classmethod
-    def of(cls, rows: QuotaRows, admitted: Iterable[Admitted]) -> Uses:
-        """The sum over all that hold quota."""
-        own: dict[tuple[str, str | None], dict[str, int]] = {}
-        for one in admitted:
-            counts, flavors, queue = one.counts, one.flavors, one.workload.queue
-            for pod_set in one.workload.pod_sets:
-                if count := counts.get(pod_set.name, 0):
-                    there = own.setdefault((queue, flavors.get(pod_set.name)), {})
-                    for resource, amount in pod_set.requests.items():
-                        there[resource] = there.get(resource, 0) + amount * count
-        found = cls(rows)
-        for (queue, flavor), amounts in own.items():
-            found.count(queue, {(f, r): n for f in {flavor, None} for r, n in amounts.items()})
-        return found
+class Use:
+    """Who uses what at one moment, by queue, ancestors included: what was counted in here on top of `below`. Taken anew
+    for each plan, never kept up.
+    """
 
-    def copy(self) -> Uses:
-        """The same amounts, to count further."""
-        twin = Uses(self.rows)
-        twin._used = {queue: dict(amounts) for queue, amounts in self._used.items()}
-        return twin
+    def __init__(self, book: Book, below: Use | None = None) -> None:
+        self.book, self._below = book, below
+        self._sums: dict[str, dict[Key, int]] = {}
 
-    def count(self, queue: str, amounts: Amounts, *, times: int = 1) -> None:
-        """Add a workload of `queue`, or with `times=-1` take it away."""
-        for path in self.rows.path(queue):
-            there = self._used.setdefault(path, {})
-            for key, amount in amounts.items():
-                there[key] = there.get(key, 0) + amount * times
+    def count(self, parts: Iterable[Part], *, times: int = 1) -> Use:
+        """Add workloads, or with `times=-1` take them away."""
+        for (queue, flavor), amounts in _sums(parts).items():
+            keys = [((f, r), n * times) for f in {flavor, None} for r, n in amounts.items() if n]
+            for path in self.book.path(queue):
+                there = self._sums.setdefault(path, {})
+                for key, amount in keys:
+                    there[key] = there.get(key, 0) + amount
+        return self
 
     def used(self, queue: str, key: Key) -> int:
         """What the subtree of `queue` uses."""
-        return self._used.get(queue, {}).get(key, 0)
+        own = self._sums[queue].get(key, 0) if queue in self._sums else 0
+        return own if self._below is None else own + self._below.used(queue, key)
 
     def seen(self, queue: str, key: Key) -> int:
         """What the parent counts: use, or what is not lent where that is more, at every level below."""
         used = self.used(queue, key)
-        if key not in self.rows.lends_less:
+        if key not in self.book.lends_less:
             return used
-        more = sum(self.seen(child, key) - self.used(child, key) for child in self.rows.tree.children[queue])
-        return max(used + more, self.rows.unlent(queue, key))
+        more = sum(self.seen(child, key) - self.used(child, key) for child in self.book.tree.children[queue])
+        return max(used + more, self.book.kept(queue, key))
 
-    def entitled(self, queue: str, asks: Amounts, *, at: str) -> bool:
-        """Whether `asks` of `queue`, counted in, stays inside the guarantee of `at` in each of its claims."""
-        claims = self.rows.claims(queue, asks)
-        return (
-            at != ROOT
-            and bool(claims)
-            and all(self.used(at, k) + asks[k] <= self.rows.guaranteed(at, k) for k in claims)
+    def entitled(self, queue: str, asks: Asks) -> frozenset[str]:
+        """Where on its path `asks` of `queue`, counted in, stays inside the guarantee in each of its claims."""
+        claims, guaranteed = self.book.claims(queue, asks), self.book.guaranteed
+        path = (at for at in self.book.path(queue) if at != ROOT) if claims else ()
+        return frozenset(
+            at for at in path if all(self.used(at, k) + asks[k] <= guaranteed(at, k) for k in claims)
         )
 
-    def entitled_on(self, queue: str, asks: Amounts) -> frozenset[str]:
-        """Where on its path `asks` of `queue` is entitled."""
-        return frozenset(at for at in self.rows.path(queue) if self.entitled(queue, asks, at=at))
-
-    def over(self, queue: str, key: Key) -> bool:
-        """Whether the subtree uses more than it is guaranteed."""
-        return self.used(queue, key) > self.rows.guaranteed(queue, key)
-
-
-def broken_limits(
-    before: Uses, after: Uses, asks: Iterable[tuple[str, Amounts]]
-) -> Iterator[tuple[str, str]]:
-    """The queue and a sentence for each row that `asks` (already counted in `after`) break.
-
-    Use only grows from `before` to `after`, so the last gang to ask in an account breaks what the sum breaks.
-    """
-    rows = after.rows
-    touched = {(path, key) for queue, amounts in asks for path in rows.path(queue) for key in amounts}
-    limits = {spot: limit for spot in touched if (limit := rows.limit(*spot)) is not None}
-    for path, key in sorted(limits, key=str):
-        limit = limits[path, key]
-        what = f"{path}: {key[0] or 'any'} {key[1]}"
-        if after.used(path, key) > limit:
-            yield path, f"{what} would use {after.used(path, key)} of {limit}"
-        elif limit < after.seen(path, key) > before.seen(path, key):
-            yield path, f"{what} would count {after.seen(path, key)} of {limit} with what is not lent"
+    def broken(self) -> Iterator[tuple[str, Key, str]]:
+        """Queue, account and a sentence for each limit that is broken by what was counted in on top."""
+        before = self._below or Use(self.book)
+        for path, amounts in self._sums.items():
+            for key, amount in amounts.items():
+                limit = self.book.limit(path, key)
+                if limit is None or amount <= 0:
+                    continue
+                used, seen = self.used(path, key), self.seen(path, key)
+                what = f"{path}: {key[0] or 'any'} {key[1]} would"
+                if used > limit:
+                    yield path, key, f"{what} use {used} of {limit}"
+                elif limit < seen > before.seen(path, key):
+                    yield path, key, f"{what} count {seen} of {limit} with what is not lent"

@@ -1,0 +1,175 @@
+"""Everything beyond the one reason that a cycle gives a gang, worked out when somebody asks, on the stored cycle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from queuer.domain.nodes import Topology
+from queuer.domain.quantity import format_resources
+from queuer.domain.queue import ROOT
+from queuer.domain.reasons import Explanation, Reason, Token
+from queuer.domain.workload import Workload
+from queuer.solver import bonds
+from queuer.solver.explain.advice import Advisor, Aftermath
+from queuer.solver.explain.holders import Holders
+from queuer.solver.explain.place import Places
+from queuer.solver.explain.quota import Quotas
+from queuer.solver.records import Plan, Snapshot
+from queuer.solver.reserve import Reserver
+from queuer.solver.shapes import Gang
+from queuer.solver.state import State
+
+FLAVORS = 4
+"""Of how many flavors an explanation tells."""
+_SUBJECT = ("queue", "resource", "podSet", "level", "owner", "cause")
+"""Parameters that say what a reason is about; two of one token about the same are told once."""
+
+
+def explain(snapshot: Snapshot, plan: Plan, *, now: float, seed: int, uid: str) -> Explanation:
+    """Why this gang waits after a plan, with all that can be said about it. Raises KeyError where it does not wait."""
+    return Explainer(snapshot, plan, now=now, seed=seed).explain(uid)
+
+
+class Explainer:
+    """Explanations of one stored cycle; one thread at a time."""
+
+    def __init__(self, snapshot: Snapshot, plan: Plan, *, now: float, seed: int) -> None:
+        self._plan = plan
+        self._after = Aftermath(snapshot, plan, now=now, seed=seed)
+
+    def find(self, uid: str) -> Explanation | None:
+        """The same; None where it does not wait."""
+        return self.explain(uid) if uid in self._plan.explanations else None
+
+    def explain(self, uid: str) -> Explanation:
+        """See `explain`."""
+        told = self._plan.explanations[uid]
+        pending = self._after.pending[uid]
+        arrays = self._after.arrays(pending)
+        gang = arrays.lines.gangs.get(uid)
+        if gang is None:
+            return told
+        state = State(arrays, time=self._after.now)
+        bonds.resume(state)
+        Reserver(state).resume()
+        detail: dict[str, Any] = {"need": _need(gang.workload, state.snapshot.topology)}
+        for row in self._plan.reservations:
+            if row.uid == uid:
+                hosts = sorted({name for part in row.assignments for name in part.nodes})
+                detail["reservation"] = {"start": row.start, "expires": row.expires, "hosts": hosts}
+        if uid in state.settled or not gang.shape.least:
+            return replace(told, detail=detail)
+        return _Asked(state, gang, told.primary, self._after).told(detail)
+
+
+class _Asked:
+    """One gang in the state that the plan leaves, on the flavors that its primary reason is about."""
+
+    def __init__(self, state: State, gang: Gang, primary: Reason, after: Aftermath) -> None:
+        self._state, self._gang, self._primary, self._after = state, gang, primary, after
+        self._quotas, self._places = Quotas(state), Places(state)
+        self._holders = Holders(state, after.started)
+        flavor, least = primary.params.get("flavor"), gang.shape.least
+        pair = next((pair for pair in least if flavor in pair[0].flavors.values()), least[0])
+        self._variant, self._charge = pair
+        self._closest = self._places.closest(gang, self._variant)
+        self._bars = state.bars(gang, self._charge)
+
+    def told(self, detail: dict[str, Any]) -> Explanation:
+        """The whole explanation."""
+        behind = self._primary.token is Token.BEHIND_IN_QUEUE
+        holders = self._who()
+        detail["available"] = self._available()
+        if self._closest is not None:
+            flavor, room = self._variant.flavors[self._closest.part.name], self._state.room()
+            kept = np.any(self._state.room(self._bars).free < room.free, axis=1)
+            detail["excluded"] = self._places.excluded(self._closest, flavor, kept)
+        detail["holders"] = [*(self._reservation(owner) for owner in self._bars if behind), *holders]
+        advice: tuple[Mapping[str, Any], ...] = ()
+        if not behind or "others" in self._primary.params:  # else it had no turn of its own
+            short = self._quotas.shortfalls(self._gang, self._charge)
+            advice = tuple(Advisor(self._after, self._state, self._gang).changes(short, holders))
+        return Explanation(
+            primary=self._primary, others=tuple(self._others()), would_admit=advice, detail=detail
+        )
+
+    # Other reasons
+
+    def _others(self) -> list[Reason]:
+        """All that hold beside the primary one, on the first of its flavors, each once."""
+        found = {_subject(self._primary): self._primary}
+        for variant, charge in self._gang.shape.least[:FLAVORS]:
+            never = self._quotas.never(self._gang, charge)
+            told = [never] if never else self._quotas.rows(self._gang, charge)
+            if not any("live" in reason.params for reason in told):
+                told = [*told, *filter(None, (self._places.lack(self._gang, variant),))]
+            found |= {_subject(reason): reason for reason in told if _subject(reason) not in found}
+        told = [*found.values()][1:]
+        if not self._gang.workload.preemptible:
+            told += [r for r in self._quotas.entitlements(self._gang) if r and _subject(r) not in found][:1]
+        return [*told, *filter(None, (self._holders.evictable(self._gang, self._charge),))]
+
+    # What there is, and who has it
+
+    def _available(self) -> list[dict[str, Any]]:
+        """By flavor what is free on its usable nodes, and the room that limits leave at each level, nearest first."""
+        flavors = dict.fromkeys(f for variant, _ in self._gang.shape.least for f in variant.flavors.values())
+        asked = {r for p in self._gang.workload.pod_sets for r, n in p.requests.items() if n and r != "pods"}
+        return [
+            {"flavor": flavor, "free": self._free(flavor, asked), "headroom": self._headroom(flavor, asked)}
+            for flavor in list(flavors)[:FLAVORS]
+        ]
+
+    def _free(self, flavor: str, resources: Iterable[str]) -> dict[str, str]:
+        nodes, state = self._state.nodes, self._state
+        there = [(i, nodes.snapshot.nodes[i].node) for i in nodes.in_flavor[flavor].nonzero()[0]]
+        usable = [i for i, node in there if node.ready and not node.unschedulable]
+        free = np.minimum(state.free[usable], state.then[usable]).clip(min=0).sum(axis=0)
+        return format_resources({r: int(free[nodes.column[r]]) for r in resources})
+
+    def _headroom(self, flavor: str, resources: Iterable[str]) -> list[dict[str, str]]:
+        """What a workload of the queue may still ask for; what no row limits is left out."""
+        queue, usages = self._gang.queue, self._state.usages()
+        rooms: dict[str, dict[str, int]] = {path: {} for path in self._state.book.lineage(queue)}
+        for resource, usage, of in product(resources, usages, (flavor, None)):
+            for path, room in usage.rooms(queue, (of, resource)):
+                rooms[path][resource] = min(room, rooms[path].get(resource, room))
+        return [{"queue": path, **format_resources(there)} for path, there in rooms.items() if there]
+
+    def _who(self) -> list[dict[str, Any]]:
+        """Who uses most of a row in its way, or holds most of what is scarce where it comes closest."""
+        params, closest = self._primary.params, self._closest
+        if "queue" in params and "resource" in params:
+            return self._holders.in_queue(params["queue"], (params.get("flavor"), params["resource"]))
+        scarce = None if closest is None else self._places.scarce(closest)
+        if closest is None or scarce is None:
+            return []
+        if closest.at is None:
+            return self._holders.in_queue(ROOT, (None, scarce))
+        return self._holders.on_nodes(self._places.nodes(closest).tolist(), scarce)
+
+    def _reservation(self, owner: str) -> dict[str, Any]:
+        """One that it must leave whole."""
+        workload, starts = self._state.arrays.lines.gangs[owner].workload, self._state.reserved[owner].start
+        named = {"name": workload.name, "namespace": workload.namespace}
+        return {"reservation": owner, **named, "starts": starts}
+
+
+def _subject(reason: Reason) -> object:
+    return (reason.token, *(reason.params.get(name) for name in _SUBJECT))
+
+
+def _need(workload: Workload, topology: Topology) -> list[dict[str, Any]]:
+    """What it asks for by pod set, and the narrower of its levels."""
+    need = []
+    for p in workload.pod_sets:
+        row: dict[str, Any] = {"podset": p.name, "count": p.count, "per": format_resources(p.requests)}
+        levels = [level for level in (workload.required, p.required) if level is not None]
+        narrowest = max(levels, key=lambda level: topology.find(level) or 0, default=None)
+        need.append(row if narrowest is None else {**row, "level": narrowest})
+    return need

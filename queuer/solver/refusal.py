@@ -1,0 +1,43 @@
+"""Why a gang neither started nor was bound at its turn; what its reason is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from queuer.domain.quota import Bar, Charge
+from queuer.solver.placement import Spreads, Variant
+
+
+class Block(StrEnum):
+    """What was in the way; where several flavors failed, of the one that came farthest. Least far first."""
+
+    FLAVOR = "flavor"  # no flavor that its queue allows has a node for it
+    ENTITLEMENT = "entitlement"  # non-preemptible, and not inside the guarantee of its own queue
+    QUOTA = "quota"  # a limit on the path, `bar`
+    PLACE = "place"  # no placement in what is free
+    RESERVED = "reserved"  # only on nodes that reservations of `owners` need
+    LANDING = "landing"  # only where pods of `owners` are still landing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Refusal:
+    """One for all gangs of a likeness. `variant`, `charge`: what came farthest, at its smallest size; None = no flavor.
+    `packed`: the subtree whose selection preferred others. `cycle`: something started in this cycle before it.
+    `landed`: its placement once others have landed, where these are what is in the way.
+    """
+
+    block: Block
+    variant: Variant | None = None
+    charge: Charge | None = None
+    bar: Bar | None = None
+    owners: tuple[str, ...] = ()
+    packed: str | None = None
+    landed: Spreads = field(default_factory=dict)
+    cycle: bool = False
+
+    @property
+    def by_capacity(self) -> bool:
+        """Whether capacity is in the way, of the nodes or, live, of root."""
+        live = self.bar is not None and self.bar.live
+        return live or self.block in (Block.PLACE, Block.RESERVED)

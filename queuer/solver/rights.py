@@ -1,0 +1,221 @@
+"""Whom a waiting gang may evict, and by which rule (DESIGN 3.3).
+
+What a gang may do depends on few rights, which thousands of gangs share; each is looked through queue by queue, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import pairwise
+
+import numpy as np
+
+from queuer.domain.queue import Preempt
+from queuer.domain.quota import Account, Charge
+from queuer.domain.usage import Usage
+from queuer.solver.arrays import Hold
+from queuer.solver.nodes import Numbers
+from queuer.solver.records import EvictionRule
+from queuer.solver.score import Cost, lost_work, preempted_work
+from queuer.solver.shapes import Gang
+from queuer.solver.state import State
+from queuer.solver.trial import Footprints
+
+Lines = tuple[tuple[tuple[str, Account], ...], ...]
+"""Where queues must be above their guarantee at the moment a victim goes: everywhere in one of these rows. () = that is
+not permitted.
+"""
+ALWAYS: Lines = ((),)
+MOST_EVICTED = 2
+"""Nobody is evicted more often in an hour, so that work that is evicted again and again gets on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """What a gang may take of the work under `common` that is not in its own branch.
+
+    `claimed`: accounts in which it takes back what others borrow. `below`: what has a lower priority than this it may
+    preempt, None = nothing; `asked`: in which accounts others must be above their guarantee for that.
+    """
+
+    common: str
+    claimed: tuple[Account, ...] = ()
+    below: int | None = None
+    asked: tuple[Account, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reach:
+    """Whom a gang may evict at all; one for all gangs that may evict the same. `rights`: each with the branch that it
+    does not reach, or with the gang's own queue, which is all that it reaches then. `spared`: uids, whatever the right.
+    """
+
+    rights: tuple[tuple[Right, str], ...]
+    spared: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Party:
+    """Work of one queue that may go under the same lines. `path`: its queue and those above; `numbers`: its places
+    among the state's holds.
+    """
+
+    path: tuple[str, ...]
+    holds: tuple[Hold, ...]
+    numbers: Numbers
+    reclaim: Lines
+    preempt: Lines
+
+    def rule(self, line: Usage) -> EvictionRule | None:
+        """The rule that costs least of those that permit it when this is used."""
+        if _holds(self.reclaim, line):
+            return EvictionRule.RECLAIM
+        return EvictionRule.PREEMPT if _holds(self.preempt, line) else None
+
+    def charged(self, account: Account) -> int:
+        """What all of them use."""
+        return sum(hold.charge.get(account, 0) for hold in self.holds)
+
+
+def _holds(lines: Lines, line: Usage) -> bool:
+    return bool(lines) and any(all(line.above(queue, account) for queue, account in row) for row in lines)
+
+
+class Rights:
+    """Of all gangs of one decision. `known`: what searches have found out."""
+
+    def __init__(self, state: State) -> None:
+        self._state, self._book, self._tree = state, state.book, state.book.tree
+        self._reaches: dict[object, Reach] = {}
+        self._same: dict[object, Reach] = {}
+        self._answers: dict[Reach, tuple[int, bool]] = {}
+        self.known: dict[object, bool] = {}
+        self._lost = cache(lambda hold: lost_work(hold.admitted, capacity=state.capacity, now=state.time))
+        self._branches = cache(self._find_branches)
+        self._evictable = cache(self._find_evictable)
+        self._parties = cache(self._find_parties)
+
+    @cached_property
+    def numbers(self) -> Mapping[str, int]:
+        """Places among the state's holds, by uid."""
+        return {uid: n for n, uid in enumerate(self._state.holds)}
+
+    @cached_property
+    def footprints(self) -> Footprints:
+        """Of what runs."""
+        return Footprints(self._state)
+
+    @cached_property
+    def _by_queue(self) -> Mapping[str, list[Hold]]:
+        found: dict[str, list[Hold]] = {}
+        for hold in self._state.holds.values():
+            found.setdefault(hold.admitted.workload.queue, []).append(hold)
+        return found
+
+    def reach(self, gang: Gang, charge: Charge) -> Reach:
+        """Whom this gang may evict, by where it is entitled as things are. `charge`: what it asks for."""
+        may, displaced_by = self._state.claimed.entitlements(gang.queue, charge), gang.pending.displaced_by
+        key = (gang.queue, gang.workload.priority, tuple(charge), may, displaced_by)
+        if key not in self._reaches:
+            rights = tuple(self._find_rights(gang.queue, gang.workload.priority, tuple(charge), may))
+            reach = Reach(rights, frozenset(displaced_by & self._state.holds.keys()))
+            self._reaches[key] = self._same.setdefault((rights, reach.spared), reach)
+        return self._reaches[key]
+
+    def anybody(self, reach: Reach) -> bool:
+        """Whether somebody may go as things are."""
+        mark, answer = self._answers.get(reach, (-1, False))
+        if mark != self._state.mark:
+            leaving, spared = self._state.leaving, reach.spared
+            uids = (h.admitted.workload.uid for party, _ in self.permitted(reach) for h in party.holds)
+            answer = any(uid not in leaving and uid not in spared for uid in uids)
+            self._answers[reach] = (self._state.mark, answer)
+        return answer
+
+    def permitted(self, reach: Reach) -> Iterator[tuple[Party, EvictionRule]]:
+        """Whose work may go as things are, by the rule that costs least; who leaves or is spared is among them."""
+        line = self._state.line
+        for right, toward in reach.rights:
+            for party in self._reached(right, toward):
+                rule = party.rule(line)
+                if rule is not None:
+                    yield party, rule
+
+    def cost(self, hold: Hold, rule: EvictionRule) -> Cost:
+        """What its eviction by this rule costs."""
+        lost, admitted = self._lost(hold), hold.admitted
+        return (preempted_work(lost, rule), lost, 1, admitted.workload.priority, admitted.evicted)
+
+    def _reached(self, right: Right, toward: str) -> Iterator[Party]:
+        """All whom a right reaches, but for branches that borrow nothing of what is claimed."""
+        if toward == right.common:
+            yield from self._parties(right, toward)
+            return
+        line = self._state.line
+        for branch, queues in self._branches(right.common).items():
+            borrows = right.below is not None or any(line.above(branch, a) for a in right.claimed)
+            if branch != toward and borrows:
+                for queue in queues:
+                    yield from self._parties(right, queue)
+
+    # What does not change in a cycle
+
+    def _find_rights(
+        self, queue: str, priority: int, accounts: tuple[Account, ...], may: tuple[bool, ...]
+    ) -> Iterator[tuple[Right, str]]:
+        """Those under which something runs. `may`: where on its path the gang is entitled."""
+        claims, policy = self._book.claims(queue), self._tree.policy(queue)
+        if policy.preempt is not Preempt.NEVER and queue in self._by_queue:
+            yield Right(queue, below=priority), queue
+        for entitled, (toward, common) in zip(may, pairwise(self._book.lineage(queue)), strict=True):
+            claimed = tuple([a for a in accounts if a in claims]) if policy.reclaim and entitled else ()
+            across = self._tree.policy(common).preempt is Preempt.LOWER_PRIORITY
+            if (across or claimed) and self._branches(common).keys() - {toward}:
+                yield Right(common, claimed, *((priority, accounts) if across else ())), toward
+
+    def _find_branches(self, common: str) -> Mapping[str, list[str]]:
+        """By child of a queue, the queues there in which something runs."""
+        found: dict[str, list[str]] = {}
+        for queue in self._by_queue:
+            path = self._book.lineage(queue)
+            if common in path[1:]:
+                found.setdefault(path[path.index(common) - 1], []).append(queue)
+        return found
+
+    def _find_evictable(self, queue: str) -> tuple[Hold, ...]:
+        """What anybody may evict: preemptible, past its queue's `minRuntime`, not releasing, nor evicted too often."""
+        now, rest = self._state.time, self._tree.policy(self._book.lineage(queue)[0]).min_runtime or 0.0
+        rows = ((hold, hold.admitted) for hold in self._by_queue.get(queue, ()))
+        return tuple(
+            hold
+            for hold, a in rows
+            if a.workload.preemptible
+            and not a.releasing
+            and now - a.since >= rest
+            and a.evicted < MOST_EVICTED
+        )
+
+    def _find_parties(self, right: Right, queue: str) -> tuple[Party, ...]:
+        """What a right reaches in one queue, by the lines that decide about it."""
+        path, said = self._book.lineage(queue), self._book.claims(queue)
+        above = path[: path.index(right.common)]  # none in the gang's own queue
+        asked = [account for account in right.asked if account in said]
+        groups: dict[tuple[Lines, Lines], list[Hold]] = {}
+        for hold in self._evictable(queue):
+            lower = right.below is not None and hold.admitted.workload.priority < right.below
+            preempt = _lines(asked, above, hold.charge) if asked else ALWAYS
+            key = (_lines(right.claimed, above, hold.charge), preempt if lower else ())
+            if any(key):
+                groups.setdefault(key, []).append(hold)
+        numbers = [[self.numbers[h.admitted.workload.uid] for h in holds] for holds in groups.values()]
+        rows = zip(groups.items(), numbers, strict=True)
+        return tuple([Party(path, tuple(holds), np.array(n), *key) for (key, holds), n in rows])
+
+
+def _lines(accounts: Sequence[Account], above: Sequence[str], charge: Charge) -> Lines:
+    """That all these queues are above in an account of which the victim holds some."""
+    return tuple(
+        [tuple([(queue, account) for queue in above]) for account in accounts if charge.get(account)]
+    )

@@ -1,0 +1,250 @@
+"""Who takes part in a cycle: the waiting gangs in lines by leaf, with what those that are alike share.
+
+Nothing here depends on the moment or on what is free, so it is kept from cycle to cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import islice, product
+
+from queuer.domain.flavors import allowed_flavors
+from queuer.domain.nodes import Flavor
+from queuer.domain.queue import QueueState, QueueTree
+from queuer.domain.quota import Charge, QuotaBook, charge_for
+from queuer.domain.reasons import Explanation, Token, malformed, simple
+from queuer.domain.workload import PodSet, Workload
+from queuer.solver.faults import countable, faults_of_workload
+from queuer.solver.nodes import Nodes
+from queuer.solver.placement import Variant
+from queuer.solver.records import Pending, Snapshot
+
+VARIANTS = 64
+"""Combinations of flavors over pod sets that are considered for one gang, the preferred first."""
+SPARE = 1_000
+"""So many more shapes than twice the waiting gangs are kept at most."""
+
+Seniority = tuple[int, float, int, str]
+"""Higher priority, earlier submit time, fewer choices of flavor, uid; the least goes first."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Shape:
+    """What gangs that are alike share. `variants`: flavors at full size, best first; `charges` beside them; `least`:
+    the same at the smallest size. `flavors`: all that its queue allows, usable or not.
+
+    `form`: equal for shapes that placement cannot tell apart, whatever their queues; `kind`: for shapes that
+    entitlement and shares of a queue above both cannot tell apart.
+    """
+
+    number: int
+    form: int
+    kind: int
+    variants: tuple[Variant, ...]
+    charges: tuple[Charge, ...]
+    least: tuple[tuple[Variant, Charge], ...]
+    flavors: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Gang:
+    """A waiting gang in the tournament. `queue`: its leaf. `likeness`: equal for gangs that no turn can tell apart,
+    seniority and expected run time aside.
+    """
+
+    pending: Pending
+    shape: Shape
+    uid: str
+    queue: str
+    seniority: Seniority
+    likeness: int
+
+    @property
+    def workload(self) -> Workload:
+        """Its workload."""
+        return self.pending.workload
+
+    def place_in_line(self) -> tuple[bool, Seniority]:
+        """Its place among the gangs of its leaf: those first that were interrupted by a failure not their own."""
+        return (not self.pending.first, self.seniority)
+
+
+class Kinds:
+    """Numbers for what gangs have in common, and the shapes that go with them. It only grows."""
+
+    def __init__(self, tree: QueueTree, flavors: tuple[Flavor, ...]) -> None:
+        self._tree, self._flavors = tree, flavors
+        self._claims = QuotaBook(tree, {}).claims
+        self._shapes: dict[object, Shape] = {}
+        self._forms: dict[object, int] = {}
+        self._kinds: dict[object, int] = {}
+        self._alike: dict[object, int] = {}
+        self._usable: dict[object, tuple[PodSet, str, bool]] = {}
+        self.closed = cache(self._find_closed)
+
+    def __len__(self) -> int:
+        return len(self._alike)
+
+    def hold(self, nodes: Nodes, tree: QueueTree, flavors: tuple[Flavor, ...]) -> bool:
+        """Whether what was found on other nodes, queues and flavors holds on these."""
+        if tree != self._tree or flavors != self._flavors:
+            return False
+        return all(_usable(nodes, asked, flavor) is usable for asked, flavor, usable in self._usable.values())
+
+    def gang(self, pending: Pending, nodes: Nodes) -> Gang | Explanation:
+        """The gang of a waiting workload, or why it takes no part."""
+        workload = pending.workload
+        if reason := self._aside(workload):
+            return reason
+        if not countable(workload):
+            return malformed(faults_of_workload(workload))
+        form = form_of(workload)
+        shape = self._shapes.get((workload.queue, form))
+        if shape is None:
+            if faults := tuple(faults_of_workload(workload)):
+                return malformed(faults)
+            shape = self._shapes[workload.queue, form] = self._new_shape(workload, form, nodes)
+        rights = (workload.priority, workload.preemptible, pending.avoid, pending.displaced_by)
+        return Gang(
+            pending=pending,
+            shape=shape,
+            uid=workload.uid,
+            queue=workload.queue,
+            seniority=(-workload.priority, workload.submitted, len(shape.variants), workload.uid),
+            likeness=self._alike.setdefault((shape.number, rights), len(self._alike)),
+        )
+
+    def _new_shape(self, workload: Workload, form: object, nodes: Nodes) -> Shape:
+        counts = {p.name: p.count for p in workload.pod_sets}
+        smallest = {p.name: p.count if p.min_count is None else p.min_count for p in workload.pod_sets}
+        choices, named = [], set[str]()
+        for pod_set in workload.pod_sets:
+            allowed = allowed_flavors(pod_set, queue=workload.queue, tree=self._tree, flavors=self._flavors)
+            named.update(allowed)
+            choices.append([f for f in allowed if self._is_usable(nodes, pod_set, f)])
+        variants = tuple(
+            Variant(flavors=dict(zip(counts, names, strict=True)), counts=counts)
+            for names in islice(product(*choices), VARIANTS)
+        )
+        charges = tuple(charge_for(workload, v.flavors, v.counts) for v in variants)
+        least = tuple(zip(variants, charges, strict=True))
+        if smallest != counts:
+            sized = [replace(v, counts=smallest) for v in variants]
+            least = tuple((v, charge_for(workload, v.flavors, smallest)) for v in sized)
+        kind = (self._claims(workload.queue), tuple(tuple(sorted(c.items(), key=str)) for c in charges))
+        return Shape(
+            number=len(self._shapes),
+            form=self._forms.setdefault(form, len(self._forms)),
+            kind=self._kinds.setdefault(kind, len(self._kinds)),
+            variants=variants,
+            charges=charges,
+            least=least,
+            flavors=frozenset(named),
+        )
+
+    def _is_usable(self, nodes: Nodes, pod_set: PodSet, flavor: str) -> bool:
+        key = (flavor, nodes.terms(pod_set))
+        if key not in self._usable:
+            self._usable[key] = (pod_set, flavor, _usable(nodes, pod_set, flavor))
+        return self._usable[key][2]
+
+    def _aside(self, workload: Workload) -> Explanation | None:
+        """Why nothing is asked about it; None = it takes part."""
+        closed = self.closed(workload.queue)
+        if workload.hold and (closed is None or closed.primary.token is Token.SUSPENDED):
+            return simple(Token.ON_HOLD, "The job is on hold.")
+        return closed
+
+    def _find_closed(self, queue: str) -> Explanation | None:
+        """Why nothing of this queue takes part."""
+        if queue not in self._tree or not self._tree.is_leaf(queue):
+            near = self._tree.nearest(queue)
+            hint = f"; nearest: {', '.join(near)}" if near else ""
+            text = f"{queue} is not a queue that takes jobs{hint}."
+            return simple(Token.MISCONFIGURED, text, queue=queue, nearest=list(near))
+        state = self._tree.effective_state(queue)
+        if state is not QueueState.OPEN:
+            return simple(Token.SUSPENDED, f"{queue} is {state}.", queue=queue)
+        return None
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Lines:
+    """The waiting workloads of one snapshot. `gangs`: those that take part, by uid; `aside`: why the others do not;
+    both in the snapshot's order. `by_leaf`: the gangs of a leaf in their order.
+    """
+
+    kinds: Kinds
+    gangs: Mapping[str, Gang]
+    aside: Mapping[str, Explanation]
+    by_leaf: Mapping[str, tuple[Gang, ...]]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, nodes: Nodes) -> Lines:
+        """From the snapshot alone."""
+        kinds = Kinds(snapshot.tree, snapshot.flavors)
+        return cls(kinds=kinds, gangs={}, aside={}, by_leaf={}).follow(snapshot, nodes)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether most of what is known is of gangs that are gone."""
+        return len(self.kinds) > 2 * len(self.gangs) + SPARE
+
+    def follow(self, snapshot: Snapshot, nodes: Nodes) -> Lines:
+        """Those of another snapshot."""
+        if not self.kinds.hold(nodes, snapshot.tree, snapshot.flavors):
+            return Lines.of(snapshot, nodes)
+        gangs: dict[str, Gang] = {}
+        aside: dict[str, Explanation] = {}
+        came: list[Gang] = []
+        known, kinds = self.gangs, self.kinds
+        for pending in snapshot.pending:
+            uid = pending.workload.uid
+            gang = known.get(uid)
+            if gang is None or (gang.pending is not pending and gang.pending != pending):
+                found = kinds.gang(pending, nodes)
+                if isinstance(found, Explanation):
+                    aside[uid] = found
+                    continue
+                came.append(gang := found)
+            gangs[uid] = gang
+        gone = [gang for uid, gang in known.items() if gangs.get(uid) is not gang]
+        return replace(self, gangs=gangs, aside=aside, by_leaf=_merged(self.by_leaf, gone, came))
+
+
+def _merged(
+    before: Mapping[str, tuple[Gang, ...]], gone: Sequence[Gang], came: Sequence[Gang]
+) -> dict[str, tuple[Gang, ...]]:
+    left = {id(gang) for gang in gone}
+    lines = dict(before)
+    fresh: dict[str, list[Gang]] = {gang.queue: [] for gang in (*gone, *came)}
+    for gang in came:
+        fresh[gang.queue].append(gang)
+    for leaf, added in fresh.items():
+        stay = [gang for gang in before.get(leaf, ()) if id(gang) not in left]
+        lines[leaf] = tuple(sorted(stay + added, key=Gang.place_in_line))
+        if not lines[leaf]:
+            del lines[leaf]
+    return lines
+
+
+def _usable(nodes: Nodes, pod_set: PodSet, flavor: str) -> bool:
+    """Whether any node of the flavor accepts the set's pods, cordons and unreadiness aside."""
+    return bool(nodes.open_to(pod_set, flavor, idle=True).any())
+
+
+def form_of(workload: Workload) -> object:
+    """What placement depends on."""
+    sets = workload.pod_sets
+    return (workload.required, workload.preferred, tuple([_form_of_set(pod_set) for pod_set in sets]))
+
+
+def _form_of_set(pod_set: PodSet) -> object:
+    terms = pod_set.terms
+    return (
+        (pod_set.name, pod_set.count, pod_set.min_count, tuple(sorted(pod_set.requests.items()))),
+        (tuple(sorted(terms.node_selector.items())), terms.tolerations, terms.affinity),
+        (pod_set.exclusive_host, pod_set.required, pod_set.preferred),
+    )

@@ -1,0 +1,185 @@
+"""What is offered to a waiting gang is taken at its word: the same cycle is decided anew with the change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from queuer.domain.quantity import add, parse_quantity
+from queuer.domain.queue import Order, Policy, Preempt, Queue, QueueTree, QuotaRow
+from queuer.domain.workload import Workload
+from queuer.solver.explain.detail import Explainer
+from queuer.solver.records import Pending, Snapshot
+from tests.solver.make import GPU, decided, gang, node, pod_set, queue, row, running, snapshot, started
+
+TWO = (queue("root.a"), queue("root.b"))
+RACKS = [node(f"n{i}", gpu=4, labels={"block": "b", "rack": f"r{i // 2}"}) for i in range(4)]
+
+
+def offers(snap: Snapshot, uid: str = "g") -> list[str]:
+    """Changes that would admit it, each of which does."""
+    plan = decided(snap)
+    found = Explainer(snap, plan, now=0.0, seed=0).explain(uid).would_admit
+    assert all(offer["evictions"] == 0 for offer in found)
+    changes = [str(offer["change"]) for offer in found]
+    assert {c: uid in started(decided(changed(snap, uid, c))) for c in changes} == dict.fromkeys(
+        changes, True
+    )
+    return changes
+
+
+def changed(snap: Snapshot, uid: str, change: str) -> Snapshot:
+    """The snapshot with the change carried out."""
+    if change.endswith(" ends"):
+        name = change.removesuffix(" ends").removeprefix("test/")
+        bound = {n: r for a in snap.admitted if a.workload.name == name for n, r in a.bound.items()}
+        nodes = tuple(replace(s, used=add(s.used, bound.get(s.node.name, {}), times=-1)) for s in snap.nodes)
+        admitted = tuple(a for a in snap.admitted if a.workload.name != name)
+        waiting = tuple(
+            p for p in snap.pending if p.workload.name != name
+        )  # it may have started in this cycle
+        return replace(snap, nodes=nodes, admitted=admitted, pending=waiting)
+    for word in ("guaranteed", "limit"):
+        if f" {word} " in change:
+            return replace(snap, tree=grown(snap.tree, change, word))
+    rows = {p.workload.uid: p for p in snap.pending}
+    rows[uid] = replace(rows[uid], workload=edited(rows[uid].workload, change))
+    return replace(snap, pending=tuple(rows.values()))
+
+
+def edited(workload: Workload, change: str) -> Workload:
+    """The workload after `topology=LEVEL`, `preemptible=true` or `PODSET.count<=N`."""
+    if change == "preemptible=true":
+        return replace(workload, preemptible=True)
+    if change.startswith("topology="):
+        level = change.removeprefix("topology=")
+        return replace(workload, required=None if level == "any" else level)
+    name, _, count = change.partition(".count<=")
+    sets = {p.name: p for p in workload.pod_sets}
+    sets[name] = replace(sets[name], count=int(count), min_count=None)
+    return replace(workload, pod_sets=tuple(sets.values()))
+
+
+def grown(tree: QueueTree, change: str, word: str) -> QueueTree:
+    """The tree after `QUEUE limit RESOURCE>=AMOUNT, … and …`."""
+    queues = dict(tree.queues)
+    for part in change.split(" and "):
+        path, _, told = part.partition(f" {word} ")
+        rows = {(r.flavor, r.resource): r for r in queues[path].quota}
+        for said in told.split(", "):
+            account, _, amount = said.partition(">=")
+            resource, _, flavor = account.partition(" on ")
+            key = (flavor or None, resource)
+            known = rows.get(key, QuotaRow(resource=resource, flavor=flavor or None))
+            changes: Any = {word: parse_quantity(amount, resource=resource)}
+            rows[key] = replace(known, **changes)
+        queues[path] = replace(queues[path], quota=tuple(rows.values()))
+    return QueueTree.of(queues.values())
+
+
+def test_a_wider_level_fewer_pods_or_the_end_of_who_is_there() -> None:
+    full = [running(gang(f"w{i}", pod_set(4, 1), queue="root.b"), {f"n{i}": 4}) for i in (0, 2)]
+    snap = snapshot(RACKS, TWO, admitted=full, pending=[gang("g", pod_set(6, 1), required="rack")])
+    assert offers(snap) == ["topology=block", "main.count<=4", "test/w0 ends"]
+
+
+def test_what_not_even_an_idle_cluster_holds_is_offered_changes_too() -> None:
+    snap = snapshot(RACKS, TWO, pending=[gang("g", pod_set(3, 4), required="rack")])
+    assert offers(snap) == ["topology=block", "main.count<=2"]
+
+
+@pytest.mark.parametrize(
+    ("queues", "found"),
+    [
+        ((queue("root.a", row(limit=5)),), ["main.count<=2", f"root.a limit {GPU}>=6", "test/r ends"]),
+        (
+            (queue("root.p", row(limit=4)), queue("root.p.a", row(limit=5))),
+            ["main.count<=1", f"root.p.a limit {GPU}>=6 and root.p limit {GPU}>=6", "test/r ends"],
+        ),
+    ],
+)
+def test_a_higher_limit(queues: Sequence[Queue], found: list[str]) -> None:
+    path = queues[-1].path
+    runs = running(gang("r", pod_set(1, 3), queue=path), {"n0": 1})
+    snap = snapshot(
+        [node("n0")], queues, admitted=[runs], pending=[gang("g", pod_set(3, 1, min_count=3), queue=path)]
+    )
+    assert set(offers(snap)) == set(found)
+
+
+@pytest.mark.parametrize(
+    ("queues", "found"),
+    [
+        (
+            (queue("root.a", row(guaranteed=4, limit=7)),),
+            ["main.count<=2", "preemptible=true", f"root.a guaranteed {GPU}>=5", "test/r ends"],
+        ),
+        (
+            (queue("root", row(guaranteed=4)), queue("root.a", row(guaranteed=4, limit=7))),
+            ["main.count<=2", "preemptible=true", "test/r ends"],
+        ),
+        ((queue("root.a"),), ["preemptible=true"]),
+        ((queue("root.a", row(guaranteed=2, limit=4)),), []),
+    ],
+)
+def test_work_that_is_not_preemptible(queues: Sequence[Queue], found: list[str]) -> None:
+    """The guarantee that it would take is named where the tree would take it."""
+    runs, waits = running(gang("r", pod_set(2, 1)), {"n0": 2}), gang("g", pod_set(3, 1), preemptible=False)
+    assert offers(snapshot([node("n0")], queues, admitted=[runs], pending=[waits])) == found
+
+
+def test_what_others_before_it_would_have_first_is_not_offered() -> None:
+    """A limit raised by 4 is `first`'s, as would be what `r` leaves. Nor is anything offered behind a strict head."""
+    runs, waits = running(gang("r", pod_set(1, 4)), {"n0": 1}), gang("g", pod_set(1, 4), submitted=1.0)
+    for order in (Order.PRIORITY, Order.STRICT):
+        queues = [queue("root.a", row(limit=4), policy=Policy(order=order))]
+        first = gang("first", pod_set(1, 4))
+        snap = snapshot([node("n0", gpu=16)], queues, admitted=[runs], pending=[first, waits])
+        assert offers(snap) == []
+        assert offers(snap, "first") == [f"root.a limit {GPU}>=8", "test/r ends"]
+
+
+def world(seed: int) -> Snapshot:
+    """Racks in part full, queues with limits and guarantees, gangs of all kinds."""
+    rng = Random(seed)
+    free = dict.fromkeys((n.node.name for n in snapshot(RACKS, TWO).nodes), 4)
+    admitted, waiting = [], list[Pending]()
+    for i in range(rng.randint(2, 5)):
+        host, size = rng.choice(sorted(free)), rng.randint(1, 3)
+        if free[host] >= size:
+            free[host] -= size
+            job = gang(
+                f"r{i}", pod_set(1, size), queue=f"root.{rng.choice('ab')}", preemptible=rng.random() < 0.5
+            )
+            admitted.append(running(job, {host: 1}))
+    for i in range(rng.randint(2, 6)):
+        sets = [pod_set(rng.randint(1, 6), rng.randint(1, 3))]
+        if rng.random() < 0.3:
+            sets.append(pod_set(1, 1, name="leader"))
+        waits = gang(
+            f"g{i}",
+            *sets,
+            queue=f"root.{rng.choice('ab')}",
+            submitted=float(i),
+            required=rng.choice([None, None, "rack", "host"]),
+            preemptible=rng.random() < 0.7,
+        )
+        waiting.append(Pending(workload=waits))
+    policy = Policy(preempt=Preempt.NEVER)
+    queues = [
+        queue(f"root.{name}", row(guaranteed=(g := rng.randint(0, 6)), limit=g + rng.randint(0, 8)))
+        for name in "ab"
+    ]
+    return snapshot(RACKS, [queue("root", policy=policy), *queues], admitted=admitted, pending=waiting)
+
+
+def test_who_takes_an_offer_starts() -> None:
+    """In worlds of all kinds."""
+    worlds = [world(seed) for seed in range(40)]
+    taken = [c for snap in worlds for uid in decided(snap).explanations for c in offers(snap, uid)]
+    for kind in ("count<=", "preemptible=", " limit ", " guaranteed ", " ends"):
+        assert sum(kind in change for change in taken) > 2, kind

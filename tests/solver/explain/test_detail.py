@@ -1,0 +1,195 @@
+"""Everything beyond the one reason, worked out on a stored cycle: each figure is one that a reader can check."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from queuer.domain.nodes import Flavor, SchedulingTerms, Taint
+from queuer.domain.queue import Policy
+from queuer.domain.reasons import Explanation, Token
+from queuer.solver.explain.detail import Explainer, explain
+from queuer.solver.records import Budget, Pending, Snapshot
+from queuer.solver.stored import StoredCycle, decode, encode
+from queuer.store.codec import explanation_json, explanation_of
+from tests.solver.make import GPU, decided, gang, node, pod_set, queue, row, running, snapshot
+
+TWO = [queue("root.a"), queue("root.b")]
+
+
+def told(snap: Snapshot, uid: str = "g", *, now: float = 0.0) -> Explanation:
+    """All that is said of the gang; its primary reason is the one that the cycle gave."""
+    plan = decided(snap, now=now)
+    found = explain(snap, plan, now=now, seed=0, uid=uid)
+    assert found.primary == plan.explanations[uid].primary
+    return found
+
+
+def holders(found: Explanation, *names: str) -> list[tuple[Any, ...]]:
+    """These fields of each holder."""
+    return [tuple(row.get(name) for name in names) for row in found.detail["holders"]]
+
+
+def test_nodes_that_do_not_count_are_counted_by_cause() -> None:
+    """One node of each cause; two have room, which is too little for three pods."""
+    fast, ssd = {"kind": "fast"}, {"kind": "fast", "disk": "ssd"}
+    nodes = [
+        node("other", labels={"kind": "slow"}),
+        node("selector", labels=fast),
+        node("taint", labels=ssd, taints=(Taint(key="mine"),)),
+        node("cordoned", labels=ssd, unschedulable=True),
+        node("unready", labels=ssd, ready=False),
+        *(node(name, labels=ssd) for name in ("avoided", "full", "free0", "free1")),
+    ]
+    terms = SchedulingTerms(node_selector={"disk": "ssd"})
+    wanted = Pending(workload=gang("g", pod_set(3, 8, terms=terms)), avoid=frozenset({"avoided"}))
+    snap = snapshot(
+        nodes,
+        [queue("root.a", row(flavor="fast", guaranteed=8))],
+        admitted=[running(gang("r", pod_set(1, 8)), {"full": 1}, flavor="fast")],
+        pending=[wanted],
+        flavors=(Flavor(name="fast", node_labels=fast), Flavor(name="slow", node_labels={"kind": "slow"})),
+    )
+    found = told(snap)
+    assert found.primary.text == (
+        f"main needs room for 3 pods of 8 {GPU}; 2 fit on all usable nodes together, 1 is missing."
+    )
+    causes = ("Flavor", "Selector", "Taint", "Cordoned", "NotReady", "Avoided", "Full")
+    by = [{"why": why, "nodes": 1} for why in causes]
+    assert found.detail["excluded"] == {"nodes": 7, "of": 9, "by": by}
+
+
+def test_domains_that_are_too_small_and_who_holds_the_best() -> None:
+    """r0 comes closest with one free node of two; what runs there is named, the largest first."""
+    nodes = [node(f"n{i}", labels={"block": "b", "rack": f"r{i // 2}"}) for i in range(5)]
+    jobs = [
+        running(gang("small", pod_set(1, 2)), {"n0": 1}, expected_end=300.0),
+        running(gang("large", pod_set(1, 6)), {"n0": 1}),
+        running(gang("far", pod_set(2, 8)), {"n2": 1, "n3": 1}),
+    ]
+    snap = snapshot(nodes, TWO, admitted=jobs, pending=[gang("g", pod_set(2, 8), required="rack")])
+    found = told(snap)
+    assert found.primary.token is Token.TOPOLOGY_PLACEMENT_FAILED
+    need = {"podset": "main", "count": 2, "per": {GPU: "8", "pods": "1"}, "level": "rack"}
+    assert found.detail["need"] == [need]
+    assert found.detail["excluded"]["domains"] == {"level": "rack", "short": 3, "of": 3}
+    assert holders(found, "workload", "amount", "ends") == [("large", "6", None), ("small", "2", 300.0)]
+
+
+def test_nodes_kept_by_a_reservation_and_ones_own() -> None:
+    busy = running(gang("long", pod_set(1, 8)), {"n1": 1}, expected_end=600.0)
+    big, waits = gang("big", pod_set(2, 8)), gang("g", pod_set(1, 8), submitted=1.0)
+    first = snapshot([node("n1"), node("n2")], TWO, admitted=[busy], pending=[big])
+    own = {"start": 600.0, "expires": 1200.0, "hosts": ["n1", "n2"]}
+    assert told(first, "big").detail["reservation"] == own
+    pending = (Pending(workload=big), Pending(workload=waits))
+    found = told(replace(first, pending=pending, reservations=decided(first).reservations))
+    assert found.primary.token is Token.BEHIND_IN_QUEUE
+    assert found.detail["excluded"]["by"] == [{"why": "Full", "nodes": 1}, {"why": "Reserved", "nodes": 1}]
+    assert holders(found, "reservation", "namespace", "starts")[0] == ("big", "test", 600.0)
+
+
+def test_what_is_free_and_the_room_at_each_level() -> None:
+    """16 GPUs, one node cordoned; a may use 3 more of its 5, its parent 1 more of 4, root 13 by live capacity."""
+    queues = [queue("root.p", row(limit=4)), queue("root.p.a", row(limit=5)), queue("root.p.b")]
+    used = [
+        running(gang("r", pod_set(1, 2), queue="root.p.a"), {"n1": 1}),
+        running(gang("s", pod_set(1, 1), queue="root.p.b"), {"n1": 1}),
+    ]
+    nodes = [node("n1"), node("n2", unschedulable=True)]
+    found = told(snapshot(nodes, queues, admitted=used, pending=[gang("g", pod_set(2, 1), queue="root.p.a")]))
+    rooms = [{"queue": "root.p.a", GPU: "3"}, {"queue": "root.p", GPU: "1"}, {"queue": "root", GPU: "13"}]
+    assert found.detail["available"] == [{"flavor": "default", "free": {GPU: "5"}, "headroom": rooms}]
+
+
+def test_who_uses_the_quota_that_is_missing() -> None:
+    """At a parent its children are named, at a leaf its workloads, those that have just started too."""
+    used = [
+        running(gang("r1", pod_set(1, 2)), {"n1": 1}, expected_end=60.0),
+        running(gang("r2", pod_set(1, 3)), {"n1": 1}),
+        running(gang("r3", pod_set(1, 1), queue="root.b"), {"n2": 1}),
+    ]
+    nodes, job = [node("n1"), node("n2")], gang("g", pod_set(2, 1))
+    capped = [queue("root.a", row(limit=6)), queue("root.b")]
+    found = told(snapshot(nodes, capped, admitted=used, pending=[job]))
+    assert holders(found, "workload", "amount", "ends") == [("r2", "3", None), ("r1", "2", 60.0)]
+    above = [queue("root", row(limit=7)), *TWO]
+    found = told(snapshot(nodes, above, admitted=used, pending=[job]))
+    assert holders(found, "queue", "amount") == [("root.a", "5"), ("root.b", "1")]
+    first = gang("first", pod_set(1, 1), submitted=-1.0, estimate=60.0)
+    found = told(snapshot(nodes, capped, admitted=used, pending=[first, job]))
+    assert ("first", "1", 60.0, True) in holders(found, "workload", "amount", "ends", "starting")
+
+
+def test_what_is_held_is_told_apart_from_what_is_used() -> None:
+    """c's 3 leave for a, whose 8 are held beside b's 5: 13 of 16, and nobody else is promised more than the other 3."""
+    used = [
+        running(gang("b", pod_set(1, 5), queue="root.b"), {"n1": 1}),
+        running(gang("c", pod_set(1, 3), queue="root.c"), {"n2": 1}),
+    ]
+    queues = [queue("root.a", row(guaranteed=8)), queue("root.b", row(guaranteed=5)), queue("root.c")]
+    waits = [gang("a", pod_set(1, 8)), gang("g", pod_set(4, 1), queue="root.c", submitted=1.0)]
+    found = told(snapshot([node("n1"), node("n2")], queues, admitted=used, pending=waits))
+    assert found.primary.text == (
+        f"root uses 8 of 16 {GPU} (the live capacity), 3 of these are leaving, 8 more are held for jobs that start "
+        "when others have left; this job asks 4."
+    )
+    assert holders(found, "workload", "held", "amount")[0] == ("a", True, "8")
+    assert found.detail["available"][0]["free"] == {GPU: "3"}
+
+
+def test_all_other_reasons_that_hold() -> None:
+    """Further rows, other flavors; each once, and not the primary one again."""
+    queues = [queue("root", row(limit=9)), queue("root.a", row(limit=4)), queue("root.b")]
+    used = [
+        running(gang("r", pod_set(1, 3)), {"n1": 1}),
+        running(gang("s", pod_set(1, 5), queue="root.b"), {"n2": 1}),
+    ]
+    nodes = [node("n1"), node("n2")]
+    found = told(snapshot(nodes, queues, admitted=used, pending=[gang("g", pod_set(1, 4), required="host")]))
+    assert found.primary.params["queue"] == "root.a"
+    assert [reason.params.get("queue") for reason in found.others] == ["root"]
+
+
+@pytest.mark.parametrize(
+    ("age", "text"),
+    [
+        (-1000.0, "4 may be evicted for it (4 from root.b)"),
+        (-10.0, "0 may be evicted for it, 4 more when their minRuntime is over, the first in 50 s"),
+    ],
+)
+def test_what_may_be_evicted_for_it_and_when(age: float, text: str) -> None:
+    """One of four jobs is preemptible, which is too little."""
+    queues = [
+        queue("root.a", row(guaranteed=8)),
+        queue("root.b", row(guaranteed=4), policy=Policy(min_runtime=60.0)),
+    ]
+    theirs = [gang(f"w{i}", pod_set(1, 4), queue="root.b", preemptible=i == 0) for i in range(4)]
+    used = [running(job, {f"n{i}": 1}, since=age) for i, job in enumerate(theirs)]
+    nodes = [node(f"n{i}", gpu=4) for i in range(4)]
+    (reason,) = told(snapshot(nodes, queues, admitted=used, pending=[gang("g", pod_set(8, 1))])).others
+    assert reason.text == (
+        f"root.a uses 0 of its guaranteed 8 {GPU} and may claim 8 more. This job asks 8: 0 are left by quota, {text}."
+    )
+
+
+def test_it_is_the_same_on_a_cycle_that_was_stored_and_can_be_stored_itself() -> None:
+    """Who takes no part is told no more than the cycle told; who does not wait is not told anything."""
+    jobs = [gang("g", pod_set(9, 1)), gang("h", pod_set(1, 1), hold=True), gang("s", pod_set(1, 1))]
+    snap = snapshot([node("n1")], TWO, pending=jobs)
+    plan = decided(snap)
+    body = encode(StoredCycle(snapshot=snap, now=0.0, seed=0, budget=Budget(deterministic=0.0), plan=plan))
+    cycle = decode(body)
+    assert cycle.plan is not None
+    here = Explainer(snap, plan, now=0.0, seed=0)
+    there = Explainer(cycle.snapshot, cycle.plan, now=0.0, seed=0)
+    for uid in ("g", "h"):
+        found = here.explain(uid)
+        assert there.explain(uid) == found
+        again = explanation_of(json.loads(json.dumps(explanation_json(found))))
+        assert again == replace(found, detail=dict(found.detail))
+    assert here.explain("h") == plan.explanations["h"]
+    assert here.find("s") is None

@@ -1,0 +1,72 @@
+"""The gate of eviction loops: small worlds played on for 50 cycles while gangs arrive. Nobody may be evicted more than
+twice in an hour, and no two gangs may evict each other.
+
+    python -m tests.solver.loops --worlds 200 [--first SEED]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from bench import arguments
+from queuer.solver.records import Budget
+from tests.solver.cycles import HOUR, Evicted, Life
+
+CYCLES, OFTEN = 50, 2
+"""Cycles of one world, and how often a gang may be evicted in an hour."""
+
+
+def played(seed: int) -> list[Evicted]:
+    """All evictions in the world of this seed."""
+    life = Life.of(seed)
+    for _ in range(CYCLES):
+        life.cycle(Budget(deterministic=0.0))
+    return life.evictions
+
+
+def loops(evictions: Sequence[Evicted]) -> Iterator[str]:
+    """Who went too often, and who evicted each other, in words."""
+    times: dict[str, list[float]] = {}
+    for eviction in evictions:
+        times.setdefault(eviction.uid, []).append(eviction.at)
+    for uid, at in times.items():
+        most = max(sum(first <= other < first + HOUR for other in at) for first in at)
+        if most > OFTEN:
+            yield f"{uid} is evicted {most} times in an hour"
+    pairs = {(e.uid, e.beneficiary) for e in evictions}
+    for uid, other in sorted(pairs):
+        if uid < other and (other, uid) in pairs:
+            yield f"{uid} and {other} evict each other"
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    options.add_argument(
+        "--worlds", type=arguments.positive, default=200, help="how many (default: %(default)s)"
+    )
+    options.add_argument("--first", type=arguments.seed, default=0, help="seed of the first")
+    return options
+
+
+def main() -> int:
+    """A line for each world at fault, then one JSON line; 1 where there is any."""
+    wanted = parser().parse_args()
+    counts: Counter[str] = Counter(worlds=wanted.worlds, evictions=0, with_evictions=0, at_fault=0)
+    for seed in range(wanted.first, wanted.first + wanted.worlds):
+        evictions = played(seed)
+        counts["evictions"] += len(evictions)
+        counts["with_evictions"] += bool(evictions)
+        if found := list(loops(evictions)):
+            counts["at_fault"] += 1
+            sys.stdout.write(f"world {seed}: {'; '.join(found)}\n")
+    sys.stdout.write(json.dumps(counts) + "\n")
+    return int(counts["at_fault"] > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

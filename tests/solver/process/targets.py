@@ -1,0 +1,104 @@
+"""What solver processes are told to call in tests: sound and unsound answers, silence, noise, death.
+
+All but the last few go wrong only where CP-SAT would be asked.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import replace
+from typing import Any
+
+from queuer.solver.process import wire
+from queuer.solver.records import Admission, Assignment, Budget, CycleStats, Plan, Snapshot, SolveStatus
+
+
+def words(snapshot: Snapshot) -> str:
+    """What a snapshot is about."""
+    waiting = [p.workload.uid for p in snapshot.pending]
+    return f"{[s.node.name for s in snapshot.nodes]} {waiting} {snapshot.tree.leaves}"
+
+
+def sound(snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Plan:
+    """Nothing is done, which harms nobody; the note says by whom."""
+    del snapshot, now, seed
+    status = SolveStatus.OPTIMAL if budget.deterministic > 0 else SolveStatus.GREEDY
+    stats = CycleStats(status=status, note=f"process {os.getpid()}")
+    return Plan(
+        admissions=(), evictions=(), bonds=(), reservations=(), explanations={}, order=(), stats=stats
+    )
+
+
+def echo(snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Plan:
+    """Says what it was told; is killed at seed 3."""
+    if seed == 3 and budget.deterministic > 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    plan = sound(snapshot, now=now, seed=seed, budget=budget)
+    return replace(plan, stats=replace(plan.stats, turns=len(snapshot.pending), note=words(snapshot)))
+
+
+def chatty(snapshot: Snapshot, **asked: Any) -> Plan:
+    """Prints to stdout, as C++ libraries do, before it answers."""
+    os.write(1, b"a log line\n")
+    return sound(snapshot, **asked)
+
+
+class Wrong:
+    """Goes wrong as `how` says, where CP-SAT would be asked or `always`."""
+
+    how = "die"
+    always = False
+
+    def __call__(self, snapshot: Snapshot, *, budget: Budget, **asked: Any) -> Any:
+        plan: Any = sound(snapshot, budget=budget, **asked)
+        if not self.always and budget.deterministic <= 0:
+            return plan
+        match self.how:
+            case "die":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "hang":
+                os.kill(os.getpid(), signal.SIGSTOP)
+            case "fail":
+                raise ZeroDivisionError("on purpose")
+            case "noise":
+                wire.pack_answer = lambda *_, **__: b"noise " * 20
+            case "unreadable":
+                wire.pack_answer = lambda *_, **__: wire.HEADER.pack(wire.MARK, 5) + b"\xff\x00abc"
+            case "no-plan":
+                empty = wire.pack_answer()
+                wire.pack_answer = lambda *_, **__: empty
+            case "hollow":
+                return replace(plan, admissions=42)
+            case "uncounted":
+                return replace(plan, stats=None)
+            case "ghost":
+                place = Assignment(pod_set="main", flavor="default", nodes={"n1": 1})
+                return replace(plan, admissions=(Admission(uid="ghost", assignments=(place,)),))
+        return plan
+
+
+def wrong(how: str, *, always: bool = False) -> type[Wrong]:
+    return type(how, (Wrong,), {"how": how, "always": always})
+
+
+die, hang, fail, noise, unreadable, no_plan, hollow, uncounted, ghost = map(
+    wrong, ("die", "hang", "fail", "noise", "unreadable", "no-plan", "hollow", "uncounted", "ghost")
+)
+die_always = wrong("die", always=True)
+
+
+class SlowToFollow:
+    """Stops itself when it shall take a snapshot over, and goes on if somebody wakes it; then it is sound."""
+
+    __call__ = staticmethod(sound)
+
+    def follow(self, _: Snapshot) -> None:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+class CannotFollow(SlowToFollow):
+    """Raises when it shall take a snapshot over."""
+
+    def follow(self, _: Snapshot) -> None:
+        raise ZeroDivisionError("on purpose")

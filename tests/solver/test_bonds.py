@@ -1,0 +1,109 @@
+"""Bonds: room and quota are held while victims leave, and the gang starts there when it is free (DESIGN 3.3)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from queuer.domain.queue import Policy, Preempt
+from queuer.domain.reasons import Token
+from queuer.solver.records import Admitted, Bond, Snapshot
+from tests.solver.make import (
+    decided,
+    gang,
+    hosts,
+    node,
+    pod_set,
+    queue,
+    row,
+    running,
+    snapshot,
+    started,
+    token,
+)
+
+QUEUES = [
+    queue("root"),
+    queue("root.a", row(guaranteed=8), policy=Policy(preempt=Preempt.LOWER_PRIORITY)),
+    queue("root.b", row(guaranteed=0)),
+]
+
+
+def borrowed() -> Snapshot:
+    """Both nodes are borrowed by b; a claims one back."""
+    taken = [running(gang(f"v{i}", pod_set(1, 8), queue="root.b"), {n: 1}) for i, n in enumerate("ab")]
+    return snapshot([node("a"), node("b")], QUEUES, admitted=taken, pending=[gang("g", pod_set(1, 8))])
+
+
+def leaving(snap: Snapshot, uid: str) -> Snapshot:
+    """The next snapshot: this victim is on its way out, and the bonds of the plan stand."""
+    plan = decided(snap)
+    admitted = tuple(
+        replace(a, releasing=True, gone_by=30.0) if a.workload.uid == uid else a for a in snap.admitted
+    )
+    return replace(snap, admitted=admitted, bonds=plan.bonds)
+
+
+def test_a_gang_that_evicts_is_bound_and_told_so() -> None:
+    """One borrower goes, not two."""
+    plan = decided(borrowed())
+    assert len(plan.evictions) == 1
+    assert [bond.uid for bond in plan.bonds] == ["g"]
+    assert plan.bonds[0].victims == (plan.evictions[0].uid,)
+    assert token(plan, "g") is Token.WAITING_FOR_PREEMPTED_WORKLOADS
+
+
+def test_what_a_bond_holds_is_not_given_away() -> None:
+    """A job that comes meanwhile does not start in the room that is being vacated, and nobody goes twice."""
+    first = decided(borrowed())
+    snap = leaving(borrowed(), first.evictions[0].uid)
+    late = gang("late", pod_set(1, 1), queue="root.a", priority=100, submitted=5.0)
+    plan = decided(
+        replace(snap, pending=(*snap.pending, *snapshot([], QUEUES, pending=[late]).pending)), now=10.0
+    )
+    assert started(plan) == set()
+    assert [bond.uid for bond in plan.bonds] == ["g"]
+    assert plan.evictions == ()
+
+
+def gone(snap: Snapshot, bond: Bond) -> Snapshot:
+    """The victims have left their nodes."""
+    left: list[Admitted] = [a for a in snap.admitted if a.workload.uid not in bond.victims]
+    fresh = snapshot([s.node for s in snap.nodes], QUEUES, admitted=left)
+    return replace(fresh, pending=snap.pending, bonds=(bond,))
+
+
+def test_it_starts_where_it_was_bound_when_the_room_is_free() -> None:
+    """The bond ends with the start."""
+    first = decided(borrowed())
+    plan = decided(gone(borrowed(), first.bonds[0]), now=20.0)
+    assert started(plan) == {"g"}
+    assert hosts(plan, "g").keys() == hosts(first, "g").keys()
+    assert plan.bonds == ()
+
+
+def test_a_bond_past_its_deadline_ends() -> None:
+    """Its gang takes its turn like any other: here it starts, as the room is free."""
+    first = decided(borrowed())
+    late = replace(first.bonds[0], deadline=10.0)
+    assert started(decided(gone(borrowed(), late), now=20.0)) == {"g"}
+
+
+def test_a_bond_lasts_as_long_as_its_victims_are_known_to_take() -> None:
+    """Else somebody else would be evicted in their stead."""
+    first = decided(borrowed())
+    snap = leaving(borrowed(), first.evictions[0].uid)
+    admitted = tuple(replace(a, gone_by=900.0) if a.releasing else a for a in snap.admitted)
+    plan = decided(replace(snap, admitted=admitted), now=400.0)
+    assert [bond.deadline for bond in plan.bonds] == [900.0]
+
+
+def test_a_bond_whose_node_is_closed_ends() -> None:
+    """The gang looks for another place, and finds the other borrower's."""
+    first = decided(borrowed())
+    (host,) = hosts(first, "g")
+    snap = leaving(borrowed(), first.evictions[0].uid)
+    nodes = tuple(
+        replace(s, node=replace(s.node, unschedulable=True)) if s.node.name == host else s for s in snap.nodes
+    )
+    plan = decided(replace(snap, nodes=nodes), now=10.0)
+    assert hosts(plan, "g").keys() == {"a", "b"} - {host}

@@ -1,0 +1,92 @@
+"""What a gang gets at its turn, and what it is refused for."""
+
+from __future__ import annotations
+
+import pytest
+
+from queuer.domain.nodes import Flavor
+from queuer.domain.queue import Order, Policy, Preempt
+from queuer.domain.reasons import Token
+from tests.solver.make import (
+    decided,
+    gang,
+    hosts,
+    node,
+    pod_set,
+    queue,
+    row,
+    running,
+    snapshot,
+    started,
+    token,
+)
+
+
+def test_the_first_allowed_flavor_in_which_it_fits() -> None:
+    """Rows name the flavors in order; the second is taken where the first is full."""
+    flavors = (Flavor(name="new", node_labels={"f": "new"}), Flavor(name="old", node_labels={"f": "old"}))
+    nodes = [node("a", labels={"f": "new"}), node("b", labels={"f": "old"})]
+    queues = [queue("root"), queue("root.a", row(flavor="new"), row(flavor="old"))]
+    waiting = [gang(uid, pod_set(1, 8), submitted=at) for uid, at in (("first", 0.0), ("second", 1.0))]
+    plan = decided(snapshot(nodes, queues, pending=waiting, flavors=flavors))
+    assert hosts(plan, "first") == {"a": 1}
+    assert hosts(plan, "second") == {"b": 1}
+
+
+def test_min_count_takes_the_largest_size_that_fits() -> None:
+    """Seven of ten pods: more do not fit, fewer are not needed."""
+    waiting = [gang("g", pod_set(10, 2, min_count=3))]
+    plan = decided(snapshot([node("a"), node("b", gpu=7)], [queue("root"), queue("root.a")], pending=waiting))
+    assert sum(hosts(plan, "g").values()) == 7
+
+
+def test_it_shrinks_before_anybody_is_evicted_for_it() -> None:
+    """Lower work stays, though the full size could have its room."""
+    policy = Policy(preempt=Preempt.LOWER_PRIORITY)
+    low = running(gang("low", pod_set(1, 8)), {"a": 1})
+    waiting = [gang("g", pod_set(2, 8, min_count=1), priority=10)]
+    queues = [queue("root"), queue("root.a", policy=policy)]
+    plan = decided(snapshot([node("a"), node("b")], queues, admitted=[low], pending=waiting))
+    assert plan.evictions == ()
+    assert hosts(plan, "g") == {"b": 1}
+
+
+def test_a_strict_head_lets_nothing_behind_it_pass() -> None:
+    """The second would fit; it is told who is ahead."""
+    queues = [queue("root"), queue("root.a", policy=Policy(order=Order.STRICT))]
+    waiting = [gang("big", pod_set(3, 8), submitted=0.0), gang("small", pod_set(1, 1), submitted=1.0)]
+    plan = decided(snapshot([node("a"), node("b")], queues, pending=waiting))
+    assert started(plan) == set()
+    assert token(plan, "small") is Token.BEHIND_IN_QUEUE
+
+
+def test_work_that_nobody_may_evict_does_not_borrow() -> None:
+    """It starts inside the guarantee of its own queue only."""
+    queues = [queue("root"), queue("root.a", row(guaranteed=4)), queue("root.b", row(guaranteed=4))]
+    waiting = [
+        gang("over", pod_set(1, 5), preemptible=False),
+        gang("inside", pod_set(1, 4), preemptible=False, submitted=1.0),
+    ]
+    assert started(decided(snapshot([node("a")], queues, pending=waiting))) == {"inside"}
+
+
+@pytest.mark.parametrize(("limit", "reason"), [(4, Token.EXCEEDS_MAX_QUOTA), (12, Token.WAITING_FOR_QUOTA)])
+def test_quota_is_named(limit: int, reason: Token) -> None:
+    """More than the limit can never start; else it waits for what is used."""
+    queues = [queue("root"), queue("root.a", row(limit=limit))]
+    used = [running(gang("r", pod_set(1, 8)), {"a": 1})] if limit > 8 else []
+    plan = decided(
+        snapshot([node("a"), node("b")], queues, admitted=used, pending=[gang("g", pod_set(1, 8))])
+    )
+    assert token(plan, "g") is reason
+
+
+def test_a_leaf_binds_one_gang_a_cycle() -> None:
+    """Victims for the second are looked for in the next cycle, which follows at once."""
+    policy = Policy(preempt=Preempt.LOWER_PRIORITY)
+    low = [running(gang(f"low{n}", pod_set(1, 8)), {n: 1}) for n in "abc"]
+    waiting = [gang(f"g{i}", pod_set(1, 8), priority=10, submitted=float(i)) for i in range(3)]
+    queues = [queue("root"), queue("root.a", policy=policy)]
+    plan = decided(snapshot([node(n) for n in "abc"], queues, admitted=low, pending=waiting))
+    assert [bond.uid for bond in plan.bonds] == ["g0"]
+    assert len(plan.evictions) == 1
