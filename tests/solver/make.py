@@ -12,7 +12,18 @@ from queuer.domain.reasons import Token
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.arrays import Arrays
 from queuer.solver.decide import decide
-from queuer.solver.records import Admission, Admitted, Bond, Budget, NodeState, Pending, Plan, Reservation, Snapshot, Unbound
+from queuer.solver.records import (
+    Admission,
+    Admitted,
+    Bond,
+    Budget,
+    NodeState,
+    Pending,
+    Plan,
+    Reservation,
+    Snapshot,
+    Unbound,
+)
 from queuer.solver.state import State
 from queuer.solver.verify import verify
 

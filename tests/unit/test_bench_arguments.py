@@ -67,7 +67,7 @@ REFUSED: dict[Callable[[], ArgumentParser], dict[str, tuple[str, ...]]] = {
     backlog.parser: {"--jobs": NOT_POSITIVE, "--runs": NOT_POSITIVE},
     uneven.parser: FIRST | BUDGET | {"--seeds": NOT_POSITIVE},
     many_cycles.parser: FIRST | {"--cycles": NOT_POSITIVE},
-    many_worlds.parser: FIRST | {"--worlds": NOT_POSITIVE, "--kind": ("x",)},
+    many_worlds.parser: FIRST | {"--worlds": NOT_POSITIVE},
     landing.parser: FIRST | {"--cases": NOT_POSITIVE},
 }
 NEEDED = {runtimes.parser: ("--jobs=x",)}

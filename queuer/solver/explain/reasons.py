@@ -128,15 +128,12 @@ class _Reasons:
         state = self._state
         key = (gang.shape.form, *variant.flavors.values(), owners)
         if key not in self._owners:
-            tables = [
-                state.room().table(part.need, part.accepting)
-                for part in parts_of(state.nodes, gang.workload, variant) or ()
-            ]
+            parts = parts_of(state.nodes, gang.workload, variant) or ()
             self._owners[key] = tuple(
                 uid
                 for uid in owners
                 if uid in state.reserved
-                and any(table.by_node[list(state.reserved[uid].takes)].any() for table in tables)
+                and any(part.accepting[list(state.reserved[uid].takes)].any() for part in parts)
             )
         return self._owners[key]
 

@@ -1,0 +1,311 @@
+"""Whom a gang evicts: the cheapest set that is enough, and nobody who is not needed (DESIGN 3.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from queuer.domain.nodes import Node, Topology
+from queuer.domain.queue import Policy, Preempt, Queue
+from queuer.domain.workload import Workload
+from queuer.solver.placement import parts_of, place
+from queuer.solver.records import Admitted, EvictionRule, Pending, Reservation
+from queuer.solver.rights import Rights
+from queuer.solver.slots import Room
+from queuer.solver.state import Reserved, Settled, State
+from queuer.solver.victims import could_fit, find
+from tests.solver.make import gang, node, pod_set, queue, row, running, snapshot, state_of
+from tests.solver.worlds import NOW, world
+
+QUEUES = [queue("root"), queue("root.a")]
+RACKS = Topology(keys=("rack",))
+
+
+def low(uid: str, on: str | Mapping[str, int], gpus: int, age: float, **more: Any) -> Admitted:
+    """Lower work of `root.a`, unless said: pods of so many GPUs, that has run for `age` seconds."""
+    nodes = {on: 1} if isinstance(on, str) else on
+    admitted = {
+        key: more.pop(key) for key in ("checkpoint", "evicted", "releasing", "gone_by") if key in more
+    }
+    return running(gang(uid, pod_set(sum(nodes.values()), gpus), **more), nodes, since=-age, **admitted)
+
+
+def cluster(
+    nodes: list[Node],
+    work: list[Admitted],
+    *waiting: Workload | Pending,
+    queues: list[Queue] = QUEUES,
+    **more: Any,
+) -> State:
+    """A state at time 0."""
+    return state_of(snapshot(nodes, queues, admitted=work, pending=waiting, **more))
+
+
+def sought(state: State, uid: str = "g") -> Settled | None:
+    """What is found for a waiting gang in its first flavors."""
+    waiting = state.arrays.lines.gangs[uid]
+    rights, (variant, charge) = Rights(state), waiting.shape.least[0]
+    settled = find(state, rights, waiting, variant, charge)
+    assert settled is None or could_fit(state, rights, waiting, variant, charge)
+    return settled
+
+
+def gone(state: State, uid: str = "g") -> list[str]:
+    """Whom it evicts, in their order; [] = none was found."""
+    settled = sought(state, uid)
+    return [] if settled is None else [eviction.uid for eviction in settled.evictions]
+
+
+def g(*sets: Any, **more: Any) -> Workload:
+    """The waiting gang: one pod that takes a node, unless said."""
+    return gang("g", *(sets or (pod_set(1, 8),)), **{"priority": 10, **more})
+
+
+PAIR = [node("m"), node("n")]
+
+
+@pytest.mark.parametrize(
+    ("work", "goes"),
+    [
+        ([low("long", "m", 8, 900.0), low("short", "n", 8, 800.0)], "short"),
+        ([low("saved", "m", 8, 900.0, checkpoint=-9.0), low("short", "n", 8, 100.0)], "saved"),
+        ([low("half", "m", 4, 100.0), low("rest", "m", 4, 100.0), low("whole", "n", 8, 100.0)], "whole"),
+        ([low("p2", "m", 8, 100.0, priority=2), low("p1", "n", 8, 100.0, priority=1)], "p1"),
+        ([low("twice", "m", 8, 100.0, evicted=1), low("never", "n", 8, 100.0)], "never"),
+    ],
+    ids=["lost work", "lost since the checkpoint", "gangs", "priority", "evicted before"],
+)
+def test_the_order_of_costs(work: list[Admitted], goes: str) -> None:
+    """Each line decides where those before it are equal."""
+    assert gone(cluster(PAIR, work, g())) == [goes]
+
+
+def test_borrowers_go_before_lower_work_of_its_own() -> None:
+    """Though much more work is lost."""
+    queues = [queue("root"), queue("root.a", row(guaranteed=16)), queue("root.b")]
+    work = [low("own", "m", 8, 10.0), low("b", "n", 8, 9000.0, queue="root.b", priority=10)]
+    settled = sought(cluster(PAIR, work, g(), queues=queues))
+    assert settled is not None
+    assert [(e.uid, e.rule) for e in settled.evictions] == [("b", EvictionRule.RECLAIM)]
+    assert settled.bound
+
+
+def test_all_subsets_of_those_on_the_host_of_one_pod() -> None:
+    """5 of 8 GPUs: neither the cheapest first nor those that cost least a GPU are the best set."""
+    ages = {"three": (3, 100.0), "other": (3, 101.0), "two": (2, 130.0)}
+    work = [low(uid, "n", gpus, age) for uid, (gpus, age) in ages.items()]
+    assert set(gone(cluster([node("n")], work, g(pod_set(1, 5))))) == {"three", "two"}
+
+
+def test_nobody_goes_who_is_not_needed() -> None:
+    """The small ones are the cheapest, but once the large one goes nobody needs them."""
+    work = [low("tiny", "m", 1, 1.0), low("small", "n", 2, 2.0), low("large", {"m": 1, "n": 1}, 5, 500.0)]
+    assert gone(cluster(PAIR, work, g(pod_set(2, 5)))) == ["large"]
+
+
+def test_several_small_ones_where_they_cost_less_than_a_large_one() -> None:
+    """The one that would be enough at a stroke has lost much more."""
+    nodes = [node(name) for name in "abcd"]
+    work = [low(uid, uid, 8, age) for uid, age in (("a", 50.0), ("b", 60.0))]
+    work.append(low("wide", {"c": 1, "d": 1}, 8, 90.0))
+    assert set(gone(cluster(nodes, work, g(pod_set(2, 8))))) == {"a", "b"}
+
+
+def test_all_in_one_domain() -> None:
+    """The cheapest two are in different racks."""
+    nodes = [node(name, labels={"rack": name[0]}) for name in ("x1", "x2", "y1", "y2")]
+    ages = {"x1": 10.0, "x2": 500.0, "y1": 20.0, "y2": 400.0}
+    work = [low(uid, uid, 8, age) for uid, age in ages.items()]
+    assert set(gone(cluster(nodes, work, g(pod_set(2, 8), required="rack"), topology=RACKS))) == {"y1", "y2"}
+    assert set(gone(cluster(nodes, work, g(pod_set(2, 8)), topology=RACKS))) == {"x1", "y1"}
+
+
+def test_several_pod_sets_beside_each_other() -> None:
+    """A leader of one GPU finds room beside nobody's, so that one of the small ones goes, too."""
+    nodes = [node(name) for name in "abc"]
+    work = [low("a", "a", 8, 10.0), low("b", "b", 8, 10.0)]
+    work += [low(f"c{n}", "c", 2, 90.0 + n) for n in range(4)]
+    waiting = g(pod_set(2, 8, name="worker"), pod_set(1, 1, name="leader"))
+    settled = sought(cluster(nodes, work, waiting))
+    assert settled is not None
+    assert {e.uid for e in settled.evictions} == {"a", "b", "c0"}
+    assert sum(settled.spreads["worker"].values()) == 2
+
+
+def test_quota_alone_is_short() -> None:
+    """The limit is freed on `n`, and the gang lies on `m`, which was free all along."""
+    queues = [queue("root"), queue("root.a", row(limit=12)), queue("root.b")]
+    work = [low("old", "n", 4, 900.0), low("new", "n", 4, 90.0), low("b", "n", 1, 1.0, queue="root.b")]
+    settled = sought(cluster(PAIR, work, g(), queues=queues))
+    assert settled is not None
+    assert [e.uid for e in settled.evictions] == ["new"]
+    assert settled.hosts == {0}
+
+
+def test_room_and_quota_are_short() -> None:
+    """A borrower makes room, one's own work quota; who does both is cheaper than two."""
+    policy = Policy(preempt=Preempt.LOWER_PRIORITY)
+    queues = [queue("root", policy=policy), queue("root.a", row(limit=8)), queue("root.b")]
+    nodes = [*PAIR, node("o")]
+    work = [
+        low("own", "m", 8, 60.0),
+        low("b", "n", 8, 50.0, queue="root.b"),
+        low("c", "o", 8, 40.0, queue="root.b"),
+    ]
+    assert gone(cluster(nodes, work, g(), queues=queues)) == ["own"]
+
+
+def test_the_last_victim_may_cross_the_line() -> None:
+    """Of 8 GPUs above a guarantee of 2 two jobs of 4 may go, a third may not."""
+    queues = [queue("root"), queue("root.a", row(guaranteed=16)), queue("root.b", row(guaranteed=6))]
+    work = [low(f"b{n}", "n", 4, 10.0 * (n + 1), queue="root.b", priority=10) for n in range(3)]
+    assert gone(cluster([node("n", gpu=12)], work, g(), queues=queues)) == ["b0", "b1"]
+    assert gone(cluster([node("n", gpu=12)], work, g(pod_set(1, 12)), queues=queues)) == []
+
+
+def test_who_leaves_already_is_enough() -> None:
+    """It holds what they leave instead of evicting more; who may evict nobody holds nothing."""
+    work = [low("leaves", "m", 8, 9.0, releasing=True, gone_by=20.0), low("stays", "n", 8, 9.0)]
+    settled = sought(cluster(PAIR, work, g()))
+    assert settled is not None
+    assert settled.bound
+    assert settled.evictions == ()
+    assert settled.hosts == {0}
+    assert sought(cluster(PAIR, work, g(priority=0))) is None
+
+
+def test_it_waits_where_it_needs_nobody_to_go() -> None:
+    """A bond is for those that evict, or that wait for somebody who leaves."""
+    assert sought(cluster(PAIR, [low("low", "m", 8, 9.0)], g())) is None
+
+
+def test_who_is_not_preemptible_evicts_inside_its_own_guarantee_only() -> None:
+    """It would never be evicted to give back what it borrows."""
+    for guaranteed, expected in ((8, ["low"]), (7, [])):
+        queues = [queue("root"), queue("root.a", row(guaranteed=guaranteed))]
+        work = [low("low", "n", 8, 9.0, queue="root.b", priority=10)]
+        state = cluster([node("n")], work, g(preemptible=False), queues=[*queues, queue("root.b")])
+        assert gone(state) == expected
+
+
+def test_nodes_that_it_avoids_stay_as_they_are() -> None:
+    """The cheaper victim is on a node on which the gang did not land."""
+    work = [low("near", "m", 8, 9.0), low("far", "n", 8, 900.0)]
+    assert gone(cluster(PAIR, work, Pending(workload=g(), avoid=frozenset({"m"})))) == ["far"]
+
+
+def test_a_reservation_that_comes_first_stays_whole() -> None:
+    """What is free beside it at its start is nothing on `m`, whoever goes there."""
+    work = [low("near", "m", 8, 9.0), low("far", "n", 8, 900.0)]
+    state = cluster(PAIR, work, g(), gang("owner", pod_set(1, 8)))
+    owner = state.arrays.lines.gangs["owner"]
+    variant, charge = owner.shape.least[0]
+    takes = {0: np.array([8, 1])}
+    settled = Settled(gang=owner, variant=variant, charge=charge, spreads={"main": {0: 1}})
+    reservation = Reservation(uid="owner", assignments=(), start=50.0, expires=90.0)
+    state.reserve(
+        Reserved(
+            reservation=reservation,
+            settled=settled,
+            rank=(True, 99),
+            takes=takes,
+            spare={0: np.array([0, 9])},
+        )
+    )
+    assert gone(state) == ["far"]
+
+
+def test_nobody_is_evicted_twice() -> None:
+    """Two gangs, one after the other: the second takes who is left, and both places are there in the end."""
+    work = [low("x", "m", 8, 9.0), low("y", "n", 8, 90.0)]
+    waiting = [gang(uid, pod_set(1, 8), priority=10) for uid in ("g", "h", "i")]
+    state = cluster(PAIR, work, *waiting)
+    rights, evicted = Rights(state), list[str]()
+    for uid in ("g", "h"):
+        waits = state.arrays.lines.gangs[uid]
+        settled = find(state, rights, waits, *waits.shape.least[0])
+        assert settled is not None
+        state.bind(settled)
+        evicted += [eviction.uid for eviction in settled.evictions]
+    assert evicted == ["x", "y"]
+    assert (state.then >= 0).all()
+    assert sought(state, "i") is None
+
+
+def test_in_random_worlds_every_set_is_enough_and_permitted_and_nobody_superfluous() -> None:
+    """Each claim by plain placement and by the rules as they are written."""
+    found = 0
+    for seed in range(400):
+        state = state_of(world(seed, nodes=5, running=12), now=NOW)
+        rights = Rights(state)
+        for waiting in state.arrays.lines.gangs.values():
+            for variant, charge in waiting.shape.least:
+                settled = find(state, rights, waiting, variant, charge)
+                if settled is not None and settled.evictions:
+                    found += 1
+                    _check(state, settled)
+    assert found > 100
+
+
+def _check(state: State, settled: Settled) -> None:
+    chosen, line = [e.uid for e in settled.evictions], state.line.copy()
+    for eviction in settled.evictions:
+        assert _permitted(state, settled, eviction.uid, eviction.rule, line)
+        hold = state.holds[eviction.uid]
+        line.add(hold.admitted.workload.queue, hold.charge, times=-1)
+    assert _fits(state, settled, chosen)
+    assert not any(_fits(state, settled, [u for u in chosen if u != spared]) for spared in chosen)
+    mark = state.mark
+    state.bind(settled)
+    assert all((state.then[n] >= 0)[taken > 0].all() for n, taken in state.rows(settled).items())
+    state.undo(mark)
+
+
+def _fits(state: State, settled: Settled, uids: list[str]) -> bool:
+    """Whether quota and nodes bear the gang once these have gone."""
+    waiting, mark = settled.gang, state.mark
+    for uid in uids:
+        state.leave(uid)
+    parts = parts_of(state.nodes, waiting.workload, settled.variant)
+    room = Room(state.nodes, state.then.copy())
+    has_place = place(room, waiting.workload, parts, closed=state.closed(waiting)) is not None
+    has_quota = state.later.fits(waiting.queue, settled.charge)
+    state.undo(mark)
+    return has_place and has_quota
+
+
+def _permitted(state: State, settled: Settled, uid: str, rule: EvictionRule, line: Any) -> bool:
+    """DESIGN 3.3, sentence by sentence."""
+    tree, claims, waiting, charge = state.book.tree, state.book.claims, settled.gang, settled.charge
+    admitted, own = state.holds[uid].admitted, state.holds[uid].charge
+    victim, ours, theirs = (
+        admitted.workload,
+        tree.lineage(waiting.queue),
+        tree.lineage(admitted.workload.queue),
+    )
+    common = next(path for path in ours if path in theirs)
+    below = theirs[: theirs.index(common)]
+    rested = state.time - admitted.since >= (tree.policy(victim.queue).min_runtime or 0.0)
+    if not victim.preemptible or admitted.releasing or not rested or uid in waiting.pending.displaced_by:
+        return False
+    if rule is EvictionRule.RECLAIM:
+        toward = ours[ours.index(common) - 1]
+        entitled = bool(below) and state.claimed.entitled(waiting.queue, charge, at=toward)
+        claimed = [a for a in charge if a in claims(waiting.queue)]
+        return entitled and tree.policy(waiting.queue).reclaim is True and _above(claimed, own, below, line)
+    said, asked = tree.policy(common).preempt, [a for a in charge if a in claims(victim.queue)]
+    if victim.priority >= waiting.workload.priority or said is Preempt.NEVER:
+        return False
+    across = said is Preempt.LOWER_PRIORITY and (not asked or _above(asked, own, below, line))
+    return not below or across
+
+
+def _above(accounts: list[Any], own: Mapping[Any, int], below: tuple[str, ...], line: Any) -> bool:
+    """Whether the victim holds some of an account in which all these queues are above their guarantee."""
+    return any(
+        own.get(a) and all(line.used(path, a) > line.book.guaranteed(path, a) for path in below)
+        for a in accounts
+    )
