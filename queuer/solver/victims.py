@@ -79,8 +79,13 @@ class _Search:
     def __init__(self, state: State, rights: Rights, gang: Gang, variant: Variant, charge: Charge) -> None:
         self._state, self._rights, self._gang, self._charge = state, rights, gang, charge
         self._prints, self._reach = rights.footprints, rights.reach(gang, charge)
-        self._parts = parts_of(state.nodes, gang.workload, variant) or []
-        self._closed = state.closed(gang, bound=True)
+        self._parts, closed = (
+            parts_of(state.nodes, gang.workload, variant) or [],
+            state.closed(gang, bound=True),
+        )
+        if closed is not None:
+            left = {id(part.accepting): part.accepting & ~closed for part in self._parts}
+            self._parts = [replace(part, accepting=left[id(part.accepting)]) for part in self._parts]
         self._main = self._largest()
         self._parties = list(rights.permitted(self._reach))
         self._of = np.zeros(len(self._prints.holds), dtype=np.intp)  # party by hold
@@ -116,7 +121,7 @@ class _Search:
         if gone:
             nodes = np.unique(self._prints.nodes[self._prints.entries(numbers)[0]])
             room = room.but(nodes, self._free(numbers)[nodes])
-        return place(room, self._gang.workload, self._parts, closed=self._closed, inside=inside)
+        return place(room, self._gang.workload, self._parts, inside=inside)
 
     def judged(self, gone: Sequence[int]) -> list[EvictionRule] | None:
         """The rules by which these may go in this order; None = they may not, or quota is short all the same."""
@@ -146,12 +151,11 @@ class _Search:
     # Where the gang may be put together
 
     def _largest(self) -> Part:
-        """The pods that take most in all, sets of such pods together, on the nodes that are left to them."""
+        """The pods that take most in all, sets of such pods together."""
         whole = np.maximum(self._state.nodes.total, 1)
-        main = max(self._parts, key=lambda part: part.count * float((part.row / whole).max()))
-        count = sum(p.count for p in self._parts if p.need is main.need and p.accepting is main.accepting)
-        open_ = main.accepting if self._closed is None else main.accepting & ~self._closed
-        return replace(main, count=count, accepting=open_)
+        main = max(self._parts, key=lambda part: part.count * float((part.row / whole).max(initial=0.0)))
+        alike = (p for p in self._parts if p.need is main.need and p.accepting is main.accepting)
+        return replace(main, count=sum(part.count for part in alike))
 
     def _levels(self) -> list[Numbers]:
         """By level to look at, the domain of each node, -1 = none (N); the one that must hold the gang comes last."""
@@ -177,23 +181,31 @@ class _Search:
         """By domain of one level the weight of what must go there, were candidates divisible; and orders of candidates,
         each with their domains: by weight for a slot, and host after host.
         """
-        count, before = len(self._weights), slots_of(self._main, self._room.free)
-        gain = slots_of(self._main, self._emptied) - before
+        count, gain = len(self._weights), np.zeros(len(domains))
+        lacking = np.zeros(int(domains.max(initial=-1)) + 1)
+        whole = np.maximum(self._state.nodes.total, 1)
+        for part in self._parts:
+            before, size = slots_of(part, self._room.free), (part.row / whole).max(initial=0.0)
+            gain = np.maximum(gain, (slots_of(part, self._emptied) - before) * size)
+            lacking += np.maximum(part.count - _sums(domains, before), 0.0) * size
         entries, owner = self._prints.entries(self._candidates)
-        node, columns = self._prints.nodes[entries], self._main.need.columns
-        whole = np.maximum(self._state.nodes.alloc[node][:, columns], 1)
-        part = (self._prints.amounts[entries][:, columns] / whole).max(axis=1, initial=0.0)
-        used = (domains[node] >= 0) & (gain[node] > 0) & (part > 0)
-        owner, node, part = owner[used], node[used], part[used]
-        adds = part / np.bincount(node, weights=part, minlength=len(gain))[node] * gain[node]
+        node, asked = self._prints.nodes[entries], np.any([part.row > 0 for part in self._parts], axis=0)
+        held = np.where(
+            asked, self._prints.amounts[entries] / np.maximum(self._state.nodes.alloc[node], 1), 0.0
+        )
+        held = held.max(axis=1, initial=0.0)
+        used = (domains[node] >= 0) & (gain[node] > 0) & (held > 0)
+        owner, node, held = owner[used], node[used], held[used]
+        adds = held / np.bincount(node, weights=held, minlength=len(gain))[node] * gain[node]
         keys, pair = np.unique(domains[node] * count + owner, return_inverse=True)
         where, whose, added = keys // count, keys % count, np.bincount(pair, weights=adds)
         rate = self._weights[whose] / added
-        cost = np.bincount(node, weights=rate[pair] * adds, minlength=len(gain)) / np.maximum(gain, 1)
+        cost = np.bincount(node, weights=rate[pair] * adds, minlength=len(gain)) / np.where(
+            gain > 0, gain, 1.0
+        )
         by_host = np.lexsort((rate[pair], node, cost[node], domains[node]))
         by_rate = np.lexsort((rate, where))
         where, whose, added, rate = where[by_rate], whose[by_rate], added[by_rate], rate[by_rate]
-        lacking = np.maximum(self._main.count - _sums(domains, before), 0.0)
         before = np.cumsum(added) - added
         needed = np.clip(lacking[where] - before + before[np.searchsorted(where, where)], 0, added)
         estimates = np.bincount(where, weights=needed * rate, minlength=len(lacking)).astype(np.float64)
@@ -205,9 +217,9 @@ class _Search:
     def cheapest(self) -> list[int]:
         """The best set found, in an order in which each may go; empty = none."""
         later, queue = self._state.later, self._gang.queue
-        binding = self._state.claimed.binding(
-            queue, self._charge
-        )  # beside the live capacity, which is the nodes'
+        # The live capacity is the nodes' matter, unless these have room.
+        free = self.placed([]) is not None
+        binding = self._charge if free else self._state.claimed.binding(queue, self._charge)
         self._asked = {account: self._charge[account] for account in self._charge if account in binding}
         self._short = not later.fits(queue, self._asked)
         self._helpers = self._find_helpers() if self._short else []

@@ -271,7 +271,7 @@ def _fits(state: State, settled: Settled, uids: list[str]) -> bool:
         state.leave(uid)
     parts = parts_of(state.nodes, waiting.workload, settled.variant)
     room = Room(state.nodes, state.then.copy())
-    has_place = place(room, waiting.workload, parts, closed=state.closed(waiting)) is not None
+    has_place = place(room, waiting.workload, parts, closed=state.closed(waiting, bound=True)) is not None
     has_quota = state.later.fits(waiting.queue, settled.charge)
     state.undo(mark)
     return has_place and has_quota
