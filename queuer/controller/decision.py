@@ -20,9 +20,9 @@ from queuer.controller.settle import evicting
 from queuer.controller.snapshot import offered
 from queuer.controller.state import ClusterState
 from queuer.controller.telling import to_write
+from queuer.domain.estimates import StartRange
 from queuer.domain.reasons import Explanation, Token, simple
 from queuer.domain.workload import State, Workload
-from queuer.solver.forecast import StartRange
 from queuer.solver.records import Admission, Bond, Eviction, Plan, Reservation, Snapshot
 from queuer.store.cycles import CycleRecord, NewAdmission, NewEviction
 

@@ -18,14 +18,14 @@ import msgspec
 
 from queuer.controller.logs import logger
 from queuer.controller.metrics import Metrics
+from queuer.domain.estimates import StartRange
 from queuer.domain.reasons import Explanation, Verdict
-from queuer.solver.forecast import StartRange
 from queuer.solver.records import Budget, Snapshot
 from queuer.solver.stored import StoredCycle, encode
 
 log = logger("foretell")
 
-PROGRAM = (sys.executable, "-m", "queuer.solver.forecast")
+PROGRAM = (sys.executable, "-m", "queuer.sim.forecast")
 LONGEST = 300.0
 """Seconds after which a forecast is given up."""
 REST = 20.0

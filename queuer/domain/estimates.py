@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Hashable
+from dataclasses import dataclass
 
 from queuer.domain.workload import Workload
 
@@ -11,6 +12,17 @@ RUNS = 20
 """Last runs that an estimate is the median of: on traces it errs less than fewer runs or other quantiles do."""
 KEPT = 10_000
 """Kinds of jobs that are remembered; the one that ended longest ago is forgotten first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartRange:
+    """When a gang starts, seconds since the epoch: the first of all rolls, the median, the last. None = later than
+    was rolled.
+    """
+
+    earliest: float
+    likely: float | None
+    latest: float | None
 
 
 class Estimates:

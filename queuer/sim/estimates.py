@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from queuer.domain.estimates import StartRange
 from queuer.sim.engine import Simulation
+from queuer.sim.forecast import Effort, forecast
 from queuer.sim.report import Accuracy, Estimates, Spread
-from queuer.solver.forecast import Effort, StartRange, forecast
 
 EFFORT = Effort(decisions=30, gangs=100)
 """Less than a controller may spend: a replay makes many forecasts."""

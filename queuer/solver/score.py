@@ -15,7 +15,16 @@ from queuer.domain.quantity import Resources
 from queuer.domain.queue import QueueState
 from queuer.domain.workload import PodSet, Workload, demand_of
 from queuer.solver.packed.worth import Worth, packed_subtrees
-from queuer.solver.records import Admission, Admitted, Assignment, Bond, EvictionRule, NodeState, Plan, Snapshot
+from queuer.solver.records import (
+    Admission,
+    Admitted,
+    Assignment,
+    Bond,
+    EvictionRule,
+    NodeState,
+    Plan,
+    Snapshot,
+)
 
 SHARE = 10**9
 """A dominant share of 1 as an integer."""

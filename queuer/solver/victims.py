@@ -20,7 +20,7 @@ from queuer.solver.nodes import Mask, Matrix, Numbers
 from queuer.solver.placement import Part, Spreads, Variant, parts_of, place
 from queuer.solver.records import Eviction, EvictionRule
 from queuer.solver.rights import Party, Rights
-from queuer.solver.score import Cost
+from queuer.solver.score import Cost, eviction_cost
 from queuer.solver.shapes import Gang
 from queuer.solver.slots import Room
 from queuer.solver.state import ANY, Settled, State
@@ -79,10 +79,8 @@ class _Search:
     def __init__(self, state: State, rights: Rights, gang: Gang, variant: Variant, charge: Charge) -> None:
         self._state, self._rights, self._gang, self._charge = state, rights, gang, charge
         self._prints, self._reach = rights.footprints, rights.reach(gang, charge)
-        self._parts, closed = (
-            parts_of(state.nodes, gang.workload, variant) or [],
-            state.closed(gang, bound=True),
-        )
+        self._parts = parts_of(state.nodes, gang.workload, variant) or []
+        closed = state.closed(gang, bound=True)
         if closed is not None:
             left = {id(part.accepting): part.accepting & ~closed for part in self._parts}
             self._parts = [replace(part, accepting=left[id(part.accepting)]) for part in self._parts]
@@ -138,8 +136,8 @@ class _Search:
     def _party(self, number: int) -> tuple[Party, EvictionRule]:
         return self._parties[int(self._of[number])]
 
-    def _cost(self, number: int, rule: EvictionRule | None = None) -> Cost:
-        return self._rights.cost(self._prints.holds[number], rule or self._party(number)[1])
+    def _cost(self, number: int) -> Cost:
+        return self._rights.cost(self._prints.holds[number], self._party(number)[1])
 
     def _free(self, gone: Numbers) -> Matrix:
         """What the gang may use once these have gone (N x R)."""
@@ -190,19 +188,16 @@ class _Search:
             lacking += np.maximum(part.count - _sums(domains, before), 0.0) * size
         entries, owner = self._prints.entries(self._candidates)
         node, asked = self._prints.nodes[entries], np.any([part.row > 0 for part in self._parts], axis=0)
-        held = np.where(
-            asked, self._prints.amounts[entries] / np.maximum(self._state.nodes.alloc[node], 1), 0.0
-        )
-        held = held.max(axis=1, initial=0.0)
+        parts = self._prints.amounts[entries] / np.maximum(self._state.nodes.alloc[node], 1)
+        held = np.where(asked, parts, 0.0).max(axis=1, initial=0.0)
         used = (domains[node] >= 0) & (gain[node] > 0) & (held > 0)
         owner, node, held = owner[used], node[used], held[used]
         adds = held / np.bincount(node, weights=held, minlength=len(gain))[node] * gain[node]
         keys, pair = np.unique(domains[node] * count + owner, return_inverse=True)
         where, whose, added = keys // count, keys % count, np.bincount(pair, weights=adds)
         rate = self._weights[whose] / added
-        cost = np.bincount(node, weights=rate[pair] * adds, minlength=len(gain)) / np.where(
-            gain > 0, gain, 1.0
-        )
+        cost = np.bincount(node, weights=rate[pair] * adds, minlength=len(gain)).astype(np.float64)
+        cost /= np.where(gain > 0, gain, 1.0)
         by_host = np.lexsort((rate[pair], node, cost[node], domains[node]))
         by_rate = np.lexsort((rate, where))
         where, whose, added, rate = where[by_rate], whose[by_rate], added[by_rate], rate[by_rate]
@@ -217,29 +212,28 @@ class _Search:
     def cheapest(self) -> list[int]:
         """The best set found, in an order in which each may go; empty = none."""
         later, queue = self._state.later, self._gang.queue
-        # The live capacity is the nodes' matter, unless these have room.
-        free = self.placed([]) is not None
-        binding = self._charge if free else self._state.claimed.binding(queue, self._charge)
-        self._asked = {account: self._charge[account] for account in self._charge if account in binding}
+        asked = frozenset(self._charge)
+        if self.placed([]) is None:  # room is short, so that the live capacity needs no look of its own
+            asked = self._state.claimed.binding(queue, self._charge)
+        self._asked = {account: amount for account, amount in self._charge.items() if account in asked}
         self._short = not later.fits(queue, self._asked)
         self._helpers = self._find_helpers() if self._short else []
         self._line, self._later = self._state.line.copy(), later.copy()
         self._trial = Trial(self._prints, self._main, self._state.then, self._most)
         levels = self._levels()
         ranked = [self._ranked(domains) for domains in levels]
-        found = (
-            (e, n, d) for n, (estimates, _) in enumerate(ranked) for d, e in enumerate(estimates.tolist())
-        )
+        rows = [enumerate(estimates.tolist()) for estimates, _ in ranked]
+        found = ((estimate, n, domain) for n, row in enumerate(rows) for domain, estimate in row)
         for estimate, n, domain in nsmallest(DOMAINS, found):
             if estimate > self._limit or estimate == inf or self._steps > STEPS:
                 break
             self._nodes = np.flatnonzero(levels[n] == domain)
             self._trial.enter(self._nodes)
             lacks = not self._has_room()
-            orders = [
+            spans = [
                 whose[slice(*np.searchsorted(where, (domain, domain + 1)))] for where, whose in ranked[n][1]
             ]
-            for order in self._orders(*(list(dict.fromkeys(order.tolist())) for order in orders)):
+            for order in self._orders(*(list(dict.fromkeys(span.tolist())) for span in spans)):
                 self._attempt(order)
             if self._best is not None and not lacks:
                 break  # nowhere is less missing than quota
@@ -312,12 +306,12 @@ class _Search:
             if number not in self._trial.gone:
                 self._move(number, 1)
         weight = float(self._weights[kept].sum())
-        rules = self.judged(kept) if kept and weight <= self._limit * (1 + 1e-9) else None
+        rules = self.judged(kept) if kept and weight <= self._limit else None
         if rules is not None:
-            costs = [self._cost(number, rule) for number, rule in zip(kept, rules, strict=True)]
-            a, b, c, d, e = map(sum, zip(*costs, strict=True))
-            if self._best is None or (a, b, c, d, e) < self._best[0]:
-                self._best, self._limit = ((a, b, c, d, e), kept), weight
+            pairs = zip((self._prints.holds[number].admitted for number in kept), rules, strict=True)
+            cost = eviction_cost(pairs, capacity=self._state.capacity, now=self._state.time)
+            if self._best is None or cost < self._best[0]:
+                self._best, self._limit = (cost, kept), weight * (1 + 1e-9)
 
     def _move(self, number: int, times: int) -> None:
         self._steps += 1

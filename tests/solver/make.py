@@ -154,7 +154,11 @@ def started(plan: Plan) -> set[str]:
 def hosts(plan: Plan, uid: str) -> dict[str, int]:
     """Pods by node of a gang that starts, is bound, or has a reservation, all pod sets together."""
     found: dict[str, int] = {}
-    all_placed: tuple[Admission | Bond | Reservation, ...] = (*plan.admissions, *plan.bonds, *plan.reservations)
+    all_placed: tuple[Admission | Bond | Reservation, ...] = (
+        *plan.admissions,
+        *plan.bonds,
+        *plan.reservations,
+    )
     for placed in all_placed:
         if placed.uid == uid:
             for row in placed.assignments:

@@ -238,8 +238,8 @@ def test_nobody_is_evicted_twice() -> None:
 def test_in_random_worlds_every_set_is_enough_and_permitted_and_nobody_superfluous() -> None:
     """Each claim by plain placement and by the rules as they are written."""
     found = 0
-    for seed in range(400):
-        state = state_of(world(seed, nodes=5, running=12), now=NOW)
+    for seed in range(600):
+        state = state_of(world(seed, nodes=4, running=20), now=NOW)
         rights = Rights(state)
         for waiting in state.arrays.lines.gangs.values():
             for variant, charge in waiting.shape.least:

@@ -11,11 +11,11 @@ import pytest
 
 from queuer.controller.foretell import Foreteller, compare, with_estimate
 from queuer.controller.metrics import Metrics
+from queuer.domain.estimates import StartRange
 from queuer.domain.nodes import Node
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import PodSet, Workload
-from queuer.solver.forecast import StartRange
 from queuer.solver.records import NodeState, Pending, Snapshot
 
 NOW = 6_000.0

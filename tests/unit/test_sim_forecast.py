@@ -11,10 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from queuer.domain.estimates import StartRange
 from queuer.domain.queue import Order, Policy
 from queuer.domain.workload import GRACE, Workload
+from queuer.sim.forecast import NO_CPSAT, Effort, forecast
 from queuer.solver.ends import OVERDUE
-from queuer.solver.forecast import NO_CPSAT, Effort, StartRange, forecast
 from queuer.solver.records import Admitted, Snapshot
 from queuer.solver.stored import StoredCycle, encode
 from tests.solver.make import gang, landing, node, pod_set, queue, row, running, snapshot
@@ -138,7 +139,7 @@ def test_the_program_answers_like_the_function() -> None:
     made = given(*jobs, admitted=holder(1_000.0), nodes=3)
     asked = encode(StoredCycle(snapshot=made, now=0.0, seed=0, budget=NO_CPSAT, plan=None))
     done = subprocess.run(
-        [sys.executable, "-m", "queuer.solver.forecast"], input=asked, capture_output=True, check=True
+        [sys.executable, "-m", "queuer.sim.forecast"], input=asked, capture_output=True, check=True
     )
     found = forecast(made, now=0.0, seed=0)
     assert msgspec.json.decode(done.stdout, type=dict[str, StartRange]) == found

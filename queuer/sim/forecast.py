@@ -1,7 +1,7 @@
 """When waiting gangs will start: the decision itself, rolled forward over the ends that are expected.
 
 Several times, with run times drawn around what is expected. CP-SAT is not asked, nobody new arrives, and work without
-an expected end does not end. `python -m queuer.solver.forecast` answers one request on stdin, in a process of its own.
+an expected end does not end. `python -m queuer.sim.forecast` answers one request on stdin, in a process of its own.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from statistics import NormalDist
 
 import msgspec
 
+from queuer.domain.estimates import StartRange
 from queuer.domain.quantity import Resources, add
 from queuer.domain.workload import GRACE
 from queuer.solver.arrays import Arrays
@@ -29,17 +30,6 @@ _NORMAL = NormalDist()
 STEP, SLACK = 30.0, 0.1
 """What ends within so many seconds, or this part of the time rolled, is one step, so that few decisions reach far."""
 NO_CPSAT = Budget(deterministic=0.0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartRange:
-    """When a gang starts, seconds since the epoch: the first of all rolls, the median, the last. None = later than
-    was rolled.
-    """
-
-    earliest: float
-    likely: float | None
-    latest: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
