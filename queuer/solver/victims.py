@@ -245,23 +245,22 @@ class _Search:
         return gone
 
     def _orders(self, by_rate: Sequence[int], by_host: Sequence[int]) -> Iterator[Sequence[int]]:
-        """Orders in which candidates may go until there is room and quota; of few on one host all subsets."""
+        """Orders in which candidates may go until there is room and quota; of few on one host all subsets, too."""
+        if self._short:
+            inside = set(by_rate)
+            yield [*sorted(self._helpers, key=lambda number: number not in inside), *by_rate]
+            yield [*self._helpers, *by_rate]
+            return
         prints, numbers = self._prints, np.array(by_rate, dtype=np.intp)
-        if len(self._nodes) == 1 and len(numbers) <= FEW and not self._short:
+        newest = np.lexsort((numbers, -prints.since[numbers], prints.priority[numbers]))
+        yield from (by_rate, by_host, numbers[newest].tolist())
+        if len(self._nodes) == 1 and len(numbers) <= FEW:
             picks = np.array(list(product((False, True), repeat=len(numbers))))
             weights = picks @ self._weights[numbers]
             for n in np.argsort(weights, kind="stable")[1:SUBSETS].tolist():
                 if weights[n] > self._limit:
                     return
                 yield numbers[picks[n]].tolist()
-            return
-        if self._short:
-            inside = set(by_rate)
-            yield [*sorted(self._helpers, key=lambda number: number not in inside), *by_rate]
-            yield [*self._helpers, *by_rate]
-            return
-        newest = np.lexsort((numbers, -prints.since[numbers], prints.priority[numbers]))
-        yield from (by_rate, by_host, numbers[newest].tolist())
 
     def _find_helpers(self) -> list[int]:
         """Those whose going frees quota where it is short, least weight for that first."""

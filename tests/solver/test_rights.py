@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from queuer.domain.queue import Policy, Preempt, Queue
 from queuer.domain.workload import Workload
 from queuer.solver.records import Admitted, EvictionRule, Pending, Snapshot
 from queuer.solver.rights import Reach, Rights
-from queuer.solver.shapes import Gang
 from queuer.solver.state import State
 from tests.solver.make import gang, node, pod_set, queue, row, running, snapshot, state_of
 
@@ -30,22 +28,18 @@ def world(queues: list[Queue], *work: Admitted, waiting: Workload | Pending = MI
     return snapshot([node("n", gpu=64)], [queue("root"), *queues], admitted=work, pending=[waiting])
 
 
-def asked(state: State, uid: str = "mine") -> tuple[Rights, Reach, Gang]:
+def reaches(state: State, uid: str = "mine") -> tuple[Rights, Reach]:
     """The rights of this state, and how far they reach for a waiting gang."""
     rights, waiting = Rights(state), state.arrays.lines.gangs[uid]
-    return rights, rights.reach(waiting, waiting.shape.charges[0]), waiting
+    return rights, rights.reach(waiting, waiting.shape.charges[0])
 
 
 def permitted(snap: Snapshot) -> dict[str, EvictionRule]:
     """Whom `mine` may evict as things are, and by which rule."""
     state = state_of(snap)
-    rights, reach, _ = asked(state)
-    found = {
-        hold.admitted.workload.uid: rule
-        for party, rule in rights.permitted(reach)
-        for hold in party.holds
-        if hold.admitted.workload.uid not in reach.spared
-    }
+    rights, reach = reaches(state)
+    pairs = [(hold.admitted.workload.uid, rule) for p, rule in rights.permitted(reach) for hold in p.holds]
+    found = {uid: rule for uid, rule in pairs if uid not in reach.spared}
     assert rights.anybody(reach) == bool(found)
     return found
 
@@ -149,7 +143,7 @@ def test_never_the_one_for_whose_sake_it_was_evicted() -> None:
 def test_who_leaves_frees_the_line_for_nobody_else() -> None:
     """Once one of the two has gone, the other's queue is inside its guarantee."""
     state = state_of(world(shares(8, 6), busy("b1", "root.b", 4), busy("b2", "root.b", 4)))
-    rights, reach, _ = asked(state)
+    rights, reach = reaches(state)
     mark = state.mark
     assert rights.anybody(reach)
     state.leave("b1")
@@ -160,16 +154,10 @@ def test_who_leaves_frees_the_line_for_nobody_else() -> None:
 
 def test_equal_permissions_are_one_reach() -> None:
     """Whatever the shapes; another priority reaches other work."""
-    waiting = [gang(f"g{n}", pod_set(n, 1), priority=10) for n in (1, 2)]
-    waiting.append(gang("g3", pod_set(1, 1), priority=5))
-    snap = replace(
-        world([queue("root.a")], busy("low", "root.a", 4)),
-        pending=tuple(Pending(workload=workload) for workload in waiting),
-    )
-    state = state_of(snap)
-    rights, gangs = Rights(state), state.arrays.lines.gangs
-    first, second, third = (
-        rights.reach(gangs[uid], gangs[uid].shape.charges[0]) for uid in ("g1", "g2", "g3")
-    )
+    waiting = [gang(f"g{n}", pod_set(n, 1), priority=10 if n < 3 else 5) for n in (1, 2, 3)]
+    work = [busy("low", "root.a", 4)]
+    state = state_of(snapshot([node("n")], [queue("root"), queue("root.a")], admitted=work, pending=waiting))
+    rights, gangs = Rights(state), state.arrays.lines.gangs.values()
+    first, second, third = (rights.reach(waits, waits.shape.charges[0]) for waits in gangs)
     assert first is second
     assert first is not third
