@@ -5,8 +5,7 @@ Once through: follow the snapshot, bonds that can start, tournament, repair, res
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 
 from queuer.solver import bonds, reserve
@@ -27,17 +26,13 @@ from queuer.solver.records import (
     Snapshot,
     SolveStatus,
 )
-from queuer.solver.refusal import Block
-from queuer.solver.repair import repair
-from queuer.solver.repair.window import Contested, Lifted
+from queuer.solver.repair.decode import bears
+from queuer.solver.repair.step import Repair, after_turns
 from queuer.solver.reserve import Reserver
 from queuer.solver.shapes import Gang
 from queuer.solver.sound import sound
 from queuer.solver.state import Settled, State
 from queuer.solver.turn import Turns
-
-CONTESTED = 8
-"""Gangs that the repair is asked to fit in."""
 
 
 def decide(
@@ -97,15 +92,18 @@ class _Cycle:
         )
         self._resumed = tuple(self._state.settled)
         self._order: list[str] = []
-        self._contested: list[Contested] = []
-        self._repaired: tuple[str, ...] = ()
+        self._repaired = Repair()
 
     def plan(self) -> Plan:
         """From the first turn to the verified plan."""
         self._play()
-        self._repair()
-        lines = self._arrays.lines.by_leaf.values()
-        reservations = self._reserver.finish(reserve.first_of(lines, self._blocked, self._state))
+        lines, refusals = self._arrays.lines.by_leaf, self._turns.refusals
+        self._repaired = after_turns(
+            self._state, lines.values(), refusals, seed=self._seed, budget=self._solver.left
+        )
+        if self._repaired.contested:
+            self._solver.heard(self._repaired.spent, proven=self._repaired.proven)
+        reservations = self._reserver.finish(reserve.first_of(lines.values(), self._blocked, self._state))
         return sound(self._made(reservations), self._state)
 
     # Turns
@@ -113,7 +111,7 @@ class _Cycle:
     def _play(self) -> None:
         """The tournament, gang by gang."""
         tournament, packed = self._tournament, packed_subtrees(self._arrays.book.tree)
-        chosen: set[tuple[str, int]] = set()
+        chosen, starts = set[tuple[str, int]](), dict[str, Settled]()
         while (gang := tournament.next()) is not None:
             root = packed.get(gang.queue)
             priority = gang.workload.priority
@@ -127,99 +125,26 @@ class _Cycle:
                     budget=self._solver.left,
                 )
                 self._solver.heard(answer.spent, proven=answer.proven)
+                starts.update(answer.starts)
                 tournament.prefer(root, answer.uids)
                 continue
-            settled = self._turns.turn(gang)
+            settled = self._selected(starts.get(gang.uid)) or self._turns.turn(gang)
             self._order.append(gang.uid)
             tournament.done(gang, settled=settled)
+
+    def _selected(self, settled: Settled | None) -> bool:
+        """Start a gang where a selection has it, if that is still possible."""
+        if settled is None or not bears(self._state, settled):
+            return False
+        self._turns.turns += 1
+        self._state.start(settled)
+        self._state.release(settled.gang.uid)
+        return True
 
     def _blocked(self, gang: Gang) -> bool:
         """Whether capacity alone blocks the gang."""
         refusal = self._turns.refusals.get(gang.uid)
         return refusal is not None and refusal.by_capacity and gang.uid not in self._state.settled
-
-    # Repair
-
-    def _repair(self) -> None:
-        """Ask once for an arrangement of this cycle's starts in which more gangs start."""
-        state = self._state
-        self._contested = self._contest()
-        if not self._contested:
-            return
-        answer = repair(state, self._contested, seed=self._seed, budget=self._solver.left)
-        self._solver.heard(answer.spent, proven=answer.proven)
-        if answer.placements and self._applied(answer.placements):
-            self._repaired = answer.started
-
-    def _contest(self) -> list[Contested]:
-        """The first gangs, by priority and submit time, that were refused for place, though no sum of free slots
-        excludes them.
-        """
-        found: list[Contested] = []
-        if self._solver.left <= 0:
-            return found
-        lifted, hopeless = Lifted(self._state), set[object]()
-        for gang in sorted(self._refused_for_place(), key=Gang.place_in_line):
-            refusal = self._turns.refusals[gang.uid]
-            assert refusal.variant is not None
-            assert refusal.charge is not None
-            form = (gang.shape.form, *refusal.variant.flavors.values())
-            if form in hopeless:
-                continue
-            contested = Contested(gang=gang, variant=refusal.variant, charge=refusal.charge)
-            if lifted.excludes(contested):
-                hopeless.add(form)
-                continue
-            found.append(contested)
-            if len(found) == CONTESTED:
-                break
-        return found
-
-    def _refused_for_place(self) -> Iterator[Gang]:
-        """By leaf and refusal the first in line."""
-        refusals = self._turns.refusals
-        for line in self._arrays.lines.by_leaf.values():
-            seen = set[int]()
-            for gang in line:
-                refusal = refusals.get(gang.uid)
-                if refusal is not None and refusal.block is Block.PLACE and id(refusal) not in seen:
-                    seen.add(id(refusal))
-                    yield gang
-
-    def _applied(self, placements: Mapping[str, Mapping[str, dict[int, int]]]) -> bool:
-        """Carry the repair out, if every gang still lands and fits; else leave all as it was."""
-        state, mark = self._state, self._state.mark
-        before = {uid: state.settled[uid] for uid in placements if uid in state.settled}
-        for settled in before.values():
-            state.lift(settled)
-        asked = {c.gang.uid: c for c in self._contested}
-        for uid, spreads in placements.items():
-            known = before.get(uid)
-            if known is None:
-                contested = asked[uid]
-                known = Settled(
-                    gang=contested.gang, variant=contested.variant, charge=contested.charge, spreads={}
-                )
-            settled = replace(known, spreads=spreads)
-            if not self._starts(settled):
-                state.undo(mark)
-                return False
-            state.start(settled)
-        for uid in placements:
-            self._turns.refusals.pop(uid, None)
-            state.release(uid)
-        return True
-
-    def _starts(self, settled: Settled) -> bool:
-        """Whether a gang may start in this placement as things are."""
-        state, gang = self._state, settled.gang
-        room = state.room(state.bars(gang, settled.charge))
-        fits = all(bool((room.free[node] >= row)[row > 0].all()) for node, row in state.rows(settled).items())
-        return (
-            fits
-            and state.landing.may_start(gang.workload, settled.spreads)
-            and all(usage.fits(gang.queue, settled.charge) for usage in state.usages())
-        )
 
     # The plan
 
@@ -257,8 +182,8 @@ class _Cycle:
                 status=self._solver.status,
                 turns=turns.turns,
                 searches=turns.searches,
-                contested=len(self._contested),
-                repaired=len(self._repaired),
+                contested=self._repaired.contested,
+                repaired=self._repaired.started,
                 solver_time=round(self._solver.spent, 6),
                 more=turns.more,
             ),

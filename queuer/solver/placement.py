@@ -227,6 +227,9 @@ class _Search:
         order = np.argsort(fit[usable], kind="stable")
         enough = int(np.searchsorted(np.cumsum(there[order]), part.count)) + 1
         chosen = usable[order[:enough]]
+        beyond = int(slots[chosen].sum()) - part.count
+        if beyond and (slots[chosen] == beyond).any():  # without this node every host is filled: no choice
+            chosen = np.delete(chosen, np.flatnonzero(slots[chosen] == beyond)[-1])
         spread = dict(
             zip((chosen if inside is None else inside[chosen]).tolist(), slots[chosen].tolist(), strict=True)
         )

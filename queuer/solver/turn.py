@@ -67,6 +67,17 @@ class Turns:
         self._dead[self._key(gang)] = self.refusals[gang.uid] = answer
         return False
 
+    def tried(self, gang: Gang) -> Settled | None:
+        """As `turn`, for who undoes it: nobody is evicted, and reservations stay."""
+        if self.refused(gang):
+            return None
+        answer = self._start(gang)
+        if isinstance(answer, Settled):
+            return answer
+        self._keep(gang, answer)
+        self._dead[self._key(gang)] = answer
+        return None
+
     def _keep(self, gang: Gang, refusal: Refusal) -> None:
         """Who fits but for what is still landing keeps that placement till the end of the cycle."""
         if refusal.block is Block.LANDING:

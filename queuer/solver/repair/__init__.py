@@ -13,8 +13,10 @@ NODES = (1024, 256, 64)
 """Nodes that are looked at: fewer where the model would be large."""
 LARGE = 2_500
 """Variables of a large model."""
-PASS = 0.05
-"""Deterministic time of a pass at most."""
+PASS = 0.03
+"""Deterministic time in which contested gangs are fitted in, at most."""
+MOVES = 0.01
+"""The same for narrower domains and fewer moves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +59,7 @@ def repair(state: State, contested: Sequence[Contested], *, seed: int, budget: f
     costs = window.costs(first.values)
     rows.row(weights, low=reached)
     second = maximise(
-        rows, {v: -c for v, c in costs.items()}, seed=seed, budget=min(PASS, budget - first.spent)
+        rows, {v: -c for v, c in costs.items()}, seed=seed, budget=min(MOVES, budget - first.spent)
     )
     spent = first.spent + second.spent
     placements = {s.gang.uid: s.spreads for s in window.laid(second.values or first.values)}

@@ -49,6 +49,10 @@ class Form(NamedTuple):
     strict: bool
 
 
+Choice = tuple[Form, Variant, Charge]
+"""Flavors and sizes of a gang, what it asks for so, and what quota counts."""
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class Family:
     """Gangs that nothing tells apart. `settled`: all of them start, and quota counts them already."""
@@ -137,25 +141,20 @@ class Question:
             self.kinds.append(Kind(Need(columns, row[columns], False), row, opening))
         return self._kinds[key]
 
-    def enter(
-        self, gang: Gang, form: Form, variant: Variant, charge: Charge, *, key: object, settled: bool
-    ) -> Option:
-        """The option of a gang in the family of this key."""
-        alone = any(len(bundle.packs) > 1 for bundle in form.bundles.values())
-        whole = (key, settled, gang.uid if alone else "")
-        family = self._families.get(whole)
-        if family is None:
-            family = self._families[whole] = Family(settled=settled)
+    def enter(self, gang: Gang, choices: Sequence[Choice], *, key: object, settled: bool) -> list[Option]:
+        """The options of a gang in the family of this key, by choice."""
+        several = any(len(b.packs) > 1 for form, _, _ in choices for b in form.bundles.values())
+        whole = (key, settled, gang.uid if several else "")
+        if whole not in self._families:
+            self._families[whole] = family = Family(settled=settled)
             self.families.append(family)
-        if not family.gangs or family.gangs[-1] is not gang:
-            family.gangs.append(gang)
-        for option in family.options:
-            if option.form is form:
-                return option
-        option = Option(family=family, form=form, variant=variant, charge=charge)
-        family.options.append(option)
-        self.options.append(option)
-        return option
+            family.options += [
+                Option(family=family, form=form, variant=variant, charge=charge)
+                for form, variant, charge in choices
+            ]
+            self.options += family.options
+        self._families[whole].gangs.append(gang)
+        return self._families[whole].options
 
     def lying(self, form: Form, spreads: Spreads) -> list[tuple[str, int, int, int]] | None:
         """(pod set, size, node, packs) of a placement; None = it is not in such packs."""
@@ -260,7 +259,8 @@ class Tree:
             // bundle.pods
             for bundle in option.bundles.values()
         ]
-        return np.minimum.reduce(found)
+        most: Matrix = np.minimum.reduce(found)
+        return most
 
     def open(self, option: Option, slots: Matrix, count: int) -> None:
         """Open the domains to an option in which it fits with so many slots (spots x kinds), least left over first."""

@@ -139,8 +139,8 @@ class Window:
             reach[row.gang.uid] = lifted.reach(row)[: COLUMNS + 1] if form is not None else []
             if form is not None and reach[row.gang.uid]:
                 self.contested[row.gang.uid] = row
-                self._options[row.gang.uid] = self.question.enter(
-                    row.gang, form, row.variant, row.charge, key=row.gang.uid, settled=False
+                (self._options[row.gang.uid],) = self.question.enter(
+                    row.gang, [(form, row.variant, row.charge)], key=row.gang.uid, settled=False
                 )
                 for nodes in reach[row.gang.uid]:
                     self._widen(nodes)
@@ -172,9 +172,8 @@ class Window:
             row = self.question.kinds[form.bundles[name].packs[size]].row * packs
             if bool((np.minimum(self.state.free[node], self.state.then[node]) + rows[node] < row).any()):
                 return
-        self._options[gang.uid] = self.question.enter(
-            gang, form, start.variant, start.charge, key=(id(form), key), settled=True
-        )
+        choice = (form, start.variant, start.charge)
+        (self._options[gang.uid],) = self.question.enter(gang, [choice], key=(id(form), key), settled=True)
         self.starts[gang.uid] = start
         self._region[hosts] = True
 
