@@ -84,7 +84,7 @@ def restored(state: State, gang: Gang, rows: Sequence[Assignment]) -> Settled | 
         spreads[pod_set.name] = {nodes.index[name]: count for name, count in row.nodes.items()}
     counts = {p.name: sum(spreads.get(p.name, {}).values()) for p in workload.pod_sets}
     flavors = {row.pod_set: row.flavor for row in rows}
-    if by_set or not _sized(gang, flavors, counts) or not _in_domains(state, workload, spreads):
+    if by_set or not _sized(gang, flavors, counts) or not in_domains(state, workload, spreads):
         return None
     charge = charge_for(workload, flavors, counts)
     variant = Variant(flavors=flavors, counts=counts)
@@ -116,8 +116,8 @@ def _sized(gang: Gang, flavors: Mapping[str, str], counts: Mapping[str, int]) ->
     )
 
 
-def _in_domains(state: State, workload: Workload, spreads: Mapping[str, Spread]) -> bool:
-    """Whether a placement lies in one domain where one is required."""
+def in_domains(state: State, workload: Workload, spreads: Mapping[str, Spread]) -> bool:
+    """Whether a placement lies in one domain wherever one is required."""
     everywhere = [node for spread in spreads.values() for node in spread]
     asked = [(workload.required, everywhere)]
     asked += [(p.required, list(spreads.get(p.name, {}))) for p in workload.pod_sets]
