@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from queuer.domain.workload import PodSet, Workload
 from queuer.solver.packed.worth import Worth
-from queuer.solver.repair.decode import Member, bears, fit, laid
+from queuer.solver.placement import Spreads
+from queuer.solver.repair.decode import Member, bears, laid
 from queuer.solver.repair.model import Model, Terms
 from queuer.solver.repair.tree import Option, Question, Tree
 from queuer.solver.shapes import Gang
@@ -24,6 +26,8 @@ COLUMNS = 4
 """Domains that are open to a gang, beside where it lies by time."""
 VARIANTS = 4
 """Choices of flavors of one gang that are considered."""
+LARGE = 50_000
+"""Variables of a model that is built."""
 PASS = 0.2
 """Deterministic time of one selection at most."""
 
@@ -49,14 +53,24 @@ def select(state: State, gangs: Sequence[Gang], *, seed: int, budget: float) -> 
     by_time = _played(state, gangs) if budget > 0 else {}
     if budget <= 0 or len(by_time) == len(gangs):
         return Selection(proven=budget > 0)
-    worth = Worth((g.workload for g in gangs), capacity=state.capacity, now=state.time)
-    window = _Window(state, gangs, by_time, worth)
-    if not window.options:
+    try:
+        return _better(state, gangs, by_time, seed=seed, budget=min(PASS, budget))
+    except OverflowError:  # amounts of which sums exceed int64
         return Selection(proven=False)
+
+
+def _better(
+    state: State, gangs: Sequence[Gang], by_time: Mapping[str, Settled], *, seed: int, budget: float
+) -> Selection:
     from queuer.solver.repair.solve import maximise  # OR-Tools is loaded when it is asked
 
-    solved = maximise(window.model.rows, window.worth, seed=seed, budget=min(PASS, budget))
-    found = _played(state, gangs, first=window.laid(solved.values)) if solved.values else by_time
+    worth = Worth((g.workload for g in gangs), capacity=state.capacity, now=state.time)
+    window = _Window(state, gangs, by_time, worth)
+    model = window.model
+    if model is None:
+        return Selection(proven=False)
+    solved = maximise(model.rows, window.worth, seed=seed, budget=budget)
+    found = _played(state, gangs, first=window.laid(solved.values)) if solved.values else {}
 
     def total(starts: Mapping[str, Settled]) -> int:
         return sum(worth.of(s.gang.workload, s.variant.counts) for s in starts.values())
@@ -82,45 +96,38 @@ def _played(state: State, gangs: Iterable[Gang], *, first: Iterable[Settled] = (
     return found
 
 
-def _fits_alone(state: State, gang: Gang) -> bool:
-    """Whether the gang has a placement at full size as things are."""
-    choices = zip(gang.shape.variants, gang.shape.charges, strict=True)
-    return any(fit(state, gang, variant, charge) is not None for variant, charge in choices)
-
-
 class _Window:
-    """The model of one selection. `options`: of the gangs that are considered, by uid."""
+    """The model of one selection; None where there is nothing to choose, or too much."""
 
     def __init__(
         self, state: State, gangs: Sequence[Gang], by_time: Mapping[str, Settled], worth: Worth
     ) -> None:
         self._state, self._worth = state, worth
         self._question = Question(state.nodes)
-        self.options: dict[str, list[Option]] = {}
+        self._placed: list[tuple[Option, Spreads]] = []
+        self._fixed: list[Settled] = []
         self._enter(gangs, by_time)
-        self._fixed = [s for uid, s in by_time.items() if uid not in self.options]
         mark = state.mark
         for settled in self._fixed:
             state.start(settled)
-        free = state.room().free
-        tree = Tree(self._question, free, np.arange(len(free)))
-        for option in self._question.options:
-            tree.open(option, tree.slots, COLUMNS)
-        placed = [
-            (option, by_time[uid].spreads)
-            for uid, options in self.options.items()
-            for option in options
-            if uid in by_time
-            and option.variant == by_time[uid].variant
-            and self._question.lying(option.form, by_time[uid].spreads) is not None
-        ]
-        self.model = Model(tree, placed=placed)
-        self.model.limit(state.book, state.usages())
+        self.model = self._modelled() if self._question.options else None
         state.undo(mark)
+
+    def _modelled(self) -> Model | None:
+        state, question = self._state, self._question
+        free = state.room().free
+        tree = Tree(question, free, np.arange(len(free)))
+        if len(tree.spots) * len(question.kinds) > LARGE:
+            return None
+        for option in question.options:
+            tree.open(option, tree.slots, COLUMNS)
+        model = Model(tree, placed=self._placed)
+        model.limit(state.book, state.usages())
+        return model
 
     def _enter(self, gangs: Sequence[Gang], by_time: Mapping[str, Settled]) -> None:
         """Gangs that could start alone, until they ask for enough, and all that start by time."""
-        state, alone = self._state, dict[int, bool]()
+        state, turns, alone = self._state, Turns(self._state), dict[int, bool]()
         free = state.room().free.clip(min=0).sum(axis=0) * WINDOW
         asked = free * 0
         for gang in gangs:
@@ -128,29 +135,46 @@ class _Window:
                 if (asked > free).any():
                     continue
                 if gang.likeness not in alone:
-                    alone[gang.likeness] = _fits_alone(state, gang)
+                    mark = state.mark
+                    alone[gang.likeness] = turns.tried(gang) is not None
+                    state.undo(mark)
                 if not alone[gang.likeness]:
                     continue
-            self._offer(gang)
+            self._offer(gang, by_time.get(gang.uid))
             for pod_set in gang.workload.pod_sets:
                 asked = asked + state.nodes.row(pod_set.requests) * pod_set.count
 
-    def _offer(self, gang: Gang) -> None:
-        """Counts do not describe a gang that may not borrow."""
-        shape, closed = gang.shape, self._state.closed(gang)
+    def _offer(self, gang: Gang, settled: Settled | None) -> None:
+        """Counts do not describe gangs that may not borrow or that prefer a level, nor any placement: such starts are
+        fixed.
+        """
+        question, shape, closed = self._question, gang.shape, self._state.closed(gang)
+        levels: tuple[Workload | PodSet, ...] = (gang.workload, *gang.workload.pod_sets)
         choices = [
             (form, variant, charge)
             for variant, charge in list(zip(shape.variants, shape.charges, strict=True))[:VARIANTS]
-            if (form := self._question.form(gang, variant, closed)) is not None
+            if (form := question.form(gang, variant, closed)) is not None
         ]
-        if choices and gang.workload.preemptible:
-            worth = self._worth.of(gang.workload, shape.variants[0].counts)
-            key = (shape.number, gang.pending.avoid, worth)
-            self.options[gang.uid] = self._question.enter(gang, choices, key=key, settled=False)
+        if not gang.workload.preemptible or any(asks.preferred for asks in levels):
+            choices = []
+        lies = [
+            settled is not None
+            and variant == settled.variant
+            and question.lying(form, settled.spreads) is not None
+            for form, variant, _ in choices
+        ]
+        if settled is not None and not any(lies):
+            self._fixed.append(settled)
+        elif choices:
+            key = (shape.number, gang.pending.avoid, self._worth.of(gang.workload, shape.variants[0].counts))
+            options = question.enter(gang, choices, key=key, settled=False)
+            if settled is not None:
+                self._placed.append((options[lies.index(True)], settled.spreads))
 
     @property
     def worth(self) -> Terms:
         """What the gangs that start count, by variable."""
+        assert self.model is not None
         return {
             c.gangs: self._worth.of(c.option.family.gangs[0].workload, c.option.variant.counts)
             for c in self.model.columns
@@ -158,6 +182,7 @@ class _Window:
 
     def laid(self, values: Sequence[int]) -> list[Settled]:
         """The gangs of a solution where it has them, of each family the first; the state is left as it is."""
+        assert self.model is not None
         state, model, mark = self._state, self.model, self._state.mark
         for settled in self._fixed:
             state.start(settled)

@@ -1,4 +1,4 @@
-"""From counts back to nodes: placements that the state bears, and that land beside each other."""
+"""From counts back to nodes: packs go down the tree as a solution says, and on each leaf to where they fit best."""
 
 from __future__ import annotations
 
@@ -9,46 +9,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from queuer.domain.quota import Charge
-from queuer.solver.nodes import Mask
-from queuer.solver.placement import Part, Spread, Variant, parts_of, place
+from queuer.solver.placement import Part, Spread, place
 from queuer.solver.repair.model import Column, Model
 from queuer.solver.shapes import Gang
 from queuer.solver.slots import Room
 from queuer.solver.state import Settled, State
 
-
-def fit(
-    state: State, gang: Gang, variant: Variant, charge: Charge, *, closed: Mask | None = None
-) -> Settled | None:
-    """Where a gang starts as things are, off the `closed` nodes, quota and landing counted."""
-    workload, landing = gang.workload, state.landing
-    if not has_quota(state, gang, charge):
-        return None
-    room, parts = state.room(state.bars(gang, charge)), parts_of(state.nodes, workload, variant)
-    masks = [mask for mask in (closed, state.closed(gang)) if mask is not None]
-    spreads = place(room, workload, parts, closed=np.logical_or.reduce(masks) if masks else None)
-    if spreads is not None and not landing.may_start(workload, spreads):
-        masks += [landing.here, landing.held]
-        spreads = place(room, workload, parts, closed=np.logical_or.reduce(masks))
-    if spreads is None or not landing.may_start(workload, spreads):
-        return None
-    return Settled(gang=gang, variant=variant, charge=charge, spreads=spreads)
-
-
-def has_quota(state: State, gang: Gang, charge: Charge) -> bool:
-    """Whether the gang breaks no limit, and does not borrow if it may not."""
-    if not all(usage.fits(gang.queue, charge) for usage in state.usages()):
-        return False
-    return gang.workload.preemptible or state.claimed.entitled(gang.queue, charge, at=gang.queue)
+Sent = Mapping[tuple[int, int], int]
+"""Packs that go down to a spot from the one above, by spot and kind."""
 
 
 def bears(state: State, settled: Settled) -> bool:
-    """Whether a gang may start in its placement as things are."""
+    """Whether a gang may start in its placement as things are: quota, nodes and landing bear it."""
     gang, charge = settled.gang, settled.charge
     free = state.room(state.bars(gang, charge)).free
     return (
-        has_quota(state, gang, charge)
+        all(usage.fits(gang.queue, charge) for usage in state.usages())
+        and (gang.workload.preemptible or state.claimed.entitled(gang.queue, charge, at=gang.queue))
         and state.landing.may_start(gang.workload, settled.spreads)
         and all(bool((free[node] >= row)[row > 0].all()) for node, row in state.rows(settled).items())
     )
@@ -66,9 +43,9 @@ class Member:
     spreads: dict[str, Spread] = field(default_factory=dict)
 
     def settled(self) -> Settled | None:
-        """In its placement; None = it has not all of its pods."""
+        """In its placement, the last host of a pod set filled in part; None = it has not all of its pods."""
         option, found = self.column.option, dict[str, Spread]()
-        for name, bundle in option.bundles.items():
+        for name, bundle in option.form.bundles.items():
             left, found[name] = bundle.pods, {}
             for node, pods in sorted(self.spreads.get(name, {}).items(), key=lambda at: (-at[1], at[0])):
                 if left:
@@ -90,40 +67,29 @@ class Piece(NamedTuple):
     @property
     def kind(self) -> int:
         """What they are."""
-        return self.member.column.option.bundles[self.name].packs[self.size]
+        return self.member.column.option.form.bundles[self.name].packs[self.size]
 
 
-def laid(
-    state: State, model: Model, sent: Mapping[tuple[int, int], int], members: Sequence[Member]
-) -> list[Settled]:
-    """Gangs as they may start one after the other: where the solution has them, else elsewhere in their domain; who has
-    no room there is left out. `sent`: packs of theirs that go down to each spot, by kind. The state is as before.
+def laid(state: State, model: Model, sent: Sent, members: Sequence[Member]) -> list[Settled]:
+    """Gangs as they may start one after the other; who has no room is left out. `sent`: packs of theirs. The state is
+    as before.
     """
-    found = list[Settled]()
+    found, mark = list[Settled](), state.mark
     _fill(state, model, _sent_down(model, sent, members))
-    mark = state.mark
-    for member in sorted(members, key=lambda m: -sum(b.pods for b in m.column.option.bundles.values())):
+    for member in members:
         settled = member.settled()
-        if settled is None or not bears(state, settled):
-            option, spot = member.column.option, model.tree.spots[member.column.spot]
-            closed = np.ones(len(state.free), dtype=bool)
-            closed[spot.nodes] = False
-            settled = fit(state, member.gang, option.variant, option.charge, closed=closed)
-        if settled is not None:
+        if settled is not None and bears(state, settled):
             state.start(settled)
             found.append(settled)
     state.undo(mark)
     return found
 
 
-def _sent_down(
-    model: Model, sent: Mapping[tuple[int, int], int], members: Sequence[Member]
-) -> dict[int, list[Piece]]:
+def _sent_down(model: Model, sent: Sent, members: Sequence[Member]) -> dict[int, list[Piece]]:
     """Pieces by leaf: large ones first, each to the child to which most are still to be sent."""
-    pools: dict[int, list[Piece]] = defaultdict(list)
+    pools, left = defaultdict[int, list[Piece]](list), dict(sent)
     for member in members:
         pools[member.column.spot] += [Piece(member, *some) for some in member.packs]
-    left = dict(sent)
     for number, spot in enumerate(model.tree.spots):
         for piece in sorted(pools.pop(number, ()), key=lambda p: -p.packs) if spot.children else ():
             packs, kind = piece.packs, piece.kind
@@ -141,11 +107,11 @@ def _sent_down(
 def _fill(state: State, model: Model, pools: Mapping[int, Sequence[Piece]]) -> None:
     """Onto nodes, the largest packs first, each where it fits best."""
     nodes, kinds = state.nodes, model.tree.question.kinds
-    room = Room(nodes, state.room().free.copy())
-    whole = np.maximum(nodes.total, 1)
+    room, whole = Room(nodes, state.room().free.copy()), np.maximum(nodes.total, 1)
     pieces = [(piece, leaf) for leaf, pool in pools.items() for piece in pool if piece.packs]
-    pieces.sort(key=lambda p: (-float((kinds[p[0].kind].row / whole).max()), -p[0].packs))
-    for piece, leaf in pieces:
+    for piece, leaf in sorted(
+        pieces, key=lambda p: (-float((kinds[p[0].kind].row / whole).max()), -p[0].packs)
+    ):
         kind = kinds[piece.kind]
         part = Part(
             name="",

@@ -72,9 +72,12 @@ class Model:
             spots = [spot for number, spot in lying if number == id(option)]
             for spot in dict.fromkeys([*option.columns, *spots]):
                 self._open(option, spot, lying[id(option), spot])
+        members: dict[int, Terms] = defaultdict(dict)
+        for column in self.columns:
+            members[id(column.option.family)][column.gangs] = 1
         for family in tree.question.families:
-            terms = {c.gangs: 1 for c in self.columns if c.option.family is family}
-            self.rows.row(terms, low=len(family.gangs) if family.settled else 0, high=len(family.gangs))
+            count = len(family.gangs)
+            self.rows.row(members[id(family)], low=count if family.settled else 0, high=count)
         self._hint_packs(placed)
         self._flow(self.sent(placed))
         self.before = tuple(self.rows.hint)
@@ -83,9 +86,9 @@ class Model:
         most = int(self.tree.copies(option, self.tree.slots[[spot]])[0])
         if not most:
             return
-        gangs = self.rows.variable(min(most, len(option.family.gangs)), lying)
+        gangs = self.rows.variable(most, lying)
         packs = {}
-        for name, bundle in option.bundles.items():
+        for name, bundle in option.form.bundles.items():
             if len(bundle.packs) == 1:
                 ((size, kind),) = bundle.packs.items()
                 own = self._own[spot, kind]
@@ -108,7 +111,7 @@ class Model:
             for name, size, node, packs in self.tree.question.lying(option.form, spreads) or ():
                 at = int(self.tree.leaf_of[node])
                 while at not in (top, -1):
-                    found[at, option.bundles[name].packs[size]] += packs
+                    found[at, option.form.bundles[name].packs[size]] += packs
                     at = self.tree.spots[at].parent
         return found
 
@@ -169,13 +172,16 @@ class Model:
 
     def changed(self, values: Sequence[int]) -> frozenset[int]:
         """Spots to which other packs or gangs come than lie there so far."""
-        come = [(spot, v) for (spot, _), v in self.flows.items()]
-        come += [(c.spot, v) for c in self.columns for v in (c.gangs, *c.packs.values())]
+        come = [(spot, v) for (spot, _), v in self.flows.items()] + [(c.spot, c.gangs) for c in self.columns]
         return frozenset(spot for spot, v in come if values[v] != self.before[v])
+
+    def repacked(self, column: Column, values: Sequence[int]) -> bool:
+        """Whether its gang lies in other packs so far."""
+        return any(values[v] != self.before[v] for v in column.packs.values())
 
     def packs(self, column: Column, values: Sequence[int]) -> Iterator[tuple[str, int, int]]:
         """(pod set, size, packs) of one gang of a column."""
-        for name, bundle in column.option.bundles.items():
+        for name, bundle in column.option.form.bundles.items():
             for size in bundle.packs:
                 variable = column.packs.get((name, size))
                 yield name, size, -(-bundle.pods // size) if variable is None else values[variable]

@@ -42,11 +42,10 @@ class Bundle(NamedTuple):
 
 
 class Form(NamedTuple):
-    """What gangs ask of the nodes. `level`: of the domain that is to hold all pods; `strict`: it must."""
+    """What gangs ask of the nodes. `level`: of the one domain that holds all pods."""
 
     bundles: Mapping[str, Bundle]
     level: int | None
-    strict: bool
 
 
 Choice = tuple[Form, Variant, Charge]
@@ -72,11 +71,6 @@ class Option:
     charge: Charge
     columns: dict[int, None] = field(default_factory=dict)
 
-    @property
-    def bundles(self) -> Mapping[str, Bundle]:
-        """Its pods by set."""
-        return self.form.bundles
-
 
 class Question:
     """Gangs in families, before anything is known of what is free."""
@@ -91,7 +85,7 @@ class Question:
         self._families: dict[object, Family] = {}
 
     def form(self, gang: Gang, variant: Variant, closed: Mask | None) -> Form | None:
-        """What the gang asks for on nodes that are not closed; None = counts do not describe it."""
+        """What the gang asks for on nodes that are not closed, preferred levels aside; None = counts do not say it."""
         counts, flavors = tuple(variant.counts.values()), tuple(variant.flavors.values())
         key = (gang.shape.form, counts, flavors, id(closed))
         if key not in self._forms:
@@ -99,24 +93,20 @@ class Question:
         return self._forms[key]
 
     def _new_form(self, gang: Gang, variant: Variant, closed: Mask | None) -> Form | None:
-        workload, domains = gang.workload, self.nodes.domains
-        level = self.nodes.snapshot.topology.find(workload.required or workload.preferred or "")
-        strict = workload.required is not None
-        parts = parts_of(self.nodes, workload, variant)
-        if not parts or any(
-            p.need.exclusive or p.required is not None or p.preferred is not None for p in parts
-        ):
+        workload, parts = gang.workload, parts_of(self.nodes, gang.workload, variant)
+        level = self.nodes.snapshot.topology.find(workload.required or "")
+        if not parts or any(p.need.exclusive or p.required is not None for p in parts):
             return None
         single = sum(part.count for part in parts) == 1
-        if level == len(domains) - 1 and strict and not single:
+        if level == len(self.nodes.domains) - 1 and not single:
             return None
         bundles = {}
         for part in parts:
             opening = part.accepting if closed is None else part.accepting & ~closed
-            if strict and level is not None:
-                opening = opening & (domains[level] >= 0)
+            if level is not None:
+                opening = opening & (self.nodes.domains[level] >= 0)
             bundles[part.name] = Bundle(part.count, self._packs(part, opening))
-        return Form(bundles, None if single or level == len(domains) - 1 else level, strict)
+        return Form(bundles, None if single else level)
 
     def _packs(self, part: Part, opening: Mask) -> dict[int, int]:
         slots = part.need.slots(self.nodes.bound_free)
@@ -243,35 +233,32 @@ class Tree:
             self.spots[parent].children.append(len(self.spots) - 1)
         return len(self.spots) - 1
 
-    def spot_of(self, option: Option, spreads: Spreads) -> int:
-        """The spot that holds a placement as the option asks for it."""
+    def spot_at(self, option: Option, node: int) -> int | None:
+        """The spot that an option asks for around a node; None = there is none in the region."""
         level = option.form.level
-        if level is None:
-            return ROOT
-        inside = {int(self._domains[level][node]) for spread in spreads.values() for node in spread}
-        return self.domains.get((level, inside.pop()), ROOT) if len(inside) == 1 else ROOT
+        return ROOT if level is None else self.domains.get((level, int(self._domains[level][node])))
+
+    def spot_of(self, option: Option, spreads: Spreads) -> int:
+        """The spot that holds a placement."""
+        spot = self.spot_at(option, next(node for spread in spreads.values() for node in spread))
+        return ROOT if spot is None else spot
 
     def copies(self, option: Option, slots: Matrix) -> Matrix:
-        """How many gangs of an option fit at most, each pod set by itself, by row of slots (x kinds)."""
-        found = [
-            slots[:, list(bundle.packs.values())]
-            @ np.array(list(bundle.packs), dtype=np.int64)
-            // bundle.pods
-            for bundle in option.bundles.values()
-        ]
-        most: Matrix = np.minimum.reduce(found)
-        return most
+        """How many gangs of an option fit, at most, with so many slots (M x kinds), each pod set by itself (M)."""
+        found = np.full(len(slots), len(option.family.gangs), dtype=np.int64)
+        for bundle in option.form.bundles.values():
+            sizes = np.array(list(bundle.packs), dtype=np.int64)
+            found = np.minimum(found, slots[:, list(bundle.packs.values())] @ sizes // bundle.pods)
+        return found
 
     def open(self, option: Option, slots: Matrix, count: int) -> None:
         """Open the domains to an option in which it fits with so many slots (spots x kinds), least left over first."""
         level = option.form.level
-        if level is None or not option.form.strict:
+        if level is None:
             option.columns[ROOT] = None
-        spots = np.array(
-            [s for (at, domain), s in self.domains.items() if at == level and domain >= 0], dtype=np.intp
-        )
+        spots = np.array([s for (at, d), s in self.domains.items() if at == level and d >= 0], dtype=np.intp)
         if len(spots):
-            kinds = [kind for bundle in option.bundles.values() for kind in bundle.packs.values()]
+            kinds = [kind for bundle in option.form.bundles.values() for kind in bundle.packs.values()]
             order = np.argsort(slots[spots][:, kinds].sum(axis=1), kind="stable")
             order = order[self.copies(option, slots[spots])[order] > 0]
             option.columns.update(dict.fromkeys(spots[order][:count].tolist()))

@@ -5,7 +5,7 @@ around the domains where they could go.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ from queuer.solver.nodes import Mask, Matrix, Numbers
 from queuer.solver.placement import Part, Variant, parts_of
 from queuer.solver.repair.decode import Member, laid
 from queuer.solver.repair.model import Model, Terms
-from queuer.solver.repair.tree import ROOT, Option, Question, Tree
+from queuer.solver.repair.tree import Form, Option, Question, Tree
 from queuer.solver.shapes import Gang
 from queuer.solver.slots import Room
 from queuer.solver.state import Settled, State
@@ -46,7 +46,7 @@ class Lifted:
                 self._masks[id(part.accepting)] = part.accepting
                 self._pods[part.row.tobytes(), id(part.accepting)] += part.count
         self.free, self.bare = self.without(self.starts), self.without(())
-        self._closed: dict[object, Mask | None] = {}
+        self._closed: dict[object, Mask] = {}
         self._rooms = Room(self._nodes, self.free), Room(self._nodes, self.bare)
 
     def without(self, starts: Iterable[Settled]) -> Matrix:
@@ -60,19 +60,18 @@ class Lifted:
         free[owned] = 0
         return free
 
-    def closed(self, gang: Gang, charge: Charge) -> tuple[object, Mask | None]:
-        """Nodes that are closed to a gang: those it avoids, and those of reservations that it must leave whole; with a
-        key that is equal for equal masks.
-        """
+    def closed(self, gang: Gang, charge: Charge) -> Mask | None:
+        """Nodes that are closed to a gang: those it avoids, and those of reservations that it must leave whole."""
         bars = self.state.bars(gang, charge)
+        if not bars:
+            return self.state.closed(gang)
         key = (gang.pending.avoid, bars)
         if key not in self._closed:
-            mask = self.state.closed(gang)
-            if bars:
-                mask = np.zeros(len(self.free), dtype=bool) if mask is None else mask.copy()
-                mask[[node for uid in bars for node in self.state.reserved[uid].takes]] = True
-            self._closed[key] = mask
-        return key, self._closed[key]
+            mask = np.zeros(len(self.free), dtype=bool)
+            mask[[node for uid in bars for node in self.state.reserved[uid].takes]] = True
+            avoided = self.state.closed(gang)
+            self._closed[key] = mask if avoided is None else mask | avoided
+        return self._closed[key]
 
     def excludes(self, contested: Contested) -> bool:
         """Whether sums of free slots exclude the gang, wherever this cycle's starts might move."""
@@ -84,7 +83,7 @@ class Lifted:
         """
         gang = contested.gang
         parts = parts_of(self._nodes, gang.workload, contested.variant)
-        _, closed = self.closed(gang, contested.charge)
+        closed = self.closed(gang, contested.charge)
         if not parts or any(map(self._crowded, parts)):
             return []
         lifted, bare = (
@@ -132,24 +131,21 @@ class Window:
         self.contested: dict[str, Contested] = {}
         self.starts: dict[str, Settled] = {}
         self._options: dict[str, Option] = {}
+        self._reach = {c.gang.uid: lifted.reach(c)[: COLUMNS + 1] for c in contested}
         self._region, self._left = np.zeros(len(lifted.free), dtype=bool), most
-        reach = {}
         for row in contested:
-            form = self.question.form(row.gang, row.variant, lifted.closed(row.gang, row.charge)[1])
-            reach[row.gang.uid] = lifted.reach(row)[: COLUMNS + 1] if form is not None else []
-            if form is not None and reach[row.gang.uid]:
+            if self._reach[row.gang.uid] and self._enter(row):
                 self.contested[row.gang.uid] = row
-                (self._options[row.gang.uid],) = self.question.enter(
-                    row.gang, [(form, row.variant, row.charge)], key=row.gang.uid, settled=False
-                )
-                for nodes in reach[row.gang.uid]:
+                for nodes in self._reach[row.gang.uid]:
                     self._widen(nodes)
         for start in lifted.starts:
-            self._join(start)
-        slots = [np.where(k.open, k.need.slots(lifted.bare), 0) for k in self.question.kinds]
-        room = np.sum(slots, axis=0) if slots else np.zeros(0)
+            if self._region[list(start.hosts)].any() and self._enter(start):
+                self.starts[start.gang.uid] = start
+        for start in self.starts.values():
+            self._region[list(start.hosts)] = True
+        room = sum((k.need.slots(lifted.bare) * k.open for k in self.question.kinds), 0 * self._region)
         self._widen(np.argsort(-room, kind="stable")[: np.count_nonzero(room)])
-        self.model = self._modelled(reach)
+        self.model = self._modelled()
 
     def _widen(self, nodes: Numbers) -> None:
         """Look at these nodes, too."""
@@ -157,35 +153,39 @@ class Window:
         self._region[new] = True
         self._left -= len(new)
 
-    def _join(self, start: Settled) -> None:
-        """A start may move if it lies where a contested gang might, in packs."""
-        hosts, gang = list(start.hosts), start.gang
-        if not self._region[hosts].any():
-            return
-        key, closed = self.lifted.closed(gang, start.charge)
-        form = self.question.form(gang, start.variant, closed)
-        lies = None if form is None else self.question.lying(form, start.spreads)
-        if form is None or lies is None:
-            return
-        rows = self.state.rows(start)
-        for name, size, node, packs in lies:
-            row = self.question.kinds[form.bundles[name].packs[size]].row * packs
-            if bool((np.minimum(self.state.free[node], self.state.then[node]) + rows[node] < row).any()):
-                return
-        choice = (form, start.variant, start.charge)
-        (self._options[gang.uid],) = self.question.enter(gang, [choice], key=(id(form), key), settled=True)
-        self.starts[gang.uid] = start
-        self._region[hosts] = True
+    def _enter(self, row: Contested | Settled) -> bool:
+        """Whether counts describe the gang, and a start as it lies."""
+        form = self.question.form(row.gang, row.variant, self.lifted.closed(row.gang, row.charge))
+        settled = isinstance(row, Settled)
+        if form is None or (isinstance(row, Settled) and not self._may_move(form, row)):
+            return False
+        key = id(form) if settled else row.gang.uid
+        choice = (form, row.variant, row.charge)
+        (self._options[row.gang.uid],) = self.question.enter(row.gang, [choice], key=key, settled=settled)
+        return True
 
-    def _modelled(self, reach: Mapping[str, Sequence[Numbers]]) -> Model:
+    def _may_move(self, form: Form, start: Settled) -> bool:
+        """Whether each of its hosts has room for its packs. Whoever prefers a level stays where it has found that."""
+        state, rows, workload = self.state, self.state.rows(start), start.gang.workload
+        lies = self.question.lying(form, start.spreads)
+        if lies is None or workload.preferred or any(pod_set.preferred for pod_set in workload.pod_sets):
+            return False
+        return all(
+            bool((np.minimum(state.free[node], state.then[node]) + rows[node] >= row * packs).all())
+            for name, size, node, packs in lies
+            for row in [self.question.kinds[form.bundles[name].packs[size]].row]
+        )
+
+    def _modelled(self) -> Model:
         tree = Tree(self.question, self.lifted.without(self.starts.values()), np.flatnonzero(self._region))
         bare = tree.slots_in(self.lifted.bare)
         for option in self.question.options:
             tree.open(option, bare, COLUMNS)
         for uid in self.contested:
             option = self._options[uid]
-            for nodes in reach[uid] if option.form.strict else ():
-                option.columns.setdefault(tree.spot_of(option, {"": {int(nodes[0]): 1}}))
+            for nodes in self._reach[uid]:
+                spot = tree.spot_at(option, int(nodes[0]))
+                option.columns.update({} if spot is None else {spot: None})
         model = Model(tree, placed=[(self._options[uid], s.spreads) for uid, s in self.starts.items()])
         model.limit(self.state.book, self.state.usages())
         return model
@@ -196,23 +196,16 @@ class Window:
         worth = {id(self._options[uid]): 2**i for i, uid in enumerate(reversed(self.contested))}
         return {c.gangs: worth[id(c.option)] for c in self.model.columns if id(c.option) in worth}
 
-    def costs(self, values: Sequence[int]) -> Terms:
-        """Levels wider than asked times pods, then how much is moved; adds the rows that tell what is moved, and takes
-        the values of a solution as hints.
-        """
+    def moves(self, values: Sequence[int]) -> Terms:
+        """How much is moved; adds the rows that tell, and takes the values of a solution as hints."""
         model, total = self.model, Terms()
         model.rows.hint[:] = values
-        moved = [c.gangs for c in model.columns if c.option.form.level is not None]
-        for variable in (*moved, *model.flows.values()):
+        confined = [c.gangs for c in model.columns if c.option.form.level is not None]
+        for variable in (*confined, *model.flows.values()):
             high, before = model.rows.bounds[variable], model.before[variable]
             if high > before:
                 total[more := model.rows.variable(high - before, max(0, values[variable] - before))] = 1
                 model.rows.row({variable: 1, more: -1}, high=before)
-        most = sum(model.rows.bounds[v] for v in total) + 1
-        for column in model.columns:
-            if column.option.form.level is not None and column.spot == ROOT:
-                pods = sum(bundle.pods for bundle in column.option.bundles.values())
-                total[column.gangs] = total.get(column.gangs, 0) + most * pods
         return total
 
     def laid(self, values: Sequence[int]) -> list[Settled]:
@@ -233,15 +226,14 @@ class Window:
 
     def _parted(self, values: Sequence[int]) -> tuple[list[Settled], list[Member]]:
         """Starts that stay as they lie, and all others that a solution places."""
-        tree, changed = self.model.tree, self.model.changed(values)
-        left = {(id(c.option), c.spot): [c] * values[c.gangs] for c in self.model.columns}
+        model, changed = self.model, self.model.changed(values)
+        left = {(id(c.option), c.spot): [c] * values[c.gangs] for c in model.columns}
         staying, moving = [], []
         for uid, start in self.starts.items():
             option = self._options[uid]
-            at = (id(option), tree.spot_of(option, start.spreads))
-            same = [values[v] == self.model.before[v] for c in left[at][:1] for v in c.packs.values()]
-            below = {spot for spot, _ in self.model.sent([(option, start.spreads)])} or {at[1]}
-            if left[at] and all(same) and changed.isdisjoint(below):
+            at = (id(option), model.tree.spot_of(option, start.spreads))
+            below = {spot for spot, _ in model.sent([(option, start.spreads)])} or {at[1]}
+            if left[at] and changed.isdisjoint(below) and not model.repacked(left[at][0], values):
                 staying.append(start)
                 left[at].pop()
             else:
@@ -252,5 +244,5 @@ class Window:
             columns = left.get(at) or next((c for (o, _), c in left.items() if o == at[0] and c), None)
             if columns:
                 column = columns.pop()
-                found.append(Member(gang, column, tuple(self.model.packs(column, values))))
+                found.append(Member(gang, column, tuple(model.packs(column, values))))
         return staying, found
