@@ -25,12 +25,12 @@ from importlib import import_module
 from bench import arguments
 from bench.course import CAME, ENDED, before, carried_out, queued_again
 from bench.instances import NOW
+from bench.score import score
 from bench.sizes import add_sizes, drawn
 from queuer.sim.report import quantile
 from queuer.solver.arrays import Arrays
 from queuer.solver.decide import decide
 from queuer.solver.records import Budget, Pending, Plan, Snapshot
-from queuer.solver.score import score
 from queuer.solver.verify import verify
 
 

@@ -23,9 +23,9 @@ from bench.course import at_once
 from bench.instances import GPU, NOW, Mix, crowded, most_blocked
 from queuer.sim.report import quantile
 from queuer.solver.arrays import Arrays
+from queuer.solver.cost import live_capacity, lost_work
 from queuer.solver.decide import decide
 from queuer.solver.records import Budget, EvictionRule, Snapshot
-from queuer.solver.score import live_capacity, lost_work
 
 SIZES = tuple((nodes, gangs) for nodes in (64, 160, 640) for gangs in (1, 4, 16))
 

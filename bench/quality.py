@@ -23,10 +23,10 @@ from bench.bursts import NODES, burst, scale
 from bench.fifo import fifo
 from bench.instances import GPU, NOW, PRIORITIES
 from bench.pooled import pooled
+from bench.score import score
 from queuer.domain.queue import Order
 from queuer.solver.decide import decide
 from queuer.solver.records import Budget, Plan, Snapshot
-from queuer.solver.score import score
 from queuer.solver.verify import verify
 
 GREEDY = Budget(deterministic=0.0)

@@ -16,9 +16,9 @@ from queuer.domain.queue import Preempt
 from queuer.domain.quota import Account, Charge
 from queuer.domain.usage import Usage
 from queuer.solver.arrays import Hold
+from queuer.solver.cost import Cost, lost_work, preempted_work
 from queuer.solver.nodes import Numbers
 from queuer.solver.records import EvictionRule
-from queuer.solver.score import Cost, lost_work, preempted_work
 from queuer.solver.shapes import Gang
 from queuer.solver.state import State
 from queuer.solver.trial import Footprints

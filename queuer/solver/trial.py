@@ -10,9 +10,9 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from queuer.solver.cost import SHARE
 from queuer.solver.nodes import Matrix, Numbers
 from queuer.solver.placement import Part
-from queuer.solver.score import SHARE
 from queuer.solver.state import State
 
 Floats = NDArray[np.float64]

@@ -16,11 +16,11 @@ from math import inf
 import numpy as np
 
 from queuer.domain.quota import Charge
+from queuer.solver.cost import Cost, eviction_cost
 from queuer.solver.nodes import Mask, Matrix, Numbers
 from queuer.solver.placement import Part, Spreads, Variant, parts_of, place
 from queuer.solver.records import Eviction, EvictionRule
 from queuer.solver.rights import Party, Rights
-from queuer.solver.score import Cost, eviction_cost
 from queuer.solver.shapes import Gang
 from queuer.solver.slots import Room
 from queuer.solver.state import ANY, Settled, State

@@ -22,10 +22,10 @@ from multiprocessing import get_context
 from unittest import mock
 
 from bench import arguments
+from bench.score import score
 from queuer.solver import stored
 from queuer.solver.decide import decide
 from queuer.solver.records import Budget, Plan, Snapshot
-from queuer.solver.score import score
 from queuer.solver.stored import StoredCycle
 from queuer.solver.verify import verify
 from tests.solver.cycles import Life

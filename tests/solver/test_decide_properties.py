@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.score import score
 from queuer.solver.arrays import Arrays
 from queuer.solver.decide import decide
 from queuer.solver.records import Budget, Plan, Snapshot, SolveStatus
-from queuer.solver.score import score
 from queuer.solver.verify import verify
 from tests.solver.cycles import Life
 from tests.solver.worlds import NOW, packed, world
