@@ -20,6 +20,8 @@ from queuer.solver.shapes import Gang
 from queuer.solver.slots import Room
 from queuer.solver.state import Settled, State
 
+FEW = 64
+"""Up to so many starts all may move, wherever they lie."""
 COLUMNS = 2
 """Domains that are open to a gang, beside where it lies."""
 
@@ -138,8 +140,9 @@ class Window:
                 self.contested[row.gang.uid] = row
                 for nodes in self._reach[row.gang.uid]:
                     self._widen(nodes)
+        few = len(lifted.starts) <= FEW
         for start in lifted.starts:
-            if self._region[list(start.hosts)].any() and self._enter(start):
+            if (few or self._region[list(start.hosts)].any()) and self._enter(start):
                 self.starts[start.gang.uid] = start
         for start in self.starts.values():
             self._region[list(start.hosts)] = True
@@ -181,6 +184,7 @@ class Window:
         bare = tree.slots_in(self.lifted.bare)
         for option in self.question.options:
             tree.open(option, bare, COLUMNS)
+            tree.open(option, tree.slots, COLUMNS)
         for uid in self.contested:
             option = self._options[uid]
             for nodes in self._reach[uid]:

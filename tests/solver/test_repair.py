@@ -1,0 +1,52 @@
+"""The repair: starts of this cycle move so that more gangs start; none is taken away (DESIGN 3.4)."""
+
+from __future__ import annotations
+
+from queuer.domain.workload import Workload
+from queuer.solver.records import Snapshot, SolveStatus
+from tests.solver.make import GPU, decided, gang, hosts, node, pod_set, queue, row, snapshot, started
+
+
+def racks(*waiting: Workload) -> Snapshot:
+    """Free: 4 and 4 in rack x, 8 in rack y, 4 in rack z. By turns the first takes a node of x, the second all of y."""
+    free = {"n0": (4, "x"), "n1": (4, "x"), "n2": (8, "y"), "n3": (4, "z")}
+    nodes = [node(name, labels={"block": "b", "rack": rack}) for name, (_, rack) in free.items()]
+    foreign = {name: {GPU: 8 - gpus} for name, (gpus, _) in free.items()}
+    queues = [queue("root"), queue("root.a"), queue("root.b", row(limit=7))]
+    return snapshot(nodes, queues, pending=waiting, foreign=foreign)
+
+
+ONE = gang("one", pod_set(1, 4), submitted=0.0)
+TWO = gang("two", pod_set(2, 4), submitted=1.0, required="rack")
+THREE = gang("three", pod_set(1, 8), submitted=2.0)
+
+
+def test_starts_move_so_that_one_more_starts() -> None:
+    """One to z, two to x, three to y: each alone could go elsewhere, together only so."""
+    without = decided(racks(ONE, TWO, THREE))
+    assert started(without) == {"one", "two"}
+    plan = decided(racks(ONE, TWO, THREE), solver=1.0)
+    assert started(plan) == {"one", "two", "three"}
+    assert [hosts(plan, uid) for uid in ("one", "two", "three")] == [{"n3": 1}, {"n0": 1, "n1": 1}, {"n2": 1}]
+    assert (plan.stats.contested, plan.stats.repaired) == (1, 1)
+    assert plan.stats.status is SolveStatus.OPTIMAL
+
+
+def test_nobody_who_starts_is_taken_away() -> None:
+    """Four pods of 4 would need what the first two have."""
+    more = gang("more", pod_set(4, 4), submitted=3.0)
+    plan = decided(racks(ONE, TWO, more), solver=1.0)
+    assert started(plan) == {"one", "two"}
+    assert hosts(plan, "two") == hosts(decided(racks(ONE, TWO, more)), "two")
+
+
+def test_limits_bind_the_repair() -> None:
+    """There would be room for it, but its queue may use 7."""
+    limited = gang("three", pod_set(1, 8), queue="root.b", submitted=2.0)
+    assert started(decided(racks(ONE, TWO, limited), solver=1.0)) == {"one", "two"}
+
+
+def test_nothing_contested_nothing_asked() -> None:
+    """Most cycles: CP-SAT costs them nothing."""
+    plan = decided(racks(ONE, TWO), solver=1.0)
+    assert (plan.stats.status, plan.stats.solver_time) == (SolveStatus.GREEDY, 0.0)
