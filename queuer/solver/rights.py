@@ -84,14 +84,14 @@ def _holds(lines: Lines, line: Usage) -> bool:
 
 
 class Rights:
-    """Of all gangs of one decision. `known`: what searches have found out."""
+    """Of all gangs of one decision. `hopeless`: which searches can find nothing."""
 
     def __init__(self, state: State) -> None:
         self._state, self._book, self._tree = state, state.book, state.book.tree
         self._reaches: dict[object, Reach] = {}
         self._same: dict[object, Reach] = {}
         self._answers: dict[Reach, tuple[int, bool]] = {}
-        self.known: dict[object, bool] = {}
+        self.hopeless: set[object] = set()
         self._lost = cache(lambda hold: lost_work(hold.admitted, capacity=state.capacity, now=state.time))
         self._branches = cache(self._find_branches)
         self._evictable = cache(self._find_evictable)

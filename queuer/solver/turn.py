@@ -16,7 +16,7 @@ from queuer.solver.refusal import Block, Refusal
 from queuer.solver.rights import Rights
 from queuer.solver.shapes import Gang
 from queuer.solver.state import Settled, State
-from queuer.solver.victims import could_fit, find
+from queuer.solver.victims import search_of
 
 DEPTHS = tuple(Block)
 BINDINGS = 32
@@ -243,10 +243,11 @@ class Turns:
     def _evict(self, gang: Gang) -> Settled | None:
         """Bind the gang to what the cheapest victims leave, on its first flavors that can be had so."""
         for variant, charge in gang.shape.least if self._may_evict(gang) else ():
-            if not could_fit(self._state, self._rights, gang, variant, charge):
+            search = search_of(self._state, self._rights, gang, variant, charge)
+            if search is None:
                 continue
             self.searches += 1
-            settled = find(self._state, self._rights, gang, variant, charge)
+            settled = search.settled()
             if settled is not None:
                 self._state.bind(settled)
                 self._bound.add(gang.queue)

@@ -37,47 +37,29 @@ PREEMPTED = 1e18
 """How much more the lost work of a gang weighs that is preempted, not reclaimed: more than all work there is."""
 
 
-def find(state: State, rights: Rights, gang: Gang, variant: Variant, charge: Charge) -> Settled | None:
-    """The gang bound to what those leave who go already, or to what the cheapest victims found leave; None = it may
-    evict nobody, or no set was found. The evictions are in an order in which each is permitted.
-    """
-    if not could_fit(state, rights, gang, variant, charge):
-        return None
-    search = _Search(state, rights, gang, variant, charge)
-    alone = search.judged([]) is not None and search.placed([]) is not None
-    gone = [] if alone else search.cheapest()
-    rules, spreads = search.judged(gone), search.placed(gone)
-    if rules is None or spreads is None or not (gone or state.leaving):
-        return None
-    uids = [rights.footprints.holds[number].admitted.workload.uid for number in gone]
-    evictions = tuple(
-        [Eviction(uid=u, beneficiary=gang.uid, rule=r) for u, r in zip(uids, rules, strict=True)]
-    )
-    return Settled(
-        gang=gang, variant=variant, charge=charge, spreads=spreads, evictions=evictions, bound=True
-    )
-
-
-def could_fit(state: State, rights: Rights, gang: Gang, variant: Variant, charge: Charge) -> bool:
-    """Whether it might fit with everybody gone whom it may evict as things are: a quick look without a search."""
+def search_of(state: State, rights: Rights, gang: Gang, variant: Variant, charge: Charge) -> Search | None:
+    """The search for victims of a gang; None = it may evict nobody, or would not fit even with all of them gone."""
     if not gang.workload.preemptible and not state.claimed.entitled(gang.queue, charge, at=gang.queue):
-        return False
+        return None
     reach, bars = rights.reach(gang, charge), state.bars(gang, charge)
-    if not rights.anybody(reach):
-        return False
     sizes = (tuple(variant.counts.values()), tuple(variant.flavors.values()))
     key = (gang.queue, gang.shape.form, gang.pending.avoid, sizes, reach, bars)
-    if key not in rights.known:
-        some = parts_of(state.nodes, gang.workload, variant)
-        rights.known[key] = bool(some) and _Search(state, rights, gang, variant, charge).could_fit()
-    return rights.known[key]
+    if key in rights.hopeless or not rights.anybody(reach):
+        return None
+    if parts_of(state.nodes, gang.workload, variant):
+        search = Search(state, rights, gang, variant, charge)
+        if search.could_fit():
+            return search
+    rights.hopeless.add(key)
+    return None
 
 
-class _Search:
+class Search:
     """For one gang. Candidates are told by their places among the state's holds (H)."""
 
     def __init__(self, state: State, rights: Rights, gang: Gang, variant: Variant, charge: Charge) -> None:
-        self._state, self._rights, self._gang, self._charge = state, rights, gang, charge
+        self._state, self._rights, self._gang = state, rights, gang
+        self._variant, self._charge = variant, charge
         self._prints, self._reach = rights.footprints, rights.reach(gang, charge)
         self._parts = parts_of(state.nodes, gang.workload, variant) or []
         closed = state.closed(gang, bound=True)
@@ -103,6 +85,30 @@ class _Search:
         holds, line = self._prints.holds, state.line
         self._entry = cache(
             lambda n: line.entry(holds[n].admitted.workload.queue, c := holds[n].charge, frozenset(c))
+        )
+
+    def settled(self) -> Settled | None:
+        """The gang bound to what those leave who go already, or to what the cheapest victims found leave; None = no set
+        was found. The evictions are in an order in which each is permitted.
+        """
+        alone = self.judged([]) is not None and self.placed([]) is not None
+        gone = [] if alone else self.cheapest()
+        rules, spreads = self.judged(gone), self.placed(gone)
+        if rules is None or spreads is None or not (gone or self._state.leaving):
+            return None
+        uids = [self._prints.holds[number].admitted.workload.uid for number in gone]
+        return Settled(
+            gang=self._gang,
+            variant=self._variant,
+            charge=self._charge,
+            spreads=spreads,
+            evictions=tuple(
+                [
+                    Eviction(uid=u, beneficiary=self._gang.uid, rule=r)
+                    for u, r in zip(uids, rules, strict=True)
+                ]
+            ),
+            bound=True,
         )
 
     def could_fit(self) -> bool:

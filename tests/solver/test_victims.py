@@ -16,7 +16,7 @@ from queuer.solver.records import Admitted, EvictionRule, Pending, Reservation
 from queuer.solver.rights import Rights
 from queuer.solver.slots import Room
 from queuer.solver.state import Reserved, Settled, State
-from queuer.solver.victims import could_fit, find
+from queuer.solver.victims import search_of
 from tests.solver.make import gang, node, pod_set, queue, row, running, snapshot, state_of
 from tests.solver.worlds import NOW, world
 
@@ -48,9 +48,8 @@ def sought(state: State, uid: str = "g") -> Settled | None:
     """What is found for a waiting gang in its first flavors."""
     waiting = state.arrays.lines.gangs[uid]
     rights, (variant, charge) = Rights(state), waiting.shape.least[0]
-    settled = find(state, rights, waiting, variant, charge)
-    assert settled is None or could_fit(state, rights, waiting, variant, charge)
-    return settled
+    search = search_of(state, rights, waiting, variant, charge)
+    return None if search is None else search.settled()
 
 
 def gone(state: State, uid: str = "g") -> list[str]:
@@ -221,7 +220,8 @@ def test_in_random_worlds_every_set_is_enough_and_permitted_and_nobody_superfluo
         rights = Rights(state)
         for waiting in state.arrays.lines.gangs.values():
             for variant, charge in waiting.shape.least:
-                settled = find(state, rights, waiting, variant, charge)
+                search = search_of(state, rights, waiting, variant, charge)
+                settled = None if search is None else search.settled()
                 if settled is not None and settled.evictions:
                     found += 1
                     _check(state, settled)
