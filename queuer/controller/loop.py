@@ -58,7 +58,7 @@ class Decider(Protocol):
     async def decide(self, snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Plan:
         """A verified plan, whatever became of the solver process.
 
-        Raises where even the greedy one is unsound.
+        Raises where not even a plan that starts nobody is sound.
         """
 
 

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.figures import counted, shown
-from queuer.domain.quota import Account
 from queuer.domain.sentences import sentence
 from queuer.domain.tokens import Token, Verdict
 
@@ -44,19 +43,6 @@ class Exclusion(StrEnum):
     AVOIDED = "Avoided"  # the gang did not land there before
     FULL = "Full"
     RESERVED = "Reserved"
-
-
-class Deferral(StrEnum):
-    """Why neither a place for a gang was found nor a proof that there is none."""
-
-    TIME = "Time"  # the exact solver had none for it
-    SIZE = "Size"  # too large a question for the exact solver
-    RESERVED = "Reserved"  # an answer that breaks a reservation
-    LANDING = "Landing"  # an answer in which gangs could not land beside each other
-    CROSSING = "Crossing"  # an answer in which pod sets of the gang itself could not
-    UNSOUND = "Unsound"  # an answer that nodes, quota or rights to evict, looked at once more, do not bear
-    OUTSCORED = "Outscored"  # the plan with the exact solver's answers scored less than this one
-    PLAN = "Plan"  # no sound plan for the whole cycle
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -128,17 +114,6 @@ class Explanation:
     def verdict(self) -> Verdict:
         """The verdict of the primary reason."""
         return self.primary.verdict
-
-
-class Protected(NamedTuple):
-    """What `minRuntime` alone keeps a gang from evicting: how many gangs, what these hold in an account by queue, the
-    most first (base units), and from when on the first of them may be evicted.
-    """
-
-    account: Account
-    gangs: int
-    amounts: tuple[tuple[str, int], ...]
-    until: float
 
 
 def simple(token: Token, text: str, **params: Any) -> Explanation:

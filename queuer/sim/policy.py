@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class ReplayPolicy(StrEnum):
-    """`queuer`, `greedy`: the product's defaults, with and without the exact solver.
+    """`queuer`, `greedy`: the product's defaults, with and without CP-SAT.
 
     `fifo`, `sjf`: strict order by submit time or by length known beforehand; the head blocks.
     """

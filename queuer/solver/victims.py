@@ -26,7 +26,7 @@ from queuer.solver.slots import Room
 from queuer.solver.state import ANY, Settled, State
 from queuer.solver.trial import Floats, Trial, slots_of
 
-DOMAINS, TRIES = 24, 6
+DOMAINS, TRIES = 12, 3
 """Domains looked into for one gang, and sets looked for with one order there."""
 STEPS, PLACING = 12_000, 100
 """Victims that go or come back in one search, at most, and how many of them a placement counts for."""
