@@ -16,10 +16,8 @@ from queuer.domain.tokens import Token, Verdict
 __all__ = [
     "LONGEST",
     "NO_PARAMS",
-    "Deferral",
     "Exclusion",
     "Explanation",
-    "Protected",
     "Reason",
     "Token",
     "Verdict",
