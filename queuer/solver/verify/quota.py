@@ -52,7 +52,6 @@ class Book:
         self._live = _capacity(snapshot)
         self._rows = {(q.path, (row.flavor, row.resource)): row for q in tree for row in q.quota}
         self.lends_less = {key for (_, key), row in self._rows.items() if row.lend is not None}
-        self.flavored = {resource for _, (flavor, resource) in self._rows if flavor is not None}
         self.path = cache(lambda queue: tuple(q for q in tree.lineage(queue) if q in tree.queues) or (ROOT,))
         self.guaranteed = cache(self._guaranteed)
         self.claimed = cache(self._claimed)
