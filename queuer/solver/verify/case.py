@@ -149,9 +149,11 @@ class Case:
     def _pinned(self, row: Assignment) -> Iterable[str]:
         """Names of the nodes inside a pin."""
         pin = row.selector.items()
-        alike = (self._labelled(key).get(value, []) for key, value in pin)
-        names = [*self.states] if not pin else min(alike, key=len)
-        names = names if row.hosts is None else [name for name in row.hosts if name in self.states]
+        names = [*self.states]
+        if row.hosts is not None:
+            names = [name for name in row.hosts if name in self.states]
+        elif pin:
+            names = min((self._labelled(key).get(value, []) for key, value in pin), key=len)
         return (name for name in names if pin <= self.states[name].node.labels.items())
 
     def _accepting(self, pod_set: PodSet, flavor: str, names: Iterable[str]) -> list[str]:
