@@ -61,7 +61,6 @@ class _Reasons:
         self._quotas, self._places = Quotas(state), Places(state)
         self._alike: dict[object, Explanation] = {}  # all refusals are kept while they are told
         self._lines: dict[object, Explanation] = {}
-        self._owners: dict[object, tuple[str, ...]] = {}
 
     def why(self, uid: str) -> Explanation | None:
         """Why it waits; None: it starts."""
@@ -128,17 +127,13 @@ class _Reasons:
 
     def _breaks(self, gang: Gang, variant: Variant, owners: tuple[str, ...]) -> tuple[str, ...]:
         """Owners of those reservations that lie where pods of the gang could go."""
-        state = self._state
-        key = (gang.shape.form, *variant.flavors.values(), owners)
-        if key not in self._owners:
-            parts = parts_of(state.nodes, gang.workload, variant) or ()
-            self._owners[key] = tuple(
-                uid
-                for uid in owners
-                if uid in state.reserved
-                and any(part.accepting[list(state.reserved[uid].takes)].any() for part in parts)
-            )
-        return self._owners[key]
+        there = self._state.reserved
+        parts = parts_of(self._state.nodes, gang.workload, variant) or ()
+        return tuple(
+            uid
+            for uid in owners
+            if uid in there and any(part.accepting[list(there[uid].takes)].any() for part in parts)
+        )
 
     def _landing(self, refusal: Refusal) -> Reason:
         """Whose pods are still landing in its place, and on which host."""
