@@ -20,6 +20,7 @@ from queuer.solver.decide import decide
 from queuer.solver.ends import end_of
 from queuer.solver.records import Admission, Admitted, Budget, NodeState, Pending, Plan, Snapshot, Unbound
 from queuer.solver.shapes import Gang
+from queuer.solver.sound import UnsoundPlan
 from queuer.solver.state import State
 
 WITHOUT_SOLVER = Budget(deterministic=0.0)
@@ -66,7 +67,10 @@ class Aftermath:
         if gone is not None:
             snapshot = _without(snapshot, gone)
         arrays = self._arrays.follow(snapshot)
-        plan = decide(snapshot, now=self.now, seed=self._seed, budget=WITHOUT_SOLVER, arrays=arrays)
+        try:
+            plan = decide(snapshot, now=self.now, seed=self._seed, budget=WITHOUT_SOLVER, arrays=arrays)
+        except UnsoundPlan:  # nothing is promised by a plan that does not stand
+            return False
         return any(admission.uid == uid for admission in plan.admissions)
 
 
