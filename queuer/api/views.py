@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queuer.api import models
 from queuer.api.cursor import make_cursor
 from queuer.api.history import timeline
-from queuer.domain.document import export_policy
+from queuer.domain.document import export_access, export_policy
 from queuer.domain.errors import NotFound
 from queuer.domain.quantity import format_quantity, format_resources
 from queuer.domain.queue import QueueState, QueueTree
@@ -100,6 +100,7 @@ def _queue(view: TreeView, found: QueueView, capacity: Mapping[tuple[str | None,
         revision=queue.revision,
         namespaces=list(tree.namespaces(queue.path)),
         policy=export_policy(tree.policy(queue.path)),
+        access=export_access(tree.access(queue.path)),
         quota=[
             models.QuotaRow(
                 resource=row.resource,
