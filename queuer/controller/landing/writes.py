@@ -119,7 +119,9 @@ async def settle_touched(
 def _write_down(batch: Batch, outcome: Outcome, *, jobs: ClusterJobs) -> None:
     before, uid = outcome.before, outcome.before.uid
     if outcome.suspend:
-        batch.evictions.append(NewEviction(uid=uid, cause=outcome.cause, patch=jobs.evict(before)))
+        batch.evictions.append(
+            NewEviction(uid=uid, cause=outcome.cause, patch=jobs.evict(before), note=outcome.note)
+        )
     elif outcome.state is not None:
         waiting = outcome.state.waiting
         batch.changes[uid] = StateChange(
