@@ -160,6 +160,8 @@ def _facts(job: Mapping[str, Any]) -> list[tuple[str, str]]:
     found = job["explanation"]
     facts = [("also", f"{other['token']}: {other['text']}") for other in found["others"]]
     facts.append(("asks", "; ".join(_pod_set(p) for p in job["podSets"]) + _topology(job)))
+    if job["user"]:
+        facts.append(("queued by", job["user"]))
     if job["admission"]:
         facts += [("placed", _placement(p)) for p in job["admission"]["placements"]]
     facts += _numbers(found["detail"], now=_time(job["asOf"]).timestamp())

@@ -19,9 +19,9 @@ from queuer.controller.landing.steps import Cause
 from queuer.controller.logs import logger
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
-from queuer.domain.errors import Unavailable
+from queuer.domain.errors import QueuerError, Unavailable
 from queuer.domain.reasons import Reason, Verdict
-from queuer.kube.client import ApiError
+from queuer.kube.client import ApiError, ConflictError
 from queuer.store.cycles import NewEviction
 
 log = logger("notes")
@@ -30,10 +30,12 @@ FIRST = 30.0
 """Seconds that a job waits before it is told why, unless its owner must change something."""
 SETTLED = 10.0
 """Seconds that another kind of reason stands before it is told."""
-AGAIN = 10.0
-"""Seconds after which a note that was refused is tried again."""
+AGAIN, MOVED = 60.0, 1.0
+"""Seconds after which a note is tried again that was refused, or met a job that had just changed."""
 _LOOK = 1.0
 _MOST_EVENTS = 1000
+_SLICE = 1000
+"""Workloads that are looked at before others may use the thread."""
 
 
 class What(StrEnum):
@@ -170,9 +172,14 @@ class Notes:
 
     async def run(self) -> None:
         """Write notes until cancelled."""
-        self.look(self.state.live.items())
+        known = list(self.state.live.items())
+        for start in range(0, len(known), _SLICE):
+            self.look(known[start : start + _SLICE])
+            await asyncio.sleep(0)
         while True:
-            if not await self.write_one():
+            if await self.write_one():
+                await asyncio.sleep(0)  # thousands may be due that say it already
+            else:
                 await self._rest()
 
     async def write_one(self) -> bool:
@@ -190,7 +197,9 @@ class Notes:
 
     def _gather(self, now: float) -> None:
         """Whose time has come, where the job still waits for the same reason: another has an entry of its own."""
-        while self._later and self._later[0][0] <= now:
+        for _ in range(_SLICE):
+            if not self._later or self._later[0][0] > now:
+                return
             _, uid = heappop(self._later)
             heard = self._heard.get(uid)
             if heard is not None and heard.due <= now:
@@ -205,36 +214,41 @@ class Notes:
 
     async def _tell(self, uid: str) -> None:
         live, job = self.state.live.get(uid), self.state.jobs.get(uid)
-        if live is None or live.explanation is None or job is None:
+        if live is None or live.explanation is None or job is None or not live.state.waiting:
             return
         reason = live.explanation.primary
-        change = reason.verdict is Verdict.CHANGE
-        body = self.jobs.status(uid, reason)
         before = (job.status or "").partition(":")[0]
-        if body is None or (before == reason.token and not change):
+        if before == reason.token and reason.verdict is not Verdict.CHANGE:
             return
-        if not await self._try(self.jobs.patch(uid, body), uid):
-            self._again(uid)
+        body = self.jobs.status(uid, reason)
+        if body is None:
+            return
+        refused = await self._try(self.jobs.patch(uid, body), uid)
+        if refused is not None:
+            self._again(uid, after=MOVED if isinstance(refused, ConflictError) else AGAIN)
         elif before != reason.token:
             warning = reason.verdict in (Verdict.CHANGE, Verdict.ESCALATE)
             self._events.append(Event(uid=uid, reason=reason.token, message=reason.text, warning=warning))
 
-    def _again(self, uid: str) -> None:
+    def _again(self, uid: str, *, after: float) -> None:
         heard = self._heard.get(uid)
         if heard is not None:
-            due = self.clock() + AGAIN
+            due = self.clock() + after
             self._heard[uid] = replace(heard, due=due)
             heappush(self._later, (due, uid))
 
-    async def _try(self, write: Awaitable[object], uid: str) -> bool:
+    async def _try(self, write: Awaitable[object], uid: str) -> QueuerError | None:
+        """What it was refused with; None where it was written."""
         self.budget.spend()
         try:
             await write
+        except ConflictError as error:
+            return error
         except (ApiError, Unavailable) as error:
             log.warning("note not written", workload=uid, said=str(error))
             await asyncio.sleep(getattr(error, "retry_after", None) or _LOOK)
-            return False
-        return True
+            return error
+        return None
 
     async def _rest(self) -> None:
         try:
