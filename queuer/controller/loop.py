@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -28,6 +28,7 @@ from queuer.controller.failpoints import Point
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.health.probes import Health
 from queuer.controller.intake import adoption
+from queuer.controller.intake.adoption import Found
 from queuer.controller.intake.read import take_in
 from queuer.controller.landing.settle import Limits
 from queuer.controller.landing.writes import settle_touched, take_results
@@ -93,6 +94,7 @@ class Loop:
             lost_node=settings.lost_node,
         )
         self._cycle = last_cycle
+        self._found = Found(state, metrics)
         self._results: list[Result] = []
         self._asked: Asked | None = None
         self._decision: asyncio.Task[Plan | None] | None = None
@@ -277,9 +279,9 @@ class Loop:
             self.metrics.refused_plans.inc()
             return None
 
-    async def _adopt(self, touched: Iterable[str]) -> None:
+    async def _adopt(self, touched: Sequence[str]) -> None:
         """Charge what runs without having been admitted, and report it."""
-        lives = adoption.found(self.state, touched)
+        lives = self._found.among(touched)
         if not lives:
             return
         now = self.clock()

@@ -198,7 +198,8 @@ def member_of(pod: Pod) -> Member | None:
     """The job and pod set of a pod, None for pods of nobody that we know.
 
     The controlling owner decides. A pod that lost it (its job was deleted and it was orphaned) is known by the label
-    that every admission puts on the pod templates.
+    that every admission puts on the pod templates. Neither can be forged or taken off where a namespace has opted in
+    (deploy/policies/guard-pods.yaml), and neither counts across namespaces (`PodIndex.of`).
     """
     owner = pod.metadata.controller
     if owner is not None:

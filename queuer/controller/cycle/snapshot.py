@@ -76,7 +76,7 @@ def _pending(live: Live, *, now: float) -> Pending:
 def _admitted(live: Live, state: ClusterState, *, now: float) -> Admitted:
     placement = live.placement
     assert placement is not None
-    pods = state.pods.of(live.uid)
+    pods = state.pods.of(live.workload)
     releasing = live.state is State.EVICTING or live.state.ended
     since = live.running or placement.at
     return Admitted(

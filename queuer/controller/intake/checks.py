@@ -23,10 +23,11 @@ def misconfigured(text: str, **params: object) -> Explanation:
 
 def check(workload: Workload, rules: Rules, nodes: Collection[Node]) -> Explanation | None:
     """What is wrong with the workload under these rules, None if nothing is."""
-    return _queue(workload, rules.tree) or _levels(workload, rules.topology, nodes)
+    return check_queue(workload, rules.tree) or _levels(workload, rules.topology, nodes)
 
 
-def _queue(workload: Workload, tree: QueueTree) -> Explanation | None:
+def check_queue(workload: Workload, tree: QueueTree) -> Explanation | None:
+    """Why the workload's namespace cannot use the queue that it names, None if it can."""
     path = workload.queue
     if path not in tree:
         near = tree.nearest(path)

@@ -100,7 +100,7 @@ async def settle_touched(
         live = batch.view(uid, state.live)
         if live is None:
             continue
-        pods = state.holding(uid, now=batch.now, lost_after=limits.lost_node)
+        pods = state.holding(live.workload, now=batch.now, lost_after=limits.lost_node)
         seen = tally(pods, heard=live.heard)
         outcome = settle(live, state.jobs.get(uid), seen, now=batch.now, limits=limits)
         if outcome is not None:

@@ -83,7 +83,7 @@ def quick(size: int, *, slow: float | None = None, problem: str = "") -> tuple[f
             index.put(pod(f"p{i}"))
         at = slow is not None and now >= slow
         index.put(pod("slow", "n1" if at else None, problem="" if at else problem))
-        seen = tally(index.of("u"), heard=live.heard)
+        seen = tally(index.of(WORKLOAD), heard=live.heard)
         while step := next_step(live, owed, seen, now=float(now), landing_deadline=60.0):
             if step.move is not Move.SHRUNK:
                 return float(now), step.move, live
@@ -104,7 +104,7 @@ def test_pods_of_an_earlier_attempt_fill_no_place() -> None:
         index.put(pod(f"old{i}", "n1", succeeded=True))
     live = PLACING
     for now in (101.0, 102.0, 103.0):
-        seen = tally(index.of("u"), heard=live.heard)
+        seen = tally(index.of(WORKLOAD), heard=live.heard)
         step = next_step(live, owed, seen, now=now, landing_deadline=60.0)
         assert step is None or step.move is Move.SHRUNK
         live = replace(live, unplaced=step.unplaced) if step is not None else live

@@ -189,12 +189,12 @@ def test_a_restart_begins_the_deadlines_anew() -> None:
 def test_an_arrival_is_given_once_and_kept() -> None:
     """Guards the count: what a pod says of itself later, or a list made anew, is no other binding."""
     scene = Scene(1)
-    [first] = scene.pods.of("u")
+    [first] = scene.pods.of(scene.live.workload)
     scene.put("q")
     scene.put("q", "n1")
     scene.put("p0", "n1")
     scene.end("p0")
-    assert {pod.uid: pod.arrival for pod in scene.pods.of("u")} == {
+    assert {pod.uid: pod.arrival for pod in scene.pods.of(scene.live.workload)} == {
         "p0": first.arrival,
         "q": first.arrival + 1,
     }

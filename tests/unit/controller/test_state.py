@@ -76,9 +76,9 @@ def test_pods_are_given_up_only_with_their_node() -> None:
     state.node_changed(node("silent", ready=False))
     for name in ("alive", "silent", "removed"):
         state.pod_changed(pod(name, name, owner="u", deleted=100.0))
-    held = {p.name for p in state.holding("u", now=399.0, lost_after=300.0)}
+    held = {p.name for p in state.holding(WORKLOAD, now=399.0, lost_after=300.0)}
     assert held == {"alive", "silent", "removed"}
-    assert {p.name for p in state.holding("u", now=400.0, lost_after=300.0)} == {"alive"}
+    assert {p.name for p in state.holding(WORKLOAD, now=400.0, lost_after=300.0)} == {"alive"}
 
 
 def test_snapshot_holds_bound_pods_where_they_are_and_the_rest_wherever_they_may_land() -> None:
