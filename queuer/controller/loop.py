@@ -30,6 +30,7 @@ from queuer.controller.health.probes import Health
 from queuer.controller.intake import adoption
 from queuer.controller.intake.adoption import Found
 from queuer.controller.intake.read import take_in
+from queuer.controller.landing.confirm import Confirmer
 from queuer.controller.landing.settle import Limits
 from queuer.controller.landing.writes import settle_touched, take_results
 from queuer.controller.ledger.batch import Batch
@@ -109,6 +110,7 @@ class Loop:
                 settings.cycles_dir, kept=settings.cycles_kept, slow=settings.solver_deadline / 2
             )
         self.keeper = Keeper(engine, epoch=epoch)
+        self.confirmer = Confirmer(jobs, state, lost_after=settings.lost_node, clock=clock)
         self.forecaster = Forecaster(every=settings.forecast, seed=settings.seed, told=state.reconsider)
         self._applier = Applier(
             jobs,
@@ -125,6 +127,7 @@ class Loop:
             self._applier.send(entry)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._applier.run(), name="applier")
+            group.create_task(self.confirmer.run(), name="confirmer")
             while True:
                 await self.round(group)
                 self.health.beat()
@@ -136,9 +139,10 @@ class Loop:
         results, self._results = self._results, []
         take_results(batch, results, state=self.state, jobs=self.jobs)
         touched = self.state.take_touched()
-        await settle_touched(
-            batch, touched, state=self.state, jobs=self.jobs, limits=self.limits, metrics=self.metrics
-        )
+        settle_touched(
+            batch, touched, state=self.state, jobs=self.jobs, confirmer=self.confirmer, limits=self.limits,
+            metrics=self.metrics,
+        )  # fmt: skip
         unread = dict.fromkeys([*self.state.take_new(), *batch.back_in_queue(self.state.live)])
         take_in(batch, unread, state=self.state, jobs=self.jobs)
         await self._write(batch)
