@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -378,4 +378,8 @@ def _matters(before: Live | None, after: Live | None) -> bool:
         after.state,
         after.explanation,
     )
-    return landed or whole or before.charged != after.charged or (after.state.waiting and waits)
+    return landed or whole or _held(before) != _held(after) or (after.state.waiting and waits)
+
+
+def _held(live: Live) -> Mapping[str, int] | None:
+    return None if live.placement is None else live.placement.held

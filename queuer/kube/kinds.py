@@ -99,7 +99,13 @@ def _job_roles(job: Job) -> tuple[Role, ...]:
 def _job_left(job: Job) -> int | None:
     if job.spec.completions is None:
         return None
-    return max(job.spec.completions - job.status.succeeded, 0)
+    return max(job.spec.completions - job.status.succeeded - _indexes(job.status.failed_indexes), 0)
+
+
+def _indexes(text: str) -> int:
+    """How many indexes `1,3-5` names: with a back-off limit of their own, those that failed are not run again."""
+    ranges = (part.partition("-") for part in text.split(",") if part)
+    return sum(int(last or first) - int(first) + 1 for first, _, last in ranges)
 
 
 def _job_quiet(job: Job) -> bool:

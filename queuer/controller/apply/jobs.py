@@ -91,6 +91,7 @@ def job_view(kind: Kind, found: Any) -> JobView:
         admission=admission_of(found),
         status=meta.annotations.get(STATUS),
         left=kind.left(found),
+        sizes={role.name: max(0, role.count) for role in kind.roles(found)},
         object=found,
     )
 

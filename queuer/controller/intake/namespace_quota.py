@@ -170,7 +170,7 @@ def _on_their_way(state: ClusterState, namespaces: Container[str]) -> dict[str, 
             continue
         there = Counter(pod.pod_set for pod in state.pods.of(live.workload))
         sets = live.workload.pod_sets
-        missing = {p.name: max(0, placement.counts.get(p.name, 0) - there[p.name]) for p in sets}
+        missing = {p.name: max(0, placement.held.get(p.name, 0) - there[p.name]) for p in sets}
         coming.setdefault(namespace, {})[live.uid] = demand_of(sets, missing)
     return coming
 

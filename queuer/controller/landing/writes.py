@@ -155,7 +155,7 @@ def _recharges(live: Live, names: tuple[str, ...], *, at: float) -> list[LedgerR
             uid=live.uid, attempt=live.attempt, queue=live.workload.queue, pod_set=charge.pod_set,
             flavor=charge.flavor, count=charge.count, amounts=charge.amounts, opened=at,
         )
-        for charge in charges(live.workload, live.placement.assignments)
+        for charge in charges(live.workload, live.placement.assignments, held=live.placement.held)
         if charge.pod_set in names
     ]  # fmt: skip
 

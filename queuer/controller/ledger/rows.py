@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from queuer.controller.memory.live import Live, Placement
@@ -35,15 +36,18 @@ def assignment_of(value: Mapping[str, Any]) -> Assignment:
     )
 
 
-def charges(workload: Workload, assignments: Iterable[Assignment]) -> tuple[Charge, ...]:
-    """What the ledger opens for an admission: one row per pod set."""
+def charges(
+    workload: Workload, assignments: Iterable[Assignment], *, held: Mapping[str, int] = MappingProxyType({})
+) -> tuple[Charge, ...]:
+    """What the ledger opens for an admission: one row per pod set. `held`: pods of a set, where not all are charged."""
     sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
+    counts = {a.pod_set: held.get(a.pod_set, a.count) for a in assignments}
     return tuple(
         Charge(
             pod_set=a.pod_set,
             flavor=a.flavor,
-            count=a.count,
-            amounts=demand_of((sets[a.pod_set],), {a.pod_set: a.count}),
+            count=counts[a.pod_set],
+            amounts=demand_of((sets[a.pod_set],), counts),
         )
         for a in assignments
     )

@@ -37,8 +37,9 @@ class ClusterState:
     """The controller's memory.
 
     `on_change` is called, cheaply and often, when there is something new to look at. `jobs`: those that are ours to
-    read; `elsewhere`: those with our label in namespaces that did not opt in. `moving`, `timed`: uids
-    of the workloads that are landing, leaving or missing pods, and of those that wait with a time limit on something.
+    read; `elsewhere`: those with our label in namespaces that did not opt in. `moving`, `timed`:
+    uids of the workloads that are landing, leaving, missing pods or giving some back, and of those that wait with a
+    time limit on something.
     """
 
     def __init__(self, *, on_change: Callable[[], None] = lambda: None) -> None:
@@ -177,7 +178,8 @@ class ClusterState:
 
     def _file(self, live: Live) -> None:
         """Keep the short lists: who is landing, leaving or missing pods, and who waits for a time to pass."""
-        moving = live.unplaced is not None or (live.charged and live.state is not State.RUNNING)
+        due = live.placement is not None and live.placement.due is not None
+        moving = due or live.unplaced is not None or (live.charged and live.state is not State.RUNNING)
         timed = live.state.waiting and (bool(live.avoid) or live.rest is not None)
         for listed, members in ((moving, self.moving), (timed, self.timed)):
             if listed:

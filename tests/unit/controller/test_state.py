@@ -103,6 +103,16 @@ def test_snapshot_holds_bound_pods_where_they_are_and_the_rest_wherever_they_may
     assert snapshot.nodes[0].used == {}, "a snapshot does not change under the solver"
 
 
+def test_a_decision_sees_the_charge_that_followed_the_pods() -> None:
+    state = ClusterState()
+    state.configure(RULES)
+    live = placed(Live(workload=WORKLOAD, state=State.QUEUED))
+    assert live.placement is not None
+    state.put(replace(live, landed=60.0, placement=replace(live.placement, reduced={"main": 1})))
+    [admitted] = take(state, now=70.0).admitted
+    assert admitted.counts == {"main": 1}
+
+
 def test_snapshot_says_how_often_a_gang_was_evicted_in_the_last_hour() -> None:
     """Of two victims that cost the same the one that was spared goes; after an hour both are equal again."""
     state = ClusterState()
