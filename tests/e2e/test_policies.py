@@ -377,6 +377,11 @@ class TestPods:
         child = merged(pod(), _workload(other), {"metadata": {"ownerReferences": owner(target)}})
         with refused("queuer-guard-pods-label", "names the job that owns the pod"):
             managed.entered_by(CONTROLLER_MANAGER).try_create(child)
+        disguised = merged(
+            pod(), _workload(other), {"metadata": {"ownerReferences": owner({**other, "kind": "CronJob"})}}
+        )
+        with refused("queuer-guard-pods-label", "names the job that owns the pod"):
+            managed.try_create(disguised)
         own = merged(child, _workload(target))
         managed.entered_by(CONTROLLER_MANAGER).try_create(own)
 
