@@ -152,8 +152,8 @@ def _sum_up(before: Live, after: Live | None, steps: tuple[Step, ...], *, now: f
     landed = before.landed is not None or Move.LANDED in moves
     recharge = {name for step in steps for name in step.requests}
     if after is not None and after.placement is not None and before.placement is not None:
-        was, now_held = before.placement.held, after.placement.held
-        recharge |= {name for name, count in now_held.items() if was.get(name) != count}
+        was = before.placement.held
+        recharge |= {name for name, count in after.placement.held.items() if was.get(name) != count}
     ran = None
     if ended is not None and before.placement is not None and before.state is not State.EVICTING:
         ran = now - (before.running or before.placement.at)

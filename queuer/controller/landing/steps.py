@@ -29,8 +29,6 @@ behind with creating or binding them, and evicting the gang would only add to it
 BACK_OFF = 900.0
 """Seconds that a job's own controller may take to replace a pod: the Job controller backs off up to six minutes after
 failures. Pods that nobody has created yet are not without a place."""
-
-
 CORRECT = 10.0
 """Seconds from when a charge is seen to be wrong until it is corrected."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -114,9 +115,10 @@ def live_of(
     *,
     displacer: str | None,
     evictions: tuple[float, ...] = (),
+    held: Mapping[str, int] = MappingProxyType({}),
 ) -> Live:
     """A workload as memory held it before the restart. `displacer`: for whose sake it was last evicted; `evictions`:
-    see `Live`.
+    see `Live`; `held`: pods by pod set in its open ledger rows.
 
     When its PATCH was sent and its pods landed is read from the cluster again; a landing deadline starts
     anew.
@@ -130,6 +132,8 @@ def live_of(
             at=admission.at,
             assignments=tuple(map(assignment_of, admission.assignments)),
         )
+        if held and held != placement.counts:
+            placement = replace(placement, reduced={name: held.get(name, 0) for name in placement.counts})
     return Live(
         workload=stored.workload,
         state=stored.state,
