@@ -113,7 +113,7 @@ class _Cycle:
         tournament, packed = self._tournament, packed_subtrees(self._arrays.book.tree)
         chosen, starts = set[tuple[str, int]](), dict[str, Settled]()
         while (gang := tournament.next()) is not None:
-            root = packed.get(gang.queue)
+            root = None if gang.pending.first else packed.get(gang.queue)
             priority = gang.workload.priority
             if root is not None and (root, priority) not in chosen and self._solver.left > 0:
                 chosen.add((root, priority))
