@@ -7,6 +7,7 @@ from typing import Any
 
 from queuer.controller.memory.live import Live, Placement
 from queuer.domain.nodes import Node, Topology
+from queuer.domain.reasons import NO_PARAMS
 from queuer.domain.workload import Workload, demand_of
 from queuer.solver.records import Assignment, Bond, Reservation
 from queuer.store.cycles import Charge, StoredAdmission, StoredBond, StoredReservation
@@ -115,9 +116,10 @@ def live_of(
     see `Live`.
 
     When its PATCH was sent and its pods landed is read from the cluster again; a landing deadline starts
-    anew.
+    anew. How long it rests after landings that failed is in the reason that was given for that.
     """
-    placement = None
+    placement, explained = None, stored.explained
+    rest = explained.primary.params if explained is not None else NO_PARAMS
     if admission is not None:
         placement = Placement(
             id=admission.id,
@@ -132,10 +134,12 @@ def live_of(
         attempt=stored.attempt,
         template=stored.template,
         placement=placement,
-        explanation=stored.explained,
+        explanation=explained,
         landed=stored.landed_at,
         running=stored.landed_at,
         avoid=stored.avoid,
+        failures=rest.get("failures", 0),
+        rest=rest.get("retryAt"),
         first=stored.first,
         displaced_by=frozenset() if displacer is None else frozenset({displacer}),
         evictions=evictions,

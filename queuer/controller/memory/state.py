@@ -148,7 +148,7 @@ class ClusterState:
 
     def _file(self, live: Live) -> None:
         """Keep the short lists: who is landing, leaving or missing pods, and who waits for a time to pass."""
-        moving = live.unplaced is not None or (live.charged and live.state is not State.RUNNING)
+        moving = live.short is not None or (live.charged and live.state is not State.RUNNING)
         timed = live.state.waiting and (bool(live.avoid) or live.rest is not None)
         for listed, members in ((moving, self.moving), (timed, self.timed)):
             if listed:
