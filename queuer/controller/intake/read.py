@@ -61,7 +61,7 @@ def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: Cluster
         explanation = simple(Token.ON_HOLD, text)
     template = jobs.template(job)
     if known is not None and (workload != known.workload or (known.state, waiting) == _RELEASED):
-        known = replace(known, avoid={}, failures=0, rest=None)  # what failed was another job
+        known = replace(known, avoid={}, failures=0, rest=None)  # its owner has done something about it
     if known is None:
         return Live(workload=workload, state=waiting, template=template, explanation=explanation)
     if explanation is None and workload == known.workload and not _settled_here(known):

@@ -9,13 +9,17 @@ import pytest
 
 from queuer.controller.cycle.answer import Asked, answer
 from queuer.controller.cycle.overrun import LATE, overrun
+from queuer.controller.cycle.snapshot import take
 from queuer.controller.memory.live import Live, Placement
 from queuer.controller.memory.pods import PodView
-from queuer.controller.memory.state import ClusterState
+from queuer.controller.memory.state import ClusterState, Rules
 from queuer.domain.nodes import Node
+from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.workload import PodSet, State, Workload
+from queuer.solver.decide import decide
 from queuer.solver.records import (
     Assignment,
+    Budget,
     CycleStats,
     Pending,
     Plan,
@@ -91,6 +95,30 @@ def test_a_reservation_that_has_its_room_makes_nobody_go() -> None:
     small = replace(state.live["waits"].workload.pod_sets[0], requests={"pods": 1, GPU: 4})
     state.put(replace(state.live["waits"], workload=replace(workload("waits"), pod_sets=(small,))))
     assert overrun(state, [RESERVED], now=DUE) == {}
+
+
+def test_a_reservation_stands_until_who_overruns_goes() -> None:
+    """Guards the rule against the decision itself, which gives work that outlives its end more and more time."""
+    state = world()
+    state.node_gone("n2")
+    state.configure(Rules(tree=QueueTree.of([Queue(path="root.a", namespaces=("ns",))]), revision=1))
+    for uid in ("runs", "waits"):
+        state.job_changed(job(uid))
+    state.take_new()
+    gone: list[float] = []
+    for now in range(1000, 5000, 20):
+        at = float(now)
+        snapshot = take(state, now=at)
+        plan = decide(snapshot, now=at, seed=0, budget=Budget(deterministic=0.0))
+        asked = Asked(snapshot=snapshot, cycle=now, at=at, trigger="time")
+        found = answer(
+            asked, plan, state, patches=Patches(state), epoch=1, now=at, new_id=lambda: "new", retell=30.0
+        )
+        state.reservations = found.reservations
+        gone += [at for e in found.evictions if (e.uid, e.cause) == ("runs", "max-runtime")]
+        if gone:
+            break
+    assert DUE <= gone[0] <= DUE + 20.0
 
 
 def test_it_is_evicted_with_the_plan_and_told_for_whom() -> None:
