@@ -139,7 +139,7 @@ class Loop:
         """One round: write what follows from all that was heard, then think about what may start."""
         batch = Batch(now=self.clock())
         results, self._results = self._results, []
-        take_results(batch, results, state=self.state, jobs=self.jobs)
+        take_results(batch, results, state=self.state, jobs=self.jobs, limits=self.limits)
         touched = self.state.take_touched()
         settle_touched(
             batch, touched, state=self.state, jobs=self.jobs, confirmer=self.confirmer, limits=self.limits,
@@ -368,7 +368,7 @@ def _matters(before: Live | None, after: Live | None) -> bool:
     if before is None or after is None:
         return True
     landed = before.landed is None and after.landed is not None
-    whole = before.unplaced is not None and after.unplaced is None  # its hosts are others' again
+    whole = before.short is not None and after.short is None  # its hosts are others' again
     waits = (before.workload, before.state, before.explanation) != (
         after.workload,
         after.state,

@@ -12,10 +12,9 @@ import pytest
 from queuer.controller.cycle.answer import Answered, Asked
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.intake.namespace_quota import Reckoning
-from queuer.controller.landing.places import Place, Unplaced
 from queuer.controller.ledger.batch import Batch
 from queuer.controller.loop import Loop
-from queuer.controller.memory.live import JobView, Live, Placement
+from queuer.controller.memory.live import JobView, Live, Placement, Short
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
 from queuer.domain.queue import QueueTree
@@ -113,7 +112,7 @@ async def test_others_are_decided_on_again_once_a_gang_has_all_its_pods() -> Non
     placement = Placement(id="adm", epoch=1, cycle=1, at=0.0, assignments=STRANGE.assignments)
     lands = Live(workload=WORKLOAD, state=State.PLACING, placement=placement)
     runs = replace(lands, state=State.RUNNING, landed=5.0)
-    lost = replace(runs, unplaced=Unplaced(vacant=(Place(empty=9.0),)))
+    lost = replace(runs, short=Short(since=9.0))
     seen = []
     for before, after in ((lands, runs), (runs, lost), (lost, runs), (runs, replace(runs, running=6.0))):
         loop.state.put(before)
