@@ -18,8 +18,10 @@ from queuer.controller.config.objects import follow_objects
 from queuer.controller.cycle import past
 from queuer.controller.cycle.snapshot import hosts_in_pin
 from queuer.controller.failpoints import Point
+from queuer.controller.health import heartbeat
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.health.probes import Health, Phase
+from queuer.controller.ledger import rollup
 from queuer.controller.ledger.auditor import audit, prune
 from queuer.controller.ledger.rows import bond_of, live_of, reservation_of
 from queuer.controller.logs import logger
@@ -89,6 +91,8 @@ async def serve_term(
             group.create_task(_watch_lock(leadership), name="lock")
             beside = {
                 "auditor": lambda: audit(engine, state, metrics),
+                "heartbeat": lambda: heartbeat.follow(engine, health, epoch=epoch, holder=leadership.holder),
+                "rollup": lambda: rollup.follow(engine, epoch=epoch),
                 "retention": lambda: prune(engine, epoch=epoch),
                 "past use": lambda: past.follow(engine, state),
                 "keeper": loop.keeper.run,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable
 
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -21,6 +22,8 @@ log = logger("auditor")
 
 EVERY = 60.0
 PRUNE_EVERY = 600.0
+PAUSE = 0.5
+"""Seconds between two batches while there is more to delete."""
 
 
 async def audit(engine: AsyncEngine, state: ClusterState, metrics: Metrics, *, every: float = EVERY) -> None:
@@ -49,11 +52,12 @@ async def audit(engine: AsyncEngine, state: ClusterState, metrics: Metrics, *, e
 async def prune(
     engine: AsyncEngine, *, epoch: int, clock: Callable[[], float] = time.time, every: float = PRUNE_EVERY
 ) -> None:
-    """Delete what the retention rules say, a batch of each table at a time."""
+    """Delete what the retention rules say, a batch of one rule in each transaction."""
     while True:
-        async with begin(engine) as connection:
-            gone = await retention.prune(connection, epoch, now=clock())
-        if any(gone.values()):
+        gone: Counter[str] = Counter()
+        for rule in retention.RULES:
+            async with begin(engine) as connection:
+                gone[rule.table] += await retention.prune(connection, epoch, rule, now=clock())
+        if gone.total():
             log.info("history pruned", **gone)
-        if not any(number >= retention.BATCH for number in gone.values()):
-            await asyncio.sleep(every)
+        await asyncio.sleep(PAUSE if max(gone.values()) >= retention.BATCH else every)
