@@ -156,7 +156,10 @@ def _reads(now: float) -> dict[str, Act]:
         "cycles.load_evictions": lambda c: cycles.load_evictions(c, since=now - 3600),
         "cycles.last_id": cycles.last_id,
         "outbox.undone": outbox.undone,
-        "ledger.past_use, a week": lambda c: ledger.past_use(c, [WEEK], now=now),
+        "ledger.past_use, all": lambda c: ledger.past_use(c, [WEEK], now=now),
+        "ledger.past_use, a day": lambda c: ledger.past_use(
+            c, [WEEK], now=now, after=now - 2 * retention.DAY, until=now - retention.DAY
+        ),
         "ledger.load_open": ledger.load_open,
         "usage.tree_view": tree_view,
         "reads.workloads, waiting": lambda c: reads.workloads(c, states=[State.QUEUED]),

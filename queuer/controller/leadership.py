@@ -151,7 +151,6 @@ async def load(connection: AsyncConnection, state: ClusterState, *, now: float) 
     for workload, seconds in await workloads.load_runs(connection, count=_RUNS):
         state.estimates.learn(workload, seconds)
     state.estimate()
-    state.past = await past.load(connection, state.rules.tree, now=now)
     return undone
 
 
