@@ -1,4 +1,4 @@
-"""The leader's heartbeat, usage over time, and an index by which old audit rows are found.
+"""The leader's heartbeat, usage over time, and indexes by which old audit rows and the newest runs are found.
 
 Revision: 0004, after 0002
 """
@@ -15,6 +15,12 @@ depends_on = None
 
 def upgrade() -> None:
     op.create_index("ix_audit_at", "audit", ["at"], postgresql_where=sa.text("revision IS NULL"))
+    op.create_index(
+        "ix_workload_finished_at",
+        "workload",
+        ["finished_at"],
+        postgresql_where=sa.text("finished_at IS NOT NULL"),
+    )
     op.create_table(
         "heartbeat",
         sa.Column("id", sa.SmallInteger(), autoincrement=False, server_default=sa.text("1"), nullable=False),
@@ -53,4 +59,7 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.drop_table("usage_rollup")
     op.drop_table("heartbeat")
+    op.drop_index(
+        "ix_workload_finished_at", table_name="workload", postgresql_where=sa.text("finished_at IS NOT NULL")
+    )
     op.drop_index("ix_audit_at", table_name="audit", postgresql_where=sa.text("revision IS NULL"))

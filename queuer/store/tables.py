@@ -225,6 +225,7 @@ workload = Table(
         text("coalesce(deleted_at, finished_at)"),
         postgresql_where=text("state IN ('Succeeded', 'Failed') OR deleted_at IS NOT NULL"),
     ),
+    Index("ix_workload_finished_at", "finished_at", postgresql_where=text("finished_at IS NOT NULL")),
     comment="One row per job seen, by the job's uid. `deleted_at`: the job object is gone.",
 )
 

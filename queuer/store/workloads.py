@@ -91,8 +91,8 @@ _LOAD = text("""
 _RUNS = text("""
     SELECT w.*, extract(epoch FROM w.finished_at - coalesce(w.landed_at, w.admitted_at))::float8 AS seconds
     FROM workload w JOIN admission a ON a.id = w.admission_id
-    WHERE w.state IN ('Succeeded', 'Failed') AND a.end_cause IN ('succeeded', 'failed')
-    ORDER BY coalesce(w.deleted_at, w.finished_at) DESC LIMIT :count
+    WHERE w.finished_at IS NOT NULL AND a.end_cause IN ('succeeded', 'failed')
+    ORDER BY w.finished_at DESC LIMIT :count
 """)
 
 

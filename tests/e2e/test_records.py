@@ -47,7 +47,9 @@ def test_a_start_is_foretold_and_decisions_can_be_made_again(scene: Scene, tmp_p
         assert difference(cycle.plan, again(cycle)) == ""
     last = decode(files[-1].read_bytes())
     assert last.snapshot.tree.policy(TEAM_A).half_life == 3600.0
-    wait_until(lambda: heartbeat(scene)["waiting"] == 0, timeout=10, describe="nobody waits after the last cycle")
+    wait_until(
+        lambda: heartbeat(scene)["waiting"] == 0, timeout=10, describe="nobody waits after the last cycle"
+    )
     beat = heartbeat(scene)
     assert (beat["holder"], beat["phase"]) == (controller.name, "leading")
     assert beat["age"] < 5

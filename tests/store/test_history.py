@@ -20,6 +20,10 @@ _FILL = (
     SELECT 'p' || n, 'Job', 'a', 'p', 'root.a', '', 0, true, to_timestamp(:now), false, '[]', '{}', '1',
         'Succeeded', md5('p' || n)::uuid, to_timestamp(:now), to_timestamp(:now), to_timestamp(:now)
     FROM generate_series(1, :past) AS n""",
+    """INSERT INTO workload (uid, kind, namespace, name, queue, user_name, priority, preemptible, submitted, hold,
+        pod_sets, template, resource_version, state, deleted_at)
+    SELECT 'd' || n, 'Job', 'a', 'p', 'root.a', '', 0, true, to_timestamp(:now), false, '[]', '{}', '1',
+        'Queued', to_timestamp(:now) + interval '1 s' FROM generate_series(1, :past) AS n""",
     """INSERT INTO admission (id, uid, attempt, epoch, cycle, assignments, domains, at, ended_at, end_cause)
     SELECT admission_id, uid, 1, 1, 1, '[]', '[]', submitted, finished_at, 'succeeded' FROM workload
     WHERE state = 'Succeeded'""",
