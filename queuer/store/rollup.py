@@ -32,32 +32,35 @@ _PUT = text("""
     FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(queue text, waiting int, admitted int, amounts jsonb)
     ON CONFLICT DO NOTHING
 """)
-# The newest hour that is over and of which there are minutes. An account that some of them lack was 0 there.
+# The newest hour that is over, of which there are minutes and no row yet. An account that a minute lacks was 0 there.
 _PUT_HOUR = text(f"""
     WITH hour AS (
-        SELECT date_trunc('hour', at) AS at FROM usage_rollup
-        WHERE seconds = 60 AND at < date_trunc('hour', CAST(:at AS timestamptz)) ORDER BY at DESC LIMIT 1
-    ), minute AS (
-        SELECT m.*, hour.at AS hour FROM hour JOIN usage_rollup m
-            ON m.seconds = 60 AND m.at >= hour.at AND m.at < hour.at + interval '1 hour'
-        WHERE NOT EXISTS (SELECT FROM usage_rollup done WHERE done.seconds = 3600 AND done.at = hour.at)
+        SELECT at FROM (
+            SELECT date_trunc('hour', max(at)) AS at FROM usage_rollup
+            WHERE seconds = 60 AND at < date_trunc('hour', CAST(:at AS timestamptz))
+        ) AS newest
+        WHERE NOT EXISTS (SELECT FROM usage_rollup done WHERE done.seconds = 3600 AND done.at = newest.at)
+    ), minute AS MATERIALIZED (
+        SELECT m.* FROM hour CROSS JOIN LATERAL (SELECT queue, waiting, admitted, amounts FROM usage_rollup
+            WHERE seconds = 60 AND at >= hour.at AND at < hour.at + interval '1 hour') AS m
     ), whole AS (
-        SELECT hour, queue, count(*) AS minutes, round(avg(waiting)) AS waiting, round(avg(admitted)) AS admitted
-        FROM minute GROUP BY hour, queue
+        SELECT queue, count(*) AS minutes, round(avg(waiting)) AS waiting, round(avg(admitted)) AS admitted
+        FROM minute GROUP BY queue
     ), account AS (
         SELECT queue, flavor, resource, round(avg("limit")) AS "limit",
             {", ".join(f"sum({word}) AS {word}" for word in _SUMMED)}
         FROM minute CROSS JOIN LATERAL jsonb_to_recordset(amounts) AS a(flavor text, resource text, "limit" numeric,
             {", ".join(f"{word} numeric" for word in _SUMMED)})
         GROUP BY queue, flavor, resource
+    ), told AS (
+        SELECT queue, jsonb_agg(jsonb_build_object('flavor', flavor, 'resource', resource, 'limit', "limit",
+            {", ".join(f"'{word}', round({word} / minutes)" for word in _SUMMED)})
+            ORDER BY resource, flavor NULLS FIRST) AS amounts
+        FROM account JOIN whole USING (queue) GROUP BY queue
     )
     INSERT INTO usage_rollup (queue, seconds, at, waiting, admitted, amounts)
-    SELECT queue, 3600, hour, waiting, admitted, coalesce((
-        SELECT jsonb_agg(jsonb_build_object('flavor', flavor, 'resource', resource, 'limit', "limit",
-            {", ".join(f"'{word}', round({word} / minutes)" for word in _SUMMED)})
-            ORDER BY resource, flavor NULLS FIRST)
-        FROM account WHERE account.queue = whole.queue
-    ), '[]') FROM whole
+    SELECT queue, 3600, hour.at, waiting, admitted, coalesce(amounts, '[]')
+    FROM hour CROSS JOIN whole LEFT JOIN told USING (queue)
 """)
 _RANGE = text("""
     SELECT at, waiting, admitted, amounts FROM usage_rollup
@@ -79,13 +82,18 @@ class UsagePoint:
 
 
 async def record(connection: AsyncConnection, epoch: int, *, at: float) -> None:
-    """Write down the minute of `at`, unless it is, and the hour before it, unless it is. Raises LeadershipLost."""
+    """Write down the minute of `at`, unless it is. Raises LeadershipLost."""
     await check_epoch(connection, epoch)
     view = await tree_view(connection)
     minute = instant(at // Period.MINUTE * Period.MINUTE)
     rows = rows_json(_row(path, found) for path, found in view.queues.items())
     await connection.execute(_PUT, {"rows": rows, "at": minute})
-    await connection.execute(_PUT_HOUR, {"at": minute})
+
+
+async def sum_up(connection: AsyncConnection, epoch: int, *, at: float) -> None:
+    """Write down the newest hour before that of `at` that has minutes, unless it is. Raises LeadershipLost."""
+    await check_epoch(connection, epoch)
+    await connection.execute(_PUT_HOUR, {"at": instant(at)})
 
 
 async def history(

@@ -62,6 +62,7 @@ WRITES: dict[str, Write] = {
     "heartbeat.write": lambda c, e: heartbeat.write(
         c, heartbeat.Heartbeat(holder="h", epoch=e, phase="leading", at=NOW, round_at=NOW)
     ),
+    "rollup.sum_up": lambda c, e: rollup.sum_up(c, e, at=NOW),
     "rollup.record": lambda c, e: rollup.record(c, e, at=NOW),
     "retention.prune": lambda c, e: retention.prune(c, e, retention.RULES[0], now=NOW),
 }

@@ -37,6 +37,7 @@ async def _record(engine: AsyncEngine, epoch: int, *minutes: int) -> None:
     for minute in minutes:
         async with begin(engine) as connection:
             await rollup.record(connection, epoch, at=START + minute * MINUTE + 0.7)
+            await rollup.sum_up(connection, epoch, at=START + minute * MINUTE + 0.7)
 
 
 def _gpus(point: UsagePoint) -> tuple[int, int, int | None, int, int]:

@@ -18,4 +18,6 @@ async def follow(engine: AsyncEngine, *, epoch: int, clock: Callable[[], float] 
     while True:
         async with begin(engine) as connection:
             await rollup.record(connection, epoch, at=clock())
+        async with begin(engine) as connection:
+            await rollup.sum_up(connection, epoch, at=clock())
         await asyncio.sleep(Period.MINUTE - clock() % Period.MINUTE)
