@@ -81,18 +81,23 @@ _FORGET = text("""
     UPDATE workload SET deleted_at = :at WHERE uid = ANY(:uids) AND deleted_at IS NULL
     RETURNING uid, queue, state
 """)
-# Two sets that have an index each: joined by OR they would have the whole history read.
+# Two parts, each by its index: an OR of them would read the whole history.
 _LOAD = text("""
-    SELECT w.* FROM (
-        SELECT uid FROM workload WHERE state NOT IN ('Succeeded', 'Failed') AND deleted_at IS NULL
-        UNION SELECT uid FROM ledger WHERE closed IS NULL
-    ) AS live JOIN workload w USING (uid) ORDER BY w.submitted, w.uid
+    SELECT * FROM (
+        SELECT * FROM workload WHERE state NOT IN ('Succeeded', 'Failed') AND deleted_at IS NULL
+        UNION ALL
+        SELECT w.* FROM (SELECT DISTINCT uid FROM ledger WHERE closed IS NULL) AS held JOIN workload w USING (uid)
+        WHERE w.state IN ('Succeeded', 'Failed') OR w.deleted_at IS NOT NULL
+    ) AS live ORDER BY submitted, uid
 """)
+
 _RUNS = text("""
     SELECT w.*, extract(epoch FROM w.finished_at - coalesce(w.landed_at, w.admitted_at))::float8 AS seconds
-    FROM workload w JOIN admission a ON a.id = w.admission_id
-    WHERE w.finished_at IS NOT NULL AND a.end_cause IN ('succeeded', 'failed')
-    ORDER BY w.finished_at DESC LIMIT :count
+    FROM (
+        SELECT * FROM workload WHERE finished_at IS NOT NULL ORDER BY finished_at DESC LIMIT :count
+    ) AS w CROSS JOIN LATERAL (SELECT end_cause FROM admission WHERE id = w.admission_id) AS a
+    WHERE a.end_cause IN ('succeeded', 'failed')
+    ORDER BY w.finished_at DESC
 """)
 
 
@@ -241,7 +246,7 @@ async def load_live(connection: AsyncConnection) -> list[StoredWorkload]:
 
 
 async def load_runs(connection: AsyncConnection, *, count: int) -> list[tuple[Workload, float]]:
-    """The last runs that ended by themselves, with their seconds, the oldest first."""
+    """Of the last `count` jobs that ended, those that ran until then, with their seconds, the oldest first."""
     found = (await connection.execute(_RUNS, {"count": count})).all()
     return [(workload_of(row), row.seconds) for row in reversed(found)]
 
