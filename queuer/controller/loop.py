@@ -54,7 +54,7 @@ _IDLE = 5.0
 
 
 class Decider(Protocol):
-    """`queuer.solver.process.worker.SolverProcess`, or anything that decides."""
+    """`queuer.solver.process.SolverProcess`, or anything that decides."""
 
     async def decide(self, snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Plan:
         """A verified plan, whatever became of the solver process.

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 
 from queuer.solver import bonds, reserve
 from queuer.solver.arrays import Arrays
-from queuer.solver.explain.reasons import reasons
+from queuer.solver.explain import reasons
 from queuer.solver.faults import check_moment, refusing
 from queuer.solver.landing import pinned
 from queuer.solver.order import Tournament

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from queuer import __version__
 from queuer.controller.memory.live import Live
-from queuer.solver.process.worker import SolverProcess
+from queuer.solver.process import SolverProcess
 from queuer.solver.records import CycleStats
 
 _SHORT = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
