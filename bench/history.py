@@ -87,17 +87,12 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(prog="python -m bench.history", description=__doc__)
     made.add_argument("--millions", type=whole(1, 50), default=5, help="events; other tables in proportion")
-    made.add_argument("--url", help="a database that an earlier run has filled with --keep")
-    made.add_argument("--keep", action="store_true", help="leave the server running, and print its URL")
     return made
 
 
 def main() -> None:
     """Print one JSON object."""
     options = parser().parse_args()
-    if options.url:
-        print(json.dumps(asyncio.run(_measure(options.url)), indent=1))
-        return
     home = Path(tempfile.mkdtemp(prefix="queuer-bench-"))
     home.chmod(0o755)  # PostgreSQL's account must enter
     server = localpg.start(home / "pg", fsync=False)
@@ -105,12 +100,9 @@ def main() -> None:
         migrate.upgrade(server.url)
         _fill(server.url, jobs=options.millions * 1_000_000 // PER_JOB)
         print(json.dumps(asyncio.run(_measure(server.url)), indent=1))
-        if options.keep:
-            print(server.url, file=sys.stderr)
     finally:
-        if not options.keep:
-            server.stop()
-            shutil.rmtree(home)
+        server.stop()
+        shutil.rmtree(home)
 
 
 def _fill(url: str, *, jobs: int) -> None:
