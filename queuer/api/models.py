@@ -89,6 +89,7 @@ class Queue(Model):
         description="Who may use it; inherited from the nearest queue that names any."
     )
     policy: dict[str, Any] = Field(description="The policy in force, inherited parts included.")
+    access: dict[str, Any] = Field(description="What its jobs may ask, inherited parts included.")
     quota: list[QuotaRow]
     accounts: list[Account]
     pending_workloads: int

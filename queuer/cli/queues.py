@@ -87,6 +87,7 @@ def show(
     )
     screen.print(f"  namespaces  {', '.join(queue['namespaces']) or 'none: nobody may use it'}")
     screen.print("  policy      " + ", ".join(f"{k}: {str(v).lower()}" for k, v in queue["policy"].items()))
+    screen.print("  access      " + ", ".join(f"{k}: {v}" for k, v in queue["access"].items()))
     screen.print(f"  jobs        {queue['pendingWorkloads']} waiting, {queue['admittedWorkloads']} admitted")
     columns = ("RESOURCE", "FLAVOR", "USED", "GUARANTEED", "LIMIT", "BORROWED", "LENT", "PENDING")
     rows = [

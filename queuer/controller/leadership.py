@@ -99,6 +99,7 @@ async def serve_term(
                 "retention": lambda: prune(engine, epoch=epoch),
                 "past use": lambda: past.follow(engine, state),
                 "keeper": loop.keeper.run,
+                "notes": loop.notes.run,
             }
             if loop.recorder is not None:
                 beside["recorder"] = loop.recorder.run

@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.controller.apply.applier import Applier, Result
 from queuer.controller.apply.jobs import ClusterJobs
+from queuer.controller.apply.notes import Notes
 from queuer.controller.cycle.answer import Answered, Asked, answer
 from queuer.controller.cycle.due import Due
 from queuer.controller.cycle.forecast import Forecaster, compare
@@ -25,7 +26,7 @@ from queuer.controller.cycle.newest import Keeper
 from queuer.controller.cycle.recorder import Recorder
 from queuer.controller.cycle.snapshot import offered, take
 from queuer.controller.failpoints import Point
-from queuer.controller.health.metrics import Metrics
+from queuer.controller.health.metrics import Metrics, queue_label
 from queuer.controller.health.probes import Health
 from queuer.controller.intake import adoption
 from queuer.controller.intake.read import take_in
@@ -37,7 +38,6 @@ from queuer.controller.logs import logger
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
-from queuer.domain.reasons import Verdict
 from queuer.domain.workload import State
 from queuer.solver.records import Budget, Plan, Snapshot
 from queuer.solver.stored import StoredCycle
@@ -46,6 +46,7 @@ from queuer.store.engine import begin
 from queuer.store.heartbeat import LastCycle
 from queuer.store.leader import check_epoch
 from queuer.store.outbox import Entry
+from queuer.store.tables import Outcome
 
 log = logger("loop")
 
@@ -64,8 +65,8 @@ class Decider(Protocol):
 
 
 class Loop:
-    """One leadership, from the first round to its end. Not reusable. `recorder`, `keeper`, `forecaster`: told of the
-    decisions, run by who runs the loop: their failure must not end it.
+    """One leadership, from the first round to its end. Not reusable. `recorder`, `keeper`, `forecaster`, `notes`: told
+    of what is decided, run by who runs the loop: their failure must not end it.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class Loop:
             self.recorder = Recorder(
                 settings.cycles_dir, kept=settings.cycles_kept, slow=settings.solver_deadline / 2
             )
+        self.notes = Notes(state=state, jobs=jobs, clock=clock)
         self.keeper = Keeper(engine, epoch=epoch)
         self.forecaster = Forecaster(every=settings.forecast, seed=settings.seed, told=state.reconsider)
         self._applier = Applier(
@@ -170,7 +172,8 @@ class Loop:
             self.state.learn(workload, seconds)
         if freed:
             self.state.reconsider()
-        self._tell(batch.after)
+        self.notes.look(batch.after.items())
+        self.notes.evicted(batch.evictions)
 
     # -- decisions
 
@@ -307,7 +310,7 @@ class Loop:
             )
         for live in adopted.after:
             log.warning("adopted", workload=live.uid, queue=live.workload.queue)
-            self.metrics.adopted.labels(live.workload.queue).inc()
+            self.metrics.adopted.labels(queue_label(live.workload.queue, self.state.rules.tree)).inc()
             self.state.put(live)
         self.state.reconsider()
         for entry in committed.entries:
@@ -316,7 +319,7 @@ class Loop:
     def _remember(self, found: Answered) -> None:
         for live in found.after:
             before = self.state.live[live.uid]
-            queue = live.workload.queue
+            queue = queue_label(live.workload.queue, self.state.rules.tree)
             if live.state is State.ADMITTED:
                 self.metrics.admissions.labels(queue).inc()
                 compare(before.explanation, started=found.record.finished_at, metrics=self.metrics)
@@ -328,27 +331,20 @@ class Loop:
                 cause = next(e.cause for e in found.evictions if e.uid == live.uid)
                 self.metrics.evictions.labels(queue, cause).inc()
             self.state.put(live)
-        self._tell({live.uid: live for live in found.after})
+        self.notes.look((live.uid, live) for live in found.after)
+        self.notes.evicted(found.evictions)
 
     # -- effects
 
     def _heard(self, result: Result) -> None:
         self._results.append(result)
+        if result.outcome is Outcome.APPLIED:
+            self.notes.budget.earn()
         self.wake.set()
 
     async def _confirm_epoch(self) -> None:
         async with begin(self.engine) as connection:
             await check_epoch(connection, self.epoch)
-
-    def _tell(self, after: dict[str, Live | None]) -> None:
-        """Jobs that their owner must change say so themselves, in one write."""
-        for uid, live in after.items():
-            if live is None:
-                self._applier.forget(uid)
-            if live is None or live.explanation is None or not live.state.waiting:
-                continue
-            if live.explanation.verdict is Verdict.CHANGE:
-                self._applier.tell(uid, live.explanation.primary)
 
     # -- time
 

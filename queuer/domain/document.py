@@ -16,6 +16,7 @@ the document leaves out takes its default.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,8 @@ from queuer.domain.nodes import HOSTNAME, Flavor, Toleration, Topology
 from queuer.domain.quantity import format_quantity, parse_quantity
 from queuer.domain.queue import (
     ROOT,
+    SYSTEM_CLASSES,
+    Access,
     Order,
     Policy,
     Preempt,
@@ -38,9 +41,11 @@ from queuer.domain.queue import (
 API_VERSION = "queuer.dev/v1"
 KIND = "QueueTree"
 _DOCUMENT = ("apiVersion", "kind", "root", "prune", "queues", "flavors", "topology")
-_QUEUE = ("weight", "quota", "policy", "namespaces", "state")
+_QUEUE = ("weight", "quota", "policy", "access", "namespaces", "state")
 _AMOUNTS = ("guaranteed", "limit", "lend")
 _POLICY = ("order", "sharing", "preempt", "reclaim", "minRuntime", "maxWait", "halfLife", "reservations")
+_ACCESS = ("maxPriority", "maxPending")
+_CLASS = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _TOLERATION = ("key", "operator", "value", "effect")
 
 
@@ -122,6 +127,7 @@ def parse_queue(path: str, body: object) -> Queue:
             for i, item in enumerate(reader.items("quota"))
         ),
         policy=parse_policy(reader.values.get("policy"), at=f"{at}.policy", problems=problems),
+        access=parse_access(reader.values.get("access"), at=f"{at}.access", problems=problems),
         namespaces=reader.texts("namespaces"),
         state=reader.word("state", QueueState) or QueueState.OPEN,
     )
@@ -138,6 +144,8 @@ def export_queue(queue: Queue) -> dict[str, Any]:
         body["quota"] = [_export_row(row) for row in queue.quota]
     if policy := export_policy(queue.policy):
         body["policy"] = policy
+    if access := export_access(queue.access):
+        body["access"] = access
     if queue.namespaces:
         body["namespaces"] = list(queue.namespaces)
     if queue.state is not QueueState.OPEN:
@@ -222,6 +230,27 @@ def export_policy(policy: Policy) -> dict[str, Any]:
         for key, value in plain.items()
         if value is not None
     }
+
+
+def parse_access(body: object, *, at: str = "access", problems: Problems | None = None) -> Access:
+    """An Access from plain data; null = says nothing. Without `problems`, raises InvalidInput itself."""
+    noted = Problems() if problems is None else problems
+    reader = Reader(body if body is not None else {}, at=at, known=_ACCESS, problems=noted)
+    highest = reader.text("maxPriority")
+    if highest is not None and not _CLASS.fullmatch(highest):
+        noted.note(f"{at}.maxPriority", f"{highest!r} is not a name", "write the name of a PriorityClass")
+    elif highest is not None and highest.startswith(SYSTEM_CLASSES):
+        noted.note(f"{at}.maxPriority", f"{highest} never orders a queued job", "name a class of your own")
+    access = Access(max_priority=highest, max_pending=reader.whole("maxPending", least=1))
+    if problems is None:
+        noted.settle()
+    return access
+
+
+def export_access(access: Access) -> dict[str, Any]:
+    """What an access says, as plain data."""
+    values = {"maxPriority": access.max_priority, "maxPending": access.max_pending}
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def _flavors(reader: Reader) -> tuple[Flavor, ...]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cached_property
+from typing import TypeVar
 
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.quantity import format_quantity
@@ -61,6 +62,14 @@ class Preempt(StrEnum):
     LOWER_PRIORITY = "lower-priority"
 
 
+P = TypeVar("P", "Policy", "Access")
+
+
+def _over(own: P, inherited: P) -> P:
+    said = {f.name: value for f in fields(own) if (value := getattr(own, f.name)) is not None}
+    return replace(inherited, **said)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """What a queue says itself; None = what the nearest ancestor says. Times in seconds."""
@@ -76,8 +85,7 @@ class Policy:
 
     def over(self, inherited: Policy) -> Policy:
         """This policy with everything unsaid taken from `inherited`."""
-        said = {f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None}
-        return replace(inherited, **said)
+        return _over(self, inherited)
 
 
 DEFAULT_POLICY = Policy(
@@ -89,6 +97,27 @@ DEFAULT_POLICY = Policy(
     reservations=1,
 )
 """`max_wait` and `half_life` stay None: no hold after a wait, no decayed past use."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """What jobs may ask of a queue; None = what the nearest ancestor says.
+
+    `max_priority`: the highest PriorityClass, by its value; None on the whole path = any. `max_pending`: how many jobs
+    of one namespace may wait in one queue.
+    """
+
+    max_priority: str | None = None
+    max_pending: int | None = None
+
+    def over(self, inherited: Access) -> Access:
+        """This access with everything unsaid taken from `inherited`."""
+        return _over(self, inherited)
+
+
+DEFAULT_ACCESS = Access(max_pending=5000)
+SYSTEM_CLASSES = "system-"
+"""PriorityClasses of this prefix are for the cluster's own pods: they never order a queued job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +139,7 @@ class Queue:
     weight: float = 1.0
     quota: tuple[QuotaRow, ...] = ()
     policy: Policy = field(default_factory=Policy)
+    access: Access = field(default_factory=Access)
     namespaces: tuple[str, ...] = ()
     state: QueueState = QueueState.OPEN
     managed_by: ManagedBy = ManagedBy.API
@@ -197,6 +227,18 @@ class QueueTree:
         for queue in self:  # sorted by path, so parents come first
             above = DEFAULT_POLICY if queue.parent is None else found[queue.parent]
             found[queue.path] = queue.policy.over(above)
+        return found
+
+    def access(self, path: str) -> Access:
+        """What jobs may ask of the queue: its own words over its ancestors' over the defaults."""
+        return self._accesses[path]
+
+    @cached_property
+    def _accesses(self) -> Mapping[str, Access]:
+        found: dict[str, Access] = {}
+        for queue in self:  # sorted by path, so parents come first
+            above = DEFAULT_ACCESS if queue.parent is None else found[queue.parent]
+            found[queue.path] = queue.access.over(above)
         return found
 
     def namespaces(self, path: str) -> tuple[str, ...]:

@@ -53,7 +53,8 @@ def own_roles(kind: Kind, job: JobObject) -> tuple[Own, ...]:
 
 
 def admit_patch(kind: Kind, job: JobObject, *, pins: Iterable[Pin], mark: Mark) -> dict[str, Any]:
-    """Unsuspend the job inside its pins; every pod set must have one. Clears an old status annotation."""
+    """Unsuspend the job inside its pins; every pod set must have one. Clears the status annotation, also one that was
+    written after `job` was seen."""
     by_name = {pin.pod_set: pin for pin in pins}
     patch: dict[str, Any] = {}
     restore: dict[str, Any] = {}
@@ -74,11 +75,7 @@ def admit_patch(kind: Kind, job: JobObject, *, pins: Iterable[Pin], mark: Mark) 
             _put(patch, (*current.template_path, "metadata", "labels", WORKLOAD), job.metadata.uid)
     _put(patch, kind.suspend_path, value=False)
     said = {"id": mark.id, "epoch": mark.epoch, "cycle": mark.cycle, "domains": list(mark.domains)}
-    annotations: dict[str, str | None] = {
-        ADMISSION: _compact(said | ({"restore": restore} if restore else {}))
-    }
-    if STATUS in job.metadata.annotations:
-        annotations[STATUS] = None
+    annotations = {ADMISSION: _compact(said | ({"restore": restore} if restore else {})), STATUS: None}
     return {"metadata": _metadata(job, annotations), **patch}
 
 
@@ -95,9 +92,10 @@ def evict_patch(kind: Kind, job: JobObject, *, admission: str) -> dict[str, Any]
 
 
 def mark_patch(job: JobObject, *, mark: Mark) -> dict[str, Any]:
-    """Mark a job that runs already with the admission that charges it. Nothing else of it changes."""
+    """Mark a job that runs already with the admission that charges it. Nothing else of it changes, but that it waits no
+    longer for what its status says."""
     said = {"id": mark.id, "epoch": mark.epoch, "cycle": mark.cycle, "domains": list(mark.domains)}
-    return {"metadata": _metadata(job, {ADMISSION: _compact(said | _rest(job))})}
+    return {"metadata": _metadata(job, {ADMISSION: _compact(said | _rest(job)), STATUS: None})}
 
 
 def withdraw_patch(job: JobObject, *, admission: str) -> dict[str, Any]:
@@ -106,11 +104,11 @@ def withdraw_patch(job: JobObject, *, admission: str) -> dict[str, Any]:
 
 
 def status_patch(job: JobObject, reason: Reason) -> dict[str, Any] | None:
-    """Write a reason on the job as `Token: sentence`; None where it is there already."""
+    """Write a reason on the job as `Token: sentence`; None where it is there already. Refused once the job moved on."""
     text = f"{reason.token}: {reason.text}"[:_LONGEST_STATUS]
     if job.metadata.annotations.get(STATUS) == text:
         return None
-    return {"metadata": {"uid": job.metadata.uid, "annotations": {STATUS: text}}}
+    return {"metadata": _metadata(job, {STATUS: text})}
 
 
 def _own(role: Role, note: Mapping[str, Any]) -> Own:

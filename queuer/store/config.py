@@ -14,7 +14,9 @@ from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.domain.document import (
+    export_access,
     export_policy,
+    parse_access,
     parse_flavor,
     parse_policy,
     parse_queue,
@@ -29,7 +31,8 @@ CHANNEL = "queuer_config"
 
 _REVISION = text("SELECT revision FROM configuration WHERE id = 1")
 _QUEUES = text("""
-    SELECT id, path, weight, state, policy, namespaces, managed_by, revision FROM queue ORDER BY path
+    SELECT id, path, weight, state, policy, access, namespaces, managed_by, revision FROM queue
+    ORDER BY path
 """)
 _QUOTA = text("""
     SELECT queue_id, flavor, resource, guaranteed, "limit", lend FROM queue_quota ORDER BY queue_id, position
@@ -42,14 +45,15 @@ _DELETE = {
     "topology": text("DELETE FROM topology"),
 }
 _PUT_QUEUES = text("""
-    INSERT INTO queue (path, parent_id, weight, state, policy, namespaces, managed_by, revision)
-    SELECT r.path, p.id, r.weight, r.state, r.policy, ARRAY(SELECT jsonb_array_elements_text(r.namespaces)),
-        :writer, :revision
+    INSERT INTO queue (path, parent_id, weight, state, policy, access, namespaces, managed_by, revision)
+    SELECT r.path, p.id, r.weight, r.state, r.policy, r.access,
+        ARRAY(SELECT jsonb_array_elements_text(r.namespaces)), :writer, :revision
     FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(path text, parent text, weight double precision,
-        state text, policy jsonb, namespaces jsonb)
+        state text, policy jsonb, access jsonb, namespaces jsonb)
     LEFT JOIN queue p ON p.path = r.parent
     ON CONFLICT (path) DO UPDATE SET weight = excluded.weight, state = excluded.state, policy = excluded.policy,
-        namespaces = excluded.namespaces, managed_by = excluded.managed_by, revision = excluded.revision
+        access = excluded.access, namespaces = excluded.namespaces, managed_by = excluded.managed_by,
+        revision = excluded.revision
 """)
 _CLEAR_QUOTA = text("""
     DELETE FROM queue_quota USING queue WHERE queue.id = queue_quota.queue_id AND queue.path = ANY(:paths)
@@ -178,6 +182,7 @@ def _queue_row(queue: Queue) -> dict[str, Any]:
         "weight": queue.weight,
         "state": queue.state,
         "policy": export_policy(queue.policy),
+        "access": export_access(queue.access),
         "namespaces": queue.namespaces,
     }
 
@@ -198,6 +203,7 @@ def _queue(row: Row[Any], quota: Sequence[QuotaRow]) -> Queue:
         weight=row.weight,
         quota=tuple(quota),
         policy=parse_policy(row.policy, at=f"queues.{row.path}.policy"),
+        access=parse_access(row.access, at=f"queues.{row.path}.access"),
         namespaces=tuple(row.namespaces),
         state=QueueState(row.state),
         managed_by=ManagedBy(row.managed_by or ManagedBy.API),

@@ -85,6 +85,7 @@ queue = Table(
     Column("weight", Double, nullable=False),
     Column("state", Text, nullable=False),
     Column("policy", JSONB, nullable=False),
+    document("access"),
     Column("namespaces", ARRAY(Text), nullable=False),
     Column("managed_by", Text),
     Column("revision", BigInteger, nullable=False),

@@ -54,6 +54,7 @@ FULL_QUEUE: dict[str, Any] = {
         "halfLife": "1.5d",
         "reservations": 2,
     },
+    "access": {"maxPriority": "high", "maxPending": 500},
 }
 
 
@@ -116,6 +117,12 @@ def test_a_path_cannot_change(admin: Place, team: Manifest) -> None:
         ({"quota": [{"resource": "cpu", "guaranteed": 1, "lend": "-1"}]}, "spec.quota[0].lend", "0 or more"),
         ({"policy": {"minRuntime": "soon"}}, "spec.policy.minRuntime", "such as 90s, 30m or 1h30m"),
         ({"policy": {"maxWait": ""}}, "spec.policy.maxWait", "must be a duration"),
+        (
+            {"access": {"maxPriority": "system-node-critical"}},
+            "spec.access.maxPriority",
+            "a class of your own",
+        ),
+        ({"access": {"maxPending": 0}}, "spec.access.maxPending", "greater than or equal to 1"),
         ({"policy": {"reservations": -1}}, "spec.policy.reservations", "greater than or equal to 0"),
     ],
 )

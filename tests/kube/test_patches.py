@@ -211,13 +211,14 @@ def test_what_the_user_changes_while_it_waits_stands() -> None:
 
 
 def test_admission_takes_the_old_reason_off() -> None:
-    """A running job must not go on saying that it waits."""
-    fresh = job()
-    fresh["metadata"]["annotations"] = {STATUS: "WaitingForQuota: …"}
-    assert (
-        STATUS
-        not in admitted(JOB, fresh, [Pin(pod_set="main", count=4, selector={})])["metadata"]["annotations"]
+    """A running job must not go on saying that it waits, also where that was written after the job was seen."""
+    patch = admit_patch(
+        JOB,
+        decoded(JOB, job()),
+        pins=[Pin(pod_set="main", count=4, selector={})],
+        mark=Mark(id="a", epoch=1, cycle=1),
     )
+    assert patch["metadata"]["annotations"][STATUS] is None
 
 
 @given(st.text(), _pins("main", 4))

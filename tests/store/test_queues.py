@@ -51,6 +51,7 @@ async def test_what_was_applied_is_what_is_loaded(engine: AsyncEngine) -> None:
                 ],
                 "policy": {"order": "strict", "sharing": "priority", "preempt": "lower-priority", "reclaim": False,
                            "minRuntime": "5m", "maxWait": "1h", "halfLife": "7d", "reservations": 3},
+                "access": {"maxPriority": "high", "maxPending": 100},
                 "namespaces": ["team-a", "team-b"],
                 "state": "held",
             },

@@ -12,7 +12,7 @@ from queuer.domain.document import TreeDocument, export, parse, parse_flavor, pa
 from queuer.domain.errors import InvalidInput
 from queuer.domain.fields import format_duration, parse_duration
 from queuer.domain.nodes import HOSTNAME, Flavor, Toleration, Topology
-from queuer.domain.queue import Order, Policy, Preempt, Queue, QueueState, QuotaRow, Sharing
+from queuer.domain.queue import Access, Order, Policy, Preempt, Queue, QueueState, QuotaRow, Sharing
 
 HEAD = {"apiVersion": "queuer.dev/v1", "kind": "QueueTree"}
 
@@ -40,6 +40,7 @@ def test_every_wrong_field_is_named_at_once() -> None:
                     "state": "opened",
                     "namespaces": "team-a",
                     "policy": {"order": "fifo", "minRuntime": 300, "reclaim": "yes", "reservations": -1},
+                    "access": {"maxPriority": "system-node-critical", "maxPending": 0, "users": ["eve"]},
                     "quota": [
                         {"resource": "cpu", "limit": "many"},
                         {"flavor": "h100", "guaranteed": 8},
@@ -69,6 +70,9 @@ def test_every_wrong_field_is_named_at_once() -> None:
         "queues.root.a.policy.reclaim: true or false is needed, got 'yes'",
         'queues.root.a.policy.minRuntime: 300 is not a duration (write e.g. "300s", "5m" or "1h30m")',
         "queues.root.a.policy.reservations: a whole number from 0 is needed, got -1",
+        "queues.root.a.access.users: unknown field (known: maxPending, maxPriority)",
+        "queues.root.a.access.maxPriority: system-node-critical never orders a queued job (name a class of your own)",
+        "queues.root.a.access.maxPending: a whole number from 1 is needed, got 0",
         "queues.root.a.namespaces: a list is needed, got a text",
         "queues.root.a.state: 'opened' is not one of the words (did you mean open?)",
         "flavors[0].name: is missing",
@@ -140,12 +144,14 @@ policies = st.builds(
     preempt=st.none() | st.sampled_from(Preempt), reclaim=st.none() | st.booleans(), min_runtime=durations,
     max_wait=durations, half_life=durations, reservations=st.none() | st.integers(0, 99),
 )  # fmt: skip
+accesses = st.builds(Access, max_priority=st.none() | names, max_pending=st.none() | st.integers(1, 10**6))
 trees = st.dictionaries(
     names.map("root.{}".format),
     st.tuples(
         st.floats(0.001, 1e6),
         st.lists(quota_rows, max_size=3).map(tuple),
         policies,
+        accesses,
         st.lists(names, max_size=2).map(tuple),
         st.sampled_from(QueueState),
     ),
@@ -174,8 +180,16 @@ def test_round_trip(
 ) -> None:
     """`parse(export(document))` is the document, so that what is exported can be applied again unchanged."""
     queues = tuple(
-        Queue(path=path, weight=weight, quota=quota, policy=policy, namespaces=namespaces, state=state)
-        for path, (weight, quota, policy, namespaces, state) in sorted(tree.items())
+        Queue(
+            path=path,
+            weight=weight,
+            quota=quota,
+            policy=policy,
+            access=access,
+            namespaces=namespaces,
+            state=state,
+        )
+        for path, (weight, quota, policy, access, namespaces, state) in sorted(tree.items())
     )
     topology = Topology(keys=(*(level for level in levels if level != "host"), HOSTNAME))
     document = TreeDocument(queues=queues, prune=prune, flavors=flavors, topology=topology)

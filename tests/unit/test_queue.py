@@ -7,6 +7,7 @@ import pytest
 from queuer.domain.errors import InvalidInput
 from queuer.domain.queue import (
     DEFAULT_POLICY,
+    Access,
     Order,
     Policy,
     Preempt,
@@ -34,6 +35,19 @@ def test_policy_comes_from_the_nearest_ancestor_that_says_it() -> None:
     policy = tree.policy("root.a.b")
     assert (policy.order, policy.reclaim, policy.preempt) == (Order.STRICT, True, Preempt.NEVER)
     assert policy.sharing is DEFAULT_POLICY.sharing
+
+
+def test_access_is_inherited_by_key() -> None:
+    """Each key comes from the nearest queue that says it; nobody need bound the waiting jobs of a namespace."""
+    tree = QueueTree.of(
+        [
+            Queue(path="root.a", access=Access(max_priority="high", max_pending=10)),
+            Queue(path="root.a.b", access=Access(max_pending=20)),
+            Queue(path="root.c"),
+        ]
+    )
+    assert tree.access("root.a.b") == Access(max_priority="high", max_pending=20)
+    assert tree.access("root.c") == Access(max_pending=5000)
 
 
 def test_namespaces_and_state_are_inherited() -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
+import uuid
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
+from queuer.controller.apply.notes import Event
 from queuer.controller.intake.namespace_quota import Reckoning
 from queuer.controller.logs import logger
 from queuer.controller.memory.live import JobView, Live, Placement
@@ -19,6 +22,7 @@ from queuer.domain.nodes import HOSTNAME, Flavor
 from queuer.domain.reasons import Reason
 from queuer.domain.workload import State, Workload
 from queuer.kube.client import ApiError, Client, NotFoundError
+from queuer.kube.events import event_about, events_path
 from queuer.kube.kinds import BY_NAME, Kind, member_of, object_path
 from queuer.kube.objects import (
     PODS,
@@ -111,8 +115,11 @@ class ClusterJobs:
 
     def workload(self, job: JobView) -> Workload:
         """The workload of a job. Raises InvalidInput with every problem found."""
-        facts = self._facts.of(job.namespace)
-        return workload_of(BY_NAME[job.kind], job.object, facts=facts)
+        return workload_of(BY_NAME[job.kind], job.object, facts=self.facts(job))
+
+    def facts(self, job: JobView) -> NamespaceFacts:
+        """What the job's meaning depends on beside itself."""
+        return self._facts.of(job.namespace)
 
     def bare_workload(self, job: JobView) -> Workload:
         """Who and where a job is that cannot be read further."""
@@ -206,7 +213,7 @@ class ClusterJobs:
                 metadata = {**entry.patch["metadata"], "resourceVersion": job.resource_version}
                 return {**entry.patch, "metadata": metadata}
 
-    def telling(self, uid: str, reason: Reason) -> dict[str, Any] | None:
+    def status(self, uid: str, reason: Reason) -> dict[str, Any] | None:
         """The PATCH that writes the reason on the job; None where it is there already or the job is gone."""
         job = self._state.jobs.get(uid)
         return None if job is None else status_patch(job.object, reason)
@@ -229,6 +236,17 @@ class ClusterJobs:
             raise NotFoundError(status=404, reason="NotFound", message="the job was deleted and released")
         kind, path = where
         return await self._client.merge_patch(path, body, resource=kind.resource.plural)
+
+    async def report(self, event: Event) -> None:
+        """Create the Event, if the job is still known. Raises ApiError or Unavailable."""
+        job = self._state.jobs.get(event.uid)
+        if job is None:
+            return
+        body = event_about(
+            BY_NAME[job.kind], job.object.metadata, reason=event.reason, message=event.message,
+            warning=event.warning, at=time.time(), id=uuid.uuid4().hex[:16],
+        )  # fmt: skip
+        await self._client.create(events_path(job.namespace), body, resource="events")
 
     async def read(self, uid: str) -> JobView | None:
         """The job as the API server has it now; None if there is none with this uid."""
