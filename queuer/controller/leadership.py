@@ -32,7 +32,7 @@ from queuer.controller.settings import Settings
 from queuer.domain.workload import State
 from queuer.kube.client import Client
 from queuer.kube.config import Access
-from queuer.store import cycles, outbox, workloads
+from queuer.store import cycles, ledger, outbox, workloads
 from queuer.store.engine import begin
 from queuer.store.leader import Leadership, LeadershipLost
 from queuer.store.outbox import Done, Effect, Entry
@@ -140,10 +140,16 @@ async def load(connection: AsyncConnection, state: ClusterState, *, now: float) 
     uids = [row.workload.uid for row in rows]
     displacers = await cycles.load_displacers(connection, uids)
     evictions = await cycles.load_evictions(connection, since=now - HOUR)
+    held: dict[str, dict[str, int]] = {}
+    for charge in await ledger.load_open(connection):
+        held.setdefault(charge.uid, {})[charge.pod_set] = charge.count
     lives = [
-        live_of(row, admissions.get(uid), displacer=displacers.get(uid), evictions=evictions.get(uid, ()))
+        live_of(
+            row, admissions.get(uid), displacer=displacers.get(uid), evictions=evictions.get(uid, ()),
+            held=held.get(uid, {}),
+        )
         for uid, row in zip(uids, rows, strict=True)
-    ]
+    ]  # fmt: skip
     undone = await outbox.undone(connection)
     leaving = {entry.admission_id for entry in undone if entry.kind is EntryKind.EVICT}
     state.restore(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -29,7 +29,9 @@ from queuer.controller.failpoints import Point
 from queuer.controller.health.metrics import Metrics, queue_label
 from queuer.controller.health.probes import Health
 from queuer.controller.intake import adoption
+from queuer.controller.intake.adoption import Found
 from queuer.controller.intake.read import take_in
+from queuer.controller.landing.confirm import Confirmer
 from queuer.controller.landing.settle import Limits
 from queuer.controller.landing.writes import settle_touched, take_results
 from queuer.controller.ledger.batch import Batch
@@ -95,6 +97,7 @@ class Loop:
             lost_node=settings.lost_node,
         )
         self._cycle = last_cycle
+        self._found = Found(state, metrics)
         self._results: list[Result] = []
         self._asked: Asked | None = None
         self._decision: asyncio.Task[Plan | None] | None = None
@@ -110,6 +113,7 @@ class Loop:
             )
         self.notes = Notes(state=state, jobs=jobs, clock=clock)
         self.keeper = Keeper(engine, epoch=epoch)
+        self.confirmer = Confirmer(jobs, state, lost_after=settings.lost_node, clock=clock)
         self.forecaster = Forecaster(every=settings.forecast, seed=settings.seed, told=state.reconsider)
         self._applier = Applier(
             jobs,
@@ -126,6 +130,7 @@ class Loop:
             self._applier.send(entry)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._applier.run(), name="applier")
+            group.create_task(self.confirmer.run(), name="confirmer")
             while True:
                 await self.round(group)
                 self.health.beat()
@@ -137,9 +142,10 @@ class Loop:
         results, self._results = self._results, []
         take_results(batch, results, state=self.state, jobs=self.jobs)
         touched = self.state.take_touched()
-        await settle_touched(
-            batch, touched, state=self.state, jobs=self.jobs, limits=self.limits, metrics=self.metrics
-        )
+        settle_touched(
+            batch, touched, state=self.state, jobs=self.jobs, confirmer=self.confirmer, limits=self.limits,
+            metrics=self.metrics,
+        )  # fmt: skip
         unread = dict.fromkeys([*self.state.take_new(), *batch.back_in_queue(self.state.live)])
         take_in(batch, unread, state=self.state, jobs=self.jobs)
         await self._write(batch)
@@ -288,9 +294,9 @@ class Loop:
             self.metrics.refused_plans.inc()
             return None
 
-    async def _adopt(self, touched: Iterable[str]) -> None:
+    async def _adopt(self, touched: Sequence[str]) -> None:
         """Charge what runs without having been admitted, and report it."""
-        lives = adoption.found(self.state, touched)
+        lives = self._found.among(touched)
         if not lives:
             return
         now = self.clock()
@@ -376,4 +382,8 @@ def _matters(before: Live | None, after: Live | None) -> bool:
         after.state,
         after.explanation,
     )
-    return landed or whole or before.charged != after.charged or (after.state.waiting and waits)
+    return landed or whole or _held(before) != _held(after) or (after.state.waiting and waits)
+
+
+def _held(live: Live) -> Mapping[str, int] | None:
+    return None if live.placement is None else live.placement.held

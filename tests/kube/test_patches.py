@@ -221,7 +221,18 @@ def test_admission_takes_the_old_reason_off() -> None:
     assert patch["metadata"]["annotations"][STATUS] is None
 
 
-@given(st.text(), _pins("main", 4))
+_FORGED = (
+    "[" * 100_000,
+    '{"restore": {"main": {"count": 5}}}',
+    '{"restore": {"main": {"count": []}}}',
+    '{"restore": {"main": {"selector": {"rack": 1}}}}',
+    '{"restore": {"main": {"tolerations": 7}}}',
+    '{"restore": {"main": []}}',
+    '{"restore": {"main": "x", "id": {}}, "id": {}}',
+)
+
+
+@given(st.text() | st.sampled_from(_FORGED), _pins("main", 4))
 def test_an_annotation_that_is_not_ours_reads_as_nothing(text: str, pin: Pin) -> None:
     """Whatever stands there (jobs older than the policies), nothing crashes."""
     fresh = job()

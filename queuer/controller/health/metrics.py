@@ -71,6 +71,9 @@ class Metrics:
         self.adopted = Counter(
             "queuer_adopted", "Jobs that were started beside the queue.", ["queue"], registry=registry
         )
+        self.adoptions_refused = Counter(
+            "queuer_adoptions_refused", "Jobs that run beside the queues and are charged to none.", registry=registry
+        )  # fmt: skip
         self.admissions = Counter("queuer_admissions", "Gangs admitted.", ["queue"], registry=registry)
         self.evictions = Counter(
             "queuer_evictions", "Gangs evicted by reason.", ["queue", "reason"], registry=registry

@@ -72,7 +72,10 @@ class Auditor:
 
     def _differences(self, book: list[ledger.LedgerRow]) -> dict[Key, Difference]:
         state, now = self._state, self._clock()
-        pods = {uid: state.holding(uid, now=now, lost_after=self._lost_node) for uid in state.live}
+        pods = {
+            live.uid: state.holding(live.workload, now=now, lost_after=self._lost_node)
+            for live in state.lives()
+        }
         return differences(book, state.live, pods)
 
     async def _repair(self, wrong: list[Repair]) -> None:

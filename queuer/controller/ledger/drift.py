@@ -80,7 +80,7 @@ def by_queue(tree: QueueTree, found: Iterable[Difference]) -> dict[tuple[str, st
 def _charged(live: Live) -> Iterator[LedgerRow]:
     if live.placement is None:
         return
-    for charge in charges(live.workload, live.placement.assignments):
+    for charge in charges(live.workload, live.placement.assignments, held=live.placement.held):
         if charge.count:
             yield LedgerRow(
                 uid=live.uid, attempt=live.attempt, queue=live.workload.queue, pod_set=charge.pod_set,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from msgspec import convert
 
 from queuer.controller.cycle.answer import Answered, Asked, answer
 from queuer.controller.cycle.reasons import FEW
-from queuer.controller.intake import adoption
 from queuer.controller.intake.namespace_quota import Reckoning
 from queuer.controller.memory.live import JobView, Live, Placement
 from queuer.controller.memory.pods import PodView
@@ -223,21 +221,6 @@ def test_a_bond_stands_though_the_namespace_does_not_bear_its_gang_for_now() -> 
     assert (uids(found), found.bonds[0].assignments) == (([], [], ["b"]), (elsewhere,))
     late = plan.bonds[0].deadline
     assert uids(committed(state, asked, starts, quotas=pods(1, used=1), now=late)) == ([], [], [])
-
-
-@pytest.mark.parametrize("before", [State.QUEUED, State.HELD])
-def test_a_job_that_runs_without_having_been_started_is_charged(before: State) -> None:
-    """Held or not: whoever forced it, its pods take what they take."""
-    state = ClusterState()
-    state.put(Live(workload=workload("a"), state=before))
-    state.job_changed(replace(job("a"), suspended=False))
-    (live,) = adoption.found(state, ["a"])
-    patches: Any = SimpleNamespace(adopt=lambda live, placement: {})
-    adopted = adoption.adopt(
-        (live,), state=state, jobs=patches, epoch=1, cycle=2, now=11.0, new_id=lambda: "new"
-    )
-    assert [(a.uid, a.before, len(a.charges)) for a in adopted.admissions] == [("a", before, 1)]
-    assert [one.state for one in adopted.after] == [State.ADMITTED]
 
 
 def waiting(count: int) -> tuple[ClusterState, Asked, Plan]:

@@ -63,10 +63,7 @@ def looping(decider: Decider, kind: type[Loop], *, wake: asyncio.Event, **given:
     state.job_changed(job)
     state.take_new(), state.take_touched()
 
-    async def nobody(*_: object, **__: object) -> frozenset[str]:
-        return frozenset()
-
-    jobs = SimpleNamespace(reckoning=lambda: Reckoning(state, ()), with_pods_left=nobody)
+    jobs = SimpleNamespace(reckoning=lambda: Reckoning(state, ()))
     parts = {"metrics": Metrics(), "clock": lambda: 100.0, **given}
     return kind(
         state=state, jobs=cast(Any, jobs), engine=NOBODY, decider=decider,
