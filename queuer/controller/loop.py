@@ -45,6 +45,7 @@ from queuer.solver.records import Budget, Plan, Snapshot
 from queuer.solver.stored import StoredCycle
 from queuer.store import cycles
 from queuer.store.engine import begin
+from queuer.store.heartbeat import LastCycle
 from queuer.store.leader import check_epoch
 from queuer.store.outbox import Entry
 from queuer.store.tables import Outcome
@@ -241,6 +242,13 @@ class Loop:
             return
         self.metrics.cycles.labels(plan.stats.status.value).inc()
         self.metrics.last_cycle.set(now)
+        self.health.cycle = LastCycle(
+            id=asked.cycle,
+            at=now,
+            took=self._effort,
+            waiting=len(plan.explanations),
+            status=plan.stats.status.value,
+        )
         moved = bool(found.admissions or found.evictions) or found.bonds != self.state.bonds
         if moved or found.explanations or found.reservations != self.state.reservations:
             await self._commit(asked, plan, found)

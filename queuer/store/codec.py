@@ -16,7 +16,20 @@ from sqlalchemy import Row
 
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import PodSet, Workload
-from queuer.store.engine import plain, to_json
+
+
+def to_json(value: Any) -> str:
+    """JSON text of plain values, mappings and dataclasses of the domain."""
+    return msgspec.json.encode(value, enc_hook=plain).decode()
+
+
+def plain(value: Any) -> Any:
+    """Read-only mappings and sets as JSON knows them (an `enc_hook` of msgspec)."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, frozenset):
+        return sorted(value)
+    raise NotImplementedError(f"{type(value).__name__} has no JSON form")
 
 
 def instant(seconds: float) -> datetime:

@@ -100,8 +100,9 @@ _RESERVATIONS = text("""
 """)
 _ADMISSIONS = text("""
     SELECT a.id, a.uid, a.attempt, a.epoch, a.cycle, a.assignments, a.domains, a.at, a.landed_at, a.end_cause
-    FROM admission a JOIN workload w ON w.admission_id = a.id
-    WHERE a.ended_at IS NULL OR a.uid IN (SELECT uid FROM ledger WHERE closed IS NULL)
+    FROM (
+        SELECT uid FROM admission WHERE ended_at IS NULL UNION SELECT uid FROM ledger WHERE closed IS NULL
+    ) AS live JOIN workload w USING (uid) JOIN admission a ON a.id = w.admission_id
     ORDER BY a.at, a.uid
 """)
 _HELD_BONDS = text("SELECT uid, assignments, victims, deadline FROM bond ORDER BY uid")
@@ -251,7 +252,7 @@ async def commit(
     await connection.execute(_BONDS, {"rows": rows_json(bonds)})
     await connection.execute(_RESERVATIONS, {"rows": rows_json(reservations)})
     await reasons.record(connection, explanations, at=record.finished_at, cycle=record.id)
-    await append(connection, events)
+    append(connection, events)
     return Committed(entries=evicted + admitted)
 
 
@@ -275,7 +276,7 @@ async def evict(
         for e in evictions
     ]
     entries = await put(connection, epoch, effects, at=at, cycle=cycle)
-    await append(
+    append(
         connection,
         [
             Event(

@@ -139,7 +139,7 @@ async def done(connection: AsyncConnection, epoch: int, results: Sequence[Done])
         return frozenset()
     await check_epoch(connection, epoch)
     found = (await connection.execute(_DONE, {"rows": rows_json(results)})).all()
-    await append(connection, [_placing(row) for row in found if _became_placing(row)])
+    append(connection, [_placing(row) for row in found if _became_placing(row)])
     return frozenset(row.seq for row in found)
 
 

@@ -81,15 +81,23 @@ _FORGET = text("""
     UPDATE workload SET deleted_at = :at WHERE uid = ANY(:uids) AND deleted_at IS NULL
     RETURNING uid, queue, state
 """)
-_LIVE = """(state NOT IN ('Succeeded', 'Failed') AND deleted_at IS NULL
-    OR uid IN (SELECT uid FROM ledger WHERE closed IS NULL))"""
-_LOAD = text(f"SELECT * FROM workload WHERE {_LIVE} ORDER BY submitted, uid")
+# Two parts, each by its index: an OR of them would read the whole history.
+_LOAD = text("""
+    SELECT * FROM (
+        SELECT * FROM workload WHERE state NOT IN ('Succeeded', 'Failed') AND deleted_at IS NULL
+        UNION ALL
+        SELECT w.* FROM (SELECT DISTINCT uid FROM ledger WHERE closed IS NULL) AS held JOIN workload w USING (uid)
+        WHERE w.state IN ('Succeeded', 'Failed') OR w.deleted_at IS NOT NULL
+    ) AS live ORDER BY submitted, uid
+""")
 
 _RUNS = text("""
     SELECT w.*, extract(epoch FROM w.finished_at - coalesce(w.landed_at, w.admitted_at))::float8 AS seconds
-    FROM workload w JOIN admission a ON a.id = w.admission_id
-    WHERE w.state IN ('Succeeded', 'Failed') AND a.end_cause IN ('succeeded', 'failed')
-    ORDER BY coalesce(w.deleted_at, w.finished_at) DESC LIMIT :count
+    FROM (
+        SELECT * FROM workload WHERE finished_at IS NOT NULL ORDER BY finished_at DESC LIMIT :count
+    ) AS w CROSS JOIN LATERAL (SELECT end_cause FROM admission WHERE id = w.admission_id) AS a
+    WHERE a.end_cause IN ('succeeded', 'failed')
+    ORDER BY w.finished_at DESC
 """)
 
 
@@ -173,7 +181,7 @@ async def intake(
     taken = (await connection.execute(_INTAKE, {"rows": rows_json(map(_intake_row, latest.values()))})).all()
     await reasons.record(connection, {row.uid: latest[row.uid].explanation for row in taken}, at=at)
     new = frozenset(row.uid for row in taken if row.is_new)
-    await append(
+    append(
         connection,
         [
             Event(at=at, type=f"workload.{'submitted' if row.uid in new else 'edited'}", uid=row.uid,
@@ -201,7 +209,7 @@ async def update_states(
         uids = [uid for _, uid in group]
         await ledger.release(connection, uids, at=at)
         await connection.execute(_DROP, {"uids": uids, "at": instant(at)})
-    await append(connection, [_step_event(row) for row in found])
+    append(connection, [_step_event(row) for row in found])
     return [
         Transition(uid=row.uid, before=State(row.before), after=State(row.after), attempt=row.attempt)
         for row in found
@@ -228,7 +236,7 @@ async def forget(connection: AsyncConnection, epoch: int, uids: Sequence[str], a
         Event(at=at, type="workload.deleted", uid=row.uid, queue=row.queue, data={"state": row.state})
         for row in gone
     ]
-    await append(connection, events)
+    append(connection, events)
     return len(gone)
 
 
@@ -238,7 +246,7 @@ async def load_live(connection: AsyncConnection) -> list[StoredWorkload]:
 
 
 async def load_runs(connection: AsyncConnection, *, count: int) -> list[tuple[Workload, float]]:
-    """The last runs that ended by themselves, with their seconds, the oldest first."""
+    """Of the last `count` jobs that ended, those that ran until then, with their seconds, the oldest first."""
     found = (await connection.execute(_RUNS, {"count": count})).all()
     return [(workload_of(row), row.seconds) for row in reversed(found)]
 

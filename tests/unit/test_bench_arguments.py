@@ -12,6 +12,7 @@ import pytest
 from bench import (
     backlog,
     decide,
+    history,
     infeasible,
     openb,
     preempt,
@@ -63,6 +64,7 @@ REFUSED: dict[Callable[[], ArgumentParser], dict[str, tuple[str, ...]]] = {
     },
     starts.parser: ARRIVALS | {"--every": NOT_ABOVE_ZERO},
     startup.parser: {"--part": ("x",)},
+    history.parser: {"--millions": (*NOT_POSITIVE, "51")},
     stream.parser: BUDGET | {"--scale": NOT_ABOVE_ZERO, "--landing": NOT_AMOUNT},
     backlog.parser: {"--jobs": NOT_POSITIVE, "--runs": NOT_POSITIVE},
     uneven.parser: FIRST | BUDGET | {"--seeds": NOT_POSITIVE},

@@ -16,6 +16,7 @@ from aiohttp import web
 
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.memory.state import ClusterState
+from queuer.store.heartbeat import LastCycle
 
 
 class Phase(StrEnum):
@@ -30,7 +31,7 @@ class Phase(StrEnum):
 
 @dataclass(slots=True)
 class Health:
-    """Written by the loops, read by the probes.
+    """Written by the loops, read by the probes and the heartbeat. `cycle`: the last that was concluded.
 
     `beat` is called whenever a round is done, with or without work.
     """
@@ -38,6 +39,7 @@ class Health:
     stalled: float
     clock: Callable[[], float] = time.monotonic
     phase: Phase = Phase.STARTING
+    cycle: LastCycle | None = None
     last: float = field(init=False)
 
     def __post_init__(self) -> None:

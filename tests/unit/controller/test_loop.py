@@ -11,6 +11,7 @@ import pytest
 
 from queuer.controller.cycle.answer import Answered, Asked
 from queuer.controller.health.metrics import Metrics
+from queuer.controller.health.probes import Health
 from queuer.controller.intake.namespace_quota import Reckoning
 from queuer.controller.ledger.batch import Batch
 from queuer.controller.loop import Loop
@@ -65,7 +66,7 @@ def looping(decider: Decider, kind: type[Loop], *, wake: asyncio.Event, **given:
     parts = {"metrics": Metrics(), "clock": lambda: 100.0, **given}
     return kind(
         state=state, jobs=cast(Any, jobs), engine=NOBODY, decider=decider,
-        settings=Settings(database_url=""), health=NOBODY, epoch=1, last_cycle=0, wake=wake, **parts,
+        settings=Settings(database_url=""), health=Health(stalled=30.0), epoch=1, last_cycle=0, wake=wake, **parts,
     )  # fmt: skip
 
 
