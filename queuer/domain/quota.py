@@ -109,6 +109,16 @@ class Layout:
     claims: tuple[tuple[tuple[int, int, int], ...], ...]
 
 
+class Entry(NamedTuple):
+    """A charge of a queue as it is counted again and again: `spots`, what to add where; `uneven`, amounts of accounts
+    for which that depends on what else is used.
+    """
+
+    path: str
+    spots: tuple[tuple[int, int], ...]
+    uneven: tuple[tuple[Account, int], ...]
+
+
 class QuotaBook:
     """The rows of a tree by queue and account, with `root` bounded by the live capacity."""
 
@@ -248,6 +258,13 @@ class QuotaBook:
                 if queue != ROOT
             ),
         )
+
+    def entry(self, path: str, charge: Charge) -> Entry:
+        """Where this charge is counted."""
+        layout = self.layout(path, tuple(charge))
+        found = zip(charge.items(), layout.counts, strict=True)
+        spots = [(spot, amount) for (_, amount), spots in found for spot in spots or ()]
+        return Entry(path, tuple(spots), tuple((account, charge[account]) for account in layout.uneven))
 
     def _find_claim_spots(self, path: str, at: str) -> tuple[tuple[Account, int, int], ...]:
         """Claims of a workload in `path`, each with where its use in `at` is, and what that is guaranteed."""

@@ -74,28 +74,24 @@ class Party:
             return EvictionRule.RECLAIM
         return EvictionRule.PREEMPT if _holds(self.preempt, line) else None
 
-    def charged(self, account: Account) -> int:
-        """What all of them use."""
-        return sum(hold.charge.get(account, 0) for hold in self.holds)
-
 
 def _holds(lines: Lines, line: Usage) -> bool:
     return bool(lines) and any(all(line.above(queue, account) for queue, account in row) for row in lines)
 
 
 class Rights:
-    """Of all gangs of one decision. `hopeless`: which searches can find nothing."""
+    """Of all gangs of one decision."""
 
     def __init__(self, state: State) -> None:
         self._state, self._book, self._tree = state, state.book, state.book.tree
         self._reaches: dict[object, Reach] = {}
         self._same: dict[object, Reach] = {}
         self._answers: dict[Reach, tuple[int, bool]] = {}
-        self.hopeless: set[object] = set()
         self._lost = cache(lambda hold: lost_work(hold.admitted, capacity=state.capacity, now=state.time))
         self._branches = cache(self._find_branches)
         self._evictable = cache(self._find_evictable)
         self._parties = cache(self._find_parties)
+        self.charged = cache(_charged)
 
     @cached_property
     def numbers(self) -> Mapping[str, int]:
@@ -212,6 +208,11 @@ class Rights:
         numbers = [[self.numbers[h.admitted.workload.uid] for h in holds] for holds in groups.values()]
         rows = zip(groups.items(), numbers, strict=True)
         return tuple([Party(path, tuple(holds), np.array(n), *key) for (key, holds), n in rows])
+
+
+def _charged(party: Party, account: Account) -> int:
+    """What all of a party use."""
+    return sum(hold.charge.get(account, 0) for hold in party.holds)
 
 
 def _lines(accounts: Sequence[Account], above: Sequence[str], charge: Charge) -> Lines:

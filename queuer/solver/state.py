@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
+from functools import cache
 
 import numpy as np
 
@@ -71,6 +73,14 @@ class Reserved:
         )
 
 
+class View(Enum):
+    """A moment at which a gang may take what is free."""
+
+    NOW = "now"  # it starts
+    LANDED = "landed"  # it would start, once all pods have landed
+    THEN = "then"  # it is bound: the victims have gone
+
+
 class State:
     """`now`, `later`: use with all that runs, and with the victims gone and bonds in place; `free`, `then`: the same of
     the nodes (N x R). `claimed`: what is used plus what is held, by which entitlement and shares are judged.
@@ -100,7 +110,9 @@ class State:
         self.reserved: dict[str, Reserved] = {}
         self.forked = False
         self._line: Usage | None = None
-        self._rooms: dict[tuple[tuple[str, ...], bool], Room] = {}
+        self.rows = cache(self._find_rows)
+        self._rooms: dict[tuple[tuple[str, ...], View], Room] = {}
+        self._touched: list[int] = []
         self._log: list[Callable[[], None]] = []
         for uid, hold in self.holds.items():
             if leaves_soon(hold.admitted, now=time):
@@ -165,10 +177,8 @@ class State:
 
     def _start(self, settled: Settled, times: int) -> None:
         workload, rows = settled.gang.workload, self.rows(settled)
-        for usage in (self.now, *((self.later, self.claimed) if self.forked else ())):
-            usage.add(workload.queue, settled.charge, times=times)
-        if self._line is not None:
-            self._line.add(workload.queue, settled.charge, times=times)
+        usages = [self.now, *((self.later, self.claimed) if self.forked else ())]
+        self._count(usages if self._line is None else [*usages, self._line], settled, times)
         for node, row in rows.items():
             for free in (self.free, self.then) if self.forked else (self.free,):
                 free[node] -= row * times
@@ -182,13 +192,12 @@ class State:
             self.landing.add(workload.uid, hosts, self._starts_own.pop(workload.uid), times=-1)
             del self.settled[workload.uid]
         self._spend(workload, rows, times)
-        self._touch(rows)
+        self._touched += rows
 
     def _hold(self, settled: Settled, times: int, *, bonds: bool) -> None:
         workload, rows = settled.gang.workload, self.rows(settled)
         self._fork()
-        for usage in (self.later, self.claimed):
-            usage.add(workload.queue, settled.charge, times=times)
+        self._count([self.later, self.claimed], settled, times)
         for node, row in rows.items():
             self.then[node] -= row * times
         self.landing.hold(rows, times=times)
@@ -198,7 +207,7 @@ class State:
         else:
             del there[workload.uid]
         self._spend(workload, rows, times)
-        self._touch(rows)
+        self._touched += rows
 
     def _leave(self, uid: str, times: int) -> None:
         hold, rows = self.holds[uid], self.rows_of(uid)
@@ -215,23 +224,21 @@ class State:
         for reserved in self.reserved.values():
             if expected_end(hold.admitted, now=self.time) > reserved.start:
                 _move(reserved, rows, times)
-        self._touch(rows)
+        self._touched += rows
+
+    def _count(self, usages: Iterable[Usage], settled: Settled, times: int) -> None:
+        entry = self.book.entry(settled.gang.queue, settled.charge)
+        for usage in usages:
+            usage.enter(entry, times=times)
 
     def _spend(self, workload: Workload, rows: Rows, times: int) -> None:
         for reserved in self.reserved.values():
             if self.outlives(workload, reserved.start):
                 _move(reserved, rows, -times)
 
-    def _touch(self, rows: Iterable[int]) -> None:
-        nodes = list(rows)
-        at = np.array(nodes, dtype=np.intp)
-        for (bars, landed), room in self._rooms.items():
-            room.free[at] = self._open(bars, at, landed=landed)
-            room.touch(nodes)
-
     # What there is
 
-    def rows(self, settled: Settled) -> dict[int, Matrix]:
+    def _find_rows(self, settled: Settled) -> dict[int, Matrix]:
         """What a placement takes, by node number (vectors of R)."""
         return rows_of(self.nodes, settled.gang.workload, settled.spreads)
 
@@ -242,16 +249,25 @@ class State:
             return rows
         return summed((rows, landing))
 
-    def room(self, bars: tuple[str, ...] = (), *, landed: bool = False) -> Room:
-        """What a gang may take that must leave these reservations whole. `landed`: once all pods have landed."""
-        key = (bars, landed)
-        if key not in self._rooms:
-            self._rooms[key] = Room(self.nodes, self._open(bars, ALL, landed=landed))
-        return self._rooms[key]
+    def room(self, bars: tuple[str, ...] = (), view: View = View.NOW) -> Room:
+        """What a gang may take that must leave these reservations whole."""
+        room = self._rooms.get((bars, view))
+        if room is None:
+            room = self._rooms[bars, view] = Room(self.nodes, self._open(bars, view, ALL))
+        elif room.told < len(self._touched):
+            nodes = list(dict.fromkeys(self._touched[room.told :]))
+            at = np.array(nodes, dtype=np.intp)
+            room.free[at] = self._open(bars, view, at)
+            room.touch(nodes)
+        room.told = len(self._touched)
+        return room
 
-    def _open(self, bars: tuple[str, ...], at: NodeRows, *, landed: bool) -> Matrix:
-        free = np.minimum(self.free[at], self.then[at]) if self.forked else self.free[at].copy()
-        if not landed and self.landing.any_owned:
+    def _open(self, bars: tuple[str, ...], view: View, at: NodeRows) -> Matrix:
+        if view is View.THEN:
+            free = self.then[at].copy()
+        else:
+            free = np.minimum(self.free[at], self.then[at]) if self.forked else self.free[at].copy()
+        if view is View.NOW and self.landing.any_owned:
             free[self.landing.owned[at]] = 0
         return self.behind(bars, free, at) if bars else free
 

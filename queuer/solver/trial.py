@@ -45,19 +45,18 @@ class Footprints:
         return np.arange(len(whose)) + np.repeat(first - (np.cumsum(counts) - counts), counts), whose
 
 
-def slots_of(part: Part, free: Matrix) -> Matrix:
-    """For its pods on each node (N)."""
-    return np.where(part.accepting, part.need.slots(free), 0)
-
-
 class Trial:
     """Some victims gone, at first nobody, and how many slots a pod set lacks in one domain then."""
 
-    def __init__(self, footprints: Footprints, part: Part, then: Matrix, most: Matrix | None) -> None:
-        """`then`: what is free at first; `most`: what may be used all the same, None = all (N x R)."""
+    def __init__(
+        self, footprints: Footprints, part: Part, then: Matrix, most: Matrix | None, slots: Matrix
+    ) -> None:
+        """`then`: what is free at first; `most`: what may be used all the same, None = all (N x R); `slots`: there are
+        at first (N).
+        """
         self._footprints, self._part, self._then, self._most = footprints, part, then, most
         self._columns, self._amounts = part.need.columns.tolist(), part.need.amounts.tolist()
-        self._at_first = slots_of(part, then if most is None else np.minimum(then, most))
+        self._at_first = slots
         self._rows = cache(self._find_rows)
         self._nodes: dict[int, list[int]] = {}
         self._slots: dict[int, int] = {}

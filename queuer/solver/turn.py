@@ -13,10 +13,9 @@ from queuer.domain.quota import Charge, charge_for
 from queuer.solver.nodes import Mask
 from queuer.solver.placement import Part, Spreads, Variant, parts_of, place
 from queuer.solver.refusal import Block, Refusal
-from queuer.solver.rights import Rights
 from queuer.solver.shapes import Gang
-from queuer.solver.state import Settled, State
-from queuer.solver.victims import search_of
+from queuer.solver.state import Settled, State, View
+from queuer.solver.victims import Victims
 
 DEPTHS = tuple(Block)
 BINDINGS = 32
@@ -27,20 +26,25 @@ SEARCHES = 64
 
 class Turns:
     """The turns of one cycle. `refusals`: of all that were refused, by uid; `kept`: who fits once others have landed;
-    `searches`: how often victims were looked for; `more`: whether a limit left somebody out.
+    `more`: whether a limit left somebody out.
     """
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._rights = Rights(state)
+        self._victims = Victims(state)
         self._dead: dict[object, Refusal] = {}
         self._nowhere: set[object] = set()
         self._bound: set[str] = set()
         self._full: dict[int, Refusal] = {}  # by identity of a shape's smallest variant
         self._known_parts: dict[object, Sequence[Part] | None] = {}
         self.refusals: dict[str, Refusal] = {}
-        self.turns = self.searches = 0
+        self.turns = 0
         self.more = False
+
+    @property
+    def searches(self) -> int:
+        """How often victims were looked for."""
+        return self._victims.searches
 
     def refused(self, gang: Gang) -> bool:
         """Whether it is known without a turn that the gang neither starts nor evicts anybody."""
@@ -182,7 +186,7 @@ class Turns:
         landing = self._state.landing
         if not landing.here.any():
             return None, ()
-        room = self._state.room(bars, landed=True)
+        room = self._state.room(bars, View.LANDED)
         spreads = place(room, gang.workload, self._parts(gang, variant), closed=self._state.closed(gang))
         if spreads is None:
             return None, ()
@@ -234,20 +238,14 @@ class Turns:
         left_out = gang.queue in self._bound or self.searches >= SEARCHES or len(self._bound) >= BINDINGS
         if left_out and self.more:
             return False
-        somebody = any(
-            self._rights.anybody(self._rights.reach(gang, charge)) for _, charge in gang.shape.least
-        )
+        somebody = self._victims.anybody(gang)
         self.more |= somebody and left_out
         return somebody and not left_out
 
     def _evict(self, gang: Gang) -> Settled | None:
         """Bind the gang to what the cheapest victims leave, on its first flavors that can be had so."""
         for variant, charge in gang.shape.least if self._may_evict(gang) else ():
-            search = search_of(self._state, self._rights, gang, variant, charge)
-            if search is None:
-                continue
-            self.searches += 1
-            settled = search.settled()
+            settled = self._victims.bound(gang, variant, charge, self._parts(gang, variant))
             if settled is not None:
                 self._state.bind(settled)
                 self._bound.add(gang.queue)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from heapq import nsmallest
 from itertools import product
 from math import inf
 
@@ -17,14 +16,13 @@ import numpy as np
 
 from queuer.domain.quota import Charge
 from queuer.solver.cost import Cost, eviction_cost
-from queuer.solver.nodes import Mask, Matrix, Numbers
-from queuer.solver.placement import Part, Spreads, Variant, parts_of, place
+from queuer.solver.nodes import ALL, Mask, Matrix, NodeRows, Numbers
+from queuer.solver.placement import Part, Spreads, Variant, place
 from queuer.solver.records import Eviction, EvictionRule
 from queuer.solver.rights import Party, Rights
 from queuer.solver.shapes import Gang
-from queuer.solver.slots import Room
-from queuer.solver.state import ANY, Settled, State
-from queuer.solver.trial import Floats, Trial, slots_of
+from queuer.solver.state import ANY, Settled, State, View
+from queuer.solver.trial import Floats, Trial
 
 DOMAINS, TRIES = 12, 3
 """Domains looked into for one gang, and sets looked for with one order there."""
@@ -32,100 +30,132 @@ STEPS, PLACING = 12_000, 100
 """Victims that go or come back in one search, at most, and how many of them a placement counts for."""
 FEW, SUBSETS = 10, 200
 """Candidates on one host of whom all subsets are worth trying, and how many subsets are."""
-NOBODY: Numbers = np.zeros(0, dtype=np.intp)
 PREEMPTED = 1e18
 """How much more the lost work of a gang weighs that is preempted, not reclaimed: more than all work there is."""
 
 
-def search_of(state: State, rights: Rights, gang: Gang, variant: Variant, charge: Charge) -> Search | None:
-    """The search for victims of a gang; None = it may evict nobody, or would not fit even with all of them gone."""
-    if not gang.workload.preemptible and not state.claimed.entitled(gang.queue, charge, at=gang.queue):
-        return None
-    reach, bars = rights.reach(gang, charge), state.bars(gang, charge)
-    sizes = (tuple(variant.counts.values()), tuple(variant.flavors.values()))
-    key = (gang.queue, gang.shape.form, gang.pending.avoid, sizes, reach, bars)
-    if key in rights.hopeless or not rights.anybody(reach):
-        return None
-    if parts_of(state.nodes, gang.workload, variant):
-        search = Search(state, rights, gang, variant, charge)
-        if search.could_fit():
-            return search
-    rights.hopeless.add(key)
-    return None
+class Victims:
+    """Looks for them in one decision. `searches`: how often."""
+
+    def __init__(self, state: State) -> None:
+        self._state, self._rights = state, Rights(state)
+        self._hopeless: set[object] = set()
+        self.searches = 0
+
+    def anybody(self, gang: Gang) -> bool:
+        """Whether the gang may evict somebody as things are."""
+        return any(self._rights.anybody(self._rights.reach(gang, charge)) for _, charge in gang.shape.least)
+
+    def bound(
+        self, gang: Gang, variant: Variant, charge: Charge, parts: Sequence[Part] | None
+    ) -> Settled | None:
+        """The gang bound to what those leave who go already, else to what the cheapest victims found leave; None = it
+        may evict nobody, or no set was found. The evictions are in an order in which each is permitted.
+        """
+        state = self._state
+        if not parts or not (
+            gang.workload.preemptible or state.claimed.entitled(gang.queue, charge, at=gang.queue)
+        ):
+            return None
+        reach, bars = self._rights.reach(gang, charge), state.bars(gang, charge)
+        sizes = (tuple(variant.counts.values()), tuple(variant.flavors.values()))
+        key = (gang.queue, gang.shape.form, gang.pending.avoid, sizes, reach, bars)
+        if key in self._hopeless or not self._rights.anybody(reach):
+            return None
+        room = state.room(bars, View.THEN)
+        spreads = place(room, gang.workload, parts, closed=state.closed(gang, bound=True))
+        evictions: Sequence[Eviction] = ()
+        if spreads is None or not state.later.fits(gang.queue, charge):
+            search = Search(state, self._rights, gang, charge, parts, lacks_room=spreads is None)
+            if not search.could_fit():
+                self._hopeless.add(key)
+                return None
+            self.searches += 1
+            spreads, evictions = search.found()
+        if spreads is None or not (evictions or state.leaving):
+            return None
+        return Settled(
+            gang=gang,
+            variant=variant,
+            charge=charge,
+            spreads=spreads,
+            evictions=tuple(evictions),
+            bound=True,
+        )
 
 
 class Search:
     """For one gang. Candidates are told by their places among the state's holds (H)."""
 
-    def __init__(self, state: State, rights: Rights, gang: Gang, variant: Variant, charge: Charge) -> None:
-        self._state, self._rights, self._gang = state, rights, gang
-        self._variant, self._charge = variant, charge
-        self._prints, self._reach = rights.footprints, rights.reach(gang, charge)
-        self._parts = parts_of(state.nodes, gang.workload, variant) or []
-        closed = state.closed(gang, bound=True)
-        if closed is not None:
-            left = {id(part.accepting): part.accepting & ~closed for part in self._parts}
-            self._parts = [replace(part, accepting=left[id(part.accepting)]) for part in self._parts]
+    def __init__(
+        self,
+        state: State,
+        rights: Rights,
+        gang: Gang,
+        charge: Charge,
+        parts: Sequence[Part],
+        *,
+        lacks_room: bool,
+    ) -> None:
+        """`lacks_room`: not only quota is short."""
+        self._state, self._rights, self._gang, self._charge = state, rights, gang, charge
+        self._prints, self._parts, self._lacks_room = rights.footprints, parts, lacks_room
+        reach, bars = rights.reach(gang, charge), state.bars(gang, charge)
+        self._room, self._closed = state.room(bars, View.THEN), state.closed(gang, bound=True)
+        self._most = state.behind(bars, np.full_like(state.then, ANY)) if bars else None
         self._main = self._largest()
-        self._parties = list(rights.permitted(self._reach))
+        self._parties = list(rights.permitted(reach))
         self._of = np.zeros(len(self._prints.holds), dtype=np.intp)  # party by hold
         self._weights = self._prints.lost + 1  # cost as one number, up to ties
+        may_go = np.zeros(len(self._of), dtype=bool)
         for n, (party, rule) in enumerate(self._parties):
             self._of[party.numbers] = n
             self._weights[party.numbers] *= PREEMPTED if rule is EvictionRule.PREEMPT else 1.0
-        out = [rights.numbers[uid] for uid in (*state.leaving, *self._reach.spared)]
-        numbers = np.concatenate([NOBODY, *(party.numbers for party, _ in self._parties)])
-        self._candidates: Numbers = numbers[~np.isin(numbers, out)]
-        bars = state.bars(gang, charge)
-        self._most = state.behind(bars, np.full_like(state.then, ANY)) if bars else None
-        self._room = Room(state.nodes, self._free(NOBODY))
-        self._emptied = self._free(self._candidates)
+            may_go[party.numbers] = True
+        may_go[[rights.numbers[uid] for uid in (*state.leaving, *reach.spared)]] = False
+        self._candidates: Numbers = np.flatnonzero(may_go)
+        entries, self._whose = self._prints.entries(self._candidates)
+        self._where, self._amounts = self._prints.nodes[entries], self._prints.amounts[entries]
+        nodes, emptied = self._freed(self._where, self._amounts)
+        self._slots = []  # of each part on each node, before and once all candidates have gone
+        for part in (self._main, *self._parts):
+            before = self._open(part, ALL, self._room.table(part.need, part.accepting).by_node)
+            after = before.copy()
+            after[nodes] = self._open(part, nodes, part.need.slots(emptied))
+            self._slots.append((before, after))
         self._best: tuple[Cost, list[int]] | None = None
         self._steps, self._limit = 0, inf
-        holds, line = self._prints.holds, state.line
-        self._entry = cache(
-            lambda n: line.entry(holds[n].admitted.workload.queue, c := holds[n].charge, frozenset(c))
-        )
+        holds, book = self._prints.holds, state.book
+        self._entry = cache(lambda n: book.entry(holds[n].admitted.workload.queue, holds[n].charge))
 
-    def settled(self) -> Settled | None:
-        """The gang bound to what those leave who go already, or to what the cheapest victims found leave; None = no set
-        was found. The evictions are in an order in which each is permitted.
-        """
-        alone = self.judged([]) is not None and self.placed([]) is not None
-        gone = [] if alone else self.cheapest()
+    def found(self) -> tuple[Spreads | None, list[Eviction]]:
+        """The placement, and the evictions that make room for it; None = no set was found."""
+        gone = self.cheapest()
         rules, spreads = self.judged(gone), self.placed(gone)
-        if rules is None or spreads is None or not (gone or self._state.leaving):
-            return None
+        if not gone or rules is None:
+            return None, []
         uids = [self._prints.holds[number].admitted.workload.uid for number in gone]
-        return Settled(
-            gang=self._gang,
-            variant=self._variant,
-            charge=self._charge,
-            spreads=spreads,
-            evictions=tuple(
-                [
-                    Eviction(uid=u, beneficiary=self._gang.uid, rule=r)
-                    for u, r in zip(uids, rules, strict=True)
-                ]
-            ),
-            bound=True,
-        )
+        pairs = zip(uids, rules, strict=True)
+        return spreads, [Eviction(uid=u, beneficiary=self._gang.uid, rule=r) for u, r in pairs]
 
     def could_fit(self) -> bool:
         """Whether quota and slots might suffice once all candidates have gone."""
         for short in self._state.later.shortfalls(self._gang.queue, self._charge):
-            charged = (p.charged(short.account) for p, _ in self._parties if short.queue in p.path)
-            if sum(charged) < short.held + short.asks - short.limit:
+            below = (p for p, _ in self._parties if short.queue in p.path)
+            if (
+                sum(self._rights.charged(p, short.account) for p in below)
+                < short.held + short.asks - short.limit
+            ):
                 return False
         return bool(self._enough(self._levels()[-1]).any())
 
     def placed(self, gone: Sequence[int], inside: Numbers | None = None) -> Spreads | None:
         """A placement with these gone."""
-        room, numbers = self._room, np.array(gone, dtype=np.intp)
+        room = self._room
         if gone:
-            nodes = np.unique(self._prints.nodes[self._prints.entries(numbers)[0]])
-            room = room.but(nodes, self._free(numbers)[nodes])
-        return place(room, self._gang.workload, self._parts, inside=inside)
+            entries, _ = self._prints.entries(np.array(gone, dtype=np.intp))
+            room = room.but(*self._freed(self._prints.nodes[entries], self._prints.amounts[entries]))
+        return place(room, self._gang.workload, self._parts, closed=self._closed, inside=inside)
 
     def judged(self, gone: Sequence[int]) -> list[EvictionRule] | None:
         """The rules by which these may go in this order; None = they may not, or quota is short all the same."""
@@ -145,12 +175,18 @@ class Search:
     def _cost(self, number: int) -> Cost:
         return self._rights.cost(self._prints.holds[number], self._party(number)[1])
 
-    def _free(self, gone: Numbers) -> Matrix:
-        """What the gang may use once these have gone (N x R)."""
-        entries, _ = self._prints.entries(gone)
-        free = self._state.then.copy()
-        np.add.at(free, self._prints.nodes[entries], self._prints.amounts[entries])
-        return free if self._most is None else np.minimum(free, self._most)
+    def _freed(self, where: Numbers, amounts: Matrix) -> tuple[Numbers, Matrix]:
+        """The nodes where these amounts are freed (K), and what the gang may use there then (K x R)."""
+        nodes, at = np.unique(where, return_inverse=True)
+        free = self._state.then[nodes]
+        for column in range(free.shape[1]):
+            np.add.at(free[:, column], at, amounts[:, column])
+        return nodes, free if self._most is None else np.minimum(free, self._most[nodes])
+
+    def _open(self, part: Part, at: NodeRows, slots: Matrix) -> Matrix:
+        """Slots on these nodes where the gang may go (K)."""
+        accepting = part.accepting[at]
+        return np.where(accepting if self._closed is None else accepting & ~self._closed[at], slots, 0)
 
     # Where the gang may be put together
 
@@ -177,7 +213,8 @@ class Search:
 
     def _enough(self, domains: Numbers) -> Mask:
         """By domain, whether it has slots for each pod set alone once all candidates have gone."""
-        fits = [_sums(domains, slots_of(p, self._emptied)) >= p.count for p in (self._main, *self._parts)]
+        parts = zip((self._main, *self._parts), self._slots, strict=True)
+        fits = [_sums(domains, after) >= part.count for part, (_, after) in parts]
         enough: Mask = np.all(fits, axis=0)
         return enough
 
@@ -188,14 +225,14 @@ class Search:
         count, gain = len(self._weights), np.zeros(len(domains))
         lacking = np.zeros(int(domains.max(initial=-1)) + 1)
         whole = np.maximum(self._state.nodes.total, 1)
-        for part in self._parts:
-            before, size = slots_of(part, self._room.free), (part.row / whole).max(initial=0.0)
-            gain = np.maximum(gain, (slots_of(part, self._emptied) - before) * size)
+        for part, (before, after) in zip(self._parts, self._slots[1:], strict=True):
+            size = (part.row / whole).max(initial=0.0)
+            gain = np.maximum(gain, (after - before) * size)
             lacking += np.maximum(part.count - _sums(domains, before), 0.0) * size
-        entries, owner = self._prints.entries(self._candidates)
-        node, asked = self._prints.nodes[entries], np.any([part.row > 0 for part in self._parts], axis=0)
-        parts = self._prints.amounts[entries] / np.maximum(self._state.nodes.alloc[node], 1)
-        held = np.where(asked, parts, 0.0).max(axis=1, initial=0.0)
+        node, owner = self._where, self._whose
+        asked = np.any([part.row > 0 for part in self._parts], axis=0)
+        parts = self._amounts[:, asked] / np.maximum(self._state.nodes.alloc[node][:, asked], 1)
+        held = parts.max(axis=1, initial=0.0)
         used = (domains[node] >= 0) & (gain[node] > 0) & (held > 0)
         owner, node, held = owner[used], node[used], held[used]
         adds = held / np.bincount(node, weights=held, minlength=len(gain))[node] * gain[node]
@@ -219,18 +256,22 @@ class Search:
         """The best set found, in an order in which each may go; empty = none."""
         later, queue = self._state.later, self._gang.queue
         asked = frozenset(self._charge)
-        if self.placed([]) is None:  # room is short, so that the live capacity needs no look of its own
+        if self._lacks_room:  # so the live capacity needs no look of its own
             asked = self._state.claimed.binding(queue, self._charge)
         self._asked = {account: amount for account, amount in self._charge.items() if account in asked}
         self._short = not later.fits(queue, self._asked)
         self._helpers = self._find_helpers() if self._short else []
         self._line, self._later = self._state.line.copy(), later.copy()
-        self._trial = Trial(self._prints, self._main, self._state.then, self._most)
+        main = self._main
+        if self._closed is not None:
+            main = replace(main, accepting=main.accepting & ~self._closed)
+        self._trial = Trial(self._prints, main, self._state.then, self._most, self._slots[0][0])
         levels = self._levels()
         ranked = [self._ranked(domains) for domains in levels]
-        rows = [enumerate(estimates.tolist()) for estimates, _ in ranked]
-        found = ((estimate, n, domain) for n, row in enumerate(rows) for domain, estimate in row)
-        for estimate, n, domain in nsmallest(DOMAINS, found):
+        estimates = np.concatenate([estimates for estimates, _ in ranked])
+        where = [(n, domain) for n, (row, _) in enumerate(ranked) for domain in range(len(row))]
+        for place_ in np.argsort(estimates, kind="stable")[:DOMAINS].tolist():
+            estimate, (n, domain) = float(estimates[place_]), where[place_]
             if estimate > self._limit or estimate == inf or self._steps > STEPS:
                 break
             self._nodes = np.flatnonzero(levels[n] == domain)

@@ -11,7 +11,7 @@ from queuer.solver.repair import repair
 from queuer.solver.repair.decode import bears
 from queuer.solver.repair.window import Contested, Lifted
 from queuer.solver.shapes import Gang
-from queuer.solver.state import Settled, State
+from queuer.solver.state import Settled, State, View
 
 CONTESTED = 8
 """Gangs that the repair is asked to fit in."""
@@ -115,7 +115,7 @@ def _keeps(state: State, kept: Sequence[Settled]) -> bool:
     """Whether those that fit but for what is still landing keep their placements or start."""
     for settled in kept:
         if settled.gang.uid not in state.settled:
-            free = state.room(state.bars(settled.gang, settled.charge), landed=True).free
+            free = state.room(state.bars(settled.gang, settled.charge), View.LANDED).free
             if not all(bool((free[n] >= row)[row > 0].all()) for n, row in state.rows(settled).items()):
                 return False
             state.keep(settled)
