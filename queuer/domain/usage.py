@@ -5,10 +5,10 @@ Amounts lie in one list, so that a copy is cheap and a question costs a few addi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from queuer.domain.queue import ROOT
-from queuer.domain.quota import Account, Bar, Charge, Entry, QuotaBook, Shortfall
+from queuer.domain.quota import Account, Bar, Charge, Entry, Mark, QuotaBook, Shortfall
 
 
 class Usage:
@@ -185,6 +185,17 @@ class Usage:
                     break
             found.append(inside)
         return tuple(found)
+
+    def exceeds(self, rows: Iterable[Iterable[Mark]]) -> bool:
+        """Whether in one of these rows more is used everywhere than is guaranteed."""
+        amounts = self._now()
+        for row in rows:
+            for spot, guaranteed in row:
+                if amounts[spot] <= guaranteed:
+                    break
+            else:
+                return True
+        return False
 
     def above(self, path: str, account: Account) -> bool:
         """Whether the queue uses more in this account than it is guaranteed."""

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from queuer.domain.queue import Preempt
-from queuer.domain.quota import Account, Charge
+from queuer.domain.quota import Account, Charge, Mark
 from queuer.domain.usage import Usage
 from queuer.solver.arrays import Hold
 from queuer.solver.cost import Cost, lost_work, preempted_work
@@ -23,10 +23,8 @@ from queuer.solver.shapes import Gang
 from queuer.solver.state import State
 from queuer.solver.trial import Footprints
 
-Lines = tuple[tuple[tuple[str, Account], ...], ...]
-"""Where queues must be above their guarantee at the moment a victim goes: everywhere in one of these rows. () = that is
-not permitted.
-"""
+Lines = tuple[tuple[Mark, ...], ...]
+"""Guarantees that are exceeded at the moment a victim goes: all in one of these rows. () = that is not permitted."""
 ALWAYS: Lines = ((),)
 MOST_EVICTED = 2
 """Nobody is evicted more often in an hour, so that work that is evicted again and again gets on."""
@@ -70,13 +68,9 @@ class Party:
 
     def rule(self, line: Usage) -> EvictionRule | None:
         """The rule that costs least of those that permit it when this is used."""
-        if _holds(self.reclaim, line):
+        if line.exceeds(self.reclaim):
             return EvictionRule.RECLAIM
-        return EvictionRule.PREEMPT if _holds(self.preempt, line) else None
-
-
-def _holds(lines: Lines, line: Usage) -> bool:
-    return bool(lines) and any(all(line.above(queue, account) for queue, account in row) for row in lines)
+        return EvictionRule.PREEMPT if line.exceeds(self.preempt) else None
 
 
 class Rights:
@@ -146,15 +140,14 @@ class Rights:
 
     def _reached(self, right: Right, toward: str) -> Iterator[Party]:
         """All whom a right reaches, but for branches that borrow nothing of what is claimed."""
-        if toward == right.common:
-            yield from self._parties(right, toward)
-            return
         line = self._state.line
-        for branch, queues in self._branches(right.common).items():
-            borrows = right.below is not None or any(line.above(branch, a) for a in right.claimed)
-            if branch != toward and borrows:
-                for queue in queues:
-                    yield from self._parties(right, queue)
+        branches = (toward,) if toward == right.common else self._branches(right.common)
+        for branch in branches:
+            marks = [[self._book.guarantee_spot(branch, account)] for account in right.claimed]
+            if toward == right.common or (
+                branch != toward and (right.below is not None or line.exceeds(marks))
+            ):
+                yield from self._parties(right, branch)
 
     # What does not change in a cycle
 
@@ -193,7 +186,12 @@ class Rights:
             and a.evicted < MOST_EVICTED
         )
 
-    def _find_parties(self, right: Right, queue: str) -> tuple[Party, ...]:
+    def _find_parties(self, right: Right, branch: str) -> tuple[Party, ...]:
+        """What a right reaches in one branch, or in the gang's own queue."""
+        queues = self._branches(right.common)[branch] if branch != right.common else [branch]
+        return tuple([party for queue in queues for party in self._in_queue(right, queue)])
+
+    def _in_queue(self, right: Right, queue: str) -> Iterator[Party]:
         """What a right reaches in one queue, by the lines that decide about it."""
         path, said = self._book.lineage(queue), self._book.claims(queue)
         above = path[: path.index(right.common)]  # none in the gang's own queue
@@ -201,22 +199,22 @@ class Rights:
         groups: dict[tuple[Lines, Lines], list[Hold]] = {}
         for hold in self._evictable(queue):
             lower = right.below is not None and hold.admitted.workload.priority < right.below
-            preempt = _lines(asked, above, hold.charge) if asked else ALWAYS
-            key = (_lines(right.claimed, above, hold.charge), preempt if lower else ())
+            preempt = self._lines(asked, above, hold.charge) if asked else ALWAYS
+            key = (self._lines(right.claimed, above, hold.charge), preempt if lower else ())
             if any(key):
                 groups.setdefault(key, []).append(hold)
         numbers = [[self.numbers[h.admitted.workload.uid] for h in holds] for holds in groups.values()]
         rows = zip(groups.items(), numbers, strict=True)
-        return tuple([Party(path, tuple(holds), np.array(n), *key) for (key, holds), n in rows])
+        for (key, holds), n in rows:
+            yield Party(path, tuple(holds), np.array(n), *key)
+
+    def _lines(self, accounts: Sequence[Account], above: Sequence[str], charge: Charge) -> Lines:
+        """That all these queues are above in an account of which the victim holds some."""
+        mark = self._book.guarantee_spot
+        held = [account for account in accounts if charge.get(account)]
+        return tuple([tuple([mark(queue, account) for queue in above]) for account in held])
 
 
 def _charged(party: Party, account: Account) -> int:
     """What all of a party use."""
     return sum(hold.charge.get(account, 0) for hold in party.holds)
-
-
-def _lines(accounts: Sequence[Account], above: Sequence[str], charge: Charge) -> Lines:
-    """That all these queues are above in an account of which the victim holds some."""
-    return tuple(
-        [tuple([(queue, account) for queue in above]) for account in accounts if charge.get(account)]
-    )

@@ -17,7 +17,7 @@ from queuer.solver.shapes import Gang
 from queuer.solver.state import Settled, State, View
 from queuer.solver.victims import Victims
 
-DEPTHS = tuple(Block)
+DEPTH = {block: depth for depth, block in enumerate(Block)}
 BINDINGS = 32
 """Gangs that are bound to what victims leave in one cycle, at most."""
 SEARCHES = 64
@@ -112,7 +112,7 @@ class Turns:
                 self._state.start(answer)
                 return answer
             refused.append(answer)
-        return max(refused, key=lambda r: DEPTHS.index(r.block), default=Refusal(block=Block.FLAVOR))
+        return deepest(refused)
 
     def _sized(self, gang: Gang, variant: Variant, charge: Charge) -> Settled | Refusal:
         """The largest size that fits: full, else the smallest with each pod set in turn grown as far as it goes."""
@@ -229,7 +229,7 @@ class Turns:
                     return None
                 blocked = Refusal(block=Block.PLACE, variant=variant, charge=charge, cycle=True)
             refused.append(blocked)
-        return max(refused, key=lambda r: DEPTHS.index(r.block), default=Refusal(block=Block.FLAVOR))
+        return deepest(refused)
 
     # With eviction
 
@@ -251,3 +251,10 @@ class Turns:
                 self._bound.add(gang.queue)
                 return settled
         return None
+
+
+def deepest(refused: Sequence[Refusal]) -> Refusal:
+    """What came farthest; none = there was no flavor."""
+    if len(refused) == 1:
+        return refused[0]
+    return max(refused, key=lambda r: DEPTH[r.block], default=Refusal(block=Block.FLAVOR))

@@ -124,6 +124,7 @@ class Search:
             after[nodes] = self._open(part, nodes, part.need.slots(emptied))
             self._slots.append((before, after))
         self._best: tuple[Cost, list[int]] | None = None
+        self._tried = set[frozenset[int]]()
         self._steps, self._limit = 0, inf
         holds, book = self._prints.holds, state.book
         self._entry = cache(lambda n: book.entry(holds[n].admitted.workload.queue, holds[n].charge))
@@ -343,6 +344,9 @@ class Search:
 
     def _offer(self, gone: Sequence[int]) -> None:
         """Keep those of the gone who are needed, the most expensive tried back first, if that is the best set."""
+        if (tried := frozenset(gone)) in self._tried:
+            return
+        self._tried.add(tried)
         for number in sorted(gone, key=self._cost, reverse=True):
             self._move(number, -1)
             if not self._fits():
