@@ -6,6 +6,7 @@ bound gang; a bound gang fits the later one.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -108,6 +109,7 @@ class State:
         self.settled: dict[str, Settled] = {}
         self.kept: dict[str, Settled] = {}
         self.reserved: dict[str, Reserved] = {}
+        self._starts: list[float] = []  # of reservations, in order
         self.forked = False
         self._line: Usage | None = None
         self.rows = cache(self._find_rows)
@@ -305,6 +307,11 @@ class State:
         end = end_of(workload, start=self.time)
         return end is None or end > start
 
+    def outlived(self, workload: Workload) -> int:
+        """How many reservations a gang that starts now would outlive."""
+        end = end_of(workload, start=self.time)
+        return len(self._starts) if end is None else bisect_left(self._starts, end)
+
     def closed(self, gang: Gang, *, bound: bool = False) -> Mask | None:
         """Nodes that the gang avoids, and if it is to be `bound` those that landing pods have to themselves; None =
         none.
@@ -328,13 +335,18 @@ class State:
         """The reservation holds from now on. Not logged."""
         self.reserved[reserved.reservation.uid] = reserved
         self._rooms.clear()
+        self._order_starts()
 
     def release(self, uid: str) -> Reserved | None:
         """The reservation of this gang, if there is one, ends. Not logged."""
         ended = self.reserved.pop(uid, None)
         if ended is not None:
             self._rooms = {key: room for key, room in self._rooms.items() if uid not in key[0]}
+            self._order_starts()
         return ended
+
+    def _order_starts(self) -> None:
+        self._starts = sorted(reserved.start for reserved in self.reserved.values())
 
     def usages(self) -> tuple[Usage, ...]:
         """The distinct uses that a gang which starts now must fit."""

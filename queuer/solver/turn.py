@@ -35,7 +35,7 @@ class Turns:
         self._dead: dict[object, Refusal] = {}
         self._nowhere: set[object] = set()
         self._bound: set[str] = set()
-        self._full: dict[int, Refusal] = {}  # by identity of a shape's smallest variant
+        self._full: dict[int, Refusal] = {}  # by number of a shape with one choice of flavors
         self._known_parts: dict[object, Sequence[Part] | None] = {}
         self.refusals: dict[str, Refusal] = {}
         self.turns = 0
@@ -48,7 +48,7 @@ class Turns:
 
     def refused(self, gang: Gang) -> bool:
         """Whether it is known without a turn that the gang neither starts nor evicts anybody."""
-        key = self._key(gang)
+        key = self._key(gang) if self._state.reserved else gang.likeness
         known = self._dead.get(key)
         if known is None:
             known = self._hopeless(gang)
@@ -94,13 +94,9 @@ class Turns:
     def _key(self, gang: Gang) -> object:
         """Equal for gangs that get the same answer; of how long they run counts which reservations they outlive."""
         state = self._state
-        if not state.reserved:
-            return gang.likeness
-        beside = [
-            state.outlives(gang.workload, reserved.start) if uid != gang.uid else None
-            for uid, reserved in state.reserved.items()
-        ]
-        return (gang.likeness, *beside)
+        if gang.uid in state.reserved:
+            return gang.uid
+        return (gang.likeness, state.outlived(gang.workload)) if state.reserved else gang.likeness
 
     # Without eviction
 
@@ -152,9 +148,9 @@ class Turns:
         refusal = Refusal(block=Block.PLACE, variant=variant, charge=charge, cycle=bool(state.settled))
         spreads, owners = self._landed(gang, variant, bars)
         if spreads is not None:
-            return replace(refusal, block=Block.LANDING, owners=owners, landed=spreads)
+            return refusal._replace(block=Block.LANDING, owners=owners, landed=spreads)
         if bars and self._free_but_reserved(gang, variant):
-            return replace(refusal, block=Block.RESERVED, owners=bars)
+            return refusal._replace(block=Block.RESERVED, owners=bars)
         return refusal
 
     def _free_but_reserved(self, gang: Gang, variant: Variant) -> bool:
@@ -218,18 +214,22 @@ class Turns:
 
     def _hopeless(self, gang: Gang) -> Refusal | None:
         """Why it cannot start, if that is known without a look for a placement: at its smallest size, on no flavor."""
+        known = self._full.get(gang.shape.number)
+        if known is not None:
+            return known
         refused: list[Refusal] = []
         for variant, charge in gang.shape.least:
-            blocked = self._full.get(id(variant)) or self._quota(gang, variant, charge)
-            if blocked is not None and blocked.block is Block.QUOTA:
-                self._full[id(variant)] = blocked
-            elif blocked is None:
+            blocked = self._quota(gang, variant, charge)
+            if blocked is None:
                 bars = self._state.bars(gang, charge)
                 if self._form(gang, variant, bars) not in self._nowhere:
                     return None
                 blocked = Refusal(block=Block.PLACE, variant=variant, charge=charge, cycle=True)
             refused.append(blocked)
-        return deepest(refused)
+        found = deepest(refused)
+        if found.block is Block.QUOTA and len(refused) == 1:
+            self._full[gang.shape.number] = found
+        return found
 
     # With eviction
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import product
 from math import inf
 
 import numpy as np
@@ -270,9 +269,10 @@ class Search:
         levels = self._levels()
         ranked = [self._ranked(domains) for domains in levels]
         estimates = np.concatenate([estimates for estimates, _ in ranked])
-        where = [(n, domain) for n, (row, _) in enumerate(ranked) for domain in range(len(row))]
-        for place_ in np.argsort(estimates, kind="stable")[:DOMAINS].tolist():
-            estimate, (n, domain) = float(estimates[place_]), where[place_]
+        inner = len(ranked[0][0])
+        for at in np.argsort(estimates, kind="stable")[:DOMAINS].tolist():
+            estimate, n = float(estimates[at]), int(at >= inner)
+            domain = at - n * inner
             if estimate > self._limit or estimate == inf or self._steps > STEPS:
                 break
             self._nodes = np.flatnonzero(levels[n] == domain)
@@ -303,7 +303,7 @@ class Search:
         newest = np.lexsort((numbers, -prints.since[numbers], prints.priority[numbers]))
         yield from (by_rate, by_host, numbers[newest].tolist())
         if len(self._nodes) == 1 and len(numbers) <= FEW:
-            picks = np.array(list(product((False, True), repeat=len(numbers))))
+            picks = (np.arange(2 ** len(numbers))[:, None] >> np.arange(len(numbers))[::-1] & 1).astype(bool)
             weights = picks @ self._weights[numbers]
             for n in np.argsort(weights, kind="stable")[1:SUBSETS].tolist():
                 if weights[n] > self._limit:
