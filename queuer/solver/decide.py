@@ -6,7 +6,6 @@ Once through: follow the snapshot, bonds that can start, tournament, repair, res
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.util import find_spec
 
 from queuer.solver import bonds, reserve
 from queuer.solver.arrays import Arrays
@@ -78,7 +77,7 @@ class _Cycle:
     def __init__(self, arrays: Arrays, *, now: float, seed: int, budget: Budget) -> None:
         self._arrays, self._seed, self._budget = arrays, seed, budget
         self._state = State(arrays, time=now)
-        self._solver = _Solver(budget.deterministic if find_spec("ortools") is not None else 0.0)
+        self._solver = _Solver(budget.deterministic)
         self._standing = bonds.resume(self._state)
         self._reserver = Reserver(self._state)
         self._reserver.resume()
@@ -169,7 +168,7 @@ class _Cycle:
             admissions=tuple(
                 Admission(
                     uid=s.gang.uid,
-                    assignments=pinned(state.nodes, s.gang.workload, s.variant.flavors, s.spreads),
+                    assignments=pinned(state.nodes, s.gang.shape.like, s.variant.flavors, s.spreads),
                 )
                 for s in starts
             ),
@@ -199,7 +198,9 @@ class _Cycle:
         own.update({uid: None for uid in state.leaving if not settled.hosts.isdisjoint(state.rows_of(uid))})
         bond = Bond(
             uid=settled.gang.uid,
-            assignments=pinned(state.nodes, settled.gang.workload, settled.variant.flavors, settled.spreads),
+            assignments=pinned(
+                state.nodes, settled.gang.shape.like, settled.variant.flavors, settled.spreads
+            ),
             victims=tuple(own or state.leaving),
             deadline=state.time + self._budget.bond,
         )

@@ -5,21 +5,23 @@ A hold is the same with start = now, where no end is known and the gang has wait
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from itertools import islice
+from math import inf
 
 import numpy as np
 
 from queuer.domain.quota import Charge
 from queuer.solver.bonds import restored
+from queuer.solver.ends import end_of, expected_end
 from queuer.solver.landing import pinned
-from queuer.solver.nodes import Matrix
+from queuer.solver.nodes import Matrix, Rows, added
 from queuer.solver.placement import Spreads, Variant, parts_of, place
 from queuer.solver.records import Reservation
 from queuer.solver.shapes import Gang
 from queuer.solver.slots import Room
 from queuer.solver.state import Reserved, Settled, State
-from queuer.solver.timeline import Timeline
 
 LEAST = 300.0
 """Seconds that a reservation outlives its start at least."""
@@ -212,3 +214,43 @@ def first_of(lines: Iterable[Iterable[Gang]], blocked: Callable[[Gang], bool], s
         return (not (least and state.rank(gang, least[0][1])[0]), gang.place_in_line())
 
     return sorted(found, key=order)
+
+
+class Timeline:
+    """Ends in order: known ones by time, then the unknown ones, the longest running first. A *step* is a number of
+    ends: at step 3 the first three have come. `times`: when the known ones do; `steps`: how many there are in all.
+
+    It is of the moment at which it was made: victims have gone, bound gangs and this cycle's starts are in place.
+    """
+
+    def __init__(self, state: State) -> None:
+        ends: list[tuple[float, float, str, Rows]] = [
+            (expected_end(hold.admitted, now=state.time), hold.admitted.since, uid, state.rows_of(uid))
+            for uid, hold in state.holds.items()
+            if uid not in state.leaving
+        ]
+        for uid, settled in state.settled.items():
+            if not settled.bound:
+                end = end_of(settled.gang.workload, start=state.time)
+                ends.append((inf if end is None else end, state.time, uid, state.rows(settled)))
+        ends.sort(key=lambda end: end[:3])
+        self.times = [end[0] for end in ends if end[0] < inf]
+        self.steps = len(ends)
+        self._began = state.then.copy()
+        self._lengths = np.cumsum([0, *(len(end[3]) for end in ends)])
+        self._nodes = np.array([node for end in ends for node in end[3]], dtype=np.intp)
+        amounts = [np.zeros(0, dtype=np.int64), *(row for end in ends for row in end[3].values())]
+        self._amounts = np.concatenate(amounts).reshape(-1, self._began.shape[1])
+
+    def step_at(self, time: float) -> int:
+        """How many have ended by then."""
+        return bisect_right(self.times, time)
+
+    def step_before(self, time: float) -> int:
+        """How many have ended earlier."""
+        return bisect_left(self.times, time)
+
+    def free(self, step: int) -> Matrix:
+        """What is free at a step (N x R), a new matrix."""
+        length = self._lengths[step]
+        return added(self._began.copy(), self._nodes[:length], self._amounts[:length])

@@ -21,7 +21,6 @@ from queuer.solver.nodes import Numbers
 from queuer.solver.records import EvictionRule
 from queuer.solver.shapes import Gang
 from queuer.solver.state import State
-from queuer.solver.trial import Footprints
 
 Lines = tuple[tuple[Mark, ...], ...]
 """Guarantees that are exceeded at the moment a victim goes: all in one of these rows. () = that is not permitted."""
@@ -91,11 +90,6 @@ class Rights:
     def numbers(self) -> Mapping[str, int]:
         """Places among the state's holds, by uid."""
         return {uid: n for n, uid in enumerate(self._state.holds)}
-
-    @cached_property
-    def footprints(self) -> Footprints:
-        """Of what runs."""
-        return Footprints(self._state)
 
     @cached_property
     def _by_queue(self) -> Mapping[str, list[Hold]]:

@@ -14,7 +14,7 @@ from functools import cache
 
 import numpy as np
 
-from queuer.domain.quota import Charge
+from queuer.domain.quota import Charge, Entry
 from queuer.domain.usage import Usage
 from queuer.domain.workload import Workload
 from queuer.solver.arrays import Arrays
@@ -115,6 +115,7 @@ class State:
         self.rows = cache(self._find_rows)
         self._rooms: dict[tuple[tuple[str, ...], View], Room] = {}
         self._touched: list[int] = []
+        self._entries: dict[int, tuple[Entry, Settled]] = {}  # by charge, which is kept with it
         self._log: list[Callable[[], None]] = []
         for uid, hold in self.holds.items():
             if leaves_soon(hold.admitted, now=time):
@@ -186,7 +187,7 @@ class State:
                 free[node] -= row * times
         hosts = settled.hosts
         if times > 0:
-            owned = self.landing.choices(workload, settled.spreads)
+            owned = self.landing.choices(settled.gang.shape.like, settled.spreads)
             self.landing.add(workload.uid, hosts, owned)
             self.settled[workload.uid] = settled
             self._starts_own[workload.uid] = owned
@@ -229,7 +230,11 @@ class State:
         self._touched += rows
 
     def _count(self, usages: Iterable[Usage], settled: Settled, times: int) -> None:
-        entry = self.book.entry(settled.gang.queue, settled.charge)
+        known = self._entries.get(id(settled.charge))
+        if known is None:
+            entry = self.book.entry(settled.gang.queue, settled.charge)
+            known = self._entries[id(settled.charge)] = (entry, settled)
+        entry, _ = known
         for usage in usages:
             usage.enter(entry, times=times)
 
@@ -242,7 +247,7 @@ class State:
 
     def _find_rows(self, settled: Settled) -> dict[int, Matrix]:
         """What a placement takes, by node number (vectors of R)."""
-        return rows_of(self.nodes, settled.gang.workload, settled.spreads)
+        return rows_of(self.nodes, settled.gang.shape.like, settled.spreads)
 
     def rows_of(self, uid: str) -> Rows:
         """What an admitted workload takes of its nodes, pods that are still to land included."""

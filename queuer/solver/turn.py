@@ -161,7 +161,7 @@ class Turns:
 
     def _spreads(self, gang: Gang, variant: Variant, bars: tuple[str, ...]) -> Spreads | None:
         """A placement that keeps the landing rule, if there is one."""
-        landing, workload = self._state.landing, gang.workload
+        landing, workload = self._state.landing, gang.shape.like
         room, closed = self._state.room(bars), self._state.closed(gang)
         parts = self._parts(gang, variant)
         spreads = place(room, workload, parts, closed=closed)
@@ -183,7 +183,7 @@ class Turns:
         if not landing.here.any():
             return None, ()
         room = self._state.room(bars, View.LANDED)
-        spreads = place(room, gang.workload, self._parts(gang, variant), closed=self._state.closed(gang))
+        spreads = place(room, gang.shape.like, self._parts(gang, variant), closed=self._state.closed(gang))
         if spreads is None:
             return None, ()
         return spreads, tuple(landing.on(sorted(chain.from_iterable(spreads.values()))))
@@ -191,7 +191,7 @@ class Turns:
     def _parts(self, gang: Gang, variant: Variant) -> Sequence[Part] | None:
         key = (gang.shape.form, tuple(variant.counts.values()), tuple(variant.flavors.values()))
         if key not in self._known_parts:
-            self._known_parts[key] = parts_of(self._state.nodes, gang.workload, variant)
+            self._known_parts[key] = parts_of(self._state.nodes, gang.shape.like, variant)
         return self._known_parts[key]
 
     def _form(self, gang: Gang, variant: Variant, bars: tuple[str, ...]) -> object:

@@ -65,8 +65,11 @@ def _contested(
     them.
     """
     found: list[Contested] = []
+    refused = sorted(_refused_for_place(lines, refusals), key=Gang.place_in_line)
+    if not refused:
+        return []
     lifted, hopeless = Lifted(state), set[object]()
-    for gang in sorted(_refused_for_place(lines, refusals), key=Gang.place_in_line):
+    for gang in refused:
         refusal = refusals[gang.uid]
         assert refusal.variant is not None
         assert refusal.charge is not None
