@@ -6,6 +6,7 @@ Once through: follow the snapshot, bonds that can start, tournament, repair, res
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 
 from queuer.solver import bonds, reserve
 from queuer.solver.arrays import Arrays
@@ -153,16 +154,14 @@ class _Cycle:
         starts = [s for s in state.settled.values() if not s.bound]
         held = {**self._standing, **{s.gang.uid: self._bond(s) for s in self._newly_bound()}}
         gangs = self._arrays.lines.gangs
-        order = dict.fromkeys([*self._resumed, *self._order])
-        order.update(dict.fromkeys(gangs))
-        order.update(dict.fromkeys(self._arrays.lines.aside))
+        order = tuple(dict.fromkeys(chain(self._resumed, self._order, gangs, self._arrays.lines.aside)))
         explanations = reasons(
             state,
             refusals=turns.refusals,
             held_up=self._tournament.held_up,
             bonds=held,
             aside=self._arrays.lines.aside,
-            order=tuple(order),
+            order=order,
         )
         return Plan(
             admissions=tuple(
@@ -176,7 +175,7 @@ class _Cycle:
             bonds=tuple(held.values()),
             reservations=reservations,
             explanations=explanations,
-            order=tuple(order),
+            order=order,
             stats=CycleStats(
                 status=self._solver.status,
                 turns=turns.turns,

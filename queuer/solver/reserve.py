@@ -1,6 +1,6 @@
 """Reservations: the earliest time at which a gang that is blocked by capacity alone fits, held for it (DESIGN 3.4).
 
-A hold is the same with start = now, where no end is known and the gang has waited `maxWait`.
+A hold is the same with start = now, for who has waited `maxWait`.
 """
 
 from __future__ import annotations
@@ -93,40 +93,25 @@ class Reserver:
         return True
 
     def _grant(self, gang: Gang, *, expires: float = 0.0) -> None:
-        """The earliest time, then the narrowest domain, over its flavors; else a hold, where it has waited long."""
-        state, best = self._state, None
+        """The earliest time, then the narrowest domain, over its flavors. Who has waited `maxWait` holds its place from
+        now on, whatever is known of ends: where none is known the longest running are taken to end first.
+        """
+        state, line, best = self._state, self._timeline, None
+        most = state.book.tree.policy(gang.queue).max_wait
+        patient = most is not None and state.time - gang.workload.submitted >= most
         for variant, charge in gang.shape.least:
             if not self._permitted(gang, charge):
                 continue
-            found = self._earliest(gang, variant, low=1, high=len(self._timeline.times))
+            found = self._earliest(gang, variant, high=line.steps if patient else len(line.times))
             if found is not None and (best is None or found[0] < best[0]):
                 best = (*found, variant, charge)
-        if best is not None:
-            step, spreads, variant, charge = best
-            settled = Settled(gang=gang, variant=variant, charge=charge, spreads=spreads)
-            start = self._timeline.times[step - 1]
-            lasts = max(LEAST, start - state.time)
-            self._hold(settled, start=start, expires=max(expires, start + lasts))
-        elif self._patient(gang):
-            self._hold_now(gang)
-
-    def _hold_now(self, gang: Gang) -> None:
-        """The placement that needs the fewest ends if the longest running end first, from now on."""
-        line, now = self._timeline, self._state.time
-        for variant, charge in gang.shape.least:
-            found = None
-            if self._permitted(gang, charge):
-                found = self._earliest(gang, variant, low=len(line.times) + 1, high=line.steps)
-            if found is not None:
-                settled = Settled(gang=gang, variant=variant, charge=charge, spreads=found[1])
-                wait = self._state.book.tree.policy(gang.queue).max_wait or 0.0
-                self._hold(settled, start=now, expires=now + max(LEAST, wait))
-                return
-
-    def _patient(self, gang: Gang) -> bool:
-        """Whether it has waited so long that a placement is held for it, whatever is known of ends."""
-        most = self._state.book.tree.policy(gang.queue).max_wait
-        return most is not None and self._state.time - gang.workload.submitted >= most
+        if best is None:
+            return
+        step, spreads, variant, charge = best
+        settled = Settled(gang=gang, variant=variant, charge=charge, spreads=spreads)
+        start = state.time if patient else line.times[step - 1]
+        lasts = max(LEAST, most or 0.0 if patient else start - state.time)
+        self._hold(settled, start=start, expires=max(expires, start + lasts))
 
     def _permitted(self, gang: Gang, charge: Charge) -> bool:
         """Whether quota lets it start; the live capacity is no matter of quota."""
@@ -173,13 +158,11 @@ class Reserver:
                 free[node] -= row
         return free
 
-    def _earliest(self, gang: Gang, variant: Variant, *, low: int, high: int) -> tuple[int, Spreads] | None:
-        """The first step, from `low` to `high`, at which the gang fits, and its placement then."""
+    def _earliest(self, gang: Gang, variant: Variant, *, high: int) -> tuple[int, Spreads] | None:
+        """The first step, from 1 to `high`, at which the gang fits, and its placement then."""
         best: tuple[int, Spreads] | None = None
-        if high < low:
-            return None
-        step = high
-        while True:
+        low, step = 1, high
+        while low <= high:
             found = self._place(gang, variant, self._beside(self._timeline.free(step)))
             if found is not None:
                 best, high = (step, found), step - 1
@@ -187,9 +170,8 @@ class Reserver:
                 return None
             else:
                 low = step + 1
-            if low > high:
-                return best
             step = (low + high) // 2
+        return best
 
     def _place(self, gang: Gang, variant: Variant, free: Matrix) -> Spreads | None:
         room = Room(self._state.nodes, free)
