@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 
@@ -105,7 +105,6 @@ class State:
                     self.free[node] -= row
         self.then: Matrix = self.free
         self.leaving: dict[str, None] = {}
-        self._starts_own: dict[str, frozenset[int]] = {}
         self.settled: dict[str, Settled] = {}
         self.kept: dict[str, Settled] = {}
         self.reserved: dict[str, Reserved] = {}
@@ -125,41 +124,39 @@ class State:
 
     def start(self, settled: Settled) -> None:
         """The gang starts in its placement."""
-        self._start(settled, 1)
-        self._log.append(lambda: self._start(settled, -1))
+        self._do(partial(self._start, settled))
 
     def lift(self, settled: Settled) -> None:
         """A gang that starts in this cycle is taken out of its placement."""
-        self._start(settled, -1)
-        self._log.append(lambda: self._start(settled, 1))
+        self._do(partial(self._start, settled), times=-1)
 
     def bind(self, settled: Settled) -> None:
         """Placement and quota are held for the gang, whose victims leave."""
         for eviction in settled.evictions:
             if eviction.uid not in self.leaving:
                 self.leave(eviction.uid)
-        self._hold(settled, 1, bonds=True)
-        self._log.append(lambda: self._hold(settled, -1, bonds=True))
+        self._do(partial(self._hold, self.settled, settled))
 
     def unbind(self, settled: Settled) -> None:
         """The holding ends; the victims stay on their way out."""
-        self._hold(settled, -1, bonds=True)
-        self._log.append(lambda: self._hold(settled, 1, bonds=True))
+        self._do(partial(self._hold, self.settled, settled), times=-1)
 
     def keep(self, settled: Settled) -> None:
         """The gang fits but for what is still landing: nobody later takes its placement in this cycle."""
-        self._hold(settled, 1, bonds=False)
-        self._log.append(lambda: self._hold(settled, -1, bonds=False))
+        self._do(partial(self._hold, self.kept, settled))
 
     def give_up(self, settled: Settled) -> None:
         """The gang keeps that placement no longer."""
-        self._hold(settled, -1, bonds=False)
-        self._log.append(lambda: self._hold(settled, 1, bonds=False))
+        self._do(partial(self._hold, self.kept, settled), times=-1)
 
     def leave(self, uid: str) -> None:
         """A victim, or somebody who leaves anyway, will have gone `then`."""
-        self._leave(uid, 1)
-        self._log.append(lambda: self._leave(uid, -1))
+        self._do(partial(self._leave, uid))
+
+    def _do(self, change: Callable[[int], None], *, times: int = 1) -> None:
+        """A change, or its inverse."""
+        change(times)
+        self._log.append(partial(change, -times))
 
     @property
     def mark(self) -> int:
@@ -179,37 +176,38 @@ class State:
             self.then = self.free.copy()
 
     def _start(self, settled: Settled, times: int) -> None:
-        workload, rows = settled.gang.workload, self.rows(settled)
-        usages = [self.now, *((self.later, self.claimed) if self.forked else ())]
-        self._count(usages if self._line is None else [*usages, self._line], settled, times)
-        for node, row in rows.items():
-            for free in (self.free, self.then) if self.forked else (self.free,):
-                free[node] -= row * times
-        hosts = settled.hosts
-        if times > 0:
-            owned = self.landing.choices(settled.gang.shape.like, settled.spreads)
-            self.landing.add(workload.uid, hosts, owned)
-            self.settled[workload.uid] = settled
-            self._starts_own[workload.uid] = owned
-        else:
-            self.landing.add(workload.uid, hosts, self._starts_own.pop(workload.uid), times=-1)
-            del self.settled[workload.uid]
-        self._spend(workload, rows, times)
-        self._touched += rows
+        self._take(self.settled, settled, times, first=True)
+        owned = self.landing.choices(settled.gang.shape.like, settled.spreads)
+        self.landing.add(settled.gang.uid, settled.hosts, owned, times=times)
 
-    def _hold(self, settled: Settled, times: int, *, bonds: bool) -> None:
-        workload, rows = settled.gang.workload, self.rows(settled)
+    def _hold(self, there: dict[str, Settled], settled: Settled, times: int) -> None:
         self._fork()
-        self._count([self.later, self.claimed], settled, times)
-        for node, row in rows.items():
-            self.then[node] -= row * times
-        self.landing.hold(rows, times=times)
-        there = self.settled if bonds else self.kept
+        self._take(there, settled, times, first=False)
+        self.landing.hold(self.rows(settled), times=times)
+
+    def _take(self, there: dict[str, Settled], settled: Settled, times: int, *, first: bool) -> None:
+        """Quota and room of the second moment, and where it starts of the first, too."""
+        usages, frees = ([self.later, self.claimed], [self.then]) if self.forked else ([], [])
+        if first:
+            usages += [self.now] if self._line is None else [self.now, self._line]
+            frees.append(self.free)
+        gang, rows = settled.gang, self.rows(settled)
+        known = self._entries.get(id(settled.charge))
+        if known is None:
+            entry = self.book.entry(gang.queue, settled.charge)
+            known = self._entries[id(settled.charge)] = (entry, settled)
+        for usage in usages:
+            usage.enter(known[0], times=times)
+        for free in frees:
+            for node, row in rows.items():
+                free[node] -= row * times
         if times > 0:
-            there[workload.uid] = settled
+            there[gang.uid] = settled
         else:
-            del there[workload.uid]
-        self._spend(workload, rows, times)
+            del there[gang.uid]
+        for reserved in self.reserved.values():
+            if self.outlives(gang.workload, reserved.start):
+                _move(reserved, rows, -times)
         self._touched += rows
 
     def _leave(self, uid: str, times: int) -> None:
@@ -229,20 +227,6 @@ class State:
                 _move(reserved, rows, times)
         self._touched += rows
 
-    def _count(self, usages: Iterable[Usage], settled: Settled, times: int) -> None:
-        known = self._entries.get(id(settled.charge))
-        if known is None:
-            entry = self.book.entry(settled.gang.queue, settled.charge)
-            known = self._entries[id(settled.charge)] = (entry, settled)
-        entry, _ = known
-        for usage in usages:
-            usage.enter(entry, times=times)
-
-    def _spend(self, workload: Workload, rows: Rows, times: int) -> None:
-        for reserved in self.reserved.values():
-            if self.outlives(workload, reserved.start):
-                _move(reserved, rows, -times)
-
     # What there is
 
     def _find_rows(self, settled: Settled) -> dict[int, Matrix]:
@@ -252,9 +236,11 @@ class State:
     def rows_of(self, uid: str) -> Rows:
         """What an admitted workload takes of its nodes, pods that are still to land included."""
         rows, landing = self.holds[uid].rows, self.landing_rows.get(uid)
-        if not landing:
-            return rows
-        return summed((rows, landing))
+        return (
+            rows
+            if not landing
+            else {**rows, **{n: rows[n] + r if n in rows else r for n, r in landing.items()}}
+        )
 
     def room(self, bars: tuple[str, ...] = (), view: View = View.NOW) -> Room:
         """What a gang may take that must leave these reservations whole."""
@@ -356,15 +342,6 @@ class State:
     def usages(self) -> tuple[Usage, ...]:
         """The distinct uses that a gang which starts now must fit."""
         return (self.now, self.later) if self.forked else (self.now,)
-
-
-def summed(parts: Iterable[Rows]) -> dict[int, Matrix]:
-    """Amounts by node number, each node once."""
-    found: dict[int, Matrix] = {}
-    for rows in parts:
-        for node, row in rows.items():
-            found[node] = found[node] + row if node in found else row
-    return found
 
 
 def _move(reserved: Reserved, rows: Rows, times: int) -> None:
