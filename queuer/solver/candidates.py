@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from queuer.domain.quota import Charge
-from queuer.solver.cost import SHARE, Cost
 from queuer.solver.nodes import ALL, Mask, Matrix, NodeRows, Numbers, added
 from queuer.solver.placement import Part, Spreads, place
 from queuer.solver.records import EvictionRule
-from queuer.solver.rights import Party, Rights
+from queuer.solver.rights import SHARE, Cost, Party, Rights
 from queuer.solver.shapes import Gang
 from queuer.solver.state import ANY, State, View
 
@@ -113,9 +112,9 @@ class Candidates:
         """With whom it may go, and by which rule as things are."""
         return self._parties[self._of[number]]
 
-    def cost(self, number: int) -> Cost:
-        """What its eviction costs."""
-        return self._rights.cost(self.holds[number], self.party(number)[1])
+    def cost(self, number: int, rule: EvictionRule | None = None) -> Cost:
+        """What its eviction costs, by this rule or as things are."""
+        return self._rights.cost(self.holds[number], rule or self.party(number)[1])
 
     def _freed(self, where: Numbers, amounts: Matrix) -> tuple[Numbers, Matrix]:
         """The nodes where these amounts are freed (K), and what the gang may use there then (K x R)."""

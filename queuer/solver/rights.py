@@ -1,4 +1,4 @@
-"""Whom a waiting gang may evict, and by which rule (DESIGN 3.3).
+"""Whom a waiting gang may evict, by which rule, and what that costs (DESIGN 3.3).
 
 What a gang may do depends on few rights, which thousands of gangs share; each is looked through queue by queue, once.
 """
@@ -12,19 +12,24 @@ from itertools import pairwise
 
 import numpy as np
 
+from queuer.domain.quantity import Resources
 from queuer.domain.queue import Preempt
 from queuer.domain.quota import Account, Charge, Mark
 from queuer.domain.usage import Usage
+from queuer.domain.workload import demand_of
 from queuer.solver.arrays import Hold
-from queuer.solver.cost import Cost, lost_work, preempted_work
 from queuer.solver.nodes import Numbers
-from queuer.solver.records import EvictionRule
+from queuer.solver.records import Admitted, EvictionRule
 from queuer.solver.shapes import Gang
 from queuer.solver.state import State
 
 Lines = tuple[tuple[Mark, ...], ...]
 """Guarantees that are exceeded at the moment a victim goes: all in one of these rows. () = that is not permitted."""
 ALWAYS: Lines = ((),)
+SHARE = 10**9
+"""A dominant share of 1 as an integer."""
+Cost = tuple[int, ...]
+"""Lost work of those preempted for priority, lost work, gangs, sum of priorities, evictions in the last hour."""
 MOST_EVICTED = 2
 """Nobody is evicted more often in an hour, so that work that is evicted again and again gets on."""
 
@@ -212,3 +217,24 @@ class Rights:
 def _charged(party: Party, account: Account) -> int:
     """What all of a party use."""
     return sum(hold.charge.get(account, 0) for hold in party.holds)
+
+
+def dominant_share(amounts: Resources, capacity: Mapping[str, int]) -> int:
+    """Largest part of the live capacity of any resource, in units of 1/SHARE; resources without capacity are
+    left out.
+    """
+    return max((n * SHARE // capacity[r] for r, n in amounts.items() if capacity.get(r)), default=0)
+
+
+def lost_work(victim: Admitted, *, capacity: Mapping[str, int], now: float) -> int:
+    """What an eviction throws away: dominant share times whole seconds since start or last checkpoint."""
+    since = victim.since if victim.checkpoint is None else max(victim.since, victim.checkpoint)
+    demand = demand_of(victim.workload.pod_sets, victim.counts)
+    return dominant_share(demand, capacity) * max(0, int(now - since))
+
+
+def preempted_work(work: int, rule: EvictionRule) -> int:
+    """What the eviction of a gang with this lost work adds to the first level of the cost: nothing where it is
+    reclaimed, else more than nothing even if it has just started.
+    """
+    return work + 1 if rule is EvictionRule.PREEMPT else 0

@@ -14,11 +14,10 @@ import numpy as np
 
 from queuer.domain.quota import Charge
 from queuer.solver.candidates import Candidates, Footprints
-from queuer.solver.cost import Cost, eviction_cost
 from queuer.solver.nodes import Numbers
 from queuer.solver.placement import Part, Spreads, Variant, place
 from queuer.solver.records import Eviction, EvictionRule
-from queuer.solver.rights import Rights
+from queuer.solver.rights import Cost, Rights
 from queuer.solver.shapes import Gang
 from queuer.solver.state import Settled, State, View
 
@@ -224,8 +223,8 @@ class Search:
         weight = float(self._there.weights[kept].sum())
         rules = self.judged(kept) if kept and weight <= self._limit else None
         if rules is not None:
-            pairs = zip((self._there.holds[number].admitted for number in kept), rules, strict=True)
-            cost = eviction_cost(pairs, capacity=self._state.capacity, now=self._state.time)
+            costs = map(self._there.cost, kept, rules)
+            cost = tuple(map(sum, zip(*costs, strict=True)))
             if self._best is None or cost < self._best[0]:
                 self._best, self._limit = (cost, kept), weight * (1 + 1e-9)
 
