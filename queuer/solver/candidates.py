@@ -51,7 +51,7 @@ class Footprints:
 
 class Candidates:
     """Told by their `numbers`, places among the state's `holds` (H). `weights`: cost as one number, up to ties (H).
-    `main`: the pods that take most. `slots`: of `main` and of each pod set, by node, before and once all candidates
+    `main`: of the `parts` the pods that take most. `slots`: of `main` and of each part, by node, before and once all
     have gone (N). `most`: what the gang may use at most beside reservations (N x R), None = all.
     """
 
@@ -64,15 +64,15 @@ class Candidates:
         charge: Charge,
         parts: Sequence[Part],
     ) -> None:
-        self._state, self._rights, self._prints = state, rights, footprints
-        self._gang, self._charge, self._parts = gang, charge, parts
+        self._state, self._rights, self.prints = state, rights, footprints
+        self._gang, self._charge, self.parts = gang, charge, parts
         reach, bars = rights.reach(gang, charge), state.bars(gang, charge)
         self._room, self._closed = state.room(bars, View.THEN), state.closed(gang, bound=True)
         self.most = state.behind(bars, np.full_like(state.then, ANY)) if bars else None
-        self.holds, self.main = self._prints.holds, self._largest()
+        self.holds, self.main = self.prints.holds, self._largest()
         self._parties = list(rights.permitted(reach))
         of = np.zeros(len(self.holds), dtype=np.intp)  # party by hold
-        self.weights = self._prints.lost + 1
+        self.weights = self.prints.lost + 1
         may_go = np.zeros(len(of), dtype=bool)
         for n, (party, rule) in enumerate(self._parties):
             of[party.numbers] = n
@@ -81,8 +81,8 @@ class Candidates:
         may_go[[rights.numbers[uid] for uid in (*state.leaving, *reach.spared)]] = False
         self._of: list[int] = of.tolist()
         self.numbers: Numbers = np.flatnonzero(may_go)
-        entries, self._whose = self._prints.entries(self.numbers)
-        self._where, self._amounts = self._prints.nodes[entries], self._prints.amounts[entries]
+        entries, self._whose = self.prints.entries(self.numbers)
+        self._where, self._amounts = self.prints.nodes[entries], self.prints.amounts[entries]
         nodes, emptied = self._freed(self._where, self._amounts)
         self.slots = []
         for part in (self.main, *parts):
@@ -104,9 +104,9 @@ class Candidates:
         """A placement with these gone."""
         room = self._room
         if gone:
-            entries, _ = self._prints.entries(np.array(gone, dtype=np.intp))
-            room = room.but(*self._freed(self._prints.nodes[entries], self._prints.amounts[entries]))
-        return place(room, self._gang.workload, self._parts, closed=self._closed, inside=inside)
+            entries, _ = self.prints.entries(np.array(gone, dtype=np.intp))
+            room = room.but(*self._freed(self.prints.nodes[entries], self.prints.amounts[entries]))
+        return place(room, self._gang.workload, self.parts, closed=self._closed, inside=inside)
 
     def party(self, number: int) -> tuple[Party, EvictionRule]:
         """With whom it may go, and by which rule as things are."""
@@ -127,32 +127,17 @@ class Candidates:
         accepting = part.accepting[at]
         return np.where(accepting if self._closed is None else accepting & ~self._closed[at], slots, 0)
 
-    @property
-    def alike(self) -> bool:
-        """Whether slots alone decide: there is one pod set."""
-        return len(self._parts) == 1
-
     def usable(self, nodes: Numbers) -> Numbers:
         """Those of these nodes that take the main pods."""
         return nodes[self._open(self.main, nodes, np.ones(len(nodes), dtype=np.int64)) > 0]
-
-    def rows(self, number: int) -> tuple[Numbers, Matrix]:
-        """The nodes where one of them is (K), and what it takes there (K x R)."""
-        span = slice(*self._prints.starts[number : number + 2].tolist())
-        return self._prints.nodes[span], self._prints.amounts[span]
-
-    def newest(self, numbers: Numbers) -> Numbers:
-        """These in another order: lowest priority, then who started last."""
-        since, priority = self._prints.since[numbers], self._prints.priority[numbers]
-        return numbers[np.lexsort((numbers, -since, priority))]
 
     # Where the gang may be put together
 
     def _largest(self) -> Part:
         """The pods that take most in all, sets of such pods together."""
         whole = np.maximum(self._state.nodes.total, 1)
-        main = max(self._parts, key=lambda part: part.count * float((part.row / whole).max(initial=0.0)))
-        alike = (p for p in self._parts if p.need is main.need and p.accepting is main.accepting)
+        main = max(self.parts, key=lambda part: part.count * float((part.row / whole).max(initial=0.0)))
+        alike = (p for p in self.parts if p.need is main.need and p.accepting is main.accepting)
         return replace(main, count=sum(part.count for part in alike))
 
     def levels(self) -> list[Numbers]:
@@ -160,18 +145,18 @@ class Candidates:
         nodes, workload = self._state.nodes, self._gang.workload
         level = self._state.snapshot.topology.find
         required, preferred = [level(workload.required or "")], [level(workload.preferred or "")]
-        if len(self._parts) == 1:
+        if len(self.parts) == 1:
             required.append(self.main.required)
             preferred.append(self.main.preferred)
         must, may = (max([-1, *(at for at in asked if at is not None)]) for asked in (required, preferred))
         outer = nodes.domains[must] if must >= 0 else np.zeros(len(nodes.names), dtype=np.intp)
-        if sum(part.count for part in self._parts) == 1:
+        if sum(part.count for part in self.parts) == 1:
             return [np.where(outer >= 0, np.arange(len(outer)), -1)]
         return [np.where(outer >= 0, nodes.domains[may], -1), outer] if may > must else [outer]
 
     def _enough(self, domains: Numbers) -> Mask:
         """By domain, whether it has slots for each pod set alone once all candidates have gone."""
-        parts = zip((self.main, *self._parts), self.slots, strict=True)
+        parts = zip((self.main, *self.parts), self.slots, strict=True)
         fits = [_sums(domains, after) >= part.count for part, (_, after) in parts]
         enough: Mask = np.all(fits, axis=0)
         return enough
@@ -183,12 +168,12 @@ class Candidates:
         count, gain = len(self.weights), np.zeros(len(domains))
         lacking = np.zeros(int(domains.max(initial=-1)) + 1)
         whole = np.maximum(self._state.nodes.total, 1)
-        for part, (before, after) in zip(self._parts, self.slots[1:], strict=True):
+        for part, (before, after) in zip(self.parts, self.slots[1:], strict=True):
             size = (part.row / whole).max(initial=0.0)
             gain = np.maximum(gain, (after - before) * size)
             lacking += np.maximum(part.count - _sums(domains, before), 0.0) * size
         node, owner = self._where, self._whose
-        asked = np.any([part.row > 0 for part in self._parts], axis=0)
+        asked = np.any([part.row > 0 for part in self.parts], axis=0)
         parts = self._amounts[:, asked] / np.maximum(self._state.nodes.alloc[node][:, asked], 1)
         held = parts.max(axis=1, initial=0.0)
         used = (domains[node] >= 0) & (gain[node] > 0) & (held > 0)

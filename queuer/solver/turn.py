@@ -255,6 +255,4 @@ class Turns:
 
 def deepest(refused: Sequence[Refusal]) -> Refusal:
     """What came farthest; none = there was no flavor."""
-    if len(refused) == 1:
-        return refused[0]
     return max(refused, key=lambda r: DEPTH[r.block], default=Refusal(block=Block.FLAVOR))

@@ -165,8 +165,9 @@ class Search:
             yield [*sorted(self._helpers, key=lambda number: number not in inside), *by_rate]
             yield [*self._helpers, *by_rate]
             return
-        numbers = np.array(by_rate, dtype=np.intp)
-        yield from (by_rate, by_host, self._there.newest(numbers).tolist())
+        prints, numbers = self._there.prints, np.array(by_rate, dtype=np.intp)
+        newest = np.lexsort((numbers, -prints.since[numbers], prints.priority[numbers]))
+        yield from (by_rate, by_host, numbers[newest].tolist())
         if len(self._nodes) == 1 and len(numbers) <= FEW:
             picks = (np.arange(2 ** len(numbers))[:, None] >> np.arange(len(numbers))[::-1] & 1).astype(bool)
             weights = picks @ self._there.weights[numbers]
@@ -236,7 +237,7 @@ class Search:
 
     def _has_room(self) -> bool:
         """Whether the domain has slots enough, and for several pod sets a placement."""
-        if self._trial.lacking > 0 or self._there.alike:
+        if self._trial.lacking > 0 or len(self._there.parts) == 1:
             return self._trial.lacking <= 0
         self._steps += PLACING
         return self._there.placed(list(self._trial.gone), self._nodes) is not None
@@ -283,5 +284,7 @@ class Trial:
                 self._slots[node] = slots
 
     def _find_rows(self, number: int) -> list[tuple[int, list[int]]]:
-        nodes, amounts = self._there.rows(number)
-        return list(zip(nodes.tolist(), amounts[:, self._columns].tolist(), strict=True))
+        prints = self._there.prints
+        span = slice(*prints.starts[number : number + 2].tolist())
+        amounts = prints.amounts[span][:, self._columns]
+        return list(zip(prints.nodes[span].tolist(), amounts.tolist(), strict=True))
