@@ -12,20 +12,21 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from queuer.controller import past, rules
-from queuer.controller.auditor import audit, prune
-from queuer.controller.configuration import follow_objects
+from queuer.controller.apply.jobs import ClusterJobs
+from queuer.controller.config import rules
+from queuer.controller.config.objects import follow_objects
+from queuer.controller.cycle import past
+from queuer.controller.cycle.snapshot import hosts_in_pin
 from queuer.controller.failpoints import Point
-from queuer.controller.health import Health, Phase
-from queuer.controller.jobs import ClusterJobs
-from queuer.controller.live import HOUR, Live
+from queuer.controller.health.metrics import Metrics
+from queuer.controller.health.probes import Health, Phase
+from queuer.controller.ledger.auditor import audit, prune
+from queuer.controller.ledger.rows import bond_of, live_of, reservation_of
 from queuer.controller.logs import logger
 from queuer.controller.loop import Decider, Loop
-from queuer.controller.metrics import Metrics
-from queuer.controller.records import bond_of, live_of, reservation_of
+from queuer.controller.memory.live import HOUR, Live
+from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
-from queuer.controller.snapshot import hosts_in_pin
-from queuer.controller.state import ClusterState
 from queuer.domain.workload import State
 from queuer.kube.client import Client
 from queuer.kube.config import Access
@@ -95,7 +96,7 @@ async def serve_term(
             if loop.recorder is not None:
                 beside["recorder"] = loop.recorder.run
             if settings.forecast:
-                beside["foreteller"] = loop.foreteller.run
+                beside["forecaster"] = loop.forecaster.run
             if settings.config_crs:
                 beside["configuration"] = lambda: follow_objects(
                     parts.client, parts.access, engine, actor=settings.identity

@@ -16,27 +16,27 @@ from typing import Protocol
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuer.controller import forced
-from queuer.controller.applier import Applier, Result
-from queuer.controller.batch import Batch
-from queuer.controller.decision import Answered, Asked, answer
+from queuer.controller.apply.applier import Applier, Result
+from queuer.controller.apply.jobs import ClusterJobs
+from queuer.controller.cycle.answer import Answered, Asked, answer
+from queuer.controller.cycle.due import Due
+from queuer.controller.cycle.forecast import Forecaster, compare
+from queuer.controller.cycle.newest import Keeper
+from queuer.controller.cycle.recorder import Recorder
+from queuer.controller.cycle.snapshot import offered, take
 from queuer.controller.failpoints import Point
-from queuer.controller.foretell import Foreteller, compare
-from queuer.controller.gather import settle_touched, take_results
-from queuer.controller.health import Health
-from queuer.controller.intake import take_in
-from queuer.controller.jobs import ClusterJobs
-from queuer.controller.keeper import Keeper
-from queuer.controller.live import Live
+from queuer.controller.health.metrics import Metrics
+from queuer.controller.health.probes import Health
+from queuer.controller.intake import adoption
+from queuer.controller.intake.read import take_in
+from queuer.controller.landing.settle import Limits
+from queuer.controller.landing.writes import settle_touched, take_results
+from queuer.controller.ledger.batch import Batch
+from queuer.controller.ledger.rows import bond_row, reservation_row
 from queuer.controller.logs import logger
-from queuer.controller.metrics import Metrics
-from queuer.controller.recorder import Recorder
-from queuer.controller.records import bond_row, reservation_row
+from queuer.controller.memory.live import Live
+from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
-from queuer.controller.settle import Limits
-from queuer.controller.snapshot import offered, take
-from queuer.controller.state import ClusterState
-from queuer.controller.times import Times
 from queuer.domain.reasons import Verdict
 from queuer.domain.workload import State
 from queuer.solver.records import Budget, Plan, Snapshot
@@ -63,7 +63,7 @@ class Decider(Protocol):
 
 
 class Loop:
-    """One leadership, from the first round to its end. Not reusable. `recorder`, `keeper`, `foreteller`: told of the
+    """One leadership, from the first round to its end. Not reusable. `recorder`, `keeper`, `forecaster`: told of the
     decisions, run by who runs the loop: their failure must not end it.
     """
 
@@ -100,14 +100,14 @@ class Loop:
         self._budget = Budget(
             deterministic=settings.solver_time, wall=settings.solver_deadline, bond=settings.bond
         )
-        self._times = Times(state, landing_deadline=settings.landing_deadline)
+        self._due = Due(state, landing_deadline=settings.landing_deadline)
         self.recorder: Recorder | None = None
         if settings.cycles_dir is not None:
             self.recorder = Recorder(
                 settings.cycles_dir, kept=settings.cycles_kept, slow=settings.solver_deadline / 2
             )
         self.keeper = Keeper(engine, epoch=epoch)
-        self.foreteller = Foreteller(every=settings.forecast, seed=settings.seed, told=state.reconsider)
+        self.forecaster = Forecaster(every=settings.forecast, seed=settings.seed, told=state.reconsider)
         self._applier = Applier(
             jobs,
             confirm_epoch=self._confirm_epoch,
@@ -175,13 +175,13 @@ class Loop:
 
     def _begin_decision(self, group: asyncio.TaskGroup) -> None:
         now = self.clock()
-        due = self.state.stale or self._times.calls_for_decision(now)
+        due = self.state.stale or self._due.calls_for_decision(now)
         if self._decision is not None or not due:
             return
         waiting = [live for live in self.state.lives() if offered(live, now=now)]
         trigger = "change" if self.state.take_stale() else "time"
         if not waiting and not self.state.bonds and not self.state.reservations:
-            self._times.decided = now
+            self._due.decided = now
             return
         self._cycle += 1
         barred = self.jobs.reckoning().barred(waiting)
@@ -225,8 +225,8 @@ class Loop:
         asked, self._asked, self._decision = self._asked, None, None
         assert asked is not None
         now = self.clock()
-        self._times.decided = asked.at  # what came due while it was made is still due
-        self.foreteller.offer(asked.snapshot, now=asked.at)
+        self._due.decided = asked.at  # what came due while it was made is still due
+        self.forecaster.offer(asked.snapshot, now=asked.at)
         found = None if plan is None else self._answer(asked, plan, now=now)
         if plan is None or found is None:
             return
@@ -270,7 +270,7 @@ class Loop:
         try:
             return answer(
                 asked, plan, self.state, patches=self.jobs, epoch=self.epoch, now=now, new_id=self.new_id,
-                retell=self.settings.retell, ranges=self.foreteller.ranges,
+                retell=self.settings.retell, ranges=self.forecaster.ranges,
             )  # fmt: skip
         except Exception:
             log.exception("no commit", cycle=asked.cycle)
@@ -279,12 +279,12 @@ class Loop:
 
     async def _adopt(self, touched: Iterable[str]) -> None:
         """Charge what runs without having been admitted, and report it."""
-        lives = forced.found(self.state, touched)
+        lives = adoption.found(self.state, touched)
         if not lives:
             return
         now = self.clock()
         self._cycle += 1
-        adoption = forced.adopt(
+        adopted = adoption.adopt(
             lives, state=self.state, jobs=self.jobs, epoch=self.epoch,
             cycle=self._cycle, now=now, new_id=self.new_id,
         )  # fmt: skip
@@ -292,14 +292,14 @@ class Loop:
             committed = await cycles.commit(
                 connection,
                 epoch=self.epoch,
-                record=adoption.record,
-                admissions=adoption.admissions,
+                record=adopted.record,
+                admissions=adopted.admissions,
                 bonds=tuple(map(bond_row, self.state.bonds)),
                 reservations=tuple(map(reservation_row, self.state.reservations)),
             )
-        for live in adoption.after:
-            log.warning("started beside the queue", workload=live.uid, queue=live.workload.queue)
-            self.metrics.forced.labels(live.workload.queue).inc()
+        for live in adopted.after:
+            log.warning("adopted", workload=live.uid, queue=live.workload.queue)
+            self.metrics.adopted.labels(live.workload.queue).inc()
             self.state.put(live)
         self.state.reconsider()
         for entry in committed.entries:
@@ -348,17 +348,17 @@ class Loop:
         """Wait until something is heard or due, then a moment longer, so that what comes together is done
         together.
         """
-        due = self._times.next(deciding=self._decision is not None)
+        due = self._due.next(deciding=self._decision is not None)
         timeout = max(0.0, min(due - self.clock(), _IDLE))
         try:
             async with asyncio.timeout(timeout):
                 await self.wake.wait()
         except TimeoutError:
-            self._times.touch_due(self.clock())
+            self._due.touch_due(self.clock())
             return
         await asyncio.sleep(min(max(self.settings.window, self._effort / 2), _LONGEST_WINDOW))
         self.wake.clear()
-        self._times.touch_due(self.clock())
+        self._due.touch_due(self.clock())
 
 
 def _matters(before: Live | None, after: Live | None) -> bool:

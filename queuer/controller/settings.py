@@ -19,7 +19,7 @@ PREFIX = "QUEUER_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Settings of one controller process. Times in seconds.
+    """Settings of one controller process. Due in seconds.
 
     `port` 0 = any free one, printed in the log. `landing_deadline`: from the PATCH until every pod is bound.
     `avoid`, `avoid_limit`: how long a gang avoids a node that it failed to land on, doubled at each further

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from queuer.controller.snapshot import hosts_in_pin
+from queuer.controller.cycle.snapshot import hosts_in_pin
 from queuer.domain.nodes import HOSTNAME, Flavor, Node, Taint, Toleration, Topology
 from queuer.domain.quantity import add, format_resources
 from queuer.domain.queue import Queue, QueueTree, QuotaRow

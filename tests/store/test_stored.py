@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuer.controller import keeper as module
-from queuer.controller.keeper import Keeper
+from queuer.controller.cycle import newest as module
+from queuer.controller.cycle.newest import Keeper
 from queuer.domain.queue import QueueTree
 from queuer.solver.records import Budget, CycleStats, Pending, Plan, Snapshot, SolveStatus
 from queuer.solver.stored import StoredCycle, decode

@@ -8,12 +8,12 @@ from typing import Any, cast
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from queuer.controller.decision import Asked, answer
-from queuer.controller.live import Live
-from queuer.controller.namespace_quota import Reckoning
-from queuer.controller.records import live_of
-from queuer.controller.state import ClusterState
-from queuer.controller.telling import FEW
+from queuer.controller.cycle.answer import Asked, answer
+from queuer.controller.cycle.reasons import FEW
+from queuer.controller.intake.namespace_quota import Reckoning
+from queuer.controller.ledger.rows import live_of
+from queuer.controller.memory.live import Live
+from queuer.controller.memory.state import ClusterState
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import State
 from queuer.solver.records import CycleStats, Pending, Plan, Snapshot, SolveStatus

@@ -12,17 +12,17 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuer.controller import leadership
-from queuer.controller.foretell import Foreteller
-from queuer.controller.health import Health
-from queuer.controller.jobs import ClusterJobs
-from queuer.controller.keeper import Keeper
-from queuer.controller.landing import Cause
+from queuer.controller.apply.jobs import ClusterJobs
+from queuer.controller.cycle.forecast import Forecaster
+from queuer.controller.cycle.newest import Keeper
+from queuer.controller.cycle.recorder import Recorder
+from queuer.controller.health.metrics import Metrics
+from queuer.controller.health.probes import Health
+from queuer.controller.landing.steps import Cause
 from queuer.controller.leadership import Parts, serve_term
-from queuer.controller.live import HOUR
-from queuer.controller.metrics import Metrics
-from queuer.controller.recorder import Recorder
+from queuer.controller.memory.live import HOUR
+from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
-from queuer.controller.state import ClusterState
 from queuer.domain.workload import State
 from queuer.store import cycles, workloads
 from queuer.store.cycles import NewEviction
@@ -35,7 +35,7 @@ NOBODY = cast(Any, None)
 """Stands for what a term without work never asks."""
 
 
-@pytest.mark.parametrize("part", [Foreteller, Recorder, Keeper])
+@pytest.mark.parametrize("part", [Forecaster, Recorder, Keeper])
 async def test_what_goes_on_beside_the_loop_is_started_again_when_it_fails(
     part: type, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, engine: AsyncEngine, epoch: int
 ) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from queuer.controller.landing import Cause, tally
-from queuer.controller.live import JobView, Live, Placement
-from queuer.controller.pods import PodIndex, PodView
-from queuer.controller.settle import Limits, settle
-from queuer.controller.unplaced import Place
+from queuer.controller.landing.places import Place
+from queuer.controller.landing.settle import Limits, settle
+from queuer.controller.landing.steps import Cause, tally
+from queuer.controller.memory.live import JobView, Live, Placement
+from queuer.controller.memory.pods import PodIndex, PodView
 from queuer.domain.quantity import Resources
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.solver.records import Assignment

@@ -1,0 +1,253 @@
+"""Sends what is committed to the API server: one merge PATCH per job, a bounded number at a time.
+
+Every PATCH carries the resourceVersion that the decision saw. Where the job has moved on (409), it is read
+again, and only then is the epoch asked for once more, so that a controller that was frozen meanwhile cannot
+act on a decision that its successor has withdrawn: a withdrawal moves the resourceVersion, and it precedes
+the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from typing import Any, Protocol
+
+from queuer.controller.failpoints import Failpoints, Point
+from queuer.controller.health.metrics import Metrics
+from queuer.controller.logs import logger
+from queuer.controller.memory.live import JobView
+from queuer.domain.errors import Unavailable
+from queuer.domain.reasons import Reason
+from queuer.kube.client import ApiError, ConflictError, NotFoundError, ThrottledError
+from queuer.store.outbox import Entry
+from queuer.store.tables import EntryKind, Outcome
+
+log = logger("applier")
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
+_MOST_CONFLICTS = 20
+_POINTS = {
+    EntryKind.ADMIT: Point.ADMITTED,
+    EntryKind.EVICT: Point.SUSPENDED,
+    EntryKind.WITHDRAW: Point.WITHDRAWN,
+}
+
+
+class Jobs(Protocol):
+    """The jobs of the cluster, as the applier reads and writes them."""
+
+    def wanted(self, entry: Entry) -> bool:
+        """Whether an admission is still in force."""
+
+    async def patch(self, uid: str, body: Mapping[str, Any]) -> str:
+        """Merge-patch the job; returns its new resourceVersion. Raises ApiError or Unavailable."""
+
+    async def read(self, uid: str) -> JobView | None:
+        """The job as the API server has it now; None if there is none with this uid."""
+
+    def as_decided(self, job: JobView) -> bool:
+        """Whether the job still asks for what its admission gives."""
+
+    def rebuilt(self, entry: Entry, job: JobView) -> Mapping[str, Any]:
+        """The entry's PATCH for the job as it is now."""
+
+    def telling(self, uid: str, reason: Reason) -> Mapping[str, Any] | None:
+        """The PATCH that writes the reason on the job; None where it is there already or the job is gone."""
+
+
+class Answer(StrEnum):
+    """What a job that was read again says about an entry that met a conflict."""
+
+    DONE = "done"
+    AGAIN = "again"
+    STALE = "stale"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """How an entry ended."""
+
+    entry: Entry
+    outcome: Outcome
+    resource_version: str | None = None
+    message: str | None = None
+
+
+def judge(entry: Entry, job: JobView, *, as_decided: bool) -> Answer:
+    """Whether an entry is already done, may be sent again for the job's new resourceVersion, or has lost its
+    point.
+    """
+    carries = job.admission == entry.admission_id
+    match entry.kind:
+        case EntryKind.ADMIT:
+            if carries:
+                return Answer.DONE
+            # A job that somebody started meanwhile is sent its PATCH all the same: as an adoption it changes
+            # nothing else, and as an admission the API server refuses it, for the pods are there already.
+            free = (job.suspended or job.admission is None) and job.outcome is None
+            return Answer.AGAIN if free and as_decided else Answer.STALE
+        case EntryKind.EVICT:
+            if job.suspended or job.outcome is not None:
+                return Answer.DONE
+            return Answer.AGAIN if carries or job.admission is None else Answer.STALE
+        case EntryKind.WITHDRAW:
+            return Answer.STALE if carries else Answer.AGAIN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Note:
+    """A reason to be written on a job."""
+
+    uid: str
+    reason: Reason
+
+
+class Applier:
+    """Applies entries concurrently; results are handed to `on_result` in the event loop."""
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        *,
+        confirm_epoch: Callable[[], Awaitable[None]],
+        on_result: Callable[[Result], None],
+        failpoints: Failpoints,
+        metrics: Metrics,
+        at_once: int,
+    ) -> None:
+        self._jobs = jobs
+        self._confirm_epoch = confirm_epoch
+        self._on_result = on_result
+        self._failpoints = failpoints
+        self._metrics = metrics
+        self._slots = asyncio.Semaphore(at_once)  # requests under way; whoever waits to try again holds none
+        self._queue: asyncio.Queue[Entry | _Note] = asyncio.Queue()
+        self._last: dict[str, asyncio.Task[None]] = {}
+        self._told: dict[str, str] = {}
+
+    def send(self, entry: Entry) -> None:
+        """Have an entry applied as soon as there is a slot, and after those of the same job."""
+        self._told.pop(entry.uid, None)
+        self._queue.put_nowait(entry)
+
+    def tell(self, uid: str, reason: Reason) -> None:
+        """Have a reason written on the job, once per token. Not essential: given up where it is refused."""
+        if self._told.get(uid) != reason.token:
+            self._told[uid] = reason.token
+            self._queue.put_nowait(_Note(uid=uid, reason=reason))
+
+    def forget(self, uid: str) -> None:
+        """Nothing more will be said of this job."""
+        self._told.pop(uid, None)
+
+    async def run(self) -> None:
+        """Apply entries until cancelled. LeadershipLost ends it."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                item = await self._queue.get()
+                task = group.create_task(self._one(item, after=self._last.get(item.uid)), name="apply")
+                self._last[item.uid] = task
+                task.add_done_callback(partial(self._forget, item.uid))
+
+    def _forget(self, uid: str, done: asyncio.Task[None]) -> None:
+        if self._last.get(uid) is done:
+            del self._last[uid]
+
+    async def _one(self, item: Entry | _Note, *, after: asyncio.Task[None] | None) -> None:
+        if after is not None:
+            await asyncio.wait([after])
+        if isinstance(item, _Note):
+            await self._write_note(item)
+        else:
+            self._finish(item, await self.apply(item))
+
+    async def _write_note(self, note: _Note) -> None:
+        body = self._jobs.telling(note.uid, note.reason)
+        if body is None:
+            return
+        try:
+            async with self._slots:
+                await self._jobs.patch(note.uid, body)
+        except (ApiError, Unavailable) as error:
+            self._told.pop(note.uid, None)
+            log.warning("reason not written on the job", workload=note.uid, said=str(error))
+
+    def _finish(self, entry: Entry, result: Result) -> None:
+        if result.outcome not in (Outcome.APPLIED, Outcome.WITHDRAWN):
+            self._metrics.api_errors.labels(result.outcome.value).inc()
+            log.warning(
+                "not applied",
+                kind=entry.kind,
+                workload=entry.uid,
+                outcome=result.outcome,
+                said=result.message,
+            )
+        self._on_result(result)
+
+    async def apply(self, entry: Entry) -> Result:
+        """Send one entry until its outcome is known; an admission that was taken back meanwhile is not sent.
+
+        Unreachable servers are waited for, with growing pauses.
+        """
+        body, pause, conflicts = entry.patch, _FIRST_PAUSE, 0
+        while True:
+            try:
+                async with self._slots:
+                    if entry.kind is EntryKind.ADMIT and not self._jobs.wanted(entry):
+                        return Result(entry=entry, outcome=Outcome.WITHDRAWN)
+                    version = await self._jobs.patch(entry.uid, body)
+                await self._failpoints.at(_POINTS[entry.kind])
+                return Result(entry=entry, outcome=Outcome.APPLIED, resource_version=version)
+            except NotFoundError:
+                return Result(entry=entry, outcome=Outcome.GONE)
+            except ConflictError as error:
+                conflicts += 1
+                # Only an admission has an alternative: what suspends or withdraws goes on until it is through.
+                last = conflicts >= _MOST_CONFLICTS and entry.kind is EntryKind.ADMIT
+                if conflicts >= _MOST_CONFLICTS:
+                    await asyncio.sleep(_LONGEST_PAUSE)
+                again = await self._after_conflict(entry, error, last=last)
+                if isinstance(again, Result):
+                    return again
+                body = again
+            except (ThrottledError, Unavailable) as error:
+                wait = getattr(error, "retry_after", None) or pause
+                pause = min(2 * pause, _LONGEST_PAUSE)
+                self._metrics.api_errors.labels("retried").inc()
+                await asyncio.sleep(wait)
+            except ApiError as error:
+                if error.status >= 500 or entry.kind is not EntryKind.ADMIT:
+                    # An eviction or withdrawal has no alternative: capacity must not be given away before it.
+                    log.error("retrying", kind=entry.kind, workload=entry.uid, said=error.message)
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, _LONGEST_PAUSE)
+                    continue
+                return Result(entry=entry, outcome=Outcome.INVALID, message=error.message)
+
+    async def _after_conflict(
+        self, entry: Entry, error: ApiError, *, last: bool
+    ) -> Result | Mapping[str, Any]:
+        """The PATCH to try again with, or how it ended."""
+        job = await self._read(entry.uid)
+        if job is None:
+            return Result(entry=entry, outcome=Outcome.GONE)
+        answer = judge(entry, job, as_decided=self._jobs.as_decided(job))
+        if answer is Answer.DONE:
+            return Result(entry=entry, outcome=Outcome.APPLIED, resource_version=job.resource_version)
+        if answer is Answer.STALE or last:
+            return Result(entry=entry, outcome=Outcome.CONFLICT, message=error.message)
+        await self._confirm_epoch()
+        return self._jobs.rebuilt(entry, job)
+
+    async def _read(self, uid: str) -> JobView | None:
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                return await self._jobs.read(uid)
+            except (ApiError, Unavailable) as error:
+                log.warning("job not read, tried again", workload=uid, said=str(error))
+                await asyncio.sleep(getattr(error, "retry_after", None) or pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)

@@ -1,0 +1,306 @@
+"""Jobs of the cluster as the controller reads, starts, suspends and releases them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from queuer.controller.intake.namespace_quota import Reckoning
+from queuer.controller.logs import logger
+from queuer.controller.memory.live import JobView, Live, Placement
+from queuer.controller.memory.state import ClusterState
+from queuer.controller.watch.views import seconds_of
+from queuer.domain.errors import InvalidInput, Unavailable
+from queuer.domain.nodes import HOSTNAME, Flavor
+from queuer.domain.reasons import Reason
+from queuer.domain.workload import State, Workload
+from queuer.kube.client import ApiError, Client, NotFoundError
+from queuer.kube.kinds import BY_NAME, Kind, member_of, object_path
+from queuer.kube.objects import (
+    PODS,
+    LimitRange,
+    Namespace,
+    Pod,
+    PriorityClass,
+    ResourceQuota,
+    RuntimeClass,
+)
+from queuer.kube.patches import (
+    STATUS,
+    Mark,
+    admission_of,
+    admit_patch,
+    evict_patch,
+    mark_patch,
+    own_roles,
+    status_patch,
+    withdraw_patch,
+)
+from queuer.kube.template import Pin
+from queuer.kube.workloads import NamespaceFacts, bare_workload, workload_of
+from queuer.store.outbox import Entry
+from queuer.store.tables import EntryKind
+
+MANAGED = "queuer.dev/managed"
+OPTED_IN = frozenset({"true", "required"})
+
+log = logger("jobs")
+
+_CONFIRM_SECONDS = 5.0
+_POD = msgspec.json.Decoder(Pod)
+
+
+@dataclass(slots=True)
+class Facts:
+    """What the meaning of a job depends on beside itself, as watched; all by uid."""
+
+    namespaces: dict[str, Namespace] = field(default_factory=dict)
+    limit_ranges: dict[str, LimitRange] = field(default_factory=dict)
+    resource_quotas: dict[str, ResourceQuota] = field(default_factory=dict)
+    runtime_classes: dict[str, RuntimeClass] = field(default_factory=dict)
+    priority_classes: dict[str, PriorityClass] = field(default_factory=dict)
+
+    def of(self, namespace: str) -> NamespaceFacts:
+        """The facts of one namespace."""
+        classes = self.priority_classes.values()
+        return NamespaceFacts(
+            limit_ranges=tuple(r for r in self.limit_ranges.values() if r.metadata.namespace == namespace),
+            overheads={c.metadata.name: c.overhead.pod_fixed for c in self.runtime_classes.values()},
+            priorities={c.metadata.name: c.value for c in classes},
+            default_priority=next((c.value for c in classes if c.global_default), 0),
+        )
+
+    def opted_in(self) -> frozenset[str]:
+        """Names of the namespaces whose labelled jobs are ours to touch."""
+        return frozenset(
+            n.metadata.name for n in self.namespaces.values() if n.metadata.labels.get(MANAGED) in OPTED_IN
+        )
+
+
+def job_view(kind: Kind, found: Any) -> JobView:
+    """A job object as memory holds it."""
+    meta = found.metadata
+    return JobView(
+        uid=meta.uid,
+        kind=kind.name,
+        namespace=meta.namespace,
+        name=meta.name,
+        resource_version=meta.resource_version,
+        suspended=kind.suspended(found),
+        quiet=kind.quiet(found),
+        outcome=kind.outcome(found),
+        admission=admission_of(found),
+        status=meta.annotations.get(STATUS),
+        left=kind.left(found),
+        object=found,
+    )
+
+
+class ClusterJobs:
+    """Reads and writes jobs. Patches are made from the newest object that was watched."""
+
+    def __init__(self, client: Client, state: ClusterState, facts: Facts) -> None:
+        self._client, self._state, self._facts = client, state, facts
+        self._decoders = {name: msgspec.json.Decoder(kind.type) for name, kind in BY_NAME.items()}
+
+    # -- what a job asks for
+
+    def workload(self, job: JobView) -> Workload:
+        """The workload of a job. Raises InvalidInput with every problem found."""
+        facts = self._facts.of(job.namespace)
+        return workload_of(BY_NAME[job.kind], job.object, facts=facts)
+
+    def bare_workload(self, job: JobView) -> Workload:
+        """Who and where a job is that cannot be read further."""
+        return bare_workload(BY_NAME[job.kind], job.object)
+
+    def template(self, job: JobView) -> dict[str, Any]:
+        """The user's own scheduling terms and counts by pod set, for the record."""
+        return {
+            own.role.name: {"count": own.role.count, **own.scheduling}
+            for own in own_roles(BY_NAME[job.kind], job.object)
+        }
+
+    def as_decided(self, job: JobView) -> bool:
+        """Whether the job still asks for what its admission gives."""
+        live = self._state.live.get(job.uid)
+        try:
+            asked = self.workload(job)
+        except InvalidInput:
+            return False
+        if live is None:
+            return False
+        decided = live.workload
+        return (asked.queue, asked.pod_sets, asked.hold, asked.required) == (
+            decided.queue, decided.pod_sets, decided.hold, decided.required,
+        )  # fmt: skip
+
+    def reckoning(self) -> Reckoning:
+        """The ResourceQuotas of the namespaces as they are now."""
+        return Reckoning(self._state, self._facts.resource_quotas.values())
+
+    # -- patches
+
+    def admit(self, live: Live, placement: Placement, *, domains: tuple[str, ...]) -> dict[str, Any]:
+        """The PATCH that starts the job inside its pins."""
+        job = self._state.jobs[live.uid]
+        mark = Mark(id=placement.id, epoch=placement.epoch, cycle=placement.cycle, domains=domains)
+        by_name = {flavor.name: flavor for flavor in self._state.rules.flavors}
+        pins = [
+            Pin(
+                pod_set=a.pod_set,
+                count=a.count,
+                selector=a.selector,
+                hosts=None if a.hosts is None else tuple(self._hostname(name) for name in a.hosts),
+                tolerations=by_name.get(a.flavor, Flavor(name=a.flavor)).tolerations,
+            )
+            for a in placement.assignments
+        ]
+        pins += self._empty_sets(job, {pin.pod_set for pin in pins})
+        return admit_patch(BY_NAME[job.kind], job.object, pins=pins, mark=mark)
+
+    def adopt(self, live: Live, placement: Placement) -> dict[str, Any]:
+        """The PATCH that marks a job that runs already with the admission that charges it.
+
+        Nothing else changes.
+        """
+        job = self._state.jobs[live.uid]
+        mark = Mark(id=placement.id, epoch=placement.epoch, cycle=placement.cycle)
+        return mark_patch(job.object, mark=mark)
+
+    def evict(self, live: Live) -> dict[str, Any]:
+        """The PATCH that suspends the job."""
+        job = self._state.jobs[live.uid]
+        assert live.placement is not None
+        return evict_patch(BY_NAME[job.kind], job.object, admission=live.placement.id)
+
+    def withdraw(self, live: Live) -> dict[str, Any]:
+        """The PATCH that makes an admission under way fail."""
+        job = self._state.jobs[live.uid]
+        assert live.placement is not None
+        return withdraw_patch(job.object, admission=live.placement.id)
+
+    def wanted(self, entry: Entry) -> bool:
+        """Whether an admission is still in force: its workload has not been evicted, deleted or ended since."""
+        live = self._state.live.get(entry.uid)
+        if live is None or live.placement is None or live.placement.id != entry.admission_id:
+            return False
+        return live.state is not State.EVICTING and not live.state.ended
+
+    def rebuilt(self, entry: Entry, job: JobView) -> Mapping[str, Any]:
+        """The entry's PATCH for the job as it is now.
+
+        An admission says the same for any version of a job that asks for the same. What the others leave in the
+        annotation depends on what it says now.
+        """
+        match entry.kind:
+            case EntryKind.EVICT:
+                return evict_patch(BY_NAME[job.kind], job.object, admission=entry.admission_id)
+            case EntryKind.WITHDRAW:
+                return withdraw_patch(job.object, admission=entry.admission_id)
+            case EntryKind.ADMIT:
+                metadata = {**entry.patch["metadata"], "resourceVersion": job.resource_version}
+                return {**entry.patch, "metadata": metadata}
+
+    def telling(self, uid: str, reason: Reason) -> dict[str, Any] | None:
+        """The PATCH that writes the reason on the job; None where it is there already or the job is gone."""
+        job = self._state.jobs.get(uid)
+        return None if job is None else status_patch(job.object, reason)
+
+    def _hostname(self, name: str) -> str:
+        node = self._state.nodes.get(name)
+        return node.labels.get(HOSTNAME, name) if node is not None else name
+
+    def _empty_sets(self, job: JobView, pinned: set[str]) -> list[Pin]:
+        """Pod sets of no pods: nothing was decided on them, they stay as they are."""
+        roles = BY_NAME[job.kind].roles(job.object)
+        return [Pin(pod_set=r.name, count=r.count, selector={}) for r in roles if r.name not in pinned]
+
+    # -- the API server
+
+    async def patch(self, uid: str, body: Mapping[str, Any]) -> str:
+        """Merge-patch the job; returns its new resourceVersion. Raises ApiError or Unavailable."""
+        where = self._path(uid)
+        if where is None:
+            raise NotFoundError(status=404, reason="NotFound", message="the job was deleted and released")
+        kind, path = where
+        return await self._client.merge_patch(path, body, resource=kind.resource.plural)
+
+    async def read(self, uid: str) -> JobView | None:
+        """The job as the API server has it now; None if there is none with this uid."""
+        where = self._path(uid)
+        if where is None:
+            return None
+        kind, path = where
+        try:
+            found = self._decoders[kind.name].decode(await self._client.get(path))
+        except NotFoundError:
+            return None
+        return job_view(kind, found) if found.metadata.uid == uid else None
+
+    def _path(self, uid: str) -> tuple[Kind, str] | None:
+        """Kind and API path of a job, whose object may be gone already; None once nothing is known of it."""
+        job = self._state.jobs.get(uid)
+        if job is not None:
+            kind = BY_NAME[job.kind]
+            return kind, object_path(kind, job.object.metadata)
+        live = self._state.live.get(uid)
+        if live is None:
+            return None
+        kind = BY_NAME[live.workload.kind]
+        return kind, kind.resource.path(live.workload.name, namespace=live.workload.namespace)
+
+    async def with_pods_left(self, lives: Iterable[Live], *, now: float, lost_after: float) -> frozenset[str]:
+        """Which of these still have pods that hold something, by a consistent read, whatever the watch has
+        seen.
+
+        Where the API server does not answer, all of them: nothing is given away on a guess.
+        """
+        wanted: dict[str, set[str]] = {}
+        for live in lives:
+            wanted.setdefault(live.workload.namespace, set()).add(live.uid)
+        async with asyncio.TaskGroup() as group:  # together: a slow namespace must not hold up the others
+            reads = {
+                namespace: group.create_task(self._pods_of(namespace), name="confirm") for namespace in wanted
+            }
+        found: set[str] = set()
+        for namespace, uids in wanted.items():
+            pods = reads[namespace].result()
+            if pods is None:
+                self._state.touched.update(uids)  # looked at again in the next round, whatever rings it
+                found |= uids
+                continue
+            for pod in pods:
+                deleted = seconds_of(pod.metadata.deletion_timestamp)
+                node = pod.spec.node_name or None
+                lost = self._state.given_up(node, deleted, now=now, lost_after=lost_after)
+                if not pod.ended and not lost:
+                    found.add(self._owner(pod) or "")
+        return frozenset(found)
+
+    async def _pods_of(self, namespace: str) -> list[Pod] | None:
+        """All pods of a namespace; None where they cannot be read in time."""
+        try:
+            async with asyncio.timeout(_CONFIRM_SECONDS):
+                return [pod async for pod in self._pods_in(namespace)]
+        except (ApiError, Unavailable, TimeoutError, msgspec.MsgspecError) as error:
+            log.warning("pods not read, nothing released", namespace=namespace, said=str(error))
+            return None
+
+    async def _pods_in(self, namespace: str) -> AsyncIterator[Pod]:
+        path = PODS.collection.replace("/pods", f"/namespaces/{namespace}/pods")
+        async for page in self._client.pages(path):
+            for raw in page.items or ():
+                yield _POD.decode(raw)
+
+    def _owner(self, pod: Pod) -> str | None:
+        """The job that a pod belongs to; one whose reference was taken off is known from before."""
+        member = member_of(pod)
+        if member is not None:
+            return member.owner
+        known = self._state.pods.get(pod.metadata.uid)
+        return None if known is None else known.owner

@@ -1,0 +1,112 @@
+"""When waiting gangs will start, worked out beside the loop: now and then, in a process of its own that ends with
+its answer.
+
+A forecast is shown with the reason of a waiting gang and compared with the real start. It never touches a decision.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from math import ceil, floor
+from typing import Any
+
+import msgspec
+
+from queuer.controller.health.metrics import Metrics
+from queuer.controller.logs import logger
+from queuer.domain.estimates import StartRange
+from queuer.domain.reasons import Explanation, Verdict
+from queuer.solver.records import Budget, Snapshot
+from queuer.solver.stored import StoredCycle, encode
+
+log = logger("forecast")
+
+PROGRAM = (sys.executable, "-m", "queuer.sim.forecast")
+LONGEST = 300.0
+"""Seconds after which a forecast is given up."""
+REST = 20.0
+"""A forecast that took so long is followed by so many times that without one: at most a twentieth of a core."""
+MINUTE = 60
+
+
+class Forecaster:
+    """Keeps the newest start ranges by uid. `told` is called when there are new ones."""
+
+    def __init__(
+        self, *, every: float, seed: int, told: Callable[[], None], program: tuple[str, ...] = PROGRAM
+    ) -> None:
+        self.ranges: Mapping[str, StartRange] = {}
+        self._every, self._seed, self._told, self._program = every, seed, told, program
+        self._latest: tuple[Snapshot, float] | None = None
+        self._offered = asyncio.Event()
+
+    def offer(self, snapshot: Snapshot, *, now: float) -> None:
+        """The newest state of affairs; returns at once. Where nobody waits there is nothing to foretell."""
+        if snapshot.pending:
+            self._latest = (snapshot, now)
+            self._offered.set()
+
+    async def run(self) -> None:
+        """Forecast until cancelled. Raises what keeps the program from being asked, as an OSError."""
+        while True:
+            await self._offered.wait()
+            self._offered.clear()
+            assert self._latest is not None
+            began = time.monotonic()
+            found = await self._ask(*self._latest)
+            if found is not None:
+                self.ranges = found
+                self._told()
+            await asyncio.sleep(max(self._every, REST * (time.monotonic() - began)))
+
+    async def _ask(self, snapshot: Snapshot, now: float) -> dict[str, StartRange] | None:
+        asked = StoredCycle(
+            snapshot=snapshot, now=now, seed=self._seed, budget=Budget(deterministic=0.0), plan=None
+        )
+        request = await asyncio.to_thread(encode, asked)
+        pipe = asyncio.subprocess.PIPE
+        child = await asyncio.create_subprocess_exec(
+            *self._program, stdin=pipe, stdout=pipe, start_new_session=True
+        )
+        try:
+            async with asyncio.timeout(LONGEST):
+                answer, _ = await child.communicate(request)
+            return msgspec.json.decode(answer, type=dict[str, StartRange])
+        except (TimeoutError, msgspec.DecodeError) as error:
+            log.warning("no forecast", said=str(error) or f"not within {LONGEST:g} s", code=child.returncode)
+            return None
+        finally:
+            if child.returncode is None:
+                child.kill()
+                await child.wait()
+
+
+def with_estimate(explanation: Explanation, found: StartRange | None, *, now: float) -> Explanation:
+    """The explanation with `detail.estimate`: `from`, `likely` and `to`, whole minutes in seconds since the epoch,
+    None = later than was looked at. Only for what is worth waiting for, and while the range is not over.
+    """
+    over = found is None or (found.latest is not None and found.latest < now)
+    if found is None or over or explanation.verdict is not Verdict.WAIT:
+        return explanation
+    estimate = {
+        "from": floor(found.earliest / MINUTE) * MINUTE,
+        "likely": None if found.likely is None else round(found.likely / MINUTE) * MINUTE,
+        "to": None if found.latest is None else ceil(found.latest / MINUTE) * MINUTE,
+    }
+    return replace(explanation, detail={**explanation.detail, "estimate": estimate})
+
+
+def compare(explanation: Explanation | None, *, started: float, metrics: Metrics) -> None:
+    """Count whether a gang started inside the range that it was last told, and by how much the likely time was off."""
+    estimate: Mapping[str, Any] | None = explanation.detail.get("estimate") if explanation else None
+    if estimate is None:
+        return
+    metrics.estimates.inc()
+    if estimate["from"] <= started and (estimate["to"] is None or started <= estimate["to"]):
+        metrics.estimate_hits.inc()
+    if estimate["likely"] is not None:
+        metrics.estimate_error.observe(abs(started - estimate["likely"]))

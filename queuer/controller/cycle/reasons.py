@@ -1,0 +1,48 @@
+"""Which reasons are written down after a decision: thousands of jobs wait, and with each that starts a figure moves
+in most of their reasons. What a reason says is written at once; figures alone, where many move, now and then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+
+from queuer.controller.memory.state import ClusterState
+from queuer.domain.reasons import Explanation
+
+FEW = 200
+"""So many rows are written at any rate."""
+_WHOSE = (
+    "queue", "resource", "flavor", "keeper", "level", "podSet", "owner", "name", "victims", "freed", "cause",
+)  # fmt: skip
+"""Parameters of a reason that say what or who it is about; the others are figures."""
+
+
+def to_write(
+    explanations: Mapping[str, Explanation],
+    state: ClusterState,
+    changed: Container[str],
+    *,
+    now: float,
+    every: float,
+) -> dict[str, Explanation]:
+    """Reasons that differ from what is stored, of those that still wait. Where figures alone moved in more than `FEW`,
+    those of them that were told `every` so many seconds ago. `changed`: uids whose state changes with this plan.
+    """
+    found, moved = dict[str, Explanation](), dict[str, Explanation]()
+    for uid, explanation in explanations.items():
+        live = state.live.get(uid)
+        if live is None or uid in changed or not live.state.waiting or live.explanation == explanation:
+            continue
+        told = live.explanation
+        same = told is not None and meaning(told) == meaning(explanation)
+        (moved if same else found)[uid] = explanation
+    if len(moved) > FEW:
+        moved = {uid: why for uid, why in moved.items() if now >= state.live[uid].told + every}
+    return {**found, **moved}
+
+
+def meaning(explanation: Explanation) -> object:
+    """What an explanation says, its figures aside."""
+    reason = explanation.primary
+    about = tuple(reason.params.get(name) for name in _WHOSE)
+    return (reason.token, reason.verdict, about, "estimate" in explanation.detail)

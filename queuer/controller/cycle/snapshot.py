@@ -1,0 +1,157 @@
+"""The controller's memory as the immutable snapshot that a decision is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+
+from queuer.controller.landing.steps import missing, tally
+from queuer.controller.memory.live import Live
+from queuer.controller.memory.pods import PodView
+from queuer.controller.memory.state import ClusterState
+from queuer.controller.watch.views import MOST_ON_NODE
+from queuer.domain.nodes import DEFAULT_FLAVOR, Flavor, Node, SchedulingTerms
+from queuer.domain.quantity import Resources, add
+from queuer.domain.reasons import Token
+from queuer.domain.workload import State
+from queuer.solver.ends import end_of
+from queuer.solver.records import Admitted, Assignment, NodeState, Pending, Snapshot, Unbound
+
+NOT_OFFERED = frozenset({Token.MISCONFIGURED})
+"""Jobs with these reasons, set at intake, are not put before the solver.
+
+Only a change of the job or the tree helps.
+"""
+
+SLACK = 30.0
+"""Seconds after its grace in which a pod is mostly gone: whoever deletes it may be behind, and the kubelet kills what
+still runs, unmounts and reports before the object goes.
+"""
+
+
+def take(state: ClusterState, *, now: float, barred: Container[str] = ()) -> Snapshot:
+    """A snapshot of everything a decision depends on. Shares nothing that changes later.
+
+    `barred`: uids of waiting workloads that are not offered.
+    """
+    rules = state.rules
+    # Work in a queue that is not there (it was started beside the queues) counts on its nodes alone.
+    admitted = tuple(
+        _admitted(live, state, now=now)
+        for _, live in sorted(state.live.items())
+        if live.charged and live.workload.queue in rules.tree
+    )
+    pending = tuple(
+        _pending(live, now=now)
+        for uid, live in sorted(state.live.items())
+        if uid not in barred and offered(live, now=now)
+    )
+    known = {p.workload.uid for p in pending} | {a.workload.uid for a in admitted}
+    return Snapshot(
+        nodes=tuple(
+            NodeState(node=node, used=_bounded(state.pods.used(node.name))) for node in state.believed()
+        ),
+        tree=rules.tree,
+        topology=rules.topology,
+        flavors=rules.flavors,
+        admitted=admitted,
+        pending=pending,
+        bonds=tuple(b for b in state.bonds if b.uid in known),
+        reservations=tuple(r for r in state.reservations if r.uid in known),
+        past=state.past,
+    )
+
+
+def offered(live: Live, *, now: float) -> bool:
+    """Whether the solver is asked about this workload."""
+    misconfigured = live.explanation is not None and live.explanation.primary.token in NOT_OFFERED
+    resting = live.rest is not None and live.rest > now
+    return live.state is State.QUEUED and not misconfigured and not resting
+
+
+def _pending(live: Live, *, now: float) -> Pending:
+    avoid = frozenset(node for node, until in live.avoid.items() if until > now)
+    return Pending(workload=live.workload, avoid=avoid, first=live.first, displaced_by=live.displaced_by)
+
+
+def _admitted(live: Live, state: ClusterState, *, now: float) -> Admitted:
+    placement = live.placement
+    assert placement is not None
+    pods = state.pods.of(live.uid)
+    releasing = live.state is State.EVICTING or live.state.ended
+    since = live.running or placement.at
+    return Admitted(
+        workload=live.workload,
+        counts=placement.counts,
+        flavors={a.pod_set: a.flavor for a in placement.assignments},
+        since=since,
+        bound=_bound(pods),
+        unbound=() if releasing else _unbound(live, pods, state),
+        releasing=releasing,
+        gone_by=_gone_by(live, pods) if releasing else None,
+        expected_end=end_of(live.workload, start=since),
+        displaced_by=live.displaced_by,
+        evicted=len(live.lately(now=now)),
+    )
+
+
+def _gone_by(live: Live, pods: tuple[PodView, ...]) -> float | None:
+    """Until when it is expected to hold nothing any more; None = nobody knows.
+
+    Kubernetes tells of a pod that is being deleted when its grace ends. One of which it does not yet will be told to go
+    as soon as whoever deletes it has seen that the job ends; without pods there is only our own release to come.
+    """
+    asked = [pod.deleted for pod in pods if not pod.ended and pod.deleted is not None]
+    others = [pod.grace for pod in pods if not pod.ended and pod.deleted is None]
+    if live.left is not None:
+        return max([live.left, *asked, *(live.left + grace for grace in others)]) + SLACK
+    return None if others or not asked else max(asked) + SLACK
+
+
+def _bound(pods: tuple[PodView, ...]) -> Mapping[str, Mapping[str, int]]:
+    bound: dict[str, Mapping[str, int]] = {}
+    for pod in pods:
+        node = pod.charged_to
+        if node is not None:
+            bound[node] = _bounded(add(bound.get(node, {}), pod.requests))
+    return bound
+
+
+def _bounded(amounts: Resources) -> dict[str, int]:
+    """Amounts that 64 bits can sum: pods that name their node themselves may request anything."""
+    return {resource: min(amount, MOST_ON_NODE) for resource, amount in amounts.items()}
+
+
+def _unbound(live: Live, pods: tuple[PodView, ...], state: ClusterState) -> tuple[Unbound, ...]:
+    """Pods still to land, wherever kube-scheduler may put them inside the pin."""
+    placement = live.placement
+    assert placement is not None
+    short = missing(placement.counts, tally(pods), state.jobs.get(live.uid))
+    sets = {p.name: p for p in live.workload.pod_sets}
+
+    def hosts(assignment: Assignment) -> tuple[str, ...]:
+        asked = sets[assignment.pod_set]
+        pinned = hosts_in_pin(assignment, asked.terms, nodes=state.nodes, flavors=state.rules.flavors)
+        if not asked.exclusive_host:
+            return pinned
+        own = {p.charged_to for p in pods if p.pod_set == asked.name and p.deleted is None}
+        return tuple(host for host in pinned if host not in own)
+
+    return tuple(
+        Unbound(pod_set=a.pod_set, count=short[a.pod_set], hosts=hosts(a))
+        for a in placement.assignments
+        if short[a.pod_set]
+    )
+
+
+def hosts_in_pin(
+    assignment: Assignment, terms: SchedulingTerms, *, nodes: Mapping[str, Node], flavors: tuple[Flavor, ...]
+) -> tuple[str, ...]:
+    """Names of the nodes that kube-scheduler may choose for a pod of this assignment, resources aside."""
+    flavor = next((f for f in flavors if f.name == assignment.flavor), Flavor(name=DEFAULT_FLAVOR))
+    pinned = SchedulingTerms(
+        node_selector={**terms.node_selector, **assignment.selector},
+        tolerations=(*terms.tolerations, *flavor.tolerations),
+        affinity=terms.affinity,
+    )
+    names = nodes if assignment.hosts is None else assignment.hosts
+    return tuple(sorted(name for name in names if name in nodes and nodes[name].accepts(pinned)))

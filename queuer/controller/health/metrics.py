@@ -1,0 +1,180 @@
+"""What the controller shows of itself: Prometheus metrics in a registry of its own.
+
+No label names a job or a user.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
+
+from queuer import __version__
+from queuer.controller.memory.live import Live
+from queuer.solver.process.worker import SolverProcess
+from queuer.solver.records import CycleStats
+
+_SHORT = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_LONG = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0, 604800.0)
+
+
+class Metrics:
+    """All metrics of one controller process."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        self.leader = Gauge("queuer_leader", "1 while this process decides.", registry=registry)
+        self.epoch = Gauge(
+            "queuer_leader_epoch", "Epoch under which this process decides.", registry=registry
+        )
+        info = Gauge("queuer_build_info", "Always 1.", ["version"], registry=registry)
+        info.labels(version=__version__).set(1)
+        self.cycles = Counter("queuer_cycles", "Decisions by what CP-SAT did.", ["status"], registry=registry)
+        self.cycle_seconds = Histogram(
+            "queuer_cycle_duration_seconds", "Time of a decision by phase.", ["phase"],
+            buckets=_SHORT, registry=registry,
+        )  # fmt: skip
+        self.turns = Counter("queuer_turns", "Turns that gangs had in decisions.", registry=registry)
+        self.victim_searches = Counter(
+            "queuer_victim_searches", "How often victims were looked for.", registry=registry
+        )
+        self.contested = Counter(
+            "queuer_repair_contested", "Gangs that the repair was asked to fit in.", registry=registry
+        )
+        self.repaired = Counter(
+            "queuer_repair_started", "Those of them that it fitted in.", registry=registry
+        )
+        self.refused_gangs = Counter(
+            "queuer_gangs_refused", "Gangs that the verifier took out of a plan.", registry=registry
+        )
+        self.solver_time = Counter(
+            "queuer_solver_deterministic_time", "Deterministic time of CP-SAT.", registry=registry
+        )
+        self.last_cycle = Gauge(
+            "queuer_cycle_last_success_timestamp_seconds", "End of the last decision.", registry=registry
+        )
+        self.refused_plans = Counter(
+            "queuer_plans_refused", "Plans in which the verifier found a fault.", registry=registry
+        )
+        self.failed_terms = Counter(
+            "queuer_leader_terms_failed", "Terms of office that ended by a fault.", registry=registry
+        )
+        self.adopted = Counter(
+            "queuer_adopted", "Jobs that were started beside the queue.", ["queue"], registry=registry
+        )
+        self.admissions = Counter("queuer_admissions", "Gangs admitted.", ["queue"], registry=registry)
+        self.evictions = Counter(
+            "queuer_evictions", "Gangs evicted by reason.", ["queue", "reason"], registry=registry
+        )
+        self.waited = Histogram(
+            "queuer_workload_wait_seconds", "From submission to the first admission.", ["queue"],
+            buckets=_LONG, registry=registry,
+        )  # fmt: skip
+        self.placing = Histogram(
+            "queuer_workload_placing_seconds", "From the PATCH until every pod is bound.",
+            buckets=_SHORT, registry=registry,
+        )  # fmt: skip
+        self.estimates = Counter(
+            "queuer_estimates", "Gangs that started after they had been told when.", registry=registry
+        )
+        self.estimate_hits = Counter(
+            "queuer_estimate_hits", "Those of them that started inside the range they had last been told.",
+            registry=registry,
+        )  # fmt: skip
+        self.estimate_error = Histogram(
+            "queuer_estimate_error_seconds", "Between the likely start last told and the real one.",
+            buckets=_LONG, registry=registry,
+        )  # fmt: skip
+        self.workloads = Gauge(
+            "queuer_workloads", "Workloads by queue and state.", ["queue", "state"], registry=registry
+        )
+        self.pending = Gauge(
+            "queuer_workloads_pending", "Waiting workloads by reason, misconfigured ones included.",
+            ["queue", "reason", "verdict"], registry=registry,
+        )  # fmt: skip
+        self.api_errors = Counter(
+            "queuer_k8s_api_errors", "Refused or failed writes.", ["reason"], registry=registry
+        )
+        self.drift = Gauge(
+            "queuer_drift_objects", "Objects that PostgreSQL and the cluster see differently.", ["kind"],
+            registry=registry,
+        )  # fmt: skip
+        self.watch_age = Gauge(
+            "queuer_watch_stale_seconds", "Since when a watch has not been answering; 0 = it does.",
+            ["resource"], registry=registry,
+        )  # fmt: skip
+
+    def count_writes(self, writes: Mapping[tuple[str, str], int]) -> None:
+        """Show a client's count of writes by (verb, resource), as it is at each scrape."""
+        self._show("queuer_k8s_api_writes", "Writes to the API server.", ("verb", "resource"), writes.items)
+
+    def count_stats(self, stats: CycleStats) -> None:
+        """Add what happened inside one decision."""
+        for phase, seconds in stats.phases.items():
+            self.cycle_seconds.labels(phase).observe(seconds)
+        for counter, number in (
+            (self.turns, stats.turns),
+            (self.victim_searches, stats.searches),
+            (self.contested, stats.contested),
+            (self.repaired, stats.repaired),
+            (self.refused_gangs, stats.refused),
+            (self.solver_time, stats.solver_time),
+        ):
+            counter.inc(number)
+
+    def count_solver(self, solver: SolverProcess) -> None:
+        """Show what came of all that the solver process was asked, as it is at each scrape."""
+        self._show(
+            "queuer_solver_answers", "What came of a decision that was asked for.", ("outcome",),
+            lambda: (((outcome.value,), number) for outcome, number in solver.counts.items()),
+        )  # fmt: skip
+        self._show(
+            "queuer_solver_restarts", "Solver processes started after the first.", (),
+            lambda: (((), solver.restarts),),
+        )  # fmt: skip
+
+    def _show(self, name: str, help_: str, labels: Sequence[str], counts: _Counts) -> None:
+        self.registry.register(_Counted(name, help_, labels, counts))
+
+    def _count(self, workloads: Iterable[Live]) -> None:
+        """Set the gauges of workloads from what is in memory."""
+        states: Tally[tuple[str, str]] = Tally()
+        reasons: Tally[tuple[str, str, str]] = Tally()
+        for live in workloads:
+            queue = live.workload.queue
+            states[queue, live.state.value] += 1
+            if live.state.waiting and live.explanation is not None:
+                reason = live.explanation.primary
+                reasons[queue, reason.token.value, reason.verdict.value] += 1
+        self.workloads.clear()
+        self.pending.clear()
+        for key, number in states.items():
+            self.workloads.labels(*key).set(number)
+        for labels, number in reasons.items():
+            self.pending.labels(*labels).set(number)
+
+    def text(self, workloads: Iterable[Live]) -> bytes:
+        """The Prometheus exposition; the gauges of workloads are counted now."""
+        self._count(workloads)
+        return generate_latest(self.registry)
+
+
+_Counts = Callable[[], Iterable[tuple[tuple[str, ...], int]]]
+
+
+class _Counted(Collector):
+    """A counter that somebody else keeps."""
+
+    def __init__(self, name: str, help_: str, labels: Sequence[str], counts: _Counts) -> None:
+        self._family = (name, help_, None, labels)
+        self._counts = counts
+
+    def collect(self) -> Iterator[Metric]:
+        """The counter as it is now."""
+        family = CounterMetricFamily(*self._family)
+        for labels, number in self._counts():
+            family.add_metric(labels, number)
+        yield family

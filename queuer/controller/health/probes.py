@@ -1,0 +1,93 @@
+"""`/livez`, `/readyz`, `/metrics` of the controller process.
+
+Alive means that the loop goes round, not that the process or its lock exists: a controller that hangs must be
+replaced. Ready means that it leads with everything listed, or stands by to do so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from aiohttp import web
+
+from queuer.controller.health.metrics import Metrics
+from queuer.controller.memory.state import ClusterState
+
+
+class Phase(StrEnum):
+    """How far this process came."""
+
+    STARTING = "starting"
+    STANDBY = "standby"
+    LISTING = "listing"
+    LEADING = "leading"
+    STOPPING = "stopping"
+
+
+@dataclass(slots=True)
+class Health:
+    """Written by the loops, read by the probes.
+
+    `beat` is called whenever a round is done, with or without work.
+    """
+
+    stalled: float
+    clock: Callable[[], float] = time.monotonic
+    phase: Phase = Phase.STARTING
+    last: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.last = self.clock()
+
+    def beat(self) -> None:
+        """A round is done."""
+        self.last = self.clock()
+
+    @property
+    def silent(self) -> float:
+        """Seconds since the last round."""
+        return self.clock() - self.last
+
+    @property
+    def alive(self) -> bool:
+        """Whether the loop goes round. Only a leader has one."""
+        return self.phase is not Phase.LEADING or self.silent < self.stalled
+
+    @property
+    def ready(self) -> bool:
+        """Whether this process does its part."""
+        return self.phase in (Phase.LEADING, Phase.STANDBY) and self.alive
+
+
+@asynccontextmanager
+async def serve(
+    health: Health, metrics: Metrics, state: ClusterState, *, host: str, port: int
+) -> AsyncIterator[int]:
+    """Answer the probes while the block runs; gives the port."""
+
+    async def livez(_: web.Request) -> web.Response:
+        text = f"{health.phase}, last round {health.silent:.1f} s ago\n"
+        return web.Response(text=text, status=200 if health.alive else 503)
+
+    async def readyz(_: web.Request) -> web.Response:
+        return web.Response(text=f"{health.phase}\n", status=200 if health.ready else 503)
+
+    async def show_metrics(_: web.Request) -> web.Response:
+        return web.Response(
+            body=metrics.text(state.lives()), headers={"Content-Type": "text/plain; version=0.0.4"}
+        )
+
+    app = web.Application()
+    app.add_routes([web.get("/livez", livez), web.get("/readyz", readyz), web.get("/metrics", show_metrics)])
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, host, port)
+        await site.start()
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,1 @@
+"""From a job that is seen to a workload that waits: read, checked, written down."""

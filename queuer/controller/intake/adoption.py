@@ -1,0 +1,97 @@
+"""Jobs that were started beside the queue: by an administrator's break-glass, or before this database
+existed.
+
+They run already, so the question is not whether but what they hold: they are charged as they are, reported,
+and from then on treated like any admitted gang.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from queuer.controller.apply.jobs import ClusterJobs
+from queuer.controller.ledger import rows
+from queuer.controller.memory.live import Live, Placement
+from queuer.controller.memory.state import ClusterState
+from queuer.domain.nodes import DEFAULT_FLAVOR, flavor_of
+from queuer.domain.workload import PodSet, State
+from queuer.solver.records import Assignment, SolveStatus
+from queuer.store.cycles import CycleRecord, NewAdmission
+
+TRIGGER = "adopted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adoption:
+    """The commit that charges them, and the workloads as they are after it."""
+
+    record: CycleRecord
+    admissions: tuple[NewAdmission, ...]
+    after: tuple[Live, ...]
+
+
+def found(state: ClusterState, uids: Iterable[str]) -> tuple[Live, ...]:
+    """Those of these workloads that wait according to the database while their job runs."""
+    return tuple(
+        live
+        for uid in uids
+        if (live := state.live.get(uid)) is not None
+        and live.state.waiting
+        and (job := state.jobs.get(uid)) is not None
+        and not job.suspended
+        and job.outcome is None
+    )
+
+
+def adopt(
+    lives: tuple[Live, ...],
+    *,
+    state: ClusterState,
+    jobs: ClusterJobs,
+    epoch: int,
+    cycle: int,
+    now: float,
+    new_id: Callable[[], str],
+) -> Adoption:
+    """Charge these as they run."""
+    admissions, after = [], []
+    for live in lives:
+        assignments = tuple(_as_it_is(pod_set, live, state) for pod_set in live.workload.pod_sets)
+        placement = Placement(id=new_id(), epoch=epoch, cycle=cycle, at=now, assignments=assignments)
+        admissions.append(
+            NewAdmission(
+                id=placement.id,
+                uid=live.uid,
+                attempt=live.attempt,
+                assignments=tuple(map(rows.assignment_json, assignments)),
+                charges=rows.charges(live.workload, assignments),
+                patch=jobs.adopt(live, placement),
+                before=live.state,
+            )
+        )
+        after.append(replace(live, state=State.ADMITTED, placement=placement, explanation=None))
+    record = CycleRecord(
+        id=cycle, started_at=now, finished_at=now, trigger=TRIGGER, status=SolveStatus.GREEDY, waiting=0
+    )
+    return Adoption(record=record, admissions=tuple(admissions), after=tuple(after))
+
+
+def _as_it_is(pod_set: PodSet, live: Live, state: ClusterState) -> Assignment:
+    """Where its pods are; those that are not bound yet are counted on some node, unpinned."""
+    bound = Counter(
+        name for pod in state.pods.of(live.uid) if pod.pod_set == pod_set.name and (name := pod.charged_to)
+    )
+    nodes: dict[str, int] = {}
+    for name, count in sorted(bound.items()):
+        taken = min(count, pod_set.count - sum(nodes.values()))
+        if taken:
+            nodes[name] = taken
+    somewhere = next(iter(nodes), None) or next(iter(sorted(state.nodes)), "")
+    missing = pod_set.count - sum(nodes.values())
+    if missing > 0:
+        nodes[somewhere] = nodes.get(somewhere, 0) + missing
+    node = state.nodes.get(somewhere)
+    flavor = flavor_of(node, state.rules.flavors) if node is not None else None
+    return Assignment(pod_set=pod_set.name, flavor=flavor or DEFAULT_FLAVOR, nodes=nodes)

@@ -1,0 +1,86 @@
+"""What makes a job unstartable as it is written: a sentence with the nearest right answer, before any
+decision.
+
+Such a job stays suspended and counted. It is read again when it or the configuration changes.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterator
+
+from queuer.controller.memory.state import Rules
+from queuer.domain.nodes import HOSTNAME, Node, Topology
+from queuer.domain.queue import QueueTree
+from queuer.domain.reasons import Explanation, Token, simple
+from queuer.domain.workload import Workload
+
+
+def misconfigured(text: str, **params: object) -> Explanation:
+    """The explanation of a job that only its owner, or a change of the queues, can mend."""
+    return simple(Token.MISCONFIGURED, text, **params)
+
+
+def check(workload: Workload, rules: Rules, nodes: Collection[Node]) -> Explanation | None:
+    """What is wrong with the workload under these rules, None if nothing is."""
+    return _queue(workload, rules.tree) or _levels(workload, rules.topology, nodes)
+
+
+def _queue(workload: Workload, tree: QueueTree) -> Explanation | None:
+    path = workload.queue
+    if path not in tree:
+        near = tree.nearest(path)
+        usable = [leaf for leaf in tree.leaves if workload.namespace in tree.namespaces(leaf)]
+        other = f"from here use {_or(usable[:3])}" if usable else f"no queue serves {workload.namespace} yet"
+        meant = f"; did you mean {_or(near)}?" if near else f"; {other}"
+        return misconfigured(f"queue {path} does not exist{meant}", queue=path, nearest=list(near))
+    if not tree.is_leaf(path):
+        leaves = [leaf for leaf in tree.leaves if leaf.startswith(f"{path}.")]
+        return misconfigured(
+            f"queue {path} has queues below it and takes no jobs itself; choose {_or(leaves[:3])}",
+            queue=path, nearest=leaves[:3],
+        )  # fmt: skip
+    allowed = tree.namespaces(path)
+    if workload.namespace not in allowed:
+        usable = [leaf for leaf in tree.leaves if workload.namespace in tree.namespaces(leaf)]
+        served = f"it serves {', '.join(allowed)}" if allowed else "it serves no namespace yet"
+        instead = f"; from here use {_or(usable[:3])}" if usable else ""
+        return misconfigured(
+            f"namespace {workload.namespace} may not use queue {path}: {served}{instead}",
+            queue=path, namespace=workload.namespace, nearest=usable[:3],
+        )  # fmt: skip
+    return None
+
+
+def _levels(workload: Workload, topology: Topology, nodes: Collection[Node]) -> Explanation | None:
+    for field, level, required in _asked(workload):
+        index = topology.find(level)
+        if index is None:
+            near = difflib.get_close_matches(level, topology.levels, n=1, cutoff=0.5)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            return misconfigured(
+                f"{field} asks for level {level!r}, but the levels are {', '.join(topology.levels)}{meant}",
+                field=field, level=level, levels=list(topology.levels), nearest=near,
+            )  # fmt: skip
+        key = topology.keys[index]
+        if required and key != HOSTNAME and not any(key in node.labels for node in nodes):
+            return misconfigured(
+                f"{field} asks for level {level}, but no node carries its label {key}",
+                field=field, level=level, label=key,
+            )  # fmt: skip
+    return None
+
+
+def _asked(workload: Workload) -> Iterator[tuple[str, str, bool]]:
+    """Every level that is asked for: where, its name, whether it must be."""
+    asked = [("", workload.required, workload.preferred)]
+    asked += [(f" of pod set {p.name}", p.required, p.preferred) for p in workload.pod_sets]
+    for where, required, preferred in asked:
+        if required is not None:
+            yield f"topology-required{where}", required, True
+        if preferred is not None:
+            yield f"topology-preferred{where}", preferred, False
+
+
+def _or(names: Collection[str]) -> str:
+    return " or ".join(names)

@@ -1,0 +1,198 @@
+"""ResourceQuotas of namespaces: a gang whose pods the API server would not create is not started at all.
+
+Only what admission charges is compared: requests and the number of pods. What is admitted but not created yet
+is reckoned as used, and so is what bound gangs will request beyond their victims. Nobody is evicted for one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+from queuer.controller.intake.namespace_reason import Shortage, Users, reason
+from queuer.controller.memory.live import Live
+from queuer.controller.memory.state import ClusterState
+from queuer.domain.errors import InvalidInput
+from queuer.domain.quantity import add, format_quantity, parse_quantity
+from queuer.domain.reasons import Explanation
+from queuer.domain.workload import State, Workload, demand_of
+from queuer.kube.objects import ResourceQuota
+from queuer.solver.records import Bond
+
+HOLDERS = 3
+"""How many who use most of an amount are named."""
+_COUNTED = {"count/pods": "pods"}
+_REQUESTS = "requests."
+_ON_ITS_WAY = frozenset({State.ADMITTED, State.PLACING})
+
+
+class Reckoning:
+    """The ResourceQuotas at one moment, with what is admitted or bound but not created yet reckoned as used."""
+
+    def __init__(self, state: ClusterState, quotas: Iterable[ResourceQuota]) -> None:
+        self._quotas: dict[str, list[ResourceQuota]] = {}
+        for quota in quotas:
+            if quota.spec.scopes or quota.spec.scope_selector:
+                continue  # it may be for other pods; what it refuses shows at landing
+            self._quotas.setdefault(quota.metadata.namespace, []).append(quota)
+        self._state = state
+        self._coming = _on_their_way(state, self._quotas)
+        self._sums: dict[str, dict[str, int]] = {}
+        self._known: dict[tuple[str, str, int], Users] = {}
+        self._held: set[str] = set()
+        self._replaced: set[str] = set()
+        for bond in state.bonds:
+            if bond.uid in state.live:
+                self.hold(state.live[bond.uid].workload, bond)
+
+    def refusal(self, workload: Workload, *, victims: Iterable[str] = ()) -> Explanation | None:
+        """Why the workload cannot start in its namespace now, or once its victims have left; None if it can."""
+        namespace = workload.namespace
+        coming = add({}, self._sum(namespace))
+        coming = add(coming, self._coming.get(namespace, {}).get(workload.uid, {}), times=-1)
+        coming = add(coming, self._left_by(victims, namespace), times=-1)
+        quotas = self._quotas.get(namespace, ())
+        found = {(s.quota, s.resource): s for q in quotas for s in shortages(workload, q, coming=coming)}
+        if not found:
+            return None
+        short = sorted(found.values(), key=lambda s: not s.never)
+        users = [self._users(namespace, s.resource, workload.priority) for s in short]
+        reasons = tuple(reason(workload, s, who) for s, who in zip(short, users, strict=True))
+        detail = {"holders": list(users[0].holders)}
+        return Explanation(primary=reasons[0], others=reasons[1:], detail=detail)
+
+    def take(self, workload: Workload, counts: Mapping[str, int]) -> None:
+        """Reckon with this workload's pods from now on."""
+        if workload.namespace in self._quotas:
+            self._held.discard(workload.uid)
+            self._expect(workload, demand_of(workload.pod_sets, counts))
+
+    def hold(self, workload: Workload, bond: Bond) -> None:
+        """Reckon with a bound workload's pods from now on, as far as they are more than those of its victims."""
+        if workload.namespace in self._quotas:
+            left = self._left_by(bond.victims, workload.namespace)
+            counts = Counter({a.pod_set: a.count for a in bond.assignments})  # of sets that it had
+            asks = demand_of(workload.pod_sets, counts)
+            self._held.add(workload.uid)
+            self._expect(workload, {r: max(0, n - left.get(r, 0)) for r, n in asks.items()})
+            self._replaced.update(bond.victims)
+
+    def barred(self, waiting: Iterable[Live]) -> dict[str, Explanation]:
+        """Those of the waiting workloads that cannot start, and why. Never who is bound: work was lost for its place,
+        which is held until it starts or its bond ends.
+        """
+        if not self._quotas:
+            return {}
+        found = ((live.uid, self.refusal(live.workload)) for live in waiting if live.uid not in self._held)
+        return {uid: explanation for uid, explanation in found if explanation is not None}
+
+    def _expect(self, workload: Workload, amounts: Mapping[str, int]) -> None:
+        self._coming.setdefault(workload.namespace, {})[workload.uid] = amounts
+        self._sums.clear()
+        self._known.clear()
+
+    def _sum(self, namespace: str) -> Mapping[str, int]:
+        """What is coming there."""
+        if namespace not in self._sums:
+            self._sums[namespace] = _total(self._coming.get(namespace, {}).values())
+        return self._sums[namespace]
+
+    def _left_by(self, victims: Iterable[str], namespace: str) -> dict[str, int]:
+        """What pods of these still use there. Nobody's pods are replaced twice."""
+        left = (uid for uid in victims if uid not in self._replaced)
+        return _total(_pods_of(uid, namespace, self._state) for uid in left)
+
+    # Who uses it
+
+    def _users(self, namespace: str, resource: str, priority: int) -> Users:
+        """Those that have something of a resource there, or will have. `priority`: of who asks."""
+        key = (namespace, resource, priority)
+        if key not in self._known:
+            live, here, coming = (
+                self._state.live,
+                self._there.get(namespace, {}),
+                self._coming.get(namespace, {}),
+            )
+            uses = [
+                (-amount, uid)
+                for uid in here.keys() | (coming.keys() & live.keys())
+                if (amount := sum(part.get(uid, {}).get(resource, 0) for part in (here, coming))) > 0
+            ]
+            most = [self._holder(live[uid], resource, -n) for n, uid in sorted(uses)[:HOLDERS]]
+            lower = -sum(n for n, uid in uses if live[uid].workload.priority < priority)
+            self._known[key] = Users(most, lower)
+        return self._known[key]
+
+    def _holder(self, live: Live, resource: str, amount: int) -> Mapping[str, Any]:
+        """A row like those that the decision tells."""
+        own = live.workload
+        row = {"workload": own.uid, "name": own.name, "namespace": own.namespace, "queue": own.queue}
+        marks = {
+            "leaving": live.state is State.EVICTING,
+            "starting": live.state in _ON_ITS_WAY,
+            "held": own.uid in self._held,
+        }
+        told = {**row, "resource": resource, "amount": format_quantity(amount, resource=resource)}
+        return {**told, **{name: True for name, on in marks.items() if on}}
+
+    @cached_property
+    def _there(self) -> Mapping[str, Mapping[str, Mapping[str, int]]]:
+        """What the pods of each workload use, by namespace that has a ResourceQuota."""
+        found: dict[str, dict[str, Mapping[str, int]]] = {}
+        for live in self._state.lives():
+            namespace = live.workload.namespace
+            if namespace in self._quotas and (uses := _pods_of(live.uid, namespace, self._state)):
+                found.setdefault(namespace, {})[live.uid] = uses
+        return found
+
+
+def _total(amounts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for one in amounts:
+        total = add(total, one)
+    return total
+
+
+def _pods_of(uid: str, namespace: str, state: ClusterState) -> dict[str, int]:
+    """What the pods of a job still use in a namespace."""
+    return _total(p.requests for p in state.pods.of(uid) if p.namespace == namespace and not p.ended)
+
+
+def _on_their_way(state: ClusterState, namespaces: Container[str]) -> dict[str, dict[str, Mapping[str, int]]]:
+    """By namespace and uid, what admitted pods that do not exist yet will request."""
+    coming: dict[str, dict[str, Mapping[str, int]]] = {}
+    for live in state.lives():
+        namespace, placement = live.workload.namespace, live.placement
+        if namespace not in namespaces or placement is None or live.state not in _ON_ITS_WAY:
+            continue
+        there = Counter(pod.pod_set for pod in state.pods.of(live.uid))
+        sets = live.workload.pod_sets
+        missing = {p.name: max(0, placement.counts.get(p.name, 0) - there[p.name]) for p in sets}
+        coming.setdefault(namespace, {})[live.uid] = demand_of(sets, missing)
+    return coming
+
+
+def shortages(workload: Workload, quota: ResourceQuota, *, coming: Mapping[str, int]) -> Iterator[Shortage]:
+    """The amounts of the quota that the workload's pods would exceed, at their smallest size."""
+    asks = demand_of(workload.pod_sets, {p.name: p.min_count or p.count for p in workload.pod_sets})
+    for key, hard in quota.status.hard.items() or quota.spec.hard.items():
+        resource = _COUNTED.get(key, key.removeprefix(_REQUESTS))
+        if not asks.get(resource):
+            continue
+        try:
+            limit = parse_quantity(hard, resource=resource)
+            used = parse_quantity(quota.status.used.get(key, 0), resource=resource)
+        except InvalidInput:
+            continue  # keys that name something else, e.g. a scope
+        more = coming.get(resource, 0)
+        if used + more + asks[resource] > limit:
+            yield Shortage(
+                quota=quota.metadata.name,
+                resource=resource,
+                limit=limit,
+                used=used,
+                coming=more,
+                asks=asks[resource],
+            )

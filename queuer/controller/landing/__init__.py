@@ -1,0 +1,1 @@
+"""A workload after its admission: what follows from its job and its pods."""

@@ -1,0 +1,268 @@
+"""What follows for one workload from its job and its pods: its life after the decision, as pure functions.
+
+    Admitted ─patched→ Placing ─all pods bound (landed) and running→ Running
+    Placing ─deadline→ evict      landed ─a pod missing for too long→ evict
+    Evicting ─suspended, pods gone→ Queued
+    any ─job finished→ Succeeded | Failed ─pods gone→ released
+
+Level-triggered: the answer depends on the present state alone, so it does not matter which events were
+missed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import inf
+
+from queuer.controller.landing.places import Place, Unplaced
+from queuer.controller.memory.live import JobView, Live
+from queuer.controller.memory.pods import PodView
+from queuer.domain.quantity import Resources
+from queuer.domain.workload import State
+
+PATIENCE = 4
+"""Landing deadlines that a gang gets while kube-scheduler has not refused any of its pods: then Kubernetes is
+behind with creating or binding them, and evicting the gang would only add to its work."""
+BACK_OFF = 900.0
+"""Seconds that a job's own controller may take to replace a pod: the Job controller backs off up to six minutes after
+failures. Pods that nobody has created yet are not without a place."""
+
+
+class Move(StrEnum):
+    """What happens to the workload next."""
+
+    PATCHED = "patched"  # the job carries our admission: Placing
+    LANDED = "landed"  # every pod is bound, or was
+    RUNNING = "running"  # every pod runs
+    DIFFERS = "differs"  # its pods request something else than was charged
+    SHRUNK = "shrunk"  # it misses pods that it had, or others than before
+    WHOLE = "whole"  # it has them again
+    EVICT = "evict"  # roll back or give up: suspend it
+    LEFT = "left"  # somebody else suspended it: wait for its pods
+    FINISHED = "finished"  # the job ended; pods may be left
+    VANISHED = "vanished"  # the job was deleted
+    REQUEUE = "requeue"  # evicted, quiet, pods gone: back to its queue
+    RELEASE = "release"  # ended and pods gone: its capacity is free
+
+
+class Cause(StrEnum):
+    """Why a gang is evicted other than by a plan."""
+
+    LANDING_TIMEOUT = "landing-timeout"
+    LOST_PODS = "lost-pods"
+    SUSPENDED = "suspended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One move. `refused`: planned nodes on which no pod landed. `note`: a sentence for people. `requests`:
+    what the pods of a pod set really request, where it differs from the charge. `unplaced`: what it misses."""
+
+    move: Move
+    outcome: State | None = None
+    cause: Cause | None = None
+    refused: tuple[str, ...] = ()
+    note: str = ""
+    requests: Mapping[str, Resources] = field(default_factory=dict)
+    unplaced: Unplaced | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """Pods of one gang by pod set. `live`: not ended, bound or not; `unbound`: uids of those that are on no node;
+    `problem`: a scheduler's message of one of them. `arrived`: arrivals of pods on nodes since the last that was
+    counted, by uid; `latest`: the last of all.
+    """
+
+    bound: Mapping[str, int]
+    running: Mapping[str, int]
+    succeeded: Mapping[str, int]
+    unbound: frozenset[str]
+    live: int
+    nodes: frozenset[str]
+    problem: str = ""
+    requests: Mapping[str, Resources] = field(default_factory=dict)
+    arrived: Mapping[str, int] = field(default_factory=dict)
+    latest: int = 0
+
+
+def tally(pods: Iterable[PodView], *, heard: int | None = None) -> Tally:
+    """Count a gang's pods. `heard`: see `Live`."""
+    known = inf if heard is None else heard
+    arrived: dict[str, int] = {}
+    bound: Counter[str] = Counter()
+    running: Counter[str] = Counter()
+    succeeded: Counter[str] = Counter()
+    requests: dict[str, Resources] = {}
+    nodes: set[str] = set()
+    unbound: list[str] = []
+    live, latest, problem = 0, 0, ""
+    for pod in pods:
+        role = pod.pod_set or ""
+        if pod.arrival > latest:
+            latest = pod.arrival
+        if pod.arrival > known:
+            arrived[pod.uid] = pod.arrival
+        if pod.succeeded:
+            succeeded[role] += 1
+        if pod.ended:
+            continue
+        live += 1
+        if pod.node is None:
+            unbound.append(pod.uid)
+            problem = problem or pod.problem
+            continue
+        nodes.add(pod.node)
+        if not pod.terminating:
+            bound[role] += 1
+            running[role] += pod.running
+            requests[role] = _larger(requests.get(role, pod.requests), pod.requests)
+    return Tally(
+        bound=bound, running=running, succeeded=succeeded,
+        unbound=frozenset(unbound), live=live, nodes=frozenset(nodes), problem=problem, requests=requests,
+        arrived=arrived, latest=latest,
+    )  # fmt: skip
+
+
+def _larger(left: Resources, right: Resources) -> Resources:
+    if left == right:
+        return left
+    return {r: max(left.get(r, 0), right.get(r, 0)) for r in {*left, *right}}
+
+
+def missing(counts: Mapping[str, int], seen: Tally, job: JobView | None) -> dict[str, int]:
+    """Pods of each set that are still to be bound, for a gang of this admitted size.
+
+    A pod that succeeded is not replaced, unless the job owes more completions than it runs pods at a time.
+    """
+    short = {}
+    for role, count in counts.items():
+        wanted = (
+            min(count, job.left)
+            if job is not None and job.left is not None
+            else count - seen.succeeded.get(role, 0)
+        )
+        short[role] = max(0, wanted - seen.bound.get(role, 0))
+    return short
+
+
+def next_step(
+    live: Live, job: JobView | None, seen: Tally, *, now: float, landing_deadline: float
+) -> Step | None:
+    """The next move, None while nothing follows. `job=None` says that the job object is gone."""
+    if live.state.waiting:
+        return _waiting(job)
+    if live.state.ended:
+        return Step(move=Move.RELEASE) if seen.live == 0 else None
+    if job is None:
+        return Step(move=Move.VANISHED, note="the job was deleted")
+    if job.outcome is not None:
+        return Step(move=Move.FINISHED, outcome=job.outcome)
+    if live.state is State.EVICTING:
+        confirmed = live.placement is None or not live.placement.unconfirmed
+        gone = job.suspended and job.quiet and seen.live == 0
+        return Step(move=Move.REQUEUE) if confirmed and gone else None
+    return _placed(live, job, seen, now=now, landing_deadline=landing_deadline)
+
+
+def _waiting(job: JobView | None) -> Step | None:
+    if job is None:
+        return Step(move=Move.VANISHED, note="the job was deleted while it waited")
+    if job.outcome is not None:
+        return Step(move=Move.FINISHED, outcome=job.outcome)
+    return None
+
+
+def _placed(live: Live, job: JobView, seen: Tally, *, now: float, landing_deadline: float) -> Step | None:
+    placement = live.placement
+    if placement is None or job.admission != placement.id:
+        return None  # the object is older than our PATCH, or the PATCH is still to come
+    if job.suspended:
+        return Step(move=Move.LEFT, cause=Cause.SUSPENDED, note="the job was suspended by hand")
+    if placement.patched is None:
+        return Step(move=Move.PATCHED)
+    short = max(sum(missing(placement.counts, seen, job).values()), len(seen.unbound))
+    if live.landed is not None:
+        return _landed(live, job, seen, short=short, now=now, landing_deadline=landing_deadline)
+    if not short:
+        return Step(move=Move.LANDED)
+    if job.left is not None and (step := _followed(live, placement.patched, seen, short=short, now=now)):
+        return step
+    if now >= placement.patched + patience(seen, landing_deadline):
+        refused = tuple(sorted(placement.hosts - seen.nodes))
+        size = sum(placement.counts.values())
+        note = f"{short} of {size} pods were not bound within {now - placement.patched:.0f} s"
+        note += f": {seen.problem}" if seen.problem else ""
+        return Step(move=Move.EVICT, cause=Cause.LANDING_TIMEOUT, refused=refused, note=note)
+    return None
+
+
+def _followed(live: Live, patched: float, seen: Tally, *, short: int, now: float) -> Step | None:
+    """Of a gang whose pods follow each other: it has landed once each place that was empty when it was patched has been
+    filled, though quick pods leave it short again before the last one is.
+    """
+    before = live.unplaced or Unplaced(vacant=(Place(empty=patched),) * short, heard=seen.latest)
+    unplaced = before.after(seen.unbound, seen.arrived, short=short, now=now)
+    if unplaced.oldest > patched:
+        return Step(move=Move.LANDED, unplaced=unplaced)
+    return Step(move=Move.SHRUNK, unplaced=unplaced) if unplaced != live.unplaced else None
+
+
+def _landed(
+    live: Live, job: JobView, seen: Tally, *, short: int, now: float, landing_deadline: float
+) -> Step | None:
+    if real := _differing(live, seen, short=short):
+        note = f"its pods request something else than the job said: {real}"
+        return Step(move=Move.DIFFERS, requests=real, note=note)
+    if short:
+        before = live.unplaced or Unplaced(heard=seen.latest)
+        unplaced = before.after(seen.unbound, seen.arrived, short=short, now=now)
+        if unplaced != live.unplaced:
+            return Step(move=Move.SHRUNK, unplaced=unplaced)
+        at, since = unplaced.overdue(patience=patience(seen, landing_deadline), back_off=BACK_OFF)
+        if now >= at:
+            note = f"{short} pods were lost, one of them found no place within {now - since:.0f} s"
+            note += f": {seen.problem}" if seen.problem else ""
+            return Step(move=Move.EVICT, cause=Cause.LOST_PODS, note=note)
+        return None
+    if live.unplaced is not None:
+        return Step(move=Move.WHOLE)
+    if live.state is State.PLACING and sum(seen.running.values()) == sum(seen.bound.values()):
+        return Step(move=Move.RUNNING)
+    return None
+
+
+def _differing(live: Live, seen: Tally, *, short: int) -> dict[str, Resources]:
+    """Real requests by pod set, where they are not what was charged; while pods are missing only where they are more:
+    one that comes may request what another did.
+    """
+    charged = {p.name: p.requests for p in live.workload.pod_sets if p.name in seen.requests}
+    real = {
+        name: _larger(requests, seen.requests[name]) if short else seen.requests[name]
+        for name, requests in charged.items()
+    }
+    return {name: requests for name, requests in real.items() if requests != charged[name]}
+
+
+def patience(seen: Tally, landing_deadline: float) -> float:
+    """How long this gang may take to land, in seconds."""
+    return landing_deadline if seen.problem else PATIENCE * landing_deadline
+
+
+def deadlines(live: Live, *, landing_deadline: float) -> tuple[float, ...]:
+    """When this workload must be looked at again even if nothing is heard of it."""
+    patiences = landing_deadline, PATIENCE * landing_deadline
+    if live.state is State.PLACING and live.landed is None:
+        since = live.placement.patched if live.placement is not None else None
+        return () if since is None else tuple(since + most for most in patiences)
+    if live.unplaced is None or live.state not in (State.PLACING, State.RUNNING):
+        return ()
+    return tuple(live.unplaced.overdue(patience=most, back_off=BACK_OFF)[0] for most in patiences)
+
+
+def avoid_until(failures: int, *, now: float, base: float, limit: float) -> float:
+    """Until when a node that refused the gang is avoided, at its n-th failure in a row (from 1)."""
+    return now + min(limit, base * 2.0 ** min(failures - 1, 30))

@@ -1,0 +1,167 @@
+"""From what was heard to what must be written: results of PATCHes and the steps of the workloads touched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from queuer.controller.apply.applier import Result
+from queuer.controller.apply.jobs import ClusterJobs
+from queuer.controller.health.metrics import Metrics
+from queuer.controller.landing.settle import Limits, Outcome, patched, requeued, settle
+from queuer.controller.landing.steps import tally
+from queuer.controller.ledger.batch import Batch
+from queuer.controller.ledger.rows import charges
+from queuer.controller.logs import logger
+from queuer.controller.memory.live import Live
+from queuer.controller.memory.state import ClusterState
+from queuer.domain.reasons import Token, simple
+from queuer.domain.workload import State
+from queuer.store.cycles import NewEviction
+from queuer.store.ledger import LedgerRow
+from queuer.store.outbox import Done, Effect
+from queuer.store.tables import EntryKind
+from queuer.store.tables import Outcome as Ended
+from queuer.store.workloads import StateChange
+
+log = logger("landing")
+
+_REST = 10.0
+"""Seconds that a gang is not offered again after the API server refused its PATCH."""
+
+
+def take_results(batch: Batch, results: Iterable[Result], *, state: ClusterState, jobs: ClusterJobs) -> None:
+    """Write down how PATCHes ended, and what follows where they did not go through."""
+    for result in results:
+        entry = result.entry
+        batch.done.append(
+            Done(
+                seq=entry.seq,
+                outcome=result.outcome,
+                at=batch.now,
+                resource_version=result.resource_version,
+                message=result.message,
+            )
+        )
+        state.touch(entry.uid)
+        live = batch.view(entry.uid, state.live)
+        if live is None or live.placement is None or live.placement.id != entry.admission_id:
+            continue
+        match entry.kind, result.outcome:
+            case EntryKind.ADMIT, Ended.APPLIED if live.state is State.ADMITTED:
+                batch.after[live.uid] = patched(live, now=batch.now)
+            case EntryKind.ADMIT, Ended.CONFLICT | Ended.INVALID if live.state is State.ADMITTED:
+                _withdraw(batch, live, result, state=state, jobs=jobs)
+            case EntryKind.EVICT, _:
+                confirmed = replace(live.placement, unconfirmed=False)
+                batch.after[live.uid] = replace(live, placement=confirmed)
+            case EntryKind.WITHDRAW, Ended.APPLIED:
+                change = StateChange(
+                    uid=live.uid, state=requeued(live).state, at=batch.now, cause="withdrawn"
+                )
+                batch.changes[live.uid] = change
+                batch.after[live.uid] = requeued(live)
+
+
+def _withdraw(batch: Batch, live: Live, result: Result, *, state: ClusterState, jobs: ClusterJobs) -> None:
+    """Take an admission back that did not reach the job.
+
+    A write that moves its resourceVersion, then the ledger. A job that is gone needs neither.
+    """
+    if live.uid not in state.jobs:
+        return
+    batch.effects.append(
+        Effect(
+            kind=EntryKind.WITHDRAW,
+            uid=live.uid,
+            admission_id=result.entry.admission_id,
+            patch=jobs.withdraw(live),
+        )
+    )
+    if result.outcome is Ended.INVALID:
+        text = f"the API server refused to start the job: {result.message}"
+        explanation = simple(Token.ADMITTED_NOT_PLACED, text)
+        batch.explanations[live.uid] = explanation
+        batch.after[live.uid] = replace(live, explanation=explanation, rest=batch.now + _REST)
+
+
+async def settle_touched(
+    batch: Batch,
+    uids: Sequence[str],
+    *,
+    state: ClusterState,
+    jobs: ClusterJobs,
+    limits: Limits,
+    metrics: Metrics,
+) -> None:
+    """Take every step that follows for these workloads now."""
+    outcomes = []
+    for uid in uids:
+        live = batch.view(uid, state.live)
+        if live is None:
+            continue
+        pods = state.holding(uid, now=batch.now, lost_after=limits.lost_node)
+        seen = tally(pods, heard=live.heard)
+        outcome = settle(live, state.jobs.get(uid), seen, now=batch.now, limits=limits)
+        if outcome is not None:
+            outcomes.append(outcome)
+    doubtful = [outcome.before for outcome in outcomes if outcome.confirm]
+    holding = await jobs.with_pods_left(doubtful, now=batch.now, lost_after=limits.lost_node)
+    for outcome in outcomes:
+        if outcome.before.uid not in holding:
+            _write_down(batch, outcome, jobs=jobs)
+            if outcome.ran is not None:
+                batch.ran.append((outcome.before.workload, outcome.ran))
+            _observe(outcome, batch, metrics)
+
+
+def _write_down(batch: Batch, outcome: Outcome, *, jobs: ClusterJobs) -> None:
+    before, uid = outcome.before, outcome.before.uid
+    if outcome.suspend:
+        batch.evictions.append(NewEviction(uid=uid, cause=outcome.cause, patch=jobs.evict(before)))
+    elif outcome.state is not None:
+        waiting = outcome.state.waiting
+        batch.changes[uid] = StateChange(
+            uid=uid,
+            state=outcome.state,
+            at=batch.now,
+            cause=outcome.cause,
+            avoid=before.avoid if waiting else None,
+            first=before.first if waiting else None,
+        )
+    if outcome.recharge and outcome.live is not None and not outcome.release:
+        batch.recharges += _recharges(outcome.live, outcome.recharge, at=batch.now)
+    if outcome.vanished:
+        batch.forget.append(uid)
+    if outcome.release:
+        batch.release.append(uid)
+    after = outcome.live
+    if after is not None and outcome.suspend:
+        text = f"evicted: {outcome.note}"
+        explanation = simple(Token.ADMITTED_NOT_PLACED, text)
+        batch.explanations[uid] = explanation
+        after = replace(after, explanation=explanation)
+    batch.after[uid] = after
+    if outcome.note:
+        log.info("step", workload=uid, queue=before.workload.queue, moves=[s.move for s in outcome.steps],
+                 said=outcome.note)  # fmt: skip
+
+
+def _recharges(live: Live, names: tuple[str, ...], *, at: float) -> list[LedgerRow]:
+    assert live.placement is not None
+    return [
+        LedgerRow(
+            uid=live.uid, attempt=live.attempt, queue=live.workload.queue, pod_set=charge.pod_set,
+            flavor=charge.flavor, count=charge.count, amounts=charge.amounts, opened=at,
+        )
+        for charge in charges(live.workload, live.placement.assignments)
+        if charge.pod_set in names
+    ]  # fmt: skip
+
+
+def _observe(outcome: Outcome, batch: Batch, metrics: Metrics) -> None:
+    before, after = outcome.before, outcome.live
+    if outcome.suspend or outcome.state is State.EVICTING:
+        metrics.evictions.labels(before.workload.queue, outcome.cause).inc()
+    if after is not None and after.landed == batch.now and after.placement and after.placement.patched:
+        metrics.placing.observe(batch.now - after.placement.patched)

@@ -1,0 +1,143 @@
+"""The solver's records as the store's rows, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from queuer.controller.memory.live import Live, Placement
+from queuer.domain.nodes import Node, Topology
+from queuer.domain.workload import Workload, demand_of
+from queuer.solver.records import Assignment, Bond, Reservation
+from queuer.store.cycles import Charge, StoredAdmission, StoredBond, StoredReservation
+from queuer.store.workloads import StoredWorkload
+
+
+def assignment_json(assignment: Assignment) -> dict[str, Any]:
+    """An assignment as the store and REST show it."""
+    return {
+        "podSet": assignment.pod_set,
+        "flavor": assignment.flavor,
+        "nodes": dict(assignment.nodes),
+        "selector": dict(assignment.selector),
+        "hosts": None if assignment.hosts is None else list(assignment.hosts),
+    }
+
+
+def assignment_of(value: Mapping[str, Any]) -> Assignment:
+    """The inverse of `assignment_json`."""
+    return Assignment(
+        pod_set=value["podSet"],
+        flavor=value["flavor"],
+        nodes=value["nodes"],
+        selector=value["selector"],
+        hosts=None if value["hosts"] is None else tuple(value["hosts"]),
+    )
+
+
+def charges(workload: Workload, assignments: Iterable[Assignment]) -> tuple[Charge, ...]:
+    """What the ledger opens for an admission: one row per pod set."""
+    sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
+    return tuple(
+        Charge(
+            pod_set=a.pod_set,
+            flavor=a.flavor,
+            count=a.count,
+            amounts=demand_of((sets[a.pod_set],), {a.pod_set: a.count}),
+        )
+        for a in assignments
+    )
+
+
+def domains(
+    assignments: Iterable[Assignment], *, nodes: Mapping[str, Node], topology: Topology
+) -> tuple[str, ...]:
+    """The domains of the narrowest level above hosts that the plan uses, as `b1/r02`.
+
+    () where none is declared.
+    """
+    level = len(topology.keys) - 2
+    if level < 0:
+        return ()
+    used = {name for a in assignments for name in a.nodes if name in nodes}
+    paths = (topology.domain(nodes[name], level) for name in used)
+    return tuple(sorted({"/".join(path) for path in paths if path is not None}))
+
+
+def bond_row(bond: Bond) -> StoredBond:
+    """A bond as the store keeps it."""
+    return StoredBond(
+        uid=bond.uid,
+        assignments=tuple(map(assignment_json, bond.assignments)),
+        victims=bond.victims,
+        deadline=bond.deadline,
+    )
+
+
+def bond_of(row: StoredBond) -> Bond:
+    """The inverse of `bond_row`."""
+    return Bond(
+        uid=row.uid,
+        assignments=tuple(map(assignment_of, row.assignments)),
+        victims=row.victims,
+        deadline=row.deadline,
+    )
+
+
+def reservation_row(reservation: Reservation) -> StoredReservation:
+    """A reservation as the store keeps it."""
+    return StoredReservation(
+        uid=reservation.uid,
+        assignments=tuple(map(assignment_json, reservation.assignments)),
+        start=reservation.start,
+        expires=reservation.expires,
+    )
+
+
+def reservation_of(row: StoredReservation) -> Reservation:
+    """The inverse of `reservation_row`."""
+    return Reservation(
+        uid=row.uid,
+        assignments=tuple(map(assignment_of, row.assignments)),
+        start=row.start,
+        expires=row.expires,
+    )
+
+
+def live_of(
+    stored: StoredWorkload,
+    admission: StoredAdmission | None,
+    *,
+    displacer: str | None,
+    evictions: tuple[float, ...] = (),
+) -> Live:
+    """A workload as memory held it before the restart. `displacer`: for whose sake it was last evicted; `evictions`:
+    see `Live`.
+
+    When its PATCH was sent and its pods landed is read from the cluster again; a landing deadline starts
+    anew.
+    """
+    placement = None
+    if admission is not None:
+        placement = Placement(
+            id=admission.id,
+            epoch=admission.epoch,
+            cycle=admission.cycle,
+            at=admission.at,
+            assignments=tuple(map(assignment_of, admission.assignments)),
+        )
+    return Live(
+        workload=stored.workload,
+        state=stored.state,
+        attempt=stored.attempt,
+        template=stored.template,
+        placement=placement,
+        explanation=stored.explained,
+        landed=stored.landed_at,
+        running=stored.landed_at,
+        avoid=stored.avoid,
+        first=stored.first,
+        displaced_by=frozenset() if displacer is None else frozenset({displacer}),
+        evictions=evictions,
+        deleted=stored.deleted_at is not None,
+    )

@@ -1,0 +1,120 @@
+"""One workload as the controller's memory holds it: the row of the store, the job of the cluster, its
+admission.
+
+Records are immutable; a change is a new record put in place of the old one after it is in the database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from queuer.controller.landing.places import Unplaced
+from queuer.domain.reasons import Explanation
+from queuer.domain.workload import State, Workload
+from queuer.solver.records import Assignment
+
+HOUR = 3600.0
+"""How long an eviction is remembered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """The admission in force. `id` is also in the job's annotation.
+
+    `patched`: when the job was unsuspended, as far as we know; None = not yet. `unconfirmed`: it was evicted, and
+    the PATCH that says so may still be under way: until then the job may start.
+    """
+
+    id: str
+    epoch: int
+    cycle: int
+    at: float
+    assignments: tuple[Assignment, ...]
+    patched: float | None = None
+    unconfirmed: bool = False
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Admitted pods by pod set."""
+        return {a.pod_set: a.count for a in self.assignments}
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """The nodes that the plan uses."""
+        return frozenset(node for a in self.assignments for node in a.nodes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Live:
+    """A workload that waits, runs, or has ended with something left to release.
+
+    `template`: the user's own scheduling terms, to which every eviction returns. `told`: when a decision last wrote
+    down its explanation. `landed`: when the last pod was bound.
+    `unplaced`: which places of a gang are empty, since when; None = none, or it was not looked at since this process
+    leads, or lands and its pods do not follow each other. `avoid`: nodes it failed to land on, until when.
+    `failures`: landings that failed in a row. `first`: interrupted by a failure not its own.
+    `displaced_by`: see `Pending`. `evictions`: when it was evicted, none of the last `HOUR` left out.
+    `left`: since when it is on its way out; None = it is not, or was before this process led.
+    """
+
+    workload: Workload
+    state: State
+    attempt: int = 1
+    template: Mapping[str, Any] = field(default_factory=dict)
+    placement: Placement | None = None
+    explanation: Explanation | None = None
+    told: float = 0.0
+    landed: float | None = None
+    running: float | None = None
+    unplaced: Unplaced | None = None
+    avoid: Mapping[str, float] = field(default_factory=dict)
+    failures: int = 0
+    first: bool = False
+    displaced_by: frozenset[str] = frozenset()
+    evictions: tuple[float, ...] = ()
+    rest: float | None = None
+    left: float | None = None
+    deleted: bool = False
+
+    @property
+    def uid(self) -> str:
+        """Uid of the job."""
+        return self.workload.uid
+
+    @property
+    def heard(self) -> int | None:
+        """The last arrival of a pod that was counted for its empty places; None = there are none."""
+        return None if self.unplaced is None else self.unplaced.heard
+
+    def lately(self, *, now: float) -> tuple[float, ...]:
+        """When it was evicted in the last hour."""
+        return tuple(at for at in self.evictions if at > now - HOUR)
+
+    @property
+    def charged(self) -> bool:
+        """Whether its ledger is open: it holds quota and capacity."""
+        return self.placement is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView:
+    """The job object, as far as landing and patching need it.
+
+    `suspended`: as its spec says. `quiet`: its controller confirms that it is suspended with no active pod.
+    `admission`: id in our annotation. `left`: completions it still owes, None where it does not count them.
+    """
+
+    uid: str
+    kind: str
+    namespace: str
+    name: str
+    resource_version: str
+    suspended: bool
+    quiet: bool = False
+    outcome: State | None = None
+    admission: str | None = None
+    status: str | None = None
+    left: int | None = None
+    object: Any = None

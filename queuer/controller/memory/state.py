@@ -1,0 +1,265 @@
+"""What the controller knows: nodes, pods, jobs and namespaces as watched, workloads as stored, the
+configuration.
+
+No I/O. Whoever changes it says what follows: a workload to look at again (`touch`), or a decision that may
+now come out differently (`reconsider`). Nothing is lost with it: it is rebuilt from the database and by
+listing at each start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from queuer.controller.memory.live import JobView, Live
+from queuer.controller.memory.pods import PodIndex, PodView
+from queuer.domain.estimates import Estimates
+from queuer.domain.nodes import Flavor, Node, Topology, flavor_of
+from queuer.domain.past import Past
+from queuer.domain.quantity import add
+from queuer.domain.queue import QueueTree
+from queuer.domain.workload import State, Workload
+from queuer.solver.faults import MOST_AMOUNT
+from queuer.solver.records import Bond, Reservation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """The configuration in force."""
+
+    tree: QueueTree = field(default_factory=lambda: QueueTree.of(()))
+    flavors: tuple[Flavor, ...] = ()
+    topology: Topology = field(default_factory=Topology)
+    revision: int = -1
+
+
+class ClusterState:
+    """The controller's memory.
+
+    `on_change` is called, cheaply and often, when there is something new to look at. `moving`, `timed`: uids
+    of the workloads that are landing, leaving or missing pods, and of those that wait with a time limit on something.
+    """
+
+    def __init__(self, *, on_change: Callable[[], None] = lambda: None) -> None:
+        self.nodes: dict[str, Node] = {}
+        self._allocatable: dict[str, int] = {}  # of all nodes
+        self.pods = PodIndex()
+        self.jobs: dict[str, JobView] = {}
+        self.live: dict[str, Live] = {}
+        self.rules = Rules()
+        self.bonds: tuple[Bond, ...] = ()
+        self.reservations: tuple[Reservation, ...] = ()
+        self.estimates = Estimates()
+        self.past: Past = {}
+        self.moving: set[str] = set()
+        self.timed: set[str] = set()
+        self.touched: set[str] = set()
+        self.taken: set[str] = set()
+        self.stale = True
+        self._on_change = on_change
+
+    # -- what was heard of the cluster
+
+    def node_changed(self, node: Node) -> None:
+        """A node came, or its labels, taints, cordon or capacity changed."""
+        if self.nodes.get(node.name) != node:
+            self._forget(node.name)
+            self.nodes[node.name] = node
+            self._allocatable = add(self._allocatable, node.allocatable)
+            self.reconsider()
+
+    def node_gone(self, name: str) -> None:
+        """A node was deleted."""
+        if name in self.nodes:
+            self._forget(name)
+            self.reconsider()
+
+    def _forget(self, name: str) -> None:
+        node = self.nodes.pop(name, None)
+        if node is not None:
+            self._allocatable = add(self._allocatable, node.allocatable, times=-1)
+
+    @property
+    def unsummable(self) -> frozenset[str]:
+        """Resources of which the nodes have more together than a decision can sum."""
+        return frozenset(r for r, amount in self._allocatable.items() if amount > MOST_AMOUNT)
+
+    def believed(self) -> tuple[Node, ...]:
+        """The nodes by name, without the amounts that bring those before them above what can be summed.
+
+        Which these are depends on what the nodes say now, not on when it was heard.
+        """
+        nodes = tuple(node for _, node in sorted(self.nodes.items()))
+        summed = dict.fromkeys(self.unsummable, 0)
+        return tuple(_within(summed, node) for node in nodes) if summed else nodes
+
+    def pod_changed(self, pod: PodView) -> None:
+        """A pod came or changed."""
+        old = self.pods.put(pod)
+        self._pod_moved(old, pod)
+
+    def pod_gone(self, uid: str) -> None:
+        """A pod object is no more."""
+        self._pod_moved(self.pods.remove(uid), None)
+
+    def _pod_moved(self, old: PodView | None, new: PodView | None) -> None:
+        owners = {pod.owner for pod in (old, new) if pod is not None and pod.owner is not None}
+        for owner in owners & (self.live.keys() | self.jobs.keys()):
+            self.touch(owner)
+        was, now = (pod.charged_to if pod is not None else None for pod in (old, new))
+        # A pod of ours that is bound takes what was already set aside for it; every other move changes what
+        # is free.
+        if was != now and not (was is None and owners & self.live.keys()):
+            self.reconsider()
+
+    def job_changed(self, job: JobView) -> None:
+        """A queued job came or changed."""
+        self.jobs[job.uid] = job
+        self.taken.add(job.uid)
+        self.touch(job.uid)
+
+    def job_gone(self, uid: str) -> None:
+        """A job object is no more, or is not ours any more."""
+        if self.jobs.pop(uid, None) is not None:
+            self.touch(uid)
+
+    def holding(self, uid: str, *, now: float, lost_after: float) -> tuple[PodView, ...]:
+        """Pods of a job, without those that are given up: they were to go long ago, and their node is not
+        there to let them."""
+        return tuple(
+            pod for pod in self.pods.of(uid)
+            if not self.given_up(pod.node, pod.deleted, now=now, lost_after=lost_after)
+        )  # fmt: skip
+
+    def given_up(self, node: str | None, deleted: float | None, *, now: float, lost_after: float) -> bool:
+        """Whether a pod on this node that was to go at this time is lost with its node."""
+        if node is None or deleted is None or now < deleted + lost_after:
+            return False
+        there = self.nodes.get(node)
+        return there is None or not there.ready
+
+    # -- what was decided and stored
+
+    def put(self, live: Live) -> None:
+        """Take over a workload as it now is in the database."""
+        self.live[live.uid] = live
+        self._file(live)
+        self.touch(live.uid)
+
+    def _file(self, live: Live) -> None:
+        """Keep the short lists: who is landing, leaving or missing pods, and who waits for a time to pass."""
+        moving = live.unplaced is not None or (live.charged and live.state is not State.RUNNING)
+        timed = live.state.waiting and (bool(live.avoid) or live.rest is not None)
+        for listed, members in ((moving, self.moving), (timed, self.timed)):
+            if listed:
+                members.add(live.uid)
+            else:
+                members.discard(live.uid)
+
+    def drop(self, uid: str) -> None:
+        """Forget a workload that has ended and holds nothing."""
+        self.live.pop(uid, None)
+        self.moving.discard(uid)
+        self.timed.discard(uid)
+        self.touched.discard(uid)
+
+    def restore(
+        self,
+        lives: Iterable[Live],
+        *,
+        rules: Rules,
+        bonds: tuple[Bond, ...] = (),
+        reservations: tuple[Reservation, ...] = (),
+    ) -> None:
+        """Replace everything that was decided and stored; what was heard of the cluster stays."""
+        self.live = {live.uid: live for live in lives}
+        self.moving, self.timed = set(), set()
+        for live in self.live.values():
+            self._file(live)
+        self.rules, self.bonds, self.reservations = rules, bonds, reservations
+        self.taken = set(self.jobs)
+        self.touched = {*self.live, *self.jobs}
+        self.reconsider()
+
+    def configure(self, rules: Rules) -> None:
+        """Take over a new configuration.
+
+        Every waiting job is read again, since what it names may exist now.
+        """
+        if rules == self.rules:
+            return
+        self.rules = rules
+        self.read_waiting_again()
+        self.reconsider()
+
+    def read_waiting_again(self) -> None:
+        """What a waiting job means may have changed with something that it names."""
+        self.taken.update(uid for uid in self.jobs if uid not in self.live or self.live[uid].state.waiting)
+        self._on_change()
+
+    # -- what follows
+
+    def touch(self, uid: str) -> None:
+        """Have this workload looked at again."""
+        self.touched.add(uid)
+        self._on_change()
+
+    def reconsider(self) -> None:
+        """A decision may come out differently from now on."""
+        self.stale = True
+        self._on_change()
+
+    def learn(self, workload: Workload, seconds: float) -> None:
+        """A run has ended by itself. The first of a queue tells those there that had no estimate."""
+        if self.estimates.learn(workload, seconds):
+            self.estimate(queue=workload.queue)
+
+    def estimate(self, *, queue: str | None = None) -> None:
+        """Give an estimate to those that have none, in one queue or in all."""
+        for uid, live in self.live.items():
+            if live.workload.estimate is None and queue in (None, live.workload.queue):
+                found = self.estimates.of(live.workload)
+                if found is not None:
+                    self.live[uid] = replace(live, workload=replace(live.workload, estimate=found))
+
+    def take_touched(self) -> tuple[str, ...]:
+        """The workloads to look at, and an empty list for those to come. Sorted, so that runs are alike."""
+        uids, self.touched = tuple(sorted(self.touched)), set()
+        return uids
+
+    def take_new(self) -> tuple[str, ...]:
+        """Jobs to read (again) since the last call."""
+        uids, self.taken = tuple(sorted(self.taken)), set()
+        return uids
+
+    def take_stale(self) -> bool:
+        """Whether something has changed since the last call that a decision depends on."""
+        was, self.stale = self.stale, False
+        return was
+
+    def lives(self) -> Iterable[Live]:
+        """All workloads in memory."""
+        return self.live.values()
+
+    @property
+    def capacity_by_flavor(self) -> Mapping[str, Mapping[str, int]]:
+        """Allocatable of all nodes together, by flavor and resource.
+
+        Nodes without a flavor are not counted.
+        """
+        total: dict[str, dict[str, int]] = {}
+        for node in self.believed():
+            flavor = flavor_of(node, self.rules.flavors)
+            if flavor is not None:
+                total[flavor] = add(total.get(flavor, {}), node.allocatable)
+        return total
+
+
+def _within(summed: dict[str, int], node: Node) -> Node:
+    """The node without what would bring a sum above the limit; the rest is added to the sums."""
+    beyond = {r for r, n in summed.items() if n + node.allocatable.get(r, 0) > MOST_AMOUNT}
+    for resource in summed.keys() - beyond:
+        summed[resource] += node.allocatable.get(resource, 0)
+    if not beyond:
+        return node
+    return replace(node, allocatable={r: n for r, n in node.allocatable.items() if r not in beyond})

@@ -1,0 +1,1 @@
+"""Reflectors of the cluster and how their objects are held in memory."""

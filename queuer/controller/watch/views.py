@@ -1,0 +1,91 @@
+"""Kubernetes objects as the controller's memory holds them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from queuer.controller.memory.pods import PodView
+from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.domain.nodes import Node, Taint, TaintEffect
+from queuer.domain.quantity import Resources, parse_quantity
+from queuer.domain.workload import GRACE
+from queuer.kube.objects import Amounts, NodeObject, Pod, holds
+from queuer.kube.requests import effective_requests
+
+_EFFECTS = frozenset(TaintEffect)
+
+
+MOST_ON_NODE = 2**53
+"""Of one resource on a node, in base units: eight pebibytes."""
+
+
+def node_of(found: NodeObject) -> tuple[Node, tuple[FieldProblem, ...]]:
+    """A node as kube-scheduler sees it without the amounts that are out of all reason, and what is wrong with these."""
+    allocatable, problems = _readable(found.status.allocatable)
+    node = Node(
+        name=found.metadata.name,
+        labels=found.metadata.labels,
+        allocatable=allocatable,
+        taints=tuple(
+            Taint(key=t.key, value=t.value, effect=TaintEffect(t.effect))
+            for t in found.spec.taints
+            if t.effect in _EFFECTS
+        ),
+        unschedulable=found.spec.unschedulable,
+        ready=holds(found.status.conditions, "Ready"),
+    )
+    return node, problems
+
+
+def _readable(amounts: Amounts) -> tuple[Resources, tuple[FieldProblem, ...]]:
+    read: dict[str, int] = {}
+    problems: list[FieldProblem] = []
+    for resource, value in amounts.items():
+        at = f"status.allocatable.{resource}"
+        try:
+            amount = parse_quantity(value, resource=resource, field=at)
+        except InvalidInput as error:
+            problems += error.problems
+            continue
+        if amount > MOST_ON_NODE:
+            hint = "mend what reports it: a kubelet or a device plugin"
+            problems.append(FieldProblem(field=at, message=f"{value!r} is more than 2^53", hint=hint))
+        else:
+            read[resource] = amount
+    return read, tuple(problems)
+
+
+def pod_of(found: Pod, *, known: PodView | None, owner: str | None, pod_set: str | None) -> PodView:
+    """A pod; what it requests is summed once, and its owner kept where the reference was taken off."""
+    phase = found.status.phase
+    scheduled = next((c for c in found.status.conditions if c.type == "PodScheduled"), None)
+    return PodView(
+        uid=found.metadata.uid,
+        namespace=found.metadata.namespace,
+        name=found.metadata.name,
+        owner=owner or (known.owner if known is not None else None),
+        pod_set=pod_set or (known.pod_set if known is not None else None),
+        node=found.spec.node_name or None,
+        requests=known.requests if known is not None else _requests(found),
+        running=phase == "Running",
+        succeeded=phase == "Succeeded",
+        failed=phase == "Failed",
+        deleted=seconds_of(found.metadata.deletion_timestamp),
+        grace=GRACE if (grace := found.spec.termination_grace_period_seconds) is None else float(grace),
+        arrival=known.arrival if known is not None else 0,
+        problem=scheduled.message if scheduled is not None and scheduled.status == "False" else "",
+    )
+
+
+def seconds_of(timestamp: str | None) -> float | None:
+    """An RFC 3339 time in seconds since the epoch."""
+    return datetime.fromisoformat(timestamp).timestamp() if timestamp else None
+
+
+def _requests(found: Pod) -> dict[str, int]:
+    try:
+        return effective_requests(found.spec)
+    except InvalidInput:
+        # The API server has checked every quantity; what is left are amounts beyond 64 bits, which fit no
+        # node.
+        return {"pods": 1}

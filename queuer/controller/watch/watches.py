@@ -1,0 +1,210 @@
+"""Reflectors of everything that a decision depends on, feeding the controller's memory.
+
+They run from the start of the process, also while it stands by, so that a new leader has its picture at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from queuer.controller.apply.jobs import Facts, job_view
+from queuer.controller.health.metrics import Metrics
+from queuer.controller.logs import logger
+from queuer.controller.memory.state import ClusterState
+from queuer.controller.watch.views import node_of, pod_of
+from queuer.domain.errors import QueuerError
+from queuer.kube.client import Client, NotFoundError
+from queuer.kube.kinds import KINDS, Kind, member_of
+from queuer.kube.objects import (
+    LIMIT_RANGES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    RESOURCE_QUOTAS,
+    RUNTIME_CLASSES,
+    LimitRange,
+    Namespace,
+    NodeObject,
+    Pod,
+    PriorityClass,
+    Resource,
+    ResourceQuota,
+    RuntimeClass,
+)
+from queuer.kube.reflector import Change, ChangeKind, Reflector
+from queuer.kube.workloads import QUEUE
+
+log = logger("watch")
+
+_REPORT_EVERY = 5.0
+_LOOK = 30.0
+
+Heard = Callable[[Change[Any]], None]
+
+
+async def served(client: Client) -> tuple[Kind, ...]:
+    """The job kinds that this cluster has."""
+    found = []
+    for kind in KINDS:
+        if await _is_served(client, kind):
+            found.append(kind)
+        else:
+            log.warning("this cluster has no such kind", kind=kind.name, api=kind.api_version)
+    return tuple(found)
+
+
+async def _is_served(client: Client, kind: Kind) -> bool:
+    try:
+        await client.get(kind.resource.collection, params={"limit": "1"})
+    except NotFoundError:
+        return False
+    return True
+
+
+def _start(group: asyncio.TaskGroup, reflector: Reflector[Any]) -> None:
+    group.create_task(reflector.run(), name=f"watch {reflector.resource.plural}")
+
+
+class Watches:
+    """All reflectors of one process. Kinds that the cluster gets later are looked for every `look` seconds."""
+
+    def __init__(
+        self,
+        client: Client,
+        state: ClusterState,
+        facts: Facts,
+        *,
+        kinds: Iterable[Kind],
+        look: float = _LOOK,
+    ) -> None:
+        self._client, self._state, self._facts, self._look = client, state, facts, look
+        self._opted_in: frozenset[str] = frozenset()
+        self._unsummable: frozenset[str] = frozenset()
+        self._jobs: dict[str, tuple[Kind, Reflector[Any]]] = {}
+
+        def of(resource: Resource, kind: type[Any], heard: Heard) -> Reflector[Any]:
+            return Reflector(client, resource, kind, on_change=heard)
+
+        self.reflectors = [
+            of(NAMESPACES, Namespace, self._namespace),
+            of(LIMIT_RANGES, LimitRange, self._fact(facts.limit_ranges)),
+            of(RESOURCE_QUOTAS, ResourceQuota, self._fact(facts.resource_quotas)),
+            of(RUNTIME_CLASSES, RuntimeClass, self._fact(facts.runtime_classes)),
+            of(PRIORITY_CLASSES, PriorityClass, self._fact(facts.priority_classes)),
+            of(NODES, NodeObject, self._node),
+            of(PODS, Pod, self._pod),
+        ]
+        for kind in kinds:
+            self._follow(kind)
+
+    def _follow(self, kind: Kind) -> Reflector[Any]:
+        reflector = Reflector(
+            self._client, kind.resource, kind.type, on_change=self._job(kind), selector=QUEUE
+        )
+        self._jobs[kind.name] = (kind, reflector)
+        self.reflectors.append(reflector)
+        return reflector
+
+    async def run(self, metrics: Metrics) -> None:
+        """Keep everything up to date until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for reflector in self.reflectors:
+                _start(group, reflector)
+            group.create_task(self._discover(group), name="kinds")
+            while True:
+                await asyncio.sleep(_REPORT_EVERY)
+                for reflector in self.reflectors:
+                    since = reflector.stale_since
+                    age = 0.0 if since is None else time.monotonic() - since
+                    metrics.watch_age.labels(reflector.resource.plural).set(age)
+
+    async def _discover(self, group: asyncio.TaskGroup) -> None:
+        """Follow the jobs of a kind from when the cluster has it: its operator was installed."""
+        while missing := [kind for kind in KINDS if kind.name not in self._jobs]:
+            await asyncio.sleep(self._look)
+            for kind in missing:
+                try:
+                    came = await _is_served(self._client, kind)
+                except QueuerError as error:
+                    log.warning("kind not looked for", kind=kind.name, said=str(error))
+                    continue
+                if came:
+                    log.info("this cluster has a new kind", kind=kind.name, api=kind.api_version)
+                    _start(group, self._follow(kind))
+
+    async def synced(self) -> None:
+        """Wait until everything was listed once."""
+        for reflector in self.reflectors:
+            await reflector.synced.wait()
+
+    # -- what was heard
+
+    def _namespace(self, change: Change[Namespace]) -> None:
+        self._fact(self._facts.namespaces)(change)
+        before, self._opted_in = self._opted_in, self._facts.opted_in()
+        for name in before ^ self._opted_in:
+            self._read_again(name)
+
+    def _read_again(self, namespace: str) -> None:
+        """The jobs of a namespace that opted in or out just now."""
+        for kind, reflector in self._jobs.values():
+            for found in reflector.items.values():
+                if found.metadata.namespace == namespace:
+                    self._hear_job(kind, found)
+
+    def _fact(self, store: dict[str, Any]) -> Heard:
+        def heard(change: Change[Any]) -> None:
+            uid = change.object.metadata.uid
+            if change.kind is ChangeKind.DELETED:
+                store.pop(uid, None)
+            else:
+                store[uid] = change.object
+            self._state.read_waiting_again()
+            self._state.reconsider()
+
+        return heard
+
+    def _node(self, change: Change[NodeObject]) -> None:
+        name = change.object.metadata.name
+        if change.kind is ChangeKind.DELETED:
+            self._state.node_gone(name)
+        else:
+            node, problems = node_of(change.object)
+            for problem in problems:
+                log.error("amount of a node not understood, not used", node=name, said=str(problem))
+            self._state.node_changed(node)
+        before, self._unsummable = self._unsummable, self._state.unsummable
+        for resource in sorted(self._unsummable - before):
+            log.error("too much on all nodes together, not used on the last by name", resource=resource)
+
+    def _pod(self, change: Change[Pod]) -> None:
+        pod = change.object
+        if change.kind is ChangeKind.DELETED:
+            self._state.pod_gone(pod.metadata.uid)
+            return
+        member = member_of(pod)
+        known = self._state.pods.get(pod.metadata.uid)
+        owner, pod_set = (member.owner, member.pod_set) if member is not None else (None, None)
+        self._state.pod_changed(pod_of(pod, known=known, owner=owner, pod_set=pod_set))
+
+    def _job(self, kind: Kind) -> Heard:
+        def heard(change: Change[Any]) -> None:
+            if change.kind is ChangeKind.DELETED:
+                self._state.job_gone(change.object.metadata.uid)
+            else:
+                self._hear_job(kind, change.object)
+
+        return heard
+
+    def _hear_job(self, kind: Kind, found: Any) -> None:
+        """Jobs of namespaces that did not opt in are not ours, unless they run by an admission of ours."""
+        job = job_view(kind, found)
+        admitted = job.admission is not None and not job.suspended
+        if job.namespace in self._opted_in or admitted:
+            self._state.job_changed(job)
+        else:
+            self._state.job_gone(job.uid)

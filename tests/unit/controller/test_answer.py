@@ -1,0 +1,305 @@
+"""What of a plan is committed when the world moved on while it was made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from msgspec import convert
+
+from queuer.controller.cycle.answer import Answered, Asked, answer
+from queuer.controller.cycle.reasons import FEW
+from queuer.controller.intake import adoption
+from queuer.controller.intake.namespace_quota import Reckoning
+from queuer.controller.memory.live import JobView, Live, Placement
+from queuer.controller.memory.pods import PodView
+from queuer.controller.memory.state import ClusterState
+from queuer.domain.reasons import Explanation, Reason, Token
+from queuer.domain.workload import PodSet, State, Workload
+from queuer.kube.objects import Meta, ResourceQuota, ResourceQuotaStatus
+from queuer.solver.records import (
+    Admission,
+    Assignment,
+    Bond,
+    CycleStats,
+    Eviction,
+    EvictionRule,
+    Pending,
+    Plan,
+    Snapshot,
+    SolveStatus,
+)
+
+PLACE = Assignment(pod_set="main", flavor="default", nodes={"n1": 1})
+STATS = CycleStats(status=SolveStatus.GREEDY)
+
+
+def workload(uid: str) -> Workload:
+    return Workload(
+        uid=uid, kind="Job", namespace="ns", name=uid, queue="root.a", submitted=0.0,
+        pod_sets=(PodSet(name="main", count=1, requests={"pods": 1}),),
+    )  # fmt: skip
+
+
+def job(uid: str) -> JobView:
+    return JobView(uid=uid, kind="Job", namespace="ns", name=uid, resource_version="5", suspended=True)
+
+
+class Patches:
+    """Stands in for `jobs.ClusterJobs`; `edited`: jobs that ask for something else by now."""
+
+    def __init__(
+        self,
+        state: ClusterState,
+        edited: frozenset[str] = frozenset(),
+        quotas: tuple[ResourceQuota, ...] = (),
+    ) -> None:
+        self._state, self._edited, self._quotas = state, edited, quotas
+
+    def admit(self, live: Live, placement: Placement, *, domains: tuple[str, ...]) -> Mapping[str, Any]:
+        return {"for": self._state.jobs[live.uid].resource_version}
+
+    def evict(self, live: Live) -> Mapping[str, Any]:
+        return {"for": self._state.jobs[live.uid].resource_version}
+
+    def as_decided(self, job: JobView) -> bool:
+        return job.uid not in self._edited
+
+    def reckoning(self) -> Reckoning:
+        return Reckoning(self._state, self._quotas)
+
+
+def world() -> tuple[ClusterState, Asked, Plan]:
+    """`a` is admitted, `b` is bound to the place of `v`, which is evicted for it."""
+    state = ClusterState()
+    pending = [workload("a"), workload("b")]
+    for one in pending:
+        state.put(Live(workload=one, state=State.QUEUED))
+    placement = Placement(id="adm", epoch=1, cycle=1, at=0.0, assignments=(PLACE,), patched=1.0)
+    state.put(Live(workload=workload("v"), state=State.RUNNING, placement=placement, landed=2.0))
+    for uid in ("a", "b", "v"):
+        state.job_changed(job(uid))
+    state.take_new()
+    snapshot = Snapshot(nodes=(), tree=state.rules.tree, pending=tuple(Pending(workload=w) for w in pending))
+    plan = Plan(
+        admissions=(Admission(uid="a", assignments=(PLACE,)),),
+        evictions=(Eviction(uid="v", beneficiary="b", rule=EvictionRule.RECLAIM),),
+        bonds=(Bond(uid="b", assignments=(PLACE,), victims=("v",), deadline=900.0),),
+        reservations=(), explanations={}, order=("a", "b"), stats=STATS,
+    )  # fmt: skip
+    return state, Asked(snapshot=snapshot, cycle=2, at=10.0, trigger="change"), plan
+
+
+def committed(
+    state: ClusterState, asked: Asked, plan: Plan, *,
+    edited: frozenset[str] = frozenset(), quotas: tuple[ResourceQuota, ...] = (), now: float = 11.0,
+) -> Answered:  # fmt: skip
+    patches = Patches(state, edited, quotas)
+    return answer(asked, plan, state, patches=patches, epoch=1, now=now, new_id=lambda: "new", retell=30.0)
+
+
+def uids(found: Answered) -> tuple[list[str], list[str], list[str]]:
+    return (
+        [a.uid for a in found.admissions],
+        [e.uid for e in found.evictions],
+        [b.uid for b in found.bonds],
+    )
+
+
+def test_a_plan_that_still_holds_is_committed_whole() -> None:
+    """Who is evicted remembers for whom, that one alone; who starts remembers, too."""
+    state, asked, plan = world()
+    for uid in ("a", "b", "v"):
+        state.put(replace(state.live[uid], displaced_by=frozenset({f"earlier {uid}"})))
+    state.take_new()
+    found = committed(state, asked, plan)
+    assert uids(found) == (["a"], ["v"], ["b"])
+    assert {live.uid: live.displaced_by for live in found.after} == {"a": {"earlier a"}, "v": {"b"}}
+    victim = next(live for live in found.after if live.uid == "v")
+    assert victim.state is State.EVICTING
+    assert victim.placement is not None
+    assert victim.placement.unconfirmed
+
+
+def test_a_job_that_was_edited_meanwhile_is_not_started_as_it_was() -> None:
+    """Its newest resourceVersion is known already, so the API server would not object."""
+    state, asked, plan = world()
+    state.job_changed(replace(job("a"), resource_version="6"))
+    assert uids(committed(state, asked, plan, edited=frozenset("a")))[0] == []
+    assert uids(committed(state, asked, plan))[0] == ["a"], "a write that changes nothing it asks for"
+
+
+def test_a_job_that_was_deleted_meanwhile_is_not_started() -> None:
+    state, asked, plan = world()
+    state.job_gone("a")
+    assert uids(committed(state, asked, plan))[0] == []
+
+
+def test_nobody_is_evicted_for_a_job_that_does_not_wait_for_the_place_any_more() -> None:
+    """An eviction is made only with the proof of where its beneficiary goes."""
+    state, asked, plan = world()
+    state.job_gone("b")
+    assert uids(committed(state, asked, plan)) == (["a"], [], [])
+    state, asked, plan = world()
+    state.put(replace(state.live["b"], state=State.HELD))
+    assert uids(committed(state, asked, plan)) == (["a"], [], [])
+
+
+def test_an_estimate_learned_meanwhile_makes_no_other_job() -> None:
+    """The first run of a queue that ends tells all that wait there how long they may take."""
+    state, asked, plan = world()
+    state.learn(workload("ended"), 100.0)
+    assert state.live["a"].workload.estimate is not None
+    found = committed(state, asked, plan)
+    assert uids(found) == (["a"], ["v"], ["b"])
+    admitted = next(live for live in found.after if live.uid == "a")
+    assert admitted.workload == state.live["a"].workload, "as it is known now"
+
+
+def pods(hard: int, *, used: int) -> tuple[ResourceQuota, ...]:
+    """The ResourceQuota of the namespace."""
+    amounts = {"hard": {"pods": str(hard)}, "used": {"pods": str(used)}}
+    return (
+        ResourceQuota(metadata=Meta(name="rq", namespace="ns"), status=convert(amounts, ResourceQuotaStatus)),
+    )
+
+
+def test_nobody_is_evicted_for_a_gang_that_its_namespace_does_not_bear() -> None:
+    """What is started takes the last of the ResourceQuota; the next cycle would bar the other."""
+    state, asked, plan = world()
+    late = {"b": full(1, token=Token.WAITING_FOR_PREEMPTED_WORKLOADS)}
+    found = committed(state, asked, replace(plan, explanations=late), quotas=pods(2, used=1))
+    assert uids(found) == (["a"], [], [])
+    assert found.explanations["b"].primary.params["resourceQuota"] == "rq"
+    assert uids(committed(state, asked, plan, quotas=pods(3, used=1))) == (["a"], ["v"], ["b"])
+
+
+def test_a_bound_gang_takes_what_its_victim_leaves_of_a_namespace_once() -> None:
+    state, asked, plan = world()
+    state.pod_changed(PodView(uid="p", namespace="ns", name="p", owner="v", requests={"pods": 1}))
+    assert uids(committed(state, asked, plan, quotas=pods(2, used=1))) == (["a"], ["v"], ["b"])
+    both = replace(plan, admissions=(), bonds=(*plan.bonds, replace(plan.bonds[0], uid="a")))
+    assert uids(committed(state, asked, both, quotas=pods(1, used=1))) == ([], ["v"], ["b"])
+    assert uids(committed(state, asked, both, quotas=pods(2, used=1))) == ([], ["v"], ["b", "a"])
+
+
+def test_a_gang_is_not_bound_to_the_room_of_who_stays() -> None:
+    """Another gang's victim need not be one of its own."""
+    state, asked, plan = world()
+    state.put(replace(state.live["b"], workload=replace(workload("b"), namespace="elsewhere")))
+    pending = tuple(Pending(workload=state.live[uid].workload) for uid in ("a", "b"))
+    asked = replace(asked, snapshot=replace(asked.snapshot, pending=pending))
+    late = {uid: full(1, token=Token.WAITING_FOR_PREEMPTED_WORKLOADS) for uid in ("a", "b")}
+    plan = replace(
+        plan, admissions=(), explanations=late, bonds=(*plan.bonds, replace(plan.bonds[0], uid="a")),
+        evictions=(replace(plan.evictions[0], beneficiary="a"),),
+    )  # fmt: skip
+    assert uids(committed(state, asked, plan, quotas=pods(2, used=1))) == ([], ["v"], ["b", "a"])
+    found = committed(state, asked, plan, quotas=pods(1, used=1))
+    assert uids(found) == ([], [], [])
+    assert {uid: told.primary.token for uid, told in found.explanations.items()} == {
+        "a": Token.WAITING_FOR_QUOTA, "b": Token.PENDING_EVALUATION,
+    }  # fmt: skip
+
+
+def test_a_bond_stands_though_the_namespace_does_not_bear_its_gang_for_now() -> None:
+    """Work was lost for it. It is offered, its part of the ResourceQuota is kept, and so is its place."""
+    state, asked, plan = world()
+    state.bonds = plan.bonds
+    state.put(replace(state.live["v"], state=State.EVICTING))
+    assert list(Patches(state, quotas=pods(2, used=1)).reckoning().barred(state.live.values())) == ["a", "v"]
+    asked = replace(asked, snapshot=replace(asked.snapshot, bonds=plan.bonds))
+    there = replace(plan, evictions=())
+    assert uids(committed(state, asked, there, quotas=pods(2, used=1))) == ([], [], ["b"])
+    elsewhere = replace(PLACE, nodes={"n2": 1})
+    starts = replace(there, admissions=(Admission(uid="b", assignments=(elsewhere,)),), bonds=())
+    assert uids(committed(state, asked, starts, quotas=pods(2, used=1))) == (["b"], [], [])
+    found = committed(state, asked, starts, quotas=pods(1, used=1))
+    assert (uids(found), found.bonds[0].assignments) == (([], [], ["b"]), (elsewhere,))
+    late = plan.bonds[0].deadline
+    assert uids(committed(state, asked, starts, quotas=pods(1, used=1), now=late)) == ([], [], [])
+
+
+@pytest.mark.parametrize("before", [State.QUEUED, State.HELD])
+def test_a_job_that_runs_without_having_been_started_is_charged(before: State) -> None:
+    """Held or not: whoever forced it, its pods take what they take."""
+    state = ClusterState()
+    state.put(Live(workload=workload("a"), state=before))
+    state.job_changed(replace(job("a"), suspended=False))
+    (live,) = adoption.found(state, ["a"])
+    patches: Any = SimpleNamespace(adopt=lambda live, placement: {})
+    adopted = adoption.adopt(
+        (live,), state=state, jobs=patches, epoch=1, cycle=2, now=11.0, new_id=lambda: "new"
+    )
+    assert [(a.uid, a.before, len(a.charges)) for a in adopted.admissions] == [("a", before, 1)]
+    assert [one.state for one in adopted.after] == [State.ADMITTED]
+
+
+def waiting(count: int) -> tuple[ClusterState, Asked, Plan]:
+    """So many workloads that wait, and a plan that admits none."""
+    state, asked, plan = world()
+    pending = [Pending(workload=workload(f"w{n}")) for n in range(count)]
+    for one in pending:
+        state.put(Live(workload=one.workload, state=State.QUEUED))
+    snapshot = replace(asked.snapshot, pending=(*asked.snapshot.pending, *pending))
+    return state, replace(asked, snapshot=snapshot), replace(plan, admissions=(), evictions=(), bonds=())
+
+
+def full(used: int, *, token: Token = Token.WAITING_FOR_QUOTA, queue: str = "root.a") -> Explanation:
+    """A reason with a figure in it."""
+    params = {"queue": queue, "used": str(used)}
+    return Explanation(primary=Reason(token=token, said=f"{queue} uses {used} of 9.", params=params))
+
+
+def told(state: ClusterState, asked: Asked, plan: Plan, explanation: Explanation, *, now: float) -> int:
+    """How many reasons are written when all are told this; memory is as the commit leaves it."""
+    explanations = {uid: explanation for uid in state.live if uid.startswith("w")}
+    found = committed(state, asked, replace(plan, explanations=explanations), now=now)
+    for live in found.after:
+        state.put(live)
+    assert all(live.explanation == explanation for live in found.after)
+    return len(found.explanations)
+
+
+def test_where_many_wait_figures_alone_are_written_now_and_then() -> None:
+    """What is said is written at once, and the newest figures come, if nothing else does."""
+    state, asked, plan = waiting(FEW + 1)
+    assert told(state, asked, plan, full(1), now=100.0) == FEW + 1
+    assert told(state, asked, plan, full(2), now=110.0) == 0, "a figure"
+    assert told(state, asked, plan, full(2), now=130.0) == FEW + 1, "the figure, in time"
+    assert told(state, asked, plan, full(2), now=190.0) == 0, "nothing new"
+    assert told(state, asked, plan, full(2, token=Token.SOLVER_DEFERRED), now=191.0) == FEW + 1, "a token"
+    assert told(state, asked, plan, full(2, token=Token.SOLVER_DEFERRED, queue="root"), now=192.0) == FEW + 1
+    with_range = replace(full(3, token=Token.SOLVER_DEFERRED, queue="root"), detail={"estimate": {}})
+    assert told(state, asked, plan, with_range, now=193.0) == FEW + 1, "a part that was not there"
+
+
+@pytest.mark.parametrize("barred", [False, True])
+def test_what_was_found_wrong_meanwhile_is_not_told_otherwise(barred: bool) -> None:
+    """Nor is a job started whose queue is not there any more."""
+    state, asked, plan = world()
+    wrong = full(0, token=Token.MISCONFIGURED)
+    state.put(replace(state.live["a"], explanation=wrong))
+    late = {"a": full(1)}
+    if barred:
+        pending = tuple(p for p in asked.snapshot.pending if p.workload.uid != "a")
+        asked = replace(asked, snapshot=replace(asked.snapshot, pending=pending), barred=late)
+        plan = replace(plan, admissions=())
+    found = committed(state, asked, replace(plan, explanations={} if barred else late))
+    assert (found.explanations, found.admissions) == ({}, ())
+
+
+def test_what_is_held_or_edited_meanwhile_keeps_what_it_was_told_then() -> None:
+    state, asked, plan = world()
+    state.put(replace(state.live["a"], state=State.HELD, explanation=full(0, token=Token.ON_HOLD)))
+    state.put(replace(state.live["b"], workload=replace(workload("b"), priority=1)))
+    late = {uid: full(1) for uid in ("a", "b")}
+    assert committed(state, asked, replace(plan, explanations=late)).explanations == {}
+
+
+def test_where_few_wait_every_figure_is_written() -> None:
+    state, asked, plan = waiting(FEW)
+    assert [told(state, asked, plan, full(used), now=100.0) for used in (1, 2, 3)] == [FEW, FEW, FEW]

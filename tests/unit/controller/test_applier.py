@@ -1,0 +1,215 @@
+"""A PATCH is sent until its outcome is known, and never on a decision that may have been withdrawn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from queuer.controller.apply.applier import Answer, Applier, Result, judge
+from queuer.controller.apply.jobs import ClusterJobs, Facts
+from queuer.controller.failpoints import Failpoints
+from queuer.controller.health.metrics import Metrics
+from queuer.controller.memory.live import JobView, Live, Placement
+from queuer.controller.memory.state import ClusterState
+from queuer.domain.errors import Unavailable
+from queuer.domain.reasons import Reason, Token
+from queuer.domain.workload import State, Workload
+from queuer.kube.client import ApiError, ConflictError, InvalidError, NotFoundError, ThrottledError
+from queuer.store.leader import LeadershipLost
+from queuer.store.outbox import Entry
+from queuer.store.tables import EntryKind, Outcome
+
+JOB = JobView(uid="u", kind="Job", namespace="ns", name="job", resource_version="7", suspended=True)
+ENTRY = Entry(
+    seq=1, kind=EntryKind.ADMIT, uid="u", admission_id="adm", epoch=1, cycle=1, at=0.0,
+    patch={"metadata": {"resourceVersion": "5", "uid": "u"}, "spec": {"suspend": False}},
+)  # fmt: skip
+
+
+def _refusal(kind: type[ApiError], status: int, *, retry_after: float | None = None) -> ApiError:
+    return kind(status=status, reason="", message=f"HTTP {status}", retry_after=retry_after)
+
+
+class Cluster:
+    """One job that answers PATCHes as told, then with its next resourceVersion."""
+
+    def __init__(self, *answers: Exception, job: JobView | None = JOB, as_decided: bool = True) -> None:
+        self.answers = list(answers)
+        self.job = job
+        self.decided = as_decided
+        self.sent: list[Mapping[str, Any]] = []
+        self.in_force = True
+
+    def wanted(self, entry: Entry) -> bool:
+        return self.in_force
+
+    async def patch(self, uid: str, body: Mapping[str, Any]) -> str:
+        self.sent.append(body)
+        if self.answers:
+            raise self.answers.pop(0)
+        return "8"
+
+    async def read(self, uid: str) -> JobView | None:
+        return self.job
+
+    def as_decided(self, job: JobView) -> bool:
+        return self.decided
+
+    def rebuilt(self, entry: Entry, job: JobView) -> Mapping[str, Any]:
+        metadata = {**entry.patch["metadata"], "resourceVersion": job.resource_version}
+        return {**entry.patch, "metadata": metadata}
+
+    def telling(self, uid: str, reason: Reason) -> Mapping[str, Any] | None:
+        return {"metadata": {"annotations": {"status": reason.text}}}
+
+
+def applier(
+    cluster: Cluster, *, leads: bool = True, on_result: Callable[[Result], None] = lambda _: None
+) -> Applier:
+    async def confirm() -> None:
+        if not leads:
+            raise LeadershipLost("epoch 1 is over")
+
+    return Applier(
+        cluster, confirm_epoch=confirm, on_result=on_result,
+        failpoints=Failpoints(), metrics=Metrics(), at_once=2,
+    )  # fmt: skip
+
+
+async def test_applied() -> None:
+    result = await applier(Cluster()).apply(ENTRY)
+    assert (result.outcome, result.resource_version) == (Outcome.APPLIED, "8")
+
+
+async def test_a_job_that_moved_on_gets_the_same_patch_for_its_new_version() -> None:
+    cluster = Cluster(_refusal(ConflictError, 409))
+    result = await applier(cluster).apply(ENTRY)
+    assert result.outcome is Outcome.APPLIED
+    assert [body["metadata"]["resourceVersion"] for body in cluster.sent] == ["5", "7"]
+
+
+@pytest.mark.parametrize("kind", EntryKind)
+async def test_an_admission_that_was_taken_back_meanwhile_is_not_sent(kind: EntryKind) -> None:
+    """Nor sent again where the server did not answer. What takes it back goes on."""
+    cluster = Cluster()
+    cluster.in_force = False
+    result = await applier(cluster).apply(replace(ENTRY, kind=kind))
+    sent = kind is not EntryKind.ADMIT
+    assert (result.outcome, len(cluster.sent)) == (Outcome.APPLIED if sent else Outcome.WITHDRAWN, int(sent))
+
+    class Cut(Cluster):
+        async def patch(self, uid: str, body: Mapping[str, Any]) -> str:
+            self.in_force = False
+            return await super().patch(uid, body)
+
+    cluster = Cut(Unavailable("cut"))
+    result = await applier(cluster).apply(replace(ENTRY, kind=kind))
+    assert (result.outcome, len(cluster.sent)) == (Outcome.APPLIED if sent else Outcome.WITHDRAWN, 1 + sent)
+
+
+@pytest.mark.parametrize(
+    ("state", "admission", "wanted"),
+    [
+        (State.ADMITTED, "adm", True),
+        (State.PLACING, "adm", True),
+        (State.ADMITTED, "other", False),
+        (State.EVICTING, "adm", False),
+        (State.FAILED, "adm", False),
+    ],
+)
+def test_an_admission_is_wanted_until_its_workload_leaves(state: State, admission: str, wanted: bool) -> None:
+    """Placing: our own PATCH may have gone through though its answer was lost."""
+    memory = ClusterState()
+    jobs = ClusterJobs(cast(Any, None), memory, Facts())
+    assert not jobs.wanted(ENTRY), "it is gone"
+    workload = Workload(
+        uid="u", kind="Job", namespace="ns", name="job", queue="root.a", submitted=0.0, pod_sets=()
+    )
+    placement = Placement(id=admission, epoch=1, cycle=1, at=0.0, assignments=())
+    memory.put(Live(workload=workload, state=state, placement=placement))
+    assert jobs.wanted(ENTRY) is wanted
+    memory.put(Live(workload=workload, state=State.QUEUED))
+    assert not jobs.wanted(ENTRY), "it waits again"
+
+
+async def test_who_does_not_lead_any_more_sends_nothing_after_a_conflict() -> None:
+    cluster = Cluster(_refusal(ConflictError, 409))
+    with pytest.raises(LeadershipLost):
+        await applier(cluster, leads=False).apply(ENTRY)
+    assert len(cluster.sent) == 1
+
+
+async def test_a_conflict_with_our_own_lost_answer_is_success() -> None:
+    mine = replace(JOB, suspended=False, admission="adm")
+    cluster = Cluster(Unavailable("cut"), _refusal(ConflictError, 409), job=mine)
+    result = await applier(cluster).apply(ENTRY)
+    assert (result.outcome, result.resource_version, len(cluster.sent)) == (Outcome.APPLIED, "7", 2)
+
+
+async def test_a_job_that_asks_for_something_else_now_is_not_started() -> None:
+    result = await applier(Cluster(_refusal(ConflictError, 409), as_decided=False)).apply(ENTRY)
+    assert result.outcome is Outcome.CONFLICT
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [(_refusal(NotFoundError, 404), Outcome.GONE), (_refusal(InvalidError, 422), Outcome.INVALID)],
+)
+async def test_gone_and_refused_are_told_apart(error: ApiError, outcome: Outcome) -> None:
+    assert (await applier(Cluster(error)).apply(ENTRY)).outcome is outcome
+
+
+async def test_an_eviction_is_tried_until_it_is_through() -> None:
+    """There is nothing else to be done: the capacity must not be given away before."""
+    cluster = Cluster(_refusal(InvalidError, 422))
+    result = await applier(cluster).apply(replace(ENTRY, kind=EntryKind.EVICT))
+    assert (result.outcome, len(cluster.sent)) == (Outcome.APPLIED, 2)
+
+
+async def test_a_throttled_request_waits_as_long_as_the_server_asks() -> None:
+    cluster = Cluster(_refusal(ThrottledError, 429, retry_after=0.2), _refusal(ApiError, 503))
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    result = await applier(cluster).apply(ENTRY)
+    assert result.outcome is Outcome.APPLIED
+    assert loop.time() - began >= 0.2
+
+
+@pytest.mark.parametrize(
+    ("kind", "job", "answer"),
+    [
+        (EntryKind.ADMIT, replace(JOB, admission="adm", suspended=False), Answer.DONE),
+        (EntryKind.ADMIT, JOB, Answer.AGAIN),
+        (EntryKind.ADMIT, replace(JOB, admission="left behind"), Answer.AGAIN),
+        (EntryKind.ADMIT, replace(JOB, admission="other", suspended=False), Answer.STALE),
+        (EntryKind.ADMIT, replace(JOB, outcome=State.FAILED), Answer.STALE),
+        (EntryKind.EVICT, JOB, Answer.DONE),
+        (EntryKind.EVICT, replace(JOB, suspended=False, admission="adm"), Answer.AGAIN),
+        (EntryKind.EVICT, replace(JOB, suspended=False, admission="other"), Answer.STALE),
+        (EntryKind.WITHDRAW, JOB, Answer.AGAIN),
+        (EntryKind.WITHDRAW, replace(JOB, suspended=False, admission="adm"), Answer.STALE),
+    ],
+)
+def test_what_a_job_that_was_read_again_says(kind: EntryKind, job: JobView, answer: Answer) -> None:
+    assert judge(replace(ENTRY, kind=kind), job, as_decided=True) is answer
+
+
+async def test_entries_of_one_job_keep_their_order_and_a_reason_is_written_once() -> None:
+    cluster, results = Cluster(), asyncio.Queue[Result]()
+    working = applier(cluster, on_result=results.put_nowait)
+    task = asyncio.create_task(working.run())
+    working.tell("v", Reason(token=Token.MISCONFIGURED, said="no such queue"))
+    working.tell("v", Reason(token=Token.MISCONFIGURED, said="no such queue"))
+    evict = replace(ENTRY, seq=2, kind=EntryKind.EVICT, patch={"metadata": {}, "spec": {"suspend": True}})
+    working.send(ENTRY)
+    working.send(evict)
+    async with asyncio.timeout(5):
+        order = [(await results.get()).entry.seq for _ in range(2)]
+    task.cancel()
+    await asyncio.wait([task])
+    assert order == [1, 2]
+    assert len(cluster.sent) == 3

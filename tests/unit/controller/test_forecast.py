@@ -1,0 +1,120 @@
+"""Forecasts beside the loop: what is shown, what is counted, and that a broken one disturbs nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from queuer.controller.cycle.forecast import Forecaster, compare, with_estimate
+from queuer.controller.health.metrics import Metrics
+from queuer.domain.estimates import StartRange
+from queuer.domain.nodes import Node
+from queuer.domain.queue import Queue, QueueTree
+from queuer.domain.reasons import Explanation, Reason, Token
+from queuer.domain.workload import PodSet, Workload
+from queuer.solver.records import NodeState, Pending, Snapshot
+
+NOW = 6_000.0
+WAITS = Explanation(
+    primary=Reason(token=Token.WAITING_FOR_QUOTA, said="no quota"), detail={"ahead": {"rank": 2}}
+)
+RANGE = StartRange(earliest=6_610.0, likely=7_190.0, latest=7_770.0)
+SHOWN = {"from": 6_600, "likely": 7_200, "to": 7_800}
+
+
+def snapshot() -> Snapshot:
+    workload = Workload(
+        uid="g", kind="Job", namespace="ns", name="g", queue="root.a", submitted=0.0,
+        pod_sets=(PodSet(name="main", count=1, requests={"pods": 1}),),
+    )  # fmt: skip
+    node = Node(name="n1", labels={}, allocatable={"pods": 10})
+    tree = QueueTree.of([Queue(path="root.a")])
+    return Snapshot(nodes=(NodeState(node=node),), tree=tree, pending=(Pending(workload=workload),))
+
+
+async def test_the_program_is_asked_and_its_answer_kept() -> None:
+    told = asyncio.Event()
+    forecaster = Forecaster(every=0.0, seed=0, told=told.set)
+    task = asyncio.create_task(forecaster.run())
+    forecaster.offer(snapshot(), now=NOW)
+    async with asyncio.timeout(60):
+        await told.wait()
+    task.cancel()
+    assert forecaster.ranges == {"g": StartRange(earliest=NOW, likely=NOW, latest=NOW)}
+
+
+async def test_a_broken_program_leaves_what_was_known(tmp_path: Path) -> None:
+    """First garbage, then a crash, then an answer: only that is told."""
+    count = tmp_path / "count"
+    program = (
+        f"import os, sys; n = os.path.exists({str(count)!r}) and len(open({str(count)!r}).read())\n"
+        f"open({str(count)!r}, 'a').write('x'); sys.stdin.buffer.read()\n"
+        "print('no json') if not n else sys.exit(3) if n == 1 else print('{}')"
+    )
+    told = asyncio.Event()
+    forecaster = Forecaster(every=0.0, seed=0, told=told.set, program=(sys.executable, "-c", program))
+    forecaster.ranges = {"old": RANGE}
+    task = asyncio.create_task(forecaster.run())
+    try:
+        async with asyncio.timeout(60):
+            while not told.is_set():
+                forecaster.offer(snapshot(), now=NOW)
+                await asyncio.sleep(0.01)
+    finally:
+        task.cancel()
+    assert forecaster.ranges == {}
+    assert count.read_text() == "xxx"
+
+
+async def test_cancelled_it_leaves_no_process(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    program = f"import os, time; open({str(file)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    forecaster = Forecaster(every=0.0, seed=0, told=lambda: None, program=(sys.executable, "-c", program))
+    task = asyncio.create_task(forecaster.run())
+    forecaster.offer(snapshot(), now=NOW)
+    async with asyncio.timeout(60):
+        while not (file.exists() and file.read_text()):  # noqa: ASYNC110 - another process writes
+            await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(file.read_text()), 0)
+
+
+def test_ranges_are_shown_in_whole_minutes_outwards() -> None:
+    shown = with_estimate(WAITS, RANGE, now=NOW)
+    assert shown.detail == {"ahead": {"rank": 2}, "estimate": SHOWN}
+    assert with_estimate(WAITS, StartRange(earliest=1.0, likely=None, latest=None), now=NOW).detail[
+        "estimate"
+    ] == {"from": 0, "likely": None, "to": None}
+
+
+@pytest.mark.parametrize("token", [Token.MISCONFIGURED, Token.ON_HOLD, Token.ADMITTED_NOT_PLACED])
+def test_what_waiting_does_not_mend_has_no_range(token: Token) -> None:
+    explanation = Explanation(primary=Reason(token=token, said=""))
+    assert with_estimate(explanation, RANGE, now=NOW) == explanation
+
+
+def test_a_range_that_is_over_is_not_shown() -> None:
+    assert with_estimate(WAITS, RANGE, now=8_000.0) == WAITS
+    assert with_estimate(WAITS, None, now=NOW) == WAITS
+
+
+@pytest.mark.parametrize(
+    ("started", "hits", "error"),
+    [(6_600.0, 1, 600.0), (7_800.0, 1, 600.0), (6_599.0, 0, 601.0), (9_000.0, 0, 1_800.0)],
+)
+def test_what_was_told_is_compared(started: float, hits: int, error: float) -> None:
+    metrics = Metrics()
+    compare(with_estimate(WAITS, RANGE, now=NOW), started=started, metrics=metrics)
+    compare(WAITS, started=started, metrics=metrics)
+    compare(None, started=started, metrics=metrics)
+    value = metrics.registry.get_sample_value
+    assert value("queuer_estimates_total") == 1
+    assert value("queuer_estimate_hits_total") == hits
+    assert value("queuer_estimate_error_seconds_sum") == error

@@ -1,0 +1,65 @@
+"""From a job as it was heard to the snapshot: who cannot be decided on is told so, and the others are decided on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from queuer.controller.apply.jobs import ClusterJobs, Facts, job_view
+from queuer.controller.cycle.snapshot import take
+from queuer.controller.intake.read import take_in
+from queuer.controller.ledger.batch import Batch
+from queuer.controller.memory.state import ClusterState, Rules
+from queuer.domain.nodes import HOSTNAME, Node
+from queuer.domain.queue import Queue, QueueTree
+from queuer.domain.reasons import Token
+from queuer.kube.kinds import PYTORCHJOB
+from queuer.solver.decide import decide
+from queuer.solver.records import Budget
+
+SPECS = "spec.pytorchReplicaSpecs"
+ROLE = {"replicas": 1, "template": {"spec": {"containers": [{"name": "pytorch"}]}}}
+
+
+def manifest(uid: str, **roles: dict[str, Any]) -> dict[str, Any]:
+    meta = {"name": uid, "namespace": "ns", "uid": uid, "labels": {"queuer.dev/queue": "root.a"}}
+    return {
+        "metadata": meta,
+        "spec": {"runPolicy": {"suspend": True}, "pytorchReplicaSpecs": {"Worker": ROLE, **roles}},
+    }
+
+
+def heard(*manifests: dict[str, Any]) -> ClusterState:
+    """A node, a queue, and these jobs taken in."""
+    state = ClusterState()
+    state.configure(Rules(tree=QueueTree.of([Queue(path="root.a", namespaces=("ns",))]), revision=1))
+    state.node_changed(Node(name="n0", labels={HOSTNAME: "n0"}, allocatable={"cpu": 8000, "pods": 9}))
+    for found in manifests:
+        state.job_changed(job_view(PYTORCHJOB, msgspec.convert(found, PYTORCHJOB.type)))
+    batch = Batch(now=0.0)
+    jobs = ClusterJobs(None, state, Facts())  # type: ignore[arg-type]
+    take_in(batch, state.take_new(), state=state, jobs=jobs)
+    for live in batch.after.values():
+        assert live is not None
+        state.put(live)
+    return state
+
+
+@pytest.mark.parametrize(
+    ("roles", "field"),
+    [
+        ({"Worker": {**ROLE, "replicas": -1}}, f"{SPECS}.Worker.replicas"),
+        ({"worker": ROLE}, f"{SPECS}.worker"),
+        ({"Worker": {"replicas": 1}}, f"{SPECS}.Worker.template.spec.containers"),
+    ],
+)
+def test_a_job_that_cannot_be_decided_on_is_told_and_stops_nobody(roles: dict[str, Any], field: str) -> None:
+    state = heard(manifest("bad", **roles), manifest("good"))
+    reason = state.live["bad"].explanation
+    assert reason is not None
+    assert reason.primary.token is Token.MISCONFIGURED
+    assert reason.primary.params["fields"] == [field]
+    plan = decide(take(state, now=0.0), now=0.0, seed=0, budget=Budget(deterministic=0.0))
+    assert [a.uid for a in plan.admissions] == ["good"]

@@ -1,0 +1,125 @@
+"""A plan that cannot be used costs its cycle, not the leadership; what a cycle left out is decided in the next."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from queuer.controller.cycle.answer import Answered, Asked
+from queuer.controller.health.metrics import Metrics
+from queuer.controller.intake.namespace_quota import Reckoning
+from queuer.controller.landing.places import Place, Unplaced
+from queuer.controller.ledger.batch import Batch
+from queuer.controller.loop import Loop
+from queuer.controller.memory.live import JobView, Live, Placement
+from queuer.controller.memory.state import ClusterState
+from queuer.controller.settings import Settings
+from queuer.domain.workload import PodSet, State, Workload
+from queuer.solver.records import Admission, Assignment, Bond, CycleStats, Plan, SolveStatus
+
+NOBODY = cast(Any, None)
+"""Stands for what is never asked where nothing is committed."""
+WORKLOAD = Workload(
+    uid="a", kind="Job", namespace="ns", name="a", queue="root.a", submitted=0.0,
+    pod_sets=(PodSet(name="main", count=1, requests={"pods": 1}),),
+)  # fmt: skip
+PLAN = Plan(
+    admissions=(), evictions=(), bonds=(), reservations=(), explanations={}, order=("a",),
+    stats=CycleStats(status=SolveStatus.GREEDY),
+)  # fmt: skip
+STRANGE = Admission(uid="a", assignments=(Assignment(pod_set="strange", flavor="default", nodes={"n1": 1}),))
+
+
+class Decider:
+    """Answers with these plans, the last one again and again. `asked`: about which moments."""
+
+    def __init__(self, *plans: Plan) -> None:
+        self.asked = list[float]()
+        self._plans = list(plans)
+
+    async def decide(self, *_: object, now: float, **__: object) -> Plan:
+        self.asked.append(now)
+        return self._plans.pop(0) if len(self._plans) > 1 else self._plans[0]
+
+
+class Uncommitted(Loop):
+    """A loop without a database."""
+
+    async def _commit(self, asked: Asked, plan: Plan, found: Answered) -> None:
+        self.state.bonds = found.bonds
+
+
+def looping(decider: Decider, kind: type[Loop], *, wake: asyncio.Event, **given: Any) -> Loop:
+    """A loop with one workload that waits."""
+    state = ClusterState()
+    state.put(Live(workload=WORKLOAD, state=State.QUEUED))
+    job = JobView(uid="a", kind="Job", namespace="ns", name="a", resource_version="1", suspended=True)
+    state.job_changed(job)
+    state.take_new(), state.take_touched()
+
+    async def nobody(*_: object, **__: object) -> frozenset[str]:
+        return frozenset()
+
+    jobs = SimpleNamespace(reckoning=lambda: Reckoning(state, ()), with_pods_left=nobody)
+    parts = {"metrics": Metrics(), "clock": lambda: 100.0, **given}
+    return kind(
+        state=state, jobs=cast(Any, jobs), engine=NOBODY, decider=decider,
+        settings=Settings(database_url=""), health=NOBODY, epoch=1, last_cycle=0, wake=wake, **parts,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        replace(PLAN, stats=replace(PLAN.stats, solver_time=-5.0)),
+        replace(PLAN, admissions=(STRANGE,)),
+    ],
+)
+async def test_a_plan_that_cannot_be_used_is_refused_and_the_next_is_asked_for(plan: Plan) -> None:
+    metrics, wake, clock = Metrics(), asyncio.Event(), [100.0]
+    decider = Decider(plan)
+    loop = looping(decider, Loop, wake=wake, metrics=metrics, clock=lambda: clock[0])
+    async with asyncio.TaskGroup() as group:
+        for at in (100.0, 200.0, 300.0):
+            clock[0] = at
+            wake.clear()
+            await loop.round(group)
+            await wake.wait()
+    await loop.round(cast(Any, SimpleNamespace(create_task=pytest.fail)))
+    assert decider.asked == [100.0, 200.0, 300.0]
+    assert "queuer_plans_refused_total 3.0" in metrics.text(()).decode()
+
+
+async def test_what_a_cycle_left_out_is_decided_at_once_unless_nothing_moved() -> None:
+    """Asked the same at the same moment, a decision answers the same: the next one would follow without end."""
+    bond = Bond(uid="a", assignments=STRANGE.assignments, victims=(), deadline=900.0)
+    plan = replace(PLAN, bonds=(bond,), stats=replace(PLAN.stats, more=True))
+    wake, decider = asyncio.Event(), Decider(plan)
+    loop = looping(decider, Uncommitted, wake=wake)
+    async with asyncio.TaskGroup() as group:
+        for _ in range(2):
+            wake.clear()
+            await loop.round(group)
+            await wake.wait()
+    await loop.round(cast(Any, SimpleNamespace(create_task=pytest.fail)))
+    assert len(decider.asked) == 2
+
+
+async def test_others_are_decided_on_again_once_a_gang_has_all_its_pods() -> None:
+    """It had hosts to itself, when it landed and while it missed some of its pods."""
+    loop = looping(Decider(PLAN), Uncommitted, wake=asyncio.Event())
+    placement = Placement(id="adm", epoch=1, cycle=1, at=0.0, assignments=STRANGE.assignments)
+    lands = Live(workload=WORKLOAD, state=State.PLACING, placement=placement)
+    runs = replace(lands, state=State.RUNNING, landed=5.0)
+    lost = replace(runs, unplaced=Unplaced(vacant=(Place(empty=9.0),)))
+    seen = []
+    for before, after in ((lands, runs), (runs, lost), (lost, runs), (runs, replace(runs, running=6.0))):
+        loop.state.put(before)
+        loop.state.take_stale()
+        await loop._write(Batch(now=10.0, after={"a": after}))
+        seen.append(loop.state.take_stale())
+    assert seen == [True, False, True, False]

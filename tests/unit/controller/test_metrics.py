@@ -1,0 +1,57 @@
+"""What decisions did, and what became of the solver process, can be read from the metrics."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from queuer.controller.health.metrics import Metrics
+from queuer.controller.memory.live import Live
+from queuer.domain.reasons import Explanation, Reason, Token
+from queuer.domain.workload import PodSet, State, Workload
+from queuer.solver.process.worker import Outcome, SolverProcess
+from queuer.solver.records import CycleStats, SolveStatus
+
+WORKLOAD = Workload(
+    uid="g", kind="Job", namespace="ns", name="g", queue="root.a", submitted=0.0,
+    pod_sets=(PodSet(name="main", count=1, requests={"pods": 1}),),
+)  # fmt: skip
+
+
+def test_what_decisions_did_is_added_up() -> None:
+    metrics = Metrics()
+    rows = (
+        CycleStats(status=SolveStatus.OPTIMAL, turns=7, contested=3, repaired=2, solver_time=0.25),
+        CycleStats(status=SolveStatus.GREEDY, turns=2, searches=4, refused=1, solver_time=0.5),
+    )
+    for stats in rows:
+        metrics.count_stats(replace(stats, phases={"solve": 0.1}))
+    text = metrics.text([]).decode()
+    assert "queuer_turns_total 9.0" in text
+    assert "queuer_victim_searches_total 4.0" in text
+    assert "queuer_repair_contested_total 3.0" in text
+    assert "queuer_repair_started_total 2.0" in text
+    assert "queuer_gangs_refused_total 1.0" in text
+    assert "queuer_solver_deterministic_time_total 0.75" in text
+    assert 'queuer_cycle_duration_seconds_count{phase="solve"} 2.0' in text
+
+
+def test_failures_and_restarts_of_the_solver_are_shown_as_they_are_at_each_scrape() -> None:
+    metrics, solver = Metrics(), SolverProcess()
+    metrics.count_solver(solver)
+    metrics.count_writes({("patch", "jobs"): 3})
+    solver.counts[Outcome.LATE] += 2
+    solver.restarts += 1
+    text = metrics.text([]).decode()
+    assert 'queuer_solver_answers_total{outcome="late"} 2.0' in text
+    assert "queuer_solver_restarts_total 1.0" in text
+    assert 'queuer_k8s_api_writes_total{resource="jobs",verb="patch"} 3.0' in text
+
+
+def test_verdict_of_a_waiting_job_is_that_of_its_reason_not_of_the_token_alone() -> None:
+    behind = Reason(token=Token.BEHIND_IN_QUEUE, said="Its head can never start.", params={"never": True})
+    text = (
+        Metrics()
+        .text([Live(workload=WORKLOAD, state=State.QUEUED, explanation=Explanation(primary=behind))])
+        .decode()
+    )
+    assert 'reason="BehindInQueue",verdict="CHANGE"} 1.0' in text

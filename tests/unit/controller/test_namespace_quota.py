@@ -1,0 +1,78 @@
+"""What a job is told that its namespace's ResourceQuota keeps waiting: the amounts, who has them, what would help."""
+
+from __future__ import annotations
+
+from msgspec import convert
+
+from queuer.controller.intake.namespace_quota import Reckoning
+from queuer.controller.memory.live import Live, Placement
+from queuer.controller.memory.pods import PodView
+from queuer.controller.memory.state import ClusterState
+from queuer.domain.reasons import Explanation, Token, Verdict
+from queuer.domain.workload import PodSet, State, Workload
+from queuer.kube.objects import Meta, ResourceQuota, ResourceQuotaStatus
+from queuer.solver.records import Assignment
+
+GPU = "example.com/gpu"
+
+
+def gang(uid: str, pods: int, *, priority: int = 0, min_count: int | None = None) -> Workload:
+    """Pods of one GPU."""
+    only = PodSet(name="main", count=pods, min_count=min_count, requests={GPU: 1, "pods": 1})
+    return Workload(
+        uid=uid, kind="Job", namespace="ns", name=uid, queue="root.a", submitted=0.0, priority=priority,
+        pod_sets=(only,),
+    )  # fmt: skip
+
+
+def quota(used: int, *, gpus: int, pods: int = 99) -> ResourceQuota:
+    """Of GPUs and pods; of both as many are used."""
+    hard = {f"requests.{GPU}": str(gpus), "pods": str(pods), "count/pods": str(pods)}
+    amounts = {"hard": hard, "used": dict.fromkeys(hard, str(used))}
+    return ResourceQuota(
+        metadata=Meta(name="rq", namespace="ns"), status=convert(amounts, ResourceQuotaStatus)
+    )
+
+
+def barred(waits: Workload, quota: ResourceQuota) -> dict[str, Explanation]:
+    """`low` runs with 4, `high` with 2, `new` is to start with 1."""
+    state = ClusterState()
+    for uid, pods, priority, at in (
+        ("low", 4, 0, State.RUNNING), ("high", 2, 9, State.EVICTING), ("new", 1, 9, State.ADMITTED),
+    ):  # fmt: skip
+        place = Assignment(pod_set="main", flavor="default", nodes={"n1": pods})
+        placement = Placement(id=uid, epoch=1, cycle=1, at=0.0, assignments=(place,))
+        state.put(Live(workload=gang(uid, pods, priority=priority), state=at, placement=placement))
+        for number in range(0 if at is State.ADMITTED else pods):
+            name = f"{uid}-{number}"
+            requests = {GPU: 1, "pods": 1}
+            state.pod_changed(PodView(uid=name, namespace="ns", name=name, owner=uid, requests=requests))
+    live = Live(workload=waits, state=State.QUEUED)
+    return Reckoning(state, [quota]).barred([live])
+
+
+def test_a_full_namespace_says_what_is_used_by_whom_and_what_would_help() -> None:
+    """7 used, one of these by a pod that no job of ours owns, and 1 comes: 2 of 10 are left."""
+    found = barred(gang("g", 5, priority=5), quota(7, gpus=10))["g"]
+    assert (found.primary.token, found.verdict, found.others) == (Token.WAITING_FOR_QUOTA, Verdict.WAIT, ())
+    assert found.primary.text == (
+        f"ResourceQuota rq of namespace ns allows 10 {GPU}; 7 are used, 1 more are kept for jobs that start, most by "
+        "low (4), high (2), new (1); this job asks 5. There is room for it when 3 are given back (work of lower "
+        "priority uses 4; nobody is evicted for a ResourceQuota), or if it asks 2 at most, or if 13 are allowed."
+    )
+    figures = {"limit": "10", "used": "7", "coming": "1", "asks": "5", "missing": "3", "lower": "4"}
+    assert figures.items() <= found.primary.params.items()
+    rows = {h["name"]: (h["amount"], h.get("leaving"), h.get("starting")) for h in found.detail["holders"]}
+    assert rows == {"low": ("4", None, None), "high": ("2", True, None), "new": ("1", None, True)}
+    assert barred(gang("g", 2), quota(7, gpus=10)) == barred(gang("g", 5), quota(7, gpus=13)) == {}
+
+
+def test_what_is_too_much_by_itself_comes_first_and_all_others_follow() -> None:
+    """No end of others' work would help with the GPUs, however full of pods it is."""
+    found = barred(gang("g", 6, min_count=5), quota(7, gpus=4, pods=12))["g"]
+    assert (found.primary.token, found.verdict) == (Token.EXCEEDS_MAX_QUOTA, Verdict.CHANGE)
+    assert found.primary.text == (
+        f"ResourceQuota rq of namespace ns allows 4 {GPU}; this job asks at least 5. There is room for it if it asks 4 "
+        "at most, or if 5 are allowed."
+    )
+    assert [reason.params["resource"] for reason in found.others] == ["pods"]

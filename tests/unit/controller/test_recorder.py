@@ -1,0 +1,102 @@
+"""Which decisions are kept as files, how many, and that nothing waits for the disk."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from queuer.controller.cycle.recorder import BETWEEN, Recorder
+from queuer.domain.queue import QueueTree
+from queuer.solver.records import Budget, CycleStats, Plan, Snapshot, SolveStatus
+from queuer.solver.stored import StoredCycle, decode
+
+PLAN = Plan(
+    admissions=(), evictions=(), bonds=(), reservations=(), explanations={}, order=(),
+    stats=CycleStats(status=SolveStatus.GREEDY),
+)  # fmt: skip
+CYCLE = StoredCycle(
+    snapshot=Snapshot(nodes=(), tree=QueueTree.of(())), now=5.0, seed=1, budget=Budget(), plan=PLAN
+)
+FAILED = replace(CYCLE, plan=replace(PLAN, stats=CycleStats(status=SolveStatus.FAILED, fallback="late")))
+
+
+@asynccontextmanager
+async def recording(directory: Path, clock: Callable[[], float] = lambda: 0.0) -> AsyncIterator[Recorder]:
+    recorder = Recorder(directory, kept=2, slow=1.0, clock=clock)
+    task = asyncio.create_task(recorder.run())
+    try:
+        yield recorder
+    finally:
+        task.cancel()
+
+
+async def written(directory: Path, name: str) -> None:
+    async with asyncio.timeout(20):
+        while not (directory / name).exists():  # noqa: ASYNC110 - a thread writes
+            await asyncio.sleep(0.005)
+
+
+def names_in(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+async def test_what_is_wrong_or_slow_is_kept_and_can_be_read(tmp_path: Path) -> None:
+    async with recording(tmp_path / "new") as recorder:
+        given = [(replace(CYCLE, plan=None), 0.1, "unsound"), (FAILED, 0.1, "failed"), (CYCLE, 1.5, "slow")]
+        for number, (cycle, took, kind) in enumerate(given):
+            recorder.offer(cycle, number=number, took=took)
+            name = f"{number:010}-{kind}.cycle"
+            await written(tmp_path / "new", name)
+            assert decode((tmp_path / "new" / name).read_bytes()) == cycle
+
+
+async def test_of_ordinary_ones_one_a_minute(tmp_path: Path) -> None:
+    now = 100.0
+    async with recording(tmp_path, lambda: now) as recorder:
+        recorder.offer(CYCLE, number=1, took=0.1)
+        await written(tmp_path, "0000000001-regular.cycle")
+        now += BETWEEN / 2
+        recorder.offer(CYCLE, number=2, took=0.1)
+        now += BETWEEN / 2
+        recorder.offer(CYCLE, number=3, took=0.1)
+        await written(tmp_path, "0000000003-regular.cycle")
+    assert not (tmp_path / "0000000002-regular.cycle").exists()
+
+
+async def test_the_newest_of_each_kind_stay(tmp_path: Path) -> None:
+    async with recording(tmp_path) as recorder:
+        recorder.offer(CYCLE, number=1, took=0.1)
+        await written(tmp_path, "0000000001-regular.cycle")
+        for number in range(2, 7):
+            recorder.offer(FAILED, number=number, took=0.1)
+            await written(tmp_path, f"{number:010}-failed.cycle")
+        recorder.offer(replace(CYCLE, plan=None), number=7, took=0.1)  # written after the last one was pruned
+        await written(tmp_path, "0000000007-unsound.cycle")
+    names = names_in(tmp_path)
+    kept = ["0000000001-regular", "0000000005-failed", "0000000006-failed", "0000000007-unsound"]
+    assert names == [f"{name}.cycle" for name in kept]
+
+
+async def test_while_one_waits_others_pass_by(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, kept=2, slow=1.0)
+    for number in (1, 2, 3):
+        recorder.offer(FAILED, number=number, took=0.1)  # nobody writes: neither blocked nor an error
+    task = asyncio.create_task(recorder.run())
+    await written(tmp_path, "0000000001-failed.cycle")
+    task.cancel()
+    assert names_in(tmp_path) == ["0000000001-failed.cycle"]
+
+
+async def test_a_directory_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    async with recording(tmp_path / "file") as recorder:
+        recorder.offer(FAILED, number=1, took=0.1)
+        async with asyncio.timeout(20):
+            while recorder._waiting.full():  # noqa: ASYNC110 - a thread writes
+                await asyncio.sleep(0.005)
+        (tmp_path / "file").unlink()
+        recorder.offer(FAILED, number=2, took=0.1)
+        await written(tmp_path / "file", "0000000002-failed.cycle")

@@ -1,0 +1,149 @@
+"""What is written for a workload's steps, and what memory holds after them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from queuer.controller.landing.settle import Limits, settle
+from queuer.controller.landing.steps import Move, tally
+from queuer.controller.memory.live import JobView, Live, Placement
+from queuer.controller.memory.pods import PodView
+from queuer.domain.workload import PodSet, State, Workload
+from queuer.solver.records import Assignment
+
+LIMITS = Limits(landing_deadline=60.0, avoid=100.0, avoid_limit=1000.0, lost_node=300.0)
+WORKLOAD = Workload(
+    uid="u", kind="Job", namespace="ns", name="job", queue="root.a", submitted=0.0,
+    pod_sets=(PodSet(name="main", count=1, requests={"pods": 1}),),
+)  # fmt: skip
+PLACEMENT = Placement(
+    id="adm", epoch=1, cycle=1, at=100.0,
+    assignments=(Assignment(pod_set="main", flavor="default", nodes={"n1": 1}),),
+)  # fmt: skip
+ADMITTED = Live(workload=WORKLOAD, state=State.ADMITTED, placement=PLACEMENT)
+PLACING = replace(ADMITTED, state=State.PLACING, placement=replace(PLACEMENT, patched=100.0))
+RUNNING = replace(PLACING, state=State.RUNNING, landed=101.0, running=101.0)
+JOB = JobView(
+    uid="u", kind="Job", namespace="ns", name="job", resource_version="5", suspended=False, admission="adm"
+)
+POD = PodView(
+    uid="p",
+    namespace="ns",
+    name="p",
+    owner="u",
+    pod_set="main",
+    node="n1",
+    requests={"pods": 1},
+    running=True,
+)
+
+
+def test_steps_of_one_moment_are_one_write() -> None:
+    """A quick job is patched, landed and running when it is looked at.
+
+    The database hears of the last alone.
+    """
+    outcome = settle(ADMITTED, JOB, tally([POD]), now=105.0, limits=LIMITS)
+    assert outcome is not None
+    assert [s.move for s in outcome.steps] == [Move.PATCHED, Move.LANDED, Move.RUNNING]
+    assert outcome.state is State.RUNNING
+    assert outcome.live is not None
+    assert (outcome.live.landed, outcome.live.running) == (105.0, 105.0)
+
+
+def test_a_finished_job_without_pods_is_released_in_the_same_write() -> None:
+    finished = replace(JOB, outcome=State.SUCCEEDED)
+    outcome = settle(RUNNING, finished, tally([replace(POD, succeeded=True)]), now=105.0, limits=LIMITS)
+    assert outcome is not None
+    assert (outcome.state, outcome.release, outcome.live) == (State.SUCCEEDED, True, None)
+    assert not outcome.confirm, "all its pods were seen; they ended before the job did"
+    assert outcome.ran == 4.0
+
+
+def test_only_a_run_that_ends_by_itself_tells_how_long_it_takes() -> None:
+    """Not one that was evicted or deleted; a quick one counts from its admission."""
+    finished = replace(JOB, outcome=State.FAILED)
+    quick = settle(PLACING, finished, tally([]), now=105.0, limits=LIMITS)
+    evicted = settle(replace(RUNNING, state=State.EVICTING), finished, tally([]), now=105.0, limits=LIMITS)
+    deleted = settle(RUNNING, None, tally([]), now=105.0, limits=LIMITS)
+    assert [o and o.ran for o in (quick, evicted, deleted)] == [5.0, None, None]
+
+
+def test_a_job_that_ended_before_its_pods_were_seen_is_released_after_a_consistent_read_only() -> None:
+    outcome = settle(PLACING, replace(JOB, outcome=State.FAILED), tally([]), now=105.0, limits=LIMITS)
+    assert outcome is not None
+    assert (outcome.release, outcome.confirm) == (True, True)
+
+
+def test_a_deleted_job_holds_its_capacity_until_its_pods_are_gone() -> None:
+    outcome = settle(RUNNING, None, tally([POD]), now=105.0, limits=LIMITS)
+    assert outcome is not None
+    assert (outcome.state, outcome.cause, outcome.vanished, outcome.release) == (
+        State.FAILED,
+        "deleted",
+        True,
+        False,
+    )
+    assert outcome.live is not None
+    gone = settle(outcome.live, None, tally([]), now=106.0, limits=LIMITS)
+    assert gone is not None
+    assert (gone.release, gone.confirm, gone.live) == (True, True, None)
+
+
+def test_since_when_a_job_is_on_its_way_out_is_known_from_its_first_sign() -> None:
+    """And its next attempt knows nothing of that."""
+    finished = replace(JOB, outcome=State.FAILED)
+    ended = settle(RUNNING, finished, tally([POD]), now=105.0, limits=LIMITS)
+    deleted = settle(RUNNING, None, tally([POD]), now=105.0, limits=LIMITS)
+    evicted = replace(RUNNING, state=State.EVICTING, left=103.0)
+    both = settle(evicted, None, tally([POD]), now=105.0, limits=LIMITS)
+    assert [o and o.live and o.live.left for o in (ended, deleted, both)] == [105.0, 105.0, 103.0]
+    quiet = replace(JOB, suspended=True, quiet=True, admission=None)
+    again = settle(evicted, quiet, tally([]), now=105.0, limits=LIMITS)
+    assert again is not None
+    assert again.live is not None
+    assert again.live.left is None
+
+
+def test_a_waiting_job_that_was_deleted_is_forgotten() -> None:
+    outcome = settle(Live(workload=WORKLOAD, state=State.QUEUED), None, tally([]), now=1.0, limits=LIMITS)
+    assert outcome is not None
+    assert (outcome.vanished, outcome.state, outcome.live) == (True, None, None)
+
+
+def test_a_landing_that_failed_is_remembered_with_growing_back_off() -> None:
+    refused = tally([replace(POD, node=None, running=False, problem="no")])
+    outcome = settle(PLACING, JOB, refused, now=200.0, limits=LIMITS)
+    assert outcome is not None
+    assert (outcome.suspend, outcome.cause) == (True, "landing-timeout")
+    evicting = outcome.live
+    assert evicting is not None
+    assert (evicting.state, evicting.avoid, evicting.first) == (State.EVICTING, {"n1": 300.0}, True)
+    assert evicting.left == 200.0
+    again = replace(evicting, state=State.PLACING)
+    outcome = settle(again, JOB, refused, now=400.0, limits=LIMITS)
+    assert outcome is not None
+    assert outcome.live is not None
+    assert outcome.live.avoid == {"n1": 600.0}, "the second time it is twice as long"
+
+
+def test_back_in_the_queue_everything_of_the_attempt_is_gone_but_what_it_learned() -> None:
+    evicting = replace(RUNNING, state=State.EVICTING, avoid={"n1": 300.0}, failures=1)
+    quiet = replace(JOB, suspended=True, quiet=True, admission=None)
+    outcome = settle(evicting, quiet, tally([]), now=200.0, limits=LIMITS)
+    assert outcome is not None
+    assert (outcome.state, outcome.confirm) == (State.QUEUED, True)
+    queued = outcome.live
+    assert queued is not None
+    assert (queued.attempt, queued.placement, queued.landed, queued.avoid) == (2, None, None, {"n1": 300.0})
+    assert queued.workload.submitted == WORKLOAD.submitted
+
+
+def test_a_differing_charge_is_corrected_before_it_is_said_to_run() -> None:
+    heavier = replace(POD, requests={"pods": 1, "cpu": 100})
+    outcome = settle(PLACING, JOB, tally([heavier]), now=105.0, limits=LIMITS)
+    assert outcome is not None
+    assert outcome.recharge == ("main",)
+    assert outcome.live is not None
+    assert outcome.live.workload.pod_sets[0].requests == {"pods": 1, "cpu": 100}
+    assert outcome.state is State.RUNNING

@@ -1,0 +1,274 @@
+"""The controller's memory counts what kube-scheduler counts, and hands the solver a snapshot that does not
+change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from queuer.controller.cycle.snapshot import SLACK, take
+from queuer.controller.failpoints import Deed, Failpoints, Point
+from queuer.controller.intake.checks import check
+from queuer.controller.landing.settle import evicting, requeued
+from queuer.controller.memory.live import JobView, Live, Placement
+from queuer.controller.memory.pods import PodIndex, PodView
+from queuer.controller.memory.state import ClusterState, Rules
+from queuer.controller.settings import Settings
+from queuer.domain.errors import InvalidInput
+from queuer.domain.nodes import HOSTNAME, Node, Topology
+from queuer.domain.queue import Queue, QueueTree
+from queuer.domain.workload import PodSet, State, Workload
+from queuer.solver.records import Assignment
+
+RACK = "topology.kubernetes.io/rack"
+GPU = {"gpu": 4, "pods": 1}
+RULES = Rules(
+    tree=QueueTree.of(
+        [Queue(path="root.a.one", namespaces=("ns",)), Queue(path="root.a"), Queue(path="root.b")]
+    ),
+    topology=Topology(keys=(RACK,)),
+    revision=1,
+)
+WORKLOAD = Workload(
+    uid="u", kind="Job", namespace="ns", name="job", queue="root.a.one", submitted=0.0,
+    pod_sets=(PodSet(name="main", count=3, requests=GPU),),
+)  # fmt: skip
+JOB = JobView(uid="u", kind="Job", namespace="ns", name="job", resource_version="1", suspended=True)
+
+
+def node(name: str, rack: str = "r1", **facts: object) -> Node:
+    return Node(name=name, labels={HOSTNAME: name, RACK: rack}, allocatable={"gpu": 8, "pods": 10}, **facts)  # type: ignore[arg-type]
+
+
+def pod(uid: str, at: str | None = None, **facts: object) -> PodView:
+    return PodView(uid=uid, namespace="ns", name=uid, node=at, requests=GPU, **facts)  # type: ignore[arg-type]
+
+
+def placed(live: Live) -> Live:
+    assignment = Assignment(pod_set="main", flavor="default", nodes={"n1": 2, "n2": 1}, selector={RACK: "r1"})
+    placement = Placement(id="adm", epoch=1, cycle=1, at=50.0, assignments=(assignment,), patched=50.0)
+    return replace(live, state=State.PLACING, placement=placement)
+
+
+def test_a_pod_counts_on_its_node_until_it_ends_or_is_gone() -> None:
+    pods = PodIndex()
+    pods.put(pod("a", "n1"))
+    pods.put(pod("b", "n1", deleted=100.0))
+    pods.put(pod("c"))
+    assert pods.used("n1") == {"gpu": 8, "pods": 2}
+    pods.put(pod("a", "n1", succeeded=True))
+    assert pods.used("n1") == GPU
+    pods.remove("b")
+    assert pods.used("n1") == {}
+    pods.remove("b")
+    assert len(pods) == 2
+
+
+def test_pods_are_given_up_only_with_their_node() -> None:
+    """A pod that is long overdue on a node that answers may still run.
+
+    One whose node is gone never comes back.
+    """
+    state = ClusterState()
+    state.node_changed(node("alive"))
+    state.node_changed(node("silent", ready=False))
+    for name in ("alive", "silent", "removed"):
+        state.pod_changed(pod(name, name, owner="u", deleted=100.0))
+    held = {p.name for p in state.holding("u", now=399.0, lost_after=300.0)}
+    assert held == {"alive", "silent", "removed"}
+    assert {p.name for p in state.holding("u", now=400.0, lost_after=300.0)} == {"alive"}
+
+
+def test_snapshot_holds_bound_pods_where_they_are_and_the_rest_wherever_they_may_land() -> None:
+    state = ClusterState()
+    for each in (node("n1"), node("n2"), node("n3", unschedulable=True), node("n4", "r2")):
+        state.node_changed(each)
+    state.configure(RULES)
+    went = Live(workload=WORKLOAD, state=State.QUEUED, displaced_by=frozenset({"w"}))
+    state.put(placed(went))
+    state.pod_changed(pod("a", "n2", owner="u", pod_set="main"))
+    state.pod_changed(pod("other", "n4"))
+    snapshot = take(state, now=60.0)
+    [admitted] = snapshot.admitted
+    assert admitted.displaced_by == {"w"}, "who runs again still spares whom it went for"
+    assert admitted.bound == {"n2": GPU}
+    [unbound] = admitted.unbound
+    # n3 is cordoned, n4 is outside the pinned rack; n2 is planned for one pod but kube-scheduler may choose
+    # it again.
+    assert (unbound.count, unbound.hosts) == (2, ("n1", "n2"))
+    assert {n.node.name: dict(n.used) for n in snapshot.nodes} == {"n1": {}, "n2": GPU, "n3": {}, "n4": GPU}
+    state.pod_changed(pod("b", "n1", owner="u", pod_set="main"))
+    assert snapshot.nodes[0].used == {}, "a snapshot does not change under the solver"
+
+
+def test_snapshot_says_how_often_a_gang_was_evicted_in_the_last_hour() -> None:
+    """Of two victims that cost the same the one that was spared goes; after an hour both are equal again."""
+    state = ClusterState()
+    state.configure(RULES)
+    live = placed(Live(workload=WORKLOAD, state=State.QUEUED))
+    for now in (100.0, 200.0):
+        live = placed(requeued(evicting(live, now=now)))
+    state.put(live)
+    seen = [a.evicted for now in (300.0, 3700.0, 3800.0) for a in take(state, now=now).admitted]
+    assert seen == [2, 1, 0]
+    assert evicting(live, now=3700.0).evictions == (200.0, 3700.0), "older ones are forgotten"
+
+
+def test_pods_that_keep_off_each_other_do_not_land_where_one_lies() -> None:
+    """Else others that start beside them were thought to leave one host too many, and could take the last."""
+    state = ClusterState()
+    for name in ("n1", "n2", "n3"):
+        state.node_changed(node(name))
+    state.configure(RULES)
+    [asked] = WORKLOAD.pod_sets
+    apart = replace(WORKLOAD, pod_sets=(replace(asked, exclusive_host=True),))
+    state.put(placed(Live(workload=apart, state=State.QUEUED)))
+    state.pod_changed(pod("a", "n2", owner="u", pod_set="main"))
+    state.pod_changed(pod("b", "n1", owner="u", pod_set="main", deleted=50.0))
+    [admitted] = take(state, now=60.0).admitted
+    [unbound] = admitted.unbound
+    assert unbound.hosts == ("n1", "n3"), "n1 is free again once its pod has gone"
+
+
+def test_releasing_work_is_counted_in_full_and_waits_for_nothing() -> None:
+    state = ClusterState()
+    state.configure(RULES)
+    state.put(replace(placed(Live(workload=WORKLOAD, state=State.QUEUED)), state=State.SUCCEEDED))
+    [admitted] = take(state, now=60.0).admitted
+    assert admitted.releasing
+    assert admitted.counts == {"main": 3}
+    assert not admitted.unbound
+    assert admitted.gone_by is None, "it ended before this process led, and no pod says when it goes"
+
+
+@pytest.mark.parametrize(
+    ("left", "pods", "gone_by"),
+    [
+        (None, {"a": {"deleted": 80.0}, "b": {"deleted": 95.0}}, 95.0),
+        (None, {"a": {"deleted": 80.0}, "b": {}}, None),
+        (None, {"a": {"deleted": 80.0}, "b": {"succeeded": True}}, 80.0),
+        (50.0, {"a": {"deleted": 80.0}, "b": {"grace": 10.0}}, 80.0),
+        (50.0, {"a": {"deleted": 60.0}, "b": {"grace": 45.0}}, 95.0),
+        (50.0, {"a": {"failed": True}}, 50.0),
+    ],
+)
+def test_pods_say_until_when_releasing_work_holds_what_it_has(
+    left: float | None, pods: dict[str, dict[str, object]], gone_by: float | None
+) -> None:
+    """Kubernetes tells when the grace of a deleted pod ends. Of one that is not deleted yet it is known how long it may
+    take once its job has ended, if that was seen.
+    """
+    state = ClusterState()
+    state.node_changed(node("n1"))
+    state.configure(RULES)
+    state.put(replace(placed(Live(workload=WORKLOAD, state=State.QUEUED)), state=State.EVICTING, left=left))
+    for name, facts in pods.items():
+        state.pod_changed(pod(name, "n1", owner="u", pod_set="main", **facts))
+    [admitted] = take(state, now=60.0).admitted
+    assert admitted.gone_by == (None if gone_by is None else gone_by + SLACK)
+
+
+def test_own_pods_that_bind_do_not_call_for_a_decision_but_all_else_does() -> None:
+    state = ClusterState()
+    state.put(placed(Live(workload=WORKLOAD, state=State.QUEUED)))
+    assert state.take_stale(), "nothing was decided yet"
+    state.pod_changed(pod("a", owner="u", pod_set="main"))
+    state.pod_changed(pod("a", "n1", owner="u", pod_set="main"))
+    assert not state.take_stale()
+    state.pod_gone("a")
+    assert state.take_stale()
+    state.pod_changed(pod("other", "n1"))
+    assert state.take_stale()
+    state.node_changed(node("n1"))
+    assert state.take_stale()
+    state.node_changed(node("n1"))
+    assert not state.take_stale(), "a heartbeat changes nothing"
+
+
+def test_new_rules_have_every_waiting_job_read_again() -> None:
+    state = ClusterState()
+    state.put(Live(workload=WORKLOAD, state=State.QUEUED))
+    state.job_changed(JOB)
+    state.take_new()
+    state.configure(RULES)
+    assert state.take_new() == ("u",)
+    assert state.take_new() == ()
+
+
+def test_jobs_are_read_when_they_change_and_looked_at_when_they_go() -> None:
+    state = ClusterState()
+    state.job_changed(JOB)
+    assert (state.take_new(), state.take_touched()) == (("u",), ("u",))
+    state.job_gone("u")
+    assert (state.take_new(), state.take_touched()) == ((), ("u",))
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"queue": "root.a.oen"}, "did you mean root.a.one"),
+        ({"queue": "nonsense"}, "from here use root.a.one"),
+        ({"queue": "root.a"}, "choose root.a.one"),
+        ({"queue": "root.b"}, "serves no namespace yet; from here use root.a.one"),
+        ({"required": "rak"}, "did you mean rack?"),
+        ({"preferred": "zone"}, "the levels are rack, host"),
+    ],
+)  # fmt: skip
+def test_what_cannot_start_is_told_with_the_nearest_right_answer(
+    change: dict[str, str], expected: str
+) -> None:
+    found = check(replace(WORKLOAD, **change), RULES, [node("n1")])  # type: ignore[arg-type]
+    assert found is not None
+    assert expected in found.primary.text
+
+
+def test_a_level_whose_label_no_node_carries_is_named() -> None:
+    bare = Node(name="n", labels={}, allocatable={})
+    found = check(replace(WORKLOAD, required="rack"), RULES, [bare])
+    assert found is not None
+    assert RACK in found.primary.text
+    assert check(replace(WORKLOAD, required="rack"), RULES, [node("n1")]) is None
+    assert check(replace(WORKLOAD, preferred="rack"), RULES, [bare]) is None
+
+
+def test_settings_come_from_the_environment_and_name_what_is_wrong() -> None:
+    environ = {
+        "QUEUER_DATABASE_URL": "postgresql://x",
+        "QUEUER_LANDING_DEADLINE": "5",
+        "QUEUER_CONTROLLER_PORT": "80",
+    }
+    settings = Settings.from_env(environ)
+    assert (settings.landing_deadline, settings.port, settings.kubeconfig) == (5.0, 80, None)
+    with pytest.raises(InvalidInput) as caught:
+        Settings.from_env({"QUEUER_PATCHES": "0", "QUEUER_BOND": "0", "QUEUER_FAILPOINTS": "nowhere=kill"})
+    assert {p.field for p in caught.value.problems} == {
+        "QUEUER_PATCHES",
+        "QUEUER_BOND",
+        "QUEUER_FAILPOINTS",
+        "QUEUER_DATABASE_URL",
+    }
+
+
+def test_failpoints_are_parsed_with_their_passage() -> None:
+    armed = Failpoints.parse("committed=kill, admitted=stop@3").armed
+    assert (armed[Point.COMMITTED].deed, armed[Point.ADMITTED].passages) == (Deed.KILL, 3)
+
+
+def test_the_first_run_of_a_queue_gives_an_estimate_to_who_waits_or_runs_there() -> None:
+    """Those of other queues keep none, and one that has an estimate keeps it."""
+    state = ClusterState()
+    mine, told = Live(workload=WORKLOAD, state=State.QUEUED), replace(WORKLOAD, uid="t", estimate=5.0)
+    state.put(placed(mine))
+    state.put(Live(workload=told, state=State.QUEUED))
+    state.put(Live(workload=replace(WORKLOAD, uid="o", queue="root.b"), state=State.QUEUED))
+    state.learn(WORKLOAD, 300.0)
+    assert {uid: live.workload.estimate for uid, live in state.live.items()} == {
+        "u": 300.0,
+        "t": 5.0,
+        "o": None,
+    }
+    state.configure(RULES)
+    (running,) = take(state, now=100.0).admitted
+    assert running.expected_end == 350.0

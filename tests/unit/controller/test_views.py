@@ -1,0 +1,117 @@
+"""Whatever a node says of itself, the rest of the cluster is decided on."""
+
+from __future__ import annotations
+
+import pytest
+
+from queuer.controller.apply.jobs import Facts
+from queuer.controller.cycle.snapshot import take
+from queuer.controller.memory.live import Live
+from queuer.controller.memory.pods import PodView
+from queuer.controller.memory.state import ClusterState, Rules
+from queuer.controller.watch import watches as watch
+from queuer.controller.watch.views import MOST_ON_NODE, node_of
+from queuer.controller.watch.watches import Watches
+from queuer.domain.queue import Queue, QueueTree
+from queuer.domain.workload import PodSet, State, Workload
+from queuer.kube.objects import Amounts, Condition, Meta, NodeObject, NodeStatus
+from queuer.kube.reflector import Change, ChangeKind
+from queuer.solver.decide import decide
+from queuer.solver.faults import MOST_AMOUNT
+from queuer.solver.records import Budget, SolveStatus
+
+GPU = "example.com/gpu"
+PLAIN: Amounts = {"cpu": "8", "memory": "64Gi", "pods": "110", GPU: "8"}
+
+
+def node(name: str, **amounts: str | int) -> NodeObject:
+    allocatable: Amounts = {
+        **PLAIN,
+        **{GPU if key == "gpu" else key: value for key, value in amounts.items()},
+    }
+    status = NodeStatus(allocatable=allocatable, conditions=[Condition(type="Ready", status="True")])
+    return NodeObject(metadata=Meta(name=name, uid=name), status=status)
+
+
+def heard(*nodes: NodeObject) -> ClusterState:
+    """The memory after these nodes were listed."""
+    state = ClusterState()
+    watches = Watches(None, state, Facts(), kinds=())  # type: ignore[arg-type]  # never asked
+    for found in nodes:
+        watches._node(Change(kind=ChangeKind.MODIFIED, object=found))
+    return state
+
+
+@pytest.mark.parametrize(
+    "gpus",
+    [str(MOST_ON_NODE + 1), str(2**63 - 1), str(2**63), "9007199254740993", "8Ei", "1e30", "-1", "many", ""],
+)
+def test_an_amount_out_of_all_reason_is_refused_alone(gpus: str) -> None:
+    found, problems = node_of(node("n1", gpu=gpus))
+    assert found.allocatable == {"cpu": 8000, "memory": 64 * 2**30, "pods": 110}
+    assert [p.field for p in problems] == [f"status.allocatable.{GPU}"]
+
+
+def test_the_most_that_is_believed() -> None:
+    found, problems = node_of(node("n1", gpu=MOST_ON_NODE, memory="1Pi"))
+    assert (found.allocatable[GPU], found.allocatable["memory"], problems) == (MOST_ON_NODE, 2**50, ())
+
+
+def gpus(state: ClusterState) -> dict[str, int]:
+    """As a decision sees them."""
+    return {s.node.name: s.node.allocatable.get(GPU, 0) for s in take(state, now=0.0).nodes}
+
+
+COUNT = MOST_AMOUNT // MOST_ON_NODE
+
+
+def test_amounts_that_nobody_can_sum_are_left_out_until_others_go() -> None:
+    """Each would be believed by itself; the last by name are not."""
+    state = heard(*(node(f"n{i:04}", gpu=MOST_ON_NODE) for i in range(COUNT + 2)))
+    assert [name for name, amount in gpus(state).items() if not amount] == [
+        f"n{COUNT:04}",
+        f"n{COUNT + 1:04}",
+    ]
+    assert sum(gpus(state).values()) == state.capacity_by_flavor["default"][GPU] == MOST_AMOUNT
+    assert state.take_stale()
+    state.node_gone("n0000")
+    assert state.take_stale()
+    assert [name for name, amount in gpus(state).items() if not amount] == [f"n{COUNT + 1:04}"]
+    state.node_gone("n0001")
+    assert all(gpus(state).values())
+
+
+def test_whose_amounts_are_left_out_does_not_depend_on_who_was_heard_first() -> None:
+    """So a controller that starts anew decides on the same snapshot."""
+    nodes = [node(f"n{i:04}", gpu=MOST_ON_NODE) for i in range(COUNT + 1)]
+    assert take(heard(*nodes), now=0.0) == take(heard(*reversed(nodes)), now=0.0)
+
+
+def test_a_resource_that_nobody_can_sum_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(watch.log, "error", lambda _, resource: told.append(resource))
+    state = heard(*(node(f"n{i}", gpu=MOST_ON_NODE) for i in range(COUNT + 3)))
+    assert (told, state.unsummable) == ([GPU], frozenset({GPU}))
+
+
+def test_a_node_that_is_heard_of_again_counts_once() -> None:
+    state = heard(*(node("n1", gpu=MOST_ON_NODE) for _ in range(COUNT + 1)))
+    assert (state.unsummable, gpus(state)) == (frozenset(), {"n1": MOST_ON_NODE})
+
+
+def test_decisions_go_on_beside_nodes_and_pods_that_lie() -> None:
+    liars = [node(f"liar{i}", gpu=2**62, cpu=str(2**53), memory="8191Pi") for i in range(20)]
+    state = heard(node("n1"), *liars)
+    state.configure(Rules(tree=QueueTree.of([Queue(path="root.a", namespaces=("ns",))]), revision=1))
+    for i in range(20):
+        requests = {"cpu": 2**62, "pods": 1}
+        uid = f"foreign{i}"
+        state.pod_changed(PodView(uid=uid, namespace="x", name=uid, node=f"liar{i}", requests=requests))
+    workload = Workload(
+        uid="u", kind="Job", namespace="ns", name="job", queue="root.a", submitted=0.0,
+        pod_sets=(PodSet(name="main", count=2, requests={GPU: 4, "cpu": 1000, "pods": 1}),),
+    )  # fmt: skip
+    state.put(Live(workload=workload, state=State.QUEUED))
+    plan = decide(take(state, now=0.0), now=0.0, seed=0, budget=Budget(deterministic=0.0))
+    assert plan.stats.status is SolveStatus.GREEDY
+    assert [(a.uid, dict(a.assignments[0].nodes)) for a in plan.admissions] == [("u", {"n1": 2})]
