@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuer.store.codec import rows_json
+from queuer.store.codec import execute_rows
 from queuer.store.locks import EVENTS
 
 CHANNEL = "queuer_event"
@@ -52,7 +52,7 @@ async def append(connection: AsyncConnection, rows: Sequence[Event]) -> None:
     if not rows:
         return
     await connection.execute(_LOCK, {"key": EVENTS})
-    await connection.execute(_APPEND, {"rows": rows_json(rows)})
+    await execute_rows(connection, _APPEND, rows)
     await connection.execute(_RING, {"channel": CHANNEL})
 
 

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.domain.past import HORIZON
 from queuer.domain.quantity import Resources
-from queuer.store.codec import instant, rows_json
+from queuer.store.codec import execute_rows, instant, rows_json
 from queuer.store.leader import check_epoch
 
 Usage = Mapping[str, Mapping[tuple[str, str], int]]
@@ -85,7 +85,7 @@ async def charge(connection: AsyncConnection, rows: Sequence[LedgerRow]) -> None
     """Open rows, inside a transaction that has checked its epoch. A pod set of a workload has one open row at most: a
     second one is an IntegrityError.
     """
-    await connection.execute(_OPEN, {"rows": rows_json(rows)})
+    await execute_rows(connection, _OPEN, rows)
 
 
 async def recharge(connection: AsyncConnection, epoch: int, rows: Sequence[LedgerRow]) -> None:

@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queuer.domain.reasons import Explanation
 from queuer.domain.workload import State, Workload
 from queuer.store import ledger, reasons
-from queuer.store.codec import explanation_of, instant, rows_json, seconds, workload_of, workload_row
+from queuer.store.codec import execute_rows, explanation_of, instant, seconds, workload_of, workload_row
 from queuer.store.events import Event, append
 from queuer.store.leader import check_epoch
 
@@ -37,9 +37,12 @@ _INTAKE = text("""
         priority = excluded.priority, preemptible = excluded.preemptible, required = excluded.required,
         preferred = excluded.preferred, max_runtime = excluded.max_runtime, estimate = excluded.estimate,
         hold = excluded.hold, pod_sets = excluded.pod_sets, template = excluded.template,
-        resource_version = excluded.resource_version, state = excluded.state
-    WHERE w.state IN ('Queued', 'Held') AND w.deleted_at IS NULL
-    RETURNING w.uid, (w.xmax = 0) AS is_new
+        resource_version = excluded.resource_version, state = excluded.state, deleted_at = NULL, finished_at = NULL,
+        admission_id = NULL, admitted_at = NULL, landed_at = NULL,
+        attempt = w.attempt + (w.admission_id IS NOT NULL)::int
+    WHERE w.state IN ('Queued', 'Held')
+        OR w.deleted_at IS NOT NULL AND NOT EXISTS (SELECT FROM ledger WHERE uid = w.uid AND closed IS NULL)
+    RETURNING w.uid, w.attempt, (w.xmax = 0) AS is_new
 """)
 _CHANGE = text("""
     WITH r AS (
@@ -81,9 +84,15 @@ _FORGET = text("""
     UPDATE workload SET deleted_at = :at WHERE uid = ANY(:uids) AND deleted_at IS NULL
     RETURNING uid, queue, state
 """)
-_LIVE = """(state NOT IN ('Succeeded', 'Failed') AND deleted_at IS NULL
-    OR uid IN (SELECT uid FROM ledger WHERE closed IS NULL))"""
-_LOAD = text(f"SELECT * FROM workload WHERE {_LIVE} ORDER BY submitted, uid")
+# Two parts, each by its index: an OR of them would read the whole history.
+_LOAD = text("""
+    SELECT * FROM (
+        SELECT * FROM workload WHERE state NOT IN ('Succeeded', 'Failed') AND deleted_at IS NULL
+        UNION ALL
+        SELECT w.* FROM (SELECT DISTINCT uid FROM ledger WHERE closed IS NULL) AS held JOIN workload w USING (uid)
+        WHERE w.state IN ('Succeeded', 'Failed') OR w.deleted_at IS NOT NULL
+    ) AS live ORDER BY submitted, uid
+""")
 
 _RUNS = text("""
     SELECT w.*, extract(epoch FROM w.finished_at - coalesce(w.landed_at, w.admitted_at))::float8 AS seconds
@@ -160,17 +169,18 @@ class StoredWorkload:
 
 async def intake(
     connection: AsyncConnection, epoch: int, rows: Sequence[Intake], *, at: float
-) -> frozenset[str]:
-    """Take in new jobs and edits of waiting ones; answers the uids that are new.
+) -> dict[str, int]:
+    """Take in new jobs and edits of waiting ones; answers the attempt of each that waits now, by uid.
 
-    A job that is admitted, ended or gone stays as it is recorded. The last of several rows of a uid counts. An
+    A job that holds something or ended stays as it is recorded, and is not answered. One that was taken for gone and
+    is there after all waits again: its namespace had opted out. The last of several rows of a uid counts. An
     explanation of None says that it has not been looked at since.
     """
     if not rows:
-        return frozenset()
+        return {}
     await check_epoch(connection, epoch)
     latest = {row.workload.uid: row for row in rows}
-    taken = (await connection.execute(_INTAKE, {"rows": rows_json(map(_intake_row, latest.values()))})).all()
+    taken = await execute_rows(connection, _INTAKE, map(_intake_row, latest.values()))
     await reasons.record(connection, {row.uid: latest[row.uid].explanation for row in taken}, at=at)
     new = frozenset(row.uid for row in taken if row.is_new)
     await append(
@@ -181,7 +191,7 @@ async def intake(
             for row in taken
         ],
     )  # fmt: skip
-    return new
+    return {row.uid: row.attempt for row in taken}
 
 
 async def update_states(
@@ -195,7 +205,7 @@ async def update_states(
     if not changes:
         return []
     await check_epoch(connection, epoch)
-    found = (await connection.execute(_CHANGE, {"rows": rows_json(changes)})).all()
+    found = await execute_rows(connection, _CHANGE, changes)
     back = sorted((row.at, row.uid) for row in found if State(row.after).waiting)
     for at, group in groupby(back, key=itemgetter(0)):
         uids = [uid for _, uid in group]
