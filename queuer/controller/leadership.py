@@ -67,7 +67,7 @@ async def serve_term(
 ) -> None:
     """Lead until the lock is lost or the task is cancelled. Raises LeadershipLost or DatabaseUnavailable."""
     epoch, settings, metrics, health = leadership.epoch, parts.settings, parts.metrics, parts.health
-    health.phase = Phase.LISTING
+    health.enter(Phase.LISTING)
     await settings.failpoints.at(Point.LEADING)
     async with begin(engine) as connection:
         left = await load(connection, state, now=time.time())
@@ -78,8 +78,7 @@ async def serve_term(
         health=health, epoch=epoch, last_cycle=last_cycle, wake=wake,
     )  # fmt: skip
     log.info("leading", epoch=epoch, workloads=len(state.live), undone=len(undone))
-    health.beat()
-    health.phase = Phase.LEADING
+    health.enter(Phase.LEADING)
     metrics.leader.set(1)
     metrics.epoch.set(epoch)
     try:
@@ -105,7 +104,7 @@ async def serve_term(
                 group.create_task(_steadily(name, task), name=name)
     finally:
         metrics.leader.set(0)
-        health.phase = Phase.STANDBY
+        health.enter(Phase.STANDBY)
 
 
 async def _steadily(name: str, task: Callable[[], Awaitable[None]]) -> None:
@@ -122,7 +121,9 @@ async def _steadily(name: str, task: Callable[[], Awaitable[None]]) -> None:
 
 async def _watch_lock(leadership: Leadership) -> None:
     await leadership.lost.wait()
-    raise LeadershipLost("the connection that held the leader lock is gone")
+    raise LeadershipLost(
+        "the connection that held the leader lock is gone, or the loop stood still for too long"
+    )
 
 
 async def load(connection: AsyncConnection, state: ClusterState, *, now: float) -> list[Entry]:

@@ -60,7 +60,7 @@ class NotFound(QueuerError):
 
 
 class Conflict(QueuerError):
-    """The write is not applicable to the present state: stale revision, other writer. `uids`: workloads that it names."""
+    """The write is not applicable to the present state: stale revision, other writer. `uids`: workloads it is about."""
 
     code = "conflict"
 

@@ -15,8 +15,8 @@ from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import PodSet, State
 from queuer.solver.records import SolveStatus
 from queuer.store import cycles, ledger, outbox, workloads
-from queuer.store.cycles import NewEviction, StoredBond, StoredReservation
 from queuer.store.codec import MOST_BYTES
+from queuer.store.cycles import NewEviction, StoredBond, StoredReservation
 from queuer.store.engine import begin
 from queuer.store.events import read
 from queuer.store.outbox import Done

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 from queuer.controller.apply.jobs import Facts, job_view
@@ -136,10 +137,17 @@ class Watches:
                     log.info("this cluster has a new kind", kind=kind.name, api=kind.api_version)
                     _start(group, self._follow(kind))
 
-    async def synced(self) -> None:
-        """Wait until everything was listed once."""
+    async def synced(self, *, progress: Callable[[], None] = lambda: None) -> None:
+        """Wait until everything was listed once. `progress` is called while objects come."""
+        known = 0
         for reflector in self.reflectors:
-            await reflector.synced.wait()
+            while not reflector.synced.is_set():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_REPORT_EVERY):
+                        await reflector.synced.wait()
+                before, known = known, sum(len(r.items) for r in self.reflectors)
+                if known > before:
+                    progress()
 
     # -- what was heard
 
