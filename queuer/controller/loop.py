@@ -25,7 +25,7 @@ from queuer.controller.cycle.newest import Keeper
 from queuer.controller.cycle.recorder import Recorder
 from queuer.controller.cycle.snapshot import offered, take
 from queuer.controller.failpoints import Point
-from queuer.controller.health.metrics import Metrics
+from queuer.controller.health.metrics import Metrics, queue_label
 from queuer.controller.health.probes import Health
 from queuer.controller.intake import adoption
 from queuer.controller.intake.read import take_in
@@ -299,7 +299,7 @@ class Loop:
             )
         for live in adopted.after:
             log.warning("adopted", workload=live.uid, queue=live.workload.queue)
-            self.metrics.adopted.labels(live.workload.queue).inc()
+            self.metrics.adopted.labels(queue_label(live.workload.queue, self.state.rules.tree)).inc()
             self.state.put(live)
         self.state.reconsider()
         for entry in committed.entries:
@@ -308,7 +308,7 @@ class Loop:
     def _remember(self, found: Answered) -> None:
         for live in found.after:
             before = self.state.live[live.uid]
-            queue = live.workload.queue
+            queue = queue_label(live.workload.queue, self.state.rules.tree)
             if live.state is State.ADMITTED:
                 self.metrics.admissions.labels(queue).inc()
                 compare(before.explanation, started=found.record.finished_at, metrics=self.metrics)

@@ -17,7 +17,7 @@ from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.fields import parse_duration
 from queuer.domain.nodes import HOSTNAME, Requirement, SchedulingTerms, Toleration
 from queuer.domain.quantity import Resources
-from queuer.domain.queue import check_path
+from queuer.domain.queue import SYSTEM_CLASSES, check_path
 from queuer.domain.workload import PodSet, Workload, demand_of
 from queuer.kube.kinds import JobObject, Kind
 from queuer.kube.objects import Amounts, LimitRange, Meta, PodTemplate
@@ -31,9 +31,10 @@ TOPOLOGY_PREFERRED = "queuer.dev/topology-preferred"
 MAX_RUNTIME = "queuer.dev/max-runtime"
 PREEMPTIBLE = "queuer.dev/preemptible"
 HOLD = "queuer.dev/hold"
+USER = "queuer.dev/user"
 MIN_COUNT = "queuer.dev/min-count."
 _ANNOTATIONS = (TOPOLOGY_REQUIRED, TOPOLOGY_PREFERRED, MAX_RUNTIME, PREEMPTIBLE, HOLD)
-_OURS = ("queuer.dev/admission", "queuer.dev/status", "queuer.dev/break-glass")
+_OURS = ("queuer.dev/admission", "queuer.dev/status", USER, "queuer.dev/break-glass")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _DIGITS = re.compile(r"[0-9]{1,10}")
 _MOST = 2**60
@@ -83,6 +84,7 @@ def bare_workload(kind: Kind, job: JobObject) -> Workload:
         queue=meta.labels.get(QUEUE, ""),
         pod_sets=(),
         submitted=created_at(meta),
+        user=meta.annotations.get(USER, ""),
         hold=meta.annotations.get(HOLD) == "true",
     )
 
@@ -201,6 +203,9 @@ def _priority(meta: Meta, roles: tuple[Own, ...], facts: NamespaceFacts) -> int:
         where = "priorityClassName"
     if named is None:
         return facts.default_priority
+    if named.startswith(SYSTEM_CLASSES):
+        message, hint = f"{named} is for the cluster's own pods", "name another PriorityClass, or none"
+        raise InvalidInput(_wrong(where, message, hint))
     if named not in facts.priorities:
         near = difflib.get_close_matches(named, facts.priorities, n=1)
         hint = (

@@ -130,6 +130,11 @@ def refused(policy: str, sentence: str) -> pytest.RaisesExc[KubectlError]:
     return pytest.raises(KubectlError, match=rf"(?s)forbidden.*'{policy}'.*{re.escape(sentence)}")
 
 
+def warned(*parts: str) -> pytest.RaisesExc[KubectlError]:
+    """Expects a warning with these parts, in this order, from a kubectl that takes warnings for errors."""
+    return pytest.raises(KubectlError, match=r"(?s)Warning.*" + ".*".join(map(re.escape, parts)))
+
+
 def job(kind: str, *, queue: str | None = "root.test", **spec: Any) -> Manifest:
     """A job of two pods, in a queue unless `queue` is None; `spec` is merged over its spec."""
     labels = {} if queue is None else {QUEUE: queue}

@@ -38,9 +38,12 @@ from tests.e2e.tenancy import (
     start,
     suspend,
     templates,
+    warned,
     workers,
 )
 
+USER = "queuer.dev/user"
+WARNINGS = "--warnings-as-errors"
 MANAGED = {"queuer.dev/managed": "true"}
 
 
@@ -93,6 +96,21 @@ class TestCreate:
         with refused("queuer-guard", "written by Queuer only"):
             managed.try_create(merged(job(kind), annotation(key, "forged")))
 
+    def test_who_queued_it_is_written_on_it_whatever_it_says(self, managed: Place, kind: str) -> None:
+        created = managed.create(merged(job(kind), annotation(USER, "boss")))
+        assert created["metadata"]["annotations"][USER] == managed.user
+        for value in ("boss", "", None):
+            with refused("queuer-guard", "says who queued the job"):
+                managed.patch(created, annotation(USER, value))
+            with refused("queuer-guard", "says who queued the job"):
+                managed.entered_by("bob").patch(created, annotation(USER, value))
+
+    def test_who_queues_a_suspended_job_later_is_written_on_it(self, managed: Place, kind: str) -> None:
+        plain = merged(job(kind, queue=None), suspend(kind, True), annotation(USER, "boss"))
+        target = managed.create(plain)
+        queued = managed.entered_by("bob").patch(target, merged(label("root.test"), annotation(USER, "boss")))
+        assert queued["metadata"]["annotations"][USER] == "bob"
+
     def test_another_manager_is_refused(self, managed: Place, kind: str) -> None:
         elsewhere = {"managedBy": "kueue.x-k8s.io/multikueue"}
         spec = elsewhere if kind == "job" else {"runPolicy": elsewhere}
@@ -133,6 +151,36 @@ class TestCreate:
         admin.try_create({**wanted, "metadata": {"name": "urgent"}})
 
 
+class TestWarnings:
+    """What is allowed and probably not meant: kubectl prints why, and does it all the same."""
+
+    @pytest.mark.parametrize(
+        ("labels", "sentence"),
+        [
+            ({}, 'does not have the label queuer.dev/managed: "true"'),
+            ({"queuer.dev/managed": "True"}, 'queuer.dev/managed: "True", which is neither'),
+        ],
+        ids=["none", "misspelled"],
+    )
+    def test_a_queue_in_a_namespace_that_did_not_opt_in(
+        self, cluster: Cluster, labels: dict[str, str], sentence: str
+    ) -> None:
+        with opened(cluster, labels=labels) as place:
+            for kind in KINDS:
+                with warned("this job is not queued", sentence):
+                    place.create(job(kind), WARNINGS)
+                target = place.create(job(kind, queue=None), WARNINGS)
+                with warned("this job is not queued", sentence):
+                    place.patch(target, label("root.test"), WARNINGS)
+                place.patch(target, annotation("some", "thing"), WARNINGS)
+
+    def test_a_hold_on_a_job_that_runs(self, managed: Place, kind: str) -> None:
+        held = annotation("queuer.dev/hold", "true")
+        managed.patch(managed.create(job(kind), WARNINGS), held, WARNINGS)
+        with warned("the job runs on"):
+            managed.patch(start(managed, kind), held, WARNINGS)
+
+
 class TestOwners:
     """An owner reference is a claim; only the identity behind a request proves it."""
 
@@ -167,7 +215,9 @@ class TestOwners:
         assert is_suspended(managed.start_from_cron_job("nightly"))
         child = job("job")
         child["metadata"]["ownerReferences"] = owner(cron)
-        assert is_suspended(managed.entered_by(CONTROLLER_MANAGER).try_create(child))
+        created = managed.entered_by(CONTROLLER_MANAGER).try_create(child)
+        assert is_suspended(created)
+        assert created["metadata"]["annotations"][USER] == "system:kube-controller-manager"
 
     def test_a_job_that_its_owners_controller_creates_is_driven_by_its_owner(self, managed: Place) -> None:
         parent = managed.create(job("pytorchjob"))

@@ -16,7 +16,8 @@ from queuer.kube.kinds import JOB, PYTORCHJOB, Kind
 from queuer.kube.workloads import NamespaceFacts, workload_of
 from tests.kube.manifests import job, pytorchjob
 
-FACTS = NamespaceFacts(priorities={"high": 100, "batch": -5}, default_priority=7)
+CRITICAL = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
+FACTS = NamespaceFacts(priorities={"high": 100, "batch": -5, **CRITICAL}, default_priority=7)
 KEYS = ("topology-required", "topology-preferred", "max-runtime", "preemptible", "hold", "min-count.main")
 
 
@@ -129,6 +130,22 @@ def test_priority_without_our_label() -> None:
     """The pod template's class, else the cluster's default."""
     assert read(job({"priorityClassName": "batch"})).priority == -5
     assert read(job()).priority == 7
+
+
+def test_the_clusters_own_classes_order_no_job() -> None:
+    """Every cluster has them, far above all others, and any user can name them."""
+    for found, field in (
+        ({"manifest": job(), "priority_class": "system-node-critical"}, "label queuer.dev/priority-class"),
+        ({"manifest": job({"priorityClassName": "system-cluster-critical"})}, "priorityClassName"),
+    ):
+        with pytest.raises(InvalidInput, match="is for the cluster's own pods") as caught:
+            read(**found)
+        assert caught.value.problems[0].field == field
+
+
+def test_who_submitted_it_is_what_the_policy_wrote() -> None:
+    assert read(noted(user="alice")).user == "alice"
+    assert read(job()).user == ""
 
 
 @pytest.mark.parametrize(

@@ -111,8 +111,11 @@ class ClusterJobs:
 
     def workload(self, job: JobView) -> Workload:
         """The workload of a job. Raises InvalidInput with every problem found."""
-        facts = self._facts.of(job.namespace)
-        return workload_of(BY_NAME[job.kind], job.object, facts=facts)
+        return workload_of(BY_NAME[job.kind], job.object, facts=self.facts(job))
+
+    def facts(self, job: JobView) -> NamespaceFacts:
+        """What the job's meaning depends on beside itself."""
+        return self._facts.of(job.namespace)
 
     def bare_workload(self, job: JobView) -> Workload:
         """Who and where a job is that cannot be read further."""

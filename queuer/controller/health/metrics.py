@@ -1,6 +1,6 @@
 """What the controller shows of itself: Prometheus metrics in a registry of its own.
 
-No label names a job or a user.
+No label names a job or a user, nor a queue that does not exist: what users write must not make new series.
 """
 
 from __future__ import annotations
@@ -14,11 +14,17 @@ from prometheus_client.registry import Collector
 
 from queuer import __version__
 from queuer.controller.memory.live import Live
+from queuer.domain.queue import QueueTree
 from queuer.solver.process.worker import SolverProcess
 from queuer.solver.records import CycleStats
 
 _SHORT = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _LONG = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0, 604800.0)
+
+
+def queue_label(path: str, tree: QueueTree) -> str:
+    """The queue, or `unknown` where a job names one that does not exist."""
+    return path if path in tree else "unknown"
 
 
 class Metrics:
@@ -139,12 +145,12 @@ class Metrics:
     def _show(self, name: str, help_: str, labels: Sequence[str], counts: _Counts) -> None:
         self.registry.register(_Counted(name, help_, labels, counts))
 
-    def _count(self, workloads: Iterable[Live]) -> None:
+    def _count(self, workloads: Iterable[Live], tree: QueueTree) -> None:
         """Set the gauges of workloads from what is in memory."""
         states: Tally[tuple[str, str]] = Tally()
         reasons: Tally[tuple[str, str, str]] = Tally()
         for live in workloads:
-            queue = live.workload.queue
+            queue = queue_label(live.workload.queue, tree)
             states[queue, live.state.value] += 1
             if live.state.waiting and live.explanation is not None:
                 reason = live.explanation.primary
@@ -156,9 +162,9 @@ class Metrics:
         for labels, number in reasons.items():
             self.pending.labels(*labels).set(number)
 
-    def text(self, workloads: Iterable[Live]) -> bytes:
+    def text(self, workloads: Iterable[Live], tree: QueueTree) -> bytes:
         """The Prometheus exposition; the gauges of workloads are counted now."""
-        self._count(workloads)
+        self._count(workloads, tree)
         return generate_latest(self.registry)
 
 

@@ -89,7 +89,8 @@ async def serve(
 
     async def show_metrics(_: web.Request) -> web.Response:
         return web.Response(
-            body=metrics.text(state.lives()), headers={"Content-Type": "text/plain; version=0.0.4"}
+            body=metrics.text(state.lives(), state.rules.tree),
+            headers={"Content-Type": "text/plain; version=0.0.4"},
         )
 
     app = web.Application()

@@ -9,11 +9,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Iterator
 
+from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import Rules
 from queuer.domain.nodes import HOSTNAME, Node, Topology
-from queuer.domain.queue import QueueTree
+from queuer.domain.queue import SYSTEM_CLASSES, QueueState, QueueTree
 from queuer.domain.reasons import Explanation, Token, simple
 from queuer.domain.workload import Workload
+from queuer.kube.workloads import PRIORITY_CLASS, NamespaceFacts
 
 
 def misconfigured(text: str, **params: object) -> Explanation:
@@ -21,16 +23,65 @@ def misconfigured(text: str, **params: object) -> Explanation:
     return simple(Token.MISCONFIGURED, text, **params)
 
 
-def check(workload: Workload, rules: Rules, nodes: Collection[Node]) -> Explanation | None:
-    """What is wrong with the workload under these rules, None if nothing is."""
-    return _queue(workload, rules.tree) or _levels(workload, rules.topology, nodes)
+def check(
+    workload: Workload, rules: Rules, nodes: Collection[Node], *, facts: NamespaceFacts, before: Live | None
+) -> Explanation | None:
+    """What is wrong with the workload under these rules, None if nothing is. `before`: as it waited until now."""
+    return (
+        _queue(workload, rules.tree)
+        or _drained(workload, rules.tree, before=before)
+        or _priority(workload, rules.tree, facts)
+        or _levels(workload, rules.topology, nodes)
+    )
+
+
+def _drained(workload: Workload, tree: QueueTree, *, before: Live | None) -> Explanation | None:
+    """Nothing new comes into a queue that drains; what waits there keeps its place."""
+    path = workload.queue
+    drains = next((q for q in tree.lineage(path) if tree[q].state is QueueState.DRAINING), None)
+    if drains is None or (before is not None and before.workload.queue == path and not _turned_away(before)):
+        return None
+    usable = [leaf for leaf in _usable(workload, tree) if tree.effective_state(leaf) is QueueState.OPEN]
+    return misconfigured(
+        f"queue {drains} is draining and takes no new jobs; "
+        f"{f'from here use {_or(usable[:3])}' if usable else 'no other queue serves this namespace yet'}",
+        queue=path, draining=drains, nearest=usable[:3],
+    )  # fmt: skip
+
+
+def _turned_away(live: Live) -> bool:
+    return live.explanation is not None and "draining" in live.explanation.primary.params
+
+
+def _priority(workload: Workload, tree: QueueTree, facts: NamespaceFacts) -> Explanation | None:
+    """A class that is not there bounds like none at all: whoever names no class may still queue."""
+    highest = tree.access(workload.queue).max_priority
+    most = (
+        facts.default_priority if highest is None else facts.priorities.get(highest, facts.default_priority)
+    )
+    if highest is None or workload.priority <= most:
+        return None
+    missing = "" if highest in facts.priorities else ", a PriorityClass that does not exist"
+    allowed = sorted(
+        (
+            name
+            for name, value in facts.priorities.items()
+            if value <= most and not name.startswith(SYSTEM_CLASSES)
+        ),
+        key=lambda name: (-facts.priorities[name], name),
+    )
+    return misconfigured(
+        f"priority {workload.priority} is above {most}, the most that queue {workload.queue} allows "
+        f"(maxPriority {highest}{missing}); set the label {PRIORITY_CLASS} to {_or(allowed[:3]) or 'another class'}",
+        queue=workload.queue, priority=workload.priority, highest=most, maxPriority=highest, nearest=allowed[:3],
+    )  # fmt: skip
 
 
 def _queue(workload: Workload, tree: QueueTree) -> Explanation | None:
     path = workload.queue
     if path not in tree:
         near = tree.nearest(path)
-        usable = [leaf for leaf in tree.leaves if workload.namespace in tree.namespaces(leaf)]
+        usable = _usable(workload, tree)
         other = f"from here use {_or(usable[:3])}" if usable else f"no queue serves {workload.namespace} yet"
         meant = f"; did you mean {_or(near)}?" if near else f"; {other}"
         return misconfigured(f"queue {path} does not exist{meant}", queue=path, nearest=list(near))
@@ -42,7 +93,7 @@ def _queue(workload: Workload, tree: QueueTree) -> Explanation | None:
         )  # fmt: skip
     allowed = tree.namespaces(path)
     if workload.namespace not in allowed:
-        usable = [leaf for leaf in tree.leaves if workload.namespace in tree.namespaces(leaf)]
+        usable = _usable(workload, tree)
         served = f"it serves {', '.join(allowed)}" if allowed else "it serves no namespace yet"
         instead = f"; from here use {_or(usable[:3])}" if usable else ""
         return misconfigured(
@@ -50,6 +101,11 @@ def _queue(workload: Workload, tree: QueueTree) -> Explanation | None:
             queue=path, namespace=workload.namespace, nearest=usable[:3],
         )  # fmt: skip
     return None
+
+
+def _usable(workload: Workload, tree: QueueTree) -> list[str]:
+    """The leaves that the workload's namespace may use."""
+    return [leaf for leaf in tree.leaves if workload.namespace in tree.namespaces(leaf)]
 
 
 def _levels(workload: Workload, topology: Topology, nodes: Collection[Node]) -> Explanation | None:

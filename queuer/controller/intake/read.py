@@ -48,7 +48,8 @@ def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: Cluster
     except InvalidInput as error:
         workload, explanation = jobs.bare_workload(job), malformed(error.problems)
     else:
-        explanation = check(workload, state.rules, state.nodes.values())
+        facts = jobs.facts(job)
+        explanation = check(workload, state.rules, state.nodes.values(), facts=facts, before=known)
     if known is None:
         workload = replace(workload, estimate=state.estimates.of(workload))
     else:

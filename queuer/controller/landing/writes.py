@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from queuer.controller.apply.applier import Result
 from queuer.controller.apply.jobs import ClusterJobs
-from queuer.controller.health.metrics import Metrics
+from queuer.controller.health.metrics import Metrics, queue_label
 from queuer.controller.landing.settle import Limits, Outcome, patched, requeued, settle
 from queuer.controller.landing.steps import tally
 from queuer.controller.ledger.batch import Batch
@@ -15,6 +15,7 @@ from queuer.controller.ledger.rows import charges
 from queuer.controller.logs import logger
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
+from queuer.domain.queue import QueueTree
 from queuer.domain.reasons import Token, simple
 from queuer.domain.workload import State
 from queuer.store.cycles import NewEviction
@@ -112,7 +113,7 @@ async def settle_touched(
             _write_down(batch, outcome, jobs=jobs)
             if outcome.ran is not None:
                 batch.ran.append((outcome.before.workload, outcome.ran))
-            _observe(outcome, batch, metrics)
+            _observe(outcome, batch, metrics, state.rules.tree)
 
 
 def _write_down(batch: Batch, outcome: Outcome, *, jobs: ClusterJobs) -> None:
@@ -159,9 +160,9 @@ def _recharges(live: Live, names: tuple[str, ...], *, at: float) -> list[LedgerR
     ]  # fmt: skip
 
 
-def _observe(outcome: Outcome, batch: Batch, metrics: Metrics) -> None:
+def _observe(outcome: Outcome, batch: Batch, metrics: Metrics, tree: QueueTree) -> None:
     before, after = outcome.before, outcome.live
     if outcome.suspend or outcome.state is State.EVICTING:
-        metrics.evictions.labels(before.workload.queue, outcome.cause).inc()
+        metrics.evictions.labels(queue_label(before.workload.queue, tree), outcome.cause).inc()
     if after is not None and after.landed == batch.now and after.placement and after.placement.patched:
         metrics.placing.observe(batch.now - after.placement.patched)

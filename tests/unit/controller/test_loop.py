@@ -18,6 +18,7 @@ from queuer.controller.loop import Loop
 from queuer.controller.memory.live import JobView, Live, Placement
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
+from queuer.domain.queue import QueueTree
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.solver.records import Admission, Assignment, Bond, CycleStats, Plan, SolveStatus
 
@@ -91,7 +92,7 @@ async def test_a_plan_that_cannot_be_used_is_refused_and_the_next_is_asked_for(p
             await wake.wait()
     await loop.round(cast(Any, SimpleNamespace(create_task=pytest.fail)))
     assert decider.asked == [100.0, 200.0, 300.0]
-    assert "queuer_plans_refused_total 3.0" in metrics.text(()).decode()
+    assert "queuer_plans_refused_total 3.0" in metrics.text((), QueueTree.of(())).decode()
 
 
 async def test_what_a_cycle_left_out_is_decided_at_once_unless_nothing_moved() -> None:

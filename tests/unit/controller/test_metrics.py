@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.memory.live import Live
+from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.solver.process.worker import Outcome, SolverProcess
@@ -16,6 +17,18 @@ WORKLOAD = Workload(
     pod_sets=(PodSet(name="main", count=1, requests={"pods": 1}),),
 )  # fmt: skip
 
+TREE = QueueTree.of([Queue(path="root.a")])
+
+
+def test_a_queue_that_users_made_up_makes_no_series() -> None:
+    """Else a tenant fills the memory of whoever scrapes."""
+    metrics = Metrics()
+    made_up = [replace(WORKLOAD, uid=str(i), queue=f"root.x{i}") for i in range(3)]
+    text = metrics.text([Live(workload=w, state=State.QUEUED) for w in (WORKLOAD, *made_up)], TREE).decode()
+    assert 'queuer_workloads{queue="unknown",state="Queued"} 3.0' in text
+    assert 'queuer_workloads{queue="root.a",state="Queued"} 1.0' in text
+    assert "root.x" not in text
+
 
 def test_what_decisions_did_is_added_up() -> None:
     metrics = Metrics()
@@ -25,7 +38,7 @@ def test_what_decisions_did_is_added_up() -> None:
     )
     for stats in rows:
         metrics.count_stats(replace(stats, phases={"solve": 0.1}))
-    text = metrics.text([]).decode()
+    text = metrics.text([], TREE).decode()
     assert "queuer_turns_total 9.0" in text
     assert "queuer_victim_searches_total 4.0" in text
     assert "queuer_repair_contested_total 3.0" in text
@@ -41,7 +54,7 @@ def test_failures_and_restarts_of_the_solver_are_shown_as_they_are_at_each_scrap
     metrics.count_writes({("patch", "jobs"): 3})
     solver.counts[Outcome.LATE] += 2
     solver.restarts += 1
-    text = metrics.text([]).decode()
+    text = metrics.text([], TREE).decode()
     assert 'queuer_solver_answers_total{outcome="late"} 2.0' in text
     assert "queuer_solver_restarts_total 1.0" in text
     assert 'queuer_k8s_api_writes_total{resource="jobs",verb="patch"} 3.0' in text
@@ -51,7 +64,7 @@ def test_verdict_of_a_waiting_job_is_that_of_its_reason_not_of_the_token_alone()
     behind = Reason(token=Token.BEHIND_IN_QUEUE, said="Its head can never start.", params={"never": True})
     text = (
         Metrics()
-        .text([Live(workload=WORKLOAD, state=State.QUEUED, explanation=Explanation(primary=behind))])
+        .text([Live(workload=WORKLOAD, state=State.QUEUED, explanation=Explanation(primary=behind))], TREE)
         .decode()
     )
     assert 'reason="BehindInQueue",verdict="CHANGE"} 1.0' in text

@@ -18,8 +18,10 @@ from queuer.controller.memory.state import ClusterState, Rules
 from queuer.controller.settings import Settings
 from queuer.domain.errors import InvalidInput
 from queuer.domain.nodes import HOSTNAME, Node, Topology
-from queuer.domain.queue import Queue, QueueTree
+from queuer.domain.queue import Access, Queue, QueueState, QueueTree
+from queuer.domain.reasons import Explanation
 from queuer.domain.workload import PodSet, State, Workload
+from queuer.kube.workloads import NamespaceFacts
 from queuer.solver.records import Assignment
 
 RACK = "topology.kubernetes.io/rack"
@@ -219,18 +221,67 @@ def test_jobs_are_read_when_they_change_and_looked_at_when_they_go() -> None:
 def test_what_cannot_start_is_told_with_the_nearest_right_answer(
     change: dict[str, str], expected: str
 ) -> None:
-    found = check(replace(WORKLOAD, **change), RULES, [node("n1")])  # type: ignore[arg-type]
+    found = check(replace(WORKLOAD, **change), RULES, [node("n1")], facts=NamespaceFacts(), before=None)  # type: ignore[arg-type]
     assert found is not None
     assert expected in found.primary.text
 
 
+FACTS = NamespaceFacts(priorities={"low": 1, "high": 100, "top": 900, "system-node-critical": 2_000_001_000})
+
+
+@pytest.mark.parametrize(
+    ("priority", "highest", "expected"),
+    [
+        (100, "high", None),
+        (900, "high", "priority 900 is above 100, the most that queue root.a.one allows (maxPriority high); "
+                      "set the label queuer.dev/priority-class to high or low"),
+        (0, "gone", None),
+        (1, "gone", "the most that queue root.a.one allows (maxPriority gone, a PriorityClass that does not exist)"),
+        (900, None, None),
+    ],
+)  # fmt: skip
+def test_a_class_above_what_the_queue_allows_is_told_with_the_numbers(
+    priority: int, highest: str | None, expected: str | None
+) -> None:
+    """A class that is not there bounds like none, so that its deletion lets nobody pass and holds no plain job."""
+    queues = [replace(queue, access=Access(max_priority=highest)) for queue in RULES.tree]
+    rules = replace(RULES, tree=QueueTree.of(queues))
+    found = check(replace(WORKLOAD, priority=priority), rules, [], facts=FACTS, before=None)
+    if expected is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert expected in found.primary.text
+
+
+def test_nothing_new_comes_into_a_queue_that_drains_and_what_waits_keeps_its_place() -> None:
+    queues = [replace(q, state=QueueState.DRAINING) if q.path == "root.a" else q for q in RULES.tree]
+    rules = replace(RULES, tree=QueueTree.of(queues))
+
+    def told(before: Live | None) -> Explanation | None:
+        return check(WORKLOAD, rules, [], facts=NamespaceFacts(), before=before)
+
+    refused = told(None)
+    assert refused is not None
+    assert "queue root.a is draining and takes no new jobs" in refused.primary.text
+    waits = Live(workload=WORKLOAD, state=State.QUEUED)
+    assert told(waits) is None
+    assert told(replace(waits, workload=replace(WORKLOAD, queue="root.b"))) == refused
+    assert told(replace(waits, explanation=refused)) == refused, "it is not let in by being read again"
+
+
 def test_a_level_whose_label_no_node_carries_is_named() -> None:
     bare = Node(name="n", labels={}, allocatable={})
-    found = check(replace(WORKLOAD, required="rack"), RULES, [bare])
+    found = check(replace(WORKLOAD, required="rack"), RULES, [bare], facts=NamespaceFacts(), before=None)
     assert found is not None
     assert RACK in found.primary.text
-    assert check(replace(WORKLOAD, required="rack"), RULES, [node("n1")]) is None
-    assert check(replace(WORKLOAD, preferred="rack"), RULES, [bare]) is None
+    assert (
+        check(replace(WORKLOAD, required="rack"), RULES, [node("n1")], facts=NamespaceFacts(), before=None)
+        is None
+    )
+    assert (
+        check(replace(WORKLOAD, preferred="rack"), RULES, [bare], facts=NamespaceFacts(), before=None) is None
+    )
 
 
 def test_settings_come_from_the_environment_and_name_what_is_wrong() -> None:
