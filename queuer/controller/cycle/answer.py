@@ -5,7 +5,8 @@ What of it still holds, the patches, the charges, the reasons that changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -18,6 +19,7 @@ from queuer.controller.cycle.snapshot import offered
 from queuer.controller.intake.namespace_quota import Reckoning
 from queuer.controller.landing.settle import evicting
 from queuer.controller.ledger import rows
+from queuer.controller.ledger.culprits import Mishandled
 from queuer.controller.memory.live import JobView, Live, Placement
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.estimates import StartRange
@@ -56,6 +58,23 @@ class Answered:
     reservations: tuple[Reservation, ...]
     after: tuple[Live, ...]
 
+    @property
+    def uids(self) -> frozenset[str]:
+        """All workloads that the commit is about."""
+        parts = (self.admissions, self.evictions, self.bonds, self.reservations)
+        return frozenset(row.uid for part in parts for row in part).union(self.explanations)
+
+    def of(self, uid: str) -> Answered:
+        """The commit of what is about one workload."""
+        return replace(
+            self,
+            admissions=tuple(row for row in self.admissions if row.uid == uid),
+            evictions=tuple(row for row in self.evictions if row.uid == uid),
+            bonds=tuple(row for row in self.bonds if row.uid == uid),
+            reservations=tuple(row for row in self.reservations if row.uid == uid),
+            explanations={u: why for u, why in self.explanations.items() if u == uid},
+        )
+
 
 class Patches(Protocol):
     """How jobs are started and suspended; see `queuer.controller.apply.jobs`."""
@@ -87,7 +106,8 @@ def answer(
 ) -> Answered:
     """What of the plan is committed. Workloads that changed while it was made are left for the next one.
 
-    `retell`: see `Settings`; `ranges`: newest forecast of starts, told with the reasons.
+    `retell`: see `Settings`; `ranges`: newest forecast of starts, told with the reasons. Raises Mishandled naming a
+    workload for which no row or PATCH can be made.
     """
     current = {
         pending.workload.uid
@@ -111,9 +131,10 @@ def answer(
             if live.uid in held:  # work was lost for it: what it could have taken waits for it
                 kept.append(replace(held[live.uid], assignments=admission.assignments))
             continue
-        row, started = _admitted(
-            admission, live, state, asked=asked, patches=patches, epoch=epoch, now=now, id=new_id()
-        )
+        with _about(live.uid):
+            row, started = _admitted(
+                admission, live, state, asked=asked, patches=patches, epoch=epoch, now=now, id=new_id()
+            )
         admissions.append(row)
         reckoning.take(live.workload, {a.pod_set: a.count for a in admission.assignments})
         after[live.uid] = started
@@ -126,7 +147,8 @@ def answer(
             continue
         if eviction.beneficiary not in bound:
             continue  # whoever it was for is gone or asks for something else
-        evictions.append(_evicted(eviction, victim, patches=patches))
+        with _about(victim.uid):
+            evictions.append(_evicted(eviction, victim, patches=patches))
         displacer = frozenset({eviction.beneficiary})
         after[victim.uid] = replace(evicting(victim, now=now), displaced_by=displacer)
     barred = {uid for uid in asked.barred if _is_offered(uid, state, now=now)}
@@ -153,7 +175,16 @@ def answer(
 def _is_offered(uid: str, state: ClusterState, *, now: float) -> bool:
     """Whether a workload still is one that decisions are asked about: neither held nor found misconfigured since."""
     live = state.live.get(uid)
-    return live is not None and offered(live, now=now)
+    return live is not None and offered(live, state, now=now)
+
+
+@contextmanager
+def _about(uid: str) -> Iterator[None]:
+    """What fails inside is the fault of this workload alone."""
+    try:
+        yield
+    except Exception as error:
+        raise Mishandled({uid: error}) from error
 
 
 def _asks_the_same(now: Workload, then: Workload) -> bool:
@@ -166,7 +197,7 @@ def _stands(uid: str, state: ClusterState, patches: Patches) -> bool:
     job = state.jobs.get(uid)
     if job is None:
         return False
-    return uid not in state.taken or (job.outcome is None and patches.as_decided(job))
+    return uid not in state.unread or (job.outcome is None and patches.as_decided(job))
 
 
 def _admitted(
@@ -227,8 +258,9 @@ def _bonds(
 
 def _victim(eviction: Eviction, state: ClusterState) -> Live | None:
     """Who is evicted; None where there is nothing left to evict."""
-    live = state.live.get(eviction.uid)
-    return live if live is not None and live.state in _EVICTABLE and live.uid in state.jobs else None
+    uid, live = eviction.uid, state.live.get(eviction.uid)
+    there = uid in state.jobs and uid not in state.quarantine
+    return live if live is not None and live.state in _EVICTABLE and there else None
 
 
 def _evicted(eviction: Eviction, live: Live, *, patches: Patches) -> NewEviction:

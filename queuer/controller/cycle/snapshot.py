@@ -16,10 +16,9 @@ from queuer.domain.workload import State
 from queuer.solver.ends import end_of
 from queuer.solver.records import Admitted, Assignment, NodeState, Pending, Snapshot, Unbound
 
-NOT_OFFERED = frozenset({Token.MISCONFIGURED})
-"""Jobs with these reasons, set at intake, are not put before the solver.
-
-Only a change of the job or the tree helps.
+NOT_OFFERED = frozenset({Token.MISCONFIGURED, Token.QUARANTINED})
+"""Jobs with these reasons are not put before the solver: only a change of the job or the tree, or another try at
+reading them, helps.
 """
 
 SLACK = 30.0
@@ -43,7 +42,7 @@ def take(state: ClusterState, *, now: float, barred: Container[str] = ()) -> Sna
     pending = tuple(
         _pending(live, now=now)
         for uid, live in sorted(state.live.items())
-        if uid not in barred and offered(live, now=now)
+        if uid not in barred and offered(live, state, now=now)
     )
     known = {p.workload.uid for p in pending} | {a.workload.uid for a in admitted}
     return Snapshot(
@@ -61,11 +60,17 @@ def take(state: ClusterState, *, now: float, barred: Container[str] = ()) -> Sna
     )
 
 
-def offered(live: Live, *, now: float) -> bool:
+def offered(live: Live, state: ClusterState, *, now: float) -> bool:
     """Whether the solver is asked about this workload."""
-    misconfigured = live.explanation is not None and live.explanation.primary.token in NOT_OFFERED
+    wrong = live.explanation is not None and live.explanation.primary.token in NOT_OFFERED
     resting = live.rest is not None and live.rest > now
-    return live.state is State.QUEUED and not misconfigured and not resting
+    return (
+        live.state is State.QUEUED
+        and not wrong
+        and not resting
+        and live.uid not in state.lines.beyond
+        and live.uid not in state.quarantine
+    )
 
 
 def _pending(live: Live, *, now: float) -> Pending:

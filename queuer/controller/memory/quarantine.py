@@ -1,4 +1,4 @@
-"""Workloads whose handling failed, set aside one by one so that everybody else goes on; each is tried again with back-off."""
+"""Workloads whose handling failed, set aside one by one so that everybody else goes on; tried again with back-off."""
 
 from __future__ import annotations
 

@@ -55,6 +55,7 @@ class ClusterState:
     def __init__(self, *, on_change: Callable[[], None] = lambda: None) -> None:
         self.nodes: dict[str, Node] = {}
         self._allocatable: dict[str, int] = {}  # of all nodes
+        self._capacity: dict[str, dict[str, int]] | None = None  # None = to be summed anew
         self.pods = PodIndex()
         self.jobs: dict[str, JobView] = {}
         self.live: dict[str, Live] = {}
@@ -81,6 +82,7 @@ class ClusterState:
             self._forget(node.name)
             self.nodes[node.name] = node
             self._allocatable = add(self._allocatable, node.allocatable)
+            self._capacity = None
             self.reconsider()
 
     def node_gone(self, name: str) -> None:
@@ -93,6 +95,7 @@ class ClusterState:
         node = self.nodes.pop(name, None)
         if node is not None:
             self._allocatable = add(self._allocatable, node.allocatable, times=-1)
+            self._capacity = None
 
     @property
     def unsummable(self) -> frozenset[str]:
@@ -197,6 +200,7 @@ class ClusterState:
         for live in self.live.values():
             self._file(live)
         self.rules, self.bonds, self.reservations = rules, bonds, reservations
+        self._capacity = None
         self.lines.rebuild(live.workload for live in self.live.values() if live.state is State.QUEUED)
         self.quarantine, self.untold = Quarantine(), {}
         self.unread.clear()
@@ -212,6 +216,7 @@ class ClusterState:
         if rules == self.rules:
             return
         self.rules = rules
+        self._capacity = None
         self.lines.rebuild()
         self.read_again(self.jobs)
         self.reconsider()
@@ -314,12 +319,14 @@ class ClusterState:
 
         Nodes without a flavor are not counted.
         """
-        total: dict[str, dict[str, int]] = {}
-        for node in self.believed():
-            flavor = flavor_of(node, self.rules.flavors)
-            if flavor is not None:
-                total[flavor] = add(total.get(flavor, {}), node.allocatable)
-        return total
+        if self._capacity is None:
+            total: dict[str, dict[str, int]] = {}
+            for node in self.believed():
+                flavor = flavor_of(node, self.rules.flavors)
+                if flavor is not None:
+                    total[flavor] = add(total.get(flavor, {}), node.allocatable)
+            self._capacity = total
+        return self._capacity
 
 
 def _within(summed: dict[str, int], node: Node) -> Node:

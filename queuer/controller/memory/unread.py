@@ -1,4 +1,4 @@
-"""Jobs that are to be read, taken in slices: one of each namespace in turn, so that no flood of one holds up another."""
+"""Jobs to be read, taken in slices: one of each namespace in turn, so that a flood of one holds up no other."""
 
 from __future__ import annotations
 
