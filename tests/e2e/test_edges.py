@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.controller import GPU, tree
 from tests.e2e.scene import Scene, required
-from tests.e2e.support import wait_until
+from tests.e2e.support import kubectl, wait_until
 
 LIMIT = {"team_a": {"quota": [{"resource": GPU, "limit": 16}]}}
 
@@ -83,3 +83,22 @@ def test_a_level_whose_label_no_node_carries(scene: Scene) -> None:
     scene.job("lost", annotations=required("zone"))
     reason = scene.wait_reason("lost", "Misconfigured")
     assert "example.com/zone" in reason["text"]
+
+
+def test_a_namespace_that_opts_out_and_in_again(scene: Scene) -> None:
+    """A job that waits there is taken for gone, comes back, and starts when there is room."""
+    scene.database.apply(tree(scene.namespace, **LIMIT))
+    process = scene.start()
+    scene.job("holds", gpus=8, pods=2)
+    scene.wait_state("holds", "Running")
+    scene.job("waits", gpus=8)
+    scene.wait_reason("waits", "WaitingForQuota")
+    for value, gone in (("queuer.dev/managed-", True), ("queuer.dev/managed=true", False)):
+        kubectl(scene.cluster, "admin", "label", "namespace", scene.namespace, value)
+        wait_until(
+            lambda gone=gone: bool(scene.database.workload("waits", scene.namespace)["deleted_at"]) is gone,
+            timeout=15, describe=lambda: f"it is {'gone' if gone else 'back'}: {scene.story('waits')}",  # noqa: B023
+        )  # fmt: skip
+    scene.delete("holds")
+    scene.wait_state("waits", "Running")
+    assert process.metric("queuer_leader_epoch") == 1, "the term goes on"
