@@ -35,6 +35,7 @@ class ApiServer:
         self._watches: dict[str, set[asyncio.Queue[bytes]]] = defaultdict(set)
         self._pages: dict[str, list[dict[str, Any]]] = {}
         self._version = 1
+        self._starts = asyncio.Event()
 
     def put(self, resource: Resource, found: dict[str, Any]) -> None:
         """Create or replace an object, and tell who watches."""
@@ -49,6 +50,12 @@ class ApiServer:
         known[path] = found
         for watch in self._watches[resource.collection]:
             watch.put_nowait(line)
+
+    async def starts(self, name: str) -> None:
+        """Wait until this job is started."""
+        while name not in self.started:
+            self._starts.clear()
+            await self._starts.wait()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Any request."""
@@ -109,6 +116,7 @@ class ApiServer:
         if found["spec"]["suspend"] and not new["spec"].get("suspend"):
             new["spec"]["suspend"] = False
             self.started[found["metadata"]["name"]] = asyncio.get_running_loop().time()
+            self._starts.set()
         self.put(JOBS, new)
         return web.json_response({"metadata": new["metadata"]})
 

@@ -16,7 +16,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -110,8 +110,9 @@ class Scene:
         """Seconds from the creation of a job of the other tenant until it is started; `most` = it was not."""
         loop = asyncio.get_running_loop()
         began, name = loop.time(), self.job(OTHER)
-        while name not in self.server.started and loop.time() < began + most:
-            await asyncio.sleep(0.02)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(most):
+                await self.server.starts(name)
         return self.server.started.get(name, began + most) - began
 
     async def value(self, query: str) -> int:
@@ -131,10 +132,7 @@ class Scene:
 @asynccontextmanager
 async def scene() -> AsyncIterator[Scene]:
     """Everything but a controller."""
-    directory = Path(
-        tempfile.mkdtemp(prefix="queuer-bench-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
-    )
-    directory.chmod(0o755)
+    directory = _directory()
     database = localpg.start(directory / "pg", fsync=False)
     migrate.upgrade(database.url)
     engine = make_engine(database.url, name="bench")
@@ -160,6 +158,14 @@ async def scene() -> AsyncIterator[Scene]:
         await engine.dispose()
         database.stop()
         shutil.rmtree(directory)
+
+
+def _directory() -> Path:
+    """In memory where there is a memory disk: the same for all that is compared."""
+    memory = Path("/dev/shm")
+    made = Path(tempfile.mkdtemp(prefix="queuer-bench-", dir=memory if memory.is_dir() else None))
+    made.chmod(0o755)  # PostgreSQL's account must enter
+    return made
 
 
 def _app(server: ApiServer) -> web.Application:
