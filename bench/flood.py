@@ -56,6 +56,7 @@ class Scene:
     environment: dict[str, str]
     engine: Any
     ports: dict[int, int] = field(default_factory=dict)
+    processes: list[asyncio.subprocess.Process] = field(default_factory=list)
     made: int = 0
 
     def job(self, namespace: str) -> str:
@@ -90,6 +91,7 @@ class Scene:
         )  # fmt: skip
         log.close()
         self.ports[process.pid] = port
+        self.processes.append(process)
         return process
 
     async def phase(self, process: asyncio.subprocess.Process, wanted: str) -> float:
@@ -154,6 +156,10 @@ async def scene() -> AsyncIterator[Scene]:
         await _furnish(made)
         yield made
     finally:
+        for process in made.processes:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
         await runner.cleanup()
         await engine.dispose()
         database.stop()
@@ -244,10 +250,6 @@ async def flood(jobs: int, *, rate: int, handover: bool) -> dict[str, Any]:
                 **_summed([await at.latency() for _ in range(3)]),
             }
             figures["handover"]["epochs"] = await at.epoch() - epoch
-            await leader.wait()
-            leader = second
-        leader.terminate()
-        await leader.wait()
         return figures
 
 

@@ -96,9 +96,12 @@ _LOAD = text("""
 
 _RUNS = text("""
     SELECT w.*, extract(epoch FROM w.finished_at - coalesce(w.landed_at, w.admitted_at))::float8 AS seconds
-    FROM workload w JOIN admission a ON a.id = w.admission_id
-    WHERE w.state IN ('Succeeded', 'Failed') AND a.end_cause IN ('succeeded', 'failed')
-    ORDER BY coalesce(w.deleted_at, w.finished_at) DESC LIMIT :count
+    FROM (
+        SELECT * FROM workload WHERE state IN ('Succeeded', 'Failed')
+        ORDER BY coalesce(deleted_at, finished_at) DESC LIMIT :count
+    ) AS w CROSS JOIN LATERAL (SELECT end_cause FROM admission WHERE id = w.admission_id) AS a
+    WHERE a.end_cause IN ('succeeded', 'failed')
+    ORDER BY coalesce(w.deleted_at, w.finished_at) DESC
 """)
 
 
@@ -248,7 +251,7 @@ async def load_live(connection: AsyncConnection) -> list[StoredWorkload]:
 
 
 async def load_runs(connection: AsyncConnection, *, count: int) -> list[tuple[Workload, float]]:
-    """The last runs that ended by themselves, with their seconds, the oldest first."""
+    """Of the last `count` jobs that ended, those that ran until then, with their seconds, the oldest first."""
     found = (await connection.execute(_RUNS, {"count": count})).all()
     return [(workload_of(row), row.seconds) for row in reversed(found)]
 

@@ -34,16 +34,12 @@ def take(state: ClusterState, *, now: float, barred: Container[str] = ()) -> Sna
     """
     rules = state.rules
     # Work in a queue that is not there (it was started beside the queues) counts on its nodes alone.
-    admitted = tuple(
-        _admitted(live, state, now=now)
-        for _, live in sorted(state.live.items())
-        if live.charged and live.workload.queue in rules.tree
+    charged = sorted(uid for uid in state.holds if state.live[uid].workload.queue in rules.tree)
+    waiting = sorted(
+        uid for uid, live in state.live.items() if uid not in barred and offered(live, state, now=now)
     )
-    pending = tuple(
-        _pending(live, now=now)
-        for uid, live in sorted(state.live.items())
-        if uid not in barred and offered(live, state, now=now)
-    )
+    admitted = tuple(_admitted(state.live[uid], state, now=now) for uid in charged)
+    pending = tuple(_pending(state.live[uid], now=now) for uid in waiting)
     known = {p.workload.uid for p in pending} | {a.workload.uid for a in admitted}
     return Snapshot(
         nodes=tuple(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from heapq import nsmallest
+from itertools import islice
 
 from queuer.controller.memory.lines import Lines
 from queuer.controller.memory.live import JobView, Live
@@ -48,7 +48,8 @@ class ClusterState:
     """The controller's memory.
 
     `on_change` is called, cheaply and often, when there is something new to look at. `moving`, `timed`: uids
-    of the workloads that are landing, leaving or missing pods, and of those that wait with a time limit on something.
+    of the workloads that are landing, leaving or missing pods, and of those that wait with a time limit on something;
+    `holds`: of those that are charged.
     `unread`: jobs to read; `untold`: reasons that are still to be written, by uid.
     """
 
@@ -66,6 +67,7 @@ class ClusterState:
         self.past: Past = {}
         self.moving: set[str] = set()
         self.timed: set[str] = set()
+        self.holds: set[str] = set()
         self.touched: set[str] = set()
         self.unread = Unread()
         self.untold: dict[str, Explanation] = {}
@@ -167,10 +169,10 @@ class ClusterState:
         self.touch(live.uid)
 
     def _file(self, live: Live) -> None:
-        """Keep the short lists: who is landing, leaving or missing pods, and who waits for a time to pass."""
+        """Keep the short lists: who is landing, leaving or missing pods, waits for a time to pass, holds something."""
         moving = live.unplaced is not None or (live.charged and live.state is not State.RUNNING)
         timed = live.state.waiting and (bool(live.avoid) or live.rest is not None)
-        for listed, members in ((moving, self.moving), (timed, self.timed)):
+        for listed, members in ((moving, self.moving), (timed, self.timed), (live.charged, self.holds)):
             if listed:
                 members.add(live.uid)
             else:
@@ -184,6 +186,7 @@ class ClusterState:
         self.untold.pop(uid, None)
         self.moving.discard(uid)
         self.timed.discard(uid)
+        self.holds.discard(uid)
         self.touched.discard(uid)
 
     def restore(
@@ -196,7 +199,7 @@ class ClusterState:
     ) -> None:
         """Replace everything that was decided and stored; what was heard of the cluster stays."""
         self.live = {live.uid: live for live in lives}
-        self.moving, self.timed = set(), set()
+        self.moving, self.timed, self.holds = set(), set(), set()
         for live in self.live.values():
             self._file(live)
         self.rules, self.bonds, self.reservations = rules, bonds, reservations
@@ -288,12 +291,10 @@ class ClusterState:
         """The workloads to look at: all that hold something, and `most` of the others at most. Sorted, so that runs are
         alike. Who is set aside is not looked at.
         """
-        touched = [uid for uid in self.touched if uid not in self.quarantine]
-        holding = [uid for uid in touched if (live := self.live.get(uid)) is not None and live.charged]
-        others = nsmallest(most, set(touched).difference(holding))
-        uids = sorted([*holding, *others])
-        self.touched = set(touched).difference(uids)
-        return tuple(uids)
+        others = self.touched - self.holds
+        taken = (self.touched & self.holds).union(islice(others, most))
+        self.touched -= taken
+        return tuple(uid for uid in sorted(taken) if uid not in self.quarantine)
 
     def take_unread(self, most: int) -> list[str]:
         """Jobs to read (again), `most` at most, by turns of the namespaces."""
