@@ -40,6 +40,8 @@ log = logger("leadership")
 
 _RUNS = 5_000
 """Runs that ended, from which run times are learned at start."""
+_AT_ONCE = 500
+"""Rows that are taken into memory at a time."""
 _AGAIN = 5.0
 """Seconds before a task that failed beside the decisions is started again."""
 
@@ -133,10 +135,13 @@ async def load(connection: AsyncConnection, state: ClusterState, *, now: float) 
     uids = [row.workload.uid for row in rows]
     displacers = await cycles.load_displacers(connection, uids)
     evictions = await cycles.load_evictions(connection, since=now - HOUR)
-    lives = [
-        live_of(row, admissions.get(uid), displacer=displacers.get(uid), evictions=evictions.get(uid, ()))
-        for uid, row in zip(uids, rows, strict=True)
-    ]
+    lives = list[Live]()
+    for number, (uid, row) in enumerate(zip(uids, rows, strict=True)):
+        lives.append(
+            live_of(row, admissions.get(uid), displacer=displacers.get(uid), evictions=evictions.get(uid, ()))
+        )
+        if number % _AT_ONCE == 0:
+            await asyncio.sleep(0)  # others have the loop in between
     undone = await outbox.undone(connection)
     leaving = {entry.admission_id for entry in undone if entry.kind is EntryKind.EVICT}
     state.restore(

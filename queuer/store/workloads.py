@@ -6,6 +6,7 @@ open for it and takes back effects that were not applied.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -103,6 +104,9 @@ _RUNS = text("""
     WHERE a.end_cause IN ('succeeded', 'failed')
     ORDER BY coalesce(w.deleted_at, w.finished_at) DESC
 """)
+
+_AT_ONCE = 500
+"""Rows that are made records of at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,7 +251,11 @@ async def forget(connection: AsyncConnection, epoch: int, uids: Sequence[str], a
 
 async def load_live(connection: AsyncConnection) -> list[StoredWorkload]:
     """All workloads that wait, run or still hold something, by submit time."""
-    return [stored_of(row) for row in await connection.execute(_LOAD)]
+    found, rows = list[StoredWorkload](), (await connection.execute(_LOAD)).all()
+    for begin in range(0, len(rows), _AT_ONCE):
+        found += map(stored_of, rows[begin : begin + _AT_ONCE])
+        await asyncio.sleep(0)  # others have the loop in between: probes, connections that are being made
+    return found
 
 
 async def load_runs(connection: AsyncConnection, *, count: int) -> list[tuple[Workload, float]]:
