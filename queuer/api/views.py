@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -200,6 +200,8 @@ async def _detail(connection: AsyncConnection, stored: StoredWorkload) -> models
     present = next((a for a in past if a.id == stored.admission_id), None)
     cycle = await lookup.newest_cycle(connection)
     row = _workload(stored, present.domains if present else ())
+    moments = await reads.timeline(connection, workload.uid)
+    detail = {**await _ahead(connection, stored), **_evicted(moments)}
     return models.WorkloadDetail(
         **row.model_dump(),
         preemptible=workload.preemptible,
@@ -214,18 +216,28 @@ async def _detail(connection: AsyncConnection, stored: StoredWorkload) -> models
             for p in workload.pod_sets
         ],
         admission=None if present is None else _admission(present),
-        explanation=_explanation(stored, cycle, now=now, ahead=await _ahead(connection, stored)),
-        timeline=timeline(await reads.timeline(connection, workload.uid)),
+        explanation=_explanation(stored, cycle, now=now, detail=detail),
+        timeline=timeline(moments),
         as_of=instant(now),
     )
 
 
-async def _ahead(connection: AsyncConnection, stored: StoredWorkload) -> dict[str, int]:
+def _evicted(moments: Iterable[reads.Moment]) -> dict[str, Any]:
+    """When it last went back to its queue, by which right or for which failure, and for whose sake (a uid)."""
+    found = [m for m in moments if m.what == "workload.state" and m.data.get("to") == State.EVICTING]
+    if not found:
+        return {}
+    last = found[-1]
+    keys = ("cause", "beneficiary", "note")
+    return {"evicted": {"at": last.at, **{key: last.data[key] for key in keys if last.data.get(key)}}}
+
+
+async def _ahead(connection: AsyncConnection, stored: StoredWorkload) -> dict[str, Any]:
     """Its place in the line of its queue, counted now: it moves with every arrival, so no cycle writes it down."""
     if stored.state is not State.QUEUED or stored.deleted_at is not None:
         return {}
     before, waiting = await reads.line(connection, stored.workload.uid)
-    return {"gangs": before, "of": waiting}
+    return {"ahead": {"gangs": before, "of": waiting}}
 
 
 def _workload(stored: StoredWorkload, domains: Sequence[str]) -> models.Workload:
@@ -263,7 +275,7 @@ def _reason(reason: Reason) -> models.Reason:
 
 
 def _explanation(
-    stored: StoredWorkload, cycle: lookup.NewestCycle | None, *, now: float, ahead: Mapping[str, int]
+    stored: StoredWorkload, cycle: lookup.NewestCycle | None, *, now: float, detail: Mapping[str, Any]
 ) -> models.Explanation:
     explained = _explained(stored)
     return models.Explanation(
@@ -276,7 +288,7 @@ def _explanation(
         primary=None if explained is None else _reason_detail(explained.primary, since=stored.reason_since),
         others=[_reason_detail(other) for other in (explained.others if explained else ())],
         would_admit=[dict(change) for change in (explained.would_admit if explained else ())],
-        detail={**(explained.detail if explained else {}), **({"ahead": dict(ahead)} if ahead else {})},
+        detail={**(explained.detail if explained else {}), **detail},
     )
 
 

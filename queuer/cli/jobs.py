@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -160,6 +160,8 @@ def _facts(job: Mapping[str, Any]) -> list[tuple[str, str]]:
     found = job["explanation"]
     facts = [("also", f"{other['token']}: {other['text']}") for other in found["others"]]
     facts.append(("asks", "; ".join(_pod_set(p) for p in job["podSets"]) + _topology(job)))
+    if job["user"]:
+        facts.append(("queued by", job["user"]))
     if job["admission"]:
         facts += [("placed", _placement(p)) for p in job["admission"]["placements"]]
     facts += _numbers(found["detail"], now=_time(job["asOf"]).timestamp())
@@ -170,10 +172,18 @@ def _facts(job: Mapping[str, Any]) -> list[tuple[str, str]]:
     if found["wouldAdmit"]:
         facts.append(("would admit", "  |  ".join(_change(c) for c in found["wouldAdmit"])))
     if job["attempt"] > 1:
-        facts.append(("attempt", f"{job['attempt']}: it was evicted or rolled back before"))
+        facts.append(("attempt", f"{job['attempt']}{_before(found['detail'].get('evicted'))}"))
     facts += [("history", f"{m['at'][11:19]}  {m['text']}") for m in job["timeline"][-4:]]
     facts.append(("next", _next(job)))
     return facts
+
+
+def _before(evicted: Mapping[str, Any] | None) -> str:
+    """How the last attempt ended."""
+    if evicted is None:
+        return ""
+    at = datetime.fromtimestamp(evicted["at"], tz=UTC)
+    return f"; {at:%H:%M:%S}  {evicted.get('note') or evicted.get('cause', 'evicted')}"
 
 
 def _pod_set(pod_set: Mapping[str, Any]) -> str:

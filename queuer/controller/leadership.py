@@ -30,7 +30,7 @@ from queuer.controller.settings import Settings
 from queuer.domain.workload import State
 from queuer.kube.client import Client
 from queuer.kube.config import Access
-from queuer.store import cycles, outbox, workloads
+from queuer.store import cycles, ledger, outbox, workloads
 from queuer.store.engine import begin
 from queuer.store.leader import Leadership, LeadershipLost
 from queuer.store.outbox import Done, Effect, Entry
@@ -93,6 +93,7 @@ async def serve_term(
                 "retention": lambda: prune(engine, epoch=epoch),
                 "past use": lambda: past.follow(engine, state),
                 "keeper": loop.keeper.run,
+                "notes": loop.notes.run,
             }
             if loop.recorder is not None:
                 beside["recorder"] = loop.recorder.run
@@ -135,11 +136,17 @@ async def load(connection: AsyncConnection, state: ClusterState, *, now: float) 
     uids = [row.workload.uid for row in rows]
     displacers = await cycles.load_displacers(connection, uids)
     evictions = await cycles.load_evictions(connection, since=now - HOUR)
+    held: dict[str, dict[str, int]] = {}
+    for charge in await ledger.load_open(connection):
+        held.setdefault(charge.uid, {})[charge.pod_set] = charge.count
     lives = list[Live]()
     for number, (uid, row) in enumerate(zip(uids, rows, strict=True)):
         lives.append(
-            live_of(row, admissions.get(uid), displacer=displacers.get(uid), evictions=evictions.get(uid, ()))
-        )
+            live_of(
+                row, admissions.get(uid), displacer=displacers.get(uid), evictions=evictions.get(uid, ()),
+                held=held.get(uid, {}),
+            )
+        )  # fmt: skip
         if number % _AT_ONCE == 0:
             await asyncio.sleep(0)  # others have the loop in between
     undone = await outbox.undone(connection)

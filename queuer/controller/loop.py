@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -22,6 +22,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuer.controller.apply.applier import Applier, Result
 from queuer.controller.apply.jobs import ClusterJobs
+from queuer.controller.apply.notes import Notes
 from queuer.controller.cycle.answer import Answered, Asked, answer
 from queuer.controller.cycle.commit import remember, write_adoption, write_answer, write_capacity
 from queuer.controller.cycle.due import Due, matters
@@ -32,22 +33,22 @@ from queuer.controller.cycle.snapshot import offered, take
 from queuer.controller.failpoints import Point
 from queuer.controller.health.metrics import Metrics, queue_label
 from queuer.controller.health.probes import Health
-from queuer.controller.intake import adoption
+from queuer.controller.intake.adoption import Found
 from queuer.controller.intake.read import take_in
+from queuer.controller.landing.confirm import Confirmer
 from queuer.controller.landing.settle import Limits
 from queuer.controller.landing.writes import settle_touched, take_results
 from queuer.controller.ledger.batch import Batch
 from queuer.controller.ledger.culprits import Mishandled, culprits
 from queuer.controller.logs import logger
-from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
-from queuer.domain.reasons import Verdict
 from queuer.solver.records import Budget, Plan, Snapshot
 from queuer.solver.stored import StoredCycle
 from queuer.store.engine import begin
 from queuer.store.leader import check_epoch
 from queuer.store.outbox import Entry
+from queuer.store.tables import Outcome
 
 log = logger("loop")
 
@@ -58,7 +59,7 @@ SLICE = 250
 
 
 class Decider(Protocol):
-    """`queuer.solver.process.worker.SolverProcess`, or anything that decides."""
+    """`queuer.solver.process.SolverProcess`, or anything that decides."""
 
     async def decide(self, snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Plan:
         """A verified plan, whatever became of the solver process.
@@ -68,8 +69,8 @@ class Decider(Protocol):
 
 
 class Loop:
-    """One leadership, from the first round to its end. Not reusable. `recorder`, `keeper`, `forecaster`: told of the
-    decisions, run by who runs the loop: their failure must not end it.
+    """One leadership, from the first round to its end. Not reusable. `recorder`, `keeper`, `forecaster`, `notes`: told
+    of what is decided, run by who runs the loop: their failure must not end it.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class Loop:
             lost_node=settings.lost_node,
         )
         self._cycle = last_cycle
+        self._found = Found(state, metrics)
         self._results: list[Result] = []
         self._asked: Asked | None = None
         self._decision: asyncio.Task[Plan | None] | None = None
@@ -114,7 +116,9 @@ class Loop:
             self.recorder = Recorder(
                 settings.cycles_dir, kept=settings.cycles_kept, slow=settings.solver_deadline / 2
             )
+        self.notes = Notes(state=state, jobs=jobs, clock=clock)
         self.keeper = Keeper(engine, epoch=epoch)
+        self.confirmer = Confirmer(jobs, state, lost_after=settings.lost_node, clock=clock)
         self.forecaster = Forecaster(every=settings.forecast, seed=settings.seed, told=state.reconsider)
         self._applier = Applier(
             jobs,
@@ -131,6 +135,7 @@ class Loop:
             self._applier.send(entry)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._applier.run(), name="applier")
+            group.create_task(self.confirmer.run(), name="confirmer")
             while True:
                 await self.round(group)
                 self.health.beat()
@@ -142,9 +147,10 @@ class Loop:
         self.state.try_again(now=batch.now)
         take_results(batch, self._take_results(), state=self.state, jobs=self.jobs)
         touched = self.state.take_touched(SLICE)
-        await settle_touched(
-            batch, touched, state=self.state, jobs=self.jobs, limits=self.limits, metrics=self.metrics
-        )
+        settle_touched(
+            batch, touched, state=self.state, jobs=self.jobs, confirmer=self.confirmer, limits=self.limits,
+            metrics=self.metrics,
+        )  # fmt: skip
         unread = dict.fromkeys([*self.state.take_unread(SLICE), *batch.back_in_queue(self.state.live)])
         take_in(batch, unread, state=self.state, jobs=self.jobs)
         batch.tell(self.state.take_untold(SLICE))
@@ -188,7 +194,8 @@ class Loop:
             self.state.learn(workload, seconds)
         if freed:
             self.state.reconsider()
-        self._tell(batch.after)
+        self.notes.look(batch.after.items())
+        self.notes.evicted(batch.evictions)
 
     def _take_results(self) -> list[Result]:
         """How PATCHes ended, but for those of workloads that are set aside."""
@@ -302,7 +309,8 @@ class Loop:
         self.state.untold |= {u: why for u, why in found.explanations.items() if u not in now_told}
         await self.settings.failpoints.at(Point.COMMITTED)
         remember(found, self.state, self.metrics)
-        self._tell({live.uid: live for live in found.after})
+        self.notes.look((live.uid, live) for live in found.after)
+        self.notes.evicted(found.evictions)
         for entry in committed.entries:
             self._applier.send(entry)
         log.info(
@@ -334,9 +342,9 @@ class Loop:
         async with begin(self.engine) as connection:
             await write_capacity(connection, state=self.state, epoch=self.epoch, cycle=self._cycle, now=now)
 
-    async def _adopt(self, touched: Iterable[str]) -> None:
+    async def _adopt(self, touched: Sequence[str]) -> None:
         """Charge what runs without having been admitted, and report it."""
-        lives = {live.uid: live for live in adoption.found(self.state, touched)}
+        lives = {live.uid: live for live in self._found.among(touched)}
         if not lives:
             return
         self._cycle += 1
@@ -364,21 +372,13 @@ class Loop:
 
     def _heard(self, result: Result) -> None:
         self._results.append(result)
+        if result.outcome is Outcome.APPLIED:
+            self.notes.budget.earn()
         self.wake.set()
 
     async def _confirm_epoch(self) -> None:
         async with begin(self.engine) as connection:
             await check_epoch(connection, self.epoch)
-
-    def _tell(self, after: dict[str, Live | None]) -> None:
-        """Jobs that their owner must change say so themselves, in one write."""
-        for uid, live in after.items():
-            if live is None:
-                self._applier.forget(uid)
-            if live is None or live.explanation is None or not live.state.waiting:
-                continue
-            if live.explanation.verdict is Verdict.CHANGE:
-                self._applier.tell(uid, live.explanation.primary)
 
     # -- time
 

@@ -30,6 +30,7 @@ from queuer.kube.objects import (
 JobObject = Job | PyTorchJob
 WORKLOAD = "queuer.dev/workload"
 """Label on the pods of an admitted job: the job's uid."""
+_LONGEST_LABEL = 63
 MAIN = "main"
 """The one pod set of a kind that has a single template."""
 
@@ -62,7 +63,8 @@ class Kind:
 
     `quiet`: the job's controller confirms that it is suspended and has no active pod, so that its template may be
     changed and it may be started by one PATCH. `outcome`: Succeeded, Failed or None. `left`: pods that it still owes,
-    where it runs each a number of times. `pod_label`: label of the job's pods that tells the pod set, None = one set.
+    where it runs each a number of times. `pods`: label selector by which its controller knows the pods of a job, from
+    its uid and name. `pod_label`: label of the job's pods that tells the pod set, None = one set.
     """
 
     name: str
@@ -77,6 +79,7 @@ class Kind:
     roles: Callable[[Any], tuple[Role, ...]]
     deadline: Callable[[Any], int | None]
     deadline_path: tuple[str, ...]
+    pods: Callable[[str, str], str]
     pod_label: str | None = None
 
 
@@ -96,7 +99,13 @@ def _job_roles(job: Job) -> tuple[Role, ...]:
 def _job_left(job: Job) -> int | None:
     if job.spec.completions is None:
         return None
-    return max(job.spec.completions - job.status.succeeded, 0)
+    return max(job.spec.completions - job.status.succeeded - _indexes(job.status.failed_indexes), 0)
+
+
+def _indexes(text: str) -> int:
+    """How many indexes `1,3-5` names: with a back-off limit of their own, those that failed are not run again."""
+    ranges = (part.partition("-") for part in text.split(",") if part)
+    return sum(int(last or first) - int(first) + 1 for first, _, last in ranges)
 
 
 def _job_quiet(job: Job) -> bool:
@@ -165,6 +174,7 @@ JOB = Kind(
     roles=_job_roles,
     deadline=lambda job: job.spec.active_deadline_seconds,
     deadline_path=("spec", "activeDeadlineSeconds"),
+    pods=lambda uid, name: f"batch.kubernetes.io/controller-uid={uid}",
 )
 PYTORCHJOB = Kind(
     name="PyTorchJob",
@@ -179,6 +189,7 @@ PYTORCHJOB = Kind(
     roles=_pytorch_roles,
     deadline=lambda job: job.spec.run_policy.active_deadline_seconds,
     deadline_path=("spec", "runPolicy", "activeDeadlineSeconds"),
+    pods=lambda uid, name: f"training.kubeflow.org/job-name={name}",
     pod_label="training.kubeflow.org/replica-type",
 )
 KINDS: tuple[Kind, ...] = (JOB, PYTORCHJOB)
@@ -198,7 +209,8 @@ def member_of(pod: Pod) -> Member | None:
     """The job and pod set of a pod, None for pods of nobody that we know.
 
     The controlling owner decides. A pod that lost it (its job was deleted and it was orphaned) is known by the label
-    that every admission puts on the pod templates.
+    that every admission puts on the pod templates. Neither can be forged or taken off where a namespace has opted in
+    (deploy/policies/guard-pods.yaml), and neither counts across namespaces (`PodIndex.of`).
     """
     owner = pod.metadata.controller
     if owner is not None:
@@ -213,6 +225,15 @@ def member_of(pod: Pod) -> Member | None:
 
 def _pod_set(kind: Kind, meta: Meta) -> str:
     return MAIN if kind.pod_label is None else meta.labels.get(kind.pod_label, "").lower()
+
+
+def pod_selectors(kind: Kind, *, uid: str, name: str) -> tuple[str, ...]:
+    """Label selectors that find every pod of a job: by our label, and as its controller does where it was started
+    beside the queue.
+    """
+    # A name too long for a label is that of a job that never got a pod; the API server would refuse the selector.
+    by_controller = (kind.pods(uid, name),) if len(name) <= _LONGEST_LABEL else ()
+    return (f"{WORKLOAD}={uid}", *by_controller)
 
 
 def object_path(kind: Kind, meta: Meta) -> str:

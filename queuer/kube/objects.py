@@ -107,6 +107,7 @@ class JobStatus(_Struct, frozen=True):
     conditions: list[Condition] = []
     active: int = 0
     succeeded: int = 0
+    failed_indexes: str = ""
     start_time: str | None = None
 
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, TypedDict
+
+import msgspec
 
 from queuer.domain.reasons import Reason
 from queuer.kube.kinds import WORKLOAD, JobObject, Kind, Role
@@ -31,6 +33,17 @@ class Mark:
     domains: tuple[str, ...] = ()
 
 
+class _Note(TypedDict, total=False):
+    """What an admission replaced in one pod set; see `template.note_of`. `count`: the size that was set, and the
+    user's own.
+    """
+
+    count: tuple[int, int | None]
+    selector: dict[str, tuple[str, str | None]]
+    tolerations: list[dict[str, Any]]
+    hosts: Literal["added", "made"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Own:
     """A pod set as its user wrote it: the role with its own count, and its own scheduling part."""
@@ -47,13 +60,13 @@ def admission_of(job: JobObject) -> str | None:
 
 def own_roles(kind: Kind, job: JobObject) -> tuple[Own, ...]:
     """The pod sets of a job with everything that an admission put on taken off again."""
-    notes = _annotation(job).get("restore")
-    notes = notes if isinstance(notes, Mapping) else {}
-    return tuple(_own(role, notes.get(role.name) or {}) for role in kind.roles(job))
+    notes = _notes(job)
+    return tuple(_own(role, notes.get(role.name, {})) for role in kind.roles(job))
 
 
 def admit_patch(kind: Kind, job: JobObject, *, pins: Iterable[Pin], mark: Mark) -> dict[str, Any]:
-    """Unsuspend the job inside its pins; every pod set must have one. Clears an old status annotation."""
+    """Unsuspend the job inside its pins; every pod set must have one. Clears the status annotation, also one that was
+    written after `job` was seen."""
     by_name = {pin.pod_set: pin for pin in pins}
     patch: dict[str, Any] = {}
     restore: dict[str, Any] = {}
@@ -74,11 +87,7 @@ def admit_patch(kind: Kind, job: JobObject, *, pins: Iterable[Pin], mark: Mark) 
             _put(patch, (*current.template_path, "metadata", "labels", WORKLOAD), job.metadata.uid)
     _put(patch, kind.suspend_path, value=False)
     said = {"id": mark.id, "epoch": mark.epoch, "cycle": mark.cycle, "domains": list(mark.domains)}
-    annotations: dict[str, str | None] = {
-        ADMISSION: _compact(said | ({"restore": restore} if restore else {}))
-    }
-    if STATUS in job.metadata.annotations:
-        annotations[STATUS] = None
+    annotations = {ADMISSION: _compact(said | ({"restore": restore} if restore else {})), STATUS: None}
     return {"metadata": _metadata(job, annotations), **patch}
 
 
@@ -95,9 +104,10 @@ def evict_patch(kind: Kind, job: JobObject, *, admission: str) -> dict[str, Any]
 
 
 def mark_patch(job: JobObject, *, mark: Mark) -> dict[str, Any]:
-    """Mark a job that runs already with the admission that charges it. Nothing else of it changes."""
+    """Mark a job that runs already with the admission that charges it. Nothing else of it changes, but that it waits no
+    longer for what its status says."""
     said = {"id": mark.id, "epoch": mark.epoch, "cycle": mark.cycle, "domains": list(mark.domains)}
-    return {"metadata": _metadata(job, {ADMISSION: _compact(said | _rest(job))})}
+    return {"metadata": _metadata(job, {ADMISSION: _compact(said | _rest(job)), STATUS: None})}
 
 
 def withdraw_patch(job: JobObject, *, admission: str) -> dict[str, Any]:
@@ -106,11 +116,11 @@ def withdraw_patch(job: JobObject, *, admission: str) -> dict[str, Any]:
 
 
 def status_patch(job: JobObject, reason: Reason) -> dict[str, Any] | None:
-    """Write a reason on the job as `Token: sentence`; None where it is there already."""
+    """Write a reason on the job as `Token: sentence`; None where it is there already. Refused once the job moved on."""
     text = f"{reason.token}: {reason.text}"[:_LONGEST_STATUS]
     if job.metadata.annotations.get(STATUS) == text:
         return None
-    return {"metadata": {"uid": job.metadata.uid, "annotations": {STATUS: text}}}
+    return {"metadata": _metadata(job, {STATUS: text})}
 
 
 def _own(role: Role, note: Mapping[str, Any]) -> Own:
@@ -122,18 +132,26 @@ def _own(role: Role, note: Mapping[str, Any]) -> Own:
 
 
 def _annotation(job: JobObject) -> Mapping[str, Any]:
-    """Our annotation; what is not ours (the policies keep others from writing it) reads as nothing."""
+    """Our annotation. What is not ours reads as nothing: before its namespace opted in anybody could write it."""
     try:
         found = json.loads(job.metadata.annotations.get(ADMISSION, "{}"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, Mapping) else {}
 
 
+def _notes(job: JobObject) -> Mapping[str, Mapping[str, Any]]:
+    """What the last admission replaced, by pod set; nothing where it is not of the form that we write."""
+    try:
+        return msgspec.convert(_annotation(job).get("restore") or {}, dict[str, _Note])
+    except msgspec.ValidationError:
+        return {}
+
+
 def _rest(job: JobObject) -> dict[str, Any]:
     """What of the annotation outlives an admission."""
-    restore = _annotation(job).get("restore")
-    return {"restore": restore} if restore else {}
+    notes = _notes(job)
+    return {"restore": notes} if notes else {}
 
 
 def _metadata(job: JobObject, annotations: Mapping[str, str | None]) -> dict[str, Any]:

@@ -10,11 +10,11 @@ from importlib.util import find_spec
 
 from queuer.solver import bonds, reserve
 from queuer.solver.arrays import Arrays
-from queuer.solver.explain.reasons import reasons
+from queuer.solver.explain import reasons
 from queuer.solver.faults import check_moment, refusing
 from queuer.solver.landing import pinned
 from queuer.solver.order import Tournament
-from queuer.solver.packed.select import select
+from queuer.solver.packed import select
 from queuer.solver.packed.worth import packed_subtrees
 from queuer.solver.records import (
     Admission,
@@ -26,8 +26,8 @@ from queuer.solver.records import (
     Snapshot,
     SolveStatus,
 )
+from queuer.solver.repair import Repair, after_turns
 from queuer.solver.repair.decode import bears
-from queuer.solver.repair.step import Repair, after_turns
 from queuer.solver.reserve import Reserver
 from queuer.solver.shapes import Gang
 from queuer.solver.sound import sound
@@ -113,7 +113,7 @@ class _Cycle:
         tournament, packed = self._tournament, packed_subtrees(self._arrays.book.tree)
         chosen, starts = set[tuple[str, int]](), dict[str, Settled]()
         while (gang := tournament.next()) is not None:
-            root = packed.get(gang.queue)
+            root = None if gang.pending.first else packed.get(gang.queue)
             priority = gang.workload.priority
             if root is not None and (root, priority) not in chosen and self._solver.left > 0:
                 chosen.add((root, priority))
@@ -126,7 +126,7 @@ class _Cycle:
                 )
                 self._solver.heard(answer.spent, proven=answer.proven)
                 starts.update(answer.starts)
-                tournament.prefer(root, answer.uids)
+                tournament.prefer(root, answer.starts)
                 continue
             settled = self._selected(starts.get(gang.uid)) or self._turns.turn(gang)
             self._order.append(gang.uid)
@@ -183,7 +183,7 @@ class _Cycle:
                 turns=turns.turns,
                 searches=turns.searches,
                 contested=self._repaired.contested,
-                repaired=self._repaired.started,
+                repaired=len(self._repaired.started),
                 solver_time=round(self._solver.spent, 6),
                 more=turns.more,
             ),

@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import is_dataclass, replace
 from functools import cache
 from itertools import islice
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from queuer.domain.errors import FieldProblem, InvalidInput
-from queuer.domain.queue import ROOT, Policy, Queue, QueueTree, QuotaRow
-from queuer.domain.workload import PodSet, Workload
+from queuer.domain.past import Past
+from queuer.domain.queue import ROOT, QueueTree
+from queuer.domain.workload import Workload
 from queuer.solver.records import Admitted, Bond, Budget, Reservation, Snapshot
 
 MOST_AMOUNT = 2**62
@@ -30,12 +31,28 @@ def problems_of(snapshot: Snapshot, *, now: float, budget: Budget) -> Iterator[F
     """What is wrong with the arguments of a decision."""
     yield from _numbers(now, float, at="now")
     yield from _numbers(budget, Budget, at="budget")
-    yield from faults_of(snapshot)
+    yield from _faults_of(snapshot)
+
+
+def check_moment(snapshot: Snapshot, *, now: float, budget: Budget) -> None:
+    """Raise InvalidInput where the moment, the budget, or what stands from earlier cycles cannot be reckoned with."""
+    standing = ("bonds", tuple[Bond, ...]), ("reservations", tuple[Reservation, ...]), ("past", Past)
+    wrong = [*_numbers(now, float, at="now"), *_numbers(budget, Budget, at="budget")]
+    for name, kind in standing:
+        wrong += _numbers(getattr(snapshot, name), kind, at=f"snapshot.{name}")
+    if wrong:
+        raise InvalidInput(*wrong[:TOLD])
+
+
+def check_tree(snapshot: Snapshot) -> None:
+    """Raise InvalidInput where the queues make no tree, or what they say cannot be reckoned with."""
+    if any(_numbers(snapshot.tree, QueueTree, at="")) or any(_tree(snapshot.tree)):
+        raise unsound(snapshot)
 
 
 def unsound(snapshot: Snapshot) -> InvalidInput:
     """What is wrong with a snapshot that a decision refuses."""
-    return InvalidInput(*islice(faults_of(snapshot), TOLD))
+    return InvalidInput(*islice(_faults_of(snapshot), TOLD))
 
 
 @contextmanager
@@ -54,25 +71,7 @@ def refusing(snapshot: Snapshot) -> Iterator[None]:
         raise refusal from error
 
 
-def check_moment(snapshot: Snapshot, *, now: float, budget: Budget) -> None:
-    """Raise InvalidInput where the moment, the budget, or what stands from earlier cycles cannot be reckoned with."""
-    standing: tuple[Bond | Reservation, ...] = (*snapshot.bonds, *snapshot.reservations)
-    times = [now, budget.deterministic, budget.wall, budget.bond]
-    times += [bond.deadline for bond in snapshot.bonds]
-    times += [time for held in snapshot.reservations for time in (held.start, held.expires)]
-    times += [amount for amounts in snapshot.past.values() for amount in amounts.values()]
-    pods = (n for held in standing for row in held.assignments for n in row.nodes.values())
-    if not all(map(_is_number, times)) or not all(_is_whole(n) and n >= 0 for n in pods):
-        raise InvalidInput(*islice(problems_of(snapshot, now=now, budget=budget), TOLD))
-
-
-def check_tree(snapshot: Snapshot) -> None:
-    """Raise InvalidInput where the queues make no tree, or what they say cannot be reckoned with."""
-    if any(_numbers(snapshot.tree, QueueTree, at="")) or any(_tree(snapshot.tree)):
-        raise unsound(snapshot)
-
-
-def faults_of(snapshot: Snapshot) -> Iterator[FieldProblem]:
+def _faults_of(snapshot: Snapshot) -> Iterator[FieldProblem]:
     """What is wrong with a snapshot, waiting workloads aside: numbers, and what takes these for granted only where none
     is wrong.
     """
@@ -99,29 +98,29 @@ def faults_of_workload(workload: Workload) -> Iterator[FieldProblem]:
 
 def countable(workload: Workload) -> bool:
     """Whether its times, its priority and its sizes are numbers that arithmetic can use; amounts are whole, too."""
-    times, sets = (workload.max_runtime, workload.estimate), workload.pod_sets
+    times = (workload.submitted, workload.max_runtime or 0.0, workload.estimate or 0.0)
+    sizes = [n for p in workload.pod_sets for n in (p.count, p.min_count or 0)]
+    amounts = (n for p in workload.pod_sets for n in p.requests.values())
     return (
-        _is_number(workload.submitted)
-        and _is_whole(workload.priority)
-        and all(time is None or _is_number(time) for time in times)
-        and all(_is_whole(p.count) and (p.min_count is None or _is_whole(p.min_count)) for p in sets)
-        and all(type(amount) is int for p in sets for amount in p.requests.values())
+        all(map(_is_number, times))
+        and all(map(_is_whole, (workload.priority, *sizes)))
+        and all(type(amount) is int for amount in amounts)
     )
 
 
 def reckonable(held: Admitted) -> bool:
     """Whether what an admitted workload holds, and since when, are numbers that arithmetic can use, none below 0."""
-    times = (held.checkpoint, held.gone_by, held.expected_end)
+    times = (held.since, held.checkpoint or 0.0, held.gone_by or 0.0, held.expected_end or 0.0)
+    counts = [*held.counts.values(), *(loose.count for loose in held.unbound)]
+    amounts = [n for there in held.bound.values() for n in there.values()]
+    asked = [n for p in held.workload.pod_sets for n in p.requests.values()]
     return (
         countable(held.workload)
         and (held.releasing or held.gone_by is None)
-        and _is_number(held.since)
-        and _is_whole(held.evicted)
-        and all(time is None or _is_number(time) for time in times)
-        and all(_is_whole(n) and n >= 0 for n in held.counts.values())
-        and all(_is_whole(loose.count) and loose.count >= 0 for loose in held.unbound)
-        and all(min(pod_set.requests.values(), default=0) >= 0 for pod_set in held.workload.pod_sets)
-        and all(type(n) is int and n >= 0 for amounts in held.bound.values() for n in amounts.values())
+        and all(map(_is_number, times))
+        and all(map(_is_whole, (held.evicted, *counts)))
+        and all(type(n) is int for n in amounts)
+        and min((*counts, *amounts, *asked), default=0) >= 0
     )
 
 
@@ -170,10 +169,7 @@ def _form(kind: Any) -> tuple[Any, tuple[Any, ...]]:
     return get_origin(kind) or kind, get_args(kind)
 
 
-@cache
-def _declared(kind: Any) -> Mapping[str, Any]:
-    """The fields of a record with their types."""
-    return get_type_hints(kind)
+_declared = cache(get_type_hints)
 
 
 # Contradictions, where all numbers are such
@@ -197,74 +193,42 @@ def _contradictions(snapshot: Snapshot) -> Iterator[FieldProblem]:
         yield from _twice(there, at=at)
     for i, held in enumerate(snapshot.admitted):
         yield from _admitted(held, at=f"snapshot.admitted[{i}]")
-    for field in ("bonds", "reservations"):
-        for i, standing in enumerate(getattr(snapshot, field)):
-            for j, row in enumerate(standing.assignments):
-                if not row.nodes:
-                    at = f"snapshot.{field}[{i}].assignments[{j}].nodes"
-                    yield _wrong(at, "is empty", "leave it out")
 
 
 def _tree(tree: QueueTree) -> Iterator[FieldProblem]:
-    if ROOT not in tree:
-        yield _wrong("snapshot.tree", "root is missing", "build it with QueueTree.of")
+    if ROOT not in tree or any(queue.path != path for path, queue in tree.queues.items()):
+        hint = "build it with QueueTree.of"
+        yield _wrong("snapshot.tree", "root is missing, or a queue is not under its own path", hint)
         return
-    for path, queue in tree.queues.items():
-        at = f"snapshot.tree.queues.{path}"
-        if queue.path != path:
-            yield _wrong(f"{at}.path", f"{queue.path!r} is not {path}", "give it its own path")
-            return
-        if queue.parent is not None and queue.parent not in tree:
-            yield _wrong(at, "the queue above it is missing", f"add {queue.parent}")
-            return
-        yield from _amounts(queue, at=at)
     yield from tree.problems()
-
-
-def _amounts(queue: Queue, *, at: str) -> Iterator[FieldProblem]:
-    """Amounts and times of a queue that are below 0; what is wrong between them the tree says itself."""
-    parts: dict[str, Policy | QuotaRow] = {f"{at}.policy": queue.policy}
-    parts |= {f"{at}.quota[{i}]": row for i, row in enumerate(queue.quota)}
-    for where, part in parts.items():
-        for field in fields(part):
-            value = getattr(part, field.name)
-            if isinstance(value, int | float) and value < 0:
-                yield _wrong(f"{where}.{field.name}", f"{value} is less than 0")
 
 
 def _odd_sizes(workload: Workload) -> Iterator[FieldProblem]:
     if not workload.pod_sets:
         yield _wrong("workload.pod_sets", "is empty")
     yield from _twice((p.name for p in workload.pod_sets), at="workload.pod_sets: name")
-    for i, pod_set in enumerate(workload.pod_sets):
-        yield from _pod_set(pod_set, at=f"workload.pod_sets[{i}]")
-
-
-def _pod_set(pod_set: PodSet, *, at: str) -> Iterator[FieldProblem]:
-    if pod_set.count < 1:
-        yield _wrong(f"{at}.count", f"{pod_set.count} is less than 1", "leave the pod set out")
-    if pod_set.min_count is not None and not 1 <= pod_set.min_count <= pod_set.count:
-        yield _wrong(f"{at}.min_count", f"{pod_set.min_count} is not between 1 and {pod_set.count}")
-    for resource, amount in pod_set.requests.items():
-        if amount * pod_set.count > MOST_AMOUNT:
-            yield _wrong(f"{at}.requests.{resource}", f"{pod_set.count} times {amount} is beyond 2^62")
+    for i, p in enumerate(workload.pod_sets):
+        at = f"workload.pod_sets[{i}]"
+        if p.count < 1:
+            yield _wrong(f"{at}.count", f"{p.count} is less than 1", "leave the pod set out")
+        if p.min_count is not None and not 1 <= p.min_count <= p.count:
+            yield _wrong(f"{at}.min_count", f"{p.min_count} is not between 1 and {p.count}")
+        for resource, amount in p.requests.items():
+            if amount * p.count > MOST_AMOUNT:
+                yield _wrong(f"{at}.requests.{resource}", f"{p.count} times {amount} is beyond 2^62")
 
 
 def _admitted(held: Admitted, *, at: str) -> Iterator[FieldProblem]:
     """Of what it asked for only numbers matter: it runs, and may be malformed where it was started beside the queue."""
     if held.gone_by is not None and not held.releasing:
         yield _wrong(f"{at}.gone_by", "it is not releasing", "say so only of what is on its way out")
-    names = sorted({p.name for p in held.workload.pod_sets})
-    for name in names:
-        for field, there in (("counts", held.counts), ("flavors", held.flavors)):
-            if name not in there:
-                yield _wrong(f"{at}.{field}", f"pod set {name!r} is missing", "give it for every pod set")
+    names = {p.name for p in held.workload.pod_sets}
+    for field, there in (("counts", held.counts), ("flavors", held.flavors)):
+        for name in sorted(names - there.keys()):
+            yield _wrong(f"{at}.{field}", f"pod set {name!r} is missing", "give it for every pod set")
     for i, loose in enumerate(held.unbound):
-        if loose.pod_set not in names:
-            hint = f"one of {', '.join(names) or 'none'}"
-            yield _wrong(f"{at}.unbound[{i}].pod_set", f"{loose.pod_set!r} is none of its pod sets", hint)
-        if loose.count < 0:
-            yield _wrong(f"{at}.unbound[{i}].count", f"{loose.count} is less than 0")
+        if loose.pod_set not in names or loose.count < 0:
+            yield _wrong(f"{at}.unbound[{i}]", "it is none of its pod sets, or less than 0 pods of one")
 
 
 def _twice(names: Iterable[str], *, at: str) -> Iterator[FieldProblem]:

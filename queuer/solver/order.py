@@ -99,13 +99,14 @@ class Tournament:
         self._preferred.update({uid: number for number, uid in enumerate(uids)})
         inside = [path for path in self._tree.queues if root in self._tree.lineage(path)]
         for path in inside:
-            self._lines.get(path, []).sort(key=lambda g: (not g.pending.first, self._rank(g)), reverse=True)
+            self._lines.get(path, []).sort(key=self._rank, reverse=True)
         self._choose(self._heaps.keys() & {*inside, *self._tree.lineage(root)})
 
-    def _rank(self, gang: Gang) -> tuple[int, float, float, int, str]:
-        """Seniority in a packed subtree."""
+    def _rank(self, gang: Gang) -> tuple[bool, int, float, float, int, str]:
+        """Seniority in a packed subtree, whose leaves are as one: those first that were interrupted by a failure."""
         priority, submitted, choices, uid = gang.seniority
-        return (priority, self._preferred.get(uid, inf), submitted, choices, uid)
+        preferred = self._preferred.get(uid, inf)
+        return (not gang.pending.first, priority, preferred, submitted, choices, uid)
 
     def done(self, gang: Gang, *, settled: bool) -> None:
         """The gang's turn is over. A refused one holds the line of a strict queue."""

@@ -136,11 +136,6 @@ class State:
         self._hold(settled, 1, bonds=False)
         self._log.append(lambda: self._hold(settled, -1, bonds=False))
 
-    def give_up(self, settled: Settled) -> None:
-        """The gang keeps that placement no longer."""
-        self._hold(settled, -1, bonds=False)
-        self._log.append(lambda: self._hold(settled, 1, bonds=False))
-
     def leave(self, uid: str) -> None:
         """A victim, or somebody who leaves anyway, will have gone `then`."""
         self._leave(uid, 1)

@@ -24,8 +24,6 @@ VERSION = 5
 """Written and read; the records of versions 1 to 4 were others."""
 MOST_BYTES = 2**28
 """Of a cycle, unpacked."""
-PIECE = 2**24
-"""Bytes unpacked at once."""
 _MARK = b"queuer-cycle "
 _WHERE = re.compile(r" - at `\$(\[[01]\])?\.?(?P<path>[^`]*)`$")
 
@@ -99,21 +97,18 @@ def decode(data: bytes, *, name: str = "file") -> StoredCycle:
 
 
 def _unpacked(data: bytes, *, name: str) -> bytes:
-    """The records, counted before they are kept."""
-    inflate, body, rest = zlib.decompressobj(), bytearray(), data
+    """The records, no more than `MOST_BYTES` of them."""
+    inflate = zlib.decompressobj()
     try:
-        while rest and not inflate.eof:
-            body += inflate.decompress(rest, PIECE)
-            rest = inflate.unconsumed_tail
-            if len(body) > MOST_BYTES:
-                raise _wrong(name, f"unpacks to more than {MOST_BYTES} bytes", "no cycle is that large")
+        body = inflate.decompress(data, MOST_BYTES)
     except zlib.error as error:
         raise _wrong(name, f"is damaged: {error}", "copy it again") from error
-    if not inflate.eof:
-        raise _wrong(name, f"is cut off after {len(data)} bytes", "copy it again")
-    if inflate.unused_data:
-        raise _wrong(name, f"has {len(inflate.unused_data)} bytes after its end", "copy it again")
-    return bytes(body)
+    if inflate.unconsumed_tail:
+        raise _wrong(name, f"unpacks to more than {MOST_BYTES} bytes", "no cycle is that large")
+    if not inflate.eof or inflate.unused_data:
+        what = "bytes after its end" if inflate.eof else "no end"
+        raise _wrong(name, f"has {what}", "copy it again")
+    return body
 
 
 def _wrong(field: str, message: str, hint: str) -> InvalidInput:
@@ -144,17 +139,14 @@ def _plain(plan: Plan) -> Any:
 
 
 def _differ(at: str, left: Any, right: Any) -> str:
-    if isinstance(left, dict) and isinstance(right, dict):
-        parts = {f"{at}.{key}" if at else key: (left.get(key), right.get(key)) for key in left | right}
+    if isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
+        left, right = ({f"[{i}]": item for i, item in enumerate(side)} for side in (left, right))
     elif isinstance(left, list) and isinstance(right, list):
-        if len(left) != len(right):
-            return f"{at}: {len(left)} entries, {len(right)}"
-        parts = {f"{at}[{i}]": both for i, both in enumerate(zip(left, right, strict=True))}
-    else:
-        return "" if left == right else f"{at}: {_short(left)}, {_short(right)}"
-    return next((_differ(path, *both) for path, both in parts.items() if both[0] != both[1]), "")
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 200 else f"{text[:197]}..."
+        return f"{at}: {len(left)} entries, {len(right)}"
+    if not (isinstance(left, dict) and isinstance(right, dict)):
+        return f"{at}: {left!r:.200}, {right!r:.200}"
+    key = next((key for key in left | right if left.get(key) != right.get(key)), None)
+    if key is None:
+        return ""
+    where = f"{at}{key}" if key.startswith("[") or not at else f"{at}.{key}"
+    return _differ(where, left.get(key), right.get(key))

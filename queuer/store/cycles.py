@@ -167,12 +167,15 @@ class NewAdmission:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewEviction:
-    """A gang to take back. `cause`: `reclaim`, `preempt`, `landing-timeout`, …; `beneficiary`: the uid it is for."""
+    """A gang to take back. `cause`: `reclaim`, `preempt`, `landing-timeout`, …; `beneficiary`: the uid it is for;
+    `note`: for whom or why, as a sentence for its owner.
+    """
 
     uid: str
     cause: str
     patch: Mapping[str, Any]
     beneficiary: str | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,6 +290,7 @@ async def evict(
                     "attempt": found[e.uid].attempt,
                     "cause": e.cause,
                     "beneficiary": e.beneficiary,
+                    "note": e.note,
                     "cycle": cycle,
                 },
             )

@@ -13,6 +13,7 @@ from queuer.domain.queue import ManagedBy
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import State, Workload
 from queuer.store import cycles, ledger, queues, stored, workloads
+from queuer.store.cycles import NewEviction
 from queuer.store.engine import begin
 from queuer.store.workloads import Intake, StateChange
 from tests.store import support
@@ -90,6 +91,11 @@ class Author:
                 admissions=[support.admission(made) for made in admit],
                 explanations=explain or {},
             )
+
+    async def evict(self, eviction: NewEviction) -> None:
+        """Send a gang back."""
+        async with begin(self.engine) as connection:
+            await cycles.evict(connection, self.epoch, [eviction], at=NOW + 60)
 
     async def keep(self, body: bytes) -> None:
         """Keep the newest cycle as it was asked and answered."""

@@ -10,6 +10,7 @@ import pytest
 from queuer.domain.quantity import parse_quantity
 from queuer.domain.reasons import Token
 from queuer.domain.workload import State
+from queuer.store.cycles import NewEviction
 from tests.api.rows import GPU, NOW, Author, waits
 from tests.store.support import workload
 
@@ -111,6 +112,23 @@ async def test_a_waiting_workload_knows_its_place_in_the_line(
         places[uid] = found["detail"].get("ahead")
     line = {uid: {"gangs": n, "of": 4} for n, uid in enumerate(("u1", "u2", "u3", "u3-b"))}
     assert places == {**line, "u4": {"gangs": 0, "of": 1}, "u5": None}
+
+
+async def test_who_was_evicted_knows_for_whom_and_why_for_as_long_as_it_waits(
+    api: httpx2.AsyncClient, author: Author
+) -> None:
+    """The reason that it waits for afterwards is another one."""
+    await author.tree()
+    made = workload("u1", queue=A)
+    await author.submit(made)
+    await author.cycle(admit=[made])
+    note = "evicted for team-b/other in root.research.team-b, which takes back what it is guaranteed"
+    await author.evict(NewEviction(uid="u1", cause="reclaim", patch={}, beneficiary="u2", note=note))
+    await author.step("u1", State.QUEUED)
+    await author.cycle(explain={"u1": waits()})
+    found = (await api.get("/api/v1/workloads/u1/explanation")).json()
+    told = {"at": NOW + 60, "cause": "reclaim", "beneficiary": "u2", "note": note}
+    assert found["detail"]["evicted"] == told
 
 
 async def test_an_admitted_workload_says_where_and_waits_for_nothing(

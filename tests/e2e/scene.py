@@ -117,6 +117,17 @@ class Scene:
         )  # fmt: skip
         return seen[-1]
 
+    def wait_event(self, name: str, reason: str, *, timeout: float = 15) -> str:
+        """The message of an Event of ours about the job; alice may read it."""
+        selector = f"involvedObject.name={name},reason={reason}"
+
+        def found() -> list[dict[str, Any]]:
+            arguments = ("events", "-n", self.namespace, f"--field-selector={selector}")
+            return list(get(self.cluster, *arguments, identity="alice")["items"])
+
+        wait_until(lambda: bool(found()), timeout=timeout, describe=f"an Event {reason} about {name}")
+        return str(found()[-1]["message"])
+
     def reason(self, name: str) -> dict[str, Any]:
         """Its primary reason `{token, text, params}`."""
         return self.database.reason(name, self.namespace)

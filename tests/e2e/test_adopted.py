@@ -26,7 +26,7 @@ def test_a_job_that_is_forced_to_start_is_charged_and_reported(scene: Scene) -> 
     assert scene.database.used() == 24, "above the limit, and said so"
     assert process.metric("queuer_adopted_total") == 1
     cycles = scene.database.rows("SELECT trigger FROM cycle WHERE admitted > 0 ORDER BY id")
-    assert cycles[-1]["trigger"] == "started-beside-the-queue"
+    assert cycles[-1]["trigger"] == "adopted"
     scene.job("next", pods=1, gpus=8)
     scene.wait_reason("next", "WaitingForQuota")
     assert scene.state("first") == "Running"

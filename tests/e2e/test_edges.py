@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.e2e.controller import GPU, tree
-from tests.e2e.scene import Scene, required
-from tests.e2e.support import kubectl, wait_until
+from tests.e2e.scene import TEAM_A, Scene, required
+from tests.e2e.support import create, kubectl, pytorchjob_manifest, wait_until
 
 LIMIT = {"team_a": {"quota": [{"resource": GPU, "limit": 16}]}}
 
@@ -104,3 +104,23 @@ def test_a_namespace_that_opts_out_and_in_again(scene: Scene) -> None:
 
 def _gone(scene: Scene, name: str) -> bool:
     return scene.database.workload(name, scene.namespace)["deleted_at"] is not None
+
+
+def test_jobs_and_roles_of_no_pods(scene: Scene) -> None:
+    """What asks for nothing at all is told so, where Kubernetes does not end it by itself."""
+    scene.database.apply(tree(scene.namespace))
+    scene.start()
+    scene.job("paused", spec={"parallelism": 0})
+    scene.job("done", spec={"parallelism": 1, "completions": 0})
+    scene.pytorchjob("alone", workers=0, run_for="1s")
+    found = pytorchjob_manifest("empty", namespace=scene.namespace, queue=TEAM_A, workers=1, run_for="1s")
+    found["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 0
+    create(scene.cluster, found)
+    assert "asks for no pod" in scene.wait_reason("paused", "Misconfigured")["text"]
+    scene.wait_state("alone", "Succeeded")
+    scene.wait_state("empty", "Succeeded")
+    conditions = scene.read("done")["status"].get("conditions", [])
+    assert [c["type"] for c in conditions if c["status"] == "True"][-1:] == ["Complete"], (
+        "without a start of ours"
+    )
+    assert scene.pods("paused") == scene.pods("done") == []

@@ -91,6 +91,11 @@ def test_higher_priority_displaces_lower_in_the_same_queue(scene: Scene) -> None
     scene.job("high", pods=2, gpus=8, labels={"queuer.dev/priority-class": "queuer-high"})
     scene.wait_state("high", "Running")
     assert scene.state("low") == "Queued"
+    told = scene.wait_event("low", "Evicted")
+    assert (
+        told
+        == f"evicted for {scene.namespace}/high in {TEAM_A}, which goes first by its priority, 1000 over 0"
+    )
     scene.delete("high")
     scene.wait_state("low", "Running")
 

@@ -33,6 +33,9 @@ def test_half_of_the_rack_is_cordoned_between_patch_and_binding(scene: Scene) ->
     assert [row["end_cause"] for row in ended] == ["landing-timeout"]
     reasons = scene.database.rows("SELECT token, text FROM reason_transition ORDER BY id")
     assert any("pods were not bound within" in row["text"] for row in reasons), reasons
+    told = scene.wait_event("gang", "RolledBack")
+    assert "2 of 4 pods were not bound within" in told
+    assert "nodes are available" in told, "in the words of kube-scheduler"
 
 
 def test_nothing_is_said_to_run_before_every_pod_is_bound(scene: Scene) -> None:

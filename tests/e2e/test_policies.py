@@ -32,6 +32,7 @@ from tests.e2e.tenancy import (
     merged,
     opened,
     owner,
+    pod,
     pod_spec,
     refused,
     replica,
@@ -401,6 +402,68 @@ class TestStarted:
         with refused("queuer-guard", "only Queuer starts a queued job"):
             managed.patch(target, suspend(kind, False))
         managed.patch(target, {"spec": {"parallelism": 3}} if kind == "job" else workers(3))
+
+
+class TestPods:
+    """Whose a pod is decides who pays for it: neither side of that can be forged."""
+
+    def test_a_bare_pod_does_not_say_that_it_is_of_a_job(self, managed: Place, kind: str) -> None:
+        target = managed.create(job(kind))
+        labelled = merged(pod(), _workload(target))
+        with refused("queuer-guard-pods-label", "written by Queuer"):
+            managed.try_create(labelled)
+        claiming = merged(pod(), {"metadata": {"ownerReferences": owner(target)}})
+        with refused("queuer-guard-pods-owner", "remove metadata.ownerReferences"):
+            managed.try_create(claiming)
+        bare = managed.create(pod())
+        with refused("queuer-guard-pods-label", "written by Queuer"):
+            managed.patch(bare, _workload(target))
+        with refused("queuer-guard-pods-owner", "remove metadata.ownerReferences"):
+            managed.patch(bare, {"metadata": {"ownerReferences": owner(target)}})
+
+    def test_a_template_with_the_label_of_another_job_makes_no_pods(self, managed: Place) -> None:
+        """Whoever creates the pods: a controller does what a tenant's template says."""
+        other, target = managed.create(job("job")), managed.create(job("job"))
+        child = merged(pod(), _workload(other), {"metadata": {"ownerReferences": owner(target)}})
+        with refused("queuer-guard-pods-label", "names the job that owns the pod"):
+            managed.entered_by(CONTROLLER_MANAGER).try_create(child)
+        disguised = merged(
+            pod(), _workload(other), {"metadata": {"ownerReferences": owner({**other, "kind": "CronJob"})}}
+        )
+        with refused("queuer-guard-pods-label", "names the job that owns the pod"):
+            managed.try_create(disguised)
+        own = merged(child, _workload(target))
+        managed.entered_by(CONTROLLER_MANAGER).try_create(own)
+
+    def test_a_pod_stays_with_the_job_that_it_was_admitted_with(self, managed: Place, kind: str) -> None:
+        target = managed.create(job(kind))
+        change = {"spec": {"template": _workload(target)}} if kind == "job" else _replicas(_workload(target))
+        managed.entered_by(CONTROLLER).patch(target, merged(change, suspend(kind, False)))
+        wait_until(lambda: managed.running(target) == 2, timeout=20, describe="two pods")
+        member = {**managed.pods(target)[0], "kind": "Pod"}
+        key = "batch.kubernetes.io/controller-uid" if kind == "job" else "training.kubeflow.org/job-name"
+        with refused("queuer-guard-pods-label", "as it is on an existing one"):
+            managed.patch(member, {"metadata": {"labels": {"queuer.dev/workload": None}}})
+        with refused("queuer-guard-pods-owner", "cannot be taken from it"):
+            managed.patch(member, {"metadata": {"labels": {key: None}}})
+        with refused("queuer-guard-pods-owner", "cannot be taken from it"):
+            managed.patch(member, {"metadata": {"ownerReferences": None}})
+        managed.patch(member, {"metadata": {"labels": {"colour": "blue"}}})
+        managed.delete(target, "--cascade=orphan")
+        wait_until(
+            lambda: "ownerReferences" not in managed.get("pod", member["metadata"]["name"])["metadata"],
+            timeout=20, describe="the garbage collector orphans it",
+        )  # fmt: skip
+        orphan = managed.get("pod", member["metadata"]["name"])
+        assert orphan["metadata"]["labels"]["queuer.dev/workload"] == target["metadata"]["uid"]
+
+
+def _workload(target: Manifest) -> Manifest:
+    return {"metadata": {"labels": {"queuer.dev/workload": target["metadata"]["uid"]}}}
+
+
+def _replicas(template: Manifest) -> Manifest:
+    return {"spec": {"pytorchReplicaSpecs": {role: {"template": template} for role in ("Master", "Worker")}}}
 
 
 class TestControllers:

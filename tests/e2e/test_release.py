@@ -102,3 +102,24 @@ def test_a_finished_pod_frees_its_node_at_once(scene: Scene) -> None:
     scene.wait_state("second", "Succeeded")
     scene.wait_empty()
     assert len(scene.pods("first")) == 1, "the pod object is still there, and holds nothing"
+
+
+def test_pods_that_will_not_run_again_are_paid_for_no_longer(scene: Scene) -> None:
+    """Of four pods one succeeds, and the owner gives up two: who waits starts beside what is left."""
+    scene.database.apply(tree(scene.namespace, team_a={"quota": [{"resource": GPU, "limit": 32}]}))
+    scene.start()
+    scene.job("wide", pods=4, gpus=8)
+    scene.wait_state("wide", "Running")
+    scene.job("next", pods=3, gpus=8)
+    scene.wait_reason("next", "WaitingForQuota")
+    ends = scene.pods("wide")[0]["metadata"]["name"]
+    kubectl(scene.cluster, "admin", "annotate", "pod", ends, "-n", scene.namespace, "sim/run-for=1s")
+    wait_until(
+        lambda: scene.database.used() == 24, timeout=30,
+        describe=lambda: f"one is paid back: {scene.story('wide')}",
+    )  # fmt: skip
+    patch = '-p={"spec":{"parallelism":1}}'
+    kubectl(scene.cluster, "alice", "patch", "job", "wide", "-n", scene.namespace, "--type=merge", patch)
+    scene.wait_state("next", "Running")
+    assert (scene.state("wide"), scene.database.used()) == ("Running", 32)
+    assert scene.database.workload("wide", scene.namespace)["attempt"] == 1

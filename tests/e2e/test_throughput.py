@@ -1,4 +1,4 @@
-"""A thousand jobs at once through real parts: all finish, with as few writes as there are jobs."""
+"""A thousand jobs at once through real parts: all finish, with hardly more writes than there are jobs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def test_a_thousand_one_pod_jobs_at_once(scene: Scene, record_property: Any) -> 
     figures += f"PATCHes by code {ours}, {sum(ours.values()) / JOBS:.3f} per job"
     record_property("figures", figures)
     print(figures)  # noqa: T201 (shown with -s; the measurement is part of the test's point)
-    assert accepted == JOBS
+    # Who waits for long is told why, for a tenth of the writes, 100 at first and one a second.
+    assert JOBS <= accepted <= 1.1 * JOBS + 100 + took
     assert set(ours) <= {"200", "409"}, (
         "a PATCH that meets a newer version is sent again; nothing else goes wrong"
     )

@@ -104,6 +104,14 @@ def test_pods_of_a_job_at_once(parallelism: int | None, completions: int | None,
     assert pods.count == count
 
 
+@pytest.mark.parametrize(("failed", "count"), [("", 4), ("2", 4), ("0,2-4", 3), ("0-8", 0)])
+def test_indexes_that_failed_for_good_are_not_run_again(failed: str, count: int) -> None:
+    """With `backoffLimitPerIndex` the others go on: what failed is neither missed nor paid for."""
+    found = job(parallelism=4, completions=9)
+    found["status"] = {"succeeded": 2 if count else 0, "failedIndexes": failed}
+    assert JOB.roles(msgspec.convert(found, JOB.type))[0].count == count
+
+
 def test_a_job_for_no_pods_is_refused() -> None:
     """It would be admitted and never land."""
     with pytest.raises(InvalidInput, match="asks for no pod"):

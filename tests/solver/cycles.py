@@ -26,6 +26,7 @@ from queuer.solver.records import (
     Unbound,
 )
 from queuer.solver.verify import verify
+from tests.solver.strict import passers
 from tests.solver.worlds import world
 
 STEP, HOUR = 30.0, 3600.0
@@ -144,6 +145,7 @@ class Life:
         plan = decide(snap, now=self.now, seed=0, budget=budget, arrays=self.arrays)
         broken = verify(snap, plan, now=self.now)
         assert broken == (), [str(b) for b in broken]
+        assert not passers(snap, plan)
         self._carry_out(plan)
         self._land()
         self._pass_time()

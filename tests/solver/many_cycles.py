@@ -29,6 +29,7 @@ from queuer.solver.records import Budget, Plan, Snapshot
 from queuer.solver.stored import StoredCycle
 from queuer.solver.verify import verify
 from tests.solver.cycles import Life
+from tests.solver.strict import passers
 from tests.solver.worlds import NOW, packed, world
 
 GREEDY, EXACT = Budget(deterministic=0.0), Budget()
@@ -108,6 +109,8 @@ def judge(cycle: Cycle, differs: str, tally: Tally) -> None:
     counts["cycles"] += 1
     if broken := verify(snap, plan, now=now):
         tally.fault("violations", f"{cycle.name}: {broken[0]}")
+    if passed := passers(snap, plan):
+        tally.fault("violations", f"{cycle.name}: {passed[0]} in a strict queue")
     if plan.stats.refused:
         tally.fault("refused", f"{cycle.name}: {plan.stats.note}")
     greedy = decide(snap, now=now, seed=0, budget=GREEDY)

@@ -11,6 +11,7 @@ from queuer.solver.decide import decide
 from queuer.solver.records import Budget, Plan, Snapshot, SolveStatus
 from queuer.solver.verify import verify
 from tests.solver.cycles import Life
+from tests.solver.strict import passers
 from tests.solver.worlds import NOW, packed, world
 
 GREEDY, EXACT = Budget(deterministic=0.0), Budget(deterministic=1.0)
@@ -27,6 +28,7 @@ def test_plans_are_sound(seed: int) -> None:
     """The independent verifier finds nothing, and had nothing to take out."""
     plan = decided(world(seed))
     assert verify(world(seed), plan, now=NOW) == ()
+    assert not passers(world(seed), plan)
     assert (plan.stats.refused, plan.stats.status) == (0, SolveStatus.GREEDY)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from queuer.domain.errors import InvalidInput
-from queuer.domain.queue import Policy, QueueTree
+from queuer.domain.queue import QueueTree
 from queuer.domain.workload import Workload
 from queuer.solver.faults import (
     check_moment,
@@ -63,16 +63,13 @@ FAULTS: list[tuple[Callable[[Snapshot], Snapshot], str]] = [
     (of_first("admitted", releasing=False), "admitted[0].gone_by: it is not releasing"),
     (
         of_first("admitted", unbound=(Unbound(pod_set="x", count=1, hosts=()),)),
-        "unbound[0].pod_set: 'x' is none of its pod sets (one of main)",
+        "unbound[0]: it is none of its pod sets",
     ),
     (of_first("bonds", deadline=NAN), "bonds[0].deadline: nan"),
-    (of_first("bonds", assignments=(replace(PLACE, nodes={}),)), "bonds[0].assignments[0].nodes: is empty"),
     (of_first("reservations", start=1e300), "reservations[0].start: 1e+300 is no number"),
     (lambda s: replace(s, past={"root": {"cpu": NAN}}), "past.root.cpu: nan"),
     (with_tree(queue("root.a")), "tree: root is missing"),
-    (with_tree(ROOT, queue("root.a.b")), "tree.queues.root.a.b: the queue above it is missing"),
-    (with_tree(ROOT, queue("root.a", row(limit=-1))), "quota[0].limit: -1 is less than 0"),
-    (with_tree(ROOT, queue("root.a", policy=Policy(half_life=-1.0))), "policy.half_life: -1.0 is less"),
+    (with_tree(ROOT, queue("root.a.b")), "queues.root.a.b: parent root.a does not exist"),
     (with_tree(queue("root", row(guaranteed=1)), queue("root.a", row(guaranteed=2))), "more than its 1"),
 ]
 

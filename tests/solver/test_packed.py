@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from queuer.domain.queue import Order, Policy
-from queuer.solver.records import Plan
+from queuer.solver.records import Pending, Plan
 from tests.solver.make import decided, gang, node, pod_set, queue, row, snapshot, started
 
 
@@ -36,3 +36,13 @@ def test_limits_bind_the_selection() -> None:
 def test_what_all_fits_starts_in_order() -> None:
     """Nothing is contested."""
     assert started(plan_of(2, 3, 3)) == {"g0", "g1", "g2"}
+
+
+def test_who_was_interrupted_goes_before_the_whole_subtree() -> None:
+    """Else a higher priority behind it would come after lower ones of other leaves."""
+    again = Pending(workload=gang("again", pod_set(1, 1)), first=True)
+    high = gang("high", pod_set(1, 7), priority=5)
+    other = gang("other", pod_set(1, 8), queue="root.b", priority=3)
+    queues = [queue("root", policy=Policy(order=Order.PACKED)), queue("root.a"), queue("root.b")]
+    snap = snapshot([node("a")], queues, pending=[again, high, other])
+    assert started(decided(snap, solver=1.0)) == started(decided(snap)) == {"again", "high"}

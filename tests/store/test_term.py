@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
@@ -23,11 +24,12 @@ from queuer.controller.leadership import Parts, serve_term
 from queuer.controller.memory.live import HOUR
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
-from queuer.domain.workload import State
-from queuer.store import cycles, workloads
+from queuer.domain.workload import PodSet, State
+from queuer.store import cycles, ledger, workloads
 from queuer.store.cycles import NewEviction
 from queuer.store.engine import begin
 from queuer.store.leader import Leadership
+from queuer.store.ledger import LedgerRow
 from queuer.store.workloads import StateChange
 from tests.store.support import NOW, admission, cycle, intake_of, workload
 
@@ -141,3 +143,26 @@ async def test_who_leads_next_knows_how_often_work_was_evicted_in_the_last_hour(
     assert {uid: live.evictions for uid, live in memory.live.items()} == {
         "a": (NOW - 90.0, NOW - 30.0), "b": (),
     }  # fmt: skip
+
+
+async def test_who_leads_next_knows_what_of_a_gang_is_charged_no_more(
+    engine: AsyncEngine, epoch: int
+) -> None:
+    """Else its queue would seem to borrow for a moment, and work could be evicted for that."""
+    memory, made = ClusterState(), workload("a", pods=8)
+    pair = replace(
+        made, uid="b", pod_sets=(*made.pod_sets, PodSet(name="other", count=2, requests={"pods": 1}))
+    )
+    async with begin(engine) as connection:
+        await workloads.intake(connection, epoch, [intake_of(one) for one in (made, pair)], at=NOW)
+        rows = [admission(one) for one in (made, pair)]
+        await cycles.commit(connection, epoch=epoch, record=cycle(1), admissions=rows)
+        fewer = LedgerRow(
+            uid="b", attempt=1, queue="root.a", pod_set="main", flavor="default", count=3, amounts={"pods": 3},
+            opened=NOW + 10.0,
+        )  # fmt: skip
+        gone = replace(fewer, pod_set="other", count=0, amounts={"pods": 0})
+        await ledger.recharge(connection, epoch, [fewer, gone])
+        await leadership.load(connection, memory, now=NOW + 20.0)
+    found = {uid: live.placement and live.placement.held for uid, live in memory.live.items()}
+    assert found == {"a": {"main": 8}, "b": {"main": 3, "other": 0}}

@@ -106,7 +106,8 @@ def workload(**changes: Any) -> dict[str, Any]:
     }
     found = {
         "uid": "u1", "kind": "PyTorchJob", "namespace": "team-a", "name": "llama", "queue": "root.team-a",
-        "state": "Queued", "attempt": 1, "submitted": "2026-11-21T10:00:00Z", "admitted": None, "landed": None,
+        "user": "", "state": "Queued", "attempt": 1,
+        "submitted": "2026-11-21T10:00:00Z", "admitted": None, "landed": None,
         "finished": None, "deleted": None, "required": "rack", "preferred": None,
         "asOf": "2026-11-21T10:09:00Z",
         "podSets": [{"name": "worker", "count": 8, "minCount": None, "requests": {GPU: "8", "pods": "1"}}],
@@ -128,6 +129,15 @@ def test_why_says_verdict_reason_others_and_what_would_help() -> None:
     assert "  asks          8 x worker of 8 nvidia.com/gpu, in one rack" in lines
     assert "  would admit   topology=block" in lines
     assert lines[-1].startswith("  next ")
+
+
+def test_why_says_who_queued_it_and_how_its_last_attempt_ended() -> None:
+    job = workload(user="alice", attempt=2)
+    note = "evicted for team-b/eval in root.team-b, which takes back what it is guaranteed"
+    job["explanation"]["detail"] = {"evicted": {"at": 1_795_255_740.0, "cause": "reclaim", "note": note}}
+    lines = [str(line) for line in explain(job)]
+    assert "  queued by     alice" in lines
+    assert f"  attempt       2; 10:09:00  {note}" in lines
 
 
 def test_whoever_is_behind_a_job_that_can_never_start_is_sent_to_that_one() -> None:

@@ -20,7 +20,6 @@ from queuer.controller.health.metrics import Metrics
 from queuer.controller.logs import logger
 from queuer.controller.memory.live import JobView
 from queuer.domain.errors import Unavailable
-from queuer.domain.reasons import Reason
 from queuer.kube.client import ApiError, ConflictError, NotFoundError, ThrottledError
 from queuer.store.outbox import Entry
 from queuer.store.tables import EntryKind, Outcome
@@ -53,9 +52,6 @@ class Jobs(Protocol):
 
     def rebuilt(self, entry: Entry, job: JobView) -> Mapping[str, Any]:
         """The entry's PATCH for the job as it is now."""
-
-    def telling(self, uid: str, reason: Reason) -> Mapping[str, Any] | None:
-        """The PATCH that writes the reason on the job; None where it is there already or the job is gone."""
 
 
 class Answer(StrEnum):
@@ -97,14 +93,6 @@ def judge(entry: Entry, job: JobView, *, as_decided: bool) -> Answer:
             return Answer.STALE if carries else Answer.AGAIN
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Note:
-    """A reason to be written on a job."""
-
-    uid: str
-    reason: Reason
-
-
 class Applier:
     """Applies entries concurrently; results are handed to `on_result` in the event loop."""
 
@@ -124,56 +112,30 @@ class Applier:
         self._failpoints = failpoints
         self._metrics = metrics
         self._slots = asyncio.Semaphore(at_once)  # requests under way; whoever waits to try again holds none
-        self._queue: asyncio.Queue[Entry | _Note] = asyncio.Queue()
+        self._queue: asyncio.Queue[Entry] = asyncio.Queue()
         self._last: dict[str, asyncio.Task[None]] = {}
-        self._told: dict[str, str] = {}
 
     def send(self, entry: Entry) -> None:
         """Have an entry applied as soon as there is a slot, and after those of the same job."""
-        self._told.pop(entry.uid, None)
         self._queue.put_nowait(entry)
-
-    def tell(self, uid: str, reason: Reason) -> None:
-        """Have a reason written on the job, once per token. Not essential: given up where it is refused."""
-        if self._told.get(uid) != reason.token:
-            self._told[uid] = reason.token
-            self._queue.put_nowait(_Note(uid=uid, reason=reason))
-
-    def forget(self, uid: str) -> None:
-        """Nothing more will be said of this job."""
-        self._told.pop(uid, None)
 
     async def run(self) -> None:
         """Apply entries until cancelled. LeadershipLost ends it."""
         async with asyncio.TaskGroup() as group:
             while True:
-                item = await self._queue.get()
-                task = group.create_task(self._one(item, after=self._last.get(item.uid)), name="apply")
-                self._last[item.uid] = task
-                task.add_done_callback(partial(self._forget, item.uid))
+                entry = await self._queue.get()
+                task = group.create_task(self._one(entry, after=self._last.get(entry.uid)), name="apply")
+                self._last[entry.uid] = task
+                task.add_done_callback(partial(self._forget, entry.uid))
 
     def _forget(self, uid: str, done: asyncio.Task[None]) -> None:
         if self._last.get(uid) is done:
             del self._last[uid]
 
-    async def _one(self, item: Entry | _Note, *, after: asyncio.Task[None] | None) -> None:
+    async def _one(self, entry: Entry, *, after: asyncio.Task[None] | None) -> None:
         if after is not None:
             await asyncio.wait([after])
-        if isinstance(item, _Note):
-            await self._write_note(item)
-        else:
-            self._finish(item, await self.apply(item))
-
-    async def _write_note(self, note: _Note) -> None:
-        body = self._jobs.telling(note.uid, note.reason)
-        if body is None:
-            return
-        try:
-            async with self._slots:
-                await self._jobs.patch(note.uid, body)
-        except (ApiError, Unavailable) as error:
-            self._told.pop(note.uid, None)
-            log.warning("reason not written on the job", workload=note.uid, said=str(error))
+        self._finish(entry, await self.apply(entry))
 
     def _finish(self, entry: Entry, result: Result) -> None:
         if result.outcome not in (Outcome.APPLIED, Outcome.WITHDRAWN):

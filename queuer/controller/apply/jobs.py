@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+import time
+import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
+from queuer.controller.apply.notes import Event
 from queuer.controller.intake.namespace_quota import Reckoning
-from queuer.controller.logs import logger
 from queuer.controller.memory.live import JobView, Live, Placement
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.views import seconds_of
-from queuer.domain.errors import InvalidInput, Unavailable
+from queuer.domain.errors import InvalidInput
 from queuer.domain.nodes import HOSTNAME, Flavor
 from queuer.domain.reasons import Reason
 from queuer.domain.workload import State, Workload
-from queuer.kube.client import ApiError, Client, NotFoundError
-from queuer.kube.kinds import BY_NAME, Kind, member_of, object_path
+from queuer.kube.client import Client, NotFoundError
+from queuer.kube.events import event_about, events_path
+from queuer.kube.kinds import BY_NAME, Kind, member_of, object_path, pod_selectors
 from queuer.kube.objects import (
     PODS,
     LimitRange,
@@ -48,9 +50,6 @@ from queuer.store.tables import EntryKind
 MANAGED = "queuer.dev/managed"
 OPTED_IN = frozenset({"true", "required"})
 
-log = logger("jobs")
-
-_CONFIRM_SECONDS = 5.0
 _POD = msgspec.json.Decoder(Pod)
 
 
@@ -96,6 +95,7 @@ def job_view(kind: Kind, found: Any) -> JobView:
         admission=admission_of(found),
         status=meta.annotations.get(STATUS),
         left=kind.left(found),
+        sizes={role.name: max(0, role.count) for role in kind.roles(found)},
         object=found,
     )
 
@@ -209,7 +209,7 @@ class ClusterJobs:
                 metadata = {**entry.patch["metadata"], "resourceVersion": job.resource_version}
                 return {**entry.patch, "metadata": metadata}
 
-    def telling(self, uid: str, reason: Reason) -> dict[str, Any] | None:
+    def status(self, uid: str, reason: Reason) -> dict[str, Any] | None:
         """The PATCH that writes the reason on the job; None where it is there already or the job is gone."""
         job = self._state.jobs.get(uid)
         return None if job is None else status_patch(job.object, reason)
@@ -232,6 +232,17 @@ class ClusterJobs:
             raise NotFoundError(status=404, reason="NotFound", message="the job was deleted and released")
         kind, path = where
         return await self._client.merge_patch(path, body, resource=kind.resource.plural)
+
+    async def report(self, event: Event) -> None:
+        """Create the Event, if the job is still known. Raises ApiError or Unavailable."""
+        job = self._state.jobs.get(event.uid)
+        if job is None:
+            return
+        body = event_about(
+            BY_NAME[job.kind], job.object.metadata, reason=event.reason, message=event.message,
+            warning=event.warning, at=time.time(), id=uuid.uuid4().hex[:16],
+        )  # fmt: skip
+        await self._client.create(events_path(job.namespace), body, resource="events")
 
     async def read(self, uid: str) -> JobView | None:
         """The job as the API server has it now; None if there is none with this uid."""
@@ -257,48 +268,23 @@ class ClusterJobs:
         kind = BY_NAME[live.workload.kind]
         return kind, kind.resource.path(live.workload.name, namespace=live.workload.namespace)
 
-    async def with_pods_left(self, lives: Iterable[Live], *, now: float, lost_after: float) -> frozenset[str]:
-        """Which of these still have pods that hold something, by a consistent read, whatever the watch has
-        seen.
+    async def has_pods(self, workload: Workload, *, now: float, lost_after: float) -> bool:
+        """Whether the job has pods that hold something, by a consistent read, whatever the watch has seen.
 
-        Where the API server does not answer, all of them: nothing is given away on a guess.
+        Raises ApiError or Unavailable. Reads its own pods alone: others of its namespace may be many.
         """
-        wanted: dict[str, set[str]] = {}
-        for live in lives:
-            wanted.setdefault(live.workload.namespace, set()).add(live.uid)
-        async with asyncio.TaskGroup() as group:  # together: a slow namespace must not hold up the others
-            reads = {
-                namespace: group.create_task(self._pods_of(namespace), name="confirm") for namespace in wanted
-            }
-        found: set[str] = set()
-        for namespace, uids in wanted.items():
-            pods = reads[namespace].result()
-            if pods is None:
-                self._state.touched.update(uids)  # looked at again in the next round, whatever rings it
-                found |= uids
-                continue
-            for pod in pods:
-                deleted = seconds_of(pod.metadata.deletion_timestamp)
-                node = pod.spec.node_name or None
-                lost = self._state.given_up(node, deleted, now=now, lost_after=lost_after)
-                if not pod.ended and not lost:
-                    found.add(self._owner(pod) or "")
-        return frozenset(found)
+        path = PODS.collection.replace("/pods", f"/namespaces/{workload.namespace}/pods")
+        for selector in pod_selectors(BY_NAME[workload.kind], uid=workload.uid, name=workload.name):
+            async for page in self._client.pages(path, selector=selector):
+                for pod in map(_POD.decode, page.items or ()):
+                    if self._owner(pod) == workload.uid and self._holds(pod, now=now, lost_after=lost_after):
+                        return True
+        return False
 
-    async def _pods_of(self, namespace: str) -> list[Pod] | None:
-        """All pods of a namespace; None where they cannot be read in time."""
-        try:
-            async with asyncio.timeout(_CONFIRM_SECONDS):
-                return [pod async for pod in self._pods_in(namespace)]
-        except (ApiError, Unavailable, TimeoutError, msgspec.MsgspecError) as error:
-            log.warning("pods not read, nothing released", namespace=namespace, said=str(error))
-            return None
-
-    async def _pods_in(self, namespace: str) -> AsyncIterator[Pod]:
-        path = PODS.collection.replace("/pods", f"/namespaces/{namespace}/pods")
-        async for page in self._client.pages(path):
-            for raw in page.items or ():
-                yield _POD.decode(raw)
+    def _holds(self, pod: Pod, *, now: float, lost_after: float) -> bool:
+        deleted = seconds_of(pod.metadata.deletion_timestamp)
+        node = pod.spec.node_name or None
+        return not pod.ended and not self._state.given_up(node, deleted, now=now, lost_after=lost_after)
 
     def _owner(self, pod: Pod) -> str | None:
         """The job that a pod belongs to; one whose reference was taken off is known from before."""

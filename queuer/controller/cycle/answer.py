@@ -25,7 +25,7 @@ from queuer.controller.memory.state import ClusterState
 from queuer.domain.estimates import StartRange
 from queuer.domain.reasons import Explanation, Token, simple
 from queuer.domain.workload import State, Workload
-from queuer.solver.records import Admission, Bond, Eviction, Plan, Reservation, Snapshot
+from queuer.solver.records import Admission, Bond, Eviction, EvictionRule, Plan, Reservation, Snapshot
 from queuer.store.cycles import CycleRecord, NewAdmission, NewEviction
 
 _EVICTABLE = frozenset({State.ADMITTED, State.PLACING, State.RUNNING})
@@ -132,15 +132,16 @@ def answer(
                 kept.append(replace(held[live.uid], assignments=admission.assignments))
             continue
         with _about(live.uid):
-            row, started = _admitted(
+            admitted, started = _admitted(
                 admission, live, state, asked=asked, patches=patches, epoch=epoch, now=now, id=new_id()
             )
-        admissions.append(row)
+        admissions.append(admitted)
         reckoning.take(live.workload, {a.pod_set: a.count for a in admission.assignments})
         after[live.uid] = started
     made, unborne = _bonds(asked, plan, state, standing=standing, reckoning=reckoning)
     bonds, refused = (*kept, *made), {**refused, **unborne}
     bound = {bond.uid for bond in bonds}
+    displaced = dict[str, Explanation]()
     for eviction in plan.evictions:
         victim = _victim(eviction, state)
         if victim is None:
@@ -148,9 +149,16 @@ def answer(
         if eviction.beneficiary not in bound:
             continue  # whoever it was for is gone or asks for something else
         with _about(victim.uid):
-            evictions.append(_evicted(eviction, victim, patches=patches))
-        displacer = frozenset({eviction.beneficiary})
-        after[victim.uid] = replace(evicting(victim, now=now), displaced_by=displacer)
+            row = _evicted(eviction, victim, state, patches=patches)
+        evictions.append(row)
+        displaced[victim.uid] = simple(
+            Token.PENDING_EVALUATION, f"{row.note}; it is decided on again when it has left"
+        )
+        after[victim.uid] = replace(
+            evicting(victim, now=now),
+            displaced_by=frozenset({eviction.beneficiary}),
+            explanation=displaced[victim.uid],
+        )
     barred = {uid for uid in asked.barred if _is_offered(uid, state, now=now)}
     reasons = {**plan.explanations, **refused, **asked.barred}
     told = {
@@ -165,7 +173,7 @@ def answer(
         record=_record(asked, plan, state, now=now),
         admissions=tuple(admissions),
         evictions=tuple(evictions),
-        explanations=explanations,
+        explanations={**explanations, **displaced},
         bonds=bonds,
         reservations=tuple(r for r in plan.reservations if r.uid in standing),
         after=tuple(after.values()),
@@ -263,13 +271,22 @@ def _victim(eviction: Eviction, state: ClusterState) -> Live | None:
     return live if live is not None and live.state in _EVICTABLE and there else None
 
 
-def _evicted(eviction: Eviction, live: Live, *, patches: Patches) -> NewEviction:
+def _evicted(eviction: Eviction, live: Live, state: ClusterState, *, patches: Patches) -> NewEviction:
     return NewEviction(
         uid=live.uid,
         cause=eviction.rule.value,
         patch=patches.evict(live),
         beneficiary=eviction.beneficiary,
+        note=_for_whom(eviction, live.workload, state.live[eviction.beneficiary].workload),
     )
+
+
+def _for_whom(eviction: Eviction, victim: Workload, other: Workload) -> str:
+    """For whom it goes, and by which right."""
+    text = f"evicted for {other.namespace}/{other.name} in {other.queue}, which "
+    if eviction.rule is EvictionRule.RECLAIM:
+        return f"{text}takes back what it is guaranteed"
+    return f"{text}goes first by its priority, {other.priority} over {victim.priority}"
 
 
 def _record(asked: Asked, plan: Plan, state: ClusterState, *, now: float) -> CycleRecord:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf
 
 from queuer.controller.landing.steps import deadlines
@@ -74,4 +75,8 @@ def matters(before: Live | None, after: Live | None) -> bool:
         after.state,
         after.explanation,
     )
-    return landed or whole or before.charged != after.charged or (after.state.waiting and waits)
+    return landed or whole or _held(before) != _held(after) or (after.state.waiting and waits)
+
+
+def _held(live: Live) -> Mapping[str, int] | None:
+    return None if live.placement is None else live.placement.held

@@ -77,12 +77,12 @@ def _pending(live: Live, *, now: float) -> Pending:
 def _admitted(live: Live, state: ClusterState, *, now: float) -> Admitted:
     placement = live.placement
     assert placement is not None
-    pods = state.pods.of(live.uid)
+    pods = state.pods.of(live.workload)
     releasing = live.state is State.EVICTING or live.state.ended
     since = live.running or placement.at
     return Admitted(
         workload=live.workload,
-        counts=placement.counts,
+        counts=placement.held,
         flavors={a.pod_set: a.flavor for a in placement.assignments},
         since=since,
         bound=_bound(pods),
@@ -126,7 +126,7 @@ def _unbound(live: Live, pods: tuple[PodView, ...], state: ClusterState) -> tupl
     """Pods still to land, wherever kube-scheduler may put them inside the pin."""
     placement = live.placement
     assert placement is not None
-    short = missing(placement.counts, tally(pods), state.jobs.get(live.uid))
+    short = missing(placement, tally(pods), state.jobs.get(live.uid))
     sets = {p.name: p for p in live.workload.pod_sets}
 
     def hosts(assignment: Assignment) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 from queuer import __version__
 from queuer.controller.memory.live import Live
 from queuer.domain.queue import QueueTree
-from queuer.solver.process.worker import SolverProcess
+from queuer.solver.process import SolverProcess
 from queuer.solver.records import CycleStats
 
 _TRACER = trace.get_tracer("queuer.controller")
@@ -78,6 +78,9 @@ class Metrics:
         self.adopted = Counter(
             "queuer_adopted", "Jobs that were started beside the queue.", ["queue"], registry=registry
         )
+        self.adoptions_refused = Counter(
+            "queuer_adoptions_refused", "Jobs that run beside the queues and are charged to none.", registry=registry
+        )  # fmt: skip
         self.admissions = Counter("queuer_admissions", "Gangs admitted.", ["queue"], registry=registry)
         self.evictions = Counter(
             "queuer_evictions", "Gangs evicted by reason.", ["queue", "reason"], registry=registry

@@ -2,23 +2,29 @@
 existed.
 
 They run already, so the question is not whether but what they hold: they are charged as they are, reported,
-and from then on treated like any admitted gang.
+and from then on treated like any admitted gang. Only what could have waited for its queue is charged to it, so that
+nobody spends another's quota by what a job says of itself; the rest counts on its nodes alone, and is reported.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from queuer.controller.apply.jobs import ClusterJobs
+from queuer.controller.health.metrics import Metrics
+from queuer.controller.intake.checks import check_queue
 from queuer.controller.ledger import rows
+from queuer.controller.logs import logger
 from queuer.controller.memory.live import Live, Placement
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.nodes import DEFAULT_FLAVOR, flavor_of
 from queuer.domain.workload import PodSet, State
 from queuer.solver.records import Assignment, SolveStatus
 from queuer.store.cycles import CycleRecord, NewAdmission
+
+log = logger("adoption")
 
 TRIGGER = "adopted"
 
@@ -32,17 +38,37 @@ class Adoption:
     after: tuple[Live, ...]
 
 
-def found(state: ClusterState, uids: Iterable[str]) -> tuple[Live, ...]:
-    """Those of these workloads that wait according to the database while their job runs."""
-    return tuple(
-        live
-        for uid in uids
-        if (live := state.live.get(uid)) is not None
-        and live.state.waiting
-        and (job := state.jobs.get(uid)) is not None
-        and not job.suspended
-        and job.outcome is None
-    )
+class Found:
+    """Finds jobs that run while the database says that they wait. Those that are not charged are reported once."""
+
+    def __init__(self, state: ClusterState, metrics: Metrics) -> None:
+        self._state, self._metrics = state, metrics
+        self._reported: set[str] = set()
+
+    def among(self, uids: Sequence[str]) -> tuple[Live, ...]:
+        """Those of these workloads that are to be charged."""
+        running = [live for uid in uids if (live := self._running(uid)) is not None]
+        refused = {live.uid: why for live in running if (why := objection(live, self._state)) is not None}
+        for uid in sorted(refused.keys() - self._reported):
+            log.warning("runs beside the queues, not charged", workload=uid, said=refused[uid])
+            self._metrics.adoptions_refused.inc()
+        self._reported = self._reported.difference(uids) | refused.keys()
+        return tuple(live for live in running if live.uid not in refused)
+
+    def _running(self, uid: str) -> Live | None:
+        # Memory has the jobs of namespaces that opted in alone, beside those that were admitted before.
+        live, job = self._state.live.get(uid), self._state.jobs.get(uid)
+        if live is None or job is None or not live.state.waiting:
+            return None
+        return None if job.suspended or job.outcome is not None else live
+
+
+def objection(live: Live, state: ClusterState) -> str | None:
+    """Why a job that runs is not charged to the queue that it names, None if it is."""
+    if not live.workload.pod_sets:
+        return "it cannot be read" if live.explanation is None else live.explanation.primary.text
+    refused = check_queue(live.workload, state.rules.tree)
+    return None if refused is None else refused.primary.text
 
 
 def adopt(
@@ -82,7 +108,9 @@ def adopt(
 def _as_it_is(pod_set: PodSet, live: Live, state: ClusterState) -> Assignment:
     """Where its pods are; those that are not bound yet are counted on some node, unpinned."""
     bound = Counter(
-        name for pod in state.pods.of(live.uid) if pod.pod_set == pod_set.name and (name := pod.charged_to)
+        name
+        for pod in state.pods.of(live.workload)
+        if pod.pod_set == pod_set.name and (name := pod.charged_to)
     )
     nodes: dict[str, int] = {}
     for name, count in sorted(bound.items()):

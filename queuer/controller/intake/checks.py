@@ -28,7 +28,7 @@ def check(
 ) -> Explanation | None:
     """What is wrong with the workload under these rules, None if nothing is. `before`: as it waited until now."""
     return (
-        _queue(workload, rules.tree)
+        check_queue(workload, rules.tree)
         or _drained(workload, rules.tree, before=before)
         or _priority(workload, rules.tree, facts)
         or _levels(workload, rules.topology, nodes)
@@ -77,7 +77,8 @@ def _priority(workload: Workload, tree: QueueTree, facts: NamespaceFacts) -> Exp
     )  # fmt: skip
 
 
-def _queue(workload: Workload, tree: QueueTree) -> Explanation | None:
+def check_queue(workload: Workload, tree: QueueTree) -> Explanation | None:
+    """Why the workload's namespace cannot use the queue that it names, None if it can."""
     path = workload.queue
     if path not in tree:
         near = tree.nearest(path)

@@ -101,8 +101,9 @@ class Reckoning:
 
     def _left_by(self, victims: Iterable[str], namespace: str) -> dict[str, int]:
         """What pods of these still use there. Nobody's pods are replaced twice."""
-        left = (uid for uid in victims if uid not in self._replaced)
-        return _total(_pods_of(uid, namespace, self._state) for uid in left)
+        lives = (self._state.live.get(uid) for uid in victims if uid not in self._replaced)
+        left = (live.workload for live in lives if live is not None and live.workload.namespace == namespace)
+        return _total(_pods_of(workload, self._state) for workload in left)
 
     # Who uses it
 
@@ -143,7 +144,7 @@ class Reckoning:
         found: dict[str, dict[str, Mapping[str, int]]] = {}
         for live in self._state.lives():
             namespace = live.workload.namespace
-            if namespace in self._quotas and (uses := _pods_of(live.uid, namespace, self._state)):
+            if namespace in self._quotas and (uses := _pods_of(live.workload, self._state)):
                 found.setdefault(namespace, {})[live.uid] = uses
         return found
 
@@ -155,9 +156,9 @@ def _total(amounts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return total
 
 
-def _pods_of(uid: str, namespace: str, state: ClusterState) -> dict[str, int]:
-    """What the pods of a job still use in a namespace."""
-    return _total(p.requests for p in state.pods.of(uid) if p.namespace == namespace and not p.ended)
+def _pods_of(workload: Workload, state: ClusterState) -> dict[str, int]:
+    """What the pods of a job still use in its namespace."""
+    return _total(p.requests for p in state.pods.of(workload) if not p.ended)
 
 
 def _on_their_way(state: ClusterState, namespaces: Container[str]) -> dict[str, dict[str, Mapping[str, int]]]:
@@ -167,9 +168,9 @@ def _on_their_way(state: ClusterState, namespaces: Container[str]) -> dict[str, 
         namespace, placement = live.workload.namespace, live.placement
         if namespace not in namespaces or placement is None or live.state not in _ON_ITS_WAY:
             continue
-        there = Counter(pod.pod_set for pod in state.pods.of(live.uid))
+        there = Counter(pod.pod_set for pod in state.pods.of(live.workload))
         sets = live.workload.pod_sets
-        missing = {p.name: max(0, placement.counts.get(p.name, 0) - there[p.name]) for p in sets}
+        missing = {p.name: max(0, placement.held.get(p.name, 0) - there[p.name]) for p in sets}
         coming.setdefault(namespace, {})[live.uid] = demand_of(sets, missing)
     return coming
 

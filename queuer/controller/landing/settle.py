@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from queuer.controller.landing.steps import Cause, Move, Step, Tally, avoid_until, next_step
+from queuer.controller.landing.steps import CORRECT, Cause, Move, Step, Tally, avoid_until, next_step
 from queuer.controller.memory.live import JobView, Live
 from queuer.domain.workload import State
 
@@ -81,6 +81,12 @@ def _after(live: Live, step: Step, *, now: float, limits: Limits) -> Live | None
                 replace(p, requests=step.requests.get(p.name, p.requests)) for p in live.workload.pod_sets
             )
             return replace(live, workload=replace(live.workload, pod_sets=sets))
+        case Move.RETURNS | Move.RETURNED:
+            assert live.placement is not None
+            returns = step.move is Move.RETURNS
+            reduced = live.placement.reduced if returns else step.held
+            due = now + CORRECT if returns else None
+            return replace(live, placement=replace(live.placement, reduced=reduced, due=due))
         case Move.SHRUNK:
             return replace(live, unplaced=step.unplaced)
         case Move.WHOLE:
@@ -144,6 +150,10 @@ def _sum_up(before: Live, after: Live | None, steps: tuple[Step, ...], *, now: f
         state = after.state
     cause = next((s.cause.value for s in steps if s.cause is not None), DELETED if vanished else "")
     landed = before.landed is not None or Move.LANDED in moves
+    recharge = {name for step in steps for name in step.requests}
+    if after is not None and after.placement is not None and before.placement is not None:
+        was = before.placement.held
+        recharge |= {name for name, count in after.placement.held.items() if was.get(name) != count}
     ran = None
     if ended is not None and before.placement is not None and before.state is not State.EVICTING:
         ran = now - (before.running or before.placement.at)
@@ -155,7 +165,7 @@ def _sum_up(before: Live, after: Live | None, steps: tuple[Step, ...], *, now: f
         cause=cause,
         suspend=Move.EVICT in moves,
         release=Move.RELEASE in moves,
-        recharge=tuple(sorted({name for step in steps for name in step.requests})),
+        recharge=tuple(sorted(recharge)),
         vanished=vanished,
         ran=ran,
         confirm=Move.REQUEUE in moves

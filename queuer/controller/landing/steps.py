@@ -18,7 +18,7 @@ from enum import StrEnum
 from math import inf
 
 from queuer.controller.landing.places import Place, Unplaced
-from queuer.controller.memory.live import JobView, Live
+from queuer.controller.memory.live import JobView, Live, Placement
 from queuer.controller.memory.pods import PodView
 from queuer.domain.quantity import Resources
 from queuer.domain.workload import State
@@ -29,6 +29,8 @@ behind with creating or binding them, and evicting the gang would only add to it
 BACK_OFF = 900.0
 """Seconds that a job's own controller may take to replace a pod: the Job controller backs off up to six minutes after
 failures. Pods that nobody has created yet are not without a place."""
+CORRECT = 10.0
+"""Seconds from when a charge is seen to be wrong until it is corrected."""
 
 
 class Move(StrEnum):
@@ -37,6 +39,8 @@ class Move(StrEnum):
     PATCHED = "patched"  # the job carries our admission: Placing
     LANDED = "landed"  # every pod is bound, or was
     RUNNING = "running"  # every pod runs
+    RETURNS = "returns"  # it can run fewer pods than it is charged for, or more again
+    RETURNED = "returned"  # the charge follows
     DIFFERS = "differs"  # its pods request something else than was charged
     SHRUNK = "shrunk"  # it misses pods that it had, or others than before
     WHOLE = "whole"  # it has them again
@@ -59,7 +63,8 @@ class Cause(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One move. `refused`: planned nodes on which no pod landed. `note`: a sentence for people. `requests`:
-    what the pods of a pod set really request, where it differs from the charge. `unplaced`: what it misses."""
+    what the pods of a pod set really request, where it differs from the charge. `unplaced`: what it misses.
+    `held`: pods by pod set that it is charged for from now on."""
 
     move: Move
     outcome: State | None = None
@@ -68,11 +73,13 @@ class Step:
     note: str = ""
     requests: Mapping[str, Resources] = field(default_factory=dict)
     unplaced: Unplaced | None = None
+    held: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """Pods of one gang by pod set. `live`: not ended, bound or not; `unbound`: uids of those that are on no node;
+    """Pods of one gang by pod set. `there`: not ended, bound or not, terminating ones included; `live`: all of them
+    together; `unbound`: uids of those that are on no node;
     `problem`: a scheduler's message of one of them. `arrived`: arrivals of pods on nodes since the last that was
     counted, by uid; `latest`: the last of all.
     """
@@ -83,6 +90,7 @@ class Tally:
     unbound: frozenset[str]
     live: int
     nodes: frozenset[str]
+    there: Mapping[str, int] = field(default_factory=dict)
     problem: str = ""
     requests: Mapping[str, Resources] = field(default_factory=dict)
     arrived: Mapping[str, int] = field(default_factory=dict)
@@ -96,6 +104,7 @@ def tally(pods: Iterable[PodView], *, heard: int | None = None) -> Tally:
     bound: Counter[str] = Counter()
     running: Counter[str] = Counter()
     succeeded: Counter[str] = Counter()
+    there: Counter[str] = Counter()
     requests: dict[str, Resources] = {}
     nodes: set[str] = set()
     unbound: list[str] = []
@@ -111,6 +120,7 @@ def tally(pods: Iterable[PodView], *, heard: int | None = None) -> Tally:
         if pod.ended:
             continue
         live += 1
+        there[role] += 1
         if pod.node is None:
             unbound.append(pod.uid)
             problem = problem or pod.problem
@@ -122,8 +132,8 @@ def tally(pods: Iterable[PodView], *, heard: int | None = None) -> Tally:
             requests[role] = _larger(requests.get(role, pod.requests), pod.requests)
     return Tally(
         bound=bound, running=running, succeeded=succeeded,
-        unbound=frozenset(unbound), live=live, nodes=frozenset(nodes), problem=problem, requests=requests,
-        arrived=arrived, latest=latest,
+        unbound=frozenset(unbound), live=live, nodes=frozenset(nodes), there=there, problem=problem,
+        requests=requests, arrived=arrived, latest=latest,
     )  # fmt: skip
 
 
@@ -133,20 +143,33 @@ def _larger(left: Resources, right: Resources) -> Resources:
     return {r: max(left.get(r, 0), right.get(r, 0)) for r in {*left, *right}}
 
 
-def missing(counts: Mapping[str, int], seen: Tally, job: JobView | None) -> dict[str, int]:
-    """Pods of each set that are still to be bound, for a gang of this admitted size.
+def wanted(placement: Placement, seen: Tally, job: JobView | None) -> dict[str, int]:
+    """Pods of each set that are still to run at once, those that do included: no more than were admitted.
 
-    A pod that succeeded is not replaced, unless the job owes more completions than it runs pods at a time.
+    A pod that succeeded is not replaced, unless the job owes more completions than it runs pods at a time. What the
+    job says of its size counts once it carries the admission: before, that is what an earlier one has left.
     """
-    short = {}
-    for role, count in counts.items():
-        wanted = (
-            min(count, job.left)
-            if job is not None and job.left is not None
-            else count - seen.succeeded.get(role, 0)
-        )
-        short[role] = max(0, wanted - seen.bound.get(role, 0))
-    return short
+    counts = placement.counts
+    if job is not None and job.sizes and job.admission == placement.id:
+        counts = {role: min(count, job.sizes.get(role, 0)) for role, count in counts.items()}
+    if job is not None and job.left is not None:
+        return {role: min(count, job.left) for role, count in counts.items()}
+    return {role: max(0, count - seen.succeeded.get(role, 0)) for role, count in counts.items()}
+
+
+def missing(placement: Placement, seen: Tally, job: JobView | None) -> dict[str, int]:
+    """Pods of each set that are still to be bound."""
+    asked = wanted(placement, seen, job)
+    return {role: max(0, count - seen.bound.get(role, 0)) for role, count in asked.items()}
+
+
+def held(placement: Placement, seen: Tally, job: JobView) -> dict[str, int]:
+    """Pods of each set that are to be charged: what can still run, and what is not gone yet."""
+    asked = wanted(placement, seen, job)
+    return {
+        role: min(count, max(asked[role], seen.there.get(role, 0)))
+        for role, count in placement.counts.items()
+    }
 
 
 def next_step(
@@ -184,7 +207,7 @@ def _placed(live: Live, job: JobView, seen: Tally, *, now: float, landing_deadli
         return Step(move=Move.LEFT, cause=Cause.SUSPENDED, note="the job was suspended by hand")
     if placement.patched is None:
         return Step(move=Move.PATCHED)
-    short = max(sum(missing(placement.counts, seen, job).values()), len(seen.unbound))
+    short = max(sum(missing(placement, seen, job).values()), len(seen.unbound))
     if live.landed is not None:
         return _landed(live, job, seen, short=short, now=now, landing_deadline=landing_deadline)
     if not short:
@@ -217,6 +240,8 @@ def _landed(
     if real := _differing(live, seen, short=short):
         note = f"its pods request something else than the job said: {real}"
         return Step(move=Move.DIFFERS, requests=real, note=note)
+    if step := _returned(live, job, seen, now=now):
+        return step
     if short:
         before = live.unplaced or Unplaced(heard=seen.latest)
         unplaced = before.after(seen.unbound, seen.arrived, short=short, now=now)
@@ -233,6 +258,21 @@ def _landed(
     if live.state is State.PLACING and sum(seen.running.values()) == sum(seen.bound.values()):
         return Step(move=Move.RUNNING)
     return None
+
+
+def _returned(live: Live, job: JobView, seen: Tally, *, now: float) -> Step | None:
+    """The charge follows what the job can still run, after `CORRECT`, so that pods that end one by one are one write.
+
+    What is left of a gang that has nothing to run any more comes with its end.
+    """
+    placement = live.placement
+    assert placement is not None
+    if placement.due is not None and now < placement.due:
+        return None
+    charged = held(placement, seen, job)
+    if placement.due is not None:
+        return Step(move=Move.RETURNED, held=charged if any(charged.values()) else placement.held)
+    return Step(move=Move.RETURNS) if charged != placement.held and any(charged.values()) else None
 
 
 def _differing(live: Live, seen: Tally, *, short: int) -> dict[str, Resources]:
@@ -255,12 +295,15 @@ def patience(seen: Tally, landing_deadline: float) -> float:
 def deadlines(live: Live, *, landing_deadline: float) -> tuple[float, ...]:
     """When this workload must be looked at again even if nothing is heard of it."""
     patiences = landing_deadline, PATIENCE * landing_deadline
-    if live.state is State.PLACING and live.landed is None:
-        since = live.placement.patched if live.placement is not None else None
-        return () if since is None else tuple(since + most for most in patiences)
-    if live.unplaced is None or live.state not in (State.PLACING, State.RUNNING):
+    placement = live.placement
+    if placement is None or live.state not in (State.PLACING, State.RUNNING):
         return ()
-    return tuple(live.unplaced.overdue(patience=most, back_off=BACK_OFF)[0] for most in patiences)
+    if live.landed is None:
+        return () if placement.patched is None else tuple(placement.patched + most for most in patiences)
+    due = () if placement.due is None else (placement.due,)
+    if live.unplaced is None:
+        return due
+    return (*due, *(live.unplaced.overdue(patience=most, back_off=BACK_OFF)[0] for most in patiences))
 
 
 def avoid_until(failures: int, *, now: float, base: float, limit: float) -> float:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from queuer.controller.apply.applier import Result
 from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.health.metrics import Metrics, queue_label
+from queuer.controller.landing.confirm import Confirmer
 from queuer.controller.landing.settle import Limits, Outcome, patched, requeued, settle
 from queuer.controller.landing.steps import tally
 from queuer.controller.ledger.batch import Batch
@@ -81,33 +82,31 @@ def _withdraw(batch: Batch, live: Live, result: Result, *, state: ClusterState, 
         batch.after[live.uid] = replace(live, explanation=explanation, rest=batch.now + _REST)
 
 
-async def settle_touched(
+def settle_touched(
     batch: Batch,
     uids: Sequence[str],
     *,
     state: ClusterState,
     jobs: ClusterJobs,
+    confirmer: Confirmer,
     limits: Limits,
     metrics: Metrics,
 ) -> None:
-    """Take every step that follows for these workloads now."""
-    outcomes = []
+    """Take every step that follows for these workloads now; what a consistent read must confirm, once it has."""
     for uid in uids:
         live = batch.view(uid, state.live)
         if live is None:
             continue
         with batch.apart(uid):
-            pods = state.holding(uid, now=batch.now, lost_after=limits.lost_node)
+            pods = state.holding(live.workload, now=batch.now, lost_after=limits.lost_node)
             seen = tally(pods, heard=live.heard)
             outcome = settle(live, state.jobs.get(uid), seen, now=batch.now, limits=limits)
-            if outcome is not None:
-                outcomes.append(outcome)
-    doubtful = [outcome.before for outcome in outcomes if outcome.confirm]
-    holding = await jobs.with_pods_left(doubtful, now=batch.now, lost_after=limits.lost_node)
-    for outcome in outcomes:
-        if outcome.before.uid in holding:
-            continue
-        with batch.apart(outcome.before.uid):
+            confirmed = confirmer.take_word(uid)
+            if outcome is None:
+                continue
+            if outcome.confirm and not confirmed:
+                confirmer.ask(live)
+                continue
             _write_down(batch, outcome, jobs=jobs)
             if outcome.ran is not None:
                 batch.ran.append((outcome.before.workload, outcome.ran))
@@ -117,7 +116,9 @@ async def settle_touched(
 def _write_down(batch: Batch, outcome: Outcome, *, jobs: ClusterJobs) -> None:
     before, uid = outcome.before, outcome.before.uid
     if outcome.suspend:
-        batch.evictions.append(NewEviction(uid=uid, cause=outcome.cause, patch=jobs.evict(before)))
+        batch.evictions.append(
+            NewEviction(uid=uid, cause=outcome.cause, patch=jobs.evict(before), note=outcome.note)
+        )
     elif outcome.state is not None:
         waiting = outcome.state.waiting
         batch.changes[uid] = StateChange(
@@ -153,7 +154,7 @@ def _recharges(live: Live, names: tuple[str, ...], *, at: float) -> list[LedgerR
             uid=live.uid, attempt=live.attempt, queue=live.workload.queue, pod_set=charge.pod_set,
             flavor=charge.flavor, count=charge.count, amounts=charge.amounts, opened=at,
         )
-        for charge in charges(live.workload, live.placement.assignments)
+        for charge in charges(live.workload, live.placement.assignments, held=live.placement.held)
         if charge.pod_set in names
     ]  # fmt: skip
 

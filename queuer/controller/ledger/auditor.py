@@ -33,12 +33,9 @@ async def audit(engine: AsyncEngine, state: ClusterState, metrics: Metrics, *, e
             charged = {row.uid for row in await ledger.load_open(connection)}
         holding = {live.uid for live in state.lives() if live.charged}
         running = {
-            uid for uid in state.pods.owners() if any(p.node and not p.ended for p in state.pods.of(uid))
+            live.uid for live in state.lives() if any(p.charged_to for p in state.pods.of(live.workload))
         }
-        drift = {
-            "ledger": len(charged ^ holding),
-            "pods": len((running & state.live.keys()) - charged),
-        }
+        drift = {"ledger": len(charged ^ holding), "pods": len(running - charged)}
         for kind, number in drift.items():
             metrics.drift.labels(kind).set(number)
         if any(drift.values()):

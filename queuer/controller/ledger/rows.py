@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from queuer.controller.memory.live import Live, Placement
@@ -35,15 +37,18 @@ def assignment_of(value: Mapping[str, Any]) -> Assignment:
     )
 
 
-def charges(workload: Workload, assignments: Iterable[Assignment]) -> tuple[Charge, ...]:
-    """What the ledger opens for an admission: one row per pod set."""
+def charges(
+    workload: Workload, assignments: Iterable[Assignment], *, held: Mapping[str, int] = MappingProxyType({})
+) -> tuple[Charge, ...]:
+    """What the ledger opens for an admission: one row per pod set. `held`: pods of a set, where not all are charged."""
     sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
+    counts = {a.pod_set: held.get(a.pod_set, a.count) for a in assignments}
     return tuple(
         Charge(
             pod_set=a.pod_set,
             flavor=a.flavor,
-            count=a.count,
-            amounts=demand_of((sets[a.pod_set],), {a.pod_set: a.count}),
+            count=counts[a.pod_set],
+            amounts=demand_of((sets[a.pod_set],), counts),
         )
         for a in assignments
     )
@@ -110,9 +115,10 @@ def live_of(
     *,
     displacer: str | None,
     evictions: tuple[float, ...] = (),
+    held: Mapping[str, int] = MappingProxyType({}),
 ) -> Live:
     """A workload as memory held it before the restart. `displacer`: for whose sake it was last evicted; `evictions`:
-    see `Live`.
+    see `Live`; `held`: pods by pod set in its open ledger rows.
 
     When its PATCH was sent and its pods landed is read from the cluster again; a landing deadline starts
     anew.
@@ -126,6 +132,8 @@ def live_of(
             at=admission.at,
             assignments=tuple(map(assignment_of, admission.assignments)),
         )
+        if held and held != placement.counts:
+            placement = replace(placement, reduced={name: held.get(name, 0) for name in placement.counts})
     return Live(
         workload=stored.workload,
         state=stored.state,

@@ -25,6 +25,8 @@ class Placement:
 
     `patched`: when the job was unsuspended, as far as we know; None = not yet. `unconfirmed`: it was evicted, and
     the PATCH that says so may still be under way: until then the job may start.
+    `reduced`: pods by pod set that are still charged, where others of them will run no more; None = all. `due`: when
+    the charge is corrected, because it is not what the job can still run; None = it is.
     """
 
     id: str
@@ -34,11 +36,18 @@ class Placement:
     assignments: tuple[Assignment, ...]
     patched: float | None = None
     unconfirmed: bool = False
+    reduced: Mapping[str, int] | None = None
+    due: float | None = None
 
     @property
     def counts(self) -> dict[str, int]:
         """Admitted pods by pod set."""
         return {a.pod_set: a.count for a in self.assignments}
+
+    @property
+    def held(self) -> Mapping[str, int]:
+        """Charged pods by pod set."""
+        return self.counts if self.reduced is None else self.reduced
 
     @property
     def hosts(self) -> frozenset[str]:
@@ -103,7 +112,8 @@ class JobView:
     """The job object, as far as landing and patching need it.
 
     `suspended`: as its spec says. `quiet`: its controller confirms that it is suspended with no active pod.
-    `admission`: id in our annotation. `left`: completions it still owes, None where it does not count them.
+    `admission`: id in our annotation. `left`: completions it still owes, None where it does not count them. `sizes`:
+    pods by pod set that it runs at once, as it says now; {} = not known.
     """
 
     uid: str
@@ -117,4 +127,5 @@ class JobView:
     admission: str | None = None
     status: str | None = None
     left: int | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
     object: Any = None

@@ -6,11 +6,11 @@ Sums are kept as pods come and go; nothing is recomputed from the whole cluster.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from queuer.domain.quantity import NOTHING, Resources
-from queuer.domain.workload import GRACE
+from queuer.domain.workload import GRACE, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class PodIndex:
 
     def __init__(self) -> None:
         self._pods: dict[str, PodView] = {}
-        self._by_owner: dict[str, dict[str, PodView]] = {}
+        self._by_owner: dict[tuple[str, str], dict[str, PodView]] = {}
         self._used: dict[str, dict[str, int]] = {}
         self._arrivals = 0
 
@@ -86,7 +86,7 @@ class PodIndex:
             pod = replace(pod, arrival=arrival)
         self._pods[pod.uid] = pod
         if pod.owner is not None:
-            self._by_owner.setdefault(pod.owner, {})[pod.uid] = pod
+            self._by_owner.setdefault((pod.namespace, pod.owner), {})[pod.uid] = pod
         self._count(pod, sign=1)
         return old
 
@@ -104,20 +104,16 @@ class PodIndex:
         if pod is None:
             return None
         if pod.owner is not None:
-            mates = self._by_owner[pod.owner]
-            del mates[uid]
-            if not mates:
-                del self._by_owner[pod.owner]
+            key = pod.namespace, pod.owner
+            del self._by_owner[key][uid]
+            if not self._by_owner[key]:
+                del self._by_owner[key]
         self._count(pod, sign=-1)
         return pod
 
-    def of(self, owner: str) -> tuple[PodView, ...]:
-        """Pods of a job."""
-        return tuple(self._by_owner.get(owner, _NO_PODS).values())
-
-    def owners(self) -> Iterator[str]:
-        """Uids of all jobs that have pods."""
-        return iter(tuple(self._by_owner))
+    def of(self, workload: Workload) -> tuple[PodView, ...]:
+        """Pods of a job. A pod of another namespace is none of them, whatever it says of itself."""
+        return tuple(self._by_owner.get((workload.namespace, workload.uid), _NO_PODS).values())
 
     def used(self, node: str) -> Resources:
         """What the pods bound to a node request together."""

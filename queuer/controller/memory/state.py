@@ -47,10 +47,10 @@ class Rules:
 class ClusterState:
     """The controller's memory.
 
-    `on_change` is called, cheaply and often, when there is something new to look at. `moving`, `timed`: uids
-    of the workloads that are landing, leaving or missing pods, and of those that wait with a time limit on something;
-    `holds`: of those that are charged.
-    `unread`: jobs to read; `untold`: reasons that are still to be written, by uid.
+    `on_change` is called, cheaply and often, when there is something new to look at. `jobs`: those that are ours to
+    read; `elsewhere`: those with our label in namespaces that did not opt in. `moving`, `timed`: uids of the workloads
+    that are landing, leaving, missing pods or giving some back, and of those that wait with a time limit on something;
+    `holds`: of those that are charged. `unread`: jobs to read; `untold`: reasons that are still to be written, by uid.
     """
 
     def __init__(self, *, on_change: Callable[[], None] = lambda: None) -> None:
@@ -59,6 +59,7 @@ class ClusterState:
         self._capacity: dict[str, dict[str, int]] | None = None  # None = to be summed anew
         self.pods = PodIndex()
         self.jobs: dict[str, JobView] = {}
+        self.elsewhere: dict[str, JobView] = {}
         self.live: dict[str, Live] = {}
         self.rules = Rules()
         self.bonds: tuple[Bond, ...] = ()
@@ -123,8 +124,8 @@ class ClusterState:
         self._pod_moved(self.pods.remove(uid), None)
 
     def _pod_moved(self, old: PodView | None, new: PodView | None) -> None:
-        owners = {pod.owner for pod in (old, new) if pod is not None and pod.owner is not None}
-        for owner in owners & (self.live.keys() | self.jobs.keys()):
+        owners = {owner for pod in (old, new) if pod is not None and (owner := self._owner_of(pod))}
+        for owner in owners:
             self.touch(owner)
         was, now = (pod.charged_to if pod is not None else None for pod in (old, new))
         # A pod of ours that is bound takes what was already set aside for it; every other move changes what
@@ -132,22 +133,47 @@ class ClusterState:
         if was != now and not (was is None and owners & self.live.keys()):
             self.reconsider()
 
+    def _owner_of(self, pod: PodView) -> str | None:
+        """The job that it belongs to, if we know it. One of another namespace it cannot belong to, whatever it says."""
+        if pod.owner is None:
+            return None
+        live, job = self.live.get(pod.owner), self.jobs.get(pod.owner)
+        place = live.workload.namespace if live is not None else job.namespace if job is not None else None
+        return pod.owner if place == pod.namespace else None
+
     def job_changed(self, job: JobView) -> None:
         """A queued job came or changed."""
+        self.elsewhere.pop(job.uid, None)
         self.jobs[job.uid] = job
         self.unread.add(job.uid, job.namespace)
         self.touch(job.uid)
 
+    def job_elsewhere(self, job: JobView) -> None:
+        """A job with our label in a namespace that did not opt in. Nothing that it says is read, its admission
+        included; one that was admitted when its namespace still took part is followed until it holds nothing.
+        """
+        self.elsewhere[job.uid] = job
+        self._follow_elsewhere(job.uid)
+
+    def _follow_elsewhere(self, uid: str) -> None:
+        live = self.live.get(uid)
+        if live is not None and live.charged:
+            self.jobs[uid] = self.elsewhere[uid]
+            self.touch(uid)
+        elif self.jobs.pop(uid, None) is not None:
+            self.touch(uid)
+
     def job_gone(self, uid: str) -> None:
-        """A job object is no more, or is not ours any more."""
+        """A job object is no more."""
+        self.elsewhere.pop(uid, None)
         if self.jobs.pop(uid, None) is not None:
             self.touch(uid)
 
-    def holding(self, uid: str, *, now: float, lost_after: float) -> tuple[PodView, ...]:
+    def holding(self, workload: Workload, *, now: float, lost_after: float) -> tuple[PodView, ...]:
         """Pods of a job, without those that are given up: they were to go long ago, and their node is not
         there to let them."""
         return tuple(
-            pod for pod in self.pods.of(uid)
+            pod for pod in self.pods.of(workload)
             if not self.given_up(pod.node, pod.deleted, now=now, lost_after=lost_after)
         )  # fmt: skip
 
@@ -166,11 +192,14 @@ class ClusterState:
         self._file(live)
         if not live.state.waiting:
             self.read_again(self.lines.discard(live.uid))
+        if live.uid in self.elsewhere:
+            self._follow_elsewhere(live.uid)
         self.touch(live.uid)
 
     def _file(self, live: Live) -> None:
         """Keep the short lists: who is landing, leaving or missing pods, waits for a time to pass, holds something."""
-        moving = live.unplaced is not None or (live.charged and live.state is not State.RUNNING)
+        due = live.placement is not None and live.placement.due is not None
+        moving = due or live.unplaced is not None or (live.charged and live.state is not State.RUNNING)
         timed = live.state.waiting and (bool(live.avoid) or live.rest is not None)
         for listed, members in ((moving, self.moving), (timed, self.timed), (live.charged, self.holds)):
             if listed:
@@ -206,6 +235,8 @@ class ClusterState:
         self._capacity = None
         self.lines.rebuild(live.workload for live in self.live.values() if live.state is State.QUEUED)
         self.quarantine, self.untold = Quarantine(), {}
+        for uid in self.elsewhere:
+            self._follow_elsewhere(uid)
         self.unread.clear()
         self.read_again(self.jobs)
         self.touched = {*self.live, *self.jobs}

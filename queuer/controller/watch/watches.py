@@ -245,10 +245,8 @@ class Watches:
         return heard
 
     def _hear_job(self, kind: Kind, found: Any) -> None:
-        """Jobs of namespaces that did not opt in are not ours, unless they run by an admission of ours."""
         job = job_view(kind, found)
-        admitted = job.admission is not None and not job.suspended
-        if job.namespace in self._opted_in or admitted:
+        if job.namespace in self._opted_in:
             self._state.job_changed(job)
         else:
-            self._state.job_gone(job.uid)
+            self._state.job_elsewhere(job)

@@ -12,7 +12,7 @@ from typing import Any
 
 from queuer.domain.errors import InvalidInput
 from queuer.domain.quantity import add, format_quantity
-from queuer.domain.queue import QueueTree, QuotaRow
+from queuer.domain.queue import QueueTree
 from queuer.domain.quota import Account, Shortfall
 from queuer.domain.workload import Workload
 from queuer.solver.arrays import Arrays
@@ -23,8 +23,6 @@ from queuer.solver.shapes import Gang
 from queuer.solver.sound import UnsoundPlan
 from queuer.solver.state import State
 
-Amounts = Mapping[tuple[str, Account], int]
-"""By queue and account."""
 WITHOUT_SOLVER = Budget(deterministic=0.0)
 
 
@@ -51,9 +49,6 @@ class Aftermath:
             reservations=plan.reservations,
         )
         self._arrays = Arrays.of(self._base)
-        frozen = (replace(a, workload=replace(a.workload, preemptible=False)) for a in admitted)
-        self._frozen = replace(self._base, admitted=tuple(frozen))
-        self._trial: Arrays | None = None
 
     def arrays(self, pending: Pending) -> Arrays:
         """With this gang waiting beside those alone that something is held for."""
@@ -67,16 +62,14 @@ class Aftermath:
         """
         uid = pending.workload.uid
         before = self._order[: self._order.index(uid)] if ahead else ()
-        snapshot = _with(self._frozen, [*(self.pending[other] for other in before), pending])
-        if tree is not None:
-            snapshot = replace(snapshot, tree=tree)
+        snapshot = _with(self._base, [*(self.pending[other] for other in before), pending])
+        snapshot = replace(snapshot, tree=tree or snapshot.tree)
         if gone is not None:
             snapshot = _without(snapshot, gone)
-        self._trial = self._trial or Arrays.of(self._frozen)
-        arrays = self._trial.follow(snapshot)
+        arrays = self._arrays.follow(snapshot)
         try:
             plan = decide(snapshot, now=self.now, seed=self._seed, budget=WITHOUT_SOLVER, arrays=arrays)
-        except UnsoundPlan:
+        except UnsoundPlan:  # nothing is promised by a plan that does not stand
             return False
         return any(admission.uid == uid for admission in plan.admissions)
 
@@ -164,47 +157,38 @@ class Advisor:
             yield f"{name}.count<={_bisect(least[name] - 1, starts)}"
 
     def _borrowing(self) -> Iterator[str]:
-        """That it may be evicted, or the least guarantees inside which it is."""
-        if self._workload.preemptible:
-            return
-        if self._starts(preemptible=True):
+        """That it may be evicted."""
+        if not self._workload.preemptible and self._starts(preemptible=True):
             yield "preemptible=true"
-        book, queue, charge = self._state.book, self._gang.queue, self._gang.shape.least[0][1]
-        claims = [a for a in charge if a in book.claims(queue)]
-        asked = {(queue, a): self._state.claimed.used(queue, a) + charge[a] for a in claims}
-        more = {key: n for key, n in asked.items() if n > book.guaranteed(*key)}
-        yield from self._with_rows("guaranteed", more)
 
     def _raised(self, short: Sequence[Shortfall]) -> Iterator[str]:
-        """The least limits that have room for it."""
-        amounts: dict[tuple[str, Account], int] = {}
-        for row in short:
-            key = (row.queue, row.account)
-            if not row.live:
-                amounts[key] = max(amounts.get(key, 0), row.held + row.asks)
-        yield from self._with_rows("limit", amounts)
-
-    def _with_rows(self, word: str, amounts: Amounts) -> Iterator[str]:
-        """These rows, if the tree may have them and the gang starts then."""
-        tree = _grown(self._state.book.tree, word, amounts)
-        if amounts and tree is not None and self._after.starts(self._gang.pending, tree=tree, ahead=True):
-            by_queue: dict[str, list[str]] = {}
-            for (queue, (flavor, resource)), amount in amounts.items():
-                name = resource if flavor is None else f"{resource} on {flavor}"
-                row = f"{name}>={format_quantity(amount, resource=resource)}"
-                by_queue.setdefault(queue, []).append(row)
-            yield " and ".join(f"{queue} {word} {', '.join(rows)}" for queue, rows in by_queue.items())
+        """The least limits that have room for it, if the tree may have them."""
+        rows: dict[str, dict[Account, int]] = {}
+        for row in (row for row in short if not row.live):
+            there = rows.setdefault(row.queue, {})
+            there[row.account] = max(there.get(row.account, 0), row.held + row.asks)
+        tree = _grown(self._state.book.tree, rows) if rows else None
+        if tree is not None and self._after.starts(self._gang.pending, tree=tree, ahead=True):
+            yield " and ".join(
+                f"{queue} limit {', '.join(_said(account, amount) for account, amount in there.items())}"
+                for queue, there in rows.items()
+            )
 
 
-def _grown(tree: QueueTree, word: str, amounts: Amounts) -> QueueTree | None:
-    """The tree with these rows; None: it is none then."""
+def _said(account: Account, amount: int) -> str:
+    flavor, resource = account
+    name = resource if flavor is None else f"{resource} on {flavor}"
+    return f"{name}>={format_quantity(amount, resource=resource)}"
+
+
+def _grown(tree: QueueTree, limits: Mapping[str, Mapping[Account, int]]) -> QueueTree | None:
+    """The tree with these limits; None: it is none then."""
     queues = dict(tree.queues)
-    for (path, account), amount in amounts.items():
-        rows = {(row.flavor, row.resource): row for row in queues[path].quota}
-        known = rows.get(account, QuotaRow(flavor=account[0], resource=account[1]))
-        changed: Any = {word: amount}
-        rows[account] = replace(known, **changed)
-        queues[path] = replace(queues[path], quota=tuple(rows.values()))
+    for path, there in limits.items():
+        rows = [
+            replace(row, limit=there.get((row.flavor, row.resource), row.limit)) for row in queues[path].quota
+        ]
+        queues[path] = replace(queues[path], quota=tuple(rows))
     try:
         return QueueTree.of(queues.values())
     except InvalidInput:

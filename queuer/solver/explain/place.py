@@ -113,20 +113,19 @@ class Places:
 
     def _largest(self, room: Room, part: Part, at: int | None, closed: Mask | None) -> tuple[int, int]:
         """The domain with most slots, and how many."""
-        table = room.table(part.need, part.accepting)
-        if closed is None:
-            if at is None:
-                return -1, table.total
-            return _largest(table.by_domain(at, at))
-        by_node = np.where(closed, 0, table.by_node)
-        return (-1, int(by_node.sum())) if at is None else _largest(self._by_domain(at, by_node))
+        by_node = room.table(part.need, part.accepting).by_node
+        if closed is not None:
+            by_node = np.where(closed, 0, by_node)
+        if at is None:
+            return -1, int(by_node.sum())
+        there = self._by_domain(at, by_node)
+        best = int(there.argmax()) if len(there) else -1
+        return best, int(there[best]) if len(there) else 0
 
     def _by_domain(self, at: int, by_node: Matrix) -> Matrix:
         numbers = self._nodes.domains[at]
-        known = numbers >= 0
-        count = len(self._nodes.domain_names[at])
-        sums: Matrix = np.bincount(numbers[known], weights=by_node[known], minlength=count).astype(np.int64)
-        return sums
+        known, count = numbers >= 0, len(self._nodes.domain_names[at])
+        return np.bincount(numbers[known], weights=by_node[known], minlength=count).astype(np.int64)
 
     def _sums_exclude(self, workload: Workload, variant: Variant) -> bool:
         """Whether all pod sets together ask for more than any domain of their level has, or all nodes."""
@@ -257,8 +256,3 @@ class Places:
         if found.at is not None:
             inside = inside & (self._nodes.domains[found.at] == found.domain)
         return inside.nonzero()[0]
-
-
-def _largest(slots: NDArray[Any]) -> tuple[int, int]:
-    best = int(slots.argmax()) if len(slots) else -1
-    return best, int(slots[best]) if len(slots) else 0

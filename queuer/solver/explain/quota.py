@@ -5,8 +5,9 @@ Figures are of the state once all have had their turns.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from queuer.domain.queue import ROOT
 from queuer.domain.quota import Account, Charge, Shortfall
@@ -15,23 +16,6 @@ from queuer.domain.usage import Usage
 from queuer.solver.shapes import Gang
 from queuer.solver.state import State
 
-Counts = tuple[tuple[int, dict[str, Any]], ...]
-"""By distinct use what counts in a row beside what is asked, and the figures that say so."""
-
-
-class Row(NamedTuple):
-    """A limit on the path of a queue. `at`: number of its account in a charge; `room`: what may be asked for now;
-    `idle`: what could be, if nothing ran; `live`: it is the live capacity.
-    """
-
-    at: int
-    account: Account
-    queue: str
-    limit: int
-    live: bool
-    room: int
-    idle: int
-
 
 class Quotas:
     """Quota of one state as reasons."""
@@ -39,8 +23,7 @@ class Quotas:
     def __init__(self, state: State) -> None:
         self._state, self._book = state, state.book
         self._idle = Usage(state.book)
-        self._rows = cache(self._find_rows)
-        self._counts = cache(self._count)
+        self._figures = cache(self._find_figures)
 
     # Now
 
@@ -48,85 +31,56 @@ class Quotas:
         """The first row in the way of this charge; that even an idle cluster has too little comes first. None: nothing
         is in its way any more.
         """
-        rows, asks = self._rows(gang.queue, tuple(charge)), tuple(charge.values())
-        if rows is None:
-            return self.never(gang, charge) or next(iter(self.rows(gang, charge)), None)
-        short = None
-        for row in rows:
-            if asks[row.at] > row.room:
-                if asks[row.at] > row.idle:
-                    return self._beyond(gang, charge)
-                short = short or row
-        if short is None:
-            return None
-        counts = self._counts(short.queue, short.account)
-        return self._told(gang, short.limit, asks[short.at], counts, live=short.live)
+        queue = gang.queue
+        if self._idle.bar(queue, charge) is not None:
+            return self.never(gang, charge)
+        for usage in self._state.usages():
+            bar = usage.bar(queue, charge, live=False) or usage.bar(queue, charge)
+            if bar is not None:
+                account = tuple(charge)[bar.at]
+                if not self._book.lends_all(queue, account):
+                    return self.rows(gang, charge)[0]
+                figures = self._figures(bar.queue, account, usage)
+                return self._told(gang, figures, charge[account], bar.limit, live=bar.live)
+        return None
 
     def rows(self, gang: Gang, charge: Charge) -> list[Reason]:
         """All rows in the way, written limits first, nearest first, the live capacity last; for each queue and resource
         one.
         """
-        told: dict[tuple[str, str], Reason | None] = {}
-        for s in self.shortfalls(gang, charge):
-            counts = self._counts(s.queue, s.account)
-            if not self._book.lends_all(gang.queue, s.account):
-                counts = tuple((s.held, figures) for _, figures in counts)
-            reason = self._told(gang, s.limit, s.asks, counts, live=s.live)
+        told: dict[tuple[str, str], Reason] = {}
+        for s, usage in self._short(gang, charge):
+            figures = self._figures(s.queue, s.account, usage)
+            if not self._book.lends_all(gang.queue, s.account) and s.held > s.used:
+                figures = {**figures, "kept": s.held - s.used}
+            reason = self._told(gang, figures, s.asks, s.limit, live=s.live)
             told.setdefault((s.queue, s.account[1]), reason)
-        return [reason for reason in told.values() if reason is not None]
+        return [*told.values()]
 
     def shortfalls(self, gang: Gang, charge: Charge) -> list[Shortfall]:
         """The rows in the way, in that order."""
+        return [s for s, _ in self._short(gang, charge)]
+
+    def _short(self, gang: Gang, charge: Charge) -> list[tuple[Shortfall, Usage]]:
         depth = {path: i for i, path in enumerate(self._book.lineage(gang.queue))}
-        found = [s for usage in self._state.usages() for s in usage.shortfalls(gang.queue, charge)]
-        return sorted(found, key=lambda s: (s.live, depth[s.queue], str(s.account)))
+        found = [(s, usage) for usage in self._state.usages() for s in usage.shortfalls(gang.queue, charge)]
+        return sorted(found, key=lambda pair: (pair[0].live, depth[pair[0].queue], str(pair[0].account)))
 
-    def _find_rows(self, queue: str, accounts: tuple[Account, ...]) -> tuple[Row, ...] | None:
-        """The limits on a path, as told; None: something on it is not lent, so that they depend on the charge."""
-        book = self._book
-        if any(book.kept(queue, account) for account in accounts):
-            return None
-        own = [
-            Row(
-                at=at,
-                account=account,
-                queue=queue,
-                limit=limit,
-                live=book.is_live(queue, account, limit),
-                room=limit - max(counts for counts, _ in self._counts(queue, account)),
-                idle=limit - self._idle.held(queue, account, surely=True),
-            )
-            for at, account in enumerate(accounts)
-            if (limit := book.limit(queue, account)) is not None
-        ]
-        if queue == ROOT:
-            return tuple(sorted(own, key=lambda row: row.live))
-        above = self._rows(book.lineage(queue)[1], accounts)
-        return None if above is None else (*own, *above)
+    def _find_figures(self, queue: str, account: Account, usage: Usage) -> Mapping[str, Any]:
+        """What counts in a row: `used + held - leaving + kept`, what is leaving only at the later moment."""
+        figures, there = self._used(queue, account), usage.used(queue, account)
+        if usage is not self._state.now and (leaving := figures["used"] + figures["held"] - there):
+            figures["leaving"] = leaving
+        if kept := usage.held(queue, account, surely=True) - there:
+            figures["kept"] = kept
+        return figures
 
-    def _count(self, queue: str, account: Account) -> Counts:
-        state, found = self._state, []
-        for usage in state.usages():
-            figures, there = self._used(queue, account), usage.used(queue, account)
-            counts = usage.held(queue, account, surely=True)
-            if usage is not state.now and (leaving := figures["used"] + figures["held"] - there):
-                figures["leaving"] = leaving
-            if counts > there:
-                figures["kept"] = counts - there
-            found.append((counts, figures))
-        return tuple(found)
-
-    def _told(self, gang: Gang, limit: int, asks: int, counts: Counts, *, live: bool) -> Reason | None:
-        """`used + held - leaving + kept + asks > limit`, what is leaving only where `used` alone is not too much."""
-        figures = next((figures for counted, figures in counts if counted + asks > limit), None)
-        if figures is None:
-            return None
-        params = {**figures, "asks": asks, "limit": limit}
-        borrows = params["guaranteed"] and not any(
+    def _told(self, gang: Gang, figures: Mapping[str, Any], asks: int, limit: int, *, live: bool) -> Reason:
+        borrows = figures["guaranteed"] and not any(
             any(self._state.claimed.entitlements(gang.queue, charge)) for _, charge in gang.shape.least
         )
         token = Token.BORROWING_LIMIT_REACHED if borrows else Token.WAITING_FOR_QUOTA
-        return Reason(token, marked(gang, params, live=live))
+        return Reason(token, marked(gang, {**figures, "asks": asks, "limit": limit}, live=live))
 
     def _used(self, queue: str, account: Account) -> dict[str, Any]:
         """What is used, held for bound gangs, and guaranteed."""
@@ -141,11 +95,9 @@ class Quotas:
     # Never
 
     def never(self, gang: Gang, charge: Charge) -> Reason | None:
-        """What keeps this charge from starting even when nothing runs; None: nothing does."""
-        return None if self._idle.fits(gang.queue, charge) else self._beyond(gang, charge)
-
-    def _beyond(self, gang: Gang, charge: Charge) -> Reason | None:
-        """The least limit on the path that the charge exceeds by itself, or beside what others do not lend."""
+        """The least limit on the path that this charge exceeds by itself, or beside what others do not lend, even when
+        nothing runs; None: there is none.
+        """
         resources = [resource for _, resource in charge]
         short = min(
             self._idle.shortfalls(gang.queue, charge),

@@ -1,1 +1,124 @@
-"""`order: packed`: gangs of one priority are chosen together, for the largest sum."""
+"""`order: packed` (DESIGN 3.4): which gangs of one priority of a packed subtree start together, and where, for the
+largest sum of worth. What the turns would do by time is compared with what CP-SAT finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from queuer.solver.packed.worth import Worth
+from queuer.solver.repair.decode import start
+from queuer.solver.repair.model import Model
+from queuer.solver.repair.packs import Question, prefers
+from queuer.solver.shapes import Gang
+from queuer.solver.state import Settled, State
+from queuer.solver.turn import Turns
+
+WINDOW = 4.0
+"""Gangs are considered until they ask for this many times what is free."""
+VARIANTS = 4
+"""Choices of flavors of one gang that are considered."""
+PASS = 0.2
+"""Deterministic time of one selection at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Gangs to be offered first. `starts`: with their placements, by uid, which all start in any order; none: what the
+    turns do by time is as good. `spent`: deterministic time; `proven`: no choice in the window has a larger sum.
+    """
+
+    starts: Mapping[str, Settled] = field(default_factory=dict)
+    spent: float = 0.0
+    proven: bool = True
+
+
+def select(state: State, gangs: Sequence[Gang], *, seed: int, budget: float) -> Selection:
+    """`gangs`: of one priority of one packed subtree, in order. The state is left as it is."""
+    mark = state.mark
+    by_time = _played(state, gangs)
+    state.undo(mark)
+    if len(by_time) == len(gangs):
+        return Selection()
+    try:
+        return _better(state, gangs, by_time, seed=seed, budget=min(PASS, budget))
+    except OverflowError:
+        return Selection(proven=False)
+    finally:
+        state.undo(mark)
+
+
+def _played(state: State, gangs: Iterable[Gang]) -> dict[str, Settled]:
+    """Who starts if the gangs have their turns in this order, after those that have started; by uid."""
+    turns = Turns(state)
+    for gang in gangs:
+        if gang.uid not in state.settled:
+            turns.tried(gang)
+    return {gang.uid: state.settled[gang.uid] for gang in gangs if gang.uid in state.settled}
+
+
+def _better(
+    state: State, gangs: Sequence[Gang], by_time: Mapping[str, Settled], *, seed: int, budget: float
+) -> Selection:
+    """Raises OverflowError, see `Model`."""
+    from queuer.solver.repair.solve import maximise  # OR-Tools is loaded when it is asked
+
+    worth = Worth((g.workload for g in gangs), capacity=state.capacity, now=state.time)
+    question = Question(state.nodes)
+    for gang in _window(state, gangs, by_time):
+        lies = by_time.get(gang.uid)
+        if not _entered(state, question, gang, lies, worth) and lies is not None:
+            state.start(lies)
+    if not question.options:
+        return Selection(proven=False)
+    free = state.room().free
+    model = Model(question, state, free, np.arange(len(free)))
+    counts = {
+        c.gangs: worth.of(c.option.gangs[0].workload, c.option.variant.counts) for c in model.columns.values()
+    }
+    solved = maximise(model.rows, counts, seed=seed, budget=budget)
+    if not solved.values:
+        return Selection(spent=solved.spent, proven=False)
+    start(state, model, solved.values)
+    found = _played(state, gangs)
+
+    def total(starts: Mapping[str, Settled]) -> int:
+        return sum(worth.of(s.gang.workload, s.variant.counts) for s in starts.values())
+
+    better = found if total(found) > total(by_time) else {}
+    return Selection(starts=better, spent=solved.spent, proven=solved.proven)
+
+
+def _window(state: State, gangs: Sequence[Gang], by_time: Mapping[str, Settled]) -> list[Gang]:
+    """Gangs that could start alone, until they ask for enough, and all that start by time."""
+    turns, alone, found = Turns(state), dict[int, bool](), list[Gang]()
+    free = state.room().free.clip(min=0).sum(axis=0) * WINDOW
+    for gang in gangs:
+        if gang.uid not in by_time:
+            if gang.likeness not in alone:
+                mark = state.mark
+                alone[gang.likeness] = turns.tried(gang) is not None
+                state.undo(mark)
+            if (free < 0).any() or not alone[gang.likeness]:
+                continue
+        found.append(gang)
+        for pod_set in gang.workload.pod_sets:
+            free = free - state.nodes.row(pod_set.requests) * pod_set.count
+    return found
+
+
+def _entered(state: State, question: Question, gang: Gang, lies: Settled | None, worth: Worth) -> bool:
+    """Whether the gang takes part. Counts do not describe who may not borrow, or prefers a level."""
+    workload, shape = gang.workload, gang.shape
+    if not workload.preemptible or prefers(workload):
+        return False
+    return question.enter(
+        gang,
+        list(zip(shape.variants, shape.charges, strict=True))[:VARIANTS],
+        closed=state.closed(gang),
+        key=(shape.number, worth.of(workload, shape.variants[0].counts)),
+        lies=lies,
+    )

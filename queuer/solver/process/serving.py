@@ -1,4 +1,4 @@
-"""The program of a solver process: answers the requests on its stdin until that ends, even in the middle of one."""
+"""The program of a solver process: answers the requests on its stdin until that ends."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ import gc
 import importlib
 import itertools
 import os
-import queue
 import signal
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
 from queuer.solver.process import wire
-from queuer.solver.process.difference import Difference
 from queuer.solver.records import Plan, Snapshot
 
 FULL = 64
@@ -32,45 +29,38 @@ def resolve(target: str) -> Callable[..., Plan]:
 
 
 def serve(target: str, requests: BinaryIO, answers: BinaryIO) -> None:
-    """Answer requests; never returns. Garbage is collected while nobody waits for an answer."""
+    """Answer requests. Garbage is collected while nobody waits for an answer."""
     gc.disable()
     decide = resolve(target)
-    line: queue.SimpleQueue[wire.Request] = queue.SimpleQueue()
-
-    def listen() -> None:
-        while len(head := requests.read(wire.HEADER.size)) == wire.HEADER.size:
-            line.put(wire.unpack(requests.read(wire.length_of(head))))
-        os._exit(0)
-
-    threading.Thread(target=listen, daemon=True).start()
-    snapshot: Any = None
+    known: Snapshot | None = None
     for number in itertools.count(1):
-        request = line.get()
-        told = request.told
+        head = requests.read(wire.HEADER.size)
+        if not head:
+            return
+        asked: wire.Request = wire.unpack(requests.read(wire.length_of(head)), known=known)
+        known = asked.snapshot
         try:
-            snapshot = told.after(snapshot) if isinstance(told, Difference) else told
-            answer = _answer(decide, request, snapshot)
+            plan = _decided(decide, asked)
+            said = wire.pack(wire.Answer(plan=plan))
         except Exception as error:  # noqa: BLE001 - told to the parent
-            answer = wire.pack_answer(error=f"{type(error).__name__}: {error}")
-        answers.write(answer)
+            said = wire.pack(wire.Answer(error=f"{type(error).__name__}: {error}"))
+        answers.write(said)
         answers.flush()
         gc.collect(1 if number % FULL else 2)
 
 
-def _answer(decide: Callable[..., Plan], request: wire.Request, snapshot: Snapshot) -> bytes:
+def _decided(decide: Callable[..., Plan], asked: wire.Request) -> Plan | None:
     """Where nothing is asked, a decision that keeps what it works out about snapshots is given this one."""
-    if request.budget is not None:
-        plan = decide(snapshot, now=request.now, seed=request.seed, budget=request.budget)
-        return wire.pack_answer(plan)
+    if asked.budget is not None:
+        return decide(asked.snapshot, now=asked.now, seed=asked.seed, budget=asked.budget)
     if follow := getattr(decide, "follow", None):
-        follow(snapshot)
-    return wire.pack_answer()
+        follow(asked.snapshot)
+    return None
 
 
 def main() -> None:
     """What libraries print goes to stderr, so that it cannot pass for an answer."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if sys.platform == "linux":  # it ends with its parent even while stopped
+    if sys.platform == "linux":  # it ends with its parent, even while stopped or in the middle of a decision
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

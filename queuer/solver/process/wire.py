@@ -1,7 +1,5 @@
-"""Messages between the solver process and its parent: a mark, a length, a body.
-
-Requests are pickles, as both ends are the same program; read-only mappings, which pickle refuses, travel as dicts.
-Answers are MessagePack, read by declared type: a process that went wrong may say anything.
+"""What the solver process and its parent say to each other: pickles, as both ends are the same program, each after a
+mark and its length. Of a snapshot that follows another, records that did not change are told by their number there.
 """
 
 from __future__ import annotations
@@ -9,65 +7,72 @@ from __future__ import annotations
 import io
 import pickle
 import struct
-from copyreg import dispatch_table
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-import msgspec
-
-from queuer.solver.process.difference import Difference
-from queuer.solver.records import Budget, Plan, Snapshot
-from queuer.solver.stored import ShortPlan
+from queuer.domain.queue import QueueTree
+from queuer.solver.records import Admitted, Budget, NodeState, Pending, Plan, Snapshot
 
 HEADER = struct.Struct(">4sQ")
 MARK = b"QUER"
-MOST_BYTES = 2**32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """`told`: the snapshot, or what differs from the one before. `budget`: None = it is only to be taken over."""
+    """`budget`: None = the snapshot is only to be taken over."""
 
-    told: Snapshot | Difference
+    snapshot: Snapshot
     now: float = 0.0
     seed: int = 0
     budget: Budget | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """`error`: met instead of a plan; neither = the snapshot was taken over."""
+
+    plan: Plan | None = None
+    error: str = ""
+
+
 def length_of(header: bytes) -> int:
     """Bytes of the body that follows. Raises ValueError where the header is none."""
     mark, length = HEADER.unpack(header)
-    if mark != MARK or length > MOST_BYTES:
+    if mark != MARK:
         raise ValueError("bytes that are no message")
     return int(length)
 
 
-def pack(request: Request) -> bytes:
-    """A request as a message."""
+def pack(said: Request | Answer, *, known: Snapshot | None = None) -> bytes:
+    """As a message. `known`: the snapshot that the other end was told last."""
     buffer = io.BytesIO()
-    pickler = pickle.Pickler(buffer, protocol=pickle.HIGHEST_PROTOCOL)
-    pickler.dispatch_table = {**dispatch_table, MappingProxyType: _plain}
-    pickler.dump(request)
-    return _framed(buffer.getvalue())
+    _Pickler(buffer, known).dump(said)
+    body = buffer.getvalue()
+    return HEADER.pack(MARK, len(body)) + body
 
 
-def unpack(body: bytes) -> Request:
-    """The request in a message of one's own parent."""
-    request: Request = pickle.loads(body)
-    return request
+def unpack(body: bytes, *, known: Snapshot | None = None) -> Any:
+    """What was said. Records of `known` that did not change are the same objects in it, so that arrays can follow by
+    identity. Raises whatever reading garbage raises.
+    """
+    return _Unpickler(io.BytesIO(body), known).load()
 
 
-def pack_answer(plan: Plan | None = None, *, error: str = "") -> bytes:
-    """An answer as a message: a plan, or the error met instead; neither = the snapshot was taken over."""
-    short = None if plan is None else ShortPlan.of(plan)
-    return _framed(msgspec.msgpack.encode((short, error), enc_hook=dict))
+_KEYS: Mapping[type, Callable[[Any], object]] = {
+    QueueTree: lambda _: QueueTree,
+    NodeState: lambda state: (NodeState, state.node.name),
+    Admitted: lambda admitted: (Admitted, admitted.workload.uid),
+    Pending: lambda pending: (Pending, pending.workload.uid),
+}
 
 
-def unpack_answer(body: bytes) -> tuple[Plan | None, str]:
-    """The plan in a message, and the error. Raises whatever reading garbage raises."""
-    short, error = msgspec.msgpack.decode(body, type=tuple[ShortPlan | None, str])
-    return None if short is None else short.whole(), error
+def _records(snapshot: Snapshot | None) -> tuple[Any, ...]:
+    """What is told by its number."""
+    if snapshot is None:
+        return ()
+    return (snapshot.tree, *snapshot.nodes, *snapshot.admitted, *snapshot.pending)
 
 
 def freeze(mapping: dict[Any, Any]) -> MappingProxyType[Any, Any]:
@@ -75,9 +80,26 @@ def freeze(mapping: dict[Any, Any]) -> MappingProxyType[Any, Any]:
     return MappingProxyType(mapping)
 
 
-def _plain(mapping: MappingProxyType[Any, Any]) -> tuple[Any, tuple[dict[Any, Any]]]:
-    return freeze, (dict(mapping),)
+class _Pickler(pickle.Pickler):
+    """Read-only mappings, which pickle refuses, are made again of dicts."""
+
+    def __init__(self, buffer: io.BytesIO, known: Snapshot | None) -> None:
+        super().__init__(buffer, protocol=pickle.HIGHEST_PROTOCOL)
+        self._known = {_KEYS[type(r)](r): (i, r) for i, r in enumerate(_records(known))}
+
+    def reducer_override(self, thing: Any) -> Any:
+        return (freeze, (dict(thing),)) if type(thing) is MappingProxyType else NotImplemented
+
+    def persistent_id(self, thing: Any) -> int | None:
+        key = _KEYS.get(type(thing))
+        number, record = self._known.get(key(thing), (None, None)) if key else (None, None)
+        return number if record is thing or record == thing else None
 
 
-def _framed(body: bytes) -> bytes:
-    return HEADER.pack(MARK, len(body)) + body
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, buffer: io.BytesIO, known: Snapshot | None) -> None:
+        super().__init__(buffer)
+        self._known = _records(known)
+
+    def persistent_load(self, number: int) -> Any:
+        return self._known[number]

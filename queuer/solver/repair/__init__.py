@@ -1,74 +1,100 @@
-"""The repair: after the turns CP-SAT is asked once for an arrangement in which more gangs start (DESIGN 3.4)."""
+"""The repair: after the turns CP-SAT is asked once for an arrangement of this cycle's starts in which more gangs start
+(DESIGN 3.4). None is taken away; the earlier a contested gang, the more it counts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from queuer.solver.placement import Spreads
-from queuer.solver.repair.window import Contested, Lifted, Window
-from queuer.solver.state import State
+import numpy as np
 
-NODES = (1024, 256, 64)
-"""Nodes that are looked at: fewer where the model would be large."""
-LARGE = 2_500
-"""Variables of a large model."""
+from queuer.solver.refusal import Refusal
+from queuer.solver.repair.contested import Contested, first_contested, shut, starts_of, without
+from queuer.solver.repair.decode import start
+from queuer.solver.repair.model import Model
+from queuer.solver.repair.packs import Question, prefers
+from queuer.solver.shapes import Gang
+from queuer.solver.state import Settled, State
+
+NODES = 256
+"""Nodes that are looked at: those on which most would be free without this cycle's starts."""
 PASS, MOVES = 0.03, 0.01
 """Deterministic time at most: to fit gangs in, and to do so with fewer moves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Repaired:
-    """New placements, by uid, of contested gangs that start and of all starts that could have moved, in an order in
-    which they can start; none: nothing better was found. `started`: the contested ones; `spent`: deterministic time;
-    `proven`: no more of the contested can start in the window.
+class Repair:
+    """How many gangs were contested, and which of them start. `spent`: deterministic time of CP-SAT; `proven`: no more
+    of them can start on the nodes that were looked at.
     """
 
-    placements: Mapping[str, Spreads] = field(default_factory=dict)
+    contested: int = 0
     started: tuple[str, ...] = ()
     spent: float = 0.0
     proven: bool = True
 
 
-def repair(state: State, contested: Sequence[Contested], *, seed: int, budget: float) -> Repaired:
-    """Fit contested gangs in, the earlier the more it counts; all that start in this cycle stay started, but may move.
-    The state is left as it is.
+def after_turns(
+    state: State, lines: Iterable[Iterable[Gang]], refusals: dict[str, Refusal], *, seed: int, budget: float
+) -> Repair:
+    """Fit contested gangs in; all that start in this cycle stay started, but may move. Refusals of those that start
+    are removed.
     """
-    if budget <= 0 or not contested:
-        return Repaired(proven=not contested)
+    contested = first_contested(state, lines, refusals) if budget > 0 else []
+    if not contested:
+        return Repair()
     try:
-        return _solved(_window(state, contested), seed=seed, budget=budget)
-    except OverflowError:  # amounts of which sums exceed int64
-        return Repaired(proven=False)
+        answer = repair(state, contested, seed=seed, budget=budget)
+    except OverflowError:
+        answer = Repair(proven=False)
+    for uid in answer.started:
+        del refusals[uid]
+        state.release(uid)
+    return replace(answer, contested=len(contested))
 
 
-def _window(state: State, contested: Sequence[Contested]) -> Window:
-    lifted = Lifted(state)
-    window = Window(lifted, contested, most=NODES[0])
-    for most in NODES[1:]:
-        if len(window.model.rows.bounds) <= LARGE:
-            break
-        window = Window(lifted, contested, most=most)
-    return window
-
-
-def _solved(window: Window, *, seed: int, budget: float) -> Repaired:
+def repair(state: State, contested: Sequence[Contested], *, seed: int, budget: float) -> Repair:
+    """Ask CP-SAT, and carry the answer out where it is better. Raises OverflowError, see `Model`."""
     from queuer.solver.repair.solve import maximise  # OR-Tools is loaded when it is asked
 
-    rows, weights = window.model.rows, window.weights
-    if not weights:
-        return Repaired()
-    first = maximise(rows, weights, seed=seed, budget=min(PASS, budget))
-    reached = sum(c * first.values[v] for v, c in weights.items()) if first.values else 0
+    question = Question(state.nodes)
+    for gang, variant, charge in contested:
+        question.enter(gang, [(variant, charge)], closed=shut(state, gang, charge), key=gang.uid)
+    if not question.options:
+        return Repair()
+    model, starts = _model(state, question)
+    worth = {c.gang.uid: 2**i for i, c in enumerate(reversed(contested))}
+    weights = {c.gangs: worth[c.option.gangs[0].uid] for c in model.columns.values() if not c.option.must}
+    first = maximise(model.rows, weights, seed=seed, budget=min(PASS, budget))
+    reached = sum(count * first.values[v] for v, count in weights.items()) if first.values else 0
     if not reached:
-        return Repaired(spent=first.spent, proven=first.proven)
-    rows.row(weights, low=reached)
-    fewer = {v: -c for v, c in window.moves(first.values).items()}
-    second = maximise(rows, fewer, seed=seed, budget=min(MOVES, budget - first.spent))
-    spent = first.spent + second.spent
-    placements = {s.gang.uid: s.spreads for s in window.laid(second.values or first.values)}
-    started = tuple(uid for uid in window.contested if uid in placements)
-    if not started or not window.starts.keys() <= placements.keys():
-        return Repaired(spent=spent, proven=False)
-    proven = first.proven and len(started) == reached.bit_count()
-    return Repaired(placements=placements, started=started, spent=spent, proven=proven)
+        return Repair(spent=first.spent, proven=first.proven)
+    model.rows.row(weights, low=reached)
+    moves = model.moves(first.values)
+    second = maximise(model.rows, moves, seed=seed, budget=min(MOVES, budget - first.spent))
+    mark, spent = state.mark, first.spent + second.spent
+    for settled in starts:
+        state.lift(settled)
+    start(state, model, second.values or first.values)
+    started = tuple(c.gang.uid for c in contested if c.gang.uid in state.settled)
+    if not started or any(settled.gang.uid not in state.settled for settled in starts):
+        state.undo(mark)
+        return Repair(spent=spent, proven=False)
+    return Repair(started=started, spent=spent, proven=first.proven and len(started) == reached.bit_count())
+
+
+def _model(state: State, question: Question) -> tuple[Model, list[Settled]]:
+    """The model, and the starts that may move in it. Whoever prefers a level stays where it has found that."""
+    starts, moving = starts_of(state), list[Settled]()
+    free = without(state, starts) / np.maximum(state.nodes.total, 1)
+    region = np.argsort(-free.sum(axis=1), kind="stable")[:NODES]
+    for settled in starts:
+        gang, choice = settled.gang, (settled.variant, settled.charge)
+        if prefers(gang.workload) or settled.hosts.isdisjoint(region.tolist()):
+            continue
+        closed = shut(state, gang, settled.charge)
+        if question.enter(gang, [choice], closed=closed, key=None, lies=settled, must=True):
+            moving.append(settled)
+    hosts = np.array([host for settled in moving for host in settled.hosts], dtype=np.intp)
+    return Model(question, state, without(state, moving), np.union1d(region, hosts)), moving

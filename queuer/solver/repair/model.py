@@ -1,24 +1,32 @@
 """Gangs and nodes as counts: the model that the repair and `order: packed` share. It names no solver.
 
-y[option, spot]   gangs of a family that go to a domain, or anywhere: the root
-n[y, set, size]   packs of its pods by size, where several sizes will do
-f[spot, kind]     packs that are sent down to a spot from the one above, so that domains of all levels agree
+y[option, spot]      gangs that go to a domain, or anywhere
+n[y, pod set, size]  packs of its pods by size, where several sizes will do
+f[spot, kind, leaf]  packs of a domain that come to one of its leaves
+
+A leaf is nodes that no level and no kind tells apart. What the slots of each size say of each resource is exact there
+where sizes divide each other and one resource runs out first. Else an answer may be too good to be carried out.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from queuer.domain.quota import Account, QuotaBook
 from queuer.domain.usage import Usage
-from queuer.solver.placement import Spreads
-from queuer.solver.repair.tree import Option, Spot, Tree
+from queuer.solver.nodes import Matrix, Numbers
+from queuer.solver.repair.packs import ROOT, Option, Pack, Question, Spot
+from queuer.solver.state import State
 
 HIGHEST = 2**62
+LARGE = 50_000
+"""Slots of leaves of a model that is built."""
+SPOTS = 4
+"""Domains that are open to an option, beside where its gangs lie."""
 Terms = dict[int, int]
 """Coefficients by variable number."""
 
@@ -31,10 +39,10 @@ class Rows:
         self.hint: list[int] = []
         self.listed: list[tuple[Terms, int, int]] = []
 
-    def variable(self, high: int, hint: int) -> int:
+    def variable(self, high: int) -> int:
         """A new variable; its number."""
         self.bounds.append(high)
-        self.hint.append(min(high, hint))
+        self.hint.append(0)
         return len(self.bounds) - 1
 
     def row(self, terms: Mapping[int, int], *, low: int = -HIGHEST, high: int = HIGHEST) -> None:
@@ -48,149 +56,161 @@ class Rows:
             self.listed.append((kept, low, high))
 
 
+class Leaves:
+    """Nodes in leaves. `slots`: kinds x leaves; `inside`: leaves by domain; `of`: the leaf of a node."""
+
+    def __init__(self, question: Question, free: Matrix, region: Numbers) -> None:
+        kinds, self.domains = question.kinds, question.nodes.domains
+        by_node = np.array([np.where(k.open, k.need.slots(free), 0) for k in kinds], dtype=np.int64)
+        region = region[(by_node[:, region] > 0).any(axis=0)]
+        levels = {o.form.level for o in question.options if o.form.level is not None}
+        told = [*(self.domains[level][region] for level in sorted(levels)), *(k.open[region] for k in kinds)]
+        alike = np.unique(np.column_stack(told), axis=0, return_inverse=True)[1].reshape(-1)
+        self.nodes = [region[alike == number] for number in range(alike.max(initial=-1) + 1)]
+        self.free = [np.maximum(free[nodes], 0) for nodes in self.nodes]
+        counted = [by_node[:, nodes].sum(axis=1) for nodes in self.nodes]
+        self.slots = np.array(counted, dtype=np.int64).reshape(-1, len(kinds)).T
+        if self.slots.size > LARGE:
+            raise OverflowError("the model is too large")
+        self.of = {int(node): leaf for leaf, nodes in enumerate(self.nodes) for node in nodes}
+        self.inside: dict[Spot, list[int]] = defaultdict(list)
+        for leaf, nodes in enumerate(self.nodes):
+            for level in (None, *levels):
+                self.inside[self.spot(level, int(nodes[0]))].append(leaf)
+
+    def spot(self, level: int | None, node: int) -> Spot:
+        """The domain around a node."""
+        return ROOT if level is None else (level, int(self.domains[level][node]))
+
+    def copies(self, option: Option, spot: Spot) -> int:
+        """How many gangs of an option fit a domain at most, each pod set by itself."""
+        slots = self.slots[:, self.inside.get(spot, [])].sum(axis=1)
+        bundles = option.form.bundles.values()
+        fits = [sum(n * int(slots[kind]) for n, kind in b.packs.items()) // b.pods for b in bundles]
+        return min(len(option.gangs), *fits)
+
+    def tightest(self, option: Option) -> list[Spot]:
+        """Domains in which an option fits, those with the fewest slots."""
+        if option.form.level is None:
+            return [ROOT]
+        kinds = [kind for bundle in option.form.bundles.values() for kind in bundle.packs.values()]
+        spots = [s for s in self.inside if s[0] == option.form.level and self.copies(option, s)]
+        return sorted(spots, key=lambda s: int(self.slots[np.ix_(kinds, self.inside[s])].sum()))[:SPOTS]
+
+
 class Column(NamedTuple):
-    """Gangs of an option on a spot: the variable that counts them, and its packs by pod set and size."""
+    """Gangs of an option in a domain: the variable that counts them, and those of packs by pod set and size."""
 
     option: Option
-    spot: int
+    spot: Spot
     gangs: int
     packs: Mapping[tuple[str, int], int]
 
 
 class Model:
-    """The rows of a question on a tree. `before`: values of the variables as gangs lie so far."""
+    """The rows of a question. `before`: values of the variables as gangs lie so far. Raises OverflowError where it is
+    too large, or sums of its amounts could exceed int64.
+    """
 
-    def __init__(self, tree: Tree, *, placed: Iterable[tuple[Option, Spreads]] = ()) -> None:
-        """`placed`: how gangs lie so far."""
-        self.tree, self.rows = tree, Rows()
-        self.columns: list[Column] = []
-        self.flows: dict[tuple[int, int], int] = {}
-        self._own: dict[tuple[int, int], Terms] = defaultdict(dict)
-        placed = list(placed)
-        lying = Counter((id(option), tree.spot_of(option, spreads)) for option, spreads in placed)
-        for option in tree.question.options:
-            spots = [spot for number, spot in lying if number == id(option)]
-            for spot in dict.fromkeys([*option.columns, *spots]):
-                self._open(option, spot, lying[id(option), spot])
-        members: dict[int, Terms] = defaultdict(dict)
-        for column in self.columns:
-            members[id(column.option.family)][column.gangs] = 1
-        for family in tree.question.families:
-            count = len(family.gangs)
-            self.rows.row(members[id(family)], low=count if family.settled else 0, high=count)
-        self._hint_packs(placed)
-        self._flow(self.sent(placed))
+    def __init__(self, question: Question, state: State, free: Matrix, region: Numbers) -> None:
+        """`free`: N x R, less what those that take part have; `region`: the nodes that are looked at."""
+        self.question, self.rows = question, Rows()
+        self.leaves = Leaves(question, free, region)
+        self.columns: dict[tuple[int, Spot], Column] = {}
+        self.flows: dict[tuple[Spot, int, int], int] = {}
+        self._own: dict[tuple[Spot, int], Terms] = defaultdict(lambda: defaultdict(int))
+        for option, packs in question.lying:
+            option.spots[self.leaves.spot(option.form.level, packs[0].node)] = None
+        families: dict[int, Terms] = defaultdict(dict)
+        for option in question.options:
+            option.spots.update(dict.fromkeys(self.leaves.tightest(option)))
+            for spot in option.spots:
+                if most := self.leaves.copies(option, spot):
+                    column = self.columns[id(option), spot] = self._column(option, spot, most)
+                    families[id(option.gangs)][column.gangs] = 1
+        for option in {id(o.gangs): o for o in question.options}.values():
+            count = len(option.gangs)
+            self.rows.row(families[id(option.gangs)], low=count if option.must else 0, high=count)
+        self._flow()
+        self._limit(state.book, state.usages())
+        for option, packs in question.lying:
+            self._hint(option, packs)
         self.before = tuple(self.rows.hint)
 
-    def _open(self, option: Option, spot: int, lying: int) -> None:
-        most = int(self.tree.copies(option, self.tree.slots[[spot]])[0])
-        if not most:
-            return
-        gangs = self.rows.variable(most, lying)
-        packs = {}
+    def _column(self, option: Option, spot: Spot, most: int) -> Column:
+        gangs, packs = self.rows.variable(most), {}
         for name, bundle in option.form.bundles.items():
             if len(bundle.packs) == 1:
                 ((size, kind),) = bundle.packs.items()
-                own = self._own[spot, kind]
-                own[gangs] = own.get(gangs, 0) + -(-bundle.pods // size)
+                self._own[spot, kind][gangs] += -(-bundle.pods // size)
                 continue
             terms = {gangs: -bundle.pods}
             for size, kind in bundle.packs.items():
-                slots = int(self.tree.slots[spot, kind])
-                packs[name, size] = self.rows.variable(min(slots, -(-bundle.pods // size)), 0)
+                packs[name, size] = self.rows.variable(-(-bundle.pods // size))
                 self._own[spot, kind][packs[name, size]] = 1
                 terms[packs[name, size]] = size
             self.rows.row(terms, low=0, high=max(bundle.packs) - 1)
-        self.columns.append(Column(option, spot, gangs, packs))
+        return Column(option, spot, gangs, packs)
 
-    def sent(self, placed: Iterable[tuple[Option, Spreads]]) -> Counter[tuple[int, int]]:
-        """Packs of these gangs that are sent down to each spot, by kind."""
-        found: Counter[tuple[int, int]] = Counter()
-        for option, spreads in placed:
-            top = self.tree.spot_of(option, spreads)
-            for name, size, node, packs in self.tree.question.lying(option.form, spreads) or ():
-                at = int(self.tree.leaf_of[node])
-                while at not in (top, -1):
-                    found[at, option.form.bundles[name].packs[size]] += packs
-                    at = self.tree.spots[at].parent
-        return found
+    def _flow(self) -> None:
+        """Packs go from the domain of their gang to its leaves, where the slots of each size bound them."""
+        arriving: dict[int, list[tuple[int, Matrix]]] = defaultdict(list)
+        for (spot, kind), terms in self._own.items():
+            for leaf in self.leaves.inside[spot]:
+                if slots := int(self.leaves.slots[kind, leaf]):
+                    flow = self.flows[spot, kind, leaf] = self.rows.variable(slots)
+                    terms[flow] = -1
+                    arriving[leaf].append((flow, self.question.kinds[kind].row))
+            self.rows.row(terms, low=0, high=0)
+        for leaf, come in arriving.items():
+            for column, free in enumerate(self.leaves.free[leaf].T):
+                amounts = {flow: int(row[column]) for flow, row in come}
+                for unit in sorted({1, *amounts.values()} - {0}):
+                    times = {flow: amount // unit for flow, amount in amounts.items()}
+                    self.rows.row(times, high=int((free // unit).sum()))
 
-    def _hint_packs(self, placed: Iterable[tuple[Option, Spreads]]) -> None:
-        columns = {(id(c.option), c.spot): c for c in self.columns}
-        for option, spreads in placed:
-            column = columns.get((id(option), self.tree.spot_of(option, spreads)))
-            for name, size, _, packs in self.tree.question.lying(option.form, spreads) or ():
-                if column is not None and (name, size) in column.packs:
-                    self.rows.hint[column.packs[name, size]] += packs
-
-    def _flow(self, hints: Mapping[tuple[int, int], int]) -> None:
-        """Packs go down the tree from where their gang is to a leaf."""
-        for number, spot in enumerate(self.tree.spots):
-            arriving = {}
-            for kind in range(len(self.tree.question.kinds)):
-                terms = dict(self._own.get((number, kind), {}))
-                if (number, kind) in self.flows:
-                    terms[self.flows[number, kind]] = 1
-                if terms:
-                    arriving[kind] = terms
-            if not spot.children:
-                self._fit(spot, arriving)
-                continue
-            for kind, terms in arriving.items():
-                for child in spot.children:
-                    most = int(self.tree.slots[child, kind])
-                    if most:
-                        self.flows[child, kind] = self.rows.variable(most, hints.get((child, kind), 0))
-                        terms[self.flows[child, kind]] = -1
-                self.rows.row(terms, low=0, high=0)
-
-    def _fit(self, spot: Spot, arriving: Mapping[int, Terms]) -> None:
-        """The rows of a leaf: slots of each size, or the very amounts of a node."""
-        rows = {kind: self.tree.question.kinds[kind].row for kind in arriving}
-        free = np.maximum(self.tree.free[spot.nodes], 0)
-        if spot.size is None:
-            for column, have in enumerate(free.sum(axis=0).tolist()):
-                self.rows.row(_added({k: int(row[column]) for k, row in rows.items()}, arriving), high=have)
+    def _hint(self, option: Option, packs: Sequence[Pack]) -> None:
+        spot = self.leaves.spot(option.form.level, packs[0].node)
+        column = self.columns.get((id(option), spot))
+        if column is None:
             return
-        amounts = {kind: int(row[spot.size]) for kind, row in rows.items()}
-        for unit in sorted(set(amounts.values())):
-            times = {kind: amount // unit for kind, amount in amounts.items()}
-            self.rows.row(_added(times, arriving), high=int((free[:, spot.size] // unit).sum()))
+        variables: list[int | None] = [column.gangs]
+        for node, name, size in packs:
+            leaf = self.leaves.of.get(node, -1)
+            variables.append(self.flows.get((spot, option.form.bundles[name].packs[size], leaf)))
+            variables.append(column.packs.get((name, size)))
+        for variable in variables:
+            if variable is not None:
+                self.rows.hint[variable] += 1
 
-    def limit(self, book: QuotaBook, usages: Sequence[Usage]) -> None:
+    def _limit(self, book: QuotaBook, usages: Sequence[Usage]) -> None:
         """Rows for the limits of queues, for gangs that are not counted already."""
         asked: dict[tuple[str, Account], Terms] = defaultdict(dict)
-        for column in self.columns:
-            family = column.option.family
-            for account, amount in column.option.charge.items() if not family.settled else ():
-                for queue in book.lineage(family.gangs[0].queue):
+        for column in self.columns.values():
+            option = column.option
+            for account, amount in option.charge.items() if not option.must else ():
+                for queue in book.lineage(option.gangs[0].queue):
                     if book.limit(queue, account) is not None:
                         asked[queue, account][column.gangs] = amount
         for (queue, account), terms in asked.items():
             held = max(usage.held(queue, account, surely=True) for usage in usages)
             self.rows.row(terms, high=max(0, (book.limit(queue, account) or 0) - held))
 
-    def changed(self, values: Sequence[int]) -> frozenset[int]:
-        """Spots to which other packs or gangs come than lie there so far."""
-        come = [(spot, v) for (spot, _), v in self.flows.items()] + [(c.spot, c.gangs) for c in self.columns]
-        return frozenset(spot for spot, v in come if values[v] != self.before[v])
+    def moves(self, values: Sequence[int]) -> Terms:
+        """How much is moved, as a sum to keep small; adds the rows that tell, and takes a solution as hints."""
+        total = Terms()
+        self.rows.hint[:] = values
+        for variable in self.flows.values():
+            high, before = self.rows.bounds[variable], self.before[variable]
+            if high > before:
+                total[more := self.rows.variable(high - before)] = -1
+                self.rows.hint[more] = max(0, values[variable] - before)
+                self.rows.row({variable: 1, more: -1}, high=before)
+        return total
 
-    def repacked(self, column: Column, values: Sequence[int]) -> bool:
-        """Whether its gang lies in other packs so far."""
-        return any(values[v] != self.before[v] for v in column.packs.values())
-
-    def packs(self, column: Column, values: Sequence[int]) -> Iterator[tuple[str, int, int]]:
-        """(pod set, size, packs) of one gang of a column."""
+    def packs(self, column: Column, values: Sequence[int]) -> Iterator[tuple[str, int, int, int]]:
+        """(pod set, size, kind, packs) of one gang of a column."""
         for name, bundle in column.option.form.bundles.items():
-            for size in bundle.packs:
+            for size, kind in bundle.packs.items():
                 variable = column.packs.get((name, size))
-                yield name, size, -(-bundle.pods // size) if variable is None else values[variable]
-
-
-def _added(times: Mapping[int, int], arriving: Mapping[int, Terms]) -> Terms:
-    """Packs of each kind times a factor, as terms."""
-    total: Terms = defaultdict(int)
-    for kind, terms in arriving.items():
-        for variable, count in terms.items():
-            total[variable] += times[kind] * count
-    return dict(total)
+                yield name, size, kind, -(-bundle.pods // size) if variable is None else values[variable]

@@ -55,9 +55,8 @@ def maximise(rows: Rows, terms: Mapping[int, int], *, seed: int, budget: float) 
     parameters.random_seed = seed % 2**31
     parameters.max_deterministic_time = max(0.0, budget)
     status = solver.solve(model)
-    found = status in (cp_model.OPTIMAL, cp_model.FEASIBLE)
     return Solved(
-        values=list(solver.response_proto.solution) if found else [],
+        values=list(solver.response_proto.solution),
         proven=status == cp_model.OPTIMAL and not shift,
         spent=round(solver.response_proto.deterministic_time, 12),  # equal runs differ in the last digits
     )

@@ -1,17 +1,14 @@
-"""What the verifier's checks share: rules, violations, and a snapshot with its plan from useful sides.
-
-Only what the plan touches is looked at; over all nodes and all that waits there is one pass each.
-"""
+"""What the verifier's checks share: rules, violations, and a snapshot with its plan from useful sides."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache, cached_property
 from itertools import chain
 
-from queuer.domain.nodes import DEFAULT_FLAVOR, SchedulingTerms, flavor_of
+from queuer.domain.nodes import DEFAULT_FLAVOR, flavor_of
 from queuer.domain.quantity import Resources
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.records import Admitted, Assignment, Bond, Plan, Snapshot
@@ -24,20 +21,17 @@ class Rule(StrEnum):
     """The rules a plan can break."""
 
     REFERENCE = "reference"  # names what is not there, or names it twice
-    GANG = "gang"  # a pod set missing, or of a wrong size
+    GANG = "gang"  # a pod set missing, of a wrong size, or too close together
     FLAVOR = "flavor"  # a flavor that the queue's rows or the nodes do not allow
-    NODE = "node"  # labels, taints, affinity, cordon, avoid
-    EXCLUSIVE = "exclusive-host"
+    NODE = "node"  # labels, taints, affinity, cordon, avoid, pin
     LEVEL = "level"
     CAPACITY = "capacity"
-    PIN = "pin"
     LANDING = "landing"
     QUOTA = "quota"
     BOND = "bond"
     VICTIM = "victim"
     NON_PREEMPTIBLE = "non-preemptible"
     CLOSED = "closed"  # the queue is held or draining, the workload on hold or malformed
-    STRICT = "strict-order"
     RESERVATION = "reservation"
     EXPLANATION = "explanation"
 
@@ -45,13 +39,12 @@ class Rule(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Violation:
     """One broken rule. `uid`: the gang to take out of the plan; of several that together are too much, the last in
-    order. It is in the plan unless it is named wrongly, misses its reason, or lost its bond. `at`: the node or queue.
+    order. It is in the plan unless it is named wrongly or misses its reason.
     """
 
     rule: Rule
     uid: str
     text: str
-    at: str = ""
 
     def __str__(self) -> str:
         return f"{self.rule} {self.uid}: {self.text}"
@@ -59,12 +52,15 @@ class Violation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Group:
-    """Pods of one set that land on `hosts`. `slots`: how many of them each host could take by what is open there, if
-    any; all on a single host. `choice`: they may land otherwise than planned (DESIGN 3.5).
+    """Pods of one set. `nodes`: where the plan has them; `hosts`: where they can land. `slots`: how many of them each
+    host could take by what is open there, if any; all on a single host. `choice`: they may land otherwise than planned
+    (DESIGN 3.5).
     """
 
     uid: str
     pod_set: PodSet
+    flavor: str
+    nodes: Mapping[str, int]
     count: int
     hosts: Collection[str]
     slots: Mapping[str, int]
@@ -97,9 +93,9 @@ def part_of(admitted: Admitted) -> Part:
 
 
 class Case:
-    """By uid: `started`, what the plan starts; `bound`, what it holds for gangs that wait; `rows`, both; `new`, what is
-    decided anew of these, in turn. `standing`: bonds that hold on as they were; `resumed`: starts at the flavors and
-    sizes of such a bond. `releasing`: who leaves already; `gone`: this plan's victims, too.
+    """By uid: `started`, what the plan starts; `bound`, what it holds for gangs that wait; `rows`, both, in turn. Of
+    these `held` had the quota by a bond already, `new` are the others. `releasing`: who leaves already; `gone`: this
+    plan's victims, too.
     """
 
     def __init__(self, snapshot: Snapshot, plan: Plan, now: float) -> None:
@@ -111,17 +107,14 @@ class Case:
         self.gone = self.releasing | {e.uid for e in plan.evictions}
         self.tolerations = {f.name: f.tolerations for f in snapshot.flavors} or {DEFAULT_FLAVOR: ()}
         self.started: dict[str, Rows] = {a.uid: a.assignments for a in plan.admissions}
-        held = [b for b in plan.bonds if b.uid in self.pending and b.uid not in self.started]
-        self.bound: dict[str, Rows] = {b.uid: b.assignments for b in held}
-        self.rows = {**self.bound, **self.started}
-        old = {b.uid: b.assignments for b in snapshot.bonds if self.until(b) > now and b.uid in self.rows}
-        same = {u for u, rows in old.items() if u in self.bound and _places(rows) == _places(self.rows[u])}
-        same.difference_update(e.beneficiary for e in plan.evictions)
-        self.standing = {uid: rows for uid, rows in self.bound.items() if uid in same}
-        again = (u for u, rows in old.items() if u in self.started and _sizes(rows) == _sizes(self.rows[u]))
-        self.resumed = dict.fromkeys(again)
-        turns = chain(self.resumed, filter(self.rows.__contains__, plan.order), self.rows)
-        self.new = {uid: self.rows[uid] for uid in turns if uid not in same}
+        waiting = [b for b in plan.bonds if b.uid in self.pending and b.uid not in self.started]
+        self.bound: dict[str, Rows] = {b.uid: b.assignments for b in waiting}
+        there = {**self.bound, **self.started}
+        old = {b.uid: _sizes(b.assignments) for b in snapshot.bonds if self.until(b) > now}
+        self.held = [uid for uid in there if uid in old and old[uid] == _sizes(there[uid])]
+        turns = chain(self.held, filter(there.__contains__, plan.order), there)
+        self.rows: dict[str, Rows] = {uid: there[uid] for uid in turns}
+        self.new = [uid for uid in self.rows if uid not in self.held]
         self.flavor_at = cache(lambda name: flavor_of(self.states[name].node, snapshot.flavors))
         self.domain = cache(lambda name, level: snapshot.topology.domain(self.states[name].node, level))
         self.asks = cache(lambda uid: asks_of(self.part(uid, self.rows[uid])))
@@ -136,46 +129,76 @@ class Case:
         """A waiting workload."""
         return self.pending[uid].workload
 
-    def pods(self, uid: str, rows: Rows) -> list[tuple[Assignment, PodSet]]:
-        """Assignments of a waiting workload with their pod sets."""
-        sets = {p.name: p for p in self.pending[uid].workload.pod_sets}
-        return [(row, sets[row.pod_set]) for row in rows]
-
     # Nodes
 
     @cached_property
-    def coming(self) -> Mapping[str, Sequence[tuple[Assignment, Group]]]:
-        """What is decided anew, by uid in turn."""
-        return {
-            uid: [(row, self.group(uid, p, row.count, self.pin(p, row))) for row, p in self.pods(uid, rows)]
-            for uid, rows in self.new.items()
-        }
+    def coming(self) -> Mapping[str, Sequence[Group]]:
+        """The pods of the plan's gangs, by uid in turn."""
+        return {uid: self.groups(uid, rows, starts=uid in self.started) for uid, rows in self.rows.items()}
 
-    def sums(self, places: Iterable[tuple[str, Rows]]) -> dict[str, dict[str, int]]:
-        """Requests of waiting gangs at these places, by node."""
-        found: dict[str, dict[str, int]] = {}
-        for uid, rows in places:
-            for row, pod_set in self.pods(uid, rows):
-                for name, count in row.nodes.items():
-                    add(found.setdefault(name, {}), pod_set.requests, count)
+    def groups(self, uid: str, rows: Rows, *, starts: bool) -> list[Group]:
+        """The pods of a waiting gang at these places. One that does not start has no pin yet, and stays where it is."""
+        sets, found = {p.name: p for p in self.workload(uid).pod_sets}, list[Group]()
+        for row in rows:
+            pod_set = sets[row.pod_set]
+            hosts = self._accepting(pod_set, row.flavor, self._pinned(row) if starts else row.nodes)
+            slots, choice = self._landing(pod_set, row.count, hosts) if starts else (row.nodes, False)
+            found.append(Group(uid, pod_set, row.flavor, row.nodes, row.count, hosts, slots, choice))
         return found
 
-    def asking(self, name: str, resource: str, among: Collection[str]) -> list[str]:
-        """Gangs decided anew that take a resource of a node, in turn."""
-        pods = ((uid, *pod) for uid in self.new if uid in among for pod in self.pods(uid, self.new[uid]))
-        return [uid for uid, row, pod_set in pods if name in row.nodes and pod_set.requests.get(resource)]
+    def _pinned(self, row: Assignment) -> Iterable[str]:
+        """Names of the nodes inside a pin."""
+        pin = row.selector.items()
+        names = [*self.states]
+        if row.hosts is not None:
+            names = [name for name in row.hosts if name in self.states]
+        elif pin:
+            names = min((self._labelled(key).get(value, []) for key, value in pin), key=len)
+        return (name for name in names if pin <= self.states[name].node.labels.items())
 
-    def pin(self, pod_set: PodSet, row: Assignment) -> Collection[str]:
-        """Names of the nodes that kube-scheduler may choose for a pod of this assignment, resources aside."""
-        terms, states = pod_set.terms, self.states
-        labels = {**terms.node_selector, **row.selector}
-        tolerations = (*terms.tolerations, *self.tolerations.get(row.flavor, ()))
-        asked = SchedulingTerms(node_selector=labels, tolerations=tolerations, affinity=terms.affinity)
-        inside = (self._labelled(key).get(value, ()) for key, value in labels.items())
-        names = row.hosts if row.hosts is not None else min(inside, key=len, default=states)
-        return dict.fromkeys(name for name in names if name in states and states[name].node.accepts(asked))
+    def _accepting(self, pod_set: PodSet, flavor: str, names: Iterable[str]) -> list[str]:
+        """Those that accept the pods, resources aside."""
+        terms = pod_set.terms
+        asked = replace(terms, tolerations=(*terms.tolerations, *self.tolerations.get(flavor, ())))
+        return [name for name in names if name in self.states and self.states[name].node.accepts(asked)]
 
-    def _by_label(self, key: str) -> Mapping[str, Collection[str]]:
+    def _landing(self, pod_set: PodSet, count: int, hosts: Collection[str]) -> tuple[Mapping[str, int], bool]:
+        """Slots on each host, and whether there is a choice."""
+        if len(hosts) < 2:
+            return dict.fromkeys(hosts, count), False
+        found = {h: n for h in hosts if h in self.states and (n := slots(self.open(h), pod_set))}
+        return found, sum(found.values()) > count
+
+    @cached_property
+    def landing(self) -> Mapping[str, Sequence[Group]]:
+        """Pods of earlier cycles that are still to land, by host that could take any: those that meet the plan."""
+        groups = [group for there in self.coming.values() for group in there]
+        touched = {name for group in groups for name in (*group.nodes, *group.slots)}
+        found: dict[str, list[Group]] = {}
+        for uid, admitted in self.running.items():
+            for rest in admitted.unbound:
+                sets = [p for p in admitted.workload.pod_sets if p.name == rest.pod_set]
+                if sets and not touched.isdisjoint(rest.hosts):
+                    there, choice = self._landing(sets[0], rest.count, rest.hosts)
+                    for host in there:
+                        group = Group(uid, sets[0], "", {}, rest.count, rest.hosts, there, choice)
+                        found.setdefault(host, []).append(group)
+        return found
+
+    def sums(self, groups: Iterable[Group]) -> dict[str, dict[str, int]]:
+        """What they request where the plan has them, by node."""
+        found: dict[str, dict[str, int]] = {}
+        for group in groups:
+            for name, count in group.nodes.items():
+                add(found.setdefault(name, {}), group.pod_set.requests, count)
+        return found
+
+    def last(self, name: str, resource: str, among: Collection[str]) -> str:
+        """The last in turn of these gangs that takes a resource of a node."""
+        groups = (group for uid in self.rows if uid in among for group in self.coming[uid])
+        return [g.uid for g in groups if name in g.nodes and g.pod_set.requests.get(resource)][-1]
+
+    def _by_label(self, key: str) -> Mapping[str, list[str]]:
         """Names of the nodes with a label, by its value."""
         found: dict[str, list[str]] = {}
         for name, state in self.states.items():
@@ -189,33 +212,11 @@ class Case:
         add(found, self.states[name].used, -1)
         return found
 
-    def group(self, uid: str, pod_set: PodSet, count: int, hosts: Collection[str]) -> Group:
-        """Pods that land on these hosts."""
-        if len(hosts) < 2:
-            return Group(uid, pod_set, count, hosts, dict.fromkeys(hosts, count), False)
-        found = {h: n for h in hosts if h in self.states and (n := slots(self.open(h), pod_set))}
-        return Group(uid, pod_set, count, hosts, found, sum(found.values()) > count)
-
-    @cached_property
-    def landing(self) -> Mapping[str, Sequence[Group]]:
-        """Pods of earlier cycles that are still to land, by host that could take any: those that meet the plan."""
-        touched = {name for rows in self.rows.values() for row in rows for name in row.nodes}
-        touched.update(host for pods in self.coming.values() for _, group in pods for host in group.slots)
-        found: dict[str, list[Group]] = {}
-        for uid, admitted in self.running.items():
-            for rest in admitted.unbound:
-                sets = [p for p in admitted.workload.pod_sets if p.name == rest.pod_set]
-                if sets and not touched.isdisjoint(rest.hosts):
-                    group = self.group(uid, sets[0], rest.count, rest.hosts)
-                    for host in group.slots:
-                        found.setdefault(host, []).append(group)
-        return found
-
     def room(self, names: Iterable[str], gone: Collection[str] = ()) -> dict[str, dict[str, int]]:
         """What is open on these nodes once `gone` have left, less pods of earlier cycles that have no choice: as many
         as fit one after the other.
         """
-        found = {name: dict(self.open(name)) for name in names if name in self.states}
+        found = {name: dict(self.open(name)) for name in names}
         for name, left in found.items():
             for group in self.landing.get(name, ()):
                 if not group.choice and group.uid not in gone:
@@ -254,8 +255,8 @@ class Case:
         """
         asked = {e.beneficiary for e in self.plan.evictions}
         asked.update(uid for uid in self.new if not self.workload(uid).preemptible)
-        use, before, found = Use(self.book, self.use), [*self.standing], dict[str, frozenset[str]]()
-        for uid in self.new if asked else ():
+        use, before, found = Use(self.book, self.use), list[str](), dict[str, frozenset[str]]()
+        for uid in self.rows if asked else ():
             if uid in asked:
                 use.count(self.parts(before))
                 before = []
@@ -266,8 +267,3 @@ class Case:
 
 def _sizes(rows: Rows) -> Mapping[str, tuple[str, int]]:
     return {row.pod_set: (row.flavor, row.count) for row in rows}
-
-
-def _places(rows: Rows) -> Sequence[object]:
-    """What is held, however the pin is worded: that follows the labels."""
-    return [(row.pod_set, row.flavor, row.nodes) for row in rows]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 
-from queuer.domain.nodes import Node, flavor_of
+from queuer.domain.nodes import flavor_of
 from queuer.domain.queue import ROOT
 from queuer.domain.workload import Workload
 from queuer.solver.records import Snapshot
@@ -52,7 +52,6 @@ class Book:
         self._live = _capacity(snapshot)
         self._rows = {(q.path, (row.flavor, row.resource)): row for q in tree for row in q.quota}
         self.lends_less = {key for (_, key), row in self._rows.items() if row.lend is not None}
-        self.flavored = {resource for _, (flavor, resource) in self._rows if flavor is not None}
         self.path = cache(lambda queue: tuple(q for q in tree.lineage(queue) if q in tree.queues) or (ROOT,))
         self.guaranteed = cache(self._guaranteed)
         self.claimed = cache(self._claimed)
@@ -98,18 +97,18 @@ class Book:
 
 
 def _capacity(snapshot: Snapshot) -> Asks:
-    """Allocatable amounts of all nodes that belong to a flavor; alike nodes are summed at once."""
-    labels = sorted({key for flavor in snapshot.flavors for key in flavor.node_labels})
-    alike: dict[object, list[Node]] = {}
+    """Allocatable amounts of all nodes that belong to a flavor."""
+    by_flavor: dict[str, dict[str, int]] = {}
     for node in (state.node for state in snapshot.nodes):
-        kind = (tuple(map(node.labels.get, labels)), tuple(node.allocatable.items()))
-        alike.setdefault(kind, []).append(node)
+        if (flavor := flavor_of(node, snapshot.flavors)) is not None:
+            total = by_flavor.setdefault(flavor, {})
+            for resource, amount in node.allocatable.items():
+                total[resource] = total.get(resource, 0) + amount
     live: dict[Key, int] = {}
-    for nodes in alike.values():
-        flavor = flavor_of(nodes[0], snapshot.flavors)
-        for resource, amount in nodes[0].allocatable.items() if flavor is not None else ():
-            for key in ((flavor, resource), (None, resource)):
-                live[key] = live.get(key, 0) + amount * len(nodes)
+    for flavor, amounts in by_flavor.items():
+        for resource, amount in amounts.items():
+            live[flavor, resource] = amount
+            live[None, resource] = live.get((None, resource), 0) + amount
     return live
 
 

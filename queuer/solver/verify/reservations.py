@@ -6,8 +6,9 @@ has come as no end is known, by what its place has and gets.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
+from queuer.domain.quantity import Resources
 from queuer.domain.workload import Workload
 from queuer.solver.records import Reservation
 from queuer.solver.verify.case import Case, Rule, Violation
@@ -20,12 +21,17 @@ def check_reservations(case: Case) -> Iterator[Violation]:
     kept = [r for r in case.plan.reservations if old.get(r.uid) == (r.assignments, r.start)]
     after = Use(case.book, case.use).count(case.parts(case.rows if kept else ()))
     for reservation in kept:
-        there = {name for row in reservation.assignments for name in row.nodes}
-        near = {u for u, rows in case.new.items() if any(not there.isdisjoint(row.nodes) for row in rows)}
-        near -= {reservation.uid, *case.resumed}
-        staying = {uid for uid in near if _outlives(case.workload(uid), reservation.start - case.now)}
-        taking = {uid for uid in staying if not _displaces(case, uid, reservation, after)}
-        yield from _broken(case, reservation, taking)
+        needs = case.sums(case.groups(reservation.uid, reservation.assignments, starts=False))
+        taking = {
+            uid
+            for uid in case.new
+            if uid != reservation.uid
+            and any(not needs.keys().isdisjoint(group.nodes) for group in case.coming[uid])
+            and _outlives(case.workload(uid), reservation.start - case.now)
+            and not _displaces(case, uid, reservation, after)
+        }
+        if taking:
+            yield from _broken(case, reservation, needs, taking)
 
 
 def _outlives(gang: Workload, seconds: float) -> bool:
@@ -42,16 +48,17 @@ def _displaces(case: Case, uid: str, reservation: Reservation, after: Use) -> bo
     return (bool(entitled), gang.priority) > (bool(own), owner.priority)
 
 
-def _broken(case: Case, reservation: Reservation, taking: Collection[str]) -> Iterator[Violation]:
+def _broken(
+    case: Case, reservation: Reservation, needs: Mapping[str, Resources], taking: Collection[str]
+) -> Iterator[Violation]:
     """Where these gangs take what the reservation needs on a node; of a hold also what that still lacks."""
     start, hold = reservation.start, reservation.start <= case.now
-    ends = ((a.workload.uid, a.expected_end) for a in case.snapshot.admitted if taking and not hold)
+    ends = ((a.workload.uid, a.expected_end) for a in case.snapshot.admitted if not hold)
     gone = case.gone.union(uid for uid, end in ends if end is not None and end <= start)
-    needs = case.sums([(reservation.uid, reservation.assignments)])
-    takes = case.sums([(uid, case.new[uid]) for uid in taking])
+    takes = case.sums(group for uid in taking for group in case.coming[uid])
     for name, room in case.room(needs.keys() & takes.keys(), gone).items():
         for resource, amount in takes[name].items():
             need, have = needs[name].get(resource, 0), room.get(resource, 0)
             if need and amount and have < need + amount and (hold or need <= have):
                 text = f"{name} keeps {need} {resource} of {have} for {reservation.uid}, {amount} are taken"
-                yield Violation(Rule.RESERVATION, case.asking(name, resource, taking)[-1], text, name)
+                yield Violation(Rule.RESERVATION, case.last(name, resource, taking), text)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
-from typing import Any
 
 import pytest
 
@@ -43,9 +42,8 @@ def changed(snap: Snapshot, uid: str, change: str) -> Snapshot:
             p for p in snap.pending if p.workload.name != name
         )  # it may have started in this cycle
         return replace(snap, nodes=nodes, admitted=admitted, pending=waiting)
-    for word in ("guaranteed", "limit"):
-        if f" {word} " in change:
-            return replace(snap, tree=grown(snap.tree, change, word))
+    if " limit " in change:
+        return replace(snap, tree=grown(snap.tree, change))
     rows = {p.workload.uid: p for p in snap.pending}
     rows[uid] = replace(rows[uid], workload=edited(rows[uid].workload, change))
     return replace(snap, pending=tuple(rows.values()))
@@ -64,19 +62,18 @@ def edited(workload: Workload, change: str) -> Workload:
     return replace(workload, pod_sets=tuple(sets.values()))
 
 
-def grown(tree: QueueTree, change: str, word: str) -> QueueTree:
+def grown(tree: QueueTree, change: str) -> QueueTree:
     """The tree after `QUEUE limit RESOURCE>=AMOUNT, … and …`."""
     queues = dict(tree.queues)
     for part in change.split(" and "):
-        path, _, told = part.partition(f" {word} ")
+        path, _, told = part.partition(" limit ")
         rows = {(r.flavor, r.resource): r for r in queues[path].quota}
         for said in told.split(", "):
             account, _, amount = said.partition(">=")
             resource, _, flavor = account.partition(" on ")
             key = (flavor or None, resource)
             known = rows.get(key, QuotaRow(resource=resource, flavor=flavor or None))
-            changes: Any = {word: parse_quantity(amount, resource=resource)}
-            rows[key] = replace(known, **changes)
+            rows[key] = replace(known, limit=parse_quantity(amount, resource=resource))
         queues[path] = replace(queues[path], quota=tuple(rows.values()))
     return QueueTree.of(queues.values())
 
@@ -116,10 +113,6 @@ def test_a_higher_limit(queues: Sequence[Queue], found: list[str]) -> None:
     [
         (
             (queue("root.a", row(guaranteed=4, limit=7)),),
-            ["main.count<=2", "preemptible=true", f"root.a guaranteed {GPU}>=5", "test/r ends"],
-        ),
-        (
-            (queue("root", row(guaranteed=4)), queue("root.a", row(guaranteed=4, limit=7))),
             ["main.count<=2", "preemptible=true", "test/r ends"],
         ),
         ((queue("root.a"),), ["preemptible=true"]),
@@ -127,7 +120,6 @@ def test_a_higher_limit(queues: Sequence[Queue], found: list[str]) -> None:
     ],
 )
 def test_work_that_is_not_preemptible(queues: Sequence[Queue], found: list[str]) -> None:
-    """The guarantee that it would take is named where the tree would take it."""
     runs, waits = running(gang("r", pod_set(2, 1)), {"n0": 2}), gang("g", pod_set(3, 1), preemptible=False)
     assert offers(snapshot([node("n0")], queues, admitted=[runs], pending=[waits])) == found
 
@@ -181,5 +173,5 @@ def test_who_takes_an_offer_starts() -> None:
     """In worlds of all kinds."""
     worlds = [world(seed) for seed in range(40)]
     taken = [c for snap in worlds for uid in decided(snap).explanations for c in offers(snap, uid)]
-    for kind in ("count<=", "preemptible=", " limit ", " guaranteed ", " ends"):
+    for kind in ("count<=", "preemptible=", " limit ", " ends"):
         assert sum(kind in change for change in taken) > 2, kind

@@ -62,16 +62,13 @@ class Wrong:
             case "fail":
                 raise ZeroDivisionError("on purpose")
             case "noise":
-                wire.pack_answer = lambda *_, **__: b"noise " * 20
+                wire.pack = lambda *_, **__: b"noise " * 20
             case "unreadable":
-                wire.pack_answer = lambda *_, **__: wire.HEADER.pack(wire.MARK, 5) + b"\xff\x00abc"
+                wire.pack = lambda *_, **__: wire.HEADER.pack(wire.MARK, 5) + b"\xff\x00abc"
             case "no-plan":
-                empty = wire.pack_answer()
-                wire.pack_answer = lambda *_, **__: empty
+                return None
             case "hollow":
                 return replace(plan, admissions=42)
-            case "uncounted":
-                return replace(plan, stats=None)
             case "ghost":
                 place = Assignment(pod_set="main", flavor="default", nodes={"n1": 1})
                 return replace(plan, admissions=(Admission(uid="ghost", assignments=(place,)),))
@@ -82,8 +79,8 @@ def wrong(how: str, *, always: bool = False) -> type[Wrong]:
     return type(how, (Wrong,), {"how": how, "always": always})
 
 
-die, hang, fail, noise, unreadable, no_plan, hollow, uncounted, ghost = map(
-    wrong, ("die", "hang", "fail", "noise", "unreadable", "no-plan", "hollow", "uncounted", "ghost")
+die, hang, fail, noise, unreadable, no_plan, hollow, ghost = map(
+    wrong, ("die", "hang", "fail", "noise", "unreadable", "no-plan", "hollow", "ghost")
 )
 die_always = wrong("die", always=True)
 

@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from queuer.domain.nodes import Node, SchedulingTerms
+from queuer.domain.reasons import Token
 from queuer.domain.workload import Workload
 from queuer.solver.records import Snapshot
 from queuer.solver.repair import repair
@@ -44,42 +45,49 @@ THREES = ("a-three", "b-three")
 
 
 def test_it_finds_what_trying_all_finds() -> None:
-    """All that started still starts, what starts could be arranged, and where more could, most often more do."""
+    """All that started still starts, what starts could be arranged, and where more could, most often more do. Where
+    somebody waits for others to land, that place is kept for it.
+    """
     possible = found = 0
     for seed in range(200):
         rng = Random(seed)
         nodes, foreign = cluster(rng, racks=3)
         waiting = gangs(rng, 7)
         snap = snapshot(nodes, QUEUES, pending=waiting, foreign=foreign)
-        before, after = started(decided(snap)), started(decided(snap, solver=1.0))
+        greedy, after = decided(snap), started(decided(snap, solver=1.0))
+        before, told = started(greedy), {why.primary.token for why in greedy.explanations.values()}
         assert before <= after
         assert arranged(nodes, foreign, [g for g in waiting if g.uid in after])
+        if Token.BEHIND_IN_QUEUE in told:
+            continue
         possible += any(
             arranged(nodes, foreign, [g for g in waiting if g.uid in {*before, one.uid}])
             for one in waiting
             if one.uid not in before
         )
         found += before < after
-    assert possible >= 20
+    assert possible >= 15
     assert found >= 0.94 * possible
 
 
-def test_the_same_question_has_the_same_answer_and_changes_nothing() -> None:
+def test_the_same_question_has_the_same_answer() -> None:
+    answers = []
+    for _ in range(2):
+        state = played(halves())
+        answer = repair(state, [contested(state, uid) for uid in THREES], seed=7, budget=1.0)
+        answers.append((answer, {uid: settled.spreads for uid, settled in state.settled.items()}))
+    assert answers[0] == answers[1]
+    assert answers[0][0].started == THREES
+    assert answers[0][0].proven
+
+
+def test_without_time_nothing_changes() -> None:
     state = played(halves())
     free, settled = state.free.copy(), dict(state.settled)
-    asked = [contested(state, uid) for uid in THREES]
-    answers = [repair(state, asked, seed=7, budget=1.0) for _ in range(2)]
-    assert answers[0] == answers[1]
-    assert answers[0].started == THREES
-    assert answers[0].proven
+    answer = repair(state, [contested(state, "a-three")], seed=7, budget=0.0)
+    assert (answer.started, answer.spent, answer.proven) == ((), 0.0, False)
     assert (state.free == free).all()
     assert state.settled == settled
-
-
-def test_without_time_nothing_is_asked() -> None:
-    state = played(halves())
-    answer = repair(state, [contested(state, "a-three")], seed=7, budget=0.0)
-    assert (dict(answer.placements), answer.spent, answer.proven) == ({}, 0.0, False)
 
 
 @pytest.mark.parametrize("order", [THREES, THREES[::-1]])
@@ -93,9 +101,9 @@ def test_contested_gangs_share_what_a_limit_leaves(order: Sequence[str]) -> None
 def test_who_need_not_move_stays() -> None:
     """Nobody is contested in the other half."""
     state = played(halves())
-    answer = repair(state, [contested(state, "a-three")], seed=7, budget=1.0)
-    for uid in ("b-one", "b-two"):
-        assert answer.placements.get(uid, state.settled[uid].spreads) == state.settled[uid].spreads
+    before = {uid: state.settled[uid].spreads for uid in ("b-one", "b-two")}
+    assert repair(state, [contested(state, "a-three")], seed=7, budget=1.0).started == ("a-three",)
+    assert {uid: state.settled[uid].spreads for uid in before} == before
 
 
 def test_sizes_that_do_not_divide_each_other() -> None:
@@ -107,10 +115,12 @@ def test_sizes_that_do_not_divide_each_other() -> None:
 
 
 def test_a_gang_with_a_choice_gets_hosts_of_its_own() -> None:
-    """Three pods of 4 on two hosts of 8 have both to themselves: the one that came onto one of them moves."""
-    network = Node(name="c", labels={}, allocatable={GPU: 3, "pods": 20, "network": 1})  # used last
-    small, spread = gang("small", pod_set(1, 3), submitted=0.0), gang("spread", pod_set(3, 4), submitted=1.0)
-    snap = snapshot([node("a"), node("b"), network], QUEUES, pending=[small, spread])
+    """Three pods of 4 on two hosts of 11 have both to themselves: the one that came onto one of them moves."""
+    big = SchedulingTerms(node_selector={"big": "yes"})
+    network = Node(name="c", labels={}, allocatable={GPU: 8, "pods": 20, "network": 1})  # used last
+    small, spread = gang("small", pod_set(1, 8)), gang("spread", pod_set(3, 4, terms=big), submitted=1.0)
+    made = [*(node(name, gpu=11, labels={"big": "yes"}) for name in ("a", "b")), network]
+    snap = snapshot(made, QUEUES, pending=[small, spread])
     assert started(decided(snap)) == {"small"}
     plan = decided(snap, solver=1.0)
     assert hosts(plan, "small") == {"c": 1}

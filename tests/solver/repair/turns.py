@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from queuer.solver.order import Tournament
 from queuer.solver.records import Snapshot
-from queuer.solver.repair.window import Contested
+from queuer.solver.repair.contested import Contested
 from queuer.solver.state import State
 from queuer.solver.turn import Turns
 from tests.solver.make import state_of
@@ -23,4 +23,4 @@ def played(snap: Snapshot, *, but: str = "") -> State:
 def contested(state: State, uid: str) -> Contested:
     """A waiting gang at its first flavors and full size."""
     gang = state.arrays.lines.gangs[uid]
-    return Contested(gang=gang, variant=gang.shape.variants[0], charge=gang.shape.charges[0])
+    return Contested(gang, gang.shape.variants[0], gang.shape.charges[0])

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from queuer.domain.queue import Policy, Preempt, QueueState
-from queuer.domain.reasons import Token
+from queuer.domain.queue import Policy, Preempt
 from queuer.solver.records import EvictionRule, Pending, Snapshot
 from queuer.solver.verify import Rule
 from tests.solver.make import gang, node, pod_set, queue, row, running
-from tests.solver.verify.build import NOW, at, bond, broken, evicts, plan, waits, world
+from tests.solver.verify.build import NOW, at, bond, broken, evicts, plan, world
 
 HELD = bond("g", at({"n1": 1}), victims=("v",))
 RECLAIM = EvictionRule.RECLAIM
@@ -84,15 +83,8 @@ def test_bonds_and_evictions_belong_together() -> None:
         assert (Rule.BOND, "g") in broken(full(), plan(full(), {}, **{**GOES, **change}))
 
 
-def test_a_bond_that_stands_is_kept_or_its_end_is_told() -> None:
-    snap = full(admitted={"releasing": True}, bonds=(HELD,))
-    assert not broken(snap, plan(snap, {}, bonds=(HELD,)))
-    assert broken(snap, plan(snap, {})) == {(Rule.BOND, "g")}
-    assert not broken(snap, plan(snap, {}, explanations={"g": waits(Token.SOLVER_DEFERRED)}))
-    taken = replace(snap, nodes=(replace(snap.nodes[0], used={"pods": 21}),))
-    over = replace(snap, bonds=(replace(HELD, deadline=NOW),))
-    closed = full(
-        admitted={"releasing": True}, bonds=(HELD,), queues=[queue("root.a", state=QueueState.HELD)]
-    )
-    for lost in (taken, over, closed, replace(snap, nodes=())):
-        assert not broken(lost, plan(lost, {}))
+@pytest.mark.parametrize(("longer", "fault"), [(0.0, set()), (60.0, set()), (61.0, {(Rule.BOND, "g")})])
+def test_a_bond_that_stands_lasts_longer_only_while_its_victims_do(longer: float, fault: Any) -> None:
+    snap = full(admitted={"releasing": True, "gone_by": HELD.deadline + 60}, bonds=(HELD,))
+    kept = replace(HELD, deadline=HELD.deadline + longer)
+    assert broken(snap, plan(snap, {}, bonds=(kept,))) == fault

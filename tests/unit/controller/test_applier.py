@@ -16,7 +16,6 @@ from queuer.controller.health.metrics import Metrics
 from queuer.controller.memory.live import JobView, Live, Placement
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.errors import Unavailable
-from queuer.domain.reasons import Reason, Token
 from queuer.domain.workload import State, Workload
 from queuer.kube.client import ApiError, ConflictError, InvalidError, NotFoundError, ThrottledError
 from queuer.store.leader import LeadershipLost
@@ -62,9 +61,6 @@ class Cluster:
     def rebuilt(self, entry: Entry, job: JobView) -> Mapping[str, Any]:
         metadata = {**entry.patch["metadata"], "resourceVersion": job.resource_version}
         return {**entry.patch, "metadata": metadata}
-
-    def telling(self, uid: str, reason: Reason) -> Mapping[str, Any] | None:
-        return {"metadata": {"annotations": {"status": reason.text}}}
 
 
 def applier(
@@ -198,12 +194,10 @@ def test_what_a_job_that_was_read_again_says(kind: EntryKind, job: JobView, answ
     assert judge(replace(ENTRY, kind=kind), job, as_decided=True) is answer
 
 
-async def test_entries_of_one_job_keep_their_order_and_a_reason_is_written_once() -> None:
+async def test_entries_of_one_job_keep_their_order() -> None:
     cluster, results = Cluster(), asyncio.Queue[Result]()
     working = applier(cluster, on_result=results.put_nowait)
     task = asyncio.create_task(working.run())
-    working.tell("v", Reason(token=Token.MISCONFIGURED, said="no such queue"))
-    working.tell("v", Reason(token=Token.MISCONFIGURED, said="no such queue"))
     evict = replace(ENTRY, seq=2, kind=EntryKind.EVICT, patch={"metadata": {}, "spec": {"suspend": True}})
     working.send(ENTRY)
     working.send(evict)
@@ -212,4 +206,4 @@ async def test_entries_of_one_job_keep_their_order_and_a_reason_is_written_once(
     task.cancel()
     await asyncio.wait([task])
     assert order == [1, 2]
-    assert len(cluster.sent) == 3
+    assert len(cluster.sent) == 2

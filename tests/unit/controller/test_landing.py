@@ -10,7 +10,16 @@ from dataclasses import replace
 import pytest
 
 from queuer.controller.landing.places import Place, Unplaced
-from queuer.controller.landing.steps import Cause, Move, avoid_until, deadlines, missing, next_step, tally
+from queuer.controller.landing.steps import (
+    Cause,
+    Move,
+    avoid_until,
+    deadlines,
+    held,
+    missing,
+    next_step,
+    tally,
+)
 from queuer.controller.memory.live import JobView, Live, Placement
 from queuer.controller.memory.pods import PodIndex, PodView
 from queuer.domain.workload import PodSet, State, Workload
@@ -83,7 +92,7 @@ def quick(size: int, *, slow: float | None = None, problem: str = "") -> tuple[f
             index.put(pod(f"p{i}"))
         at = slow is not None and now >= slow
         index.put(pod("slow", "n1" if at else None, problem="" if at else problem))
-        seen = tally(index.of("u"), heard=live.heard)
+        seen = tally(index.of(WORKLOAD), heard=live.heard)
         while step := next_step(live, owed, seen, now=float(now), landing_deadline=60.0):
             if step.move is not Move.SHRUNK:
                 return float(now), step.move, live
@@ -104,7 +113,7 @@ def test_pods_of_an_earlier_attempt_fill_no_place() -> None:
         index.put(pod(f"old{i}", "n1", succeeded=True))
     live = PLACING
     for now in (101.0, 102.0, 103.0):
-        seen = tally(index.of("u"), heard=live.heard)
+        seen = tally(index.of(WORKLOAD), heard=live.heard)
         step = next_step(live, owed, seen, now=now, landing_deadline=60.0)
         assert step is None or step.move is Move.SHRUNK
         live = replace(live, unplaced=step.unplaced) if step is not None else live
@@ -220,9 +229,48 @@ def test_a_running_gang_that_lost_pods_gets_time_then_is_evicted_whole() -> None
 
 def test_pods_that_finished_are_not_missed_unless_the_job_owes_more_completions() -> None:
     seen = tally([pod("a", "n1", succeeded=True), pod("b", "n2", running=True)])
-    assert missing({"main": 2}, seen, JOB) == {"main": 0}
-    assert missing({"main": 2}, seen, replace(JOB, left=7)) == {"main": 1}
-    assert missing({"main": 2}, seen, replace(JOB, left=1)) == {"main": 0}
+    assert missing(PLACEMENT, seen, JOB) == {"main": 0}
+    assert missing(PLACEMENT, seen, replace(JOB, left=7)) == {"main": 1}
+    assert missing(PLACEMENT, seen, replace(JOB, left=1)) == {"main": 0}
+
+
+def test_pods_that_the_job_gave_up_are_not_missed() -> None:
+    """Guards a job whose owner lowered its parallelism: it is not evicted for the pods that are gone."""
+    smaller, gone = replace(JOB, sizes={"main": 1}), pod("b", "n2", deleted=120.0)
+    assert missing(PLACEMENT, tally([pod("a", "n1", running=True), gone]), smaller) == {"main": 0}
+    early = replace(smaller, admission=None)
+    assert missing(PLACEMENT, tally([]), early) == {"main": 2}, "what an earlier, smaller admission has left"
+    assert missing(PLACEMENT, tally([]), replace(JOB, sizes={"other": 1})) == {"main": 0}, (
+        "a role that is gone"
+    )
+
+
+@pytest.mark.parametrize(
+    ("job", "pods", "charged"),
+    [
+        (JOB, {"a": "runs", "b": "runs"}, 2),
+        (JOB, {"a": "runs", "b": "succeeded"}, 1),
+        (JOB, {"a": "runs", "b": "failed"}, 2),
+        (JOB, {"a": "runs"}, 2),
+        (replace(JOB, left=1), {"a": "runs", "b": "succeeded"}, 1),
+        (replace(JOB, left=9), {"a": "runs", "b": "succeeded"}, 2),
+        (replace(JOB, left=1), {"a": "runs", "b": "terminates"}, 2),
+        (replace(JOB, sizes={"main": 1}), {"a": "runs"}, 1),
+        (replace(JOB, sizes={"main": 1}), {"a": "runs", "b": "terminates"}, 2),
+        (replace(JOB, sizes={"main": 5}), {"a": "runs", "b": "runs", "c": "terminates"}, 2),
+    ],
+)  # fmt: skip
+def test_what_is_charged_is_what_can_still_run_and_what_is_not_gone(
+    job: JobView, pods: dict[str, str], charged: int
+) -> None:
+    facts: dict[str, dict[str, object]] = {
+        "runs": {"running": True},
+        "succeeded": {"succeeded": True},
+        "failed": {"failed": True},
+        "terminates": {"running": True, "deleted": 120.0},
+    }
+    seen = tally([pod(uid, "n1", **facts[what]) for uid, what in pods.items()])
+    assert held(PLACEMENT, seen, job) == {"main": charged}
 
 
 def test_pods_that_request_more_than_the_job_said_are_noticed_once() -> None:

@@ -68,12 +68,7 @@ def looping(decider: Decider, kind: type[Loop], *, wake: asyncio.Event, **given:
     state.job_changed(job)
     state.take_unread(99), state.take_touched(99)
 
-    async def nobody(*_: object, **__: object) -> frozenset[str]:
-        return frozenset()
-
-    jobs = SimpleNamespace(
-        reckoning=lambda: Reckoning(state, ()), with_pods_left=nobody, admit=lambda *_, **__: {}
-    )
+    jobs = SimpleNamespace(reckoning=lambda: Reckoning(state, ()), admit=lambda *_, **__: {})
     parts = {"metrics": Metrics(), "clock": lambda: 100.0, **given}
     return kind(
         state=state, jobs=cast(Any, jobs), engine=NOBODY, decider=decider,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from random import Random
-from types import SimpleNamespace
 from typing import Any, cast
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from queuer.controller.health.metrics import Metrics
+from queuer.controller.landing.confirm import Confirmer
 from queuer.controller.landing.places import Unplaced
 from queuer.controller.landing.steps import BACK_OFF
 from queuer.controller.landing.writes import settle_touched
@@ -87,7 +87,7 @@ def test_random_lives_end_in_an_eviction_exactly_if_a_pod_is_never_bound(
         assert scene.evicted is None, scene.note
 
 
-async def test_the_loop_counts_who_arrived_since_its_last_look() -> None:
+def test_the_loop_counts_who_arrived_since_its_last_look() -> None:
     """Guards the wiring: a pod that was waiting is bound and ended when the loop looks again."""
     state, live = ClusterState(), Scene(2).live
     state.live["u"] = live
@@ -98,23 +98,24 @@ async def test_the_loop_counts_who_arrived_since_its_last_look() -> None:
         )
     )  # fmt: skip
 
-    async def nobody(*_: object, **__: object) -> frozenset[str]:
-        return frozenset()
+    nobody = cast(Any, None)
+    confirmer = Confirmer(nobody, state, lost_after=LIMITS.lost_node, clock=lambda: 0.0)
 
-    async def look(now: float) -> float | None:
+    def look(now: float) -> float | None:
         batch = Batch(now=now)
-        jobs = cast(Any, SimpleNamespace(with_pods_left=nobody))
-        await settle_touched(batch, ["u"], state=state, jobs=jobs, limits=LIMITS, metrics=Metrics())
+        settle_touched(
+            batch, ["u"], state=state, jobs=nobody, confirmer=confirmer, limits=LIMITS, metrics=Metrics()
+        )
         state.live["u"] = after = batch.view("u", state.live) or live
         return after.unplaced.oldest if after.unplaced is not None else None
 
     pod = PodView(uid="a", namespace="ns", name="a", owner="u", pod_set="main", requests={"pods": 1})
     state.pod_changed(replace(pod, uid="z", node="n1"))
     state.pod_changed(pod)
-    assert await look(10.0) == 10.0
+    assert look(10.0) == 10.0
     state.pod_changed(replace(pod, node="n1", succeeded=True))
     state.pod_changed(replace(pod, uid="b"))
-    assert await look(20.0) == 20.0
+    assert look(20.0) == 20.0
 
 
 def test_what_a_gang_holds_that_is_never_seen_whole_is_charged_and_nothing_less_while_pods_are_missing() -> (
@@ -189,12 +190,12 @@ def test_a_restart_begins_the_deadlines_anew() -> None:
 def test_an_arrival_is_given_once_and_kept() -> None:
     """Guards the count: what a pod says of itself later, or a list made anew, is no other binding."""
     scene = Scene(1)
-    [first] = scene.pods.of("u")
+    [first] = scene.pods.of(scene.live.workload)
     scene.put("q")
     scene.put("q", "n1")
     scene.put("p0", "n1")
     scene.end("p0")
-    assert {pod.uid: pod.arrival for pod in scene.pods.of("u")} == {
+    assert {pod.uid: pod.arrival for pod in scene.pods.of(scene.live.workload)} == {
         "p0": first.arrival,
         "q": first.arrival + 1,
     }

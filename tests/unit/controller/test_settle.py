@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from queuer.controller.landing.settle import Limits, settle
-from queuer.controller.landing.steps import Move, tally
+from queuer.controller.landing.settle import Limits, evicting, requeued, settle
+from queuer.controller.landing.steps import CORRECT, Move, deadlines, tally
+from queuer.controller.ledger.rows import charges
 from queuer.controller.memory.live import JobView, Live, Placement
 from queuer.controller.memory.pods import PodView
+from queuer.controller.memory.state import ClusterState
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.solver.records import Assignment
 
@@ -137,6 +139,55 @@ def test_back_in_the_queue_everything_of_the_attempt_is_gone_but_what_it_learned
     assert queued is not None
     assert (queued.attempt, queued.placement, queued.landed, queued.avoid) == (2, None, None, {"n1": 300.0})
     assert queued.workload.submitted == WORKLOAD.submitted
+
+
+def test_a_charge_follows_pods_that_end_at_most_once_in_some_seconds() -> None:
+    """And not to nothing: the rest comes with the gang's end."""
+    many = replace(WORKLOAD, pod_sets=(PodSet(name="main", count=160, requests={"pods": 1}),))
+    rows = (Assignment(pod_set="main", flavor="default", nodes={"n1": 160}),)
+    live = replace(RUNNING, workload=many, placement=replace(PLACEMENT, assignments=rows, patched=100.0))
+    writes, charged = 0, []
+    for second in range(1, 181):
+        now, done = 110.0 + second, min(159, second)
+        pods = [replace(POD, uid=f"p{i}", succeeded=i < done) for i in range(160)]
+        outcome = settle(live, replace(JOB, left=160 - done), tally(pods), now=now, limits=LIMITS)
+        if outcome is not None:
+            assert outcome.live is not None
+            writes += bool(outcome.recharge)
+            live = outcome.live
+        assert live.placement is not None
+        charged.append(live.placement.held["main"])
+    assert (charged[0], charged[20], charged[-1]) == (160, 160 - 11, 1)
+    assert writes <= 160 / CORRECT + 1
+    assert live.placement is not None
+    [row] = charges(live.workload, rows, held=live.placement.held)
+    assert (row.count, row.amounts) == (1, {"pods": 1})
+    over = replace(JOB, left=0)
+    ended = [replace(POD, uid=f"p{i}", succeeded=True) for i in range(160)]
+    assert settle(live, over, tally(ended), now=900.0, limits=LIMITS) is None
+    evicted = settle(
+        evicting(live, now=900.0), replace(JOB, suspended=True), tally([]), now=901.0, limits=LIMITS
+    )
+    assert evicted is None
+    again = requeued(live)
+    assert (again.placement, again.workload.pod_sets[0].count) == (None, 160), "it asks for everything again"
+
+
+def test_a_charge_that_is_due_is_looked_at_without_being_rung_for() -> None:
+    two = (Assignment(pod_set="main", flavor="default", nodes={"n1": 2}),)
+    live = replace(RUNNING, placement=replace(PLACEMENT, assignments=two, patched=100.0))
+    outcome = settle(live, replace(JOB, sizes={"main": 1}), tally([POD]), now=110.0, limits=LIMITS)
+    assert outcome is not None
+    assert outcome.live is not None
+    assert (outcome.recharge, deadlines(outcome.live, landing_deadline=60.0)) == ((), (110.0 + CORRECT,))
+    state = ClusterState()
+    state.put(outcome.live)
+    assert state.moving == {"u"}
+    back = settle(outcome.live, JOB, tally([POD, replace(POD, uid="q")]), now=120.0, limits=LIMITS)
+    assert back is not None
+    assert back.recharge == (), "it is whole again: nothing to write"
+    assert back.live is not None
+    assert deadlines(back.live, landing_deadline=60.0) == ()
 
 
 def test_a_differing_charge_is_corrected_before_it_is_said_to_run() -> None:

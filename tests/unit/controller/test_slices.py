@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuer.controller.memory.lines import Lines
-from queuer.controller.memory.live import JobView, Live
+from queuer.controller.memory.live import JobView, Live, Placement
 from queuer.controller.memory.quarantine import FIRST, LAST, Quarantine
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.memory.unread import Unread
@@ -18,6 +18,7 @@ OWN = Workload(
     uid="u", kind="Job", namespace="ns", name="job", queue="root.a", submitted=0.0,
     pod_sets=(PodSet(name="main", count=1, requests={"pods": 1}),),
 )  # fmt: skip
+PLACED = Placement(id="adm", epoch=1, cycle=1, at=0.0, assignments=())
 JOB = JobView(uid="u", kind="Job", namespace="ns", name="job", resource_version="1", suspended=True)
 
 
@@ -39,7 +40,7 @@ def test_a_round_looks_at_all_that_holds_something_and_at_a_slice_of_the_rest() 
     state = ClusterState()
     for n in range(9):
         state.put(Live(workload=replace(OWN, uid=f"w{n}"), state=State.QUEUED))
-    running = Live(workload=replace(OWN, uid="z"), state=State.RUNNING, placement=object())  # type: ignore[arg-type]
+    running = Live(workload=replace(OWN, uid="z"), state=State.RUNNING, placement=PLACED)
     state.put(running)
     first, second = state.take_touched(3), state.take_touched(99)
     assert (len(first), first[-1], len(second)) == (4, "z", 6)

@@ -78,9 +78,9 @@ def test_pods_are_given_up_only_with_their_node() -> None:
     state.node_changed(node("silent", ready=False))
     for name in ("alive", "silent", "removed"):
         state.pod_changed(pod(name, name, owner="u", deleted=100.0))
-    held = {p.name for p in state.holding("u", now=399.0, lost_after=300.0)}
+    held = {p.name for p in state.holding(WORKLOAD, now=399.0, lost_after=300.0)}
     assert held == {"alive", "silent", "removed"}
-    assert {p.name for p in state.holding("u", now=400.0, lost_after=300.0)} == {"alive"}
+    assert {p.name for p in state.holding(WORKLOAD, now=400.0, lost_after=300.0)} == {"alive"}
 
 
 def test_snapshot_holds_bound_pods_where_they_are_and_the_rest_wherever_they_may_land() -> None:
@@ -103,6 +103,16 @@ def test_snapshot_holds_bound_pods_where_they_are_and_the_rest_wherever_they_may
     assert {n.node.name: dict(n.used) for n in snapshot.nodes} == {"n1": {}, "n2": GPU, "n3": {}, "n4": GPU}
     state.pod_changed(pod("b", "n1", owner="u", pod_set="main"))
     assert snapshot.nodes[0].used == {}, "a snapshot does not change under the solver"
+
+
+def test_a_decision_sees_the_charge_that_followed_the_pods() -> None:
+    state = ClusterState()
+    state.configure(RULES)
+    live = placed(Live(workload=WORKLOAD, state=State.QUEUED))
+    assert live.placement is not None
+    state.put(replace(live, landed=60.0, placement=replace(live.placement, reduced={"main": 1})))
+    [admitted] = take(state, now=70.0).admitted
+    assert admitted.counts == {"main": 1}
 
 
 def test_snapshot_says_how_often_a_gang_was_evicted_in_the_last_hour() -> None:

@@ -6,8 +6,9 @@ import pytest
 
 from queuer.domain.nodes import Node
 from queuer.domain.workload import Workload
-from queuer.solver.records import Admitted, Pending
-from queuer.solver.repair.window import Lifted, Window
+from queuer.solver.records import Admitted, Pending, Snapshot
+from queuer.solver.repair import repair
+from queuer.solver.repair.contested import excluded, starts_of, without
 from tests.solver.make import gang, landing, node, pod_set, queue, snapshot
 from tests.solver.repair.turns import contested, played
 
@@ -21,10 +22,10 @@ def nodes(*free: int) -> list[Node]:
     ]
 
 
-def excluded(made: list[Node], *waiting: Workload | Pending, admitted: tuple[Admitted, ...] = ()) -> bool:
+def out_of_reach(made: list[Node], *waiting: Workload | Pending, admitted: tuple[Admitted, ...] = ()) -> bool:
     """Whether sums exclude the gang `late` after the turns of the others."""
     state = played(snapshot(made, QUEUES, pending=waiting, admitted=admitted), but="late")
-    return Lifted(state).excludes(contested(state, "late"))
+    return excluded(state, contested(state, "late"), without(state, starts_of(state)))
 
 
 START = gang("start", pod_set(1, 4), submitted=0.0)
@@ -48,40 +49,48 @@ START = gang("start", pod_set(1, 4), submitted=0.0)
 def test_sums_of_free_slots_exclude_what_nobody_can_make_room_for(
     free: tuple[int, ...], asks: Workload, *, out: bool
 ) -> None:
-    assert excluded(nodes(*free), START, asks) is out
+    assert out_of_reach(nodes(*free), START, asks) is out
 
 
 def test_avoided_nodes_are_closed() -> None:
     late = gang("late", pod_set(1, 8), submitted=1.0)
-    assert not excluded(nodes(8, 8), START, late)
-    assert excluded(nodes(8, 8), START, Pending(workload=late, avoid=frozenset({"n0", "n1"})))
+    assert not out_of_reach(nodes(8, 8), START, late)
+    assert out_of_reach(nodes(8, 8), START, Pending(workload=late, avoid=frozenset({"n0", "n1"})))
 
 
 def test_hosts_on_which_pods_of_earlier_cycles_land_are_closed() -> None:
     """Two pods of 4 have a choice among three hosts of 8, so they have them to themselves."""
     late = gang("late", pod_set(1, 8), submitted=1.0)
     lands = landing("lands", 2, 4, "n0", "n1", "n2")
-    assert excluded(nodes(8, 8, 8), late, admitted=(lands,))
-    assert not excluded(nodes(8, 8, 8, 8), late, admitted=(lands,))
+    assert out_of_reach(nodes(8, 8, 8), late, admitted=(lands,))
+    assert not out_of_reach(nodes(8, 8, 8, 8), late, admitted=(lands,))
 
 
-def test_no_more_nodes_than_asked_for_are_looked_at() -> None:
-    """All else stays as it is, so that answers for large clusters cost no more."""
-    spread = [gang(f"g{i}", pod_set(1, 1), submitted=float(i), required="host") for i in range(200)]
-    late = gang("late", pod_set(2, 8), submitted=999.0)
-    state = played(snapshot(nodes(*[8] * 60), QUEUES, pending=[*spread, late]), but="late")
-    window = Window(Lifted(state), [contested(state, "late")], most=6)
-    around = {host for start in window.starts.values() for host in start.hosts}
-    assert len(around) <= 6
-    assert len({int(n) for spot in window.model.tree.spots for n in spot.nodes} - around) <= 6
-    assert len(window.starts) < len(spread)
+def moved(snap: Snapshot) -> set[str]:
+    """Who starts elsewhere, or moves, after a repair for `late`."""
+    state = played(snap, but="late")
+    before = dict(state.settled)
+    repair(state, [contested(state, "late")], seed=1, budget=1.0)
+    return {uid for uid, s in state.settled.items() if uid not in before or before[uid].spreads != s.spreads}
+
+
+@pytest.mark.parametrize("most", [4, 2])
+def test_no_more_nodes_than_these_are_looked_at(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All else stays as it is, so that answers for large clusters cost no more. Four nodes are needed here."""
+    monkeypatch.setattr("queuer.solver.repair.NODES", most)
+    made = [
+        node(f"n{i}", gpu=gpus, labels={"block": "b", "rack": rack})
+        for i, (gpus, rack) in enumerate([(4, "x"), (4, "x"), (8, "y"), (4, "z")])
+    ]
+    one, late = gang("one", pod_set(1, 4), submitted=0.0), gang("late", pod_set(1, 8), submitted=2.0)
+    two = gang("two", pod_set(2, 4), submitted=1.0, required="rack")
+    assert ("late" in moved(snapshot(made, QUEUES, pending=[one, two, late]))) is (most == 4)
 
 
 def test_who_prefers_a_level_stays_where_that_was_found() -> None:
     """It could only be moved to where it is wider apart."""
-    for level in ({"preferred": "rack"}, {}):
+    for level in ({"preferred": "rack"}, {"required": "block"}):
         start = gang("start", pod_set(2, 4), submitted=0.0, **level)
         late = gang("late", pod_set(1, 8), submitted=1.0)
-        state = played(snapshot(nodes(8, 4, 4), QUEUES, pending=[start, late]), but="late")
-        window = Window(Lifted(state), [contested(state, "late")], most=100)
-        assert ("start" in window.starts) is not bool(level)
+        snap = snapshot(nodes(8, 4, 4), QUEUES, pending=[start, late])
+        assert ("start" in moved(snap)) is ("required" in level)

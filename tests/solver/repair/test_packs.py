@@ -1,4 +1,4 @@
-"""Gangs as packs and nodes as a tree: what the counts of the model mean."""
+"""Gangs as packs and nodes as leaves: what the counts of the model mean."""
 
 from __future__ import annotations
 
@@ -11,38 +11,13 @@ import pytest
 from queuer.domain.nodes import HOSTNAME, Node
 from queuer.domain.workload import Workload
 from queuer.solver.repair.model import Model
+from queuer.solver.repair.packs import Question
 from queuer.solver.repair.solve import maximise
-from queuer.solver.repair.tree import Question, Tree, ruling
 from queuer.solver.state import State
 from tests.solver.make import GPU, gang, node, pod_set, queue, snapshot, state_of
 from tests.solver.repair.turns import contested
 
 QUEUES = [queue("root"), queue("root.a")]
-
-
-def rows(*amounts: tuple[int, ...]) -> list[np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """Requests of pods."""
-    return [np.array(row, dtype=np.int64) for row in amounts]
-
-
-@pytest.mark.parametrize(
-    ("free", "asked", "column"),
-    [
-        ([[8, 96]], [(8, 64), (1, 8), (4, 32)], 0),  # the first runs out first, whoever comes
-        (
-            [[8, 60]],
-            [(8, 60), (1, 9)],
-            None,
-        ),  # the second does, where small ones come, but 9 does not divide 60
-        ([[8, 64], [4, 20]], [(4, 32), (1, 8)], 1),  # on each node, as sizes divide there, too
-        ([[8, 96]], [(3, 8), (2, 8)], None),  # sizes do not divide each other
-        ([[8, 2**40]], [(8, 2**39), (1, 2**36)], 0),  # products exceed int64
-    ],
-)
-def test_a_resource_rules_where_it_runs_out_first(
-    free: list[list[int]], asked: list[tuple[int, ...]], column: int | None
-) -> None:
-    assert ruling(np.array(free), rows(*asked)) == column
 
 
 def described(state: State, uid: str) -> dict[int, int]:
@@ -56,12 +31,11 @@ def described(state: State, uid: str) -> dict[int, int]:
 
 
 def test_pods_that_share_hosts_come_in_packs_that_fill_them() -> None:
-    """So that they have no choice of hosts: two on a host of 8, one on a host of 5."""
+    """So that they have no choice of hosts: two on a host of 8, one on a host of 5, where two have no room."""
     waiting = [gang("single", pod_set(1, 4)), gang("three", pod_set(3, 4)), gang("pair", pod_set(2, 4))]
     state = state_of(snapshot([node("a"), node("b"), node("c", gpu=5)], QUEUES, pending=waiting))
     assert described(state, "single") == {1: 3}
-    assert described(state, "three") == {1: 1, 2: 2}
-    assert described(state, "pair") == {1: 1, 2: 3}  # both on one host: anywhere
+    assert described(state, "three") == described(state, "pair") == {1: 1, 2: 3}
 
 
 @pytest.mark.parametrize(
@@ -79,27 +53,23 @@ def test_what_counts_do_not_describe_is_left_alone(odd: Workload) -> None:
     assert Question(state.nodes).form(asked.gang, asked.variant, None) is None
 
 
-def test_counts_are_exact_where_sizes_divide_and_where_they_do_not() -> None:
-    """As many single pods as trying all says, for sizes that divide each other and for any."""
+def test_counts_are_exact_where_sizes_divide_each_other() -> None:
+    """As many single pods as trying all says."""
     for seed in range(40):
         rng = Random(seed)
-        sizes = rng.choices((1, 2, 4, 8) if seed % 2 else (2, 3, 5), k=5)
+        sizes = rng.choices((1, 2, 4, 8), k=5)
         nodes = [node(f"n{i}", gpu=rng.choice((3, 5, 6, 8)), labels={HOSTNAME: f"n{i}"}) for i in range(3)]
         waiting = [gang(f"g{i}", pod_set(1, size)) for i, size in enumerate(sizes)]
         state = state_of(snapshot(nodes, QUEUES, pending=waiting))
         question = Question(state.nodes)
         for one in waiting:
             asked = contested(state, one.uid)
-            form = question.form(asked.gang, asked.variant, None)
-            assert form is not None
-            question.enter(asked.gang, [(form, asked.variant, asked.charge)], key=one.uid, settled=False)
-        tree = Tree(question, state.room().free, np.arange(len(nodes)))
-        for option in question.options:
-            tree.open(option, tree.slots, 2)
-        model = Model(tree)
-        most = maximise(model.rows, {c.gangs: 1 for c in model.columns}, seed=1, budget=1.0)
+            assert question.enter(asked.gang, [(asked.variant, asked.charge)], closed=None, key=one.uid)
+        model = Model(question, state, state.room().free, np.arange(len(nodes)))
+        counts = {column.gangs: 1 for column in model.columns.values()}
+        most = maximise(model.rows, counts, seed=1, budget=1.0)
         assert most.proven
-        assert sum(most.values[c.gangs] for c in model.columns) == tried(nodes, sizes)
+        assert sum(most.values[count] for count in counts) == tried(nodes, sizes)
 
 
 def tried(nodes: list[Node], sizes: list[int]) -> int:

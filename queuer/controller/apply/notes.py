@@ -1,0 +1,259 @@
+"""What jobs are told beside the effects: why they wait (the status annotation), and Events. Best effort, in one task of
+its own, within a budget: a note never waits before an admission, and is given up rather than waited for.
+
+Both come together. What the owner must change is told at once; any other reason once the job has waited for a while,
+and again when another kind of reason has stood for some seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from heapq import heappop, heappush
+from typing import Any, Protocol
+
+from queuer.controller.landing.steps import Cause
+from queuer.controller.logs import logger
+from queuer.controller.memory.live import Live
+from queuer.controller.memory.state import ClusterState
+from queuer.domain.errors import QueuerError, Unavailable
+from queuer.domain.reasons import Reason, Verdict
+from queuer.kube.client import ApiError, ConflictError
+from queuer.store.cycles import NewEviction
+
+log = logger("notes")
+
+FIRST = 30.0
+"""Seconds that a job waits before it is told why, unless its owner must change something."""
+SETTLED = 10.0
+"""Seconds that another kind of reason stands before it is told."""
+AGAIN, MOVED = 60.0, 1.0
+"""Seconds after which a note is tried again that was refused, or met a job that had just changed."""
+_LOOK = 1.0
+_MOST_EVENTS = 1000
+_SLICE = 1000
+"""Workloads that are looked at before others may use the thread."""
+
+
+class What(StrEnum):
+    """Reasons of our Events; beside these, a reason token."""
+
+    EVICTED = "Evicted"
+    ROLLED_BACK = "RolledBack"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something to be told on a job. `reason`: a `What`, or the token of why it waits."""
+
+    uid: str
+    reason: str
+    message: str
+    warning: bool
+
+
+class Jobs(Protocol):
+    """The jobs of the cluster, as notes are written on them."""
+
+    def status(self, uid: str, reason: Reason) -> Mapping[str, Any] | None:
+        """The PATCH that writes the reason on the job; None where it is there already or the job is gone."""
+
+    async def patch(self, uid: str, body: Mapping[str, Any]) -> str:
+        """Merge-patch the job. Raises ApiError or Unavailable."""
+
+    async def report(self, event: Event) -> None:
+        """Create the Event, if the job is still known. Raises ApiError or Unavailable."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Budget:
+    """How many notes may be written: a share of all other writes, and a few a minute besides."""
+
+    share: float = 0.1
+    a_minute: float = 60.0
+    most: float = 100.0
+    left: float = 100.0
+    at: float = 0.0
+
+    def earn(self) -> None:
+        """Another write was made."""
+        self.left = min(self.most, self.left + self.share)
+
+    def has(self, now: float) -> bool:
+        """Whether there is a note's worth at this time (seconds)."""
+        self.left = min(self.most, self.left + self.a_minute * max(0.0, now - self.at) / 60)
+        self.at = now
+        return self.left >= 1
+
+    def spend(self) -> None:
+        """A note was written."""
+        self.left -= 1
+
+
+@dataclass(slots=True, kw_only=True)
+class Turns:
+    """Jobs to be told something, each once. Namespaces take turns: one that has thousands delays no other."""
+
+    waiting: dict[str, dict[str, None]] = field(default_factory=dict)
+
+    def add(self, namespace: str, uid: str) -> None:
+        """Let this job have a turn."""
+        self.waiting.setdefault(namespace, {})[uid] = None
+
+    def take(self) -> str | None:
+        """The uid whose turn it is."""
+        for namespace, uids in self.waiting.items():
+            uid = next(iter(uids))
+            del uids[uid], self.waiting[namespace]
+            if uids:
+                self.waiting[namespace] = uids  # at the end
+            return uid
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Heard:
+    """`says`: what tells one reason from the next; `since`: when it was first heard to wait; `due`: when to tell."""
+
+    namespace: str
+    says: str
+    since: float
+    due: float
+
+
+@dataclass(slots=True, kw_only=True)
+class Notes:
+    """Notes of one leadership. Call `look` and `evicted` for what is committed; `run` writes."""
+
+    state: ClusterState
+    jobs: Jobs
+    clock: Callable[[], float]
+    budget: Budget = field(default_factory=Budget)
+    _heard: dict[str, _Heard] = field(default_factory=dict)
+    _urgent: Turns = field(default_factory=Turns)
+    _due: Turns = field(default_factory=Turns)
+    _events: deque[Event] = field(default_factory=lambda: deque(maxlen=_MOST_EVENTS))
+    _later: list[tuple[float, str]] = field(default_factory=list)
+    _rung: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def look(self, lives: Iterable[tuple[str, Live | None]]) -> None:
+        """Workloads as they are now, by uid; None = gone."""
+        now = self.clock()
+        for uid, live in lives:
+            if live is None or live.explanation is None or not live.state.waiting:
+                self._heard.pop(uid, None)
+            else:
+                self._hear(uid, live.workload.namespace, live.explanation.primary, now=now)
+
+    def _hear(self, uid: str, namespace: str, reason: Reason, *, now: float) -> None:
+        urgent = reason.verdict is Verdict.CHANGE
+        says = f"{reason.token}: {reason.text}" if urgent else reason.token
+        known = self._heard.get(uid)
+        if known is not None and known.says == says:
+            return
+        since = now if known is None else known.since
+        due = now if urgent else max(since + FIRST, now if known is None else now + SETTLED)
+        self._heard[uid] = _Heard(namespace=namespace, says=says, since=since, due=due)
+        if urgent:
+            self._urgent.add(namespace, uid)
+            self._rung.set()
+        else:
+            heappush(self._later, (due, uid))
+
+    def evicted(self, evictions: Iterable[NewEviction]) -> None:
+        """Gangs that are taken back, each with a sentence that says for whom or why."""
+        for eviction in evictions:
+            what = What.ROLLED_BACK if eviction.cause == Cause.LANDING_TIMEOUT else What.EVICTED
+            self._events.append(Event(uid=eviction.uid, reason=what, message=eviction.note, warning=True))
+            self._rung.set()
+
+    async def run(self) -> None:
+        """Write notes until cancelled."""
+        known = list(self.state.live.items())
+        for start in range(0, len(known), _SLICE):
+            self.look(known[start : start + _SLICE])
+            await asyncio.sleep(0)
+        while True:
+            if await self.write_one():
+                await asyncio.sleep(0)  # thousands may be due that say it already
+            else:
+                await self._rest()
+
+    async def write_one(self) -> bool:
+        """Write the next note; False where none is due or none can be afforded."""
+        now = self.clock()
+        self._gather(now)
+        note = self._next() if self.budget.has(now) else None
+        if note is None:
+            return False
+        if isinstance(note, Event):
+            await self._try(self.jobs.report(note), note.uid)
+        else:
+            await self._tell(note)
+        return True
+
+    def _gather(self, now: float) -> None:
+        """Whose time has come, where the job still waits for the same reason: another has an entry of its own."""
+        for _ in range(_SLICE):
+            if not self._later or self._later[0][0] > now:
+                return
+            _, uid = heappop(self._later)
+            heard = self._heard.get(uid)
+            if heard is not None and heard.due <= now:
+                self._due.add(heard.namespace, uid)
+
+    def _next(self) -> Event | str | None:
+        """An Event, or the uid of a job whose reason is due."""
+        urgent = self._urgent.take()
+        if urgent is not None:
+            return urgent
+        return self._events.popleft() if self._events else self._due.take()
+
+    async def _tell(self, uid: str) -> None:
+        live, job = self.state.live.get(uid), self.state.jobs.get(uid)
+        if live is None or live.explanation is None or job is None or not live.state.waiting:
+            return
+        reason = live.explanation.primary
+        before = (job.status or "").partition(":")[0]
+        if before == reason.token and reason.verdict is not Verdict.CHANGE:
+            return
+        body = self.jobs.status(uid, reason)
+        if body is None:
+            return
+        refused = await self._try(self.jobs.patch(uid, body), uid)
+        if refused is not None:
+            self._again(uid, after=MOVED if isinstance(refused, ConflictError) else AGAIN)
+        elif before != reason.token:
+            warning = reason.verdict in (Verdict.CHANGE, Verdict.ESCALATE)
+            self._events.append(Event(uid=uid, reason=reason.token, message=reason.text, warning=warning))
+
+    def _again(self, uid: str, *, after: float) -> None:
+        heard = self._heard.get(uid)
+        if heard is not None:
+            due = self.clock() + after
+            self._heard[uid] = replace(heard, due=due)
+            heappush(self._later, (due, uid))
+
+    async def _try(self, write: Awaitable[object], uid: str) -> QueuerError | None:
+        """What it was refused with; None where it was written."""
+        self.budget.spend()
+        try:
+            await write
+        except ConflictError as error:
+            return error
+        except (ApiError, Unavailable) as error:
+            log.warning("note not written", workload=uid, said=str(error))
+            await asyncio.sleep(getattr(error, "retry_after", None) or _LOOK)
+            return error
+        return None
+
+    async def _rest(self) -> None:
+        try:
+            async with asyncio.timeout(_LOOK):
+                await self._rung.wait()
+        except TimeoutError:
+            return
+        self._rung.clear()

@@ -1,0 +1,158 @@
+"""Jobs say themselves why they wait, and why they were sent back: each thing once, the urgent first, at little cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from queuer.controller.apply.notes import Budget, Event, Notes
+from queuer.controller.memory.live import JobView, Live
+from queuer.controller.memory.state import ClusterState
+from queuer.domain.errors import Unavailable
+from queuer.domain.reasons import Reason, Token, simple
+from queuer.domain.workload import PodSet, State, Workload
+from queuer.kube.client import ConflictError
+from queuer.store.cycles import NewEviction
+
+WAITS = (Token.WAITING_FOR_QUOTA, "16 of 16 are used")
+WRONG = (Token.MISCONFIGURED, "queue root.x does not exist")
+
+
+class Cluster:
+    """Jobs that keep what is written on them, some clock, and the notes about them."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.state = ClusterState()
+        self.notes = Notes(state=self.state, jobs=self, clock=lambda: self.now)
+        self.written: list[str] = []
+        self.events: list[tuple[str, str, str]] = []
+        self.failures: list[Exception] = []
+
+    def waits(self, uid: str, token: Token, text: str, *, namespace: str = "ns") -> None:
+        workload = Workload(
+            uid=uid, kind="Job", namespace=namespace, name=uid, queue="root.a", submitted=0.0,
+            pod_sets=(PodSet(name="main", count=1, requests={"pods": 1}),),
+        )  # fmt: skip
+        live = Live(workload=workload, state=State.QUEUED, explanation=simple(token, text))
+        if uid not in self.state.jobs:
+            self.state.job_changed(
+                JobView(
+                    uid=uid, kind="Job", namespace=namespace, name=uid, resource_version="1", suspended=True
+                )
+            )
+        self.becomes(live)
+
+    def becomes(self, live: Live) -> None:
+        self.state.put(live)
+        self.notes.look([(live.uid, live)])
+
+    async def after(self, seconds: float) -> list[str]:
+        """The jobs that are told something once so much time has passed, in order."""
+        self.now += seconds
+        before = len(self.written)
+        while await self.notes.write_one():
+            pass
+        return self.written[before:]
+
+    def status(self, uid: str, reason: Reason) -> Mapping[str, Any] | None:
+        job, text = self.state.jobs[uid], f"{reason.token}: {reason.text}"
+        return None if job.status == text else {"status": text}
+
+    async def patch(self, uid: str, body: Mapping[str, Any]) -> str:
+        if self.failures:
+            raise self.failures.pop()
+        self.written.append(uid)
+        self.state.jobs[uid] = replace(self.state.jobs[uid], status=body["status"])
+        return "2"
+
+    async def report(self, event: Event) -> None:
+        self.events.append((event.uid, event.reason, event.message))
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+async def test_what_the_owner_must_change_is_told_at_once_and_again_when_it_says_something_else(
+    cluster: Cluster,
+) -> None:
+    cluster.waits("u", *WRONG)
+    cluster.waits("u", *WRONG)
+    assert await cluster.after(0.0) == ["u"]
+    cluster.waits("u", *WRONG)
+    assert await cluster.after(0.0) == []
+    cluster.waits("u", Token.MISCONFIGURED, "queue root.y does not exist")
+    assert await cluster.after(0.0) == ["u"]
+    assert cluster.events == [("u", *WRONG)], "one Event for one kind of reason"
+
+
+async def test_why_a_job_waits_is_told_after_half_a_minute_and_when_another_kind_of_reason_has_stood(
+    cluster: Cluster,
+) -> None:
+    cluster.waits("u", *WAITS)
+    assert await cluster.after(29.0) == []
+    cluster.waits("u", Token.WAITING_FOR_QUOTA, "15 of 16 are used")
+    assert await cluster.after(1.0) == ["u"], "figures that move do not put it off"
+    assert await cluster.after(100.0) == []
+    cluster.waits("u", Token.BEHIND_IN_QUEUE, "v is ahead of it")
+    assert await cluster.after(9.0) == []
+    cluster.waits("u", Token.WAITING_FOR_QUOTA, "12 of 16 are used")
+    assert await cluster.after(9.0) == []
+    assert await cluster.after(100.0) == [], "it says already that it waits for quota"
+    cluster.waits("u", Token.BEHIND_IN_QUEUE, "v is ahead of it")
+    assert await cluster.after(10.0) == ["u"]
+    assert [reason for _, reason, _ in cluster.events] == [Token.WAITING_FOR_QUOTA, Token.BEHIND_IN_QUEUE]
+
+
+async def test_a_job_that_started_meanwhile_is_told_nothing(cluster: Cluster) -> None:
+    cluster.waits("u", *WAITS)
+    cluster.becomes(replace(cluster.state.live["u"], state=State.ADMITTED, explanation=None))
+    assert await cluster.after(60.0) == []
+
+
+@pytest.mark.parametrize(
+    ("failure", "pause"),
+    [(Unavailable("down"), 60.0), (ConflictError(status=409, reason="", message="moved"), 1.0)],
+)
+async def test_a_note_that_is_refused_is_tried_again_later(
+    cluster: Cluster, failure: Exception, pause: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("queuer.controller.apply.notes._LOOK", 0.0)
+    cluster.failures.append(failure)
+    cluster.waits("u", *WRONG)
+    assert await cluster.after(0.0) == []
+    assert await cluster.after(pause - 0.5) == []
+    assert await cluster.after(0.5) == ["u"]
+
+
+async def test_an_eviction_says_for_whom_and_a_roll_back_what_the_scheduler_said(cluster: Cluster) -> None:
+    for uid, cause, note in (("v", "reclaim", "evicted for ns/g"), ("r", "landing-timeout", "2 of 4 pods")):
+        cluster.notes.evicted([NewEviction(uid=uid, cause=cause, patch={}, note=note)])
+    await cluster.after(0.0)
+    assert cluster.events == [("v", "Evicted", "evicted for ns/g"), ("r", "RolledBack", "2 of 4 pods")]
+
+
+async def test_notes_are_a_tenth_of_the_other_writes_and_some_a_minute_urgent_ones_first(
+    cluster: Cluster,
+) -> None:
+    cluster.notes.budget = Budget(left=0.0)
+    for n in range(500):
+        cluster.waits(f"w{n:03}", *WAITS)
+    await cluster.after(59.0)
+    assert len(cluster.written) + len(cluster.events) == 59
+    cluster.waits("wrong", *WRONG)
+    for _ in range(11):
+        cluster.notes.budget.earn()
+    assert await cluster.after(0.0) == ["wrong"]
+
+
+async def test_a_namespace_with_thousands_delays_no_other(cluster: Cluster) -> None:
+    for n in range(100):
+        cluster.waits(f"m{n}", *WRONG, namespace="many")
+    cluster.waits("mine", *WRONG, namespace="few")
+    assert "mine" in (await cluster.after(0.0))[:2]

@@ -1,0 +1,198 @@
+"""Whose a job and a pod are: nobody is charged for what another says of itself."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from queuer.controller.apply.jobs import MANAGED, Facts
+from queuer.controller.cycle.snapshot import take
+from queuer.controller.health.metrics import Metrics
+from queuer.controller.intake.adoption import Found, adopt
+from queuer.controller.landing.settle import requeued
+from queuer.controller.memory.live import JobView, Live, Placement
+from queuer.controller.memory.pods import PodView
+from queuer.controller.memory.state import ClusterState, Rules
+from queuer.controller.watch.watches import Watches
+from queuer.domain.nodes import HOSTNAME, Node
+from queuer.domain.queue import Queue, QueueTree
+from queuer.domain.reasons import malformed
+from queuer.domain.workload import PodSet, State, Workload
+from queuer.kube.client import Client
+from queuer.kube.kinds import JOB, WORKLOAD
+from queuer.kube.objects import Job, JobSpec, Meta, Namespace, OwnerReference, Pod, PodSpec, PodTemplate
+from queuer.kube.patches import ADMISSION
+from queuer.kube.reflector import Change, ChangeKind
+from queuer.solver.records import Assignment
+
+GPU = {"gpu": 4, "pods": 1}
+ASKS = Workload(
+    uid="u", kind="Job", namespace="ns", name="job", queue="root.a", submitted=0.0,
+    pod_sets=(PodSet(name="main", count=1, requests=GPU),),
+)  # fmt: skip
+PLACE = Placement(
+    id="adm", epoch=1, cycle=1, at=50.0, patched=50.0,
+    assignments=(Assignment(pod_set="main", flavor="default", nodes={"n1": 1}),),
+)  # fmt: skip
+RUNS = Live(workload=ASKS, state=State.RUNNING, placement=PLACE, landed=51.0)
+RULES = Rules(
+    tree=QueueTree.of([Queue(path="root.a", namespaces=("ns",)), Queue(path="root.b", namespaces=("other",))])
+)
+FORGED = Job(
+    metadata=Meta(
+        uid="u", name="job", namespace="ns", resource_version="1", labels={"queuer.dev/queue": "root.a"},
+        annotations={ADMISSION: json.dumps({"id": "forged"})},
+    ),
+    spec=JobSpec(template=PodTemplate()),
+)  # fmt: skip
+
+
+def watched(state: ClusterState) -> tuple[Watches, Facts]:
+    facts = Facts()
+    return Watches(cast(Client, None), state, facts, kinds=()), facts
+
+
+def hear(watches: Watches, found: Job) -> None:
+    watches._job(JOB)(Change(kind=ChangeKind.ADDED, object=found))
+
+
+def opt(watches: Watches, name: str, value: str | None) -> None:
+    labels = {} if value is None else {MANAGED: value}
+    namespace = Namespace(metadata=Meta(uid=f"uid of {name}", name=name, labels=labels))
+    watches._namespace(Change(kind=ChangeKind.MODIFIED, object=namespace))
+
+
+# -- jobs
+
+
+def test_a_forged_admission_in_a_namespace_that_did_not_opt_in_is_not_read() -> None:
+    state = ClusterState()
+    watches, _ = watched(state)
+    hear(watches, FORGED)
+    assert (dict(state.jobs), state.take_unread(99)) == ({}, [])
+    state.restore([], rules=RULES)
+    assert dict(state.jobs) == {}, "nor when a term begins"
+
+
+@pytest.mark.parametrize("leads", [False, True], ids=["before the term", "while it leads"])
+def test_what_was_admitted_is_followed_though_its_namespace_opted_out(leads: bool) -> None:
+    """To the end of that admission: back in its queue it would be ours no more than any other job there."""
+    state = ClusterState()
+    watches, _ = watched(state)
+    if leads:
+        state.restore([RUNS], rules=RULES)
+        hear(watches, FORGED)
+    else:
+        hear(watches, FORGED)
+        state.restore([RUNS], rules=RULES)
+    assert list(state.jobs) == ["u"]
+    state.take_touched(99)
+    state.put(requeued(RUNS))
+    assert dict(state.jobs) == {}
+    assert state.take_touched(99) == ("u",), "it is looked at, and seen to be gone"
+
+
+def test_a_namespace_that_opts_out_and_in_again_has_its_jobs_back() -> None:
+    state = ClusterState()
+    watches, _ = watched(state)
+    opt(watches, "ns", "true")
+    watches._jobs["Job"] = (JOB, cast(Any, SimpleNamespace(items={"u": FORGED})))
+    hear(watches, FORGED)
+    for value, there in ((None, []), ("required", ["u"])):
+        opt(watches, "ns", value)
+        assert list(state.jobs) == there
+
+
+@pytest.mark.parametrize(
+    ("change", "charged"),
+    [
+        ({}, True),
+        ({"queue": "root.b"}, False),
+        ({"queue": "root.nowhere"}, False),
+        ({"queue": "root"}, False),
+        ({"pod_sets": ()}, False),
+        ({"required": "no such level"}, True),
+    ],
+    ids=["its queue", "another's queue", "no queue", "no leaf", "unreadable", "only its place is wrong"],
+)
+@pytest.mark.parametrize("before", [State.QUEUED, State.HELD])
+def test_a_job_that_was_started_beside_the_queues_is_charged_where_it_could_have_waited(
+    before: State, change: dict[str, Any], charged: bool
+) -> None:
+    """Whatever is charged to nobody counts on its nodes, and is reported once."""
+    state, metrics = ClusterState(), Metrics()
+    state.configure(RULES)
+    asks = replace(ASKS, **change)
+    state.put(Live(workload=asks, state=before, explanation=malformed([]) if not asks.pod_sets else None))
+    state.job_changed(
+        JobView(uid="u", kind="Job", namespace="ns", name="job", resource_version="1", suspended=False)
+    )
+    found = Found(state, metrics)
+    lives = found.among(["u"])
+    assert found.among(["u"]) == lives
+    assert [live.uid for live in lives] == (["u"] if charged else [])
+    reported = "queuer_adoptions_refused_total 1.0" in metrics.text((), RULES.tree).decode()
+    assert reported is not charged
+    if charged:
+        jobs: Any = SimpleNamespace(adopt=lambda live, placement: {})
+        adopted = adopt(lives, state=state, jobs=jobs, epoch=1, cycle=2, now=11.0, new_id=lambda: "new")
+        assert [(a.uid, a.before, len(a.charges)) for a in adopted.admissions] == [("u", before, 1)]
+        assert [one.state for one in adopted.after] == [State.ADMITTED]
+
+
+# -- pods
+
+
+def heard_pod(
+    watches: Watches, namespace: str, *, owner: str | None = None, label: str | None = None
+) -> None:
+    reference = OwnerReference(
+        api_version="batch/v1", kind="Job", name="job", uid=owner or "", controller=True
+    )
+    meta = Meta(
+        uid=f"{namespace} {owner} {label}", name="p", namespace=namespace,
+        labels={} if label is None else {WORKLOAD: label}, owner_references=[] if owner is None else [reference],
+    )  # fmt: skip
+    pod = Pod(metadata=meta, spec=PodSpec(node_name="n1"))
+    watches._pod(Change(kind=ChangeKind.ADDED, object=pod))
+
+
+@pytest.mark.parametrize("says", [{"label": "u"}, {"owner": "u"}], ids=["label", "owner"])
+@pytest.mark.parametrize("leads", [False, True], ids=["before the term", "while it leads"])
+def test_a_pod_of_another_namespace_is_not_of_the_job_that_it_names(
+    says: dict[str, str], leads: bool
+) -> None:
+    state = ClusterState()
+    watches, _ = watched(state)
+    state.node_changed(Node(name="n1", labels={HOSTNAME: "n1"}, allocatable={"gpu": 8, "pods": 10}))
+    for step in ("restore", "pod") if leads else ("pod", "restore"):
+        if step == "restore":
+            state.restore([RUNS], rules=RULES)
+            state.take_touched(99), state.take_stale()
+        else:
+            heard_pod(watches, "attacker", **says)
+    if leads:
+        assert (state.take_touched(99), state.take_stale()) == ((), True), "its room is gone, no more"
+    assert state.holding(ASKS, now=60.0, lost_after=300.0) == ()
+    [admitted] = take(state, now=60.0).admitted
+    assert admitted.bound == {}
+    assert state.pods.used("n1") == {"pods": 1}
+    heard_pod(watches, "ns", **says)
+    assert len(state.pods.of(ASKS)) == 1
+
+
+def test_a_pod_keeps_the_job_that_it_was_seen_with() -> None:
+    """Whoever takes the reference and the label off it."""
+    state = ClusterState()
+    state.restore([RUNS], rules=RULES)
+    watches, _ = watched(state)
+    heard_pod(watches, "ns", owner="u", label="u")
+    bare = Pod(metadata=Meta(uid="ns u u", name="p", namespace="ns"), spec=PodSpec(node_name="n1"))
+    watches._pod(Change(kind=ChangeKind.MODIFIED, object=bare))
+    [pod] = state.pods.of(ASKS)
+    assert isinstance(pod, PodView)
+    assert (pod.owner, pod.pod_set) == ("u", "main")
