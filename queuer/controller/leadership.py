@@ -42,6 +42,8 @@ log = logger("leadership")
 
 _RUNS = 5_000
 """Runs that ended, from which run times are learned at start."""
+_AT_ONCE = 500
+"""Rows that are taken into memory at a time."""
 _AGAIN = 5.0
 """Seconds before a task that failed beside the decisions is started again."""
 
@@ -69,7 +71,7 @@ async def serve_term(
 ) -> None:
     """Lead until the lock is lost or the task is cancelled. Raises LeadershipLost or DatabaseUnavailable."""
     epoch, settings, metrics, health = leadership.epoch, parts.settings, parts.metrics, parts.health
-    health.phase = Phase.LISTING
+    health.enter(Phase.LISTING)
     await settings.failpoints.at(Point.LEADING)
     async with begin(engine) as connection:
         left = await load(connection, state, now=time.time())
@@ -83,8 +85,7 @@ async def serve_term(
         engine, state, metrics, epoch=epoch, actor=leadership.holder, lost_node=settings.lost_node
     )
     log.info("leading", epoch=epoch, workloads=len(state.live), undone=len(undone))
-    health.beat()
-    health.phase = Phase.LEADING
+    health.enter(Phase.LEADING)
     metrics.leader.set(1)
     metrics.epoch.set(epoch)
     try:
@@ -113,7 +114,7 @@ async def serve_term(
                 group.create_task(_steadily(name, task), name=name)
     finally:
         metrics.leader.set(0)
-        health.phase = Phase.STANDBY
+        health.enter(Phase.STANDBY)
 
 
 async def _steadily(name: str, task: Callable[[], Awaitable[None]]) -> None:
@@ -130,7 +131,9 @@ async def _steadily(name: str, task: Callable[[], Awaitable[None]]) -> None:
 
 async def _watch_lock(leadership: Leadership) -> None:
     await leadership.lost.wait()
-    raise LeadershipLost("the connection that held the leader lock is gone")
+    raise LeadershipLost(
+        "the connection that held the leader lock is gone, or the loop stood still for too long"
+    )
 
 
 async def load(connection: AsyncConnection, state: ClusterState, *, now: float) -> list[Entry]:
@@ -143,13 +146,16 @@ async def load(connection: AsyncConnection, state: ClusterState, *, now: float) 
     held: dict[str, dict[str, int]] = {}
     for charge in await ledger.load_open(connection):
         held.setdefault(charge.uid, {})[charge.pod_set] = charge.count
-    lives = [
-        live_of(
-            row, admissions.get(uid), displacer=displacers.get(uid), evictions=evictions.get(uid, ()),
-            held=held.get(uid, {}),
-        )
-        for uid, row in zip(uids, rows, strict=True)
-    ]  # fmt: skip
+    lives = list[Live]()
+    for number, (uid, row) in enumerate(zip(uids, rows, strict=True)):
+        lives.append(
+            live_of(
+                row, admissions.get(uid), displacer=displacers.get(uid), evictions=evictions.get(uid, ()),
+                held=held.get(uid, {}),
+            )
+        )  # fmt: skip
+        if number % _AT_ONCE == 0:
+            await asyncio.sleep(0)  # others have the loop in between
     undone = await outbox.undone(connection)
     leaving = {entry.admission_id for entry in undone if entry.kind is EntryKind.EVICT}
     state.restore(

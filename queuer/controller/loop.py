@@ -2,8 +2,9 @@
 it counts.
 
 Watches and PATCHes run beside it and only leave word. A decision is made beside it too, in a process of its
-own, so that landing and release go on meanwhile; its plan is committed here. Whatever fails here ends this
-leadership: the next one reads everything again.
+own, so that landing and release go on meanwhile; its plan is committed here. A round takes one slice of what is new:
+others are heard between two. Whose handling fails is set aside; only the loss of the leadership or of the database
+ends this one.
 """
 
 from __future__ import annotations
@@ -12,38 +13,38 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import islice
 from typing import Protocol
 
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuer.controller.apply.applier import Applier, Result
 from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.apply.notes import Notes
 from queuer.controller.cycle.answer import Answered, Asked, answer
-from queuer.controller.cycle.due import Due
-from queuer.controller.cycle.forecast import Forecaster, compare
+from queuer.controller.cycle.commit import remember, write_adoption, write_answer, write_capacity
+from queuer.controller.cycle.due import Due, matters
+from queuer.controller.cycle.forecast import Forecaster
 from queuer.controller.cycle.newest import Keeper
 from queuer.controller.cycle.recorder import Recorder
 from queuer.controller.cycle.snapshot import offered, take
 from queuer.controller.failpoints import Point
 from queuer.controller.health.metrics import Metrics, queue_label
 from queuer.controller.health.probes import Health
-from queuer.controller.intake import adoption
 from queuer.controller.intake.adoption import Found
 from queuer.controller.intake.read import take_in
 from queuer.controller.landing.confirm import Confirmer
 from queuer.controller.landing.settle import Limits
 from queuer.controller.landing.writes import settle_touched, take_results
 from queuer.controller.ledger.batch import Batch
-from queuer.controller.ledger.rows import bond_row, reservation_row
+from queuer.controller.ledger.culprits import Mishandled, culprits
 from queuer.controller.logs import logger
-from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
-from queuer.domain.workload import State
 from queuer.solver.records import Budget, Plan, Snapshot
 from queuer.solver.stored import StoredCycle
-from queuer.store import cycles
 from queuer.store.engine import begin
 from queuer.store.heartbeat import LastCycle
 from queuer.store.leader import check_epoch
@@ -54,6 +55,8 @@ log = logger("loop")
 
 _LONGEST_WINDOW = 0.5
 _IDLE = 5.0
+SLICE = 250
+"""Jobs that are read, reasons that are written, and waiting workloads that are looked at, in one round at most."""
 
 
 class Decider(Protocol):
@@ -102,6 +105,9 @@ class Loop:
         self._asked: Asked | None = None
         self._decision: asyncio.Task[Plan | None] | None = None
         self._effort = 0.0
+        self._more = False
+        self._capacity: Mapping[str, Mapping[str, int]] = {}
+        self._noted = float("-inf")
         self._budget = Budget(
             deterministic=settings.solver_time, wall=settings.solver_deadline, bond=settings.bond
         )
@@ -139,37 +145,48 @@ class Loop:
     async def round(self, group: asyncio.TaskGroup) -> None:
         """One round: write what follows from all that was heard, then think about what may start."""
         batch = Batch(now=self.clock())
-        results, self._results = self._results, []
-        take_results(batch, results, state=self.state, jobs=self.jobs, limits=self.limits)
-        touched = self.state.take_touched()
+        self.state.try_again(now=batch.now)
+        take_results(batch, self._take_results(), state=self.state, jobs=self.jobs, limits=self.limits)
+        touched = self.state.take_touched(SLICE)
         settle_touched(
             batch, touched, state=self.state, jobs=self.jobs, confirmer=self.confirmer, limits=self.limits,
             metrics=self.metrics,
         )  # fmt: skip
-        unread = dict.fromkeys([*self.state.take_new(), *batch.back_in_queue(self.state.live)])
+        unread = dict.fromkeys([*self.state.take_unread(SLICE), *batch.back_in_queue(self.state.live)])
         take_in(batch, unread, state=self.state, jobs=self.jobs)
+        batch.tell(self.state.take_untold(SLICE))
+        self._more = self.state.more
         await self._write(batch)
         await self._adopt(touched)
         if self._decision is not None and self._decision.done():
             await self._conclude(self._decision.result())
         self._begin_decision(group)
+        await self._note_capacity()
 
     async def _write(self, batch: Batch) -> None:
-        if batch.writes:
-            if batch.release:
-                await self.settings.failpoints.at(Point.BEFORE_RELEASE)
-            async with begin(self.engine) as connection:
-                entries = await batch.write(connection, self.epoch)
-            if batch.release:
-                await self.settings.failpoints.at(Point.RELEASED)
-            if batch.intakes:
-                await self.settings.failpoints.at(Point.TAKEN_IN)
-            for entry in entries:
-                self._applier.send(entry)
+        """One transaction, then memory, then the effects. Whose part fails is set aside."""
+        if batch.release:
+            await self.settings.failpoints.at(Point.BEFORE_RELEASE)
+        batch, entries = self._without(batch, batch.failed), tuple[Entry, ...]()
+        while batch.writes:
+            try:
+                async with begin(self.engine) as connection:
+                    entries = await batch.write(connection, self.epoch)
+                break
+            except Exception as error:  # noqa: BLE001 -- raised again where it is nobody's
+                failed = await culprits(self.engine, error, batch.uids, batch.try_one(self.epoch))
+                batch = self._without(batch, failed)
+        if batch.release:
+            await self.settings.failpoints.at(Point.RELEASED)
+        if batch.intakes:
+            await self.settings.failpoints.at(Point.TAKEN_IN)
+        for entry in entries:
+            self._applier.send(entry)
+        batch = self._without(batch, batch.number())
         freed = False
         for uid, live in batch.after.items():
             before = self.state.live.get(uid)
-            freed = freed or _matters(before, live)
+            freed = freed or matters(before, live)
             if live is None:
                 self.state.drop(uid)
             else:
@@ -181,6 +198,26 @@ class Loop:
         self.notes.look(batch.after.items())
         self.notes.evicted(batch.evictions)
 
+    def _take_results(self) -> list[Result]:
+        """How PATCHes ended, but for those of workloads that are set aside."""
+        aside = self.state.quarantine
+        results, self._results = self._results, [r for r in self._results if r.entry.uid in aside]
+        return [result for result in results if result.entry.uid not in aside]
+
+    def _without(self, batch: Batch, failed: Mapping[str, Exception]) -> Batch:
+        """Set these aside. How their PATCHes ended is kept for when they are tried again."""
+        if not failed:
+            return batch
+        self._results += batch.part(failed.__contains__).results
+        self._set_aside(failed)
+        return batch.part(lambda uid: uid not in failed)
+
+    def _set_aside(self, failed: Mapping[str, Exception]) -> None:
+        for uid, error in failed.items():
+            log.error("set aside", workload=uid, said=str(error), exc_info=error)
+            self.metrics.set_aside.inc()
+            self.state.set_aside(uid, error, now=self.clock())
+
     # -- decisions
 
     def _begin_decision(self, group: asyncio.TaskGroup) -> None:
@@ -188,20 +225,16 @@ class Loop:
         due = self.state.stale or self._due.calls_for_decision(now)
         if self._decision is not None or not due:
             return
-        waiting = [live for live in self.state.lives() if offered(live, now=now)]
+        waiting = [live for live in self.state.lives() if offered(live, self.state, now=now)]
         trigger = "change" if self.state.take_stale() else "time"
         if not waiting and not self.state.bonds and not self.state.reservations:
             self._due.decided = now
             return
         self._cycle += 1
-        barred = self.jobs.reckoning().barred(waiting)
-        self._asked = Asked(
-            snapshot=take(self.state, now=now, barred=barred),
-            cycle=self._cycle,
-            at=now,
-            trigger=trigger,
-            barred=barred,
-        )
+        with self.metrics.phase("snapshot", cycle=self._cycle):
+            barred = self.jobs.reckoning().barred(waiting)
+            snapshot = take(self.state, now=now, barred=barred)
+        self._asked = Asked(snapshot=snapshot, cycle=self._cycle, at=now, trigger=trigger, barred=barred)
         self._decision = group.create_task(self._decide(self._asked), name=f"cycle {self._cycle}")
 
     async def _decide(self, asked: Asked) -> Plan | None:
@@ -209,9 +242,10 @@ class Loop:
         began = time.perf_counter()
         plan = None
         try:
-            plan = await self.decider.decide(
-                asked.snapshot, now=asked.at, seed=self.settings.seed, budget=self._budget
-            )
+            with self.metrics.phase("decide", cycle=asked.cycle):
+                plan = await self.decider.decide(
+                    asked.snapshot, now=asked.at, seed=self.settings.seed, budget=self._budget
+                )
             self.metrics.count_stats(plan.stats)
         except Exception:
             plan = None
@@ -219,7 +253,6 @@ class Loop:
             self.metrics.refused_plans.inc()
         finally:
             self._effort = time.perf_counter() - began
-            self.metrics.cycle_seconds.labels("decide").observe(self._effort)
             self.wake.set()
         if self.recorder is not None:
             self.recorder.offer(self._stored(asked, plan), number=asked.cycle, took=self._effort)
@@ -237,8 +270,7 @@ class Loop:
         now = self.clock()
         self._due.decided = asked.at  # what came due while it was made is still due
         self.forecaster.offer(asked.snapshot, now=asked.at)
-        found = None if plan is None else self._answer(asked, plan, now=now)
-        if plan is None or found is None:
+        if plan is None or (moved := await self._carry_out(asked, plan, now=now)) is None:
             return
         self.metrics.cycles.labels(plan.stats.status.value).inc()
         self.metrics.last_cycle.set(now)
@@ -249,32 +281,44 @@ class Loop:
             waiting=len(plan.explanations),
             status=plan.stats.status.value,
         )
-        moved = bool(found.admissions or found.evictions) or found.bonds != self.state.bonds
-        if moved or found.explanations or found.reservations != self.state.reservations:
-            await self._commit(asked, plan, found)
         if moved and plan.stats.more:  # had nothing moved the next would be asked the same
             self.state.reconsider()
         self.keeper.offer(asked.cycle, self._stored(asked, plan))
 
+    async def _carry_out(self, asked: Asked, plan: Plan, *, now: float) -> bool | None:
+        """Commit what of the plan holds, without those whose part fails. Whether anything moved; None = no commit."""
+        while True:
+            try:
+                with self.metrics.phase("answer", cycle=asked.cycle):
+                    found = self._answer(asked, plan, now=now)
+                if found is None:
+                    return None
+                moved = bool(found.admissions or found.evictions) or found.bonds != self.state.bonds
+                told = found.explanations or found.reservations != self.state.reservations
+                if moved or told or found.record.capacity != self._capacity:
+                    await self._commit(asked, plan, found)
+                return moved
+            except Mishandled as error:
+                self._set_aside(error.found)
+
     async def _commit(self, asked: Asked, plan: Plan, found: Answered) -> None:
-        """One transaction, then memory, then the effects."""
+        """One transaction, then memory, then the effects. Raises Mishandled where somebody's part fails."""
         await self.settings.failpoints.at(Point.DECIDED)
-        began = time.perf_counter()
-        async with begin(self.engine) as connection:
-            committed = await cycles.commit(
-                connection,
-                epoch=self.epoch,
-                record=found.record,
-                admissions=found.admissions,
-                evictions=found.evictions,
-                bonds=tuple(map(bond_row, found.bonds)),
-                reservations=tuple(map(reservation_row, found.reservations)),
-                explanations=found.explanations,
-            )
-        self.metrics.cycle_seconds.labels("commit").observe(time.perf_counter() - began)
+        now_told = dict(islice(found.explanations.items(), SLICE))
+        try:
+            with self.metrics.phase("commit", cycle=asked.cycle):
+                async with begin(self.engine) as connection:
+                    at_once = replace(found, explanations=now_told)
+                    committed = await write_answer(connection, at_once, epoch=self.epoch)
+        except Exception as error:
+            alone = partial(_write_of, found, epoch=self.epoch)
+            raise Mishandled(await culprits(self.engine, error, found.uids, alone)) from error
+        self._capacity = found.record.capacity
+        self.state.untold |= {u: why for u, why in found.explanations.items() if u not in now_told}
         await self.settings.failpoints.at(Point.COMMITTED)
-        self._remember(found)
-        self.state.bonds, self.state.reservations = found.bonds, found.reservations
+        remember(found, self.state, self.metrics)
+        self.notes.look((live.uid, live) for live in found.after)
+        self.notes.evicted(found.evictions)
         for entry in committed.entries:
             self._applier.send(entry)
         log.info(
@@ -289,31 +333,41 @@ class Loop:
                 asked, plan, self.state, patches=self.jobs, epoch=self.epoch, now=now, new_id=self.new_id,
                 retell=self.settings.retell, ranges=self.forecaster.ranges,
             )  # fmt: skip
+        except Mishandled:
+            raise
         except Exception:
             log.exception("no commit", cycle=asked.cycle)
             self.metrics.refused_plans.inc()
             return None
 
+    async def _note_capacity(self) -> None:
+        """Write down that the cluster's capacity changed, where no decision is under way that would."""
+        now, capacity = self.clock(), self.state.capacity_by_flavor
+        if self._decision is not None or capacity == self._capacity or now < self._noted + _IDLE:
+            return
+        self._cycle += 1
+        self._capacity, self._noted = capacity, now
+        async with begin(self.engine) as connection:
+            await write_capacity(connection, state=self.state, epoch=self.epoch, cycle=self._cycle, now=now)
+
     async def _adopt(self, touched: Sequence[str]) -> None:
         """Charge what runs without having been admitted, and report it."""
-        lives = self._found.among(touched)
+        lives = {live.uid: live for live in self._found.among(touched)}
         if not lives:
             return
-        now = self.clock()
         self._cycle += 1
-        adopted = adoption.adopt(
-            lives, state=self.state, jobs=self.jobs, epoch=self.epoch,
-            cycle=self._cycle, now=now, new_id=self.new_id,
+        write = partial(
+            write_adoption, state=self.state, jobs=self.jobs, epoch=self.epoch,
+            cycle=self._cycle, now=self.clock(), new_id=self.new_id,
         )  # fmt: skip
-        async with begin(self.engine) as connection:
-            committed = await cycles.commit(
-                connection,
-                epoch=self.epoch,
-                record=adopted.record,
-                admissions=adopted.admissions,
-                bonds=tuple(map(bond_row, self.state.bonds)),
-                reservations=tuple(map(reservation_row, self.state.reservations)),
-            )
+        try:
+            async with begin(self.engine) as connection:
+                adopted, committed = await write(connection, tuple(lives.values()))
+        except Exception as error:  # noqa: BLE001 -- raised again where it is nobody's
+            failed = await culprits(self.engine, error, lives, lambda c, uid: write(c, (lives[uid],)))
+            self._set_aside(failed)
+            self.state.touched.update(lives)
+            return
         for live in adopted.after:
             log.warning("adopted", workload=live.uid, queue=live.workload.queue)
             self.metrics.adopted.labels(queue_label(live.workload.queue, self.state.rules.tree)).inc()
@@ -321,24 +375,6 @@ class Loop:
         self.state.reconsider()
         for entry in committed.entries:
             self._applier.send(entry)
-
-    def _remember(self, found: Answered) -> None:
-        for live in found.after:
-            before = self.state.live[live.uid]
-            queue = queue_label(live.workload.queue, self.state.rules.tree)
-            if live.state is State.ADMITTED:
-                self.metrics.admissions.labels(queue).inc()
-                compare(before.explanation, started=found.record.finished_at, metrics=self.metrics)
-                if live.attempt == 1:
-                    self.metrics.waited.labels(queue).observe(
-                        found.record.finished_at - live.workload.submitted
-                    )
-            elif live.state is State.EVICTING and before.state is not State.EVICTING:
-                cause = next(e.cause for e in found.evictions if e.uid == live.uid)
-                self.metrics.evictions.labels(queue, cause).inc()
-            self.state.put(live)
-        self.notes.look((live.uid, live) for live in found.after)
-        self.notes.evicted(found.evictions)
 
     # -- effects
 
@@ -356,8 +392,12 @@ class Loop:
 
     async def _awaken(self) -> None:
         """Wait until something is heard or due, then a moment longer, so that what comes together is done
-        together.
+        together. Not at all where the last round's slice left something.
         """
+        if self._more:
+            await asyncio.sleep(0)
+            self._due.touch_due(self.clock())
+            return
         due = self._due.next(deciding=self._decision is not None)
         timeout = max(0.0, min(due - self.clock(), _IDLE))
         try:
@@ -371,19 +411,5 @@ class Loop:
         self._due.touch_due(self.clock())
 
 
-def _matters(before: Live | None, after: Live | None) -> bool:
-    """Whether a decision may come out differently because of this step."""
-    if before is None or after is None:
-        return True
-    landed = before.landed is None and after.landed is not None
-    whole = before.short is not None and after.short is None  # its hosts are others' again
-    waits = (before.workload, before.state, before.explanation) != (
-        after.workload,
-        after.state,
-        after.explanation,
-    )
-    return landed or whole or _held(before) != _held(after) or (after.state.waiting and waits)
-
-
-def _held(live: Live) -> Mapping[str, int] | None:
-    return None if live.placement is None else live.placement.held
+async def _write_of(found: Answered, connection: AsyncConnection, uid: str, *, epoch: int) -> None:
+    await write_answer(connection, found.of(uid), epoch=epoch)

@@ -57,7 +57,7 @@ async def run(settings: Settings) -> None:
         except asyncio.CancelledError:
             if not work.cancelled():
                 raise
-        health.phase = Phase.STOPPING
+        health.enter(Phase.STOPPING)
         log.info("stopped")
 
 
@@ -104,12 +104,14 @@ async def _work(parts: Parts, state: ClusterState, wake: asyncio.Event) -> None:
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(watches.run(metrics), name="watches")
-            health.phase = Phase.LISTING
-            await watches.synced()
+            health.enter(Phase.LISTING)
+            await watches.synced(progress=health.beat)
             while True:
-                health.phase = Phase.STANDBY
+                health.enter(Phase.STANDBY)
                 try:
-                    async with lead(settings.database_url, holder=settings.identity) as leadership:
+                    async with lead(
+                        settings.database_url, holder=settings.identity, alive=lambda: health.alive
+                    ) as leadership:
                         await serve_term(leadership, parts, state=state, jobs=jobs, engine=engine, wake=wake)
                 except* (LeadershipLost, DatabaseUnavailable, Conflict) as ended:
                     log.warning("the term of office ended", said=[str(e) for e in _leaves(ended)])

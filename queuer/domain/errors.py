@@ -9,6 +9,7 @@ QueuerError
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -59,9 +60,13 @@ class NotFound(QueuerError):
 
 
 class Conflict(QueuerError):
-    """The write is not applicable to the present state: stale revision, other writer."""
+    """The write is not applicable to the present state: stale revision, other writer. `uids`: workloads it is about."""
 
     code = "conflict"
+
+    def __init__(self, message: str, *, hint: str = "", uids: Iterable[str] = ()) -> None:
+        super().__init__(message, hint=hint)
+        self.uids = frozenset(uids)
 
 
 class Unavailable(QueuerError):

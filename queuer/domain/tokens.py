@@ -36,6 +36,7 @@ class Token(StrEnum):
     ADMITTED_NOT_PLACED = "AdmittedNotPlaced"
     NODES_UNAVAILABLE = "NodesUnavailable"
     CONTROLLER_STALE = "ControllerStale"
+    QUARANTINED = "Quarantined"
 
     @property
     def verdict(self) -> Verdict:
@@ -53,4 +54,5 @@ _VERDICTS = {
     Token.ADMITTED_NOT_PLACED: Verdict.ESCALATE,
     Token.NODES_UNAVAILABLE: Verdict.ESCALATE,
     Token.CONTROLLER_STALE: Verdict.ESCALATE,
+    Token.QUARANTINED: Verdict.ESCALATE,
 }

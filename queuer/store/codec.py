@@ -1,18 +1,19 @@
 """Domain records to rows and JSON, and back. Floats of seconds become timestamptz here and nowhere else.
 
 Bulk writes send their rows as one JSON parameter, which PostgreSQL turns into a record set: one statement per
-table, however many rows. The planner knows nothing of a record set's size; statements therefore look their rows up
-by key in a LATERAL subquery, which it cannot turn into a product of two scans.
+table and `MOST_BYTES`, however many rows. The planner knows nothing of a record set's size; statements therefore look
+their rows up by key in a LATERAL subquery, which it cannot turn into a product of two scans.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Row
+from sqlalchemy import Row, TextClause
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import PodSet, Workload
@@ -32,6 +33,10 @@ def plain(value: Any) -> Any:
     raise NotImplementedError(f"{type(value).__name__} has no JSON form")
 
 
+MOST_BYTES = 1_000_000
+"""Of JSON in one statement: a larger one holds up the loop while it is made, and the server while it is read."""
+
+
 def instant(seconds: float) -> datetime:
     """Seconds since the epoch as timestamptz; microseconds are what survives."""
     return datetime.fromtimestamp(seconds, tz=UTC)
@@ -45,6 +50,37 @@ def seconds(at: datetime | None) -> float | None:
 def rows_json(rows: Iterable[Any]) -> str:
     """The JSON parameter of a record set: mappings or dataclasses, one per row."""
     return to_json(list(rows))
+
+
+async def execute_rows(
+    connection: AsyncConnection,
+    statement: TextClause,
+    rows: Iterable[Any],
+    *,
+    most: int = MOST_BYTES,
+    **values: Any,
+) -> list[Row[Any]]:
+    """Execute a statement over the record set `:rows`, as often as slices of `most` bytes of JSON need, in order.
+
+    Answers the rows of all slices, none where the statement returns nothing. One row may be larger than a slice.
+    """
+    found: list[Row[Any]] = []
+    for part in _slices(map(to_json, rows), most):
+        result = await connection.execute(statement, {**values, "rows": f"[{','.join(part)}]"})
+        found += result.all() if result.returns_rows else ()
+    return found
+
+
+def _slices(texts: Iterable[str], most: int) -> Iterator[list[str]]:
+    part, size = list[str](), 0
+    for text in texts:
+        if part and size + len(text) > most:
+            yield part
+            part, size = [], 0
+        part.append(text)
+        size += len(text) + 1
+    if part:
+        yield part
 
 
 def workload_row(workload: Workload) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from queuer.domain.quantity import NOTHING, Resources
 from queuer.domain.reasons import Explanation
 from queuer.domain.workload import State
 from queuer.store import reasons
-from queuer.store.codec import instant, rows_json
+from queuer.store.codec import execute_rows, instant, rows_json
 from queuer.store.events import Event, append
 from queuer.store.leader import check_epoch
 from queuer.store.ledger import LedgerRow, charge
@@ -269,7 +269,7 @@ async def evict(
         return ()
     await check_epoch(connection, epoch)
     rows = [{"uid": eviction.uid, "cause": eviction.cause} for eviction in evictions]
-    found = {row.uid: row for row in await connection.execute(_EVICT, {"rows": rows_json(rows)})}
+    found = {row.uid: row for row in await execute_rows(connection, _EVICT, rows)}
     _demand_all((eviction.uid for eviction in evictions), found, what="evicted: it is not admitted")
     effects = [
         Effect(kind=EntryKind.EVICT, uid=e.uid, admission_id=str(found[e.uid].admission_id), patch=e.patch)
@@ -308,8 +308,8 @@ async def _admit(
     at = record.finished_at
     keys = ("id", "uid", "attempt", "assignments", "domains", "before")
     rows = [{key: getattr(admission, key) for key in keys} for admission in admissions]
-    values = {"rows": rows_json(rows), "epoch": epoch, "cycle": record.id, "at": at}
-    queues = {row.uid: row.queue for row in await connection.execute(_ADMIT, values)}
+    admitted = await execute_rows(connection, _ADMIT, rows, epoch=epoch, cycle=record.id, at=at)
+    queues = {row.uid: row.queue for row in admitted}
     _demand_all((a.uid for a in admissions), queues, what="admitted: it does not wait at that attempt")
     await charge(
         connection,
@@ -351,7 +351,7 @@ async def _admit(
 def _demand_all(uids: Iterable[str], found: Mapping[str, Any], *, what: str) -> None:
     missing = [uid for uid in uids if uid not in found]
     if missing:
-        raise Conflict("; ".join(f"{uid} cannot be {what}" for uid in missing[:5]))
+        raise Conflict("; ".join(f"{uid} cannot be {what}" for uid in missing[:5]), uids=missing)
 
 
 async def load_admissions(connection: AsyncConnection) -> list[StoredAdmission]:

@@ -1,15 +1,18 @@
 """One controller decides at a time: a session advisory lock says who, an epoch row fences those who were.
 
 The lock lives on a connection of its own, straight to PostgreSQL, which ends the session of a holder that has been
-silent for a lease: a frozen process loses the lock like a dead one. Winning it raises the epoch; every write of a
-controller checks its epoch in its own transaction, so a leader that lost the lock without noticing changes nothing.
+silent for a lease: a frozen process loses the lock like a dead one. A thread of its own speaks for it, so that an event
+loop that is busy keeps it. Winning it raises the epoch; every write of a controller checks its epoch in its own
+transaction, so a leader that lost the lock without noticing changes nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +26,12 @@ from queuer.store.locks import LEADER
 
 _EPOCH = text("SELECT epoch FROM leader WHERE id = 1 FOR SHARE")
 _LEASE = "SELECT set_config('idle_session_timeout', %s, false)"
+_TRY = "SELECT pg_try_advisory_lock(%s)"
 _TAKE_OFFICE = "UPDATE leader SET epoch = epoch + 1, holder = %s, since = now() WHERE id = 1 RETURNING epoch"
+_ASK = 0.25
+"""Seconds between two tries for the lock. A wait inside the server could not be called off."""
+_LEAVE = 10.0
+"""Seconds that the end of a leadership waits for its thread at most."""
 
 
 class LeadershipLost(QueuerError):
@@ -40,7 +48,7 @@ class PoolerInBetween(Unavailable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leadership:
-    """The right to decide, under one epoch. `lost` is set when the lock's connection is gone."""
+    """The right to decide, under one epoch. `lost` is set when the lock is gone or given up."""
 
     epoch: int
     holder: str
@@ -55,78 +63,128 @@ async def check_epoch(connection: AsyncConnection, epoch: int) -> None:
 
 
 @asynccontextmanager
-async def lead(url: str, *, holder: str, lease: float = 10.0) -> AsyncIterator[Leadership]:
+async def lead(
+    url: str, *, holder: str, lease: float = 10.0, alive: Callable[[], bool] = lambda: True
+) -> AsyncIterator[Leadership]:
     """Wait for the lock, take office, and hold it until the block ends.
 
     `holder`: who leads, for people. `lease`: seconds of silence after which the server gives the lock away; the
-    holder speaks five times as often. Raises DatabaseUnavailable when PostgreSQL does not answer, PoolerInBetween.
+    holder speaks five times as often. `alive`: asked as often, in another thread; where it says no the lock is given
+    up. Raises DatabaseUnavailable when PostgreSQL does not answer, PoolerInBetween.
     """
-    session = await _connect(url, holder=holder)
+    keeper = _Keeper(url, holder=holder, lease=lease, alive=alive)
+    thread = threading.Thread(target=keeper.run, name="leadership", daemon=True)
+    thread.start()
     try:
-        epoch = await _take_office(session, holder=holder, lease=lease)
-        leadership = Leadership(epoch=epoch, holder=holder)
-        watch = asyncio.create_task(_watch(session, leadership, lease=lease), name="leadership")
+        leadership = await keeper.office
+        watch = asyncio.create_task(keeper.watch(leadership), name="leadership")
         try:
             yield leadership
         finally:
             watch.cancel()
             await asyncio.wait([watch])
     finally:
-        await session.close()
+        keeper.done.set()
+        await asyncio.to_thread(thread.join, _LEAVE)
 
 
-async def _take_office(session: psycopg.AsyncConnection[Any], *, holder: str, lease: float) -> int:
-    try:
-        await _refuse_pooler(session)
-        await session.execute("SELECT pg_advisory_lock(%s)", [LEADER])
-        await session.execute(_LEASE, [f"{round(lease * 1000)}ms"])
-        row = await (await session.execute(_TAKE_OFFICE, [holder])).fetchone()
-    except psycopg.OperationalError as error:
-        raise DatabaseUnavailable(f"PostgreSQL: {error}") from error
-    if row is None:
-        raise Unavailable("the leader table is empty", hint="run `queuer db upgrade`")
-    return int(row[0])
+class _Keeper:
+    """Keeps the lock in a thread. `office`: the leadership once it is won, or why it cannot be."""
+
+    def __init__(self, url: str, *, holder: str, lease: float, alive: Callable[[], bool]) -> None:
+        self._url, self._holder, self._lease, self._alive = url, holder, lease, alive
+        self._loop = asyncio.get_running_loop()
+        self._lost = asyncio.Event()
+        self._spoke = time.monotonic()
+        self.office: asyncio.Future[Leadership] = self._loop.create_future()
+        self.done = threading.Event()
+
+    def run(self) -> None:
+        """Take the lock and keep it until `done`, in a thread. What goes wrong is told the loop."""
+        try:
+            with _connect(self._url, holder=self._holder) as session:
+                if (epoch := self._take_office(session)) is not None:
+                    self._tell(self._won, epoch)
+                    self._speak(session)
+        except psycopg.Error as error:
+            self._tell(self._failed, DatabaseUnavailable(f"PostgreSQL: {error}"))
+        except QueuerError as error:
+            self._tell(self._failed, error)
+        finally:
+            self._tell(
+                self._failed, DatabaseUnavailable("the thread that waits for the leader lock has ended")
+            )
+            self._tell(self._lost.set)
+
+    async def watch(self, leadership: Leadership) -> None:
+        """Say that it is lost where the server does not answer the thread."""
+        while (left := self._spoke + 2 * self._lease - time.monotonic()) > 0:  # noqa: ASYNC110
+            await asyncio.sleep(left)
+        leadership.lost.set()
+
+    def _take_office(self, session: psycopg.Connection[Any]) -> int | None:
+        """Wait for the lock; the epoch that it gives, None where it is wanted no more."""
+        _refuse_pooler(session)
+        while not _value(session, _TRY, LEADER):
+            if self.done.wait(_ASK):
+                return None
+        session.execute(_LEASE, [f"{round(self._lease * 1000)}ms"])
+        epoch = _value(session, _TAKE_OFFICE, self._holder)
+        if epoch is None:
+            raise Unavailable("the leader table is empty", hint="run `queuer db upgrade`")
+        return int(epoch)
+
+    def _speak(self, session: psycopg.Connection[Any]) -> None:
+        while self._alive():
+            session.execute("SELECT 1")
+            self._spoke = time.monotonic()
+            if self.done.wait(self._lease / 5):
+                return
+
+    def _tell(self, what: Callable[..., None], *about: Any) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+            self._loop.call_soon_threadsafe(what, *about)
+
+    def _won(self, epoch: int) -> None:
+        self._spoke = time.monotonic()
+        if not self.office.done():
+            self.office.set_result(Leadership(epoch=epoch, holder=self._holder, lost=self._lost))
+
+    def _failed(self, error: Exception) -> None:
+        if not self.office.done():
+            self.office.set_exception(error)
 
 
-async def _connect(url: str, *, holder: str) -> psycopg.AsyncConnection[Any]:
-    """A direct session without statement timeout (it waits for the lock), which notices a dead peer in seconds."""
-    try:
-        session = await psycopg.AsyncConnection.connect(
-            conninfo(url),
-            autocommit=True,
-            application_name=f"queuer-leader {holder}"[:63],
-            connect_timeout=5,
-            keepalives_idle=5,
-            keepalives_interval=2,
-            keepalives_count=3,
-            tcp_user_timeout=10_000,
-            options=session_options(lock_timeout="0", statement_timeout="0", idle_session_timeout="0"),
-        )
-    except psycopg.OperationalError as error:
-        raise DatabaseUnavailable(f"PostgreSQL: {error}") from error
+def _value(session: psycopg.Connection[Any], query: str, *values: object) -> Any:
+    row = session.execute(query, values).fetchone()
+    return None if row is None else row[0]
+
+
+def _connect(url: str, *, holder: str) -> psycopg.Connection[Any]:
+    """A direct session without statement timeout, which notices a dead peer in seconds."""
+    session = psycopg.connect(
+        conninfo(url),
+        autocommit=True,
+        application_name=f"queuer-leader {holder}"[:63],
+        connect_timeout=5,
+        keepalives_idle=5,
+        keepalives_interval=2,
+        keepalives_count=3,
+        tcp_user_timeout=10_000,
+        options=session_options(lock_timeout="0", statement_timeout="0", idle_session_timeout="0"),
+    )
     check_version(session.info.server_version)
     return session
 
 
-async def _refuse_pooler(session: psycopg.AsyncConnection[Any]) -> None:
+def _refuse_pooler(session: psycopg.Connection[Any]) -> None:
     """A pooler makes up its own backend id for the client, and may give each transaction another backend."""
     announced = session.info.backend_pid
     for _ in range(3):
-        row = await (await session.execute("SELECT pg_backend_pid()")).fetchone()
-        if row is None or row[0] != announced:
+        found = _value(session, "SELECT pg_backend_pid()")
+        if found != announced:
             raise PoolerInBetween(
                 f"a connection pooler answers at {session.info.host}:{session.info.port}: the session announced "
-                f"backend {announced}, the query ran in {row[0] if row else 'none'}",
+                f"backend {announced}, the query ran in {found}",
                 hint="give the controller a direct URL of PostgreSQL; its leader lock belongs to one session",
             )
-
-
-async def _watch(session: psycopg.AsyncConnection[Any], leadership: Leadership, *, lease: float) -> None:
-    """Speak often enough, and say so when the session is gone."""
-    try:
-        while True:
-            await asyncio.sleep(lease / 5)
-            async with asyncio.timeout(lease):
-                await session.execute("SELECT 1")
-    except (psycopg.Error, TimeoutError):
-        leadership.lost.set()

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.domain.past import HORIZON
 from queuer.domain.quantity import Resources
-from queuer.store.codec import instant, rows_json, seconds
+from queuer.store.codec import execute_rows, instant, seconds
 from queuer.store.leader import check_epoch
 
 Usage = Mapping[str, Mapping[tuple[str, str], int]]
@@ -88,14 +88,14 @@ async def charge(connection: AsyncConnection, rows: Sequence[LedgerRow]) -> None
     """Open rows, inside a transaction that has checked its epoch. A pod set of a workload has one open row at most: a
     second one is an IntegrityError.
     """
-    await connection.execute(_OPEN, {"rows": rows_json(rows)})
+    await execute_rows(connection, _OPEN, rows)
 
 
 async def recharge(connection: AsyncConnection, epoch: int, rows: Sequence[LedgerRow]) -> None:
     """Replace the open rows of these pod sets, when live pods differ from the charge; `count` 0 only closes."""
     if rows:
         await check_epoch(connection, epoch)
-        await connection.execute(_CLOSE_SETS, {"rows": rows_json(rows)})
+        await execute_rows(connection, _CLOSE_SETS, rows)
         await charge(connection, rows)
 
 

@@ -14,7 +14,7 @@ from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.domain.workload import State
-from queuer.store.codec import rows_json
+from queuer.store.codec import execute_rows
 from queuer.store.events import Event, append
 from queuer.store.leader import check_epoch
 from queuer.store.tables import EntryKind, Outcome
@@ -107,8 +107,8 @@ async def put(
     if not effects:
         return ()
     await check_epoch(connection, epoch)
-    values = {"rows": rows_json(effects), "epoch": epoch, "cycle": cycle, "at": at}
-    numbers = {(row.kind, str(row.admission_id)): row.seq for row in await connection.execute(_PUT, values)}
+    found = await execute_rows(connection, _PUT, effects, epoch=epoch, cycle=cycle, at=at)
+    numbers = {(row.kind, str(row.admission_id)): row.seq for row in found}
     return tuple(
         Entry(
             seq=numbers[effect.kind, effect.admission_id],
@@ -138,7 +138,7 @@ async def done(connection: AsyncConnection, epoch: int, results: Sequence[Done])
     if not results:
         return frozenset()
     await check_epoch(connection, epoch)
-    found = (await connection.execute(_DONE, {"rows": rows_json(results)})).all()
+    found = await execute_rows(connection, _DONE, results)
     append(connection, [_placing(row) for row in found if _became_placing(row)])
     return frozenset(row.seq for row in found)
 

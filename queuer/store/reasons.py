@@ -8,7 +8,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.domain.reasons import Explanation
-from queuer.store.codec import explanation_json, rows_json
+from queuer.store.codec import execute_rows, explanation_json
 
 _RECORD = text("""
     WITH r AS (
@@ -47,9 +47,9 @@ async def record(
     for explanation in explanations.values():
         if id(explanation) not in columns:
             columns[id(explanation)] = _columns(explanation)
-    rows = [{"uid": uid, **columns[id(explanation)]} for uid, explanation in explanations.items()]
-    changed = await connection.execute(_RECORD, {"rows": rows_json(rows), "at": at, "cycle": cycle})
-    return frozenset(changed.scalars())
+    rows = ({"uid": uid, **columns[id(explanation)]} for uid, explanation in explanations.items())
+    changed = await execute_rows(connection, _RECORD, rows, at=at, cycle=cycle)
+    return frozenset(row.uid for row in changed)
 
 
 def _columns(explanation: Explanation | None) -> dict[str, object]:

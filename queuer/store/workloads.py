@@ -6,6 +6,7 @@ open for it and takes back effects that were not applied.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -19,7 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queuer.domain.reasons import Explanation
 from queuer.domain.workload import State, Workload
 from queuer.store import ledger, reasons
-from queuer.store.codec import explanation_of, instant, rows_json, seconds, workload_of, workload_row
+from queuer.store.codec import execute_rows, explanation_of, instant, seconds, workload_of, workload_row
 from queuer.store.events import Event, append
 from queuer.store.leader import check_epoch
 
@@ -37,9 +38,12 @@ _INTAKE = text("""
         priority = excluded.priority, preemptible = excluded.preemptible, required = excluded.required,
         preferred = excluded.preferred, max_runtime = excluded.max_runtime, estimate = excluded.estimate,
         hold = excluded.hold, pod_sets = excluded.pod_sets, template = excluded.template,
-        resource_version = excluded.resource_version, state = excluded.state
-    WHERE w.state IN ('Queued', 'Held') AND w.deleted_at IS NULL
-    RETURNING w.uid, (w.xmax = 0) AS is_new
+        resource_version = excluded.resource_version, state = excluded.state, deleted_at = NULL, finished_at = NULL,
+        admission_id = NULL, admitted_at = NULL, landed_at = NULL,
+        attempt = w.attempt + (w.admission_id IS NOT NULL)::int
+    WHERE w.state IN ('Queued', 'Held')
+        OR w.deleted_at IS NOT NULL AND NOT EXISTS (SELECT FROM ledger WHERE uid = w.uid AND closed IS NULL)
+    RETURNING w.uid, w.attempt, (w.xmax = 0) AS is_new
 """)
 _CHANGE = text("""
     WITH r AS (
@@ -99,6 +103,9 @@ _RUNS = text("""
     WHERE a.end_cause IN ('succeeded', 'failed')
     ORDER BY w.finished_at DESC
 """)
+
+_AT_ONCE = 500
+"""Rows that are made records of at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,17 +175,18 @@ class StoredWorkload:
 
 async def intake(
     connection: AsyncConnection, epoch: int, rows: Sequence[Intake], *, at: float
-) -> frozenset[str]:
-    """Take in new jobs and edits of waiting ones; answers the uids that are new.
+) -> dict[str, int]:
+    """Take in new jobs and edits of waiting ones; answers the attempt of each that waits now, by uid.
 
-    A job that is admitted, ended or gone stays as it is recorded. The last of several rows of a uid counts. An
+    A job that holds something or ended stays as it is recorded, and is not answered. One that was taken for gone and
+    is there after all waits again: its namespace had opted out. The last of several rows of a uid counts. An
     explanation of None says that it has not been looked at since.
     """
     if not rows:
-        return frozenset()
+        return {}
     await check_epoch(connection, epoch)
     latest = {row.workload.uid: row for row in rows}
-    taken = (await connection.execute(_INTAKE, {"rows": rows_json(map(_intake_row, latest.values()))})).all()
+    taken = await execute_rows(connection, _INTAKE, map(_intake_row, latest.values()))
     await reasons.record(connection, {row.uid: latest[row.uid].explanation for row in taken}, at=at)
     new = frozenset(row.uid for row in taken if row.is_new)
     append(
@@ -189,7 +197,7 @@ async def intake(
             for row in taken
         ],
     )  # fmt: skip
-    return new
+    return {row.uid: row.attempt for row in taken}
 
 
 async def update_states(
@@ -203,7 +211,7 @@ async def update_states(
     if not changes:
         return []
     await check_epoch(connection, epoch)
-    found = (await connection.execute(_CHANGE, {"rows": rows_json(changes)})).all()
+    found = await execute_rows(connection, _CHANGE, changes)
     back = sorted((row.at, row.uid) for row in found if State(row.after).waiting)
     for at, group in groupby(back, key=itemgetter(0)):
         uids = [uid for _, uid in group]
@@ -242,7 +250,11 @@ async def forget(connection: AsyncConnection, epoch: int, uids: Sequence[str], a
 
 async def load_live(connection: AsyncConnection) -> list[StoredWorkload]:
     """All workloads that wait, run or still hold something, by submit time."""
-    return [stored_of(row) for row in await connection.execute(_LOAD)]
+    found, rows = list[StoredWorkload](), (await connection.execute(_LOAD)).all()
+    for begin in range(0, len(rows), _AT_ONCE):
+        found += map(stored_of, rows[begin : begin + _AT_ONCE])
+        await asyncio.sleep(0)  # others have the loop in between: probes, connections that are being made
+    return found
 
 
 async def load_runs(connection: AsyncConnection, *, count: int) -> list[tuple[Workload, float]]:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.controller import GPU, tree
 from tests.e2e.scene import TEAM_A, Scene, required
-from tests.e2e.support import create, pytorchjob_manifest, wait_until
+from tests.e2e.support import create, kubectl, pytorchjob_manifest, wait_until
 
 LIMIT = {"team_a": {"quota": [{"resource": GPU, "limit": 16}]}}
 
@@ -83,6 +83,27 @@ def test_a_level_whose_label_no_node_carries(scene: Scene) -> None:
     scene.job("lost", annotations=required("zone"))
     reason = scene.wait_reason("lost", "Misconfigured")
     assert "example.com/zone" in reason["text"]
+
+
+def test_a_namespace_that_opts_out_and_in_again(scene: Scene) -> None:
+    """A job that waits there is taken for gone, comes back, and starts when there is room."""
+    scene.database.apply(tree(scene.namespace, **LIMIT))
+    process = scene.start()
+    scene.job("holds", gpus=8, pods=2)
+    scene.wait_state("holds", "Running")
+    scene.job("waits", gpus=8)
+    scene.wait_reason("waits", "WaitingForQuota")
+    kubectl(scene.cluster, "admin", "label", "namespace", scene.namespace, "queuer.dev/managed-")
+    wait_until(lambda: _gone(scene, "waits"), timeout=15, describe="it is gone")
+    kubectl(scene.cluster, "admin", "label", "namespace", scene.namespace, "queuer.dev/managed=true")
+    wait_until(lambda: not _gone(scene, "waits"), timeout=15, describe="it is back")
+    scene.delete("holds")
+    scene.wait_state("waits", "Running")
+    assert process.metric("queuer_leader_epoch") == 1, "the term goes on"
+
+
+def _gone(scene: Scene, name: str) -> bool:
+    return scene.database.workload(name, scene.namespace)["deleted_at"] is not None
 
 
 def test_jobs_and_roles_of_no_pods(scene: Scene) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.domain.errors import Conflict
@@ -14,6 +15,7 @@ from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import PodSet, State
 from queuer.solver.records import SolveStatus
 from queuer.store import cycles, ledger, outbox, workloads
+from queuer.store.codec import MOST_BYTES
 from queuer.store.cycles import NewEviction, StoredBond, StoredReservation
 from queuer.store.engine import begin
 from queuer.store.events import read
@@ -58,7 +60,7 @@ async def test_a_workload_comes_back_as_it_went_in(engine: AsyncEngine, epoch: i
     )
     row = intake_of(made, state=State.HELD, explanation=explanation, template={"x": None, "y": [1.5, True]})
     async with begin(engine) as connection:
-        assert await workloads.intake(connection, epoch, [row], at=NOW) == {"w1"}
+        assert await workloads.intake(connection, epoch, [row], at=NOW) == {"w1": 1}
         (stored,) = await workloads.load_live(connection)
     assert stored.workload == made
     assert (stored.state, stored.attempt, stored.template) == (State.HELD, 1, {"x": None, "y": [1.5, True]})
@@ -73,13 +75,53 @@ async def test_an_edit_of_a_waiting_job_replaces_it_and_an_admitted_one_keeps_wh
     first, edited = workload("w1"), workload("w1", queue="root.b", pods=3)
     async with begin(engine) as connection:
         await workloads.intake(connection, epoch, [intake_of(first, explanation=waits())], at=NOW)
-        assert await workloads.intake(connection, epoch, [intake_of(edited)], at=NOW + 1) == frozenset()
+        assert await workloads.intake(connection, epoch, [intake_of(edited)], at=NOW + 1) == {"w1": 1}
         (stored,) = await workloads.load_live(connection)
         assert (stored.workload, stored.explanation) == (edited, None)
         await cycles.commit(connection, epoch=epoch, record=cycle(1), admissions=[admission(edited)])
-        await workloads.intake(connection, epoch, [intake_of(first)], at=NOW + 2)
+        assert await workloads.intake(connection, epoch, [intake_of(first)], at=NOW + 2) == {}
         (stored,) = await workloads.load_live(connection)
     assert (stored.workload, stored.state) == (edited, State.ADMITTED)
+
+
+async def test_a_job_that_comes_back_waits_again(engine: AsyncEngine, epoch: int) -> None:
+    """Its namespace opted out and in again: it was taken for gone, and can be admitted like any other."""
+    made = workload("w1")
+    async with begin(engine) as connection:
+        await workloads.intake(connection, epoch, [intake_of(made)], at=NOW)
+        await workloads.forget(connection, epoch, ["w1"], NOW)
+    async with begin(engine) as connection:
+        assert await workloads.intake(connection, epoch, [intake_of(made)], at=NOW + 1) == {"w1": 1}
+        await cycles.commit(connection, epoch=epoch, record=cycle(1), admissions=[admission(made)])
+        failed = StateChange(uid="w1", state=State.FAILED, at=NOW + 2, cause="deleted")
+        await workloads.update_states(connection, epoch, [failed])
+        await workloads.forget(connection, epoch, ["w1"], NOW + 2)
+    async with begin(engine) as connection:
+        assert await workloads.intake(connection, epoch, [intake_of(made)], at=NOW + 3) == {}, (
+            "it holds something"
+        )
+        await ledger.close(connection, epoch, ["w1"], NOW + 4)
+        assert await workloads.intake(connection, epoch, [intake_of(made)], at=NOW + 5) == {"w1": 2}
+        await cycles.commit(connection, epoch=epoch, record=cycle(2), admissions=[admission(made, attempt=2)])
+        (stored,) = await workloads.load_live(connection)
+    assert (stored.state, stored.attempt, stored.finished_at) == (State.ADMITTED, 2, None)
+
+
+async def test_statements_are_cut_by_bytes(engine: AsyncEngine, epoch: int) -> None:
+    """Thousands of jobs at a time, each with a long reason, are several statements of one transaction."""
+    made = [workload(f"w{n}") for n in range(30)]
+    seen = list[int]()
+
+    def count(*values: Any) -> None:
+        seen.append(len(str(values[3])))
+
+    event.listen(engine.sync_engine, "before_cursor_execute", count)
+    rows = [intake_of(w, explanation=waits(sentence="x" * 100_000)) for w in made]
+    async with begin(engine) as connection:
+        assert len(await workloads.intake(connection, epoch, rows, at=NOW)) == 30
+        stored = await workloads.load_live(connection)
+    assert all(row.explanation for row in stored)
+    assert max(seen) < 1.5 * MOST_BYTES
 
 
 async def test_admission_is_charged_and_leaves_one_effect(engine: AsyncEngine, epoch: int) -> None:
@@ -121,9 +163,10 @@ async def test_a_false_picture_commits_nothing(engine: AsyncEngine, epoch: int, 
         if spoil == "deleted":
             await workloads.forget(connection, epoch, ["bad"], NOW)
     admissions = [admission(good), admission(bad, attempt=2 if spoil == "attempt" else 1)]
-    with pytest.raises(Conflict, match="bad cannot be admitted"):
+    with pytest.raises(Conflict, match="bad cannot be admitted") as refused:
         async with begin(engine) as connection:
             await cycles.commit(connection, epoch=epoch, record=cycle(1), admissions=admissions)
+    assert refused.value.uids == {"bad"}
     async with begin(engine) as connection:
         assert await ledger.usage(connection) == {}
         assert await outbox.undone(connection) == []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -106,10 +108,50 @@ async def test_the_second_waits_and_then_has_the_next_epoch(database_url: str) -
 
 async def test_a_silent_holder_loses_the_lock_to_the_server(database_url: str) -> None:
     """A frozen leader's connection stays open; the server ends its session after the lease."""
-    async with lead(database_url, holder="frozen", lease=0.5) as first:
-        _stop_heartbeat()
+    thaw = threading.Event()
+    try:
+        async with lead(database_url, holder="frozen", lease=0.5, alive=thaw.wait) as first:
+            async with asyncio.timeout(10):
+                assert await _lead_once(database_url, "two") == first.epoch + 1
+            thaw.set()
+            async with asyncio.timeout(10):
+                await first.lost.wait()
+    finally:
+        thaw.set()
+
+
+async def test_a_busy_loop_keeps_the_lock(database_url: str) -> None:
+    """Work that blocks the loop for longer than a lease is no reason to lead no more."""
+    async with asyncio.TaskGroup() as group, lead(database_url, holder="busy", lease=0.5) as first:
+        second = group.create_task(_lead_once(database_url, "two"))
+        await asyncio.sleep(0)
+        time.sleep(2.0)  # noqa: ASYNC251 -- the loop is what is held up
+        done, _ = await asyncio.wait([second], timeout=1.0)
+        assert not done
+        assert not first.lost.is_set()
+    assert second.result() == first.epoch + 1
+
+
+async def test_a_loop_that_hangs_gives_the_lock_up(database_url: str) -> None:
+    """The thread that keeps the lock must not keep it for a loop that will do nothing with it."""
+    hangs = threading.Event()
+    async with lead(database_url, holder="hung", lease=0.5, alive=lambda: not hangs.is_set()) as first:
+        assert not first.lost.is_set()
+        hangs.set()
         async with asyncio.timeout(10):
             assert await _lead_once(database_url, "two") == first.epoch + 1
+            await first.lost.wait()
+
+
+async def test_waiting_for_the_lock_can_be_called_off(database_url: str) -> None:
+    """A process that stands by stops when it is told to."""
+    async with lead(database_url, holder="one"):
+        waits = asyncio.create_task(_lead_once(database_url, "two"))
+        await asyncio.wait([waits], timeout=0.3)
+        waits.cancel()
+        async with asyncio.timeout(5):
+            await asyncio.wait([waits])
+        assert waits.cancelled()
 
 
 async def test_a_killed_session_is_noticed(database_url: str, engine: AsyncEngine) -> None:
@@ -137,12 +179,6 @@ async def test_no_database_is_a_sentence() -> None:
 async def _lead_once(url: str, holder: str) -> int:
     async with lead(url, holder=holder) as leadership:
         return leadership.epoch
-
-
-def _stop_heartbeat() -> None:
-    """Freeze the watching task as SIGSTOP freezes a process: it simply does not run on."""
-    (watch,) = (task for task in asyncio.all_tasks() if task.get_name() == "leadership")
-    watch.cancel()
 
 
 @asynccontextmanager

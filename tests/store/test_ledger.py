@@ -62,9 +62,12 @@ class Model:
     async def submit(self, uid: str, who: int) -> None:
         made = workload(uid, queue=f"root.{'ab'[who % 2]}", pods=who + 1)
         async with begin(self.engine) as connection:
-            new = await workloads.intake(connection, self.epoch, [intake_of(made)], at=self.clock)
-        assert (uid in new) == (uid not in self.known)
-        self.known.setdefault(uid, Known(made))
+            waits = await workloads.intake(connection, self.epoch, [intake_of(made)], at=self.clock)
+        it = self.known.setdefault(uid, Known(made))
+        if it.deleted and not it.held:  # it was taken for gone, and is there after all
+            it.attempt += it.state is not State.QUEUED
+            it.state, it.deleted = State.QUEUED, False
+        assert waits == ({uid: it.attempt} if it.state is State.QUEUED else {})
 
     async def admit(self, uid: str, it: Known) -> None:
         self.cycles += 1

@@ -12,6 +12,7 @@ import pytest
 from bench import (
     backlog,
     decide,
+    flood,
     history,
     infeasible,
     openb,
@@ -66,6 +67,7 @@ REFUSED: dict[Callable[[], ArgumentParser], dict[str, tuple[str, ...]]] = {
     startup.parser: {"--part": ("x",)},
     history.parser: {"--millions": (*NOT_POSITIVE, "51")},
     stream.parser: BUDGET | {"--scale": NOT_ABOVE_ZERO, "--landing": NOT_AMOUNT},
+    flood.parser: {"--jobs": NOT_POSITIVE, "--rate": ("19", *NOT_POSITIVE)},
     backlog.parser: {"--jobs": NOT_POSITIVE, "--runs": NOT_POSITIVE},
     uneven.parser: FIRST | BUDGET | {"--seeds": NOT_POSITIVE},
     many_cycles.parser: FIRST | {"--cycles": NOT_POSITIVE},

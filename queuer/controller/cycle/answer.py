@@ -5,7 +5,8 @@ What of it still holds, the patches, the charges, the reasons that changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -20,6 +21,7 @@ from queuer.controller.cycle.snapshot import offered
 from queuer.controller.intake.namespace_quota import Reckoning
 from queuer.controller.landing.settle import evicting
 from queuer.controller.ledger import rows
+from queuer.controller.ledger.culprits import Mishandled
 from queuer.controller.memory.live import JobView, Live, Placement
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.estimates import StartRange
@@ -58,6 +60,23 @@ class Answered:
     reservations: tuple[Reservation, ...]
     after: tuple[Live, ...]
 
+    @property
+    def uids(self) -> frozenset[str]:
+        """All workloads that the commit is about."""
+        parts = (self.admissions, self.evictions, self.bonds, self.reservations)
+        return frozenset(row.uid for part in parts for row in part).union(self.explanations)
+
+    def of(self, uid: str) -> Answered:
+        """The commit of what is about one workload."""
+        return replace(
+            self,
+            admissions=tuple(row for row in self.admissions if row.uid == uid),
+            evictions=tuple(row for row in self.evictions if row.uid == uid),
+            bonds=tuple(row for row in self.bonds if row.uid == uid),
+            reservations=tuple(row for row in self.reservations if row.uid == uid),
+            explanations={u: why for u, why in self.explanations.items() if u == uid},
+        )
+
 
 class Patches(Protocol):
     """How jobs are started and suspended; see `queuer.controller.apply.jobs`."""
@@ -89,7 +108,8 @@ def answer(
 ) -> Answered:
     """What of the plan is committed. Workloads that changed while it was made are left for the next one.
 
-    `retell`: see `Settings`; `ranges`: newest forecast of starts, told with the reasons.
+    `retell`: see `Settings`; `ranges`: newest forecast of starts, told with the reasons. Raises Mishandled naming a
+    workload for which no row or PATCH can be made.
     """
     current = {
         pending.workload.uid
@@ -113,9 +133,10 @@ def answer(
             if live.uid in held:  # work was lost for it: what it could have taken waits for it
                 kept.append(replace(held[live.uid], assignments=admission.assignments))
             continue
-        admitted, started = _admitted(
-            admission, live, state, asked=asked, patches=patches, epoch=epoch, now=now, id=new_id()
-        )
+        with _about(live.uid):
+            admitted, started = _admitted(
+                admission, live, state, asked=asked, patches=patches, epoch=epoch, now=now, id=new_id()
+            )
         admissions.append(admitted)
         reckoning.take(live.workload, {a.pod_set: a.count for a in admission.assignments})
         after[live.uid] = started
@@ -133,7 +154,8 @@ def answer(
         if victim is None:
             continue
         note = _for_whom(cause, victim.workload, state.live[beneficiary].workload)
-        patch = patches.evict(victim)
+        with _about(victim.uid):
+            patch = patches.evict(victim)
         evictions.append(NewEviction(uid=uid, cause=cause, patch=patch, beneficiary=beneficiary, note=note))
         text = f"{note}; it is decided on again when it has left"
         displaced[uid] = simple(Token.PENDING_EVALUATION, text)
@@ -164,7 +186,16 @@ def answer(
 def _is_offered(uid: str, state: ClusterState, *, now: float) -> bool:
     """Whether a workload still is one that decisions are asked about: neither held nor found misconfigured since."""
     live = state.live.get(uid)
-    return live is not None and offered(live, now=now)
+    return live is not None and offered(live, state, now=now)
+
+
+@contextmanager
+def _about(uid: str) -> Iterator[None]:
+    """What fails inside is the fault of this workload alone."""
+    try:
+        yield
+    except Exception as error:
+        raise Mishandled({uid: error}) from error
 
 
 def _asks_the_same(now: Workload, then: Workload) -> bool:
@@ -177,7 +208,7 @@ def _stands(uid: str, state: ClusterState, patches: Patches) -> bool:
     job = state.jobs.get(uid)
     if job is None:
         return False
-    return uid not in state.taken or (job.outcome is None and patches.as_decided(job))
+    return uid not in state.unread or (job.outcome is None and patches.as_decided(job))
 
 
 def _admitted(
@@ -239,7 +270,8 @@ def _bonds(
 def _victim(uid: str, state: ClusterState) -> Live | None:
     """Who is evicted; None where there is nothing left to evict."""
     live = state.live.get(uid)
-    return live if live is not None and live.state in _EVICTABLE and live.uid in state.jobs else None
+    there = uid in state.jobs and uid not in state.quarantine
+    return live if live is not None and live.state in _EVICTABLE and there else None
 
 
 def _for_whom(cause: str, victim: Workload, other: Workload) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf
 
 from queuer.controller.landing.steps import deadlines
+from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
 
 REEVALUATE = 10.0
@@ -24,7 +26,7 @@ class Due:
 
     def next(self, *, deciding: bool) -> float:
         """When to wake at the latest. The end of a decision rings itself, and until then no other can begin."""
-        due = [at for at, _ in self._landing_ends(until=inf)]
+        due = [at for at, _ in self._landing_ends(until=inf)] + [self._state.quarantine.next]
         if not deciding:
             due += [self.decided + REEVALUATE, *(t for t in self._holding_ends() if t > self.decided)]
         return min(due, default=inf)
@@ -60,3 +62,21 @@ class Due:
             times += live.avoid.values()
             times += () if live.rest is None else (live.rest,)
         return times
+
+
+def matters(before: Live | None, after: Live | None) -> bool:
+    """Whether a decision may come out differently because of this step."""
+    if before is None or after is None:
+        return True
+    landed = before.landed is None and after.landed is not None
+    whole = before.short is not None and after.short is None  # its hosts are others' again
+    waits = (before.workload, before.state, before.explanation) != (
+        after.workload,
+        after.state,
+        after.explanation,
+    )
+    return landed or whole or _held(before) != _held(after) or (after.state.waiting and waits)
+
+
+def _held(live: Live) -> Mapping[str, int] | None:
+    return None if live.placement is None else live.placement.held

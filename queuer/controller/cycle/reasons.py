@@ -1,16 +1,18 @@
 """Which reasons are written down after a decision: thousands of jobs wait, and with each that starts a figure moves
-in most of their reasons. What a reason says is written at once; figures alone, where many move, now and then.
+in most of their reasons. What a reason says is written at once; figures alone, where many move, now and then, and not
+all at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
+from heapq import nsmallest
 
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.reasons import Explanation
 
-FEW = 200
-"""So many rows are written at any rate."""
+FEW, PORTIONS = 200, 10
+"""Of rows of which figures alone moved, so many are written after a decision, or one of so many portions."""
 _WHOSE = (
     "queue", "resource", "flavor", "keeper", "level", "podSet", "owner", "name", "victims", "freed", "cause",
 )  # fmt: skip
@@ -25,8 +27,10 @@ def to_write(
     now: float,
     every: float,
 ) -> dict[str, Explanation]:
-    """Reasons that differ from what is stored, of those that still wait. Where figures alone moved in more than `FEW`,
-    those of them that were told `every` so many seconds ago. `changed`: uids whose state changes with this plan.
+    """Reasons that differ from what is stored, of those that still wait. `changed`: uids whose state changes now.
+
+    Where figures alone moved in more than `FEW`: a portion of those that were told `every` so many seconds ago, the
+    longest ago first.
     """
     found, moved = dict[str, Explanation](), dict[str, Explanation]()
     for uid, explanation in explanations.items():
@@ -37,7 +41,9 @@ def to_write(
         same = told is not None and meaning(told) == meaning(explanation)
         (moved if same else found)[uid] = explanation
     if len(moved) > FEW:
-        moved = {uid: why for uid, why in moved.items() if now >= state.live[uid].told + every}
+        old = (uid for uid in moved if now >= state.live[uid].told + every)
+        portion = max(FEW, len(moved) // PORTIONS)
+        moved = {uid: moved[uid] for uid in nsmallest(portion, old, key=lambda uid: state.live[uid].told)}
     return {**found, **moved}
 
 

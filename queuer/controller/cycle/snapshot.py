@@ -16,10 +16,9 @@ from queuer.domain.workload import State
 from queuer.solver.ends import end_of
 from queuer.solver.records import Admitted, Assignment, NodeState, Pending, Snapshot, Unbound
 
-NOT_OFFERED = frozenset({Token.MISCONFIGURED})
-"""Jobs with these reasons, set at intake, are not put before the solver.
-
-Only a change of the job or the tree helps.
+NOT_OFFERED = frozenset({Token.MISCONFIGURED, Token.QUARANTINED})
+"""Jobs with these reasons are not put before the solver: only a change of the job or the tree, or another try at
+reading them, helps.
 """
 
 SLACK = 30.0
@@ -35,16 +34,12 @@ def take(state: ClusterState, *, now: float, barred: Container[str] = ()) -> Sna
     """
     rules = state.rules
     # Work in a queue that is not there (it was started beside the queues) counts on its nodes alone.
-    admitted = tuple(
-        _admitted(live, state, now=now)
-        for _, live in sorted(state.live.items())
-        if live.charged and live.workload.queue in rules.tree
+    charged = sorted(uid for uid in state.holds if state.live[uid].workload.queue in rules.tree)
+    waiting = sorted(
+        uid for uid, live in state.live.items() if uid not in barred and offered(live, state, now=now)
     )
-    pending = tuple(
-        _pending(live, now=now)
-        for uid, live in sorted(state.live.items())
-        if uid not in barred and offered(live, now=now)
-    )
+    admitted = tuple(_admitted(state.live[uid], state, now=now) for uid in charged)
+    pending = tuple(_pending(state.live[uid], now=now) for uid in waiting)
     known = {p.workload.uid for p in pending} | {a.workload.uid for a in admitted}
     return Snapshot(
         nodes=tuple(
@@ -61,11 +56,17 @@ def take(state: ClusterState, *, now: float, barred: Container[str] = ()) -> Sna
     )
 
 
-def offered(live: Live, *, now: float) -> bool:
+def offered(live: Live, state: ClusterState, *, now: float) -> bool:
     """Whether the solver is asked about this workload."""
-    misconfigured = live.explanation is not None and live.explanation.primary.token in NOT_OFFERED
+    wrong = live.explanation is not None and live.explanation.primary.token in NOT_OFFERED
     resting = live.rest is not None and live.rest > now
-    return live.state is State.QUEUED and not misconfigured and not resting
+    return (
+        live.state is State.QUEUED
+        and not wrong
+        and not resting
+        and live.uid not in state.lines.beyond
+        and live.uid not in state.quarantine
+    )
 
 
 def _pending(live: Live, *, now: float) -> Pending:

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from time import perf_counter
 
+from opentelemetry import trace
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
@@ -18,6 +21,7 @@ from queuer.domain.queue import QueueTree
 from queuer.solver.process import SolverProcess
 from queuer.solver.records import CycleStats
 
+_TRACER = trace.get_tracer("queuer.controller")
 _SHORT = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _LONG = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0, 604800.0)
 
@@ -67,6 +71,9 @@ class Metrics:
         )
         self.failed_terms = Counter(
             "queuer_leader_terms_failed", "Terms of office that ended by a fault.", registry=registry
+        )
+        self.set_aside = Counter(
+            "queuer_workloads_set_aside", "How often the handling of one workload failed.", registry=registry
         )
         self.adopted = Counter(
             "queuer_adopted", "Jobs that were started beside the queue.", ["queue"], registry=registry
@@ -125,6 +132,16 @@ class Metrics:
     def count_writes(self, writes: Mapping[tuple[str, str], int]) -> None:
         """Show a client's count of writes by (verb, resource), as it is at each scrape."""
         self._show("queuer_k8s_api_writes", "Writes to the API server.", ("verb", "resource"), writes.items)
+
+    @contextmanager
+    def phase(self, name: str, *, cycle: int) -> Iterator[None]:
+        """Time a phase of a decision, and make a span of it where an SDK of OpenTelemetry listens."""
+        began = perf_counter()
+        try:
+            with _TRACER.start_as_current_span(f"queuer.{name}", attributes={"queuer.cycle": cycle}):
+                yield
+        finally:
+            self.cycle_seconds.labels(name).observe(perf_counter() - began)
 
     def count_stats(self, stats: CycleStats) -> None:
         """Add what happened inside one decision."""

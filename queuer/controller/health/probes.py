@@ -1,7 +1,7 @@
 """`/livez`, `/readyz`, `/metrics` of the controller process.
 
-Alive means that the loop goes round, not that the process or its lock exists: a controller that hangs must be
-replaced. Ready means that it leads with everything listed, or stands by to do so.
+Alive means that the loop goes round, not that the process or its lock exists: a controller that hangs, also while it
+loads, must be replaced. Ready means that it leads with everything listed, or stands by to do so.
 """
 
 from __future__ import annotations
@@ -11,12 +11,16 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
 
 from aiohttp import web
 
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.memory.state import ClusterState
 from queuer.store.heartbeat import LastCycle
+
+LOADING = 120.0
+"""Seconds without progress after which listing, or reading the database, is taken to hang."""
 
 
 class Phase(StrEnum):
@@ -33,7 +37,8 @@ class Phase(StrEnum):
 class Health:
     """Written by the loops, read by the probes and the heartbeat. `cycle`: the last that was concluded.
 
-    `beat` is called whenever a round is done, with or without work.
+    `beat` is called whenever a round is done, with or without work, and while everything is read for the first time
+    whenever something came. Read by other threads too.
     """
 
     stalled: float
@@ -45,19 +50,25 @@ class Health:
     def __post_init__(self) -> None:
         self.last = self.clock()
 
+    def enter(self, phase: Phase) -> None:
+        """Begin a phase."""
+        self.beat()
+        self.phase = phase
+
     def beat(self) -> None:
-        """A round is done."""
+        """A round is done, or some of what is loaded has come."""
         self.last = self.clock()
 
     @property
     def silent(self) -> float:
-        """Seconds since the last round."""
+        """Seconds since the last beat."""
         return self.clock() - self.last
 
     @property
     def alive(self) -> bool:
-        """Whether the loop goes round. Only a leader has one."""
-        return self.phase is not Phase.LEADING or self.silent < self.stalled
+        """Whether the loop goes round, or what it begins with is coming in. Who stands by only waits."""
+        longest = {Phase.LEADING: self.stalled, Phase.LISTING: LOADING}.get(self.phase, inf)
+        return self.silent < longest
 
     @property
     def ready(self) -> bool:
@@ -72,7 +83,7 @@ async def serve(
     """Answer the probes while the block runs; gives the port."""
 
     async def livez(_: web.Request) -> web.Response:
-        text = f"{health.phase}, last round {health.silent:.1f} s ago\n"
+        text = f"{health.phase}, last sign of life {health.silent:.1f} s ago\n"
         return web.Response(text=text, status=200 if health.alive else 503)
 
     async def readyz(_: web.Request) -> web.Response:

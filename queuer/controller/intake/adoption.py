@@ -99,8 +99,9 @@ def adopt(
         )
         after.append(replace(live, state=State.ADMITTED, placement=placement, explanation=None))
     record = CycleRecord(
-        id=cycle, started_at=now, finished_at=now, trigger=TRIGGER, status=SolveStatus.GREEDY, waiting=0
-    )
+        id=cycle, started_at=now, finished_at=now, trigger=TRIGGER, status=SolveStatus.GREEDY, waiting=0,
+        capacity=state.capacity_by_flavor,
+    )  # fmt: skip
     return Adoption(record=record, admissions=tuple(admissions), after=tuple(after))
 
 

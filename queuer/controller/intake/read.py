@@ -1,4 +1,4 @@
-"""New and edited jobs: read, checked against the queues, written down.
+"""New and edited jobs: read, checked against the queues, given their place in line, written down.
 
 Nothing that a user writes can crash this.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cache
 
 from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.intake.checks import check
@@ -27,19 +28,39 @@ def take_in(batch: Batch, uids: Iterable[str], *, state: ClusterState, jobs: Clu
         job, known = state.jobs.get(uid), batch.view(uid, state.live)
         if job is None or job.outcome is not None or (known is not None and not known.state.waiting):
             continue
-        found = read(job, known, state=state, jobs=jobs)
-        if known is not None and _same(known, found):
-            continue
-        batch.intakes.append(
-            Intake(
-                workload=found.workload,
-                template=found.template,
-                resource_version=job.resource_version,
-                state=found.state,
-                explanation=found.explanation,
-            )
-        )
-        batch.after[uid] = found
+        with batch.apart(uid):
+            found = _in_line(read(job, known, state=state, jobs=jobs), state)
+            if known is None or not _same(known, found):
+                batch.intakes.append(_intake(found, job))
+                batch.after[uid] = found
+
+
+def _intake(live: Live, job: JobView) -> Intake:
+    return Intake(
+        workload=live.workload,
+        template=live.template,
+        resource_version=job.resource_version,
+        state=live.state,
+        explanation=live.explanation,
+    )
+
+
+def _in_line(live: Live, state: ClusterState) -> Live:
+    """Give what is to be decided on its place in line, and tell what is beyond `maxPending` so."""
+    own = live.workload
+    wrong = live.explanation is not None and live.explanation.primary.token is Token.MISCONFIGURED
+    waits = live.state is State.QUEUED and not wrong
+    state.read_again(state.lines.put(own) if waits else state.lines.discard(own.uid))
+    if own.uid not in state.lines.beyond:
+        return live
+    return replace(live, explanation=_beyond(own.queue, own.namespace, state.rules.max_pending(own.queue)))
+
+
+@cache
+def _beyond(queue: str, namespace: str, most: int) -> Explanation:
+    text = f"{most} jobs of namespace {namespace} wait in {queue} before this one, as many as are considered at a time"
+    said = f"{text} (maxPending {most}); it is considered when some of them have started or gone."
+    return simple(Token.BEHIND_IN_QUEUE, said, queue=queue, namespace=namespace, maxPending=most)
 
 
 def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: ClusterJobs) -> Live:
@@ -72,8 +93,11 @@ def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: Cluster
 
 def _settled_here(live: Live) -> bool:
     """Whether its explanation was given at intake rather than by a decision."""
-    tokens = (Token.MISCONFIGURED, Token.ON_HOLD)
-    return live.explanation is not None and live.explanation.primary.token in tokens
+    if live.explanation is None:
+        return False
+    primary = live.explanation.primary
+    tokens = (Token.MISCONFIGURED, Token.ON_HOLD, Token.QUARANTINED)
+    return primary.token in tokens or "maxPending" in primary.params
 
 
 def _same(known: Live, found: Live) -> bool:

@@ -23,7 +23,7 @@ from queuer.domain.reasons import LONGEST, Token, simple
 from queuer.domain.workload import State
 from queuer.store.cycles import NewEviction
 from queuer.store.ledger import LedgerRow
-from queuer.store.outbox import Done, Effect
+from queuer.store.outbox import Effect
 from queuer.store.tables import EntryKind
 from queuer.store.tables import Outcome as Ended
 from queuer.store.workloads import StateChange
@@ -36,34 +36,31 @@ def take_results(
 ) -> None:
     """Write down how PATCHes ended, and what follows where they did not go through."""
     for result in results:
-        entry = result.entry
-        batch.done.append(
-            Done(
-                seq=entry.seq,
-                outcome=result.outcome,
-                at=batch.now,
-                resource_version=result.resource_version,
-                message=result.message,
-            )
-        )
-        state.touch(entry.uid)
-        live = batch.view(entry.uid, state.live)
-        if live is None or live.placement is None or live.placement.id != entry.admission_id:
-            continue
-        match entry.kind, result.outcome:
-            case EntryKind.ADMIT, Ended.APPLIED if live.state is State.ADMITTED:
-                batch.after[live.uid] = patched(live, now=batch.now)
-            case EntryKind.ADMIT, Ended.CONFLICT | Ended.INVALID if live.state is State.ADMITTED:
-                _withdraw(batch, live, result, state=state, jobs=jobs, limits=limits)
-            case EntryKind.EVICT, _:
-                confirmed = replace(live.placement, unconfirmed=False)
-                batch.after[live.uid] = replace(live, placement=confirmed)
-            case EntryKind.WITHDRAW, Ended.APPLIED:
-                change = StateChange(
-                    uid=live.uid, state=requeued(live).state, at=batch.now, cause="withdrawn"
-                )
-                batch.changes[live.uid] = change
-                batch.after[live.uid] = requeued(live)
+        batch.results.append(result)
+        state.touch(result.entry.uid)
+        with batch.apart(result.entry.uid):
+            _take_result(batch, result, state=state, jobs=jobs, limits=limits)
+
+
+def _take_result(
+    batch: Batch, result: Result, *, state: ClusterState, jobs: ClusterJobs, limits: Limits
+) -> None:
+    entry = result.entry
+    live = batch.view(entry.uid, state.live)
+    if live is None or live.placement is None or live.placement.id != entry.admission_id:
+        return
+    match entry.kind, result.outcome:
+        case EntryKind.ADMIT, Ended.APPLIED if live.state is State.ADMITTED:
+            batch.after[live.uid] = patched(live, now=batch.now)
+        case EntryKind.ADMIT, Ended.CONFLICT | Ended.INVALID if live.state is State.ADMITTED:
+            _withdraw(batch, live, result, state=state, jobs=jobs, limits=limits)
+        case EntryKind.EVICT, _:
+            confirmed = replace(live.placement, unconfirmed=False)
+            batch.after[live.uid] = replace(live, placement=confirmed)
+        case EntryKind.WITHDRAW, Ended.APPLIED:
+            change = StateChange(uid=live.uid, state=requeued(live).state, at=batch.now, cause="withdrawn")
+            batch.changes[live.uid] = change
+            batch.after[live.uid] = requeued(live)
 
 
 def _withdraw(
@@ -118,19 +115,20 @@ def settle_touched(
         live = batch.view(uid, state.live)
         if live is None:
             continue
-        pods = state.holding(live.workload, now=batch.now, lost_after=limits.lost_node)
-        seen = tally(pods, heard=live.heard)
-        outcome = settle(live, state.jobs.get(uid), seen, now=batch.now, limits=limits)
-        confirmed = confirmer.take_word(uid)
-        if outcome is None:
-            continue
-        if outcome.confirm and not confirmed:
-            confirmer.ask(live)
-            continue
-        _write_down(batch, outcome, jobs=jobs)
-        if outcome.ran is not None:
-            batch.ran.append((outcome.before.workload, outcome.ran))
-        _observe(outcome, batch, metrics, state.rules.tree)
+        with batch.apart(uid):
+            pods = state.holding(live.workload, now=batch.now, lost_after=limits.lost_node)
+            seen = tally(pods, heard=live.heard)
+            outcome = settle(live, state.jobs.get(uid), seen, now=batch.now, limits=limits)
+            confirmed = confirmer.take_word(uid)
+            if outcome is None:
+                continue
+            if outcome.confirm and not confirmed:
+                confirmer.ask(live)
+                continue
+            _write_down(batch, outcome, jobs=jobs)
+            if outcome.ran is not None:
+                batch.ran.append((outcome.before.workload, outcome.ran))
+            _observe(outcome, batch, metrics, state.rules.tree)
 
 
 def _write_down(batch: Batch, outcome: Outcome, *, jobs: ClusterJobs) -> None:

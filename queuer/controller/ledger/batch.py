@@ -1,13 +1,20 @@
-"""What one round of the loop writes to the database: gathered first, then written in one transaction."""
+"""What one round of the loop writes to the database: gathered first, then written in one transaction.
+
+It can be cut by workload, so that one whose part fails is left out of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from queuer.controller.apply.applier import Result
 from queuer.controller.memory.live import Live
+from queuer.domain.errors import Conflict
 from queuer.domain.reasons import Explanation
 from queuer.domain.workload import Workload
 from queuer.store import cycles, ledger, outbox, workloads
@@ -20,12 +27,13 @@ from queuer.store.workloads import Intake, StateChange
 @dataclass(slots=True)
 class Batch:
     """Writes of one round, and what memory holds once they are done: `after`, where None = forgotten. `ran`: runs that
-    ended by themselves, with their seconds.
+    ended by themselves, with their seconds. `results`: how PATCHes ended. `failed`: of whom nothing could be made, and
+    why. `taken`: once it is written, the attempt of each job that was taken in.
     """
 
     now: float
     intakes: list[Intake] = field(default_factory=list)
-    done: list[Done] = field(default_factory=list)
+    results: list[Result] = field(default_factory=list)
     changes: dict[str, StateChange] = field(default_factory=dict)
     evictions: list[NewEviction] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
@@ -35,6 +43,8 @@ class Batch:
     explanations: dict[str, Explanation | None] = field(default_factory=dict)
     after: dict[str, Live | None] = field(default_factory=dict)
     ran: list[tuple[Workload, float]] = field(default_factory=list)
+    failed: dict[str, Exception] = field(default_factory=dict)
+    taken: dict[str, int] = field(default_factory=dict)
 
     def view(self, uid: str, lives: Mapping[str, Live]) -> Live | None:
         """The workload as it is after what was gathered so far."""
@@ -48,24 +58,100 @@ class Batch:
             if live is not None and live.state.waiting and uid in lives and not lives[uid].state.waiting
         ]
 
+    @contextmanager
+    def apart(self, uid: str) -> Iterator[None]:
+        """What fails inside is the fault of this workload alone."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 -- whatever it is, it is told
+            self.failed[uid] = error
+
+    @property
+    def uids(self) -> frozenset[str]:
+        """All workloads that it is about."""
+        return frozenset(uid for part in self._parts().values() for uid in map(_uid, part))
+
+    def tell(self, reasons: Mapping[str, Explanation]) -> None:
+        """Write these reasons too, where nothing happens to the workload in this round."""
+        self.explanations |= {uid: why for uid, why in reasons.items() if uid not in self.after}
+
+    def number(self) -> dict[str, Exception]:
+        """Once it is written: give jobs that were taken in the attempt that they have there. Returns those that the
+        database does not have waiting, though memory has.
+        """
+        lost = dict[str, Exception]()
+        for uid in {row.workload.uid for row in self.intakes}:
+            live, attempt = self.after[uid], self.taken.get(uid)
+            if attempt is None:
+                lost[uid] = Conflict("the database does not have it waiting", uids=[uid])
+            elif live is not None and live.attempt != attempt:
+                self.after[uid] = replace(live, attempt=attempt)
+        return lost
+
+    def try_one(self, epoch: int) -> Callable[[AsyncConnection, str], Awaitable[object]]:
+        """Writes the part of one workload."""
+        return lambda connection, uid: self.part(uid.__eq__).write(connection, epoch)
+
+    def part(self, within: Callable[[str], bool]) -> Batch:
+        """What is about the workloads for which `within` says so."""
+        kept: dict[str, Any] = {
+            name: {uid: value for uid, value in part.items() if within(uid)}
+            if isinstance(part, dict)
+            else [item for item in part if within(_uid(item))]
+            for name, part in self._parts().items()
+        }
+        return Batch(now=self.now, **kept)
+
+    def _parts(self) -> dict[str, Any]:
+        names = (
+            "intakes", "results", "changes", "evictions", "effects", "recharges", "release", "forget", "explanations",
+            "after", "ran",
+        )  # fmt: skip
+        return {name: getattr(self, name) for name in names}
+
     @property
     def writes(self) -> bool:
         """Whether there is anything for the database."""
         parts = (
-            self.intakes, self.done, self.changes, self.evictions, self.effects, self.recharges, self.release,
+            self.intakes, self.results, self.changes, self.evictions, self.effects, self.recharges, self.release,
             self.forget, self.explanations,
         )  # fmt: skip
         return any(parts)
 
     async def write(self, connection: AsyncConnection, epoch: int) -> tuple[Entry, ...]:
         """Write everything; returns the effects that must be sent once this is committed."""
-        await outbox.done(connection, epoch, self.done)
+        await outbox.done(connection, epoch, [_done(result, at=self.now) for result in self.results])
         await workloads.update_states(connection, epoch, list(self.changes.values()))
         entries = await cycles.evict(connection, epoch, self.evictions, at=self.now)
         await ledger.recharge(connection, epoch, self.recharges)
         await ledger.close(connection, epoch, self.release, self.now)
         await workloads.forget(connection, epoch, self.forget, self.now)
         # After the steps: a job that goes back to its queue may have been edited while it was not there.
-        await workloads.intake(connection, epoch, self.intakes, at=self.now)
+        self.taken = await workloads.intake(connection, epoch, self.intakes, at=self.now)
         await workloads.explain(connection, epoch, self.explanations, at=self.now)
         return (*entries, *await outbox.put(connection, epoch, self.effects, at=self.now))
+
+
+def _uid(item: Any) -> str:
+    """The workload that a part of a batch is about."""
+    match item:
+        case str():
+            return item
+        case Result():
+            return item.entry.uid
+        case Intake():
+            return item.workload.uid
+        case (Workload() as workload, _):
+            return workload.uid
+        case _:
+            return str(item.uid)
+
+
+def _done(result: Result, *, at: float) -> Done:
+    return Done(
+        seq=result.entry.seq,
+        outcome=result.outcome,
+        at=at,
+        resource_version=result.resource_version,
+        message=result.message,
+    )

@@ -10,14 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
+from queuer.controller.memory.lines import Lines
 from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.pods import PodIndex, PodView
+from queuer.controller.memory.quarantine import Quarantine
+from queuer.controller.memory.unread import Unread
 from queuer.domain.estimates import Estimates
 from queuer.domain.nodes import Flavor, Node, Topology, flavor_of
 from queuer.domain.past import Past
 from queuer.domain.quantity import add
-from queuer.domain.queue import QueueTree
+from queuer.domain.queue import DEFAULT_ACCESS, QueueTree
+from queuer.domain.reasons import Explanation
 from queuer.domain.workload import State, Workload
 from queuer.solver.faults import MOST_AMOUNT
 from queuer.solver.records import Bond, Reservation
@@ -32,19 +37,26 @@ class Rules:
     topology: Topology = field(default_factory=Topology)
     revision: int = -1
 
+    def max_pending(self, queue: str) -> int:
+        """How many jobs of a namespace are decided on in a queue."""
+        access = self.tree.access(queue) if queue in self.tree else DEFAULT_ACCESS
+        assert access.max_pending is not None, "it has a default"
+        return access.max_pending
+
 
 class ClusterState:
     """The controller's memory.
 
     `on_change` is called, cheaply and often, when there is something new to look at. `jobs`: those that are ours to
-    read; `elsewhere`: those with our label in namespaces that did not opt in. `moving`, `timed`:
-    uids of the workloads that are landing, leaving, missing pods or giving some back, and of those that wait with a
-    time limit on something.
+    read; `elsewhere`: those with our label in namespaces that did not opt in. `moving`, `timed`: uids of the workloads
+    that are landing, leaving, missing pods or giving some back, and of those that wait with a time limit on something;
+    `holds`: of those that are charged. `unread`: jobs to read; `untold`: reasons that are still to be written, by uid.
     """
 
     def __init__(self, *, on_change: Callable[[], None] = lambda: None) -> None:
         self.nodes: dict[str, Node] = {}
         self._allocatable: dict[str, int] = {}  # of all nodes
+        self._capacity: dict[str, dict[str, int]] | None = None  # None = to be summed anew
         self.pods = PodIndex()
         self.jobs: dict[str, JobView] = {}
         self.elsewhere: dict[str, JobView] = {}
@@ -56,8 +68,12 @@ class ClusterState:
         self.past: Past = {}
         self.moving: set[str] = set()
         self.timed: set[str] = set()
+        self.holds: set[str] = set()
         self.touched: set[str] = set()
-        self.taken: set[str] = set()
+        self.unread = Unread()
+        self.untold: dict[str, Explanation] = {}
+        self.lines = Lines(lambda queue: self.rules.max_pending(queue))
+        self.quarantine = Quarantine()
         self.stale = True
         self._on_change = on_change
 
@@ -69,6 +85,7 @@ class ClusterState:
             self._forget(node.name)
             self.nodes[node.name] = node
             self._allocatable = add(self._allocatable, node.allocatable)
+            self._capacity = None
             self.reconsider()
 
     def node_gone(self, name: str) -> None:
@@ -81,6 +98,7 @@ class ClusterState:
         node = self.nodes.pop(name, None)
         if node is not None:
             self._allocatable = add(self._allocatable, node.allocatable, times=-1)
+            self._capacity = None
 
     @property
     def unsummable(self) -> frozenset[str]:
@@ -127,7 +145,7 @@ class ClusterState:
         """A queued job came or changed."""
         self.elsewhere.pop(job.uid, None)
         self.jobs[job.uid] = job
-        self.taken.add(job.uid)
+        self.unread.add(job.uid, job.namespace)
         self.touch(job.uid)
 
     def job_elsewhere(self, job: JobView) -> None:
@@ -172,16 +190,18 @@ class ClusterState:
         """Take over a workload as it now is in the database."""
         self.live[live.uid] = live
         self._file(live)
+        if not live.state.waiting:
+            self.read_again(self.lines.discard(live.uid))
         if live.uid in self.elsewhere:
             self._follow_elsewhere(live.uid)
         self.touch(live.uid)
 
     def _file(self, live: Live) -> None:
-        """Keep the short lists: who is landing, leaving or missing pods, and who waits for a time to pass."""
+        """Keep the short lists: who is landing, leaving or missing pods, waits for a time to pass, holds something."""
         due = live.placement is not None and live.placement.due is not None
         moving = due or live.short is not None or (live.charged and live.state is not State.RUNNING)
         timed = live.state.waiting and (bool(live.avoid) or live.rest is not None)
-        for listed, members in ((moving, self.moving), (timed, self.timed)):
+        for listed, members in ((moving, self.moving), (timed, self.timed), (live.charged, self.holds)):
             if listed:
                 members.add(live.uid)
             else:
@@ -190,8 +210,12 @@ class ClusterState:
     def drop(self, uid: str) -> None:
         """Forget a workload that has ended and holds nothing."""
         self.live.pop(uid, None)
+        self.read_again(self.lines.discard(uid))
+        self.quarantine.forget(uid)
+        self.untold.pop(uid, None)
         self.moving.discard(uid)
         self.timed.discard(uid)
+        self.holds.discard(uid)
         self.touched.discard(uid)
 
     def restore(
@@ -204,13 +228,17 @@ class ClusterState:
     ) -> None:
         """Replace everything that was decided and stored; what was heard of the cluster stays."""
         self.live = {live.uid: live for live in lives}
-        self.moving, self.timed = set(), set()
+        self.moving, self.timed, self.holds = set(), set(), set()
         for live in self.live.values():
             self._file(live)
         self.rules, self.bonds, self.reservations = rules, bonds, reservations
+        self._capacity = None
+        self.lines.rebuild(live.workload for live in self.live.values() if live.state is State.QUEUED)
+        self.quarantine, self.untold = Quarantine(), {}
         for uid in self.elsewhere:
             self._follow_elsewhere(uid)
-        self.taken = set(self.jobs)
+        self.unread.clear()
+        self.read_again(self.jobs)
         self.touched = {*self.live, *self.jobs}
         self.reconsider()
 
@@ -222,13 +250,48 @@ class ClusterState:
         if rules == self.rules:
             return
         self.rules = rules
-        self.read_waiting_again()
+        self._capacity = None
+        self.lines.rebuild()
+        self.read_again(self.jobs)
         self.reconsider()
 
-    def read_waiting_again(self) -> None:
-        """What a waiting job means may have changed with something that it names."""
-        self.taken.update(uid for uid in self.jobs if uid not in self.live or self.live[uid].state.waiting)
+    def read_again(self, uids: Iterable[str]) -> None:
+        """What these jobs mean, where they wait, may have changed with something that they name."""
+        for uid in uids:
+            job, live = self.jobs.get(uid), self.live.get(uid)
+            if job is not None and (live is None or live.state.waiting):
+                self.unread.add(uid, job.namespace)
         self._on_change()
+
+    # -- what failed
+
+    def set_aside(self, uid: str, error: Exception, *, now: float) -> None:
+        """The handling of this workload failed: leave it alone for a while, and tell why where it waits."""
+        why = self.quarantine.put(uid, error, now=now)
+        live = self.live.get(uid)
+        if live is not None and live.state.waiting:
+            self.put(replace(live, explanation=why))
+        if live is None or live.state.waiting:
+            self.untold[uid] = why
+        self.reconsider()
+
+    def try_again(self, *, now: float) -> None:
+        """Look at those again that were set aside long enough."""
+        for uid in self.quarantine.due(now):
+            self.read_again([uid])
+            self.touch(uid)
+
+    # -- what is still to be written
+
+    def take_untold(self, most: int) -> dict[str, Explanation]:
+        """Reasons to write, `most` at most, without those that something newer is known of."""
+        found = dict[str, Explanation]()
+        while self.untold and len(found) < most:
+            uid, why = self.untold.popitem()
+            live = self.live.get(uid)
+            if live.explanation == why if live is not None else self.quarantine.why(uid) is why:
+                found[uid] = why
+        return found
 
     # -- what follows
 
@@ -255,15 +318,23 @@ class ClusterState:
                 if found is not None:
                     self.live[uid] = replace(live, workload=replace(live.workload, estimate=found))
 
-    def take_touched(self) -> tuple[str, ...]:
-        """The workloads to look at, and an empty list for those to come. Sorted, so that runs are alike."""
-        uids, self.touched = tuple(sorted(self.touched)), set()
-        return uids
+    def take_touched(self, most: int) -> tuple[str, ...]:
+        """The workloads to look at: all that hold something, and `most` of the others at most. Sorted, so that runs are
+        alike. Who is set aside is not looked at.
+        """
+        others = self.touched - self.holds
+        taken = (self.touched & self.holds).union(islice(others, most))
+        self.touched -= taken
+        return tuple(uid for uid in sorted(taken) if uid not in self.quarantine)
 
-    def take_new(self) -> tuple[str, ...]:
-        """Jobs to read (again) since the last call."""
-        uids, self.taken = tuple(sorted(self.taken)), set()
-        return uids
+    def take_unread(self, most: int) -> list[str]:
+        """Jobs to read (again), `most` at most, by turns of the namespaces."""
+        return [uid for uid in self.unread.take(most) if uid not in self.quarantine]
+
+    @property
+    def more(self) -> bool:
+        """Whether a slice left anything to do."""
+        return bool(self.unread or self.untold)
 
     def take_stale(self) -> bool:
         """Whether something has changed since the last call that a decision depends on."""
@@ -280,12 +351,14 @@ class ClusterState:
 
         Nodes without a flavor are not counted.
         """
-        total: dict[str, dict[str, int]] = {}
-        for node in self.believed():
-            flavor = flavor_of(node, self.rules.flavors)
-            if flavor is not None:
-                total[flavor] = add(total.get(flavor, {}), node.allocatable)
-        return total
+        if self._capacity is None:
+            total: dict[str, dict[str, int]] = {}
+            for node in self.believed():
+                flavor = flavor_of(node, self.rules.flavors)
+                if flavor is not None:
+                    total[flavor] = add(total.get(flavor, {}), node.allocatable)
+            self._capacity = total
+        return self._capacity
 
 
 def _within(summed: dict[str, int], node: Node) -> Node:

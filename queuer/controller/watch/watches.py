@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 from queuer.controller.apply.jobs import Facts, job_view
@@ -65,6 +66,22 @@ async def _is_served(client: Client, kind: Kind) -> bool:
     return True
 
 
+def _limits(found: LimitRange) -> object:
+    return found.spec
+
+
+def _amounts(found: ResourceQuota) -> object:
+    return found.spec, found.status
+
+
+def _overhead(found: RuntimeClass) -> object:
+    return found.metadata.name, found.overhead
+
+
+def _rank(found: PriorityClass) -> object:
+    return found.metadata.name, found.value, found.global_default
+
+
 def _start(group: asyncio.TaskGroup, reflector: Reflector[Any]) -> None:
     group.create_task(reflector.run(), name=f"watch {reflector.resource.plural}")
 
@@ -91,10 +108,10 @@ class Watches:
 
         self.reflectors = [
             of(NAMESPACES, Namespace, self._namespace),
-            of(LIMIT_RANGES, LimitRange, self._fact(facts.limit_ranges)),
-            of(RESOURCE_QUOTAS, ResourceQuota, self._fact(facts.resource_quotas)),
-            of(RUNTIME_CLASSES, RuntimeClass, self._fact(facts.runtime_classes)),
-            of(PRIORITY_CLASSES, PriorityClass, self._fact(facts.priority_classes)),
+            of(LIMIT_RANGES, LimitRange, self._fact(facts.limit_ranges, _limits, self._meant_in_namespace)),
+            of(RESOURCE_QUOTAS, ResourceQuota, self._fact(facts.resource_quotas, _amounts)),
+            of(RUNTIME_CLASSES, RuntimeClass, self._fact(facts.runtime_classes, _overhead, self._meant)),
+            of(PRIORITY_CLASSES, PriorityClass, self._fact(facts.priority_classes, _rank, self._meant)),
             of(NODES, NodeObject, self._node),
             of(PODS, Pod, self._pod),
         ]
@@ -136,15 +153,22 @@ class Watches:
                     log.info("this cluster has a new kind", kind=kind.name, api=kind.api_version)
                     _start(group, self._follow(kind))
 
-    async def synced(self) -> None:
-        """Wait until everything was listed once."""
+    async def synced(self, *, progress: Callable[[], None] = lambda: None) -> None:
+        """Wait until everything was listed once. `progress` is called while objects come."""
+        known = 0
         for reflector in self.reflectors:
-            await reflector.synced.wait()
+            while not reflector.synced.is_set():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_REPORT_EVERY):
+                        await reflector.synced.wait()
+                before, known = known, sum(len(r.items) for r in self.reflectors)
+                if known > before:
+                    progress()
 
     # -- what was heard
 
     def _namespace(self, change: Change[Namespace]) -> None:
-        self._fact(self._facts.namespaces)(change)
+        self._fact(self._facts.namespaces, lambda _: None)(change)
         before, self._opted_in = self._opted_in, self._facts.opted_in()
         for name in before ^ self._opted_in:
             self._read_again(name)
@@ -156,17 +180,37 @@ class Watches:
                 if found.metadata.namespace == namespace:
                     self._hear_job(kind, found)
 
-    def _fact(self, store: dict[str, Any]) -> Heard:
+    def _fact(
+        self,
+        store: dict[str, Any],
+        matters: Callable[[Any], object],
+        meant: Callable[[Any], None] = lambda _: None,
+    ) -> Heard:
+        """Keep these objects. Where what `matters` of one changed a decision may come out differently, and `meant` has
+        the jobs read again that may mean something else.
+        """
+
         def heard(change: Change[Any]) -> None:
+            new = None if change.kind is ChangeKind.DELETED else change.object
             uid = change.object.metadata.uid
-            if change.kind is ChangeKind.DELETED:
+            if new is None:
                 store.pop(uid, None)
             else:
-                store[uid] = change.object
-            self._state.read_waiting_again()
-            self._state.reconsider()
+                store[uid] = new
+            before, after = (None if found is None else matters(found) for found in (change.old, new))
+            if before != after:
+                meant(change.object)
+                self._state.reconsider()
 
         return heard
+
+    def _meant(self, _: object) -> None:
+        """All jobs: what their names stand for, and what a queue allows, goes by these."""
+        self._state.read_again(self._state.jobs)
+
+    def _meant_in_namespace(self, found: LimitRange) -> None:
+        namespace, jobs = found.metadata.namespace, self._state.jobs
+        self._state.read_again([uid for uid, job in jobs.items() if job.namespace == namespace])
 
     def _node(self, change: Change[NodeObject]) -> None:
         name = change.object.metadata.name

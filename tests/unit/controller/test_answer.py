@@ -80,7 +80,7 @@ def world() -> tuple[ClusterState, Asked, Plan]:
     state.put(Live(workload=workload("v"), state=State.RUNNING, placement=placement, landed=2.0))
     for uid in ("a", "b", "v"):
         state.job_changed(job(uid))
-    state.take_new()
+    state.take_unread(99)
     snapshot = Snapshot(nodes=(), tree=state.rules.tree, pending=tuple(Pending(workload=w) for w in pending))
     plan = Plan(
         admissions=(Admission(uid="a", assignments=(PLACE,)),),
@@ -112,7 +112,7 @@ def test_a_plan_that_still_holds_is_committed_whole() -> None:
     state, asked, plan = world()
     for uid in ("a", "b", "v"):
         state.put(replace(state.live[uid], displaced_by=frozenset({f"earlier {uid}"})))
-    state.take_new()
+    state.take_unread(99)
     found = committed(state, asked, plan)
     assert uids(found) == (["a"], ["v"], ["b"])
     assert {live.uid: live.displaced_by for live in found.after} == {"a": {"earlier a"}, "v": {"b"}}
@@ -254,7 +254,8 @@ def test_where_many_wait_figures_alone_are_written_now_and_then() -> None:
     state, asked, plan = waiting(FEW + 1)
     assert told(state, asked, plan, full(1), now=100.0) == FEW + 1
     assert told(state, asked, plan, full(2), now=110.0) == 0, "a figure"
-    assert told(state, asked, plan, full(2), now=130.0) == FEW + 1, "the figure, in time"
+    assert told(state, asked, plan, full(2), now=130.0) == FEW, "the figure, in time"
+    assert told(state, asked, plan, full(2), now=131.0) == 1, "not all at once"
     assert told(state, asked, plan, full(2), now=190.0) == 0, "nothing new"
     assert told(state, asked, plan, full(2, token=Token.SOLVER_DEFERRED), now=191.0) == FEW + 1, "a token"
     assert told(state, asked, plan, full(2, token=Token.SOLVER_DEFERRED, queue="root"), now=192.0) == FEW + 1

@@ -73,7 +73,7 @@ def released(state: ClusterState, confirmer: Confirmer) -> list[str]:
     batch = Batch(now=1.0)
     nobody = cast(Any, None)
     settle_touched(
-        batch, state.take_touched(), state=state, jobs=nobody, confirmer=confirmer, limits=LIMITS,
+        batch, state.take_touched(99), state=state, jobs=nobody, confirmer=confirmer, limits=LIMITS,
         metrics=Metrics(),
     )  # fmt: skip
     for uid in batch.release:
@@ -123,7 +123,7 @@ async def test_word_is_good_for_one_look_at_the_admission_that_was_read() -> Non
         await until(lambda: pods.reads["u"] == 2)
         await until(lambda: bool(state.touched))
         state.live["u"] = replace(state.live["u"], state=State.RUNNING, deleted=False, landed=1.0)
-        state.take_touched()
+        state.take_touched(99)
         assert confirmer.take_word("u")
         assert not confirmer.take_word("u")
 

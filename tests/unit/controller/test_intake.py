@@ -8,12 +8,13 @@ import msgspec
 import pytest
 
 from queuer.controller.apply.jobs import ClusterJobs, Facts, job_view
-from queuer.controller.cycle.snapshot import take
+from queuer.controller.cycle.snapshot import offered, take
 from queuer.controller.intake.read import take_in
 from queuer.controller.ledger.batch import Batch
+from queuer.controller.memory.live import JobView
 from queuer.controller.memory.state import ClusterState, Rules
 from queuer.domain.nodes import HOSTNAME, Node
-from queuer.domain.queue import Queue, QueueTree
+from queuer.domain.queue import Access, Queue, QueueTree
 from queuer.domain.reasons import Token
 from queuer.kube.kinds import PYTORCHJOB
 from queuer.solver.decide import decide
@@ -31,16 +32,17 @@ def manifest(uid: str, **roles: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def heard(*manifests: dict[str, Any]) -> ClusterState:
+def heard(*manifests: dict[str, Any], most: int | None = None) -> ClusterState:
     """A node, a queue, and these jobs taken in."""
     state = ClusterState()
-    state.configure(Rules(tree=QueueTree.of([Queue(path="root.a", namespaces=("ns",))]), revision=1))
+    queue = Queue(path="root.a", namespaces=("ns",), access=Access(max_pending=most))
+    state.configure(Rules(tree=QueueTree.of([queue]), revision=1))
     state.node_changed(Node(name="n0", labels={HOSTNAME: "n0"}, allocatable={"cpu": 8000, "pods": 9}))
     for found in manifests:
         state.job_changed(job_view(PYTORCHJOB, msgspec.convert(found, PYTORCHJOB.type)))
     batch = Batch(now=0.0)
     jobs = ClusterJobs(None, state, Facts())  # type: ignore[arg-type]
-    take_in(batch, state.take_new(), state=state, jobs=jobs)
+    take_in(batch, state.take_unread(99), state=state, jobs=jobs)
     for live in batch.after.values():
         assert live is not None
         state.put(live)
@@ -63,3 +65,33 @@ def test_a_job_that_cannot_be_decided_on_is_told_and_stops_nobody(roles: dict[st
     assert reason.primary.params["fields"] == [field]
     plan = decide(take(state, now=0.0), now=0.0, seed=0, budget=Budget(deterministic=0.0))
     assert [a.uid for a in plan.admissions] == ["good"]
+
+
+def test_what_is_beyond_the_limit_waits_for_its_turn_and_moves_up() -> None:
+    """By submit time; it is told the limit, is put before no decision, and costs none anything."""
+    names = [f"j{n}" for n in range(4)]
+    state = heard(*(manifest(name) for name in names), most=2)
+    beyond = {uid for uid, live in state.live.items() if live.explanation is not None}
+    assert beyond == {"j2", "j3"} == {live.uid for live in state.lives() if not offered(live, state, now=0.0)}
+    told = state.live["j3"].explanation
+    assert told is not None
+    assert told.primary.token is Token.BEHIND_IN_QUEUE
+    assert "2 jobs of namespace ns wait in root.a" in told.primary.text
+    state.drop("j0")
+    assert state.take_unread(9) == ["j2"]
+    assert offered(state.live["j2"], state, now=0.0)
+    batch = Batch(now=0.0)
+    take_in(batch, ["j2"], state=state, jobs=ClusterJobs(None, state, Facts()))  # type: ignore[arg-type]
+    [intake] = batch.intakes
+    assert (intake.workload.uid, intake.explanation) == ("j2", None)
+
+
+def test_a_job_that_cannot_be_handled_is_the_only_one_that_is_not_taken_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(self: ClusterJobs, job: JobView) -> dict[str, Any]:
+        return {} if job.uid == "good" else {"x": 1 / 0}
+
+    monkeypatch.setattr(ClusterJobs, "template", fails)
+    state = heard(manifest("bad"), manifest("good"))
+    assert state.live.keys() == {"good"}

@@ -10,15 +10,18 @@ from typing import Any, cast
 import pytest
 
 from queuer.controller.cycle.answer import Answered, Asked
+from queuer.controller.cycle.snapshot import offered
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.health.probes import Health
 from queuer.controller.intake.namespace_quota import Reckoning
 from queuer.controller.ledger.batch import Batch
 from queuer.controller.loop import Loop
 from queuer.controller.memory.live import JobView, Live, Placement, Short
+from queuer.controller.memory.quarantine import FIRST
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
 from queuer.domain.queue import QueueTree
+from queuer.domain.reasons import Token
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.solver.records import Admission, Assignment, Bond, CycleStats, Plan, SolveStatus
 
@@ -50,8 +53,11 @@ class Decider:
 class Uncommitted(Loop):
     """A loop without a database."""
 
+    committed: list[Answered]
+
     async def _commit(self, asked: Asked, plan: Plan, found: Answered) -> None:
         self.state.bonds = found.bonds
+        self.committed = [*getattr(self, "committed", ()), found]
 
 
 def looping(decider: Decider, kind: type[Loop], *, wake: asyncio.Event, **given: Any) -> Loop:
@@ -60,9 +66,9 @@ def looping(decider: Decider, kind: type[Loop], *, wake: asyncio.Event, **given:
     state.put(Live(workload=WORKLOAD, state=State.QUEUED))
     job = JobView(uid="a", kind="Job", namespace="ns", name="a", resource_version="1", suspended=True)
     state.job_changed(job)
-    state.take_new(), state.take_touched()
+    state.take_unread(99), state.take_touched(99)
 
-    jobs = SimpleNamespace(reckoning=lambda: Reckoning(state, ()))
+    jobs = SimpleNamespace(reckoning=lambda: Reckoning(state, ()), admit=lambda *_, **__: {})
     parts = {"metrics": Metrics(), "clock": lambda: 100.0, **given}
     return kind(
         state=state, jobs=cast(Any, jobs), engine=NOBODY, decider=decider,
@@ -70,14 +76,8 @@ def looping(decider: Decider, kind: type[Loop], *, wake: asyncio.Event, **given:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "plan",
-    [
-        replace(PLAN, stats=replace(PLAN.stats, solver_time=-5.0)),
-        replace(PLAN, admissions=(STRANGE,)),
-    ],
-)
-async def test_a_plan_that_cannot_be_used_is_refused_and_the_next_is_asked_for(plan: Plan) -> None:
+async def test_a_plan_that_cannot_be_used_is_refused_and_the_next_is_asked_for() -> None:
+    plan = replace(PLAN, stats=replace(PLAN.stats, solver_time=-5.0))
     metrics, wake, clock = Metrics(), asyncio.Event(), [100.0]
     decider = Decider(plan)
     loop = looping(decider, Loop, wake=wake, metrics=metrics, clock=lambda: clock[0])
@@ -90,6 +90,32 @@ async def test_a_plan_that_cannot_be_used_is_refused_and_the_next_is_asked_for(p
     await loop.round(cast(Any, SimpleNamespace(create_task=pytest.fail)))
     assert decider.asked == [100.0, 200.0, 300.0]
     assert "queuer_plans_refused_total 3.0" in metrics.text((), QueueTree.of(())).decode()
+
+
+async def test_a_gang_that_cannot_be_started_is_set_aside_and_the_others_start() -> None:
+    """No PATCH can be made for it, whatever the reason: it is told, and tried again later."""
+    other = replace(STRANGE, uid="b", assignments=(replace(STRANGE.assignments[0], pod_set="main"),))
+    wake, clock = asyncio.Event(), [100.0]
+    decider = Decider(replace(PLAN, admissions=(STRANGE, other)), PLAN)
+    loop = looping(decider, Uncommitted, wake=wake, clock=lambda: clock[0])
+    loop.state.put(Live(workload=replace(WORKLOAD, uid="b"), state=State.QUEUED))
+    loop.state.job_changed(replace(loop.state.jobs["a"], uid="b"))
+    loop.state.take_unread(99)
+    async with asyncio.TaskGroup() as group:
+        await loop.round(group)
+        wake.clear()
+        await wake.wait()
+    await loop.round(cast(Any, SimpleNamespace(create_task=lambda decision, **_: decision.close())))
+    assert isinstance(loop, Uncommitted)
+    assert [a.uid for a in loop.committed[0].admissions] == ["b"]
+    told = loop.state.live["a"].explanation
+    assert told is not None
+    assert told.primary.token is Token.QUARANTINED
+    assert "KeyError: 'strange'" in told.primary.text
+    assert loop.state.untold == {"a": told}
+    assert not offered(loop.state.live["a"], loop.state, now=clock[0])
+    loop.state.try_again(now=clock[0] + FIRST)
+    assert loop.state.take_unread(99) == ["a"]
 
 
 async def test_what_a_cycle_left_out_is_decided_at_once_unless_nothing_moved() -> None:

@@ -55,7 +55,7 @@ class Scene:
         }
         self.state.job_changed(job_view(JOB, msgspec.convert(found, JOB.type)))
         batch = Batch(now=0.0)
-        take_in(batch, self.state.take_new(), state=self.state, jobs=self.jobs)
+        take_in(batch, self.state.take_unread(10), state=self.state, jobs=self.jobs)
         self.keep(batch)
 
     def keep(self, batch: Batch) -> None:
@@ -85,8 +85,8 @@ def test_an_admission_that_the_api_server_refuses_is_tried_again_after_a_growing
     for at, rest in ((100.0, 160.0), (200.0, 320.0), (400.0, 640.0), (9e3, 9480.0), (1e5, 1e5 + 600.0)):
         scene.fail(at=at)
         assert scene.live.rest == rest
-        assert not offered(scene.live, now=rest - 1)
-        assert offered(scene.live, now=rest)
+        assert not offered(scene.live, scene.state, now=rest - 1)
+        assert offered(scene.live, scene.state, now=rest)
 
 
 def test_the_reason_says_the_cause_and_when_it_is_tried_again() -> None:
@@ -126,5 +126,5 @@ def test_its_owner_ends_the_rest(said: list[dict[str, str]]) -> None:
     for keys in said:
         scene.hear(**keys)
     assert [scene.live.rest, scene.live.failures] == [None, 0]
-    assert offered(scene.live, now=101.0)
+    assert offered(scene.live, scene.state, now=101.0)
     assert scene.live.explanation is None

@@ -203,18 +203,18 @@ def test_new_rules_have_every_waiting_job_read_again() -> None:
     state = ClusterState()
     state.put(Live(workload=WORKLOAD, state=State.QUEUED))
     state.job_changed(JOB)
-    state.take_new()
+    state.take_unread(99)
     state.configure(RULES)
-    assert state.take_new() == ("u",)
-    assert state.take_new() == ()
+    assert state.take_unread(9) == ["u"]
+    assert state.take_unread(9) == []
 
 
 def test_jobs_are_read_when_they_change_and_looked_at_when_they_go() -> None:
     state = ClusterState()
     state.job_changed(JOB)
-    assert (state.take_new(), state.take_touched()) == (("u",), ("u",))
+    assert (state.take_unread(9), state.take_touched(9)) == (["u"], ("u",))
     state.job_gone("u")
-    assert (state.take_new(), state.take_touched()) == ((), ("u",))
+    assert (state.take_unread(9), state.take_touched(9)) == ([], ("u",))
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,34 @@
-"""Jobs of a kind whose operator is installed later are followed without a restart."""
+"""Kinds whose operator is installed later are followed without a restart; a fact has read again whom it touches."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any, cast
 
+import pytest
 from aiohttp import web
 
 from queuer.controller.apply.jobs import MANAGED, OPTED_IN, Facts
 from queuer.controller.health.metrics import Metrics
+from queuer.controller.memory.live import JobView
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.watches import Watches, served
-from queuer.kube.objects import NAMESPACES, PYTORCHJOBS
+from queuer.kube.objects import (
+    LIMIT_RANGES,
+    NAMESPACES,
+    PRIORITY_CLASSES,
+    PYTORCHJOBS,
+    RESOURCE_QUOTAS,
+    LimitRange,
+    LimitRangeItem,
+    LimitRangeSpec,
+    Meta,
+    Namespace,
+    PriorityClass,
+    ResourceQuota,
+    ResourceQuotaStatus,
+)
+from queuer.kube.reflector import Change, ChangeKind
 from tests.kube.stub import Stub, serving, until
 
 JOB = {"metadata": {"name": "late", "namespace": "ns", "uid": "u", "resourceVersion": "1"}}
@@ -55,3 +72,45 @@ async def test_a_kind_that_comes_later_is_followed() -> None:
         finally:
             task.cancel()
             await asyncio.wait([task])
+
+
+def change(new: Any, old: Any = None) -> Change[Any]:
+    return Change(kind=ChangeKind.MODIFIED if old is not None else ChangeKind.ADDED, object=new, old=old)
+
+
+RESOURCES: dict[Any, Any] = {
+    LimitRange: LIMIT_RANGES, ResourceQuota: RESOURCE_QUOTAS, PriorityClass: PRIORITY_CLASSES, Namespace: NAMESPACES
+}  # fmt: skip
+HERE = Meta(name="x", namespace="here", uid="x")
+LIMITS = LimitRange(
+    metadata=HERE, spec=LimitRangeSpec(limits=[LimitRangeItem(type="Container", default={"cpu": "1"})])
+)
+QUOTA = ResourceQuota(metadata=HERE)
+FULL = ResourceQuota(metadata=HERE, status=ResourceQuotaStatus(used={"pods": "1"}))
+CLASS = PriorityClass(metadata=Meta(name="high", uid="p"), value=5)
+TOUCHED: dict[str, tuple[Change[Any], list[str], bool]] = {
+    "limits": (change(LIMITS), ["a"], True),
+    "labels of a LimitRange": (change(LIMITS, LIMITS), [], False),
+    "a ResourceQuota": (change(QUOTA), [], True),
+    "use of a ResourceQuota": (change(FULL, QUOTA), [], True),
+    "nothing of a ResourceQuota": (change(FULL, FULL), [], False),
+    "a PriorityClass": (change(CLASS), ["a", "b"], True),
+    "a label of a PriorityClass": (change(CLASS, CLASS), [], False),
+    "a namespace": (change(Namespace(metadata=Meta(name="other", uid="n"))), [], False),
+}
+
+
+@pytest.mark.parametrize("fact", TOUCHED)
+def test_only_what_a_fact_touches_is_read_again(fact: str) -> None:
+    """With thousands of jobs that wait, the use of one ResourceQuota moves all the time."""
+    state = ClusterState()
+    for uid, namespace in (("a", "here"), ("b", "there")):
+        state.job_changed(
+            JobView(uid=uid, kind="Job", namespace=namespace, name=uid, resource_version="1", suspended=True)
+        )
+    state.take_unread(9), state.take_stale()
+    watches = Watches(cast(Any, None), state, Facts(), kinds=())
+    heard, read, decided = TOUCHED[fact]
+    of = next(r for r in watches.reflectors if r.resource is RESOURCES[type(heard.object)])
+    of._on_change(heard)
+    assert (state.take_unread(9), state.take_stale()) == (read, decided)

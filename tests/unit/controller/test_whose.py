@@ -73,7 +73,7 @@ def test_a_forged_admission_in_a_namespace_that_did_not_opt_in_is_not_read() -> 
     state = ClusterState()
     watches, _ = watched(state)
     hear(watches, FORGED)
-    assert (dict(state.jobs), state.take_new()) == ({}, ())
+    assert (dict(state.jobs), state.take_unread(99)) == ({}, [])
     state.restore([], rules=RULES)
     assert dict(state.jobs) == {}, "nor when a term begins"
 
@@ -90,10 +90,10 @@ def test_what_was_admitted_is_followed_though_its_namespace_opted_out(leads: boo
         hear(watches, FORGED)
         state.restore([RUNS], rules=RULES)
     assert list(state.jobs) == ["u"]
-    state.take_touched()
+    state.take_touched(99)
     state.put(requeued(RUNS))
     assert dict(state.jobs) == {}
-    assert state.take_touched() == ("u",), "it is looked at, and seen to be gone"
+    assert state.take_touched(99) == ("u",), "it is looked at, and seen to be gone"
 
 
 def test_a_namespace_that_opts_out_and_in_again_has_its_jobs_back() -> None:
@@ -172,11 +172,11 @@ def test_a_pod_of_another_namespace_is_not_of_the_job_that_it_names(
     for step in ("restore", "pod") if leads else ("pod", "restore"):
         if step == "restore":
             state.restore([RUNS], rules=RULES)
-            state.take_touched(), state.take_stale()
+            state.take_touched(99), state.take_stale()
         else:
             heard_pod(watches, "attacker", **says)
     if leads:
-        assert (state.take_touched(), state.take_stale()) == ((), True), "its room is gone, no more"
+        assert (state.take_touched(99), state.take_stale()) == ((), True), "its room is gone, no more"
     assert state.holding(ASKS, now=60.0, lost_after=300.0) == ()
     [admitted] = take(state, now=60.0).admitted
     assert admitted.bound == {}

@@ -1,0 +1,134 @@
+"""An API server of objects in memory: lists in pages, watches, merge patches. No pod comes of a job that starts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import defaultdict
+from contextlib import suppress
+from typing import Any
+
+from aiohttp import web
+
+from queuer.kube.objects import (
+    JOBS,
+    LIMIT_RANGES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    RESOURCE_QUOTAS,
+    RUNTIME_CLASSES,
+    Resource,
+)
+
+SERVED = (NAMESPACES, LIMIT_RANGES, RESOURCE_QUOTAS, RUNTIME_CLASSES, PRIORITY_CLASSES, NODES, PODS, JOBS)
+VERSION = {"gitVersion": "v1.36.4"}
+
+
+class ApiServer:
+    """Objects by collection and path. `started`: when each job was unsuspended, by name, in the loop's time."""
+
+    def __init__(self) -> None:
+        self.started: dict[str, float] = {}
+        self._objects: dict[str, dict[str, dict[str, Any]]] = {r.collection: {} for r in SERVED}
+        self._watches: dict[str, set[asyncio.Queue[bytes]]] = defaultdict(set)
+        self._pages: dict[str, list[dict[str, Any]]] = {}
+        self._version = 1
+        self._starts = asyncio.Event()
+
+    def put(self, resource: Resource, found: dict[str, Any]) -> None:
+        """Create or replace an object, and tell who watches."""
+        meta = found["metadata"]
+        path = resource.path(meta["name"], namespace=meta.get("namespace", ""))
+        known = self._objects[resource.collection]
+        self._version += 1
+        meta["resourceVersion"] = str(self._version)
+        line = (
+            json.dumps({"type": "MODIFIED" if path in known else "ADDED", "object": found}).encode() + b"\n"
+        )
+        known[path] = found
+        for watch in self._watches[resource.collection]:
+            watch.put_nowait(line)
+
+    async def starts(self, name: str) -> None:
+        """Wait until this job is started."""
+        while name not in self.started:
+            self._starts.clear()
+            await self._starts.wait()
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Any request."""
+        if request.path == "/version":
+            return web.json_response(VERSION)
+        if request.method == "PATCH":
+            return await self._patch(request)
+        if request.path not in self._objects:
+            return await self._get(request)
+        if "watch" in request.query:
+            return await self._watch(request)
+        return self._list(request)
+
+    def _list(self, request: web.Request) -> web.Response:
+        """A page; what is listed is what was there at the first."""
+        size, token = int(request.query.get("limit", 500)), request.query.get("continue", "")
+        name, _, at = token.partition("/")
+        if not token:
+            name, at = str(self._version), "0"
+            self._pages[name + request.path] = list(self._objects[request.path].values())
+        items, begin = self._pages[name + request.path], int(at)
+        last = begin + size >= len(items)
+        meta = {"resourceVersion": name, "continue": "" if last else f"{name}/{begin + size}"}
+        return web.json_response({"metadata": meta, "items": items[begin : begin + size]})
+
+    async def _watch(self, request: web.Request) -> web.StreamResponse:
+        """From now on, after what came since the version that is asked for."""
+        response = web.StreamResponse()
+        await response.prepare(request)
+        lines: asyncio.Queue[bytes] = asyncio.Queue()
+        since = int(request.query["resourceVersion"])
+        for found in self._objects[request.path].values():
+            if int(found["metadata"]["resourceVersion"]) > since:
+                lines.put_nowait(json.dumps({"type": "ADDED", "object": found}).encode() + b"\n")
+        self._watches[request.path].add(lines)
+        try:
+            with suppress(ConnectionError):
+                while True:
+                    await response.write(await lines.get())
+        finally:
+            self._watches[request.path].discard(lines)
+        return response
+
+    async def _get(self, request: web.Request) -> web.Response:
+        found = next((o[request.path] for o in self._objects.values() if request.path in o), None)
+        if found is None:
+            return web.json_response({"kind": "Status", "code": 404, "reason": "NotFound"}, status=404)
+        return web.json_response(found)
+
+    async def _patch(self, request: web.Request) -> web.Response:
+        found, patch = self._objects[JOBS.collection].get(request.path), await request.json()
+        if found is None:
+            return web.json_response({"kind": "Status", "code": 404, "reason": "NotFound"}, status=404)
+        asked = patch.get("metadata", {}).get("resourceVersion")
+        if asked not in (None, found["metadata"]["resourceVersion"]):
+            return web.json_response({"kind": "Status", "code": 409, "reason": "Conflict"}, status=409)
+        new = _merged(found, patch)
+        if found["spec"]["suspend"] and not new["spec"].get("suspend"):
+            new["spec"]["suspend"] = False
+            self.started[found["metadata"]["name"]] = asyncio.get_running_loop().time()
+            self._starts.set()
+        self.put(JOBS, new)
+        return web.json_response({"metadata": new["metadata"]})
+
+
+def _merged(target: Any, patch: Any) -> Any:
+    """RFC 7396."""
+    if not isinstance(patch, dict):
+        return patch
+    made = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            made.pop(key, None)
+        else:
+            made[key] = _merged(made.get(key), value)
+    return made

@@ -1,0 +1,193 @@
+"""One workload whose part of a transaction fails costs nobody else theirs, and does not end the term."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from queuer.controller.health.metrics import Metrics
+from queuer.controller.health.probes import Health
+from queuer.controller.intake.namespace_quota import Reckoning
+from queuer.controller.loop import Loop
+from queuer.controller.memory.live import JobView
+from queuer.controller.memory.quarantine import FIRST
+from queuer.controller.memory.state import ClusterState, Rules
+from queuer.controller.settings import Settings
+from queuer.domain.nodes import Node
+from queuer.domain.queue import Queue, QueueTree
+from queuer.domain.workload import PodSet, State, Workload
+from queuer.kube.workloads import NamespaceFacts
+from queuer.solver.records import Admission, Assignment, CycleStats, Plan, Snapshot, SolveStatus
+from queuer.store import workloads
+from queuer.store.engine import begin
+from queuer.store.leader import LeadershipLost
+from tests.store.support import NOW, take_office
+
+
+class Scene:
+    """A loop on a real database, whose jobs ask for what `asks` says; decisions admit all that wait."""
+
+    def __init__(self, engine: AsyncEngine, epoch: int) -> None:
+        self.engine, self.epoch, self.now, self.metrics = engine, epoch, NOW, Metrics()
+        self.asks = dict[str, Workload]()
+        self.wake = asyncio.Event()
+        self.state = ClusterState(on_change=self.wake.set)
+        self.state.configure(
+            Rules(tree=QueueTree.of([Queue(path="root.a", namespaces=("team-a",))]), revision=1)
+        )
+
+        async def nobody(*_: object, **__: object) -> frozenset[str]:
+            return frozenset()
+
+        jobs: Any = SimpleNamespace(
+            workload=lambda job: self.asks[job.uid],
+            facts=lambda job: NamespaceFacts(),
+            template=lambda job: {},
+            reckoning=lambda: Reckoning(self.state, ()),
+            with_pods_left=nobody,
+            admit=lambda *_, **__: {},
+            as_decided=lambda job: True,
+            telling=lambda *_: None,
+        )
+        self.loop = Loop(
+            state=self.state, jobs=jobs, engine=engine, decider=cast(Any, self), health=Health(stalled=30.0),
+            settings=Settings(database_url=""), metrics=self.metrics, epoch=epoch, last_cycle=0, wake=self.wake,
+            clock=lambda: self.now,
+        )  # fmt: skip
+
+    def comes(self, *uids: str, **fields: Any) -> None:
+        """Jobs are created, or change."""
+        for uid in uids:
+            given = {"uid": uid, "kind": "Job", "namespace": "team-a", "name": uid, "queue": "root.a"}
+            sets = (PodSet(name="main", count=1, requests={"pods": 1}),)
+            self.asks[uid] = Workload(**{**given, "submitted": NOW, "pod_sets": sets, **fields})
+            self.state.job_changed(
+                JobView(
+                    uid=uid, kind="Job", namespace="team-a", name=uid, resource_version="1", suspended=True
+                )
+            )
+
+    async def decide(self, snapshot: Snapshot, **_: Any) -> Plan:
+        """Admits everybody."""
+        where = (Assignment(pod_set="main", flavor="default", nodes={"n1": 1}),)
+        return Plan(
+            admissions=tuple(Admission(uid=p.workload.uid, assignments=where) for p in snapshot.pending),
+            evictions=(), bonds=(), reservations=(), explanations={}, order=(),
+            stats=CycleStats(status=SolveStatus.GREEDY),
+        )  # fmt: skip
+
+    async def rounds(self, count: int = 4) -> None:
+        """Rounds, each with the decision that the one before began."""
+        for _ in range(count):
+            async with asyncio.TaskGroup() as group:
+                await self.loop.round(group)
+
+    async def stored(self) -> dict[str, tuple[State, str | None]]:
+        """State and token of all."""
+        async with begin(self.engine) as connection:
+            rows = await connection.execute(text("SELECT uid, state, token FROM workload ORDER BY uid"))
+            return {row.uid: (State(row.state), row.token) for row in rows}
+
+    def aside(self) -> Iterable[str]:
+        """Who is set aside."""
+        return {uid for uid in self.asks if uid in self.state.quarantine}
+
+
+@pytest.fixture
+async def scene(engine: AsyncEngine, epoch: int) -> Scene:
+    return Scene(engine, epoch)
+
+
+async def test_a_job_that_the_database_refuses_is_set_aside_alone(scene: Scene) -> None:
+    scene.comes("a", "c")
+    scene.comes("b", priority=2**40)
+    await scene.rounds()
+    assert await scene.stored() == {"a": (State.ADMITTED, None), "c": (State.ADMITTED, None)}
+    assert scene.aside() == {"b"}
+    assert "queuer_workloads_set_aside_total 1.0" in scene.metrics.text((), scene.state.rules.tree).decode()
+    scene.comes("b", priority=5)
+    scene.now += FIRST
+    await scene.rounds()
+    assert (await scene.stored())["b"] == (State.ADMITTED, None)
+
+
+async def test_a_row_that_is_not_as_memory_has_it_stops_no_cycle(scene: Scene) -> None:
+    """Its reason says so, and reading it again mends it."""
+    scene.comes("a")
+    await scene.rounds(1)
+    async with begin(scene.engine) as connection:
+        await workloads.forget(connection, scene.epoch, ["a"], NOW)
+    scene.comes("b")
+    await scene.rounds()
+    assert await scene.stored() == {"a": (State.QUEUED, "Quarantined"), "b": (State.ADMITTED, None)}
+    scene.now += FIRST
+    await scene.rounds()
+    assert (await scene.stored())["a"] == (State.ADMITTED, None)
+
+
+async def test_a_job_that_the_database_has_ended_is_set_aside(scene: Scene) -> None:
+    scene.comes("a")
+    await scene.rounds(1)
+    async with begin(scene.engine) as connection:
+        ended = workloads.StateChange(uid="a", state=State.FAILED, at=NOW)
+        await workloads.update_states(connection, scene.epoch, [ended])
+    scene.comes("a", priority=1)
+    scene.comes("b")
+    await scene.rounds()
+    assert scene.aside() == {"a"}
+    assert (await scene.stored())["b"] == (State.ADMITTED, None)
+
+
+async def test_a_job_that_nobody_admitted_and_cannot_be_charged_stops_no_adoption(scene: Scene) -> None:
+    scene.comes("a", "b")
+    await scene.rounds(1)
+    async with begin(scene.engine) as connection:
+        await workloads.forget(connection, scene.epoch, ["a"], NOW)
+    scene.loop.jobs.adopt = lambda *_: {}  # type: ignore[method-assign]
+    for uid in ("a", "b"):
+        job = JobView(
+            uid=uid, kind="Job", namespace="team-a", name=uid, resource_version="2", suspended=False
+        )
+        scene.state.job_changed(job)
+    await scene.rounds()
+    assert scene.aside() == {"a"}
+    assert (await scene.stored())["b"][0] is State.ADMITTED
+
+
+async def test_the_loss_of_the_leadership_is_nobody_s_fault(scene: Scene) -> None:
+    scene.comes("a")
+    async with begin(scene.engine) as connection:
+        await take_office(connection)
+    with pytest.raises(LeadershipLost):
+        await scene.loop.round(cast(Any, None))
+    assert scene.aside() == set()
+
+
+async def test_capacity_is_written_down_also_while_nobody_waits(scene: Scene) -> None:
+    """The API shows root's live capacity as the newest cycle saw it; an adoption must not empty it."""
+
+    async def newest() -> Any:
+        async with begin(scene.engine) as connection:
+            found = await connection.execute(text("SELECT capacity FROM cycle ORDER BY id DESC LIMIT 1"))
+            return found.scalar_one()
+
+    scene.state.node_changed(Node(name="n1", labels={}, allocatable={"cpu": 8000}))
+    await scene.rounds(1)
+    assert await newest() == {"default": {"cpu": 8000}}
+    scene.comes("a")
+    await scene.rounds(1)
+    scene.loop.jobs.adopt = lambda *_: {}  # type: ignore[method-assign]
+    job = JobView(uid="a", kind="Job", namespace="team-a", name="a", resource_version="2", suspended=False)
+    scene.state.job_changed(job)
+    await scene.rounds()
+    assert await newest() == {"default": {"cpu": 8000}}
+    scene.now += 60.0
+    scene.state.node_changed(Node(name="n2", labels={}, allocatable={"cpu": 1000}))
+    await scene.rounds()
+    assert await newest() == {"default": {"cpu": 9000}}

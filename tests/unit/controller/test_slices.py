@@ -1,0 +1,116 @@
+"""What a round takes of a flood: slices fair by namespace, lines that end at `maxPending`, who is set aside."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from queuer.controller.memory.lines import Lines
+from queuer.controller.memory.live import JobView, Live, Placement
+from queuer.controller.memory.quarantine import FIRST, LAST, Quarantine
+from queuer.controller.memory.state import ClusterState
+from queuer.controller.memory.unread import Unread
+from queuer.domain.workload import PodSet, State, Workload
+
+OWN = Workload(
+    uid="u", kind="Job", namespace="ns", name="job", queue="root.a", submitted=0.0,
+    pod_sets=(PodSet(name="main", count=1, requests={"pods": 1}),),
+)  # fmt: skip
+PLACED = Placement(id="adm", epoch=1, cycle=1, at=0.0, assignments=())
+JOB = JobView(uid="u", kind="Job", namespace="ns", name="job", resource_version="1", suspended=True)
+
+
+def test_a_flood_of_one_namespace_holds_up_no_other() -> None:
+    unread = Unread()
+    for n in range(1000):
+        unread.add(f"a{n}", "a")
+    unread.take(10)
+    unread.add("b0", "b")
+    unread.add("c0", "c")
+    unread.add("c0", "c")
+    assert unread.take(5) == ["a10", "b0", "c0", "a11", "a12"]
+    assert "b0" not in unread
+    assert "a13" in unread
+    assert len(unread) == 987
+
+
+def test_a_round_looks_at_all_that_holds_something_and_at_a_slice_of_the_rest() -> None:
+    state = ClusterState()
+    for n in range(9):
+        state.put(Live(workload=replace(OWN, uid=f"w{n}"), state=State.QUEUED))
+    running = Live(workload=replace(OWN, uid="z"), state=State.RUNNING, placement=PLACED)
+    state.put(running)
+    first, second = state.take_touched(3), state.take_touched(99)
+    assert (len(first), first[-1], len(second)) == (4, "z", 6)
+    assert sorted([*first, *second]) == sorted(state.live)
+
+
+ACTS = st.lists(
+    st.tuples(st.booleans(), st.integers(0, 7), st.sampled_from("ab"), st.integers(0, 3)), max_size=40
+)
+
+
+@given(acts=ACTS, most=st.integers(1, 4))
+def test_of_each_line_the_first_by_submit_time_are_within(
+    acts: list[tuple[bool, int, str, int]], most: int
+) -> None:
+    """Whoever comes, moves to another queue or leaves, and those whose standing changes are named."""
+    lines, known = Lines(lambda _: most), dict[str, Workload]()
+    for comes, who, queue, submitted in acts:
+        uid, before = f"w{who}", set(lines.beyond)
+        if comes:
+            known[uid] = replace(OWN, uid=uid, queue=queue, submitted=float(submitted))
+            others = lines.put(known[uid])
+        else:
+            known.pop(uid, None)
+            others = lines.discard(uid)
+        beyond = {
+            w.uid
+            for q in "ab"
+            for w in sorted((w for w in known.values() if w.queue == q), key=lambda w: (w.submitted, w.uid))[
+                most:
+            ]
+        }
+        assert lines.beyond == beyond
+        assert set(others) >= (before ^ beyond) - {uid}
+        lines.rebuild(known.values())
+        assert lines.beyond == beyond
+
+
+def test_who_is_set_aside_is_tried_again_ever_more_rarely() -> None:
+    quarantine, now, waits = Quarantine(), 0.0, []
+    for _ in range(9):
+        quarantine.put("u", KeyError("x"), now=now)
+        assert "u" in quarantine
+        waits.append(quarantine.next - now)
+        assert quarantine.due(quarantine.next - 0.1) == []
+        now = quarantine.next
+        assert quarantine.due(now) == ["u"]
+        assert "u" not in quarantine
+    assert (waits[:3], waits[-1]) == ([FIRST, 2 * FIRST, 4 * FIRST], LAST)
+    assert quarantine.due(now + LAST + 1.0) == []
+    quarantine.put("u", KeyError("x"), now=now)
+    assert quarantine.next == now + FIRST, "it was well for long enough"
+
+
+def test_the_reason_of_who_is_set_aside_names_the_error() -> None:
+    state = ClusterState()
+    state.put(Live(workload=OWN, state=State.QUEUED))
+    state.job_changed(JOB)
+    state.set_aside("u", ValueError("no such thing"), now=5.0)
+    [(uid, why)] = state.take_untold(9).items()
+    assert (uid, why) == ("u", state.live["u"].explanation)
+    assert "ValueError: no such thing" in why.primary.text
+    state.take_unread(9)
+    assert state.take_touched(9) == (), "it is left alone"
+    state.try_again(now=5.0 + FIRST)
+    assert (state.take_unread(9), state.take_touched(9)) == (["u"], ("u",))
+
+
+def test_a_reason_is_not_written_when_something_newer_is_known() -> None:
+    state = ClusterState()
+    state.set_aside("u", ValueError("one"), now=0.0)
+    state.put(Live(workload=OWN, state=State.QUEUED))
+    assert state.take_untold(9) == {}
