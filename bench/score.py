@@ -10,20 +10,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from queuer.domain.flavors import allowed_flavors
-from queuer.domain.nodes import Topology
+from queuer.domain.nodes import Flavor, Topology, flavor_of
 from queuer.domain.quantity import Resources
 from queuer.domain.queue import QueueState
 from queuer.domain.workload import PodSet, Workload
-from queuer.solver.cost import Cost, eviction_cost, live_capacity
 from queuer.solver.packed.worth import Worth, packed_subtrees
 from queuer.solver.records import (
     Admission,
+    Admitted,
     Assignment,
     Bond,
+    EvictionRule,
     NodeState,
     Plan,
     Snapshot,
 )
+from queuer.solver.rights import Cost, lost_work, preempted_work
 
 Placements = Mapping[str, Sequence[Assignment]]
 """Of started and bound gangs, by uid."""
@@ -187,3 +189,30 @@ def _fullness(state: NodeState, used: Mapping[str, int]) -> int:
         (used.get(r, 0) * 1000 // n for r, n in state.node.allocatable.items() if n and r != "pods"),
         default=0,
     )
+
+
+def live_capacity(nodes: Iterable[NodeState], flavors: Sequence[Flavor]) -> dict[str, int]:
+    """Allocatable of all nodes that have a flavor, by resource; cordoned and unready ones included, as the work on
+    them is still counted as used.
+    """
+    total: dict[str, int] = {}
+    for state in nodes:
+        if flavor_of(state.node, flavors) is not None:
+            for resource, amount in state.node.allocatable.items():
+                total[resource] = total.get(resource, 0) + amount
+    return total
+
+
+def eviction_cost(
+    victims: Iterable[tuple[Admitted, EvictionRule]], *, capacity: Mapping[str, int], now: float
+) -> Cost:
+    """What a set of victims costs; smaller is better."""
+    preempted = lost = gangs = priority = evicted = 0
+    for victim, rule in victims:
+        work = lost_work(victim, capacity=capacity, now=now)
+        preempted += preempted_work(work, rule)
+        lost += work
+        gangs += 1
+        priority += victim.workload.priority
+        evicted += victim.evicted
+    return preempted, lost, gangs, priority, evicted

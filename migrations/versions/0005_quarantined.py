@@ -1,13 +1,13 @@
 """A workload whose handling failed is set aside: reason `Quarantined`. What a start of the controller reads is indexed.
 
-Revision: 0005, after 0003
+Revision: 0005, after 0004
 """
 
 import sqlalchemy as sa
 from alembic import op
 
 revision = "0005"
-down_revision = "0003"
+down_revision = "0004"
 branch_labels = None
 depends_on = None
 

@@ -18,9 +18,11 @@ from queuer.controller.config.objects import follow_objects
 from queuer.controller.cycle import past
 from queuer.controller.cycle.snapshot import hosts_in_pin
 from queuer.controller.failpoints import Point
+from queuer.controller.health import heartbeat
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.health.probes import Health, Phase
-from queuer.controller.ledger.auditor import audit, prune
+from queuer.controller.ledger import rollup
+from queuer.controller.ledger.auditor import Auditor, prune
 from queuer.controller.ledger.rows import bond_of, live_of, reservation_of
 from queuer.controller.logs import logger
 from queuer.controller.loop import Decider, Loop
@@ -79,6 +81,9 @@ async def serve_term(
         state=state, jobs=jobs, engine=engine, decider=parts.solver, settings=settings, metrics=metrics,
         health=health, epoch=epoch, last_cycle=last_cycle, wake=wake,
     )  # fmt: skip
+    auditor = Auditor(
+        engine, state, metrics, epoch=epoch, actor=leadership.holder, lost_node=settings.lost_node
+    )
     log.info("leading", epoch=epoch, workloads=len(state.live), undone=len(undone))
     health.enter(Phase.LEADING)
     metrics.leader.set(1)
@@ -89,7 +94,9 @@ async def serve_term(
             group.create_task(rules.follow(engine, state), name="rules")
             group.create_task(_watch_lock(leadership), name="lock")
             beside = {
-                "auditor": lambda: audit(engine, state, metrics),
+                "auditor": auditor.run,
+                "heartbeat": lambda: heartbeat.follow(engine, health, epoch=epoch, holder=leadership.holder),
+                "rollup": lambda: rollup.follow(engine, epoch=epoch),
                 "retention": lambda: prune(engine, epoch=epoch),
                 "past use": lambda: past.follow(engine, state),
                 "keeper": loop.keeper.run,
@@ -160,7 +167,6 @@ async def load(connection: AsyncConnection, state: ClusterState, *, now: float) 
     for workload, seconds in await workloads.load_runs(connection, count=_RUNS):
         state.estimates.learn(workload, seconds)
     state.estimate()
-    state.past = await past.load(connection, state.rules.tree, now=now)
     return undone
 
 

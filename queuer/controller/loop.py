@@ -46,6 +46,7 @@ from queuer.controller.settings import Settings
 from queuer.solver.records import Budget, Plan, Snapshot
 from queuer.solver.stored import StoredCycle
 from queuer.store.engine import begin
+from queuer.store.heartbeat import LastCycle
 from queuer.store.leader import check_epoch
 from queuer.store.outbox import Entry
 from queuer.store.tables import Outcome
@@ -145,7 +146,7 @@ class Loop:
         """One round: write what follows from all that was heard, then think about what may start."""
         batch = Batch(now=self.clock())
         self.state.try_again(now=batch.now)
-        take_results(batch, self._take_results(), state=self.state, jobs=self.jobs)
+        take_results(batch, self._take_results(), state=self.state, jobs=self.jobs, limits=self.limits)
         touched = self.state.take_touched(SLICE)
         settle_touched(
             batch, touched, state=self.state, jobs=self.jobs, confirmer=self.confirmer, limits=self.limits,
@@ -273,6 +274,13 @@ class Loop:
             return
         self.metrics.cycles.labels(plan.stats.status.value).inc()
         self.metrics.last_cycle.set(now)
+        self.health.cycle = LastCycle(
+            id=asked.cycle,
+            at=now,
+            took=self._effort,
+            waiting=len(plan.explanations),
+            status=plan.stats.status.value,
+        )
         if moved and plan.stats.more:  # had nothing moved the next would be asked the same
             self.state.reconsider()
         self.keeper.offer(asked.cycle, self._stored(asked, plan))

@@ -21,9 +21,9 @@ PREFIX = "QUEUER_"
 class Settings:
     """Settings of one controller process. Due in seconds.
 
-    `port` 0 = any free one, printed in the log. `landing_deadline`: from the PATCH until every pod is bound.
-    `avoid`, `avoid_limit`: how long a gang avoids a node that it failed to land on, doubled at each further
-    failure.
+    `port` 0 = any free one, printed in the log. `landing_deadline`: how long a gang may miss pods without one coming.
+    `avoid`, `avoid_limit`: how long a gang that failed to land avoids those nodes, and rests if it must; doubled at
+    each further failure.
     `window`: how long changes are gathered before a cycle. `solver_time` is CP-SAT's deterministic time,
     `solver_deadline` the wall clock after which the solver process is killed and the decision made without CP-SAT.
     `stalled`: without a finished cycle or an idle check for so long, the process says that it is not alive, and another

@@ -79,6 +79,13 @@ class Spot(NamedTuple):
     base: int
 
 
+class Mark(NamedTuple):
+    """Where a queue's use of an account is, and what it is guaranteed there."""
+
+    spot: int
+    guaranteed: int
+
+
 class Bar(NamedTuple):
     """A limit on the path: number of the account in the charge, where its amount is, and whose limit it is; `live`:
     that is the live capacity, not a row.
@@ -107,6 +114,16 @@ class Layout:
     uneven: tuple[Account, ...]
     binding: frozenset[Account]
     claims: tuple[tuple[tuple[int, int, int], ...], ...]
+
+
+class Entry(NamedTuple):
+    """A charge of a queue as it is counted again and again: `spots`, what to add where; `uneven`, amounts of accounts
+    for which that depends on what else is used.
+    """
+
+    path: str
+    spots: tuple[tuple[int, int], ...]
+    uneven: tuple[tuple[Account, int], ...]
 
 
 class QuotaBook:
@@ -220,13 +237,13 @@ class QuotaBook:
         lineage, unlent = self.lineage(path), self.initial[ROOT]
         spots = [[self.spot(queue, account) for queue in lineage] for account in accounts]
         bars: dict[bool, list[Bar]] = {True: [], False: []}
-        for live, found in bars.items():
-            for at, account in enumerate(accounts):
-                for queue, limit in self.bound(path, account, live)[1]:
-                    whole = self.is_live(queue, account, limit)
-                    found += [
-                        Bar(at, n, limit, queue, whole) for n in dict.fromkeys(self.spot(queue, account))
-                    ]
+        for at, (account, row) in enumerate(zip(accounts, spots, strict=True)):
+            for queue, spot in zip(lineage, row, strict=True):
+                for live, found in bars.items():
+                    limit = self.limit(queue, account, live=live)
+                    if limit is not None:
+                        whole = self.is_live(queue, account, limit)
+                        found += [Bar(at, n, limit, queue, whole) for n in dict.fromkeys(spot)]
         alike = [self.lends_all(path, account) for account in accounts]
         stated = {bar.at for bar in bars[False]}
         return Layout(
@@ -249,6 +266,13 @@ class QuotaBook:
             ),
         )
 
+    def entry(self, path: str, charge: Charge) -> Entry:
+        """Where this charge is counted."""
+        layout = self.layout(path, tuple(charge))
+        found = zip(charge.items(), layout.counts, strict=True)
+        spots = [(spot, amount) for (_, amount), spots in found for spot in spots or ()]
+        return Entry(path, tuple(spots), tuple((account, charge[account]) for account in layout.uneven))
+
     def _find_claim_spots(self, path: str, at: str) -> tuple[tuple[Account, int, int], ...]:
         """Claims of a workload in `path`, each with where its use in `at` is, and what that is guaranteed."""
         return tuple((a, self.spot(at, a).used, self.guaranteed(at, a)) for a in self.claims(path))
@@ -266,8 +290,8 @@ class QuotaBook:
                 found.append((live, parts))
         return tuple(found)
 
-    def _find_guarantee_spot(self, path: str, account: Account) -> tuple[int, int]:
-        return self.spot(path, account).used, self.guaranteed(path, account)
+    def _find_guarantee_spot(self, path: str, account: Account) -> Mark:
+        return Mark(self.spot(path, account).used, self.guaranteed(path, account))
 
     def past_share(self, path: str, amounts: Mapping[str, float]) -> float:
         """Weighted dominant share of what a queue used in the past, by resource (policy `halfLife`)."""

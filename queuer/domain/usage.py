@@ -5,22 +5,10 @@ Amounts lie in one list, so that a copy is cheap and a question costs a few addi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 
 from queuer.domain.queue import ROOT
-from queuer.domain.quota import Account, Bar, Charge, QuotaBook, Shortfall
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Entry:
-    """A charge of a queue as it is added and released again and again. `spots`: what to add where; None = that depends
-    on what else is used.
-    """
-
-    path: str
-    charge: Charge
-    spots: tuple[tuple[int, int], ...] | None
+from queuer.domain.quota import Account, Bar, Charge, Entry, Mark, QuotaBook, Shortfall
 
 
 class Usage:
@@ -48,35 +36,17 @@ class Usage:
             amounts += idle[len(amounts) :]
         return amounts
 
-    def entry(self, path: str, charge: Charge, only: frozenset[Account]) -> Entry:
-        """For `enter`, on any usage of this book; no other accounts than `only`."""
-        charge = {account: amount for account, amount in charge.items() if account in only}
-        layout = self.book.layout(path, tuple(charge))
-        if layout.uneven:
-            return Entry(path, charge, None)
-        found = zip(charge.values(), layout.counts, strict=True)
-        return Entry(path, charge, tuple((spot, n) for n, spots in found for spot in spots or ()))
+    def add(self, path: str, charge: Charge, *, times: int = 1) -> None:
+        """Count a charge in the queue and all its ancestors."""
+        self.enter(self.book.entry(path, charge), times=times)
 
     def enter(self, entry: Entry, *, times: int = 1) -> None:
         """As `add`."""
-        if entry.spots is None:
-            self.add(entry.path, entry.charge, times=times)
-            return
         amounts = self._now()
         for spot, amount in entry.spots:
             amounts[spot] += amount * times
-
-    def add(self, path: str, charge: Charge, *, times: int = 1) -> None:
-        """Count a charge in the queue and all its ancestors."""
-        layout = self.book.layout(path, tuple(charge))
-        amounts = self._now()
-        for (account, amount), spots in zip(charge.items(), layout.counts, strict=True):
-            delta = amount * times
-            if spots is None:
-                self._add_unevenly(path, account, delta)
-                continue
-            for spot in spots:
-                amounts[spot] += delta
+        for account, amount in entry.uneven:
+            self._add_unevenly(entry.path, account, amount * times)
 
     def _add_unevenly(self, path: str, account: Account, delta: int) -> None:
         """A parent counts what is kept back instead, where that is more."""
@@ -215,6 +185,17 @@ class Usage:
                     break
             found.append(inside)
         return tuple(found)
+
+    def exceeds(self, rows: Iterable[Iterable[Mark]]) -> bool:
+        """Whether in one of these rows more is used everywhere than is guaranteed."""
+        amounts = self._now()
+        for row in rows:
+            for spot, guaranteed in row:
+                if amounts[spot] <= guaranteed:
+                    break
+            else:
+                return True
+        return False
 
     def above(self, path: str, account: Account) -> bool:
         """Whether the queue uses more in this account than it is guaranteed."""

@@ -8,6 +8,7 @@ nothing: the last good one stays in force and the object says why.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -94,9 +95,9 @@ class _Board:
 
 
 async def run(
-    client: Client, *, access: Access, apply: Apply, figures: Figures, clock: Callable[[], float]
+    client: Client, *, access: Access, apply: Apply, figures: Figures, clock: Callable[[], float] = time.time
 ) -> None:
-    """Keep configuration and statuses up to date until cancelled."""
+    """Keep configuration and statuses up to date until cancelled. `clock`: what their times are told by."""
     board = _Board()
     await _first_round(client, board, apply)
     async with ringing(access, board.heard) as watching, asyncio.TaskGroup() as group:
@@ -166,7 +167,7 @@ async def _report(client: Client, board: _Board, figures: Figures, clock: Callab
     while True:
         now = clock()
         try:
-            if now - asked >= PERIOD:
+            if board.listed.queues and now - asked >= PERIOD:  # where there are none nobody would see them
                 by_path, asked = await figures(), now
             await board.statuses.write(client, board.listed, board.verdicts, figures=by_path, now=now)
         except QueuerError as error:

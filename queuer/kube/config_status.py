@@ -52,7 +52,7 @@ def body(
 
     `figures`: fields to set beside the condition, e.g. `{"used": {"cpu": "4"}}`.
     """
-    old: Mapping[str, Any] = next((c for c in present.get("conditions", ()) if c.get("type") == ACCEPTED), {})
+    old = accepted(present)
     if verdict.standing is Standing.SET_REFUSED and _in_force(old, generation):
         condition = dict(old)  # the last good set holds it as it is
     else:
@@ -74,9 +74,14 @@ def body(
     if same and not stale and present.get("observedGeneration") == generation:
         return None
     kept = old.get("status") == condition["status"] and "lastTransitionTime" in old
-    condition["lastTransitionTime"] = old["lastTransitionTime"] if kept else _stamp(now)
+    condition["lastTransitionTime"] = old["lastTransitionTime"] if kept else stamp(now)
     others = [c for c in present.get("conditions", ()) if c.get("type") != ACCEPTED]
     return {"observedGeneration": generation, "conditions": [*others, condition], **stale}
+
+
+def accepted(status: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The Accepted condition of a status; {} where there is none."""
+    return next((c for c in status.get("conditions", ()) if c.get("type") == ACCEPTED), {})
 
 
 def _in_force(condition: Mapping[str, Any], generation: int) -> bool:
@@ -90,7 +95,8 @@ def _replaced(present: Any, wanted: Any) -> Any:
     return {**dict.fromkeys(present), **wanted}
 
 
-def _stamp(now: float) -> str:
+def stamp(now: float) -> str:
+    """A time as Kubernetes writes it, whole seconds."""
     return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

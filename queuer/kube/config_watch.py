@@ -1,15 +1,16 @@
-"""kopf as a bell: it watches Queue, Flavor and Topology objects and says only that one of them changed.
+"""kopf's part: it watches Queue, Flavor and Topology objects, and tells each new verdict on one as a Kubernetes Event.
 
-kopf loses deletions when it has to list again and retries nothing, so its events carry no state here. It
-writes nothing (null storages, event handlers only). It runs on an event loop of its own in a thread, because in
-the main thread it would take over the process's signal handlers, and because it copies every body several times.
+That something changed is all that goes on from here: kopf loses deletions when it has to list again and retries
+nothing. The objects stay as their users wrote them (null storages, event handlers only). The operator has a thread with
+an event loop of its own: in the main thread it would take over the process's signal handlers.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,6 +18,7 @@ import aiohttp
 import kopf
 
 from queuer.kube.config import Access
+from queuer.kube.config_status import accepted, stamp
 
 GROUP, VERSION = "queuer.dev", "v1"
 PLURALS = ("queues", "flavors", "topologies")
@@ -47,7 +49,8 @@ class _NothingStored(kopf.DiffBaseStorage, kopf.ProgressStorage):
 def _settings() -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.persistence.diffbase_storage = settings.persistence.progress_storage = _NothingStored()
-    settings.posting.enabled = False
+    settings.posting.reporting_component = settings.posting.reporting_instance = "queuer-controller"
+    settings.posting.event_name_prefix = "queuer-"
     settings.scanning.disabled = True
     settings.peering.standalone = True
     settings.queueing.idle_timeout = 0.1
@@ -60,13 +63,30 @@ def _settings() -> kopf.OperatorSettings:
 
 def _registry(heard: Callable[[str | None, int | None, str], None]) -> kopf.OperatorRegistry:
     registry = kopf.OperatorRegistry()
+    began = stamp(time.time())
 
-    async def on_event(type: str | None, meta: Any, **_: Any) -> None:
+    def fresh(status: Any) -> bool:
+        return bool(accepted(status).get("lastTransitionTime", "") >= began)
+
+    async def on_event(
+        type: str | None, body: kopf.Body, meta: Any, status: Any, memo: kopf.Memo, **_: Any
+    ) -> None:
         heard(type, meta.get("generation"), str(meta.get("uid")))
+        if type != "DELETED":
+            _tell(body, accepted(status), memo, news=type is not None or fresh(status))
 
     for plural in PLURALS:
         kopf.on.event(GROUP, VERSION, plural, registry=registry, id=f"heard-{plural}")(on_event)
     return registry
+
+
+def _tell(body: kopf.Body, condition: Mapping[str, Any], memo: kopf.Memo, *, news: bool) -> None:
+    """Post the verdict that our own status says, unless it was told: to this process, or before it came."""
+    verdict = tuple(condition.get(key) for key in ("reason", "message", "observedGeneration"))
+    if condition and news and memo.get("told") != verdict:
+        kind = "Normal" if condition.get("status") == "True" else "Warning"
+        kopf.event(body, type=kind, reason=str(verdict[0]), message=str(verdict[1]))
+    memo["told"] = verdict
 
 
 async def _operate(

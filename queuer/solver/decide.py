@@ -6,7 +6,7 @@ Once through: follow the snapshot, bonds that can start, tournament, repair, res
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.util import find_spec
+from itertools import chain
 
 from queuer.solver import bonds, reserve
 from queuer.solver.arrays import Arrays
@@ -78,7 +78,7 @@ class _Cycle:
     def __init__(self, arrays: Arrays, *, now: float, seed: int, budget: Budget) -> None:
         self._arrays, self._seed, self._budget = arrays, seed, budget
         self._state = State(arrays, time=now)
-        self._solver = _Solver(budget.deterministic if find_spec("ortools") is not None else 0.0)
+        self._solver = _Solver(budget.deterministic)
         self._standing = bonds.resume(self._state)
         self._reserver = Reserver(self._state)
         self._reserver.resume()
@@ -154,22 +154,20 @@ class _Cycle:
         starts = [s for s in state.settled.values() if not s.bound]
         held = {**self._standing, **{s.gang.uid: self._bond(s) for s in self._newly_bound()}}
         gangs = self._arrays.lines.gangs
-        order = dict.fromkeys([*self._resumed, *self._order])
-        order.update(dict.fromkeys(gangs))
-        order.update(dict.fromkeys(self._arrays.lines.aside))
+        order = tuple(dict.fromkeys(chain(self._resumed, self._order, gangs, self._arrays.lines.aside)))
         explanations = reasons(
             state,
             refusals=turns.refusals,
             held_up=self._tournament.held_up,
             bonds=held,
             aside=self._arrays.lines.aside,
-            order=tuple(order),
+            order=order,
         )
         return Plan(
             admissions=tuple(
                 Admission(
                     uid=s.gang.uid,
-                    assignments=pinned(state.nodes, s.gang.workload, s.variant.flavors, s.spreads),
+                    assignments=pinned(state.nodes, s.gang.shape.like, s.variant.flavors, s.spreads),
                 )
                 for s in starts
             ),
@@ -177,7 +175,7 @@ class _Cycle:
             bonds=tuple(held.values()),
             reservations=reservations,
             explanations=explanations,
-            order=tuple(order),
+            order=order,
             stats=CycleStats(
                 status=self._solver.status,
                 turns=turns.turns,
@@ -199,7 +197,9 @@ class _Cycle:
         own.update({uid: None for uid in state.leaving if not settled.hosts.isdisjoint(state.rows_of(uid))})
         bond = Bond(
             uid=settled.gang.uid,
-            assignments=pinned(state.nodes, settled.gang.workload, settled.variant.flavors, settled.spreads),
+            assignments=pinned(
+                state.nodes, settled.gang.shape.like, settled.variant.flavors, settled.spreads
+            ),
             victims=tuple(own or state.leaving),
             deadline=state.time + self._budget.bond,
         )

@@ -52,7 +52,7 @@ class Landing:
         found: set[int] = set()
         for pod_set in workload.pod_sets:
             spread = spreads.get(pod_set.name, {})
-            if self.has_choice(self._nodes.need(pod_set), sum(spread.values()), spread):
+            if len(spread) > 1 and self.has_choice(self._nodes.need(pod_set), sum(spread.values()), spread):
                 found.update(spread)
         return frozenset(found)
 
@@ -144,7 +144,8 @@ def _whole_domain(
 ) -> dict[str, str] | None:
     """Labels of the narrowest domain that holds the gang, if it asks for a level and has all of it that is free."""
     topology = nodes.snapshot.topology
-    asked = topology.find(workload.required or workload.preferred or "")
+    name = workload.required or workload.preferred
+    asked = topology.find(name) if name else None
     if asked is None or len(workload.pod_sets) != 1 or workload.pod_sets[0].required:
         return None
     (pod_set,) = workload.pod_sets

@@ -6,7 +6,7 @@ to the root only, and there the winner's child is the first of each heap: only t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
 from math import inf
 from typing import Any, Protocol
@@ -55,7 +55,7 @@ class Tournament:
         lines: Mapping[str, Sequence[Gang]],
         moment: Moment,
         *,
-        settled: Container[str] = (),
+        settled: Collection[str] = (),
         refused: Callable[[Gang], bool] = lambda gang: False,
     ) -> None:
         """`lines`: gangs by leaf, in their order. `settled`: uids of those that have no turn any more. `refused`:
@@ -66,7 +66,10 @@ class Tournament:
         self._moment = moment
         self._refused = refused
         self._lines = {
-            leaf: [gang for gang in reversed(line) if gang.uid not in settled] for leaf, line in lines.items()
+            leaf: [gang for gang in reversed(line) if gang.uid not in settled]
+            if settled
+            else [*reversed(line)]
+            for leaf, line in lines.items()
         }
         # By leaf: refused heads by flavor, in the order of turns.
         self._blocked: dict[str, dict[str, str]] = {

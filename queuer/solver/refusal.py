@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
+from typing import NamedTuple
 
 from queuer.domain.quota import Bar, Charge
 from queuer.solver.placement import Spreads, Variant
@@ -20,8 +21,10 @@ class Block(StrEnum):
     LANDING = "landing"  # only where pods of `owners` are still landing
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Refusal:
+NOWHERE: Spreads = MappingProxyType({})
+
+
+class Refusal(NamedTuple):
     """One for all gangs of a likeness. `variant`, `charge`: what came farthest, at its smallest size; None = no flavor.
     `packed`: the subtree whose selection preferred others. `cycle`: something started in this cycle before it.
     `landed`: its placement once others have landed, where these are what is in the way.
@@ -33,7 +36,7 @@ class Refusal:
     bar: Bar | None = None
     owners: tuple[str, ...] = ()
     packed: str | None = None
-    landed: Spreads = field(default_factory=dict)
+    landed: Spreads = NOWHERE
     cycle: bool = False
 
     @property

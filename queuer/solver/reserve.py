@@ -1,25 +1,27 @@
 """Reservations: the earliest time at which a gang that is blocked by capacity alone fits, held for it (DESIGN 3.4).
 
-A hold is the same with start = now, where no end is known and the gang has waited `maxWait`.
+A hold is the same with start = now, for who has waited `maxWait`.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from itertools import islice
+from math import inf
 
 import numpy as np
 
 from queuer.domain.quota import Charge
 from queuer.solver.bonds import restored
+from queuer.solver.ends import end_of, expected_end
 from queuer.solver.landing import pinned
-from queuer.solver.nodes import Matrix
+from queuer.solver.nodes import Matrix, Rows, added
 from queuer.solver.placement import Spreads, Variant, parts_of, place
 from queuer.solver.records import Reservation
 from queuer.solver.shapes import Gang
 from queuer.solver.slots import Room
 from queuer.solver.state import Reserved, Settled, State
-from queuer.solver.timeline import Timeline
 
 LEAST = 300.0
 """Seconds that a reservation outlives its start at least."""
@@ -91,40 +93,25 @@ class Reserver:
         return True
 
     def _grant(self, gang: Gang, *, expires: float = 0.0) -> None:
-        """The earliest time, then the narrowest domain, over its flavors; else a hold, where it has waited long."""
-        state, best = self._state, None
+        """The earliest time, then the narrowest domain, over its flavors. Who has waited `maxWait` holds its place from
+        now on, whatever is known of ends: where none is known the longest running are taken to end first.
+        """
+        state, line, best = self._state, self._timeline, None
+        most = state.book.tree.policy(gang.queue).max_wait
+        patient = most is not None and state.time - gang.workload.submitted >= most
         for variant, charge in gang.shape.least:
             if not self._permitted(gang, charge):
                 continue
-            found = self._earliest(gang, variant, low=1, high=len(self._timeline.times))
+            found = self._earliest(gang, variant, high=line.steps if patient else len(line.times))
             if found is not None and (best is None or found[0] < best[0]):
                 best = (*found, variant, charge)
-        if best is not None:
-            step, spreads, variant, charge = best
-            settled = Settled(gang=gang, variant=variant, charge=charge, spreads=spreads)
-            start = self._timeline.times[step - 1]
-            lasts = max(LEAST, start - state.time)
-            self._hold(settled, start=start, expires=max(expires, start + lasts))
-        elif self._patient(gang):
-            self._hold_now(gang)
-
-    def _hold_now(self, gang: Gang) -> None:
-        """The placement that needs the fewest ends if the longest running end first, from now on."""
-        line, now = self._timeline, self._state.time
-        for variant, charge in gang.shape.least:
-            found = None
-            if self._permitted(gang, charge):
-                found = self._earliest(gang, variant, low=len(line.times) + 1, high=line.steps)
-            if found is not None:
-                settled = Settled(gang=gang, variant=variant, charge=charge, spreads=found[1])
-                wait = self._state.book.tree.policy(gang.queue).max_wait or 0.0
-                self._hold(settled, start=now, expires=now + max(LEAST, wait))
-                return
-
-    def _patient(self, gang: Gang) -> bool:
-        """Whether it has waited so long that a placement is held for it, whatever is known of ends."""
-        most = self._state.book.tree.policy(gang.queue).max_wait
-        return most is not None and self._state.time - gang.workload.submitted >= most
+        if best is None:
+            return
+        step, spreads, variant, charge = best
+        settled = Settled(gang=gang, variant=variant, charge=charge, spreads=spreads)
+        start = state.time if patient else line.times[step - 1]
+        lasts = max(LEAST, most or 0.0 if patient else start - state.time)
+        self._hold(settled, start=start, expires=max(expires, start + lasts))
 
     def _permitted(self, gang: Gang, charge: Charge) -> bool:
         """Whether quota lets it start; the live capacity is no matter of quota."""
@@ -171,13 +158,11 @@ class Reserver:
                 free[node] -= row
         return free
 
-    def _earliest(self, gang: Gang, variant: Variant, *, low: int, high: int) -> tuple[int, Spreads] | None:
-        """The first step, from `low` to `high`, at which the gang fits, and its placement then."""
+    def _earliest(self, gang: Gang, variant: Variant, *, high: int) -> tuple[int, Spreads] | None:
+        """The first step, from 1 to `high`, at which the gang fits, and its placement then."""
         best: tuple[int, Spreads] | None = None
-        if high < low:
-            return None
-        step = high
-        while True:
+        low, step = 1, high
+        while low <= high:
             found = self._place(gang, variant, self._beside(self._timeline.free(step)))
             if found is not None:
                 best, high = (step, found), step - 1
@@ -185,9 +170,8 @@ class Reserver:
                 return None
             else:
                 low = step + 1
-            if low > high:
-                return best
             step = (low + high) // 2
+        return best
 
     def _place(self, gang: Gang, variant: Variant, free: Matrix) -> Spreads | None:
         room = Room(self._state.nodes, free)
@@ -212,3 +196,43 @@ def first_of(lines: Iterable[Iterable[Gang]], blocked: Callable[[Gang], bool], s
         return (not (least and state.rank(gang, least[0][1])[0]), gang.place_in_line())
 
     return sorted(found, key=order)
+
+
+class Timeline:
+    """Ends in order: known ones by time, then the unknown ones, the longest running first. A *step* is a number of
+    ends: at step 3 the first three have come. `times`: when the known ones do; `steps`: how many there are in all.
+
+    It is of the moment at which it was made: victims have gone, bound gangs and this cycle's starts are in place.
+    """
+
+    def __init__(self, state: State) -> None:
+        ends: list[tuple[float, float, str, Rows]] = [
+            (expected_end(hold.admitted, now=state.time), hold.admitted.since, uid, state.rows_of(uid))
+            for uid, hold in state.holds.items()
+            if uid not in state.leaving
+        ]
+        for uid, settled in state.settled.items():
+            if not settled.bound:
+                end = end_of(settled.gang.workload, start=state.time)
+                ends.append((inf if end is None else end, state.time, uid, state.rows(settled)))
+        ends.sort(key=lambda end: end[:3])
+        self.times = [end[0] for end in ends if end[0] < inf]
+        self.steps = len(ends)
+        self._began = state.then.copy()
+        self._lengths = np.cumsum([0, *(len(end[3]) for end in ends)])
+        self._nodes = np.array([node for end in ends for node in end[3]], dtype=np.intp)
+        amounts = [np.zeros(0, dtype=np.int64), *(row for end in ends for row in end[3].values())]
+        self._amounts = np.concatenate(amounts).reshape(-1, self._began.shape[1])
+
+    def step_at(self, time: float) -> int:
+        """How many have ended by then."""
+        return bisect_right(self.times, time)
+
+    def step_before(self, time: float) -> int:
+        """How many have ended earlier."""
+        return bisect_left(self.times, time)
+
+    def free(self, step: int) -> Matrix:
+        """What is free at a step (N x R), a new matrix."""
+        length = self._lengths[step]
+        return added(self._began.copy(), self._nodes[:length], self._amounts[:length])

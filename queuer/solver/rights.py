@@ -1,4 +1,4 @@
-"""Whom a waiting gang may evict, and by which rule (DESIGN 3.3).
+"""Whom a waiting gang may evict, by which rule, and what that costs (DESIGN 3.3).
 
 What a gang may do depends on few rights, which thousands of gangs share; each is looked through queue by queue, once.
 """
@@ -12,22 +12,24 @@ from itertools import pairwise
 
 import numpy as np
 
+from queuer.domain.quantity import Resources
 from queuer.domain.queue import Preempt
-from queuer.domain.quota import Account, Charge
+from queuer.domain.quota import Account, Charge, Mark
 from queuer.domain.usage import Usage
+from queuer.domain.workload import demand_of
 from queuer.solver.arrays import Hold
-from queuer.solver.cost import Cost, lost_work, preempted_work
 from queuer.solver.nodes import Numbers
-from queuer.solver.records import EvictionRule
+from queuer.solver.records import Admitted, EvictionRule
 from queuer.solver.shapes import Gang
 from queuer.solver.state import State
-from queuer.solver.trial import Footprints
 
-Lines = tuple[tuple[tuple[str, Account], ...], ...]
-"""Where queues must be above their guarantee at the moment a victim goes: everywhere in one of these rows. () = that is
-not permitted.
-"""
+Lines = tuple[tuple[Mark, ...], ...]
+"""Guarantees that are exceeded at the moment a victim goes: all in one of these rows. () = that is not permitted."""
 ALWAYS: Lines = ((),)
+SHARE = 10**9
+"""A dominant share of 1 as an integer."""
+Cost = tuple[int, ...]
+"""Lost work of those preempted for priority, lost work, gangs, sum of priorities, evictions in the last hour."""
 MOST_EVICTED = 2
 """Nobody is evicted more often in an hour, so that work that is evicted again and again gets on."""
 
@@ -70,42 +72,29 @@ class Party:
 
     def rule(self, line: Usage) -> EvictionRule | None:
         """The rule that costs least of those that permit it when this is used."""
-        if _holds(self.reclaim, line):
+        if line.exceeds(self.reclaim):
             return EvictionRule.RECLAIM
-        return EvictionRule.PREEMPT if _holds(self.preempt, line) else None
-
-    def charged(self, account: Account) -> int:
-        """What all of them use."""
-        return sum(hold.charge.get(account, 0) for hold in self.holds)
-
-
-def _holds(lines: Lines, line: Usage) -> bool:
-    return bool(lines) and any(all(line.above(queue, account) for queue, account in row) for row in lines)
+        return EvictionRule.PREEMPT if line.exceeds(self.preempt) else None
 
 
 class Rights:
-    """Of all gangs of one decision. `hopeless`: which searches can find nothing."""
+    """Of all gangs of one decision."""
 
     def __init__(self, state: State) -> None:
         self._state, self._book, self._tree = state, state.book, state.book.tree
         self._reaches: dict[object, Reach] = {}
         self._same: dict[object, Reach] = {}
         self._answers: dict[Reach, tuple[int, bool]] = {}
-        self.hopeless: set[object] = set()
         self._lost = cache(lambda hold: lost_work(hold.admitted, capacity=state.capacity, now=state.time))
         self._branches = cache(self._find_branches)
         self._evictable = cache(self._find_evictable)
         self._parties = cache(self._find_parties)
+        self.charged = cache(_charged)
 
     @cached_property
     def numbers(self) -> Mapping[str, int]:
         """Places among the state's holds, by uid."""
         return {uid: n for n, uid in enumerate(self._state.holds)}
-
-    @cached_property
-    def footprints(self) -> Footprints:
-        """Of what runs."""
-        return Footprints(self._state)
 
     @cached_property
     def _by_queue(self) -> Mapping[str, list[Hold]]:
@@ -150,15 +139,14 @@ class Rights:
 
     def _reached(self, right: Right, toward: str) -> Iterator[Party]:
         """All whom a right reaches, but for branches that borrow nothing of what is claimed."""
-        if toward == right.common:
-            yield from self._parties(right, toward)
-            return
         line = self._state.line
-        for branch, queues in self._branches(right.common).items():
-            borrows = right.below is not None or any(line.above(branch, a) for a in right.claimed)
-            if branch != toward and borrows:
-                for queue in queues:
-                    yield from self._parties(right, queue)
+        branches = (toward,) if toward == right.common else self._branches(right.common)
+        for branch in branches:
+            marks = [[self._book.guarantee_spot(branch, account)] for account in right.claimed]
+            if toward == right.common or (
+                branch != toward and (right.below is not None or line.exceeds(marks))
+            ):
+                yield from self._parties(right, branch)
 
     # What does not change in a cycle
 
@@ -197,7 +185,12 @@ class Rights:
             and a.evicted < MOST_EVICTED
         )
 
-    def _find_parties(self, right: Right, queue: str) -> tuple[Party, ...]:
+    def _find_parties(self, right: Right, branch: str) -> tuple[Party, ...]:
+        """What a right reaches in one branch, or in the gang's own queue."""
+        queues = self._branches(right.common)[branch] if branch != right.common else [branch]
+        return tuple([party for queue in queues for party in self._in_queue(right, queue)])
+
+    def _in_queue(self, right: Right, queue: str) -> Iterator[Party]:
         """What a right reaches in one queue, by the lines that decide about it."""
         path, said = self._book.lineage(queue), self._book.claims(queue)
         above = path[: path.index(right.common)]  # none in the gang's own queue
@@ -205,17 +198,43 @@ class Rights:
         groups: dict[tuple[Lines, Lines], list[Hold]] = {}
         for hold in self._evictable(queue):
             lower = right.below is not None and hold.admitted.workload.priority < right.below
-            preempt = _lines(asked, above, hold.charge) if asked else ALWAYS
-            key = (_lines(right.claimed, above, hold.charge), preempt if lower else ())
+            preempt = self._lines(asked, above, hold.charge) if asked else ALWAYS
+            key = (self._lines(right.claimed, above, hold.charge), preempt if lower else ())
             if any(key):
                 groups.setdefault(key, []).append(hold)
         numbers = [[self.numbers[h.admitted.workload.uid] for h in holds] for holds in groups.values()]
         rows = zip(groups.items(), numbers, strict=True)
-        return tuple([Party(path, tuple(holds), np.array(n), *key) for (key, holds), n in rows])
+        for (key, holds), n in rows:
+            yield Party(path, tuple(holds), np.array(n), *key)
+
+    def _lines(self, accounts: Sequence[Account], above: Sequence[str], charge: Charge) -> Lines:
+        """That all these queues are above in an account of which the victim holds some."""
+        mark = self._book.guarantee_spot
+        held = [account for account in accounts if charge.get(account)]
+        return tuple([tuple([mark(queue, account) for queue in above]) for account in held])
 
 
-def _lines(accounts: Sequence[Account], above: Sequence[str], charge: Charge) -> Lines:
-    """That all these queues are above in an account of which the victim holds some."""
-    return tuple(
-        [tuple([(queue, account) for queue in above]) for account in accounts if charge.get(account)]
-    )
+def _charged(party: Party, account: Account) -> int:
+    """What all of a party use."""
+    return sum(hold.charge.get(account, 0) for hold in party.holds)
+
+
+def dominant_share(amounts: Resources, capacity: Mapping[str, int]) -> int:
+    """Largest part of the live capacity of any resource, in units of 1/SHARE; resources without capacity are
+    left out.
+    """
+    return max((n * SHARE // capacity[r] for r, n in amounts.items() if capacity.get(r)), default=0)
+
+
+def lost_work(victim: Admitted, *, capacity: Mapping[str, int], now: float) -> int:
+    """What an eviction throws away: dominant share times whole seconds since start or last checkpoint."""
+    since = victim.since if victim.checkpoint is None else max(victim.since, victim.checkpoint)
+    demand = demand_of(victim.workload.pod_sets, victim.counts)
+    return dominant_share(demand, capacity) * max(0, int(now - since))
+
+
+def preempted_work(work: int, rule: EvictionRule) -> int:
+    """What the eviction of a gang with this lost work adds to the first level of the cost: nothing where it is
+    reclaimed, else more than nothing even if it has just started.
+    """
+    return work + 1 if rule is EvictionRule.PREEMPT else 0

@@ -32,8 +32,9 @@ Seniority = tuple[int, float, int, str]
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Shape:
-    """What gangs that are alike share. `variants`: flavors at full size, best first; `charges` beside them; `least`:
-    the same at the smallest size. `flavors`: all that its queue allows, usable or not.
+    """What gangs that are alike share. `like`: one of them, for all that placement depends on. `variants`: flavors at
+    full size, best first; `charges` beside them; `least`: the same at the smallest size. `flavors`: all that its queue
+    allows, usable or not.
 
     `form`: equal for shapes that placement cannot tell apart, whatever their queues; `kind`: for shapes that
     entitlement and shares of a queue above both cannot tell apart.
@@ -42,6 +43,7 @@ class Shape:
     number: int
     form: int
     kind: int
+    like: Workload
     variants: tuple[Variant, ...]
     charges: tuple[Charge, ...]
     least: tuple[tuple[Variant, Charge], ...]
@@ -138,6 +140,7 @@ class Kinds:
             number=len(self._shapes),
             form=self._forms.setdefault(form, len(self._forms)),
             kind=self._kinds.setdefault(kind, len(self._kinds)),
+            like=workload,
             variants=variants,
             charges=charges,
             least=least,

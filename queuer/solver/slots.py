@@ -132,10 +132,11 @@ class SlotTable:
 class Room:
     """Free amounts (N x R) at one moment, with tables of slots. Who changes `free` says where, see `touch`."""
 
-    __slots__ = ("_base", "_changed", "_differs", "_tables", "free", "nodes")
+    __slots__ = ("_base", "_changed", "_differs", "_tables", "free", "nodes", "told")
 
     def __init__(self, nodes: Nodes, free: Matrix) -> None:
         self.nodes, self.free = nodes, free
+        self.told = 0  # changes of its owner that it knows of
         self._base: Room | None = None
         self._differs: Numbers | None = None
         self._changed: list[int] = []

@@ -6,12 +6,15 @@ bound gang; a bound gang fits the later one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
+from functools import cache, partial
 
 import numpy as np
 
-from queuer.domain.quota import Charge
+from queuer.domain.quota import Charge, Entry
 from queuer.domain.usage import Usage
 from queuer.domain.workload import Workload
 from queuer.solver.arrays import Arrays
@@ -71,6 +74,14 @@ class Reserved:
         )
 
 
+class View(Enum):
+    """A moment at which a gang may take what is free."""
+
+    NOW = "now"  # it starts
+    LANDED = "landed"  # it would start, once all pods have landed
+    THEN = "then"  # it is bound: the victims have gone
+
+
 class State:
     """`now`, `later`: use with all that runs, and with the victims gone and bonds in place; `free`, `then`: the same of
     the nodes (N x R). `claimed`: what is used plus what is held, by which entitlement and shares are judged.
@@ -94,13 +105,16 @@ class State:
                     self.free[node] -= row
         self.then: Matrix = self.free
         self.leaving: dict[str, None] = {}
-        self._starts_own: dict[str, frozenset[int]] = {}
         self.settled: dict[str, Settled] = {}
         self.kept: dict[str, Settled] = {}
         self.reserved: dict[str, Reserved] = {}
+        self._starts: list[float] = []  # of reservations, in order
         self.forked = False
         self._line: Usage | None = None
-        self._rooms: dict[tuple[tuple[str, ...], bool], Room] = {}
+        self.rows = cache(self._find_rows)
+        self._rooms: dict[tuple[tuple[str, ...], View], Room] = {}
+        self._touched: list[int] = []
+        self._entries: dict[int, tuple[Entry, Settled]] = {}  # by charge, which is kept with it
         self._log: list[Callable[[], None]] = []
         for uid, hold in self.holds.items():
             if leaves_soon(hold.admitted, now=time):
@@ -110,36 +124,35 @@ class State:
 
     def start(self, settled: Settled) -> None:
         """The gang starts in its placement."""
-        self._start(settled, 1)
-        self._log.append(lambda: self._start(settled, -1))
+        self._do(partial(self._start, settled))
 
     def lift(self, settled: Settled) -> None:
         """A gang that starts in this cycle is taken out of its placement."""
-        self._start(settled, -1)
-        self._log.append(lambda: self._start(settled, 1))
+        self._do(partial(self._start, settled), times=-1)
 
     def bind(self, settled: Settled) -> None:
         """Placement and quota are held for the gang, whose victims leave."""
         for eviction in settled.evictions:
             if eviction.uid not in self.leaving:
                 self.leave(eviction.uid)
-        self._hold(settled, 1, bonds=True)
-        self._log.append(lambda: self._hold(settled, -1, bonds=True))
+        self._do(partial(self._hold, self.settled, settled))
 
     def unbind(self, settled: Settled) -> None:
         """The holding ends; the victims stay on their way out."""
-        self._hold(settled, -1, bonds=True)
-        self._log.append(lambda: self._hold(settled, 1, bonds=True))
+        self._do(partial(self._hold, self.settled, settled), times=-1)
 
     def keep(self, settled: Settled) -> None:
         """The gang fits but for what is still landing: nobody later takes its placement in this cycle."""
-        self._hold(settled, 1, bonds=False)
-        self._log.append(lambda: self._hold(settled, -1, bonds=False))
+        self._do(partial(self._hold, self.kept, settled))
 
     def leave(self, uid: str) -> None:
         """A victim, or somebody who leaves anyway, will have gone `then`."""
-        self._leave(uid, 1)
-        self._log.append(lambda: self._leave(uid, -1))
+        self._do(partial(self._leave, uid))
+
+    def _do(self, change: Callable[[int], None], *, times: int = 1) -> None:
+        """A change, or its inverse."""
+        change(times)
+        self._log.append(partial(change, -times))
 
     @property
     def mark(self) -> int:
@@ -159,41 +172,39 @@ class State:
             self.then = self.free.copy()
 
     def _start(self, settled: Settled, times: int) -> None:
-        workload, rows = settled.gang.workload, self.rows(settled)
-        for usage in (self.now, *((self.later, self.claimed) if self.forked else ())):
-            usage.add(workload.queue, settled.charge, times=times)
-        if self._line is not None:
-            self._line.add(workload.queue, settled.charge, times=times)
-        for node, row in rows.items():
-            for free in (self.free, self.then) if self.forked else (self.free,):
-                free[node] -= row * times
-        hosts = settled.hosts
-        if times > 0:
-            owned = self.landing.choices(workload, settled.spreads)
-            self.landing.add(workload.uid, hosts, owned)
-            self.settled[workload.uid] = settled
-            self._starts_own[workload.uid] = owned
-        else:
-            self.landing.add(workload.uid, hosts, self._starts_own.pop(workload.uid), times=-1)
-            del self.settled[workload.uid]
-        self._spend(workload, rows, times)
-        self._touch(rows)
+        self._take(self.settled, settled, times, first=True)
+        owned = self.landing.choices(settled.gang.shape.like, settled.spreads)
+        self.landing.add(settled.gang.uid, settled.hosts, owned, times=times)
 
-    def _hold(self, settled: Settled, times: int, *, bonds: bool) -> None:
-        workload, rows = settled.gang.workload, self.rows(settled)
+    def _hold(self, there: dict[str, Settled], settled: Settled, times: int) -> None:
         self._fork()
-        for usage in (self.later, self.claimed):
-            usage.add(workload.queue, settled.charge, times=times)
-        for node, row in rows.items():
-            self.then[node] -= row * times
-        self.landing.hold(rows, times=times)
-        there = self.settled if bonds else self.kept
+        self._take(there, settled, times, first=False)
+        self.landing.hold(self.rows(settled), times=times)
+
+    def _take(self, there: dict[str, Settled], settled: Settled, times: int, *, first: bool) -> None:
+        """Quota and room of the second moment, and where it starts of the first, too."""
+        usages, frees = ([self.later, self.claimed], [self.then]) if self.forked else ([], [])
+        if first:
+            usages += [self.now] if self._line is None else [self.now, self._line]
+            frees.append(self.free)
+        gang, rows = settled.gang, self.rows(settled)
+        known = self._entries.get(id(settled.charge))
+        if known is None:
+            entry = self.book.entry(gang.queue, settled.charge)
+            known = self._entries[id(settled.charge)] = (entry, settled)
+        for usage in usages:
+            usage.enter(known[0], times=times)
+        for free in frees:
+            for node, row in rows.items():
+                free[node] -= row * times
         if times > 0:
-            there[workload.uid] = settled
+            there[gang.uid] = settled
         else:
-            del there[workload.uid]
-        self._spend(workload, rows, times)
-        self._touch(rows)
+            del there[gang.uid]
+        for reserved in self.reserved.values():
+            if self.outlives(gang.workload, reserved.start):
+                _move(reserved, rows, -times)
+        self._touched += rows
 
     def _leave(self, uid: str, times: int) -> None:
         hold, rows = self.holds[uid], self.rows_of(uid)
@@ -210,43 +221,42 @@ class State:
         for reserved in self.reserved.values():
             if expected_end(hold.admitted, now=self.time) > reserved.start:
                 _move(reserved, rows, times)
-        self._touch(rows)
-
-    def _spend(self, workload: Workload, rows: Rows, times: int) -> None:
-        for reserved in self.reserved.values():
-            if self.outlives(workload, reserved.start):
-                _move(reserved, rows, -times)
-
-    def _touch(self, rows: Iterable[int]) -> None:
-        nodes = list(rows)
-        at = np.array(nodes, dtype=np.intp)
-        for (bars, landed), room in self._rooms.items():
-            room.free[at] = self._open(bars, at, landed=landed)
-            room.touch(nodes)
+        self._touched += rows
 
     # What there is
 
-    def rows(self, settled: Settled) -> dict[int, Matrix]:
+    def _find_rows(self, settled: Settled) -> dict[int, Matrix]:
         """What a placement takes, by node number (vectors of R)."""
-        return rows_of(self.nodes, settled.gang.workload, settled.spreads)
+        return rows_of(self.nodes, settled.gang.shape.like, settled.spreads)
 
     def rows_of(self, uid: str) -> Rows:
         """What an admitted workload takes of its nodes, pods that are still to land included."""
         rows, landing = self.holds[uid].rows, self.landing_rows.get(uid)
-        if not landing:
-            return rows
-        return summed((rows, landing))
+        return (
+            rows
+            if not landing
+            else {**rows, **{n: rows[n] + r if n in rows else r for n, r in landing.items()}}
+        )
 
-    def room(self, bars: tuple[str, ...] = (), *, landed: bool = False) -> Room:
-        """What a gang may take that must leave these reservations whole. `landed`: once all pods have landed."""
-        key = (bars, landed)
-        if key not in self._rooms:
-            self._rooms[key] = Room(self.nodes, self._open(bars, ALL, landed=landed))
-        return self._rooms[key]
+    def room(self, bars: tuple[str, ...] = (), view: View = View.NOW) -> Room:
+        """What a gang may take that must leave these reservations whole."""
+        room = self._rooms.get((bars, view))
+        if room is None:
+            room = self._rooms[bars, view] = Room(self.nodes, self._open(bars, view, ALL))
+        elif room.told < len(self._touched):
+            nodes = list(dict.fromkeys(self._touched[room.told :]))
+            at = np.array(nodes, dtype=np.intp)
+            room.free[at] = self._open(bars, view, at)
+            room.touch(nodes)
+        room.told = len(self._touched)
+        return room
 
-    def _open(self, bars: tuple[str, ...], at: NodeRows, *, landed: bool) -> Matrix:
-        free = np.minimum(self.free[at], self.then[at]) if self.forked else self.free[at].copy()
-        if not landed and self.landing.any_owned:
+    def _open(self, bars: tuple[str, ...], view: View, at: NodeRows) -> Matrix:
+        if view is View.THEN:
+            free = self.then[at].copy()
+        else:
+            free = np.minimum(self.free[at], self.then[at]) if self.forked else self.free[at].copy()
+        if view is View.NOW and self.landing.any_owned:
             free[self.landing.owned[at]] = 0
         return self.behind(bars, free, at) if bars else free
 
@@ -284,6 +294,11 @@ class State:
         end = end_of(workload, start=self.time)
         return end is None or end > start
 
+    def outlived(self, workload: Workload) -> int:
+        """How many reservations a gang that starts now would outlive."""
+        end = end_of(workload, start=self.time)
+        return len(self._starts) if end is None else bisect_left(self._starts, end)
+
     def closed(self, gang: Gang, *, bound: bool = False) -> Mask | None:
         """Nodes that the gang avoids, and if it is to be `bound` those that landing pods have to themselves; None =
         none.
@@ -307,26 +322,22 @@ class State:
         """The reservation holds from now on. Not logged."""
         self.reserved[reserved.reservation.uid] = reserved
         self._rooms.clear()
+        self._order_starts()
 
     def release(self, uid: str) -> Reserved | None:
         """The reservation of this gang, if there is one, ends. Not logged."""
         ended = self.reserved.pop(uid, None)
         if ended is not None:
             self._rooms = {key: room for key, room in self._rooms.items() if uid not in key[0]}
+            self._order_starts()
         return ended
+
+    def _order_starts(self) -> None:
+        self._starts = sorted(reserved.start for reserved in self.reserved.values())
 
     def usages(self) -> tuple[Usage, ...]:
         """The distinct uses that a gang which starts now must fit."""
         return (self.now, self.later) if self.forked else (self.now,)
-
-
-def summed(parts: Iterable[Rows]) -> dict[int, Matrix]:
-    """Amounts by node number, each node once."""
-    found: dict[int, Matrix] = {}
-    for rows in parts:
-        for node, row in rows.items():
-            found[node] = found[node] + row if node in found else row
-    return found
 
 
 def _move(reserved: Reserved, rows: Rows, times: int) -> None:

@@ -13,12 +13,11 @@ from queuer.domain.quota import Charge, charge_for
 from queuer.solver.nodes import Mask
 from queuer.solver.placement import Part, Spreads, Variant, parts_of, place
 from queuer.solver.refusal import Block, Refusal
-from queuer.solver.rights import Rights
 from queuer.solver.shapes import Gang
-from queuer.solver.state import Settled, State
-from queuer.solver.victims import search_of
+from queuer.solver.state import Settled, State, View
+from queuer.solver.victims import Victims
 
-DEPTHS = tuple(Block)
+DEPTH = {block: depth for depth, block in enumerate(Block)}
 BINDINGS = 32
 """Gangs that are bound to what victims leave in one cycle, at most."""
 SEARCHES = 64
@@ -27,24 +26,29 @@ SEARCHES = 64
 
 class Turns:
     """The turns of one cycle. `refusals`: of all that were refused, by uid; `kept`: who fits once others have landed;
-    `searches`: how often victims were looked for; `more`: whether a limit left somebody out.
+    `more`: whether a limit left somebody out.
     """
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._rights = Rights(state)
+        self._victims = Victims(state)
         self._dead: dict[object, Refusal] = {}
         self._nowhere: set[object] = set()
         self._bound: set[str] = set()
-        self._full: dict[int, Refusal] = {}  # by identity of a shape's smallest variant
+        self._full: dict[int, Refusal] = {}  # by number of a shape with one choice of flavors
         self._known_parts: dict[object, Sequence[Part] | None] = {}
         self.refusals: dict[str, Refusal] = {}
-        self.turns = self.searches = 0
+        self.turns = 0
         self.more = False
+
+    @property
+    def searches(self) -> int:
+        """How often victims were looked for."""
+        return self._victims.searches
 
     def refused(self, gang: Gang) -> bool:
         """Whether it is known without a turn that the gang neither starts nor evicts anybody."""
-        key = self._key(gang)
+        key = self._key(gang) if self._state.reserved else gang.likeness
         known = self._dead.get(key)
         if known is None:
             known = self._hopeless(gang)
@@ -90,13 +94,9 @@ class Turns:
     def _key(self, gang: Gang) -> object:
         """Equal for gangs that get the same answer; of how long they run counts which reservations they outlive."""
         state = self._state
-        if not state.reserved:
-            return gang.likeness
-        beside = [
-            state.outlives(gang.workload, reserved.start) if uid != gang.uid else None
-            for uid, reserved in state.reserved.items()
-        ]
-        return (gang.likeness, *beside)
+        if gang.uid in state.reserved:
+            return gang.uid
+        return (gang.likeness, state.outlived(gang.workload)) if state.reserved else gang.likeness
 
     # Without eviction
 
@@ -108,7 +108,7 @@ class Turns:
                 self._state.start(answer)
                 return answer
             refused.append(answer)
-        return max(refused, key=lambda r: DEPTHS.index(r.block), default=Refusal(block=Block.FLAVOR))
+        return deepest(refused)
 
     def _sized(self, gang: Gang, variant: Variant, charge: Charge) -> Settled | Refusal:
         """The largest size that fits: full, else the smallest with each pod set in turn grown as far as it goes."""
@@ -148,9 +148,9 @@ class Turns:
         refusal = Refusal(block=Block.PLACE, variant=variant, charge=charge, cycle=bool(state.settled))
         spreads, owners = self._landed(gang, variant, bars)
         if spreads is not None:
-            return replace(refusal, block=Block.LANDING, owners=owners, landed=spreads)
+            return refusal._replace(block=Block.LANDING, owners=owners, landed=spreads)
         if bars and self._free_but_reserved(gang, variant):
-            return replace(refusal, block=Block.RESERVED, owners=bars)
+            return refusal._replace(block=Block.RESERVED, owners=bars)
         return refusal
 
     def _free_but_reserved(self, gang: Gang, variant: Variant) -> bool:
@@ -161,7 +161,7 @@ class Turns:
 
     def _spreads(self, gang: Gang, variant: Variant, bars: tuple[str, ...]) -> Spreads | None:
         """A placement that keeps the landing rule, if there is one."""
-        landing, workload = self._state.landing, gang.workload
+        landing, workload = self._state.landing, gang.shape.like
         room, closed = self._state.room(bars), self._state.closed(gang)
         parts = self._parts(gang, variant)
         spreads = place(room, workload, parts, closed=closed)
@@ -182,8 +182,8 @@ class Turns:
         landing = self._state.landing
         if not landing.here.any():
             return None, ()
-        room = self._state.room(bars, landed=True)
-        spreads = place(room, gang.workload, self._parts(gang, variant), closed=self._state.closed(gang))
+        room = self._state.room(bars, View.LANDED)
+        spreads = place(room, gang.shape.like, self._parts(gang, variant), closed=self._state.closed(gang))
         if spreads is None:
             return None, ()
         return spreads, tuple(landing.on(sorted(chain.from_iterable(spreads.values()))))
@@ -191,7 +191,7 @@ class Turns:
     def _parts(self, gang: Gang, variant: Variant) -> Sequence[Part] | None:
         key = (gang.shape.form, tuple(variant.counts.values()), tuple(variant.flavors.values()))
         if key not in self._known_parts:
-            self._known_parts[key] = parts_of(self._state.nodes, gang.workload, variant)
+            self._known_parts[key] = parts_of(self._state.nodes, gang.shape.like, variant)
         return self._known_parts[key]
 
     def _form(self, gang: Gang, variant: Variant, bars: tuple[str, ...]) -> object:
@@ -214,18 +214,22 @@ class Turns:
 
     def _hopeless(self, gang: Gang) -> Refusal | None:
         """Why it cannot start, if that is known without a look for a placement: at its smallest size, on no flavor."""
+        known = self._full.get(gang.shape.number)
+        if known is not None:
+            return known
         refused: list[Refusal] = []
         for variant, charge in gang.shape.least:
-            blocked = self._full.get(id(variant)) or self._quota(gang, variant, charge)
-            if blocked is not None and blocked.block is Block.QUOTA:
-                self._full[id(variant)] = blocked
-            elif blocked is None:
+            blocked = self._quota(gang, variant, charge)
+            if blocked is None:
                 bars = self._state.bars(gang, charge)
                 if self._form(gang, variant, bars) not in self._nowhere:
                     return None
                 blocked = Refusal(block=Block.PLACE, variant=variant, charge=charge, cycle=True)
             refused.append(blocked)
-        return max(refused, key=lambda r: DEPTHS.index(r.block), default=Refusal(block=Block.FLAVOR))
+        found = deepest(refused)
+        if found.block is Block.QUOTA and len(refused) == 1:
+            self._full[gang.shape.number] = found
+        return found
 
     # With eviction
 
@@ -234,22 +238,21 @@ class Turns:
         left_out = gang.queue in self._bound or self.searches >= SEARCHES or len(self._bound) >= BINDINGS
         if left_out and self.more:
             return False
-        somebody = any(
-            self._rights.anybody(self._rights.reach(gang, charge)) for _, charge in gang.shape.least
-        )
+        somebody = self._victims.anybody(gang)
         self.more |= somebody and left_out
         return somebody and not left_out
 
     def _evict(self, gang: Gang) -> Settled | None:
         """Bind the gang to what the cheapest victims leave, on its first flavors that can be had so."""
         for variant, charge in gang.shape.least if self._may_evict(gang) else ():
-            search = search_of(self._state, self._rights, gang, variant, charge)
-            if search is None:
-                continue
-            self.searches += 1
-            settled = search.settled()
+            settled = self._victims.bound(gang, variant, charge, self._parts(gang, variant))
             if settled is not None:
                 self._state.bind(settled)
                 self._bound.add(gang.queue)
                 return settled
         return None
+
+
+def deepest(refused: Sequence[Refusal]) -> Refusal:
+    """What came farthest; none = there was no flavor."""
+    return max(refused, key=lambda r: DEPTH[r.block], default=Refusal(block=Block.FLAVOR))

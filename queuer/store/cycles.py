@@ -252,7 +252,7 @@ async def commit(
     await connection.execute(_BONDS, {"rows": rows_json(bonds)})
     await connection.execute(_RESERVATIONS, {"rows": rows_json(reservations)})
     await reasons.record(connection, explanations, at=record.finished_at, cycle=record.id)
-    await append(connection, events)
+    append(connection, events)
     return Committed(entries=evicted + admitted)
 
 
@@ -276,7 +276,7 @@ async def evict(
         for e in evictions
     ]
     entries = await put(connection, epoch, effects, at=at, cycle=cycle)
-    await append(
+    append(
         connection,
         [
             Event(

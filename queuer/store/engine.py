@@ -6,7 +6,7 @@ Sessions carry timeouts, so that neither a lock nor a forgotten transaction can 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,6 +16,8 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from queuer.domain.errors import FieldProblem, InvalidInput, Unavailable
+from queuer.store import events
+from queuer.store.codec import to_json
 
 OLDEST_MAJOR = 15
 _SCHEME = re.compile(r"^postgres(ql)?(\+\w+)?://")
@@ -93,25 +95,14 @@ def make_engine(url: str, *, name: str, pool_size: int = 5) -> AsyncEngine:
     return engine
 
 
-def to_json(value: Any) -> str:
-    """JSON text of plain values, mappings and dataclasses of the domain."""
-    return msgspec.json.encode(value, enc_hook=plain).decode()
-
-
-def plain(value: Any) -> Any:
-    """Read-only mappings and sets as JSON knows them (an `enc_hook` of msgspec)."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, frozenset):
-        return sorted(value)
-    raise NotImplementedError(f"{type(value).__name__} has no JSON form")
-
-
 @asynccontextmanager
 async def begin(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-    """One transaction: committed at the end, rolled back by an exception. A broken one is DatabaseUnavailable."""
+    """One transaction: committed at the end, rolled back by an exception. A broken one is DatabaseUnavailable.
+
+    What was appended to `events` inside is written last.
+    """
     try:
-        async with engine.begin() as connection:
+        async with engine.begin() as connection, events.written_last(connection):
             yield connection
     except (exc.OperationalError, exc.InterfaceError, exc.TimeoutError) as error:
         raise _unavailable(error) from error

@@ -1,12 +1,14 @@
 """What happened, numbered so that a reader can resume: a greater id was committed later.
 
 Sequences alone do not give that: of two transactions the one with the smaller number may commit last. So the ids are
-taken under an advisory lock that the transaction keeps until it has committed.
+taken under an advisory lock that the transaction keeps until it has committed. Whoever else has events waits
+meanwhile; therefore `append` only collects, and `begin` writes what was collected as the transaction's last statement.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -14,11 +16,13 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuer.store.codec import execute_rows
+from queuer.store.codec import slices
 from queuer.store.locks import EVENTS
 
 CHANNEL = "queuer_event"
 """NOTIFY channel: a doorbell without payload, at most one per transaction. Readers also poll."""
+_COLLECTED = "queuer_events"
+"""Where a connection keeps the events of its transaction (`AsyncConnection.info`)."""
 
 _LOCK = text("SELECT pg_advisory_xact_lock(:key)")
 _APPEND = text("""
@@ -47,13 +51,23 @@ class Event:
     data: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
 
-async def append(connection: AsyncConnection, rows: Sequence[Event]) -> None:
-    """Append events in this order. Call it last: other writers of events wait until this transaction ends."""
-    if not rows:
-        return
-    await connection.execute(_LOCK, {"key": EVENTS})
-    await execute_rows(connection, _APPEND, rows)
-    await connection.execute(_RING, {"channel": CHANNEL})
+def append(connection: AsyncConnection, rows: Sequence[Event]) -> None:
+    """Have these events written, in this order, when the transaction of `begin` ends. Nobody reads them before."""
+    connection.info[_COLLECTED].extend(rows)
+
+
+@asynccontextmanager
+async def written_last(connection: AsyncConnection) -> AsyncIterator[None]:
+    """Write what the block appends, after all else that it does. An exception leaves nothing behind."""
+    collected: list[Event] = []
+    connection.info[_COLLECTED] = collected
+    yield
+    if collected:
+        parts = list(slices(collected))  # before the lock: encoding takes a while
+        await connection.execute(_RING, {"channel": CHANNEL})
+        await connection.execute(_LOCK, {"key": EVENTS})
+        for part in parts:
+            await connection.execute(_APPEND, {"rows": part})
 
 
 async def read(connection: AsyncConnection, *, after: int, count: int = 500) -> list[tuple[int, Event]]:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.domain.past import HORIZON
 from queuer.domain.quantity import Resources
-from queuer.store.codec import execute_rows, instant, rows_json
+from queuer.store.codec import execute_rows, instant, rows_json, seconds
 from queuer.store.leader import check_epoch
 
 Usage = Mapping[str, Mapping[tuple[str, str], int]]
@@ -54,13 +55,15 @@ _PAST = text("""
         - power(2.0, greatest(-1000, least(0, extract(epoch FROM held.opened) - :now) / h.half_life)))) AS average
     FROM unnest(CAST(:half_lives AS double precision[])) AS h(half_life)
     CROSS JOIN LATERAL (
-        SELECT queue, amounts, opened, to_timestamp(:now) AS closed FROM ledger WHERE closed IS NULL
+        SELECT queue, amounts, opened, to_timestamp(:now) AS closed FROM ledger WHERE closed IS NULL AND :open
         UNION ALL
         SELECT queue, amounts, opened, closed FROM ledger
-        WHERE closed IS NOT NULL AND closed > to_timestamp(greatest(0, :now - :horizon * h.half_life))
+        WHERE closed IS NOT NULL AND closed <= to_timestamp(:until)
+            AND closed > to_timestamp(greatest(:after, :now - :horizon * h.half_life))
     ) AS held CROSS JOIN LATERAL jsonb_each_text(held.amounts) AS amount
     GROUP BY h.half_life, held.queue, amount.key
 """)
+_FIRST_CLOSED = text("SELECT min(closed) FROM ledger WHERE closed IS NOT NULL")
 _OPEN_ROWS = text("""
     SELECT uid, attempt, queue, pod_set, flavor, count AS pods, amounts, opened
     FROM ledger WHERE closed IS NULL ORDER BY id
@@ -119,18 +122,30 @@ async def usage(connection: AsyncConnection) -> dict[str, dict[tuple[str, str], 
 
 
 async def past_use(
-    connection: AsyncConnection, half_lives: Iterable[float], *, now: float
+    connection: AsyncConnection,
+    half_lives: Iterable[float],
+    *,
+    now: float,
+    after: float = 0.0,
+    until: float = inf,
 ) -> dict[float, dict[str, dict[str, float]]]:
     """Decayed average use by half-life, queue and resource, see `queuer.domain.past`; exact at `now`.
 
-    One sum over the rows that were open in the last `HORIZON` half-lives, as far as retention has left them.
+    One sum over the rows that were closed after `after` up to `until`, and, where that is for ever, those still open.
+    Rows from before `HORIZON` half-lives ago, or that retention has deleted, count nothing.
     """
     found: dict[float, dict[str, dict[str, float]]] = {h: {} for h in half_lives}
     if found:
         values = {"half_lives": list(found), "now": now, "horizon": HORIZON}
+        values |= {"after": after, "until": until, "open": until == inf}
         for row in await connection.execute(_PAST, values):
             found[row.half_life].setdefault(row.queue, {})[row.resource] = float(row.average)
     return found
+
+
+async def first_closed(connection: AsyncConnection) -> float | None:
+    """When the oldest row that is kept was closed."""
+    return seconds((await connection.execute(_FIRST_CLOSED)).scalar_one())
 
 
 async def load_open(connection: AsyncConnection) -> list[LedgerRow]:

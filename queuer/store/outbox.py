@@ -139,7 +139,7 @@ async def done(connection: AsyncConnection, epoch: int, results: Sequence[Done])
         return frozenset()
     await check_epoch(connection, epoch)
     found = await execute_rows(connection, _DONE, results)
-    await append(connection, [_placing(row) for row in found if _became_placing(row)])
+    append(connection, [_placing(row) for row in found if _became_placing(row)])
     return frozenset(row.seq for row in found)
 
 

@@ -17,9 +17,8 @@ from queuer.domain.document import TreeDocument, export_flavor, export_queue, ex
 from queuer.domain.errors import Conflict, FieldProblem, InvalidInput, NotFound
 from queuer.domain.fields import nearest
 from queuer.domain.queue import ROOT, ManagedBy, QueueState, QueueTree
-from queuer.store.codec import rows_json
+from queuer.store.codec import rows_json, to_json
 from queuer.store.config import Config, Kind, Name, load_config, revision, write
-from queuer.store.engine import to_json
 from queuer.store.events import Event, append
 
 __all__ = [
@@ -150,7 +149,7 @@ async def apply(
     action = "config.apply" if changeset.reverts is None else "config.revert"
     detail = to_json({"changes": len(changeset.changes), "reverts": changeset.reverts})
     await connection.execute(_AUDIT, {**who, "action": action, "detail": detail})
-    await append(connection, [_event(change, number, at=present.at) for change in changeset.changes])
+    append(connection, [_event(change, number, at=present.at) for change in changeset.changes])
     return number
 
 

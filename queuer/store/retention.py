@@ -1,6 +1,7 @@
 """No table grows for ever: each is either a picture of now, or history with an age after which it goes.
 
-The leader calls `prune` now and then; one call deletes at most a batch per table, so it never holds locks for long.
+The leader calls `prune` now and then, rule by rule, each in a transaction of its own: a call deletes a batch at most,
+found by an index, so it holds no lock for long and takes as long on millions of rows as on none.
 """
 
 from __future__ import annotations
@@ -16,17 +17,21 @@ from queuer.store.leader import check_epoch
 
 DAY = 86_400.0
 BATCH = 5_000
-"""Rows of a table that one call deletes at most; a full batch means: call again."""
+"""Rows that one call deletes at most; a full batch means: call again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """Rows of `table` whose `age` (an SQL expression, NULL = keep) is older than `days` go. `key`: its primary key."""
+    """Rows of `table` whose `age` is older than `days` go. `key`: its primary key.
+
+    `age`, `only` (an SQL expression and a condition): as an index of the table has them.
+    """
 
     table: str
     key: str
     age: str
     days: int
+    only: str = "true"
 
 
 RULES = (
@@ -39,12 +44,14 @@ RULES = (
     Rule(
         table="workload",
         key="uid",
-        age="""CASE WHEN (state IN ('Succeeded', 'Failed') OR deleted_at IS NOT NULL)
-            AND NOT EXISTS (SELECT FROM ledger WHERE ledger.uid = workload.uid AND closed IS NULL)
-            THEN coalesce(deleted_at, finished_at) END""",
+        age="coalesce(deleted_at, finished_at)",
+        only="""(state IN ('Succeeded', 'Failed') OR deleted_at IS NOT NULL)
+            AND NOT EXISTS (SELECT FROM ledger WHERE ledger.uid = workload.uid AND closed IS NULL)""",
         days=90,
     ),
-    Rule(table="audit", key="id", age="CASE WHEN revision IS NULL THEN at END", days=400),
+    Rule(table="usage_rollup", key="queue, seconds, at", age="at", only="seconds = 60", days=2),
+    Rule(table="usage_rollup", key="queue, seconds, at", age="at", only="seconds = 3600", days=90),
+    Rule(table="audit", key="id", age="at", only="revision IS NULL", days=400),
 )
 
 KEPT: Mapping[str, str] = MappingProxyType(
@@ -53,6 +60,7 @@ KEPT: Mapping[str, str] = MappingProxyType(
         "leader": "one row",
         "topology": "one row",
         "stored_cycle": "one row",
+        "heartbeat": "one row",
         "queue": "the present configuration",
         "queue_quota": "the present configuration",
         "flavor": "the present configuration",
@@ -66,20 +74,13 @@ KEPT: Mapping[str, str] = MappingProxyType(
 
 
 async def prune(
-    connection: AsyncConnection,
-    epoch: int,
-    *,
-    now: float,
-    batch: int = BATCH,
-) -> dict[str, int]:
-    """Delete up to `batch` outdated rows per table; answers how many went."""
+    connection: AsyncConnection, epoch: int, rule: Rule, *, now: float, batch: int = BATCH
+) -> int:
+    """Delete up to `batch` rows that are outdated by this rule, the oldest first; answers how many went."""
     await check_epoch(connection, epoch)
-    gone = {}
-    for rule in RULES:
-        statement = text(
-            f"DELETE FROM {rule.table} WHERE {rule.key} IN (SELECT {rule.key} FROM {rule.table} "
-            f"WHERE {rule.age} < to_timestamp(:before) LIMIT :batch)"
-        )
-        values = {"before": now - rule.days * DAY, "batch": batch}
-        gone[rule.table] = (await connection.execute(statement, values)).rowcount
-    return gone
+    statement = text(
+        f"DELETE FROM {rule.table} WHERE ({rule.key}) IN (SELECT {rule.key} FROM {rule.table} "
+        f"WHERE {rule.age} < to_timestamp(:before) AND {rule.only} ORDER BY {rule.age} LIMIT :batch)"
+    )
+    values = {"before": now - rule.days * DAY, "batch": batch}
+    return (await connection.execute(statement, values)).rowcount

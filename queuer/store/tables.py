@@ -15,6 +15,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    DateTime,
     Double,
     ForeignKey,
     Identity,
@@ -169,6 +170,7 @@ audit = Table(
     Column("reason", Text, nullable=False),
     Column("revision", BigInteger, ForeignKey("changeset.revision")),
     document("detail"),
+    Index("ix_audit_at", "at", postgresql_where=text("revision IS NULL")),
     comment="Who did what and why: changesets, overrides, repairs of the ledger. Append only.",
 )
 
@@ -224,6 +226,7 @@ workload = Table(
         text("coalesce(deleted_at, finished_at)"),
         postgresql_where=text("state IN ('Succeeded', 'Failed') OR deleted_at IS NOT NULL"),
     ),
+    Index("ix_workload_finished_at", "finished_at", postgresql_where=text("finished_at IS NOT NULL")),
     comment="One row per job seen, by the job's uid. `deleted_at`: the job object is gone.",
 )
 
@@ -383,4 +386,36 @@ stored_cycle = Table(
     Column("seed", BigInteger, nullable=False),
     Column("body", LargeBinary, nullable=False),
     comment="What the newest decision was given and answered, for whoever asks why a workload waits.",
+)
+
+heartbeat = Table(
+    "heartbeat",
+    metadata,
+    *singleton(),
+    Column("holder", Text, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("phase", Text, nullable=False),
+    moment("at"),
+    moment("round_at"),
+    Column("cycle", BigInteger),
+    moment("cycle_at", nullable=True),
+    Column("cycle_seconds", Double),
+    Column("waiting", Integer),
+    Column("status", Text),
+    one_of("status", SOLVE_STATUSES),
+    comment="That the leader is there, when its loop last went round, and its last cycle.",
+)
+
+usage_rollup = Table(
+    "usage_rollup",
+    metadata,
+    Column("queue", Text, primary_key=True),
+    Column("seconds", Integer, primary_key=True, autoincrement=False),
+    Column("at", DateTime(timezone=True), primary_key=True),
+    Column("waiting", Integer, nullable=False),
+    Column("admitted", Integer, nullable=False),
+    Column("amounts", JSONB, nullable=False),
+    CheckConstraint("seconds IN (60, 3600)", name="seconds"),
+    Index("ix_usage_rollup_seconds_at", "seconds", "at"),
+    comment="Usage over time, a row a queue and minute or hour. `amounts`: accounts, as `usage.Amounts` has them.",
 )

@@ -98,11 +98,10 @@ _LOAD = text("""
 _RUNS = text("""
     SELECT w.*, extract(epoch FROM w.finished_at - coalesce(w.landed_at, w.admitted_at))::float8 AS seconds
     FROM (
-        SELECT * FROM workload WHERE state IN ('Succeeded', 'Failed')
-        ORDER BY coalesce(deleted_at, finished_at) DESC LIMIT :count
+        SELECT * FROM workload WHERE finished_at IS NOT NULL ORDER BY finished_at DESC LIMIT :count
     ) AS w CROSS JOIN LATERAL (SELECT end_cause FROM admission WHERE id = w.admission_id) AS a
     WHERE a.end_cause IN ('succeeded', 'failed')
-    ORDER BY coalesce(w.deleted_at, w.finished_at) DESC
+    ORDER BY w.finished_at DESC
 """)
 
 _AT_ONCE = 500
@@ -190,7 +189,7 @@ async def intake(
     taken = await execute_rows(connection, _INTAKE, map(_intake_row, latest.values()))
     await reasons.record(connection, {row.uid: latest[row.uid].explanation for row in taken}, at=at)
     new = frozenset(row.uid for row in taken if row.is_new)
-    await append(
+    append(
         connection,
         [
             Event(at=at, type=f"workload.{'submitted' if row.uid in new else 'edited'}", uid=row.uid,
@@ -218,7 +217,7 @@ async def update_states(
         uids = [uid for _, uid in group]
         await ledger.release(connection, uids, at=at)
         await connection.execute(_DROP, {"uids": uids, "at": instant(at)})
-    await append(connection, [_step_event(row) for row in found])
+    append(connection, [_step_event(row) for row in found])
     return [
         Transition(uid=row.uid, before=State(row.before), after=State(row.after), attempt=row.attempt)
         for row in found
@@ -245,7 +244,7 @@ async def forget(connection: AsyncConnection, epoch: int, uids: Sequence[str], a
         Event(at=at, type="workload.deleted", uid=row.uid, queue=row.queue, data={"state": row.state})
         for row in gone
     ]
-    await append(connection, events)
+    append(connection, events)
     return len(gone)
 
 

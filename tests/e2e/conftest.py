@@ -25,6 +25,8 @@ from tests.e2e.support import kubectl
 
 __all__ = ["scene"]  # a fixture for all tests here
 
+os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
+"""Processes are started from `/`: without it they would run an installed Queuer, not the one beside these tests."""
 FLEET = Fleet(nodes=16, racks=4, blocks=2, gpus=8)
 
 

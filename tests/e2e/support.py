@@ -96,6 +96,7 @@ def pytorchjob_manifest(
     gpus: int = 1,
     cpu: str = "1",
     run_for: str | None = None,
+    restart: str = "Never",
     labels: Mapping[str, str] | None = None,
     annotations: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
@@ -103,7 +104,7 @@ def pytorchjob_manifest(
 
     def replica(count: int) -> dict[str, Any]:
         template = _template("pytorch", gpus=gpus, cpu=cpu, run_for=run_for, restart=None)
-        return {"replicas": count, "restartPolicy": "Never", "template": template}
+        return {"replicas": count, "restartPolicy": restart, "template": template}
 
     replicas = {"Master": replica(1)} | ({"Worker": replica(workers)} if workers else {})
     return {

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
@@ -29,12 +31,14 @@ class Controller:
         self.sets: list[ConfigSet] = []
         self.problems: tuple[FieldProblem, ...] = ()
         self.figures: Mapping[str, Mapping[str, Any]] = {}
+        self.asked = 0
 
     async def apply(self, wanted: ConfigSet) -> ConfigOutcome:
         self.sets.append(wanted)
         return ConfigOutcome(revision=len(self.sets), problems=self.problems)
 
     async def report(self) -> Mapping[str, Mapping[str, Any]]:
+        self.asked += 1
         return self.figures
 
     @property
@@ -46,11 +50,8 @@ class Controller:
 async def running(cluster: Cluster, controller: Controller) -> AsyncIterator[Client]:
     access = await load_access(cluster.kubeconfig("queuer-controller"))
     async with Client(access) as client:
-        loop = asyncio.get_running_loop()
         task = asyncio.create_task(
-            config_crs.run(
-                client, access=access, apply=controller.apply, figures=controller.report, clock=loop.time
-            )
+            config_crs.run(client, access=access, apply=controller.apply, figures=controller.report)
         )
         try:
             yield client
@@ -91,15 +92,28 @@ def _condition(cluster: Cluster, path: str) -> dict[str, Any]:
     return found
 
 
+def _events(cluster: Cluster, path: str) -> list[tuple[str, str, str]]:
+    """What was told of a queue, as `kubectl describe` shows it."""
+    name = path.rsplit(".", 1)[-1]
+    found = get(cluster, "events", "-n", "default", f"--field-selector=involvedObject.name={name}")["items"]
+    assert {e["reportingComponent"] for e in found} <= {"queuer-controller"}
+    return [(e["type"], e["reason"], e["message"]) for e in found]
+
+
 async def test_an_object_is_applied_answered_and_taken_back(cluster: Cluster, path: str) -> None:
     """Created, changed and deleted while we watch; nothing but its status is written on it."""
     controller, handler = Controller(), signal.getsignal(signal.SIGTERM)
     async with running(cluster, controller) as client:
         await until(lambda: controller.sets)
+        assert (
+            not controller.asked or controller.paths
+        )  # amounts are asked for where there are queues to show them
         created = await asyncio.to_thread(create, cluster, _queue(path), identity="admin")
         await until(lambda: path in controller.paths)
         said = await until(lambda: _condition(cluster, path))
         assert (said["type"], said["status"], said["reason"]) == ("Accepted", "True", "InForce")
+        assert abs(datetime.fromisoformat(said["lastTransitionTime"]).timestamp() - time.time()) < 60
+        assert await until(lambda: _events(cluster, path)) == [("Normal", "InForce", "taken over")]
         stored = get(cluster, "queues.queuer.dev", created["metadata"]["name"])
         assert stored["metadata"].get("annotations") is None
         assert stored["metadata"].get("finalizers") is None
@@ -135,6 +149,8 @@ async def test_a_refused_set_is_told_with_its_numbers(cluster: Cluster, path: st
         said = await until(lambda: _condition(cluster, path))
         assert (said["status"], said["reason"]) == ("False", "Invalid")
         assert text in said["message"]
+        ((kind, reason, message),) = await until(lambda: _events(cluster, path))
+        assert (kind, reason, text in message) == ("Warning", "Invalid", True)
 
 
 async def test_what_a_queue_holds_is_shown_at_most_once_in_ten_seconds(cluster: Cluster, path: str) -> None:

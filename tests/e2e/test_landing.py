@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from tests.e2e.controller import tree
+from typing import Any
+
+from tests.e2e.controller import GPU, tree
 from tests.e2e.scene import Scene, required
-from tests.e2e.support import wait_until
+from tests.e2e.support import kubectl, wait_until
 
 
 def test_half_of_the_rack_is_cordoned_between_patch_and_binding(scene: Scene) -> None:
@@ -13,7 +15,7 @@ def test_half_of_the_rack_is_cordoned_between_patch_and_binding(scene: Scene) ->
     scene.scheduler(running=False)
     scene.job("gang", pods=4, gpus=8, annotations=required("rack"))
     scene.wait_state("gang", "Placing")
-    wait_until(lambda: len(scene.pods("gang")) == 4, timeout=15, describe="its pods exist, unbound")
+    wait_until(lambda: len(scene.pods("gang")) == 4, timeout=60, describe="its pods exist, unbound")
     admission = scene.database.rows("SELECT domains, assignments FROM admission")[0]
     target = admission["domains"][0].split("/")[-1]
     hosts = sorted(node for node, rack in scene.nodes().items() if rack == target)
@@ -44,8 +46,40 @@ def test_nothing_is_said_to_run_before_every_pod_is_bound(scene: Scene) -> None:
     scene.scheduler(running=False)
     scene.job("gang", pods=2, gpus=8)
     scene.wait_state("gang", "Placing")
-    wait_until(lambda: len(scene.pods("gang")) == 2, timeout=15, describe="its pods exist")
+    wait_until(lambda: len(scene.pods("gang")) == 2, timeout=60, describe="its pods exist")
     assert scene.state("gang") == "Placing"
     assert scene.database.used() == 16, "charged from admission on"
     scene.scheduler(running=True)
     scene.wait_state("gang", "Running")
+
+
+def test_a_gang_that_lands_nowhere_rests_and_others_use_the_nodes(scene: Scene) -> None:
+    """Its volume is not there. Whoever holds and releases the job has it tried at once."""
+    scene.database.apply(tree(scene.namespace))
+    scene.cordon(sorted(scene.nodes())[2:])
+    scene.start(QUEUER_LANDING_DEADLINE="2", QUEUER_AVOID="60")
+    scene.job("stuck", gpus=8, spec={"template": _with_volume("data")})
+    wait_until(
+        lambda: "Start 2 in a row" in str(scene.reason("stuck").get("text")), timeout=60,
+        describe=lambda: f"two starts have failed: {scene.story('stuck')}",
+    )  # fmt: skip
+    scene.wait_state("stuck", "Queued")
+    told = scene.reason("stuck")
+    assert told["token"] == "AdmittedNotPlaced"
+    assert 'persistentvolumeclaim "data" not found' in told["text"]
+    assert scene.database.used() == 0
+    scene.job("others", pods=2, gpus=8)
+    scene.wait_state("others", "Running")
+    scene.delete("others")
+
+    kubectl(scene.cluster, "alice", "annotate", "job", "stuck", "-n", scene.namespace, "queuer.dev/hold=true")
+    scene.wait_state("stuck", "Held")
+    kubectl(scene.cluster, "alice", "annotate", "job", "stuck", "-n", scene.namespace, "queuer.dev/hold-")
+    scene.wait_state("stuck", "Placing", timeout=10)
+
+
+def _with_volume(claim: str) -> dict[str, Any]:
+    """A template of one 8-GPU container that mounts the claim."""
+    container = {"name": "main", "image": "x", "resources": {"limits": {GPU: "8", "cpu": "1"}}}
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]
+    return {"spec": {"restartPolicy": "Never", "containers": [container], "volumes": volumes}}

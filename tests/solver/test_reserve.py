@@ -93,6 +93,17 @@ def test_without_any_estimate_there_is_a_hold_after_max_wait() -> None:
     assert started(decided(held, now=1.0)) == set()
 
 
+def test_a_reservation_that_moves_becomes_a_hold_after_max_wait() -> None:
+    """An estimate that is never kept does not keep a gang waiting for ever: it holds where it would be first."""
+    first = decided(busy(BIG)).reservations
+    later = replace(busy(BIG, until=900.0, policy=Policy(max_wait=150.0)), reservations=first)
+    (moved,) = decided(later, now=40.0).reservations
+    assert moved.start == 900.0
+    (hold,) = decided(replace(later, reservations=first), now=60.0).reservations
+    assert hold.start == 60.0
+    assert hold.expires >= 360.0
+
+
 def test_entitled_work_displaces_the_reservation_of_a_borrower() -> None:
     """The right to one's guarantee comes before a place in line."""
     queues = [queue("root"), queue("root.a", row(guaranteed=0)), queue("root.b", row(guaranteed=8))]

@@ -13,10 +13,9 @@ from queuer.domain.queue import Policy, Preempt, Queue
 from queuer.domain.workload import Workload
 from queuer.solver.placement import parts_of, place
 from queuer.solver.records import Admitted, EvictionRule, Pending, Reservation
-from queuer.solver.rights import Rights
 from queuer.solver.slots import Room
 from queuer.solver.state import Reserved, Settled, State
-from queuer.solver.victims import search_of
+from queuer.solver.victims import Victims
 from tests.solver.make import gang, node, pod_set, queue, row, running, snapshot, state_of
 from tests.solver.worlds import NOW, world
 
@@ -47,9 +46,9 @@ def cluster(
 def sought(state: State, uid: str = "g") -> Settled | None:
     """What is found for a waiting gang in its first flavors."""
     waiting = state.arrays.lines.gangs[uid]
-    rights, (variant, charge) = Rights(state), waiting.shape.least[0]
-    search = search_of(state, rights, waiting, variant, charge)
-    return None if search is None else search.settled()
+    variant, charge = waiting.shape.least[0]
+    parts = parts_of(state.nodes, waiting.workload, variant)
+    return Victims(state).bound(waiting, variant, charge, parts)
 
 
 def gone(state: State, uid: str = "g") -> list[str]:
@@ -217,11 +216,11 @@ def test_in_random_worlds_every_set_is_enough_and_permitted_and_nobody_superfluo
     found = 0
     for seed in range(600):
         state = state_of(world(seed, nodes=4, running=20), now=NOW)
-        rights = Rights(state)
+        victims = Victims(state)
         for waiting in state.arrays.lines.gangs.values():
             for variant, charge in waiting.shape.least:
-                search = search_of(state, rights, waiting, variant, charge)
-                settled = None if search is None else search.settled()
+                parts = parts_of(state.nodes, waiting.workload, variant)
+                settled = victims.bound(waiting, variant, charge, parts)
                 if settled is not None and settled.evictions:
                     found += 1
                     _check(state, settled)

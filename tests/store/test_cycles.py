@@ -196,12 +196,13 @@ async def test_eviction_and_requeue(engine: AsyncEngine, epoch: int) -> None:
         await workloads.update_states(connection, epoch, [back])
         (stored,) = await workloads.load_live(connection)
         assert (stored.state, stored.attempt, stored.admission_id) == (State.QUEUED, 2, None)
-        assert await cycles.load_displacers(connection, ["w1", "w9"]) == {"w1": "w9"}
         assert (stored.workload.submitted, stored.avoid, stored.first) == (NOW, {"n1": NOW + 80}, True)
         assert await ledger.usage(connection) == {}
         assert await outbox.undone(connection) == []
         again = admission(made, attempt=2)
         await cycles.commit(connection, epoch=epoch, record=cycle(3, at=NOW + 30), admissions=[again])
+    async with begin(engine) as connection:
+        assert await cycles.load_displacers(connection, ["w1", "w9"]) == {"w1": "w9"}
         steps = [e.data for _, e in await read(connection, after=0) if e.type == "workload.state"]
     assert [(s["from"], s["to"]) for s in steps] == [
         ("Queued", "Admitted"), ("Admitted", "Placing"), ("Placing", "Running"), ("Running", "Evicting"),
@@ -225,6 +226,7 @@ async def test_only_what_was_started_beside_the_queue_is_admitted_from_a_hold(
         await cycles.commit(connection, epoch=epoch, record=cycle(1), admissions=[forced])
         (stored,) = await workloads.load_live(connection)
         open_rows = await connection.execute(text("SELECT uid FROM ledger WHERE closed IS NULL"))
+    async with begin(engine) as connection:
         events = [event for _, event in await read(connection, after=0)]
     assert stored.state is State.ADMITTED
     assert [row.uid for row in open_rows] == ["w1"]
@@ -296,11 +298,13 @@ async def test_reporting_an_effect_twice_changes_nothing(engine: AsyncEngine, ep
         seq = committed.entries[0].seq
         applied = Done(seq=seq, outcome=Outcome.APPLIED, at=NOW + 1, resource_version="77")
         assert await outbox.done(connection, epoch, [applied]) == {seq}
+    async with begin(engine) as connection:
         seen = await read(connection, after=0)
         late = Done(seq=seq, outcome=Outcome.CONFLICT, at=NOW + 2, message="stale")
         assert await outbox.done(connection, epoch, [applied, late]) == frozenset()
         (stored,) = await workloads.load_live(connection)
         assert (stored.state, stored.resource_version) == (State.PLACING, "77")
+    async with begin(engine) as connection:
         assert await read(connection, after=0) == seen
 
 

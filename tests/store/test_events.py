@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 
+import pytest
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.store.engine import begin
@@ -22,7 +24,7 @@ async def test_a_resuming_reader_sees_every_event_once(engine: AsyncEngine) -> N
         for number, pause in enumerate(pauses[writer]):
             async with begin(engine) as connection:
                 rows = [Event(at=NOW, type="t", data={"n": [writer, number, k]}) for k in range(2)]
-                await append(connection, rows)
+                append(connection, rows)
                 await asyncio.sleep(pause)  # the transaction stays open while others want to number theirs
 
     async def follow() -> list[list[int]]:
@@ -52,7 +54,36 @@ async def test_a_resuming_reader_sees_every_event_once(engine: AsyncEngine) -> N
 async def test_order_inside_a_batch(engine: AsyncEngine) -> None:
     """Events of one call keep their order."""
     async with begin(engine) as connection:
-        await append(connection, [Event(at=NOW, type=f"t{n}", uid="w") for n in range(50)])
+        append(connection, [Event(at=NOW, type=f"t{n}", uid="w") for n in range(50)])
+        assert await read(connection, after=0) == []
+    async with begin(engine) as connection:
         found = await read(connection, after=0)
     assert [event.type for _, event in found] == [f"t{n}" for n in range(50)]
     assert [number for number, _ in found] == sorted(number for number, _ in found)
+
+
+async def test_nobody_waits_for_a_batch_that_is_being_written(engine: AsyncEngine) -> None:
+    """The lock that orders ids is taken when all else is done: another writer passes a transaction under way."""
+    async with asyncio.timeout(10), begin(engine) as slow:
+        append(slow, [Event(at=NOW, type="slow")])
+        await slow.execute(text("SELECT 1"))
+        async with begin(engine) as quick:
+            append(quick, [Event(at=NOW, type="quick")])
+    async with begin(engine) as connection:
+        assert [event.type for _, event in await read(connection, after=0)] == ["quick", "slow"]
+
+
+async def test_a_transaction_that_fails_leaves_no_events_to_the_next(engine: AsyncEngine) -> None:
+    """The connection goes back to the pool, what was collected on it does not."""
+
+    async def fail() -> None:
+        async with begin(engine) as connection:
+            append(connection, [Event(at=NOW, type="lost")])
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        await fail()
+    async with begin(engine) as connection:
+        assert await read(connection, after=0) == []
+    async with begin(engine) as connection:
+        assert await read(connection, after=0) == []

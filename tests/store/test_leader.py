@@ -16,7 +16,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuer.domain.workload import State
-from queuer.store import cycles, ledger, outbox, retention, stored, workloads
+from queuer.store import cycles, heartbeat, ledger, outbox, retention, rollup, stored, workloads
 from queuer.store.engine import DatabaseUnavailable, begin
 from queuer.store.leader import LeadershipLost, PoolerInBetween, check_epoch, lead
 from queuer.store.ledger import LedgerRow
@@ -61,7 +61,12 @@ WRITES: dict[str, Write] = {
     "outbox.put": lambda c, e: outbox.put(c, e, [_EFFECT], at=NOW),
     "outbox.done": lambda c, e: outbox.done(c, e, [Done(seq=1, outcome=Outcome.APPLIED, at=NOW)]),
     "stored.put": lambda c, e: stored.put(c, e, stored.StoredRow(cycle=1, at=NOW, seed=1, body=b"")),
-    "retention.prune": lambda c, e: retention.prune(c, e, now=NOW),
+    "heartbeat.write": lambda c, e: heartbeat.write(
+        c, heartbeat.Heartbeat(holder="h", epoch=e, phase="leading", at=NOW, round_at=NOW)
+    ),
+    "rollup.sum_up": lambda c, e: rollup.sum_up(c, e, at=NOW),
+    "rollup.record": lambda c, e: rollup.record(c, e, at=NOW),
+    "retention.prune": lambda c, e: retention.prune(c, e, retention.RULES[0], now=NOW),
 }
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from queuer.controller.cycle.past import PastUse
 from queuer.domain.past import Interval, past_use, rolled_up
 from queuer.domain.queue import Policy, Queue, QueueTree
 from queuer.store import ledger
@@ -55,6 +56,38 @@ async def test_sums_are_those_of_the_closed_form(engine: AsyncEngine, epoch: int
     assert set(summed) == set(expected)
     for path, used in expected.items():
         assert summed[path] == pytest.approx(used, rel=1e-4), path
+
+
+async def test_summed_bit_by_bit_it_is_the_same(engine: AsyncEngine, epoch: int) -> None:
+    """Whatever is closed before the first look, between two, or written down late; each row counts once."""
+    random, use, now = Random(11), PastUse(), NOW
+    intervals: list[Interval] = []
+
+    async def put(connection: AsyncConnection, *, closed: float) -> None:
+        made = row(
+            len(intervals), random.choice(("root.a", "root.b.x")), closed - HOUR, gpu=random.randint(1, 64)
+        )
+        await ledger.charge(connection, [made])
+        await ledger.close(connection, epoch, [made.uid], closed)
+        intervals.append(Interval(queue=made.queue, amounts=made.amounts, opened=made.opened, closed=closed))
+
+    async with begin(engine) as connection:
+        runs = row(99, "root.a", NOW - 2 * HOUR, gpu=5)
+        await ledger.charge(connection, [runs])
+        for hours in (0, 1, 5, 30, 50, 79):
+            await put(connection, closed=NOW - hours * HOUR)
+        for _ in range(8):
+            await use.look(connection, TREE, now=now)
+            await put(connection, closed=now + random.random() * 20)
+            await put(connection, closed=now - random.random() * 50)  # its transaction took that long
+            now += 30
+        assert use.whole
+        found = await use.look(connection, TREE, now=now)
+    intervals.append(Interval(queue=runs.queue, amounts=runs.amounts, opened=runs.opened))
+    expected = past_use(TREE, intervals, now=now)
+    assert set(found) == set(expected) == {"root.a", "root.b", "root.b.x"}
+    for path, used in expected.items():
+        assert found[path] == pytest.approx(used, rel=1e-4), path
 
 
 async def test_nobody_asks_nothing_is_read(engine: AsyncEngine, epoch: int) -> None:

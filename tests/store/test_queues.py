@@ -73,6 +73,7 @@ async def test_what_was_applied_is_what_is_loaded(engine: AsyncEngine) -> None:
         again = await queues.plan(connection, desired, writer=API)
         assert again.changes == ()
         assert await queues.apply(connection, again, actor="a", source="b", reason="c") == 1
+    async with begin(engine) as connection:
         events = [(e.type, e.queue) for _, e in await read(connection, after=0)]
     assert ("queue.created", "root.research.deep") in events
     assert ("topology.created", None) in events

@@ -14,7 +14,7 @@ from queuer.store.engine import DatabaseUnavailable, begin, make_engine
 from queuer.store.workloads import StateChange
 from tests.store.support import NOW, admission, cycle, intake_of, waits, workload
 
-DAY = retention.DAY
+BATCH, DAY, RULES = retention.BATCH, retention.DAY, retention.RULES
 
 
 async def test_pages_hold_every_workload_once(engine: AsyncEngine, epoch: int) -> None:
@@ -85,6 +85,7 @@ async def test_a_timeline_tells_steps_and_reasons_in_order(engine: AsyncEngine, 
         )
         done = StateChange(uid="w1", state=State.FAILED, at=NOW + 20, cause="BackoffLimitExceeded")
         await workloads.update_states(connection, epoch, [done])
+    async with begin(engine) as connection:
         moments = await reads.timeline(connection, "w1")
         (attempt,) = await reads.admissions(connection, "w1")
     told = [(m.at - NOW, m.what, m.data.get("to", m.data.get("token"))) for m in moments]
@@ -110,14 +111,23 @@ async def test_old_history_goes_and_what_counts_stays(engine: AsyncEngine, epoch
         await ledger.close(connection, epoch, ["ended"], NOW)
         await workloads.forget(connection, epoch, ["gone"], NOW)
         before = await ledger.usage(connection)
-        nothing = await retention.prune(connection, epoch, now=NOW + DAY)
-        assert set(nothing.values()) == {0}
-        gone = await retention.prune(connection, epoch, now=NOW + 1000 * DAY, batch=4)
+    nothing = await _pruned(engine, epoch, now=NOW + DAY)
+    assert set(nothing.values()) == {0}
+    gone = await _pruned(engine, epoch, now=NOW + 1000 * DAY, batch=4)
+    async with begin(engine) as connection:
         assert gone["event"] == 4
         assert (gone["workload"], gone["ledger"], gone["cycle"], gone["outbox"]) == (2, 1, 1, 0)
         left = (await connection.execute(text("SELECT uid FROM workload ORDER BY uid"))).scalars().all()
         assert left == ["charged", "runs", "waits"]
         assert await ledger.usage(connection) == before
+
+
+async def _pruned(engine: AsyncEngine, epoch: int, *, now: float, batch: int = BATCH) -> dict[str, int]:
+    gone: dict[str, int] = {}
+    for rule in RULES:
+        async with begin(engine) as connection:
+            gone[rule.table] = await retention.prune(connection, epoch, rule, now=now, batch=batch)
+    return gone
 
 
 async def test_a_broken_connection_has_one_name(engine: AsyncEngine, database_url: str) -> None:

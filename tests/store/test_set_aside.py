@@ -12,6 +12,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.controller.health.metrics import Metrics
+from queuer.controller.health.probes import Health
 from queuer.controller.intake.namespace_quota import Reckoning
 from queuer.controller.loop import Loop
 from queuer.controller.memory.live import JobView
@@ -55,7 +56,7 @@ class Scene:
             telling=lambda *_: None,
         )
         self.loop = Loop(
-            state=self.state, jobs=jobs, engine=engine, decider=cast(Any, self), health=cast(Any, None),
+            state=self.state, jobs=jobs, engine=engine, decider=cast(Any, self), health=Health(stalled=30.0),
             settings=Settings(database_url=""), metrics=self.metrics, epoch=epoch, last_cycle=0, wake=self.wake,
             clock=lambda: self.now,
         )  # fmt: skip

@@ -117,6 +117,7 @@ async def test_who_was_evicted_for_whom_is_known_to_who_leads_next(engine: Async
         for uid, (fate, _, _) in FATES.items():
             for number, what in enumerate(["r", *fate]):
                 await step(connection, uid, what, attempt=1 + fate[:number].count("w"))
+    async with begin(engine) as connection:
         await leadership.load(connection, memory, now=NOW)
     found = {uid: (live.state, "".join(live.displaced_by)) for uid, live in memory.live.items()}
     assert found == {uid: (state, by) for uid, (_, state, by) in FATES.items()}
@@ -139,6 +140,7 @@ async def test_who_leads_next_knows_how_often_work_was_evicted_in_the_last_hour(
             changes += [StateChange(uid=uid, state=State.QUEUED, at=at + 1.0) for uid in ("a", "b")]
             for change in changes:
                 await workloads.update_states(connection, epoch, [change])
+    async with begin(engine) as connection:
         await leadership.load(connection, memory, now=NOW)
     assert {uid: live.evictions for uid, live in memory.live.items()} == {
         "a": (NOW - 90.0, NOW - 30.0), "b": (),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from queuer.controller.landing.places import Place
 from queuer.controller.landing.settle import Limits, settle
 from queuer.controller.landing.steps import Cause, tally
 from queuer.controller.memory.live import JobView, Live, Placement
@@ -18,11 +17,6 @@ DEADLINE = 60.0
 LIMITS = Limits(landing_deadline=DEADLINE, avoid=60.0, avoid_limit=600.0, lost_node=300.0)
 PATIENT = 4 * DEADLINE
 ONE_POD: Resources = {"pods": 1}
-
-
-def unbound(since: float) -> Place:
-    """A place that is empty as long as a pod waits for it."""
-    return Place(empty=since, waits=since)
 
 
 @dataclass(slots=True)
@@ -64,11 +58,11 @@ class Scene:
         self.put(uid, "n1", succeeded=True)
 
     def since(self) -> float | None:
-        """Since when the oldest of its empty places is empty; None = it is whole."""
-        return None if self.live.unplaced is None else self.live.unplaced.oldest
+        """Since when it misses pods without getting on; None = it is whole."""
+        return None if self.live.short is None else self.live.short.since
 
-    def look(self, now: float) -> None:
-        """One look of the controller, as `gather` does it."""
+    def look(self, now: float) -> float | None:
+        """One look of the controller, as `settle_touched` does it. When it was evicted, None = not yet."""
         job = JobView(
             uid="u", kind="Job", namespace="ns", name="job", resource_version="1", suspended=False,
             admission="adm", left=self.left,
@@ -76,9 +70,10 @@ class Scene:
         seen = tally(self.pods.of(self.live.workload), heard=self.live.heard)
         outcome = settle(self.live, job, seen, now=now, limits=LIMITS)
         if outcome is None:
-            return
+            return self.evicted
         assert outcome.live is not None
         self.live = outcome.live
         if outcome.suspend and self.evicted is None:
             assert outcome.cause == Cause.LOST_PODS
             self.evicted, self.note = now, outcome.note
+        return self.evicted

@@ -13,8 +13,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
+from queuer.controller.apply.pause import FIRST, LONGEST, Pause
 from queuer.controller.failpoints import Failpoints, Point
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.logs import logger
@@ -25,8 +26,8 @@ from queuer.store.outbox import Entry
 from queuer.store.tables import EntryKind, Outcome
 
 log = logger("applier")
+T = TypeVar("T")
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
 _MOST_CONFLICTS = 20
 _POINTS = {
     EntryKind.ADMIT: Point.ADMITTED,
@@ -112,6 +113,7 @@ class Applier:
         self._failpoints = failpoints
         self._metrics = metrics
         self._slots = asyncio.Semaphore(at_once)  # requests under way; whoever waits to try again holds none
+        self._pause = Pause()
         self._queue: asyncio.Queue[Entry] = asyncio.Queue()
         self._last: dict[str, asyncio.Task[None]] = {}
 
@@ -152,15 +154,14 @@ class Applier:
     async def apply(self, entry: Entry) -> Result:
         """Send one entry until its outcome is known; an admission that was taken back meanwhile is not sent.
 
-        Unreachable servers are waited for, with growing pauses.
+        Servers that are unreachable or ask for a pause are waited for, by all entries together.
         """
-        body, pause, conflicts = entry.patch, _FIRST_PAUSE, 0
+        body, pause, conflicts = entry.patch, FIRST, 0
         while True:
             try:
-                async with self._slots:
-                    if entry.kind is EntryKind.ADMIT and not self._jobs.wanted(entry):
-                        return Result(entry=entry, outcome=Outcome.WITHDRAWN)
-                    version = await self._jobs.patch(entry.uid, body)
+                version = await self._ask(partial(self._patch_wanted, entry, body))
+                if version is None:
+                    return Result(entry=entry, outcome=Outcome.WITHDRAWN)
                 await self._failpoints.at(_POINTS[entry.kind])
                 return Result(entry=entry, outcome=Outcome.APPLIED, resource_version=version)
             except NotFoundError:
@@ -170,24 +171,42 @@ class Applier:
                 # Only an admission has an alternative: what suspends or withdraws goes on until it is through.
                 last = conflicts >= _MOST_CONFLICTS and entry.kind is EntryKind.ADMIT
                 if conflicts >= _MOST_CONFLICTS:
-                    await asyncio.sleep(_LONGEST_PAUSE)
+                    await asyncio.sleep(LONGEST)
                 again = await self._after_conflict(entry, error, last=last)
                 if isinstance(again, Result):
                     return again
                 body = again
-            except (ThrottledError, Unavailable) as error:
-                wait = getattr(error, "retry_after", None) or pause
-                pause = min(2 * pause, _LONGEST_PAUSE)
+            except (ThrottledError, Unavailable):
                 self._metrics.api_errors.labels("retried").inc()
-                await asyncio.sleep(wait)
             except ApiError as error:
                 if error.status >= 500 or entry.kind is not EntryKind.ADMIT:
                     # An eviction or withdrawal has no alternative: capacity must not be given away before it.
                     log.error("retrying", kind=entry.kind, workload=entry.uid, said=error.message)
                     await asyncio.sleep(pause)
-                    pause = min(2 * pause, _LONGEST_PAUSE)
+                    pause = min(2 * pause, LONGEST)
                     continue
                 return Result(entry=entry, outcome=Outcome.INVALID, message=error.message)
+
+    async def _patch_wanted(self, entry: Entry, body: Mapping[str, Any]) -> str | None:
+        """The job's new resourceVersion; None where an admission was taken back before its turn came."""
+        if entry.kind is EntryKind.ADMIT and not self._jobs.wanted(entry):
+            return None
+        return await self._jobs.patch(entry.uid, body)
+
+    async def _ask(self, request: Callable[[], Awaitable[T]]) -> T:
+        """Make a request in a slot, once no pause is on; what the server asks for holds for all others too."""
+        async with self._slots:
+            await self._pause.over()
+            try:
+                answer = await request()
+            except (ThrottledError, Unavailable) as error:
+                self._pause.begin(asked=getattr(error, "retry_after", None))
+                raise
+            except ApiError:
+                self._pause.answered()
+                raise
+            self._pause.answered()
+            return answer
 
     async def _after_conflict(
         self, entry: Entry, error: ApiError, *, last: bool
@@ -205,11 +224,11 @@ class Applier:
         return self._jobs.rebuilt(entry, job)
 
     async def _read(self, uid: str) -> JobView | None:
-        pause = _FIRST_PAUSE
+        pause = FIRST
         while True:
             try:
-                return await self._jobs.read(uid)
+                return await self._ask(lambda: self._jobs.read(uid))
             except (ApiError, Unavailable) as error:
                 log.warning("job not read, tried again", workload=uid, said=str(error))
-                await asyncio.sleep(getattr(error, "retry_after", None) or pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LONGEST)

@@ -4,7 +4,6 @@ back.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -49,7 +48,7 @@ async def follow_objects(client: Client, access: Access, engine: AsyncEngine, *,
             view = await tree_view(connection)
         return {path: _figures(found) for path, found in view.queues.items()}
 
-    await config_crs.run(client, access=access, apply=apply, figures=figures, clock=time.monotonic)
+    await config_crs.run(client, access=access, apply=apply, figures=figures)
 
 
 def _figures(found: QueueView) -> dict[str, dict[str, str]]:

@@ -14,6 +14,8 @@ from typing import Any, Protocol
 import msgspec
 
 from queuer.controller.cycle.forecast import with_estimate
+from queuer.controller.cycle.overrun import CAUSE as OVERRUN
+from queuer.controller.cycle.overrun import overrun
 from queuer.controller.cycle.reasons import to_write
 from queuer.controller.cycle.snapshot import offered
 from queuer.controller.intake.namespace_quota import Reckoning
@@ -25,7 +27,7 @@ from queuer.controller.memory.state import ClusterState
 from queuer.domain.estimates import StartRange
 from queuer.domain.reasons import Explanation, Token, simple
 from queuer.domain.workload import State, Workload
-from queuer.solver.records import Admission, Bond, Eviction, EvictionRule, Plan, Reservation, Snapshot
+from queuer.solver.records import Admission, Bond, EvictionRule, Plan, Reservation, Snapshot
 from queuer.store.cycles import CycleRecord, NewAdmission, NewEviction
 
 _EVICTABLE = frozenset({State.ADMITTED, State.PLACING, State.RUNNING})
@@ -141,23 +143,24 @@ def answer(
     made, unborne = _bonds(asked, plan, state, standing=standing, reckoning=reckoning)
     bonds, refused = (*kept, *made), {**refused, **unborne}
     bound = {bond.uid for bond in bonds}
+    reservations = tuple(r for r in plan.reservations if r.uid in standing)
+    late = overrun(state, (r for r in reservations if r.uid not in after), now=now)
+    leave = {uid: (beneficiary, OVERRUN) for uid, beneficiary in late.items()}
+    # Whoever is gone or asks for something else needs nobody to go.
+    leave |= {e.uid: (e.beneficiary, e.rule.value) for e in plan.evictions if e.beneficiary in bound}
     displaced = dict[str, Explanation]()
-    for eviction in plan.evictions:
-        victim = _victim(eviction, state)
+    for uid, (beneficiary, cause) in leave.items():
+        victim = _victim(uid, state)
         if victim is None:
             continue
-        if eviction.beneficiary not in bound:
-            continue  # whoever it was for is gone or asks for something else
-        with _about(victim.uid):
-            row = _evicted(eviction, victim, state, patches=patches)
-        evictions.append(row)
-        displaced[victim.uid] = simple(
-            Token.PENDING_EVALUATION, f"{row.note}; it is decided on again when it has left"
-        )
-        after[victim.uid] = replace(
-            evicting(victim, now=now),
-            displaced_by=frozenset({eviction.beneficiary}),
-            explanation=displaced[victim.uid],
+        with _about(uid):
+            note = _for_whom(cause, victim.workload, state.live[beneficiary].workload)
+            patch = patches.evict(victim)
+        evictions.append(NewEviction(uid=uid, cause=cause, patch=patch, beneficiary=beneficiary, note=note))
+        text = f"{note}; it is decided on again when it has left"
+        displaced[uid] = simple(Token.PENDING_EVALUATION, text)
+        after[uid] = replace(
+            evicting(victim, now=now), displaced_by=frozenset({beneficiary}), explanation=displaced[uid]
         )
     barred = {uid for uid in asked.barred if _is_offered(uid, state, now=now)}
     reasons = {**plan.explanations, **refused, **asked.barred}
@@ -175,7 +178,7 @@ def answer(
         evictions=tuple(evictions),
         explanations={**explanations, **displaced},
         bonds=bonds,
-        reservations=tuple(r for r in plan.reservations if r.uid in standing),
+        reservations=reservations,
         after=tuple(after.values()),
     )
 
@@ -241,7 +244,7 @@ def _bonds(
     A new one is made where the namespace's ResourceQuota bears it too, and if all leave whose room it needs: who would
     have gone for a gang that is not bound may not have to go for another.
     """
-    evicted = {e.uid: e.beneficiary for e in plan.evictions if _victim(e, state) is not None}
+    evicted = {e.uid: e.beneficiary for e in plan.evictions if _victim(e.uid, state) is not None}
     earlier = {bond.uid for bond in asked.snapshot.bonds}.difference(evicted.values())
     bonds, refused = list[Bond](), dict[str, Explanation]()
     for bond in plan.bonds:
@@ -264,27 +267,18 @@ def _bonds(
         bonds = [bond for bond in bonds if bond.uid not in left_out]
 
 
-def _victim(eviction: Eviction, state: ClusterState) -> Live | None:
+def _victim(uid: str, state: ClusterState) -> Live | None:
     """Who is evicted; None where there is nothing left to evict."""
-    uid, live = eviction.uid, state.live.get(eviction.uid)
-    there = uid in state.jobs and uid not in state.quarantine
+    live, there = state.live.get(uid), uid in state.jobs and uid not in state.quarantine
     return live if live is not None and live.state in _EVICTABLE and there else None
 
 
-def _evicted(eviction: Eviction, live: Live, state: ClusterState, *, patches: Patches) -> NewEviction:
-    return NewEviction(
-        uid=live.uid,
-        cause=eviction.rule.value,
-        patch=patches.evict(live),
-        beneficiary=eviction.beneficiary,
-        note=_for_whom(eviction, live.workload, state.live[eviction.beneficiary].workload),
-    )
-
-
-def _for_whom(eviction: Eviction, victim: Workload, other: Workload) -> str:
+def _for_whom(cause: str, victim: Workload, other: Workload) -> str:
     """For whom it goes, and by which right."""
     text = f"evicted for {other.namespace}/{other.name} in {other.queue}, which "
-    if eviction.rule is EvictionRule.RECLAIM:
+    if cause == OVERRUN:
+        return f"{text}has a reservation there; it ran longer than its max-runtime"
+    if cause == EvictionRule.RECLAIM:
         return f"{text}takes back what it is guaranteed"
     return f"{text}goes first by its priority, {other.priority} over {victim.priority}"
 

@@ -69,7 +69,7 @@ def matters(before: Live | None, after: Live | None) -> bool:
     if before is None or after is None:
         return True
     landed = before.landed is None and after.landed is not None
-    whole = before.unplaced is not None and after.unplaced is None  # its hosts are others' again
+    whole = before.short is not None and after.short is None  # its hosts are others' again
     waits = (before.workload, before.state, before.explanation) != (
         after.workload,
         after.state,

@@ -1,6 +1,7 @@
-"""Keeps the queues' decayed past use in memory (policy `halfLife`), summed from the ledger now and then.
+"""Keeps the queues' decayed past use in memory (policy `halfLife`), summed from the ledger bit by bit.
 
-Between two sums only the newest use is missing, which the present share shows anyway.
+What was once summed only decays, so each row of the ledger is read once: a look adds what was closed since the last,
+and a day more of what was closed before the first, until all that counts is in. No read grows with the history.
 """
 
 from __future__ import annotations
@@ -8,22 +9,81 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from math import exp2
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuer.controller.memory.state import ClusterState
-from queuer.domain.past import Past, half_lives, rolled_up
+from queuer.domain.past import HORIZON, Past, half_lives, rolled_up
 from queuer.domain.queue import QueueTree
 from queuer.store import ledger
 from queuer.store.engine import begin
 
 EVERY = 30.0
+PAUSE = 0.1
+"""Seconds between two looks while older days are still to be read."""
+STEP = 86_400.0
+"""Seconds of the past that one look adds."""
+LAG = 60.0
+"""Rows closed so short ago are read anew each time: the transaction that closed one may still be under way."""
+
+Sums = dict[float, dict[str, dict[str, float]]]
+"""By half-life, queue and resource."""
 
 
-async def load(connection: AsyncConnection, tree: QueueTree, *, now: float) -> Past:
-    """The past of every queue whose past counts; asks nothing where there is none."""
-    wanted = frozenset(half_lives(tree).values())
-    return rolled_up(tree, await ledger.past_use(connection, wanted, now=now))
+class PastUse:
+    """Sums of the rows closed after `first` up to `last`, as they count at `at`."""
+
+    def __init__(self) -> None:
+        self._sums: Sums = {}
+        self.at = self.first = self.last = 0.0
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing older is to be read."""
+        return not self._sums or self.first <= self.at - HORIZON * max(self._sums)
+
+    async def look(self, connection: AsyncConnection, tree: QueueTree, *, now: float) -> Past:
+        """The past of every queue whose past counts, as far as it was read; asks nothing where there is none."""
+        wanted = frozenset(half_lives(tree).values())
+        if wanted != self._sums.keys():
+            self._sums = {half_life: {} for half_life in wanted}
+            self.at, self.first, self.last = now, now - LAG, now - LAG
+        self._decay(now)
+        if not self.whole:
+            await self._read_older(connection, now=now)
+        if now - LAG > self.last:
+            _add(
+                self._sums,
+                await ledger.past_use(connection, wanted, now=now, after=self.last, until=now - LAG),
+            )
+            self.last = now - LAG
+        recent = await ledger.past_use(connection, wanted, now=now, after=self.last)
+        _add(recent, self._sums)
+        return rolled_up(tree, recent)
+
+    def _decay(self, now: float) -> None:
+        for half_life, by_queue in self._sums.items():
+            factor = exp2((self.at - now) / half_life)
+            for amounts in by_queue.values():
+                for resource in amounts:
+                    amounts[resource] *= factor
+        self.at = now
+
+    async def _read_older(self, connection: AsyncConnection, *, now: float) -> None:
+        start = self.first - STEP
+        older = await ledger.past_use(connection, self._sums, now=now, after=start, until=self.first)
+        _add(self._sums, older)
+        oldest = await ledger.first_closed(connection)
+        self.first = start if oldest is not None and oldest <= start else float("-inf")
+
+
+def _add(sums: Sums, more: Sums) -> None:
+    for half_life, by_queue in more.items():
+        for queue, amounts in by_queue.items():
+            held = sums[half_life].setdefault(queue, {})
+            for resource, amount in amounts.items():
+                held[resource] = held.get(resource, 0.0) + amount
 
 
 async def follow(
@@ -33,8 +93,9 @@ async def follow(
     clock: Callable[[], float] = time.time,
     every: float = EVERY,
 ) -> None:
-    """Sum anew for ever."""
+    """Sum for ever, from now on."""
+    use = PastUse()
     while True:
-        await asyncio.sleep(every)
         async with begin(engine) as connection:
-            state.past = await load(connection, state.rules.tree, now=clock())
+            state.past = await use.look(connection, state.rules.tree, now=clock())
+        await asyncio.sleep(every if use.whole else PAUSE)

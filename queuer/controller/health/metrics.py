@@ -115,13 +115,19 @@ class Metrics:
             "queuer_k8s_api_errors", "Refused or failed writes.", ["reason"], registry=registry
         )
         self.drift = Gauge(
-            "queuer_drift_objects", "Objects that PostgreSQL and the cluster see differently.", ["kind"],
-            registry=registry,
+            "queuer_quota_drift", "Amounts, in base units, in which ledger, charges and pods differ.",
+            ["queue", "resource"], registry=registry,
         )  # fmt: skip
         self.watch_age = Gauge(
             "queuer_watch_stale_seconds", "Since when a watch has not been answering; 0 = it does.",
             ["resource"], registry=registry,
         )  # fmt: skip
+
+    def show_drift(self, amounts: Mapping[tuple[str, str], int]) -> None:
+        """Set the drift by queue of the tree and resource; all others are 0."""
+        self.drift.clear()
+        for labels, amount in amounts.items():
+            self.drift.labels(*labels).set(amount)
 
     def count_writes(self, writes: Mapping[tuple[str, str], int]) -> None:
         """Show a client's count of writes by (verb, resource), as it is at each scrape."""

@@ -17,6 +17,7 @@ from aiohttp import web
 
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.memory.state import ClusterState
+from queuer.store.heartbeat import LastCycle
 
 LOADING = 120.0
 """Seconds without progress after which listing, or reading the database, is taken to hang."""
@@ -34,7 +35,7 @@ class Phase(StrEnum):
 
 @dataclass(slots=True)
 class Health:
-    """Written by the loops, read by the probes.
+    """Written by the loops, read by the probes and the heartbeat. `cycle`: the last that was concluded.
 
     `beat` is called whenever a round is done, with or without work, and while everything is read for the first time
     whenever something came. Read by other threads too.
@@ -43,6 +44,7 @@ class Health:
     stalled: float
     clock: Callable[[], float] = time.monotonic
     phase: Phase = Phase.STARTING
+    cycle: LastCycle | None = None
     last: float = field(init=False)
 
     def __post_init__(self) -> None:

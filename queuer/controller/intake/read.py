@@ -19,6 +19,8 @@ from queuer.domain.reasons import Explanation, Token, malformed, simple
 from queuer.domain.workload import State
 from queuer.store.workloads import Intake
 
+_RELEASED = State.HELD, State.QUEUED
+
 
 def take_in(batch: Batch, uids: Iterable[str], *, state: ClusterState, jobs: ClusterJobs) -> None:
     """Read these jobs, where they wait or are new, into the batch."""
@@ -80,6 +82,8 @@ def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: Cluster
         text = "held by the annotation queuer.dev/hold; remove it to release the job"
         explanation = simple(Token.ON_HOLD, text)
     template = jobs.template(job)
+    if known is not None and (workload != known.workload or (known.state, waiting) == _RELEASED):
+        known = replace(known, avoid={}, failures=0, rest=None)  # its owner has done something about it
     if known is None:
         return Live(workload=workload, state=waiting, template=template, explanation=explanation)
     if explanation is None and workload == known.workload and not _settled_here(known):

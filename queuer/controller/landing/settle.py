@@ -6,9 +6,10 @@ running, finished) become one write.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from queuer.controller.landing.steps import CORRECT, Cause, Move, Step, Tally, avoid_until, next_step
+from queuer.controller.landing.steps import CORRECT, Cause, Move, Step, Tally, back_off, next_step
 from queuer.controller.memory.live import JobView, Live
 from queuer.domain.workload import State
 
@@ -73,7 +74,7 @@ def _after(live: Live, step: Step, *, now: float, limits: Limits) -> Live | None
         case Move.PATCHED:
             return patched(live, now=now)
         case Move.LANDED:
-            return replace(live, landed=now, unplaced=step.unplaced, failures=0)
+            return replace(live, landed=now, short=step.short, failures=0)
         case Move.RUNNING:
             return replace(live, state=State.RUNNING, running=live.running or now, first=False)
         case Move.DIFFERS:
@@ -88,13 +89,13 @@ def _after(live: Live, step: Step, *, now: float, limits: Limits) -> Live | None
             due = now + CORRECT if returns else None
             return replace(live, placement=replace(live.placement, reduced=reduced, due=due))
         case Move.SHRUNK:
-            return replace(live, unplaced=step.unplaced)
+            return replace(live, short=step.short)
         case Move.WHOLE:
-            return replace(live, unplaced=None)
+            return replace(live, short=None)
         case Move.EVICT:
-            return evicting(_avoiding(live, step, now=now, limits=limits), now=now)
+            return evicting(_given_up(live, step, now=now, limits=limits), now=now)
         case Move.LEFT:
-            return replace(_avoiding(live, step, now=now, limits=limits), state=State.EVICTING, left=now)
+            return replace(live, state=State.EVICTING, left=now, displaced_by=frozenset())
         case Move.FINISHED:
             assert step.outcome is not None
             ended = replace(live, state=step.outcome, left=live.left or now)
@@ -119,7 +120,7 @@ def requeued(live: Live) -> Live:
     state = State.HELD if live.workload.hold else State.QUEUED
     return replace(
         live, state=state, attempt=live.attempt + 1, placement=None,
-        landed=None, running=None, unplaced=None, left=None,
+        landed=None, running=None, short=None, left=None,
     )  # fmt: skip
 
 
@@ -132,13 +133,25 @@ def evicting(live: Live, *, now: float) -> Live:
     )  # fmt: skip
 
 
-def _avoiding(live: Live, step: Step, *, now: float, limits: Limits) -> Live:
-    failed = step.cause is Cause.LANDING_TIMEOUT
-    failures = live.failures + 1 if failed else live.failures
-    until = avoid_until(failures, now=now, base=limits.avoid, limit=limits.avoid_limit) if failed else now
-    avoid = {node: end for node, end in live.avoid.items() if end > now} | dict.fromkeys(step.refused, until)
-    first = live.first or step.cause is Cause.LOST_PODS or (failed and failures == 1)
-    return replace(live, avoid=avoid, failures=failures, first=first, displaced_by=frozenset())
+def _given_up(live: Live, step: Step, *, now: float, limits: Limits) -> Live:
+    live = replace(live, displaced_by=frozenset())
+    if step.cause is Cause.LANDING_TIMEOUT:
+        return failed(live, refused=step.refused, now=now, limits=limits)
+    return replace(live, first=True)
+
+
+def failed(live: Live, *, refused: Collection[str] = (), now: float, limits: Limits) -> Live:
+    """After a landing that failed on these nodes, if on any.
+
+    The first time it goes to other nodes at once, first in its line. A gang that fails again, or that no node refused,
+    rests for a growing time: what keeps it is most likely the same everywhere.
+    """
+    failures = live.failures + 1
+    pause = back_off(failures, base=limits.avoid, limit=limits.avoid_limit)
+    avoid = {node: end for node, end in live.avoid.items() if end > now} | dict.fromkeys(refused, now + pause)
+    elsewhere = failures == 1 and bool(refused)
+    rest = None if elsewhere else now + pause
+    return replace(live, avoid=avoid, failures=failures, first=elsewhere, rest=rest)
 
 
 def _sum_up(before: Live, after: Live | None, steps: tuple[Step, ...], *, now: float) -> Outcome:

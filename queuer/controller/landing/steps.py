@@ -1,7 +1,7 @@
 """What follows for one workload from its job and its pods: its life after the decision, as pure functions.
 
     Admitted ─patched→ Placing ─all pods bound (landed) and running→ Running
-    Placing ─deadline→ evict      landed ─a pod missing for too long→ evict
+    Placing, Running ─pods missing, and none came for too long→ evict
     Evicting ─suspended, pods gone→ Queued
     any ─job finished→ Succeeded | Failed ─pods gone→ released
 
@@ -15,10 +15,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from math import inf
 
-from queuer.controller.landing.places import Place, Unplaced
-from queuer.controller.memory.live import JobView, Live, Placement
+from queuer.controller.memory.live import JobView, Live, Placement, Short
 from queuer.controller.memory.pods import PodView
 from queuer.domain.quantity import Resources
 from queuer.domain.workload import State
@@ -27,8 +25,8 @@ PATIENCE = 4
 """Landing deadlines that a gang gets while kube-scheduler has not refused any of its pods: then Kubernetes is
 behind with creating or binding them, and evicting the gang would only add to its work."""
 BACK_OFF = 900.0
-"""Seconds that a job's own controller may take to replace a pod: the Job controller backs off up to six minutes after
-failures. Pods that nobody has created yet are not without a place."""
+"""Seconds that a job's own controller may take to replace a pod that was lost: the Job controller backs off up to six
+minutes after failures."""
 CORRECT = 10.0
 """Seconds from when a charge is seen to be wrong until it is corrected."""
 
@@ -63,8 +61,8 @@ class Cause(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One move. `refused`: planned nodes on which no pod landed. `note`: a sentence for people. `requests`:
-    what the pods of a pod set really request, where it differs from the charge. `unplaced`: what it misses.
-    `held`: pods by pod set that it is charged for from now on."""
+    what the pods of a pod set really request, where it differs from the charge. `short`: what it misses. `held`: pods
+    by pod set that it is charged for from now on."""
 
     move: Move
     outcome: State | None = None
@@ -72,49 +70,43 @@ class Step:
     refused: tuple[str, ...] = ()
     note: str = ""
     requests: Mapping[str, Resources] = field(default_factory=dict)
-    unplaced: Unplaced | None = None
+    short: Short | None = None
     held: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
     """Pods of one gang by pod set. `there`: not ended, bound or not, terminating ones included; `live`: all of them
-    together; `unbound`: uids of those that are on no node;
-    `problem`: a scheduler's message of one of them. `arrived`: arrivals of pods on nodes since the last that was
-    counted, by uid; `latest`: the last of all.
+    together; `unbound`: of these, on no node; `problem`: a scheduler's message of one of them. `arrived`: pods that
+    came onto nodes since the last that was counted; `latest`: the last arrival of all.
     """
 
     bound: Mapping[str, int]
     running: Mapping[str, int]
     succeeded: Mapping[str, int]
-    unbound: frozenset[str]
+    unbound: int
     live: int
     nodes: frozenset[str]
     there: Mapping[str, int] = field(default_factory=dict)
     problem: str = ""
     requests: Mapping[str, Resources] = field(default_factory=dict)
-    arrived: Mapping[str, int] = field(default_factory=dict)
+    arrived: int = 0
     latest: int = 0
 
 
 def tally(pods: Iterable[PodView], *, heard: int | None = None) -> Tally:
-    """Count a gang's pods. `heard`: see `Live`."""
-    known = inf if heard is None else heard
-    arrived: dict[str, int] = {}
+    """Count a gang's pods. `heard`: see `Live.heard`."""
     bound: Counter[str] = Counter()
     running: Counter[str] = Counter()
     succeeded: Counter[str] = Counter()
     there: Counter[str] = Counter()
     requests: dict[str, Resources] = {}
     nodes: set[str] = set()
-    unbound: list[str] = []
-    live, latest, problem = 0, 0, ""
+    live, unbound, arrived, latest, problem = 0, 0, 0, 0, ""
     for pod in pods:
         role = pod.pod_set or ""
-        if pod.arrival > latest:
-            latest = pod.arrival
-        if pod.arrival > known:
-            arrived[pod.uid] = pod.arrival
+        latest = max(latest, pod.arrival)
+        arrived += heard is not None and pod.arrival > heard
         if pod.succeeded:
             succeeded[role] += 1
         if pod.ended:
@@ -122,7 +114,7 @@ def tally(pods: Iterable[PodView], *, heard: int | None = None) -> Tally:
         live += 1
         there[role] += 1
         if pod.node is None:
-            unbound.append(pod.uid)
+            unbound += 1
             problem = problem or pod.problem
             continue
         nodes.add(pod.node)
@@ -132,8 +124,8 @@ def tally(pods: Iterable[PodView], *, heard: int | None = None) -> Tally:
             requests[role] = _larger(requests.get(role, pod.requests), pod.requests)
     return Tally(
         bound=bound, running=running, succeeded=succeeded,
-        unbound=frozenset(unbound), live=live, nodes=frozenset(nodes), there=there, problem=problem,
-        requests=requests, arrived=arrived, latest=latest,
+        unbound=unbound, live=live, nodes=frozenset(nodes), there=there, problem=problem, requests=requests,
+        arrived=arrived, latest=latest,
     )  # fmt: skip
 
 
@@ -207,53 +199,17 @@ def _placed(live: Live, job: JobView, seen: Tally, *, now: float, landing_deadli
         return Step(move=Move.LEFT, cause=Cause.SUSPENDED, note="the job was suspended by hand")
     if placement.patched is None:
         return Step(move=Move.PATCHED)
-    short = max(sum(missing(placement, seen, job).values()), len(seen.unbound))
-    if live.landed is not None:
-        return _landed(live, job, seen, short=short, now=now, landing_deadline=landing_deadline)
-    if not short:
-        return Step(move=Move.LANDED)
-    if job.left is not None and (step := _followed(live, placement.patched, seen, short=short, now=now)):
-        return step
-    if now >= placement.patched + patience(seen, landing_deadline):
-        refused = tuple(sorted(placement.hosts - seen.nodes))
-        size = sum(placement.counts.values())
-        note = f"{short} of {size} pods were not bound within {now - placement.patched:.0f} s"
-        note += f": {seen.problem}" if seen.problem else ""
-        return Step(move=Move.EVICT, cause=Cause.LANDING_TIMEOUT, refused=refused, note=note)
-    return None
-
-
-def _followed(live: Live, patched: float, seen: Tally, *, short: int, now: float) -> Step | None:
-    """Of a gang whose pods follow each other: it has landed once each place that was empty when it was patched has been
-    filled, though quick pods leave it short again before the last one is.
-    """
-    before = live.unplaced or Unplaced(vacant=(Place(empty=patched),) * short, heard=seen.latest)
-    unplaced = before.after(seen.unbound, seen.arrived, short=short, now=now)
-    if unplaced.oldest > patched:
-        return Step(move=Move.LANDED, unplaced=unplaced)
-    return Step(move=Move.SHRUNK, unplaced=unplaced) if unplaced != live.unplaced else None
-
-
-def _landed(
-    live: Live, job: JobView, seen: Tally, *, short: int, now: float, landing_deadline: float
-) -> Step | None:
-    if real := _differing(live, seen, short=short):
+    short = max(sum(missing(placement, seen, job).values()), seen.unbound)
+    if live.landed is not None and (real := _differing(live, seen, short=short)):
         note = f"its pods request something else than the job said: {real}"
         return Step(move=Move.DIFFERS, requests=real, note=note)
-    if step := _returned(live, job, seen, now=now):
+    if live.landed is not None and (step := _returned(live, job, seen, now=now)):
         return step
     if short:
-        before = live.unplaced or Unplaced(heard=seen.latest)
-        unplaced = before.after(seen.unbound, seen.arrived, short=short, now=now)
-        if unplaced != live.unplaced:
-            return Step(move=Move.SHRUNK, unplaced=unplaced)
-        at, since = unplaced.overdue(patience=patience(seen, landing_deadline), back_off=BACK_OFF)
-        if now >= at:
-            note = f"{short} pods were lost, one of them found no place within {now - since:.0f} s"
-            note += f": {seen.problem}" if seen.problem else ""
-            return Step(move=Move.EVICT, cause=Cause.LOST_PODS, note=note)
-        return None
-    if live.unplaced is not None:
+        return _short(live, job, seen, short=short, now=now, landing_deadline=landing_deadline)
+    if live.landed is None:
+        return Step(move=Move.LANDED)
+    if live.short is not None:
         return Step(move=Move.WHOLE)
     if live.state is State.PLACING and sum(seen.running.values()) == sum(seen.bound.values()):
         return Step(move=Move.RUNNING)
@@ -275,6 +231,68 @@ def _returned(live: Live, job: JobView, seen: Tally, *, now: float) -> Step | No
     return Step(move=Move.RETURNS) if charged != placement.held and any(charged.values()) else None
 
 
+def _short(
+    live: Live, job: JobView, seen: Tally, *, short: int, now: float, landing_deadline: float
+) -> Step | None:
+    """It misses so many pods: given up once none has come for too long."""
+    after = _missed(live, seen, short=short, now=now)
+    if live.landed is None and job.left is not None and not after.due:
+        return Step(move=Move.LANDED, short=after)  # its pods end so soon that it is never seen whole
+    if after != live.short:
+        return Step(move=Move.SHRUNK, short=after)
+    if now < after.since + _patience(live, after, seen.problem, landing_deadline):
+        return None
+    cause = Cause.LANDING_TIMEOUT if live.landed is None else Cause.LOST_PODS
+    note = _told(live, seen, short=short, seconds=now - after.since)
+    return Step(move=Move.EVICT, cause=cause, refused=_refused(live, seen), note=note)
+
+
+def _missed(live: Live, seen: Tally, *, short: int, now: float) -> Short:
+    """What it misses at this look."""
+    made, before = seen.unbound > 0, live.short
+    if before is None:
+        patched = live.placement.patched if live.placement is not None else None
+        since = now if live.landed is not None or patched is None else patched
+        return Short(since=since, made=made, due=short, heard=seen.latest)
+    came = seen.arrived if seen.latest > before.heard else 0
+    got_on = came or (made and not before.made)
+    return Short(
+        since=now if got_on else before.since,
+        made=made,
+        due=max(0, before.due - came),
+        heard=max(before.heard, seen.latest),
+    )
+
+
+def _patience(live: Live, short: Short, problem: str, landing_deadline: float) -> float:
+    """Seconds that may pass from `short.since` until it is given up."""
+    if live.landed is not None and not short.made:
+        return BACK_OFF
+    return landing_deadline if problem else PATIENCE * landing_deadline
+
+
+def _refused(live: Live, seen: Tally) -> tuple[str, ...]:
+    """Planned nodes that no pod came to; none where no pod asks for one: then it is no fault of theirs."""
+    if live.landed is not None or live.placement is None or not seen.unbound:
+        return ()
+    return tuple(sorted(live.placement.hosts - seen.nodes))
+
+
+def _told(live: Live, seen: Tally, *, short: int, seconds: float) -> str:
+    """Why it is given up, for people."""
+    assert live.placement is not None
+    job, within = live.workload, f"within {seconds:.0f} s"
+    if live.landed is not None:
+        said = f"{short} pods were lost and none took their place {within}"
+    elif seen.unbound:
+        said = f"{short} of {sum(live.placement.counts.values())} pods were not bound {within}"
+    else:
+        which = f"{short} pods were not" if seen.live else "no pod was"
+        describe = f"kubectl describe {job.kind.lower()} {job.name} -n {job.namespace}"
+        said = f"{which} created {within}; `{describe}` says why"
+    return f"{said}: {seen.problem}" if seen.problem else said
+
+
 def _differing(live: Live, seen: Tally, *, short: int) -> dict[str, Resources]:
     """Real requests by pod set, where they are not what was charged; while pods are missing only where they are more:
     one that comes may request what another did.
@@ -287,25 +305,19 @@ def _differing(live: Live, seen: Tally, *, short: int) -> dict[str, Resources]:
     return {name: requests for name, requests in real.items() if requests != charged[name]}
 
 
-def patience(seen: Tally, landing_deadline: float) -> float:
-    """How long this gang may take to land, in seconds."""
-    return landing_deadline if seen.problem else PATIENCE * landing_deadline
-
-
 def deadlines(live: Live, *, landing_deadline: float) -> tuple[float, ...]:
     """When this workload must be looked at again even if nothing is heard of it."""
-    patiences = landing_deadline, PATIENCE * landing_deadline
     placement = live.placement
     if placement is None or live.state not in (State.PLACING, State.RUNNING):
         return ()
-    if live.landed is None:
-        return () if placement.patched is None else tuple(placement.patched + most for most in patiences)
-    due = () if placement.due is None else (placement.due,)
-    if live.unplaced is None:
-        return due
-    return (*due, *(live.unplaced.overdue(patience=most, back_off=BACK_OFF)[0] for most in patiences))
+    due = set() if placement.due is None else {placement.due}
+    if live.short is not None:
+        due |= {
+            live.short.since + _patience(live, live.short, said, landing_deadline) for said in ("", "some")
+        }
+    return tuple(sorted(due))
 
 
-def avoid_until(failures: int, *, now: float, base: float, limit: float) -> float:
-    """Until when a node that refused the gang is avoided, at its n-th failure in a row (from 1)."""
-    return now + min(limit, base * 2.0 ** min(failures - 1, 30))
+def back_off(failures: int, *, base: float, limit: float) -> float:
+    """Seconds of pause after the n-th failure in a row (from 1)."""
+    return min(limit, base * 2.0 ** min(failures - 1, 30))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
+from math import ceil
 
 from queuer.controller.apply.applier import Result
 from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.health.metrics import Metrics, queue_label
 from queuer.controller.landing.confirm import Confirmer
-from queuer.controller.landing.settle import Limits, Outcome, patched, requeued, settle
+from queuer.controller.landing.settle import Limits, Outcome, failed, patched, requeued, settle
 from queuer.controller.landing.steps import tally
 from queuer.controller.ledger.batch import Batch
 from queuer.controller.ledger.rows import charges
@@ -17,7 +19,7 @@ from queuer.controller.logs import logger
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.queue import QueueTree
-from queuer.domain.reasons import Token, simple
+from queuer.domain.reasons import LONGEST, Token, simple
 from queuer.domain.workload import State
 from queuer.store.cycles import NewEviction
 from queuer.store.ledger import LedgerRow
@@ -28,20 +30,21 @@ from queuer.store.workloads import StateChange
 
 log = logger("landing")
 
-_REST = 10.0
-"""Seconds that a gang is not offered again after the API server refused its PATCH."""
 
-
-def take_results(batch: Batch, results: Iterable[Result], *, state: ClusterState, jobs: ClusterJobs) -> None:
+def take_results(
+    batch: Batch, results: Iterable[Result], *, state: ClusterState, jobs: ClusterJobs, limits: Limits
+) -> None:
     """Write down how PATCHes ended, and what follows where they did not go through."""
     for result in results:
         batch.results.append(result)
         state.touch(result.entry.uid)
         with batch.apart(result.entry.uid):
-            _take_result(batch, result, state=state, jobs=jobs)
+            _take_result(batch, result, state=state, jobs=jobs, limits=limits)
 
 
-def _take_result(batch: Batch, result: Result, *, state: ClusterState, jobs: ClusterJobs) -> None:
+def _take_result(
+    batch: Batch, result: Result, *, state: ClusterState, jobs: ClusterJobs, limits: Limits
+) -> None:
     entry = result.entry
     live = batch.view(entry.uid, state.live)
     if live is None or live.placement is None or live.placement.id != entry.admission_id:
@@ -50,7 +53,7 @@ def _take_result(batch: Batch, result: Result, *, state: ClusterState, jobs: Clu
         case EntryKind.ADMIT, Ended.APPLIED if live.state is State.ADMITTED:
             batch.after[live.uid] = patched(live, now=batch.now)
         case EntryKind.ADMIT, Ended.CONFLICT | Ended.INVALID if live.state is State.ADMITTED:
-            _withdraw(batch, live, result, state=state, jobs=jobs)
+            _withdraw(batch, live, result, state=state, jobs=jobs, limits=limits)
         case EntryKind.EVICT, _:
             confirmed = replace(live.placement, unconfirmed=False)
             batch.after[live.uid] = replace(live, placement=confirmed)
@@ -60,7 +63,9 @@ def _take_result(batch: Batch, result: Result, *, state: ClusterState, jobs: Clu
             batch.after[live.uid] = requeued(live)
 
 
-def _withdraw(batch: Batch, live: Live, result: Result, *, state: ClusterState, jobs: ClusterJobs) -> None:
+def _withdraw(
+    batch: Batch, live: Live, result: Result, *, state: ClusterState, jobs: ClusterJobs, limits: Limits
+) -> None:
     """Take an admission back that did not reach the job.
 
     A write that moves its resourceVersion, then the ledger. A job that is gone needs neither.
@@ -77,9 +82,22 @@ def _withdraw(batch: Batch, live: Live, result: Result, *, state: ClusterState, 
     )
     if result.outcome is Ended.INVALID:
         text = f"the API server refused to start the job: {result.message}"
-        explanation = simple(Token.ADMITTED_NOT_PLACED, text)
-        batch.explanations[live.uid] = explanation
-        batch.after[live.uid] = replace(live, explanation=explanation, rest=batch.now + _REST)
+        _explain(batch, failed(live, now=batch.now, limits=limits), text)
+
+
+def _explain(batch: Batch, live: Live, text: str) -> None:
+    """Say why it was taken back, and when it is tried again: a restart reads that from here."""
+    params: dict[str, int] = {}
+    if live.rest is not None:
+        params = {"failures": live.failures, "retryAt": ceil(live.rest)}
+        at = datetime.fromtimestamp(ceil(live.rest), tz=UTC)
+        text = (
+            f"{text[:LONGEST]}. Start {live.failures} in a row that failed; tried again at {at:%Y-%m-%d %H:%M:%S} UTC, "
+            "or as soon as the job is edited, or held and released"
+        )
+    explanation = simple(Token.ADMITTED_NOT_PLACED, text, **params)
+    batch.explanations[live.uid] = explanation
+    batch.after[live.uid] = replace(live, explanation=explanation)
 
 
 def settle_touched(
@@ -135,13 +153,9 @@ def _write_down(batch: Batch, outcome: Outcome, *, jobs: ClusterJobs) -> None:
         batch.forget.append(uid)
     if outcome.release:
         batch.release.append(uid)
-    after = outcome.live
-    if after is not None and outcome.suspend:
-        text = f"evicted: {outcome.note}"
-        explanation = simple(Token.ADMITTED_NOT_PLACED, text)
-        batch.explanations[uid] = explanation
-        after = replace(after, explanation=explanation)
-    batch.after[uid] = after
+    batch.after[uid] = outcome.live
+    if outcome.live is not None and outcome.suspend:
+        _explain(batch, outcome.live, f"evicted: {outcome.note}")
     if outcome.note:
         log.info("step", workload=uid, queue=before.workload.queue, moves=[s.move for s in outcome.steps],
                  said=outcome.note)  # fmt: skip

@@ -1,56 +1,100 @@
-"""What the leader does now and then: compare the ledger with the cluster, and let old history go.
+"""What the leader does now and then: compare the ledger with the cluster and put it right, and let old history go.
 
-Drift is reported, not repaired.
+Repaired is what two looks find wrong in the same way: between a step in the database and the same in memory, or while
+pods are on their way, a difference is no fault. A charge that is lower than what the pods request is landing's to
+correct; here it is shown, and the workload looked at again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.controller.health.metrics import Metrics
+from queuer.controller.ledger.drift import Difference, Key, by_queue, differences
 from queuer.controller.logs import logger
 from queuer.controller.memory.state import ClusterState
-from queuer.store import ledger, retention
+from queuer.store import ledger, repairs, retention
 from queuer.store.engine import begin
+from queuer.store.repairs import Repair
 
 log = logger("auditor")
 
 EVERY = 60.0
+AGAIN = 15.0
+"""Seconds to the second look at what differs."""
 PRUNE_EVERY = 600.0
+PAUSE = 0.5
+"""Seconds between two batches while there is more to delete."""
 
 
-async def audit(engine: AsyncEngine, state: ClusterState, metrics: Metrics, *, every: float = EVERY) -> None:
-    """Export drift.
+class Auditor:
+    """Compares amounts, pod set by pod set. `actor`: who repairs, for the audit; `lost_node`: see `Limits`."""
 
-    Charges of what memory does not hold, holders without a charge, pods of nobody charged.
-    """
-    while True:
-        async with begin(engine) as connection:
-            charged = {row.uid for row in await ledger.load_open(connection)}
-        holding = {live.uid for live in state.lives() if live.charged}
-        running = {
-            live.uid for live in state.lives() if any(p.charged_to for p in state.pods.of(live.workload))
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        state: ClusterState,
+        metrics: Metrics,
+        *,
+        epoch: int,
+        actor: str,
+        lost_node: float,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._engine, self._state, self._metrics = engine, state, metrics
+        self._epoch, self._actor, self._lost_node, self._clock = epoch, actor, lost_node, clock
+        self._seen: Mapping[Key, Difference] = {}
+
+    async def run(self) -> None:
+        """Look for ever."""
+        while True:
+            await self.look()
+            await asyncio.sleep(AGAIN if self._seen else EVERY)
+
+    async def look(self) -> None:
+        """Compare once; show and repair what differed in the same way the last time."""
+        async with begin(self._engine) as connection:
+            book = await ledger.load_open(connection)
+        found = self._differences(book)
+        sure = {key: d for key, d in found.items() if self._seen.get(key) == d}
+        self._seen = found
+        self._metrics.show_drift(by_queue(self._state.rules.tree, sure.values()))
+        if wrong := [Repair(found=d.booked, wanted=d.charged) for d in sure.values() if d.misbooked]:
+            await self._repair(wrong)
+        for uid, pod_set in (key for key, d in sure.items() if d.over):
+            log.warning("pods request more than is charged", workload=uid, pod_set=pod_set)
+            self._state.touch(uid)
+
+    def _differences(self, book: list[ledger.LedgerRow]) -> dict[Key, Difference]:
+        state, now = self._state, self._clock()
+        pods = {
+            live.uid: state.holding(live.workload, now=now, lost_after=self._lost_node)
+            for live in state.lives()
         }
-        drift = {"ledger": len(charged ^ holding), "pods": len(running - charged)}
-        for kind, number in drift.items():
-            metrics.drift.labels(kind).set(number)
-        if any(drift.values()):
-            log.warning("drift", **drift)
-        await asyncio.sleep(every)
+        return differences(book, state.live, pods)
+
+    async def _repair(self, wrong: list[Repair]) -> None:
+        async with begin(self._engine) as connection:
+            done = await repairs.repair(connection, self._epoch, wrong, at=self._clock(), actor=self._actor)
+        for repair in done:
+            uid, pod_set = repair.key
+            log.warning("ledger repaired", workload=uid, pod_set=pod_set, said=repair.reason)
 
 
 async def prune(
     engine: AsyncEngine, *, epoch: int, clock: Callable[[], float] = time.time, every: float = PRUNE_EVERY
 ) -> None:
-    """Delete what the retention rules say, a batch of each table at a time."""
+    """Delete what the retention rules say, a batch of one rule in each transaction."""
     while True:
-        async with begin(engine) as connection:
-            gone = await retention.prune(connection, epoch, now=clock())
-        if any(gone.values()):
+        gone: Counter[str] = Counter()
+        for rule in retention.RULES:
+            async with begin(engine) as connection:
+                gone[rule.table] += await retention.prune(connection, epoch, rule, now=clock())
+        if gone.total():
             log.info("history pruned", **gone)
-        if not any(number >= retention.BATCH for number in gone.values()):
-            await asyncio.sleep(every)
+        await asyncio.sleep(PAUSE if max(gone.values()) >= retention.BATCH else every)

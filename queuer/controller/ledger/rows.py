@@ -9,6 +9,7 @@ from typing import Any
 
 from queuer.controller.memory.live import Live, Placement
 from queuer.domain.nodes import Node, Topology
+from queuer.domain.reasons import NO_PARAMS
 from queuer.domain.workload import Workload, demand_of
 from queuer.solver.records import Assignment, Bond, Reservation
 from queuer.store.cycles import Charge, StoredAdmission, StoredBond, StoredReservation
@@ -121,9 +122,10 @@ def live_of(
     see `Live`; `held`: pods by pod set in its open ledger rows.
 
     When its PATCH was sent and its pods landed is read from the cluster again; a landing deadline starts
-    anew.
+    anew. How long it rests after landings that failed is in the reason that was given for that.
     """
-    placement = None
+    placement, explained = None, stored.explained
+    rest = explained.primary.params if explained is not None else NO_PARAMS
     if admission is not None:
         placement = Placement(
             id=admission.id,
@@ -140,10 +142,12 @@ def live_of(
         attempt=stored.attempt,
         template=stored.template,
         placement=placement,
-        explanation=stored.explained,
+        explanation=explained,
         landed=stored.landed_at,
         running=stored.landed_at,
         avoid=stored.avoid,
+        failures=rest.get("failures", 0),
+        rest=rest.get("retryAt"),
         first=stored.first,
         displaced_by=frozenset() if displacer is None else frozenset({displacer}),
         evictions=evictions,

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from queuer.controller.landing.places import Unplaced
 from queuer.domain.reasons import Explanation
 from queuer.domain.workload import State, Workload
 from queuer.solver.records import Assignment
@@ -56,14 +55,29 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Short:
+    """A gang that misses pods, from look to look.
+
+    `since`: when it last got on: a pod came onto a node, or was made where none was waiting; at first, when it was
+    patched or the loss was seen. `made`: whether pods of it are waiting for a node. `due`: pods that have still to come
+    onto a node until each place was filled once. `heard`: the last `PodView.arrival` that is counted in.
+    """
+
+    since: float
+    made: bool = False
+    due: int = 0
+    heard: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Live:
     """A workload that waits, runs, or has ended with something left to release.
 
     `template`: the user's own scheduling terms, to which every eviction returns. `told`: when a decision last wrote
     down its explanation. `landed`: when the last pod was bound.
-    `unplaced`: which places of a gang are empty, since when; None = none, or it was not looked at since this process
-    leads, or lands and its pods do not follow each other. `avoid`: nodes it failed to land on, until when.
-    `failures`: landings that failed in a row. `first`: interrupted by a failure not its own.
+    `short`: what it misses; None = nothing, or nobody has looked since this process leads. `avoid`: nodes it failed to
+    land on, until when. `failures`: landings that failed in a row. `rest`: not offered until then, because of these.
+    `first`: interrupted by a failure not its own.
     `displaced_by`: see `Pending`. `evictions`: when it was evicted, none of the last `HOUR` left out.
     `left`: since when it is on its way out; None = it is not, or was before this process led.
     """
@@ -77,7 +91,7 @@ class Live:
     told: float = 0.0
     landed: float | None = None
     running: float | None = None
-    unplaced: Unplaced | None = None
+    short: Short | None = None
     avoid: Mapping[str, float] = field(default_factory=dict)
     failures: int = 0
     first: bool = False
@@ -94,8 +108,8 @@ class Live:
 
     @property
     def heard(self) -> int | None:
-        """The last arrival of a pod that was counted for its empty places; None = there are none."""
-        return None if self.unplaced is None else self.unplaced.heard
+        """The last arrival of a pod that is counted in; None = it misses none."""
+        return None if self.short is None else self.short.heard
 
     def lately(self, *, now: float) -> tuple[float, ...]:
         """When it was evicted in the last hour."""

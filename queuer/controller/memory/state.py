@@ -199,7 +199,7 @@ class ClusterState:
     def _file(self, live: Live) -> None:
         """Keep the short lists: who is landing, leaving or missing pods, waits for a time to pass, holds something."""
         due = live.placement is not None and live.placement.due is not None
-        moving = due or live.unplaced is not None or (live.charged and live.state is not State.RUNNING)
+        moving = due or live.short is not None or (live.charged and live.state is not State.RUNNING)
         timed = live.state.waiting and (bool(live.avoid) or live.rest is not None)
         for listed, members in ((moving, self.moving), (timed, self.timed), (live.charged, self.holds)):
             if listed:

@@ -11,6 +11,7 @@ import pytest
 
 from queuer.controller.apply.applier import Answer, Applier, Result, judge
 from queuer.controller.apply.jobs import ClusterJobs, Facts
+from queuer.controller.apply.pause import FIRST, Pause
 from queuer.controller.failpoints import Failpoints
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.memory.live import JobView, Live, Placement
@@ -173,6 +174,44 @@ async def test_a_throttled_request_waits_as_long_as_the_server_asks() -> None:
     result = await applier(cluster).apply(ENTRY)
     assert result.outcome is Outcome.APPLIED
     assert loop.time() - began >= 0.2
+
+
+async def test_the_pause_that_the_server_asks_of_one_request_is_kept_by_all() -> None:
+    """Guards the API server: it refuses by who asks, not by what is asked for."""
+    refused, results = asyncio.Event(), asyncio.Queue[Result]()
+
+    class Busy(Cluster):
+        async def patch(self, uid: str, body: Mapping[str, Any]) -> str:
+            refused.set()
+            return await super().patch(uid, body)
+
+    cluster = Busy(_refusal(ThrottledError, 429, retry_after=0.3))
+    working = applier(cluster, on_result=results.put_nowait)
+    task = asyncio.create_task(working.run())
+    loop = asyncio.get_running_loop()
+    working.send(ENTRY)
+    await refused.wait()
+    began = loop.time()
+    for uid in "vwxyz":
+        working.send(replace(ENTRY, uid=uid))
+    async with asyncio.timeout(5):
+        await results.get()
+        assert loop.time() - began >= 0.25
+        for _ in "vwxyz":
+            await results.get()
+    task.cancel()
+    await asyncio.wait([task])
+    assert len(cluster.sent) == 7, "one refusal, six entries"
+
+
+async def test_refusals_of_requests_that_were_under_way_together_are_one() -> None:
+    """Guards the length of the pause: it grows with time, not with the number of requests."""
+    pause, loop = Pause(), asyncio.get_running_loop()
+    began = loop.time()
+    for _ in range(30):
+        pause.begin()
+    await pause.over()
+    assert FIRST <= loop.time() - began < 5 * FIRST
 
 
 @pytest.mark.parametrize(

@@ -9,18 +9,18 @@ from dataclasses import replace
 
 import pytest
 
-from queuer.controller.landing.places import Place, Unplaced
 from queuer.controller.landing.steps import (
     Cause,
     Move,
-    avoid_until,
+    Step,
+    back_off,
     deadlines,
     held,
     missing,
     next_step,
     tally,
 )
-from queuer.controller.memory.live import JobView, Live, Placement
+from queuer.controller.memory.live import JobView, Live, Placement, Short
 from queuer.controller.memory.pods import PodIndex, PodView
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.solver.records import Assignment
@@ -41,11 +41,6 @@ JOB = JobView(
 SUSPENDED = replace(JOB, suspended=True, quiet=True, admission=None)
 
 
-def unbound(since: float) -> Place:
-    """A place that is empty as long as a pod waits for it."""
-    return Place(empty=since, waits=since)
-
-
 def pod(uid: str, node: str | None = None, **facts: object) -> PodView:
     requests = facts.pop("requests", {"pods": 1})
     return PodView(
@@ -54,8 +49,18 @@ def pod(uid: str, node: str | None = None, **facts: object) -> PodView:
 
 
 def move(live: Live, job: JobView | None, *pods: PodView, now: float = 110.0) -> Move | None:
-    step = next_step(live, job, tally(pods), now=now, landing_deadline=60.0)
+    """What follows, beside a note of what is missing."""
+    step = followed(live, job, *pods, now=now)
     return step.move if step else None
+
+
+def followed(live: Live, job: JobView | None, *pods: PodView, now: float) -> Step | None:
+    """The step after the look at which it is noted what is missing."""
+    step = next_step(live, job, tally(pods, heard=live.heard), now=now, landing_deadline=60.0)
+    if step is None or step.move is not Move.SHRUNK:
+        return step
+    noted = replace(live, short=step.short)
+    return next_step(noted, job, tally(pods, heard=noted.heard), now=now, landing_deadline=60.0)
 
 
 def test_running_is_not_said_before_every_pod_runs() -> None:
@@ -74,36 +79,26 @@ def test_a_pod_that_failed_leaves_its_place_unfilled() -> None:
     assert move(PLACING, JOB, pod("a", "n1", failed=True), pod("b", "n2", running=True)) is None
 
 
-def quick(size: int, *, slow: float | None = None, problem: str = "") -> tuple[float, Move | None, Live]:
-    """When a gang of pods that end at once has landed or is given up, and what it is then. Each second one pod ends and
-    one is bound, so that it is never whole. `slow`: when the pod of its first place is bound, None = never.
-    """
-    owed, index = replace(JOB, left=10**6), PodIndex()
-    sets = (replace(WORKLOAD.pod_sets[0], count=size),)
-    row = replace(PLACEMENT.assignments[0], nodes={"n1": size})
-    live = replace(
-        PLACING, workload=replace(WORKLOAD, pod_sets=sets), placement=replace(PLACEMENT, assignments=(row,))
-    )
-    index.put(pod("old", "n1", succeeded=True))  # of an earlier attempt
-    for now in range(101, 1000):
-        for i in range(now - 2, now):
-            index.put(pod(f"p{i}", "n1", succeeded=i < now - 1))
-        for i in range(now, now + size - 2):
-            index.put(pod(f"p{i}"))
-        at = slow is not None and now >= slow
-        index.put(pod("slow", "n1" if at else None, problem="" if at else problem))
-        seen = tally(index.of(WORKLOAD), heard=live.heard)
-        while step := next_step(live, owed, seen, now=float(now), landing_deadline=60.0):
-            if step.move is not Move.SHRUNK:
-                return float(now), step.move, live
-            live = replace(live, unplaced=step.unplaced)
-    return 1000.0, None, live
-
-
 def test_a_gang_whose_pods_end_before_all_are_bound_has_landed_once_each_place_was_filled() -> None:
-    """Guards jobs of very short pods: they are never whole, and not to be evicted for it."""
-    now, move, _ = quick(5, slow=103.0)
-    assert (move, now < 110.0) == (Move.LANDED, True)
+    """Guards jobs of very short pods: they are never whole, and not to be evicted for it. Each second one pod ends and
+    one is bound.
+    """
+    owed, index, live = replace(JOB, left=10**6), PodIndex(), PLACING
+    index.put(pod("old", "n1", succeeded=True))  # of an earlier attempt
+    index.put(pod("p0"))
+    moves = []
+    for now in range(1, 5):
+        seen = tally(index.of(WORKLOAD), heard=live.heard)
+        for _ in range(3):  # a look again at the same pods counts nobody twice
+            step = next_step(live, owed, seen, now=100.0 + now, landing_deadline=60.0)
+            if step is None:
+                break
+            moves.append((now, step.move))
+            landed = 100.0 + now if step.move is Move.LANDED else live.landed
+            live = replace(live, short=step.short, landed=landed)
+        index.put(pod(f"p{now - 1}", "n1", succeeded=True))
+        index.put(pod(f"p{now}"))
+    assert [when for when, move in moves if move is Move.LANDED] == [3]
 
 
 def test_pods_of_an_earlier_attempt_fill_no_place() -> None:
@@ -116,40 +111,47 @@ def test_pods_of_an_earlier_attempt_fill_no_place() -> None:
         seen = tally(index.of(WORKLOAD), heard=live.heard)
         step = next_step(live, owed, seen, now=now, landing_deadline=60.0)
         assert step is None or step.move is Move.SHRUNK
-        live = replace(live, unplaced=step.unplaced) if step is not None else live
+        live = replace(live, short=step.short) if step is not None else live
 
 
-@pytest.mark.parametrize(("problem", "at"), [("", 340.0), ("no room", 160.0)])
-def test_one_of_its_places_that_was_never_filled_is_noticed_among_them(problem: str, at: float) -> None:
-    """Guards against counting pods alone: others come and go in the same place many times."""
-    now, move, live = quick(5, problem=problem)
-    assert (now, move) == (at, Move.EVICT)
-    assert live.landed is None
+def test_a_gang_that_gets_on_is_given_more_time() -> None:
+    """Guards large gangs: the deadline counts from the last pod that came onto a node."""
+    index = PodIndex()
+    index.put(pod("a"))
+    index.put(pod("b"))
+    live = PLACING
+    for now in (100.0, 150.0):
+        if now == 150.0:
+            index.put(pod("a", "n1", running=True))
+        step = next_step(
+            live, JOB, tally(index.of(WORKLOAD), heard=live.heard), now=now, landing_deadline=60.0
+        )
+        assert step is not None
+        assert step.move is Move.SHRUNK
+        live = replace(live, short=step.short)
+    assert deadlines(live, landing_deadline=60.0) == (210.0, 390.0)
 
 
-def test_what_of_a_quick_gang_is_missing_when_it_has_landed_has_its_deadline_from_then() -> None:
-    """Guards the times of what was empty again before the last place was filled."""
-    live = replace(PLACING, unplaced=Unplaced(waiting={"b": unbound(105.0), "slow": unbound(100.0)}, heard=7))
-    pods = [pod("b"), pod("slow", "n2", succeeded=True, arrival=8)]
-    owed = replace(JOB, left=100)
-    step = next_step(live, owed, tally(pods, heard=live.heard), now=110.0, landing_deadline=60.0)
-    assert step is not None
-    assert (step.move, step.unplaced) == (
-        Move.LANDED,
-        Unplaced(waiting={"b": unbound(105.0)}, vacant=(Place(empty=110.0),), heard=8),
-    )
-
-
-def test_landing_deadline_evicts_the_whole_gang_and_names_the_nodes_that_refused() -> None:
-    seen = tally([pod("a", "n1", running=True), pod("b", problem="0/2 nodes are available")])
-    step = next_step(PLACING, JOB, seen, now=160.0, landing_deadline=60.0)
+def test_the_whole_gang_is_evicted_and_the_nodes_that_refused_are_named() -> None:
+    pods = pod("a", "n1", running=True), pod("b", problem="0/2 nodes are available")
+    step = followed(PLACING, JOB, *pods, now=160.0)
     assert step is not None
     assert (step.move, step.cause) == (Move.EVICT, Cause.LANDING_TIMEOUT)
     assert step.refused == ("n2",)
     assert "1 of 2 pods" in step.note
     assert "0/2 nodes are available" in step.note
-    assert next_step(PLACING, JOB, seen, now=159.9, landing_deadline=60.0) is None
-    assert deadlines(PLACING, landing_deadline=60.0) == (160.0, 340.0)
+    assert followed(PLACING, JOB, *pods, now=159.9) is None
+
+
+def test_where_no_pod_was_created_no_node_is_blamed() -> None:
+    """Guards nodes against a policy that refuses the pods; the sentence says where the cause is told."""
+    step = followed(PLACING, JOB, now=340.0)
+    assert step is not None
+    assert (step.move, step.refused) == (Move.EVICT, ())
+    assert step.note == "no pod was created within 240 s; `kubectl describe job job -n ns` says why"
+    partly = followed(PLACING, JOB, pod("a", "n1", running=True), now=340.0)
+    assert partly is not None
+    assert (partly.refused, partly.note[:23]) == ((), "1 pods were not created")
 
 
 def test_without_a_refusal_the_gang_is_given_more_time() -> None:
@@ -208,23 +210,21 @@ def test_a_deleted_job_is_noticed_in_every_state(live: Live) -> None:
 
 
 def test_a_running_gang_that_lost_pods_gets_time_then_is_evicted_whole() -> None:
-    assert move(RUNNING, JOB, pod("a", "n1", running=True)) is Move.SHRUNK
-    short = replace(RUNNING, unplaced=Unplaced(vacant=(Place(empty=200.0),)))
-    assert move(short, JOB, pod("a", "n1", running=True), now=259.0) is None
-    assert deadlines(short, landing_deadline=60.0) == (1100.0, 1100.0)
-    homeless = tally([pod("a", "n1", running=True), pod("b", problem="0/1 nodes are available")])
-    step = next_step(short, JOB, homeless, now=220.0, landing_deadline=60.0)
+    left = pod("a", "n1", running=True)
+    short = replace(RUNNING, short=Short(since=200.0))
+    assert deadlines(short, landing_deadline=60.0) == (1100.0,)
+    assert move(short, JOB, left, now=1099.0) is None, "the Job controller backs off"
+    assert move(short, JOB, left, now=1100.0) is Move.EVICT
+    homeless = pod("b", problem="0/1 nodes are available")
+    waits = replace(short, short=Short(since=220.0, made=True))
+    step = next_step(short, JOB, tally([left, homeless], heard=0), now=220.0, landing_deadline=60.0)
     assert step is not None
-    assert (step.move, step.unplaced) == (
-        Move.SHRUNK,
-        Unplaced(waiting={"b": Place(empty=200.0, waits=220.0)}),
-    )
-    step = next_step(replace(short, unplaced=step.unplaced), JOB, homeless, now=280.0, landing_deadline=60.0)
+    assert (step.move, step.short) == (Move.SHRUNK, waits.short)
+    assert move(waits, JOB, left, homeless, now=279.0) is None
+    step = followed(waits, JOB, left, homeless, now=280.0)
     assert step is not None
-    assert (step.move, step.cause) == (Move.EVICT, Cause.LOST_PODS)
-    assert move(short, JOB, pod("a", "n1", running=True), now=1099.0) is None, "the Job controller backs off"
-    assert move(short, JOB, pod("a", "n1", running=True), now=1100.0) is Move.EVICT
-    assert move(short, JOB, pod("a", "n1", running=True), pod("b", "n2", running=True)) is Move.WHOLE
+    assert (step.move, step.cause, step.refused) == (Move.EVICT, Cause.LOST_PODS, ())
+    assert move(short, JOB, left, pod("b", "n2", running=True)) is Move.WHOLE
 
 
 def test_pods_that_finished_are_not_missed_unless_the_job_owes_more_completions() -> None:
@@ -284,4 +284,4 @@ def test_pods_that_request_more_than_the_job_said_are_noticed_once() -> None:
 
 
 def test_back_off_doubles_and_is_bounded() -> None:
-    assert [avoid_until(n, now=0, base=60, limit=300) for n in (1, 2, 3, 4, 9999)] == [60, 120, 240, 300, 300]
+    assert [back_off(n, base=60, limit=300) for n in (1, 2, 3, 4, 9999)] == [60, 120, 240, 300, 300]

@@ -12,11 +12,11 @@ import pytest
 from queuer.controller.cycle.answer import Answered, Asked
 from queuer.controller.cycle.snapshot import offered
 from queuer.controller.health.metrics import Metrics
+from queuer.controller.health.probes import Health
 from queuer.controller.intake.namespace_quota import Reckoning
-from queuer.controller.landing.places import Place, Unplaced
 from queuer.controller.ledger.batch import Batch
 from queuer.controller.loop import Loop
-from queuer.controller.memory.live import JobView, Live, Placement
+from queuer.controller.memory.live import JobView, Live, Placement, Short
 from queuer.controller.memory.quarantine import FIRST
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
@@ -72,7 +72,7 @@ def looping(decider: Decider, kind: type[Loop], *, wake: asyncio.Event, **given:
     parts = {"metrics": Metrics(), "clock": lambda: 100.0, **given}
     return kind(
         state=state, jobs=cast(Any, jobs), engine=NOBODY, decider=decider,
-        settings=Settings(database_url=""), health=NOBODY, epoch=1, last_cycle=0, wake=wake, **parts,
+        settings=Settings(database_url=""), health=Health(stalled=30.0), epoch=1, last_cycle=0, wake=wake, **parts,
     )  # fmt: skip
 
 
@@ -139,7 +139,7 @@ async def test_others_are_decided_on_again_once_a_gang_has_all_its_pods() -> Non
     placement = Placement(id="adm", epoch=1, cycle=1, at=0.0, assignments=STRANGE.assignments)
     lands = Live(workload=WORKLOAD, state=State.PLACING, placement=placement)
     runs = replace(lands, state=State.RUNNING, landed=5.0)
-    lost = replace(runs, unplaced=Unplaced(vacant=(Place(empty=9.0),)))
+    lost = replace(runs, short=Short(since=9.0))
     seen = []
     for before, after in ((lands, runs), (runs, lost), (lost, runs), (runs, replace(runs, running=6.0))):
         loop.state.put(before)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from queuer.controller.landing.settle import Limits, evicting, requeued, settle
-from queuer.controller.landing.steps import CORRECT, Move, deadlines, tally
+from queuer.controller.landing.steps import CORRECT, Move, Tally, deadlines, tally
 from queuer.controller.ledger.rows import charges
 from queuer.controller.memory.live import JobView, Live, Placement
 from queuer.controller.memory.pods import PodView
@@ -113,20 +113,43 @@ def test_a_waiting_job_that_was_deleted_is_forgotten() -> None:
     assert (outcome.vanished, outcome.state, outcome.live) == (True, None, None)
 
 
-def test_a_landing_that_failed_is_remembered_with_growing_back_off() -> None:
-    refused = tally([replace(POD, node=None, running=False, problem="no")])
-    outcome = settle(PLACING, JOB, refused, now=200.0, limits=LIMITS)
-    assert outcome is not None
-    assert (outcome.suspend, outcome.cause) == (True, "landing-timeout")
-    evicting = outcome.live
-    assert evicting is not None
-    assert (evicting.state, evicting.avoid, evicting.first) == (State.EVICTING, {"n1": 300.0}, True)
-    assert evicting.left == 200.0
-    again = replace(evicting, state=State.PLACING)
-    outcome = settle(again, JOB, refused, now=400.0, limits=LIMITS)
+REFUSED = tally([replace(POD, node=None, running=False, problem="no")])
+
+
+def _failed(live: Live, seen: Tally, *, now: float) -> Live:
+    """The gang after it was given up, as it lands again."""
+    noted = settle(live, JOB, seen, now=101.0, limits=LIMITS)
+    assert noted is not None
+    assert noted.live is not None
+    outcome = settle(noted.live, JOB, seen, now=now, limits=LIMITS)
     assert outcome is not None
     assert outcome.live is not None
-    assert outcome.live.avoid == {"n1": 600.0}, "the second time it is twice as long"
+    assert (outcome.suspend, outcome.cause) == (True, "landing-timeout")
+    assert (outcome.live.state, outcome.live.left) == (State.EVICTING, now)
+    return replace(outcome.live, state=State.PLACING, placement=PLACING.placement, short=None)
+
+
+def test_a_landing_that_failed_goes_elsewhere_at_once_and_the_next_rests_for_a_growing_time() -> None:
+    """Guards GPUs against a cause that is the same on every node, such as a volume that is not there."""
+    once = _failed(PLACING, REFUSED, now=1000.0)
+    assert (once.avoid, once.first, once.rest) == ({"n1": 1100.0}, True, None)
+    twice = _failed(once, REFUSED, now=2000.0)
+    assert (twice.avoid, twice.first, twice.rest) == ({"n1": 2200.0}, False, 2200.0)
+    often = replace(twice, failures=50)
+    assert _failed(often, REFUSED, now=3000.0).rest == 4000.0
+
+
+def test_a_gang_of_which_no_pod_was_created_rests_at_once() -> None:
+    """Guards the same where no node was asked: a policy refuses its pods."""
+    once = _failed(PLACING, tally([]), now=1000.0)
+    assert (once.avoid, once.first, once.rest) == ({}, False, 1100.0)
+
+
+def test_a_gang_that_landed_begins_anew() -> None:
+    landed = settle(replace(PLACING, failures=7), JOB, tally([POD]), now=105.0, limits=LIMITS)
+    assert landed is not None
+    assert landed.live is not None
+    assert landed.live.failures == 0
 
 
 def test_back_in_the_queue_everything_of_the_attempt_is_gone_but_what_it_learned() -> None:

@@ -1,0 +1,85 @@
+"""What a controller reads at start and deletes now and then does not grow with the history that a database holds."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from queuer.store import cycles, outbox, retention, workloads
+from queuer.store.engine import begin
+from tests.store.support import NOW, admission, cycle, intake_of, workload
+
+PAST, LIVE = 5_000, 3
+_FILL = (
+    """INSERT INTO workload (uid, kind, namespace, name, queue, user_name, priority, preemptible, submitted, hold,
+        pod_sets, template, resource_version, state, admission_id, admitted_at, finished_at, deleted_at)
+    SELECT 'p' || n, 'Job', 'a', 'p', 'root.a', '', 0, true, to_timestamp(:now), false, '[]', '{}', '1',
+        'Succeeded', md5('p' || n)::uuid, to_timestamp(:now), to_timestamp(:now), to_timestamp(:now)
+    FROM generate_series(1, :past) AS n""",
+    """INSERT INTO workload (uid, kind, namespace, name, queue, user_name, priority, preemptible, submitted, hold,
+        pod_sets, template, resource_version, state, deleted_at)
+    SELECT 'd' || n, 'Job', 'a', 'p', 'root.a', '', 0, true, to_timestamp(:now), false, '[]', '{}', '1',
+        'Queued', to_timestamp(:now) + interval '1 s' FROM generate_series(1, :past) AS n""",
+    """INSERT INTO admission (id, uid, attempt, epoch, cycle, assignments, domains, at, ended_at, end_cause)
+    SELECT admission_id, uid, 1, 1, 1, '[]', '[]', submitted, finished_at, 'succeeded' FROM workload
+    WHERE state = 'Succeeded'""",
+    """INSERT INTO ledger (uid, attempt, queue, pod_set, flavor, count, amounts, opened, closed)
+    SELECT uid, 1, 'root.a', 'main', 'f', 1, '{}', submitted, finished_at FROM workload WHERE state = 'Succeeded'""",
+    """INSERT INTO outbox (kind, uid, admission_id, epoch, patch, at, done_at, outcome)
+    SELECT 'admit', uid, admission_id, 1, '{}', submitted, submitted, 'applied' FROM workload
+    WHERE state = 'Succeeded'""",
+    """INSERT INTO reason_transition (uid, at, text, params) SELECT uid, submitted, '', '{}' FROM workload""",
+    """INSERT INTO event (at, type, uid) SELECT submitted, 'workload.state', uid FROM workload""",
+    """INSERT INTO cycle (id, epoch, started_at, finished_at, trigger, status, admitted, evicted, waiting)
+    SELECT n + 10, 1, to_timestamp(:now), to_timestamp(:now), '', 'GREEDY', 0, 0, 0
+    FROM generate_series(1, :past) AS n""",
+    """INSERT INTO audit (at, actor, source, action, reason)
+    SELECT to_timestamp(:now), '', '', 'repair', '' FROM generate_series(1, :past)""",
+    "ANALYZE",
+)
+_READ = text("SELECT sum(seq_tup_read + idx_tup_fetch)::int FROM pg_stat_xact_user_tables")
+
+Act = Callable[[AsyncConnection], Awaitable[object]]
+_LIVING = [f"w{n}" for n in range(LIVE)]
+ACTS: dict[str, Act] = {
+    "workloads": workloads.load_live,
+    "runs": partial(workloads.load_runs, count=10),
+    "admissions": cycles.load_admissions,
+    "last cycle": cycles.last_id,
+    "displacers": lambda c: cycles.load_displacers(c, _LIVING),
+    "evictions": lambda c: cycles.load_evictions(c, since=NOW + 60),
+    "outbox": outbox.undone,
+}
+for _rule in retention.RULES:
+    ACTS[f"prune {_rule.table} after {_rule.days} days"] = partial(
+        retention.prune, epoch=1, rule=_rule, now=NOW + 60
+    )
+
+
+@pytest.fixture
+async def old(engine: AsyncEngine, epoch: int) -> AsyncEngine:
+    """A database with a few workloads that live and thousands that have ended."""
+    made = [workload(uid) for uid in _LIVING]
+    async with begin(engine) as connection:
+        await workloads.intake(connection, epoch, [intake_of(one) for one in made], at=NOW)
+        await cycles.commit(connection, epoch=epoch, record=cycle(1), admissions=[admission(made[0])])
+        for statement in _FILL:
+            values = {"now": NOW, "past": PAST}
+            wanted = {name: values[name] for name in values if f":{name}" in statement}
+            await connection.execute(text(statement), wanted)
+    return engine
+
+
+async def test_only_what_lives_is_read(old: AsyncEngine) -> None:
+    """Neither a start nor a look for outdated rows that finds none touches the rows of the past."""
+    read = {}
+    for name, act in ACTS.items():
+        async with begin(old) as connection:
+            before = (await connection.execute(_READ)).scalar_one()
+            await act(connection)
+            read[name] = (await connection.execute(_READ)).scalar_one() - before
+    assert {name: rows for name, rows in read.items() if rows > 100} == {}

@@ -1,0 +1,130 @@
+"""A job that failed to start rests: it says why and until when, also after a restart, and its owner can end that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from queuer.controller.apply.applier import Result
+from queuer.controller.apply.jobs import ClusterJobs, Facts, job_view
+from queuer.controller.cycle.snapshot import offered
+from queuer.controller.intake.read import take_in
+from queuer.controller.landing.settle import requeued
+from queuer.controller.landing.writes import take_results
+from queuer.controller.ledger.batch import Batch
+from queuer.controller.ledger.rows import live_of
+from queuer.controller.memory.live import Live, Placement
+from queuer.controller.memory.state import ClusterState, Rules
+from queuer.domain.queue import Queue, QueueTree
+from queuer.domain.reasons import Token
+from queuer.domain.workload import State
+from queuer.kube.kinds import JOB
+from queuer.solver.records import Assignment
+from queuer.store.codec import explanation_json
+from queuer.store.outbox import Entry
+from queuer.store.tables import EntryKind, Outcome
+from queuer.store.workloads import StoredWorkload
+from tests.unit.landed import LIMITS
+
+PLACEMENT = Placement(
+    id="adm", epoch=1, cycle=1, at=0.0,
+    assignments=(Assignment(pod_set="main", flavor="default", nodes={"n1": 1}),),
+)  # fmt: skip
+ENTRY = Entry(seq=1, kind=EntryKind.ADMIT, uid="u", admission_id="adm", epoch=1, cycle=1, at=0.0, patch={})
+REFUSAL = Result(entry=ENTRY, outcome=Outcome.INVALID, message="a policy forbids it")
+
+
+class Scene:
+    """A waiting job, whose admissions the API server refuses."""
+
+    def __init__(self) -> None:
+        self.state = ClusterState()
+        self.state.configure(Rules(tree=QueueTree.of([Queue(path="root.a", namespaces=("ns",))]), revision=1))
+        self.jobs = ClusterJobs(None, self.state, Facts())  # type: ignore[arg-type]
+        self.hear()
+
+    def hear(self, **annotations: str) -> None:
+        """The job comes or changes."""
+        meta = {"name": "u", "namespace": "ns", "uid": "u", "labels": {"queuer.dev/queue": "root.a"}}
+        found = {
+            "metadata": {**meta, "annotations": {f"queuer.dev/{k}": v for k, v in annotations.items()}},
+            "spec": {"suspend": True, "template": {"spec": {"containers": [{"name": "main"}]}}},
+        }
+        self.state.job_changed(job_view(JOB, msgspec.convert(found, JOB.type)))
+        batch = Batch(now=0.0)
+        take_in(batch, self.state.take_unread(99), state=self.state, jobs=self.jobs)
+        self.keep(batch)
+
+    def keep(self, batch: Batch) -> None:
+        """What memory holds once the batch is written."""
+        for live in batch.after.values():
+            assert live is not None
+            self.state.put(live)
+
+    @property
+    def live(self) -> Live:
+        """The workload."""
+        return self.state.live["u"]
+
+    def fail(self, *, at: float) -> None:
+        """It is admitted, and the API server refuses."""
+        self.state.put(replace(self.live, state=State.ADMITTED, placement=PLACEMENT, rest=None))
+        batch = Batch(now=at)
+        take_results(batch, [REFUSAL], state=self.state, jobs=self.jobs, limits=LIMITS)
+        assert batch.effects, "the admission is taken back"
+        self.keep(batch)
+        self.state.put(requeued(self.live))
+
+
+def test_an_admission_that_the_api_server_refuses_is_tried_again_after_a_growing_time() -> None:
+    """Guards the API server, and everybody who could use the place meanwhile."""
+    scene = Scene()
+    for at, rest in ((100.0, 160.0), (200.0, 320.0), (400.0, 640.0), (9e3, 9480.0), (1e5, 1e5 + 600.0)):
+        scene.fail(at=at)
+        assert scene.live.rest == rest
+        assert not offered(scene.live, scene.state, now=rest - 1)
+        assert offered(scene.live, scene.state, now=rest)
+
+
+def test_the_reason_says_the_cause_and_when_it_is_tried_again() -> None:
+    scene = Scene()
+    scene.fail(at=100.2)
+    assert scene.live.explanation is not None
+    reason = scene.live.explanation.primary
+    assert reason.token is Token.ADMITTED_NOT_PLACED
+    assert "a policy forbids it" in reason.text
+    assert "tried again at 1970-01-01 00:02:41 UTC" in reason.text
+    assert reason.params == {"failures": 1, "retryAt": 161}
+
+
+def test_a_restart_does_not_end_the_rest() -> None:
+    """Guards the holding of GPUs by a job that cannot start, across every restart."""
+    scene = Scene()
+    scene.fail(at=100.0)
+    scene.fail(at=200.0)
+    assert scene.live.explanation is not None
+    kept: dict[str, Any] = explanation_json(scene.live.explanation)
+    stored = StoredWorkload(
+        workload=scene.live.workload, state=State.QUEUED, attempt=3, template={}, resource_version="1",
+        explanation=kept,
+    )  # fmt: skip
+    again = live_of(stored, None, displacer=None)
+    assert (again.failures, again.rest) == (2, 320.0)
+
+
+@pytest.mark.parametrize(
+    "said", [[{"max-runtime": "2h"}], [{"hold": "true"}, {}]], ids=["edited", "held and released"]
+)
+def test_its_owner_ends_the_rest(said: list[dict[str, str]]) -> None:
+    scene = Scene()
+    scene.fail(at=100.0)
+    scene.hear()
+    assert scene.live.rest is not None, "heard again, unchanged"
+    for keys in said:
+        scene.hear(**keys)
+    assert [scene.live.rest, scene.live.failures] == [None, 0]
+    assert offered(scene.live, scene.state, now=101.0)
+    assert scene.live.explanation is None

@@ -1,0 +1,228 @@
+"""Pods that a landed gang misses: it keeps its place while others come in their stead, and loses it once none has come
+for too long.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from queuer.controller.health.metrics import Metrics
+from queuer.controller.landing.steps import BACK_OFF, deadlines
+from queuer.controller.landing.writes import settle_touched
+from queuer.controller.ledger.batch import Batch
+from queuer.controller.memory.live import JobView
+from queuer.controller.memory.pods import PodIndex, PodView
+from queuer.controller.memory.state import ClusterState
+from tests.unit.landed import DEADLINE, LIMITS, PATIENT, Scene
+
+
+def test_pods_that_follow_each_other_are_not_lost() -> None:
+    """Guards jobs of many short pods: some pod is always missing, and another comes all the time."""
+    scene = Scene(3)
+    for turn in range(200):
+        now = 10.0 * turn
+        scene.put(f"q{turn}", "n1")  # who was unbound is bound, and the next one ends at once
+        scene.end(f"q{turn - 1}" if turn else "p0")
+        scene.put(f"q{turn + 1}", problem="0/1 nodes are available")
+        scene.look(now)
+        assert scene.since() == now
+    assert scene.evicted is None
+
+
+def test_pods_that_were_made_and_bound_between_two_looks_have_come() -> None:
+    """Guards fast schedulers: nobody ever saw their pods unbound, and one is always still to be made."""
+    scene = Scene(3)
+    scene.end("p0")
+    for turn in range(400):
+        scene.look(10.0 * turn)
+        scene.put(f"q{turn}", "n1")
+        scene.end(f"q{turn - 1}" if turn else "p1")
+    assert scene.evicted is None
+
+
+def test_a_gang_that_is_whole_again_keeps_nothing() -> None:
+    """Guards memory, and that an old loss does not shorten the time of the next."""
+    scene = Scene(2)
+    scene.end("p0")
+    scene.look(10.0)
+    scene.put("q", "n1")
+    scene.look(200.0)
+    assert (scene.since(), scene.live.short) == (None, None)
+    scene.end("p1")
+    scene.look(300.0)
+    assert scene.since() == 300.0
+
+
+@pytest.mark.parametrize(("problem", "patience"), [("", PATIENT), ("0/1 nodes are available", DEADLINE)])
+def test_a_pod_that_finds_no_place_is_noticed_once_no_other_comes(problem: str, patience: float) -> None:
+    """Guards gangs that cannot work without it; others that come meanwhile are progress."""
+    scene = Scene(4)
+    scene.end("p0")
+    scene.put("stuck", problem=problem)
+    scene.look(5.0)
+    for now in (20.0, 40.0, 60.0):
+        scene.end("p1" if now == 20.0 else f"q{now - 20.0}")
+        scene.put(f"q{now}", "n1")
+        scene.look(now)
+    assert deadlines(scene.live, landing_deadline=DEADLINE) == (60.0 + DEADLINE, 60.0 + PATIENT)
+    assert scene.look(60.0 + patience - 0.1) is None
+    assert scene.look(60.0 + patience) == 60.0 + patience
+    assert "pods were lost" in scene.note
+
+
+def test_a_pod_that_is_made_anew_and_never_bound_is_noticed_in_time() -> None:
+    """Guards against taking a new uid for progress, where somebody deletes what finds no place."""
+    scene = Scene(4)
+    scene.end("p0")
+    for turn in range(100):
+        scene.put(f"b{turn}", problem="no room")
+        scene.pods.remove(f"b{turn - 1}")
+        scene.look(5.0 * turn)
+    assert scene.evicted == DEADLINE
+
+
+def test_pods_that_nobody_makes_again_have_a_longer_deadline_and_those_made_late_one_of_their_own() -> None:
+    """Guards the back-off of a job's controller after failures."""
+    scene = Scene(3, left=None)
+    scene.pods.remove("p0")
+    scene.look(10.0)
+    assert deadlines(scene.live, landing_deadline=DEADLINE) == (10.0 + BACK_OFF,)
+    assert scene.look(10.0 + BACK_OFF - 0.1) is None
+    late = 10.0 + BACK_OFF - 0.05
+    scene.put("q", problem="no room")
+    scene.look(late)
+    assert scene.look(late + DEADLINE - 0.1) is None
+    assert scene.look(late + DEADLINE) == late + DEADLINE
+
+
+def test_pods_that_nobody_makes_again_are_given_up_in_the_end() -> None:
+    scene = Scene(3, left=None)
+    scene.pods.remove("p0")
+    scene.look(10.0)
+    assert scene.look(10.0 + BACK_OFF) == 10.0 + BACK_OFF
+    assert f"within {BACK_OFF:.0f} s" in scene.note
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_lives_of_pods_that_are_replaced_in_time_end_in_no_eviction(seed: int) -> None:
+    """Guards the rule against looks at any distance, and pods that go in any way."""
+    random, scene, now = Random(seed), Scene(4), 0.0
+    gone = dict[str, float]()
+    for turn in range(300):
+        now += random.choice([0.5, 5.0, 20.0])
+        for uid in [uid for uid, at in gone.items() if at <= now]:
+            scene.put(uid, "n1")
+            del gone[uid]
+        running = [pod.uid for pod in scene.pods.of(scene.live.workload) if pod.node and not pod.ended]
+        if running and random.random() < 0.5:
+            scene.put(running[0], "n1", failed=True) if random.random() < 0.3 else scene.end(running[0])
+            gone[f"q{turn}"] = now + random.random() * (DEADLINE - 25.0)
+            scene.put(f"q{turn}", problem=random.choice(["", "no room"]))
+        scene.look(now)
+    assert scene.evicted is None, scene.note
+
+
+def test_a_restart_begins_the_deadline_anew() -> None:
+    """Guards this: what is only in memory is unknown then; nothing is evicted for what was not seen."""
+    scene = Scene(2)
+    scene.end("p0")
+    scene.put("q")
+    scene.look(10.0)
+    scene.live = replace(scene.live, short=None)
+    scene.pods = PodIndex()
+    scene.put("p1", "n1")
+    scene.put("q")
+    assert scene.look(PATIENT + 5.0) is None
+    assert scene.look(2 * PATIENT + 5.0) == 2 * PATIENT + 5.0
+
+
+def test_the_loop_counts_who_arrived_since_its_last_look() -> None:
+    """Guards the wiring: a pod that was waiting is bound and ended when the loop looks again."""
+    state, live = ClusterState(), Scene(2).live
+    state.live["u"] = live
+    state.job_changed(
+        JobView(
+            uid="u", kind="Job", namespace="ns", name="job", resource_version="1", suspended=False,
+            admission="adm", left=100,
+        )
+    )  # fmt: skip
+
+    def look(now: float) -> float | None:
+        batch, nobody = Batch(now=now), cast(Any, SimpleNamespace(take_word=lambda uid: False))
+        settle_touched(
+            batch,
+            ["u"],
+            state=state,
+            jobs=cast(Any, None),
+            confirmer=nobody,
+            limits=LIMITS,
+            metrics=Metrics(),
+        )
+        state.live["u"] = after = batch.view("u", state.live) or live
+        return after.short.since if after.short is not None else None
+
+    pod = PodView(uid="a", namespace="ns", name="a", owner="u", pod_set="main", requests={"pods": 1})
+    state.pod_changed(replace(pod, uid="z", node="n1"))
+    state.pod_changed(pod)
+    assert look(10.0) == 10.0
+    state.pod_changed(replace(pod, node="n1", succeeded=True))
+    state.pod_changed(replace(pod, uid="b"))
+    assert look(20.0) == 20.0
+
+
+def test_what_a_gang_holds_that_is_never_seen_whole_is_charged_and_nothing_less_while_pods_are_missing() -> (
+    None
+):
+    """Guards quotas against what is injected into pods that follow each other; and against a charge that goes up and
+    down with each pod that is missing.
+    """
+
+    def charged() -> dict[str, int]:
+        return dict(scene.live.workload.pod_sets[0].requests)
+
+    real = {"pods": 1, "nvidia.com/gpu": 8}
+    scene = Scene(3)
+    scene.end("p0")
+    scene.look(5.0)
+    assert (scene.since(), charged()) == (5.0, {"pods": 1})
+    scene.end("p1")
+    scene.put("q", "n1", requests=real)
+    scene.look(10.0)
+    assert (scene.since(), charged()) == (10.0, real)
+    scene.end("q")
+    scene.look(20.0)
+    assert charged() == real, "a pod like it may come again"
+    for uid in ("r", "s"):
+        scene.put(uid, "n1")
+    scene.look(30.0)
+    assert (scene.since(), charged()) == (None, {"pods": 1})
+
+
+def test_a_gang_that_is_evicted_for_a_lost_pod_is_charged_for_what_the_others_hold() -> None:
+    """Guards that one does not keep the other off: its pods hold that until they are gone."""
+    scene = Scene(2)
+    scene.end("p0")
+    scene.put("q")
+    scene.look(0.0)
+    scene.put("p1", "n1", requests={"pods": 1, "cpu": 500})
+    assert scene.look(PATIENT) == PATIENT
+    assert scene.live.workload.pod_sets[0].requests == {"pods": 1, "cpu": 500}
+
+
+def test_an_arrival_is_given_once_and_kept() -> None:
+    """Guards the count: what a pod says of itself later, or a list made anew, is no other binding."""
+    scene = Scene(1)
+    [first] = scene.pods.of(scene.live.workload)
+    scene.put("q")
+    scene.put("q", "n1")
+    scene.put("p0", "n1")
+    scene.end("p0")
+    assert {pod.uid: pod.arrival for pod in scene.pods.of(scene.live.workload)} == {
+        "p0": first.arrival,
+        "q": first.arrival + 1,
+    }
