@@ -65,22 +65,23 @@ async def execute_rows(
     Answers the rows of all slices, none where the statement returns nothing. One row may be larger than a slice.
     """
     found: list[Row[Any]] = []
-    for part in _slices(map(to_json, rows), most):
-        result = await connection.execute(statement, {**values, "rows": f"[{','.join(part)}]"})
+    for part in slices(rows, most):
+        result = await connection.execute(statement, {**values, "rows": part})
         found += result.all() if result.returns_rows else ()
     return found
 
 
-def _slices(texts: Iterable[str], most: int) -> Iterator[list[str]]:
+def slices(rows: Iterable[Any], most: int = MOST_BYTES) -> Iterator[str]:
+    """`rows_json` of these in parts of at most `most` bytes, or one row."""
     part, size = list[str](), 0
-    for text in texts:
+    for text in map(to_json, rows):
         if part and size + len(text) > most:
-            yield part
+            yield f"[{','.join(part)}]"
             part, size = [], 0
         part.append(text)
         size += len(text) + 1
     if part:
-        yield part
+        yield f"[{','.join(part)}]"
 
 
 def workload_row(workload: Workload) -> dict[str, Any]:

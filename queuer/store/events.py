@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuer.store.codec import execute_rows
+from queuer.store.codec import slices
 from queuer.store.locks import EVENTS
 
 CHANNEL = "queuer_event"
@@ -63,9 +63,11 @@ async def written_last(connection: AsyncConnection) -> AsyncIterator[None]:
     connection.info[_COLLECTED] = collected
     yield
     if collected:
+        parts = list(slices(collected))  # before the lock: encoding takes a while
         await connection.execute(_RING, {"channel": CHANNEL})
         await connection.execute(_LOCK, {"key": EVENTS})
-        await execute_rows(connection, _APPEND, collected)
+        for part in parts:
+            await connection.execute(_APPEND, {"rows": part})
 
 
 async def read(connection: AsyncConnection, *, after: int, count: int = 500) -> list[tuple[int, Event]]:

@@ -159,7 +159,7 @@ async def test_pods_that_request_more_than_is_charged_are_drift(cluster: Cluster
     cluster.pod(2)
     cluster.pod(3, succeeded=True)
     await cluster.auditor.look()
-    cluster.state.take_touched(10)
+    cluster.state.take_touched(99)
     await cluster.auditor.look()
     assert cluster.drift() == {("root.a", GPU): 1, ("root.a", "cpu"): 4000, ("root.a", "pods"): 1}
-    assert cluster.state.take_touched(10) == ("w1",)
+    assert cluster.state.take_touched(99) == ("w1",)

@@ -153,8 +153,8 @@ def answer(
         victim = _victim(uid, state)
         if victim is None:
             continue
-        note = _for_whom(cause, victim.workload, state.live[beneficiary].workload)
-        with _about(victim.uid):
+        with _about(uid):
+            note = _for_whom(cause, victim.workload, state.live[beneficiary].workload)
             patch = patches.evict(victim)
         evictions.append(NewEviction(uid=uid, cause=cause, patch=patch, beneficiary=beneficiary, note=note))
         text = f"{note}; it is decided on again when it has left"
@@ -269,8 +269,7 @@ def _bonds(
 
 def _victim(uid: str, state: ClusterState) -> Live | None:
     """Who is evicted; None where there is nothing left to evict."""
-    live = state.live.get(uid)
-    there = uid in state.jobs and uid not in state.quarantine
+    live, there = state.live.get(uid), uid in state.jobs and uid not in state.quarantine
     return live if live is not None and live.state in _EVICTABLE and there else None
 
 

@@ -104,7 +104,7 @@ def test_a_reservation_stands_until_who_overruns_goes() -> None:
     state.configure(Rules(tree=QueueTree.of([Queue(path="root.a", namespaces=("ns",))]), revision=1))
     for uid in ("runs", "waits"):
         state.job_changed(job(uid))
-    state.take_unread(10)
+    state.take_unread(99)
     gone: list[float] = []
     for now in range(1000, 5000, 20):
         at = float(now)
@@ -125,7 +125,7 @@ def test_it_is_evicted_with_the_plan_and_told_for_whom() -> None:
     state = world()
     for uid in ("runs", "waits"):
         state.job_changed(job(uid))
-    state.take_unread(10)
+    state.take_unread(99)
     snapshot = Snapshot(nodes=(), tree=state.rules.tree, pending=(Pending(workload=workload("waits")),))
     plan = Plan(
         admissions=(), evictions=(), bonds=(), reservations=(RESERVED,), explanations={}, order=(),

@@ -55,7 +55,7 @@ class Scene:
         }
         self.state.job_changed(job_view(JOB, msgspec.convert(found, JOB.type)))
         batch = Batch(now=0.0)
-        take_in(batch, self.state.take_unread(10), state=self.state, jobs=self.jobs)
+        take_in(batch, self.state.take_unread(99), state=self.state, jobs=self.jobs)
         self.keep(batch)
 
     def keep(self, batch: Batch) -> None:
