@@ -12,7 +12,6 @@ from math import gcd, lcm
 
 from queuer.domain.queue import Order, QueueTree
 from queuer.domain.workload import Workload, demand_of
-from queuer.solver.faults import countable
 
 AGEING, STEP = 7200, 300
 """Seconds of waiting that count as much as the gang itself; seconds by which age is counted."""
@@ -34,10 +33,8 @@ class Worth:
     """What gangs of one packed subtree count, as whole numbers of one unit."""
 
     def __init__(self, workloads: Iterable[Workload], *, capacity: Mapping[str, int], now: float) -> None:
-        """`workloads`: all that may be compared; those that cannot be reckoned with count nothing. `capacity`: the live
-        capacity by resource.
-        """
-        known = [w for w in workloads if countable(w)]
+        """`workloads`: all that may be compared. `capacity`: the live capacity by resource."""
+        known = list(workloads)
         self._now = now
         self._dominant = {w.uid: _dominant(w, capacity) for w in known}
         common = lcm(*{capacity[r] for r in self._dominant.values() if r is not None})

@@ -26,7 +26,7 @@ from queuer.solver.verify import verify
 
 log = structlog.get_logger(part="solver")
 
-DECIDE = "queuer.solver.following:Following"
+DECIDE = "queuer.solver.decide:Following"
 READY_WITHIN = 1.0
 """Seconds that a cycle waits for a process that still starts or takes a snapshot over."""
 START_UP = 120.0
