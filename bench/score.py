@@ -1,4 +1,4 @@
-"""How good a plan is: one pure function by which plans are compared in benches and tests (DESIGN 3.4).
+"""How good a plan is: one pure function by which plans are compared in benches and tests.
 
 A flag for each gang in tournament order (started 2, bound 1, waiting 0), then eviction cost, flavor order, narrowness
 of topology, fragmentation: all integers, compared lexicographically.
@@ -15,7 +15,7 @@ from queuer.domain.quantity import Resources
 from queuer.domain.queue import QueueState
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.faults import faults_of_workload
-from queuer.solver.packed.worth import Worth, packed_subtrees
+from queuer.solver.packed import Worth, packed_subtrees
 from queuer.solver.records import (
     Admission,
     Admitted,

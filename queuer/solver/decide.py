@@ -1,4 +1,4 @@
-"""`decide()`: from a snapshot to a plan, without I/O, clock or chance (DESIGN 4).
+"""`decide()`: from a snapshot to a plan, without I/O, clock or chance.
 
 Once through: follow the snapshot, bonds that can start, tournament, repair, reservations, pins, verify, reasons.
 """
@@ -10,12 +10,11 @@ from itertools import chain
 
 from queuer.solver import bonds, reserve
 from queuer.solver.arrays import Arrays
-from queuer.solver.explain import reasons
+from queuer.solver.explain.reasons import reasons
 from queuer.solver.faults import check_moment
 from queuer.solver.landing import pinned
 from queuer.solver.order import Tournament
-from queuer.solver.packed import select
-from queuer.solver.packed.worth import packed_subtrees
+from queuer.solver.packed import packed_subtrees, select
 from queuer.solver.records import (
     Admission,
     Bond,
