@@ -135,7 +135,8 @@ class Turns:
             landed = Settled(gang=gang, variant=variant, charge=charge, spreads=spreads)
             return refusal._replace(block=Block.LANDING, owners=owners, landed=landed)
         self._nowhere.add(form)
-        if respected and self._spreads(gang, variant, ()) is not None:
+        alone = self._placement_key(gang, variant, ())
+        if respected and alone not in self._nowhere and self._spreads(gang, variant, ()) is not None:
             return refusal._replace(block=Block.RESERVED, owners=respected)
         return refusal
 
