@@ -16,7 +16,8 @@ from queuer.domain.quota import Charge
 from queuer.solver.bonds import restored
 from queuer.solver.ends import end_of, expected_end
 from queuer.solver.landing import pinned
-from queuer.solver.nodes import Matrix, Rows, added
+from queuer.solver.nodes import Matrix, Rows, added, fits
+from queuer.solver.order import by_right
 from queuer.solver.placement import Spreads, Variant, parts_of, place
 from queuer.solver.records import Reservation
 from queuer.solver.shapes import Gang
@@ -84,7 +85,7 @@ class Reserver:
         if old.start > self._state.time:
             line, rows = self._timeline, self._state.rows(settled)
             free = self._beside(line.free(line.step_at(old.start)))
-            if not all(bool((free[node] >= row)[row > 0].all()) for node, row in rows.items()):
+            if not fits(free, rows):
                 return False
             sooner = line.step_before(old.start)
             if sooner and self._place(gang, settled.variant, self._beside(line.free(sooner))):
@@ -115,10 +116,9 @@ class Reserver:
 
     def _permitted(self, gang: Gang, charge: Charge) -> bool:
         """Whether quota lets it start; the live capacity is no matter of quota."""
-        state, workload = self._state, gang.workload
-        return all(usage.fits(gang.queue, charge, live=False) for usage in state.usages()) and (
-            workload.preemptible or state.claimed.entitled(gang.queue, charge, at=gang.queue)
-        )
+        state = self._state
+        fits_all = all(usage.fits(gang.queue, charge, live=False) for usage in state.usages())
+        return fits_all and gang.may_take(charge, state.claimed)
 
     def _reserve(self, settled: Settled, *, start: float, expires: float) -> None:
         state, gang = self._state, settled.gang
@@ -181,7 +181,7 @@ class Reserver:
 
 def first_of(lines: Iterable[Iterable[Gang]], blocked: Callable[[Gang], bool], state: State) -> list[Gang]:
     """By leaf the first blocked ones, as many as its policy reserves for, in the order in which they may get
-    a reservation: entitled ones first, then by priority and submit time.
+    a reservation.
     """
     found: list[Gang] = []
     for line in lines:
@@ -190,12 +190,7 @@ def first_of(lines: Iterable[Iterable[Gang]], blocked: Callable[[Gang], bool], s
             most = state.book.tree.policy(gang.queue).reservations or 0
             found += [gang, *islice(waiting, most - 1)] if most else []
             break
-
-    def order(gang: Gang) -> tuple[bool, tuple[bool, object]]:
-        least = gang.shape.least
-        return (not (least and state.rank(gang, least[0][1])[0]), gang.place_in_line())
-
-    return sorted(found, key=order)
+    return sorted(found, key=lambda gang: by_right(gang, state.claimed))
 
 
 class Timeline:
