@@ -5,8 +5,9 @@ Without evictions free capacity only shrinks within a cycle, so what was refused
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 
 from queuer.domain.quota import Charge, charge_for
@@ -102,16 +103,25 @@ class Turns:
         if isinstance(answer, Settled) or variant.counts == least:
             return answer
         best = self._at(gang, variant, least)
-        for name, most in variant.counts.items() if isinstance(best, Settled) else ():
-            low, high = least[name], most
+        return (
+            self._grown(best, gang, partial(self._at, gang, variant)) if isinstance(best, Settled) else best
+        )
+
+    def _grown(
+        self, best: Settled, gang: Gang, at: Callable[[dict[str, int]], Settled | Refusal | None]
+    ) -> Settled:
+        """The same with each pod set in turn as large as it can be. `at`: the gang at these sizes."""
+        counts = dict(best.variant.counts)
+        for pod_set in gang.workload.pod_sets:
+            low, high = counts[pod_set.name], pod_set.count
             while low < high:
                 middle = (low + high + 1) // 2
-                got = self._at(gang, variant, {**least, name: middle})
+                got = at({**counts, pod_set.name: middle})
                 if isinstance(got, Settled):
                     low, best = middle, got
                 else:
                     high = middle - 1
-            least[name] = low
+            counts[pod_set.name] = low
         return best
 
     def _at(self, gang: Gang, variant: Variant, counts: dict[str, int]) -> Settled | Refusal:
@@ -228,10 +238,27 @@ class Turns:
                 break
             settled = self._victims.bound(gang, variant, charge, self._parts(gang, variant))
             if settled is not None:
+                for eviction in settled.evictions:
+                    self._state.leave(eviction.uid)
+                settled = self._grown(settled, gang, partial(self._freed, settled))
                 self._state.bind(settled)
                 self._leaves_bound.add(gang.queue)
                 return settled
         return None
+
+    def _freed(self, settled: Settled, counts: dict[str, int]) -> Settled | None:
+        """The bound gang at these sizes in what is free without its victims, if it has the same rights then."""
+        state, gang = self._state, settled.gang
+        variant = replace(settled.variant, counts=counts)
+        charge = charge_for(gang.workload, variant.flavors, counts)
+        entitled = state.claimed.entitlements
+        if entitled(gang.queue, charge) != entitled(gang.queue, settled.charge):
+            return None
+        if not state.used_later.fits(gang.queue, charge):
+            return None
+        room, closed = state.room(state.respected(gang, charge), View.LATER), state.closed(gang, bound=True)
+        spreads = place(room, gang.workload, self._parts(gang, variant), closed=closed)
+        return None if spreads is None else replace(settled, variant=variant, charge=charge, spreads=spreads)
 
 
 def deepest(refused: Sequence[Refusal]) -> Refusal:

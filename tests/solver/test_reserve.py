@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from queuer.domain.nodes import Flavor, SchedulingTerms
 from queuer.domain.queue import Policy
 from queuer.domain.reasons import Token
-from queuer.domain.workload import Workload
+from queuer.domain.workload import PodSet, Workload
 from queuer.solver.records import Assignment, Pending, Reservation, Snapshot
 from tests.solver.make import (
     decided,
@@ -158,3 +161,65 @@ def test_an_answer_beside_reservations_is_not_kept_when_one_has_ended() -> None:
     waiting: list[Workload | Pending] = [first, other, *alike, between]
     plan = decided(snapshot(nodes, queues, admitted=work, pending=waiting, reservations=tuple(reserved)))
     assert started(plan) == {"A", "long"}
+
+
+def test_a_reservation_ends_when_its_queue_wants_none() -> None:
+    """Its nodes are anybody's again."""
+    first = decided(busy(BIG)).reservations
+    long = gang("long", pod_set(1, 8), submitted=5.0)
+    off = replace(busy(BIG, long, policy=Policy(reservations=0)), reservations=first)
+    plan = decided(off, now=60.0)
+    assert plan.reservations == ()
+    assert started(plan) == {"long"}
+
+
+@pytest.mark.parametrize("standing", [False, True])
+def test_who_can_never_start_by_quota_holds_nothing(standing: bool) -> None:
+    """`root.b` keeps 4 of 16 GPUs back for ever, so that 16 are never there for `root.a`."""
+    snap = busy(BIG, until=None, policy=Policy(max_wait=50.0))
+    queues = [
+        queue("root"),
+        queue("root.a", policy=Policy(max_wait=50.0)),
+        queue("root.b", row(guaranteed=8, lend=4)),
+    ]
+    keeping = replace(snap, tree=snapshot([], queues).tree)
+    holds = decided(snap).reservations if standing else ()
+    assert decided(replace(keeping, reservations=holds), now=1.0).reservations == ()
+
+
+@pytest.mark.parametrize(
+    "impossible",
+    [pod_set(3, 8), pod_set(1, 9), pod_set(2, 8, required="rack")],
+    ids=["more than all nodes", "more than any node", "more than any rack"],
+)
+def test_who_could_never_have_a_place_takes_nobodys_reservation(impossible: PodSet) -> None:
+    """However many there are before it."""
+    heads = [gang(f"head{n}", impossible, submitted=-200.0, queue=f"root.q{n}") for n in range(20)]
+    behind = gang("head", impossible, submitted=-200.0)
+    snap = busy(behind, BIG, *heads)
+    nodes = [node(name, labels={"block": "b", "rack": name}) for name in "ab"]
+    queues = [*QUEUES, *(queue(head.queue) for head in heads)]
+    snap = replace(
+        snap, nodes=snapshot(nodes, queues, admitted=snap.admitted).nodes, tree=snapshot([], queues).tree
+    )
+    assert [r.uid for r in decided(snap).reservations] == ["big"]
+
+
+def test_one_for_each_flavor() -> None:
+    """Of one leaf, and whoever came first; the second on a flavor gets none."""
+    flavors = tuple(Flavor(name=name, node_labels={"flavor": name}) for name in ("f1", "f2"))
+    nodes = [node(name, labels={"flavor": f"f{name[0]}"}) for name in ("1a", "1b", "2a", "2b")]
+    work = [
+        running(
+            gang(f"r{f}", pod_set(1, 8), queue="root.b"), {f"{f}a": 1}, flavor=f"f{f}", expected_end=600.0
+        )
+        for f in (1, 2)
+    ]
+    waiting = [
+        gang(f"w{n}", pod_set(2, 8, terms=SchedulingTerms(node_selector={"flavor": f})), submitted=n - 9.0)
+        for n, f in enumerate(("f1", "f1", "f2", "f2"))
+    ]
+    snap = snapshot(nodes, QUEUES, admitted=work, pending=waiting, flavors=flavors)
+    first = decided(snap).reservations
+    assert [r.uid for r in first] == ["w0", "w2"]
+    assert decided(replace(snap, reservations=first), now=5.0).reservations == first

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from queuer.domain.nodes import Flavor
-from queuer.domain.queue import Order, Policy, Preempt
+from queuer.domain.queue import Order, Policy, Preempt, QuotaRow
 from queuer.domain.reasons import Token
 from tests.solver.make import (
     decided,
@@ -109,3 +109,23 @@ def test_the_limit_of_searches_binds_each_choice_of_flavors(monkeypatch: pytest.
     snap = snapshot(nodes, queues, admitted=work, pending=[gang("g", pod_set(1, 8))], flavors=flavors)
     plan = decided(snap)
     assert (plan.stats.searches, plan.stats.more, plan.evictions) == (1, True, ())
+
+
+@pytest.mark.parametrize(
+    ("quota", "size"),
+    [
+        (row(guaranteed=32), 2),
+        (row(guaranteed=8), 2),
+        (row(guaranteed=7), 1),
+        (row(limit=7, guaranteed=4), 1),
+    ],
+)
+def test_who_evicts_at_its_smallest_size_takes_what_fits_then(quota: QuotaRow, size: int) -> None:
+    """Two of its pods fit where its victim was, if they still have the right and the quota for it."""
+    queues = [queue("root"), queue("root.a", quota), queue("root.b")]
+    victim = running(gang("v", pod_set(1, 8), queue="root.b"), {"a": 1})
+    plan = decided(
+        snapshot([node("a")], queues, admitted=[victim], pending=[gang("g", pod_set(4, 4, min_count=1))])
+    )
+    assert [e.uid for e in plan.evictions] == ["v"]
+    assert sum(hosts(plan, "g").values()) == size

@@ -163,6 +163,36 @@ def test_the_last_victim_may_cross_the_line() -> None:
     assert gone(cluster([node("n", gpu=12)], work, g(pod_set(1, 12)), queues=queues)) == []
 
 
+@pytest.mark.parametrize("nodes", [11, 13, 60])
+@pytest.mark.parametrize("above", ["root.b", "root.b.x"])
+def test_a_guarantee_comes_back_though_cheaper_looking_nodes_cannot_give_it(nodes: int, above: str) -> None:
+    """Of two jobs on each node of `b` one may go, for `b` borrows half a node in all. `c` lost most and must go."""
+    queues = [queue("root"), queue("root.a", row(guaranteed=8)), queue("root.c")]
+    queues += [queue("root.b", row(guaranteed=8 * nodes - 4))]
+    queues += [queue(above)] if above != "root.b" else []
+    work = [low(f"b{n}{i}", f"n{n}", 4, 100.0 + n, queue=above) for n in range(nodes) for i in range(2)]
+    work.append(low("c", "c", 8, 90_000.0, queue="root.c"))
+    there = [*(node(f"n{n}") for n in range(nodes)), node("c")]
+    assert gone(cluster(there, work, g(priority=0), queues=queues)) == ["c"]
+
+
+def test_domains_in_which_no_placement_is_found_do_not_count() -> None:
+    """The leader and the worker never fit beside each other on the twenty nodes that look cheapest."""
+    nodes = [node(f"n{n}", labels={"rack": f"n{n}"}) for n in range(20)]
+    nodes += [node(name, labels={"rack": "whole"}) for name in ("x", "y")]
+    work = [low(f"v{n}", f"n{n}", 8, 10.0 + n) for n in range(20)]
+    work += [low(name, name, 8, 9000.0) for name in ("x", "y")]
+    waiting = g(pod_set(1, 6, name="worker"), pod_set(1, 4, name="leader"), required="rack")
+    assert set(gone(cluster(nodes, work, waiting, topology=RACKS))) == {"x", "y"}
+
+
+def test_the_smaller_goes_first_where_only_the_last_may_cross_the_line() -> None:
+    """`b` borrows 5 of 8: once the cheaper job of 6 has gone, the one of 2 may not go."""
+    queues = [queue("root"), queue("root.a", row(guaranteed=8)), queue("root.b", row(guaranteed=3))]
+    work = [low("b6", "n", 6, 10.0, queue="root.b"), low("b2", "n", 2, 900.0, queue="root.b")]
+    assert gone(cluster([node("n")], work, g(priority=0), queues=queues)) == ["b2", "b6"]
+
+
 def test_who_leaves_already_is_enough() -> None:
     """It holds what they leave instead of evicting more; who may evict nobody holds nothing."""
     work = [low("leaves", "m", 8, 9.0, releasing=True, gone_by=20.0), low("stays", "n", 8, 9.0)]
