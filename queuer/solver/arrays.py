@@ -16,13 +16,13 @@ from queuer.domain.usage import Usage
 from queuer.solver.faults import MOST_AMOUNT, check_tree, faults_of_sums, reckonable, refusing, unsound
 from queuer.solver.nodes import Nodes, Rows
 from queuer.solver.records import Admitted, Snapshot
-from queuer.solver.shapes import Lines
+from queuer.solver.shapes import Waiting
 from queuer.solver.slots import Room
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Hold:
-    """What an admitted workload holds: quota of its queue, and the amounts of its bound pods by node."""
+class Running:
+    """An admitted workload with what it takes: quota of its queue, and the amounts of its bound pods by node."""
 
     admitted: Admitted
     charge: Charge
@@ -31,7 +31,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Arrays:
-    """Of one snapshot; nobody changes them. `usage`: of all that is admitted; `holds`: what runs, by uid; `idle`: the
+    """Of one snapshot; nobody changes them. `usage`: of all that is admitted; `running`: what runs, by uid; `idle`: the
     nodes were they empty.
     """
 
@@ -39,8 +39,8 @@ class Arrays:
     nodes: Nodes
     book: QuotaBook
     usage: Usage
-    holds: Mapping[str, Hold]
-    lines: Lines
+    running: Mapping[str, Running]
+    waiting: Waiting
     idle: Room
 
     @classmethod
@@ -59,9 +59,9 @@ class Arrays:
                 snapshot=snapshot,
                 nodes=nodes,
                 book=book,
-                holds=_holds(snapshot, nodes, usage, {}),
+                running=_running(snapshot, nodes, usage, {}),
                 usage=usage,
-                lines=Lines.of(snapshot, nodes),
+                waiting=Waiting.of(snapshot, nodes),
                 idle=Room(nodes, nodes.alloc),
             )
 
@@ -71,7 +71,7 @@ class Arrays:
             return self
         with refusing(snapshot):
             nodes = self.nodes.follow(snapshot)
-            if nodes is None or self.lines.crowded or not nodes.knows(self._named_anew(snapshot)):
+            if nodes is None or self.waiting.crowded or not nodes.knows(self._named_anew(snapshot)):
                 return Arrays.of(snapshot)
             book = self.book if snapshot.tree == self.book.tree else _book(snapshot, nodes)
             same = book is self.book
@@ -81,36 +81,36 @@ class Arrays:
                 snapshot=snapshot,
                 nodes=nodes,
                 book=book,
-                holds=_holds(snapshot, nodes, usage, self.holds if same else {}),
+                running=_running(snapshot, nodes, usage, self.running if same else {}),
                 usage=usage,
-                lines=self.lines.follow(snapshot, nodes),
+                waiting=self.waiting.follow(snapshot, nodes),
                 idle=self.idle.on(nodes) if stays else Room(nodes, nodes.alloc),
             )
 
     def __post_init__(self) -> None:
         """Every uid is there once, and no node is used by less than nothing."""
-        snapshot, lines, nodes = self.snapshot, self.lines, self.nodes
+        snapshot, lines, nodes = self.snapshot, self.waiting, self.nodes
         if np.any(nodes.bound_free > nodes.alloc):
             raise unsound(snapshot)
-        waiting, admitted = len(lines.gangs) + len(lines.aside), len(self.holds)
+        waiting, admitted = len(lines.gangs) + len(lines.aside), len(self.running)
         if (waiting, admitted) != (len(snapshot.pending), len(snapshot.admitted)) or not (
             lines.gangs.keys().isdisjoint(lines.aside.keys())
-            and self.holds.keys().isdisjoint(lines.gangs.keys())
-            and self.holds.keys().isdisjoint(lines.aside.keys())
+            and self.running.keys().isdisjoint(lines.gangs.keys())
+            and self.running.keys().isdisjoint(lines.aside.keys())
         ):
             raise unsound(snapshot)
 
     def _named_anew(self, snapshot: Snapshot) -> Iterator[str]:
         """The resources that records name which were not there before."""
-        gangs, holds = self.lines.gangs, self.holds
+        gangs, runs = self.waiting.gangs, self.running
         for pending in snapshot.pending:
             gang = gangs.get(pending.workload.uid)
             if gang is None or gang.pending is not pending:
                 for pod_set in pending.workload.pod_sets:
                     yield from pod_set.requests
         for admitted in snapshot.admitted:
-            hold = holds.get(admitted.workload.uid)
-            if hold is None or hold.admitted is not admitted:
+            run = runs.get(admitted.workload.uid)
+            if run is None or run.admitted is not admitted:
                 for pod_set in admitted.workload.pod_sets:
                     yield from pod_set.requests
                 for amounts in admitted.bound.values():
@@ -131,20 +131,22 @@ def _book(snapshot: Snapshot, nodes: Nodes) -> QuotaBook:
     return QuotaBook(snapshot.tree, nodes.capacity())
 
 
-def _holds(snapshot: Snapshot, nodes: Nodes, usage: Usage, known: Mapping[str, Hold]) -> dict[str, Hold]:
+def _running(
+    snapshot: Snapshot, nodes: Nodes, usage: Usage, known: Mapping[str, Running]
+) -> dict[str, Running]:
     """What runs, counted in `usage`, which counts what is `known` already."""
-    holds: dict[str, Hold] = {}
+    runs: dict[str, Running] = {}
     for admitted in snapshot.admitted:
         uid = admitted.workload.uid
-        hold = known.get(uid)
-        if hold is None or (hold.admitted is not admitted and hold.admitted != admitted):
+        run = known.get(uid)
+        if run is None or (run.admitted is not admitted and run.admitted != admitted):
             if not reckonable(admitted):
                 raise unsound(snapshot)
             charge = charge_for(admitted.workload, admitted.flavors, admitted.counts)
-            hold = Hold(admitted, charge, nodes.rows_of(admitted.bound))
+            run = Running(admitted, charge, nodes.rows_of(admitted.bound))
             usage.add(admitted.workload.queue, charge)
-        holds[uid] = hold
-    for uid, hold in known.items():
-        if holds.get(uid) is not hold:
-            usage.add(hold.admitted.workload.queue, hold.charge, times=-1)
-    return holds
+        runs[uid] = run
+    for uid, run in known.items():
+        if runs.get(uid) is not run:
+            usage.add(run.admitted.workload.queue, run.charge, times=-1)
+    return runs

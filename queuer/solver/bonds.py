@@ -27,16 +27,16 @@ def resume(state: State) -> dict[str, Bond]:
         bond for bond in map(partial(prolonged, state), state.snapshot.bonds) if bond.deadline > state.time
     ]
     for uid in dict.fromkeys(victim for bond in standing for victim in bond.victims):
-        if uid in state.holds and state.holds[uid].admitted.releasing and uid not in state.leaving:
+        if uid in state.running and state.running[uid].admitted.releasing and uid not in state.leaving:
             state.leave(uid)
     for bond in standing:
-        gang = state.arrays.lines.gangs.get(bond.uid)
+        gang = state.arrays.waiting.gangs.get(bond.uid)
         settled = None if gang is None else restored(state, gang, bond.assignments)
         if settled is None:
             continue
         mark = state.mark
         state.bind(settled)
-        if all(bool((state.then[n] >= 0)[row > 0].all()) for n, row in state.rows(settled).items()):
+        if all(bool((state.free_later[n] >= 0)[row > 0].all()) for n, row in state.rows(settled).items()):
             held[bond.uid] = (bond, settled)
         else:
             state.undo(mark)
@@ -45,7 +45,7 @@ def resume(state: State) -> dict[str, Bond]:
 
 def prolonged(state: State, bond: Bond) -> Bond:
     """With a deadline after which those it waits for are known to have gone."""
-    going = (state.holds[uid].admitted.gone_by for uid in bond.victims if uid in state.holds)
+    going = (state.running[uid].admitted.gone_by for uid in bond.victims if uid in state.running)
     return replace(bond, deadline=max([bond.deadline, *(at for at in going if at is not None)]))
 
 
@@ -56,12 +56,12 @@ def _starts(state: State, settled: Settled) -> bool:
     mark, rows, workload = state.mark, state.rows(settled), settled.gang.workload
     state.unbind(settled)
     free = all(
-        bool((np.minimum(state.free[node], state.then[node]) >= row)[row > 0].all())
+        bool((np.minimum(state.free_now[node], state.free_later[node]) >= row)[row > 0].all())
         for node, row in rows.items()
     )
     if (
         free
-        and state.now.fits(workload.queue, settled.charge)
+        and state.used_now.fits(workload.queue, settled.charge)
         and state.landing.may_start(workload, settled.spreads)
     ):
         state.start(replace(settled, bound=False))

@@ -13,7 +13,7 @@ from queuer.domain.quota import Charge
 from queuer.solver.nodes import ALL, Mask, Matrix, NodeRows, Numbers, added
 from queuer.solver.placement import Part, Spreads, place
 from queuer.solver.records import EvictionRule
-from queuer.solver.rights import SHARE, Cost, Party, Rights
+from queuer.solver.rights import SHARE, Cost, Rights, VictimGroup
 from queuer.solver.shapes import Gang
 from queuer.solver.state import ANY, State, View
 
@@ -23,22 +23,22 @@ PREEMPTED = 1e18
 
 
 class Footprints:
-    """What runs, by its place among the state's holds (H). `lost`: work that its eviction loses, rounded; nodes and
+    """What runs, by its place among the running work (H). `lost`: work that its eviction loses, rounded; nodes and
     amounts as entries (E, E x R).
     """
 
     def __init__(self, state: State) -> None:
-        self.holds = list(state.holds.values())
-        rows = [state.rows_of(uid) for uid in state.holds]
+        self.runs = list(state.running.values())
+        rows = [state.rows_of(uid) for uid in state.running]
         self.starts: Numbers = np.cumsum([0, *map(len, rows)], dtype=np.intp)
         self.nodes: Numbers = np.array([node for row in rows for node in row], dtype=np.intp)
         listed = [np.zeros(0, dtype=np.int64), *(amounts for row in rows for amounts in row.values())]
         self.amounts: Matrix = np.concatenate(listed).reshape(-1, len(state.nodes.resources))
-        admitted = [hold.admitted for hold in self.holds]
+        admitted = [run.admitted for run in self.runs]
         self.priority = np.array([a.workload.priority for a in admitted], dtype=np.int64)
         self.since = np.array([a.since for a in admitted], dtype=np.float64)
         begun = np.maximum(self.since, [a.since if a.checkpoint is None else a.checkpoint for a in admitted])
-        held = [[h.charge.get((None, r), 0) / n for h in self.holds] for r, n in state.capacity.items() if n]
+        held = [[h.charge.get((None, r), 0) / n for h in self.runs] for r, n in state.capacity.items() if n]
         share: Floats = np.max(np.array(held).reshape(-1, len(rows)), axis=0, initial=0.0)
         self.lost: Floats = share * np.maximum(state.time - begun, 0.0) * SHARE
 
@@ -50,7 +50,7 @@ class Footprints:
 
 
 class Candidates:
-    """Told by their `numbers`, places among the state's `holds` (H). `weights`: cost as one number, up to ties (H).
+    """Told by their `numbers`, places among the running work (H). `weights`: cost as one number, up to ties (H).
     `main`: of the `parts` the pods that take most. `slots`: of `main` and of each part, by node, before and once all
     have gone (N). `most`: what the gang may use at most beside reservations (N x R), None = all.
     """
@@ -64,25 +64,25 @@ class Candidates:
         charge: Charge,
         parts: Sequence[Part],
     ) -> None:
-        self._state, self._rights, self.prints = state, rights, footprints
+        self._state, self._rights, self.footprints = state, rights, footprints
         self._gang, self._charge, self.parts = gang, charge, parts
-        reach, bars = rights.reach(gang, charge), state.bars(gang, charge)
-        self._room, self._closed = state.room(bars, View.THEN), state.closed(gang, bound=True)
-        self.most = state.behind(bars, np.full_like(state.then, ANY)) if bars else None
-        self.holds, self.main = self.prints.holds, self._largest()
+        reach, respected = rights.reach(gang, charge), state.respected(gang, charge)
+        self._room, self._closed = state.room(respected, View.LATER), state.closed(gang, bound=True)
+        self.most = state.behind(respected, np.full_like(state.free_later, ANY)) if respected else None
+        self.runs, self.main = self.footprints.runs, self._largest()
         self._parties = list(rights.permitted(reach))
-        of = np.zeros(len(self.holds), dtype=np.intp)  # party by hold
-        self.weights = self.prints.lost + 1
+        of = np.zeros(len(self.runs), dtype=np.intp)  # group by run
+        self.weights = self.footprints.lost + 1
         may_go = np.zeros(len(of), dtype=bool)
-        for n, (party, rule) in enumerate(self._parties):
-            of[party.numbers] = n
-            self.weights[party.numbers] *= PREEMPTED if rule is EvictionRule.PREEMPT else 1.0
-            may_go[party.numbers] = True
+        for n, (group, rule) in enumerate(self._parties):
+            of[group.numbers] = n
+            self.weights[group.numbers] *= PREEMPTED if rule is EvictionRule.PREEMPT else 1.0
+            may_go[group.numbers] = True
         may_go[[rights.numbers[uid] for uid in (*state.leaving, *reach.spared)]] = False
         self._of: list[int] = of.tolist()
         self.numbers: Numbers = np.flatnonzero(may_go)
-        entries, self._whose = self.prints.entries(self.numbers)
-        self._where, self._amounts = self.prints.nodes[entries], self.prints.amounts[entries]
+        entries, self._whose = self.footprints.entries(self.numbers)
+        self._where, self._amounts = self.footprints.nodes[entries], self.footprints.amounts[entries]
         nodes, emptied = self._freed(self._where, self._amounts)
         self.slots = []
         for part in (self.main, *parts):
@@ -93,7 +93,7 @@ class Candidates:
 
     def could_fit(self) -> bool:
         """Whether quota and slots might suffice once all candidates have gone."""
-        for short in self._state.later.shortfalls(self._gang.queue, self._charge):
+        for short in self._state.used_later.shortfalls(self._gang.queue, self._charge):
             below = (p for p, _ in self._parties if short.queue in p.path)
             lacking = short.held + short.asks - short.limit
             if sum(self._rights.charged(p, short.account) for p in below) < lacking:
@@ -104,22 +104,22 @@ class Candidates:
         """A placement with these gone."""
         room = self._room
         if gone:
-            entries, _ = self.prints.entries(np.array(gone, dtype=np.intp))
-            room = room.but(*self._freed(self.prints.nodes[entries], self.prints.amounts[entries]))
+            entries, _ = self.footprints.entries(np.array(gone, dtype=np.intp))
+            room = room.but(*self._freed(self.footprints.nodes[entries], self.footprints.amounts[entries]))
         return place(room, self._gang.workload, self.parts, closed=self._closed, inside=inside)
 
-    def party(self, number: int) -> tuple[Party, EvictionRule]:
+    def group(self, number: int) -> tuple[VictimGroup, EvictionRule]:
         """With whom it may go, and by which rule as things are."""
         return self._parties[self._of[number]]
 
     def cost(self, number: int, rule: EvictionRule | None = None) -> Cost:
         """What its eviction costs, by this rule or as things are."""
-        return self._rights.cost(self.holds[number], rule or self.party(number)[1])
+        return self._rights.cost(self.runs[number], rule or self.group(number)[1])
 
     def _freed(self, where: Numbers, amounts: Matrix) -> tuple[Numbers, Matrix]:
         """The nodes where these amounts are freed (K), and what the gang may use there then (K x R)."""
         nodes, at = np.unique(where, return_inverse=True)
-        free = added(self._state.then[nodes], at, amounts)
+        free = added(self._state.free_later[nodes], at, amounts)
         return nodes, free if self.most is None else np.minimum(free, self.most[nodes])
 
     def _open(self, part: Part, at: NodeRows, slots: Matrix) -> Matrix:

@@ -27,12 +27,12 @@ from queuer.solver.records import (
     SolveStatus,
 )
 from queuer.solver.repair import Repair, after_turns
-from queuer.solver.repair.decode import bears
+from queuer.solver.repair.decode import can_start
 from queuer.solver.reserve import Reserver
 from queuer.solver.shapes import Gang
-from queuer.solver.sound import sound
 from queuer.solver.state import Settled, State
 from queuer.solver.turn import Turns
+from queuer.solver.verified import verified
 
 
 def decide(
@@ -85,7 +85,7 @@ class _Cycle:
         self._turns = Turns(self._state)
         self._tournament = Tournament(
             arrays.book.tree,
-            arrays.lines.by_leaf,
+            arrays.waiting.by_leaf,
             self._state,
             settled=self._state.settled,
             refused=self._turns.refused,
@@ -97,14 +97,14 @@ class _Cycle:
     def plan(self) -> Plan:
         """From the first turn to the verified plan."""
         self._play()
-        lines, refusals = self._arrays.lines.by_leaf, self._turns.refusals
+        lines, refusals = self._arrays.waiting.by_leaf, self._turns.refusals
         self._repaired = after_turns(
             self._state, lines.values(), refusals, seed=self._seed, budget=self._solver.left
         )
         if self._repaired.contested:
             self._solver.heard(self._repaired.spent, proven=self._repaired.proven)
         reservations = self._reserver.finish(reserve.first_of(lines.values(), self._blocked, self._state))
-        return sound(self._made(reservations), self._state)
+        return verified(self._made(reservations), self._state)
 
     # Turns
 
@@ -134,7 +134,7 @@ class _Cycle:
 
     def _selected(self, settled: Settled | None) -> bool:
         """Start a gang where a selection has it, if that is still possible."""
-        if settled is None or not bears(self._state, settled):
+        if settled is None or not can_start(self._state, settled):
             return False
         self._turns.turns += 1
         self._state.start(settled)
@@ -153,14 +153,14 @@ class _Cycle:
         state, turns = self._state, self._turns
         starts = [s for s in state.settled.values() if not s.bound]
         held = {**self._standing, **{s.gang.uid: self._bond(s) for s in self._newly_bound()}}
-        gangs = self._arrays.lines.gangs
-        order = tuple(dict.fromkeys(chain(self._resumed, self._order, gangs, self._arrays.lines.aside)))
+        gangs = self._arrays.waiting.gangs
+        order = tuple(dict.fromkeys(chain(self._resumed, self._order, gangs, self._arrays.waiting.aside)))
         explanations = reasons(
             state,
             refusals=turns.refusals,
             held_up=self._tournament.held_up,
             bonds=held,
-            aside=self._arrays.lines.aside,
+            aside=self._arrays.waiting.aside,
             order=order,
         )
         return Plan(

@@ -34,7 +34,7 @@ class Reserver:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._line: Timeline | None = None
+        self._known_timeline: Timeline | None = None
         self._tried = 0
 
     def resume(self) -> None:
@@ -42,7 +42,7 @@ class Reserver:
         earlier time has come into reach.
         """
         for old in self._state.snapshot.reservations:
-            gang = self._state.arrays.lines.gangs.get(old.uid)
+            gang = self._state.arrays.waiting.gangs.get(old.uid)
             if gang is None or old.uid in self._state.settled or old.expires <= self._state.time:
                 continue
             if not self._most(gang) or not self._keep(gang, old):
@@ -51,7 +51,7 @@ class Reserver:
     def finish(self, blocked: Iterable[Gang]) -> tuple[Reservation, ...]:
         """Renew what was lost to others in this cycle, then reserve for these gangs, in their order."""
         state = self._state
-        self._line = None
+        self._known_timeline = None
         for uid, reserved in list(state.reserved.items()):
             if uid in state.settled:
                 state.release(uid)
@@ -89,7 +89,7 @@ class Reserver:
             sooner = line.step_before(old.start)
             if sooner and self._place(gang, settled.variant, self._beside(line.free(sooner))):
                 return False
-        self._hold(settled, start=old.start, expires=old.expires)
+        self._reserve(settled, start=old.start, expires=old.expires)
         return True
 
     def _grant(self, gang: Gang, *, expires: float = 0.0) -> None:
@@ -111,7 +111,7 @@ class Reserver:
         settled = Settled(gang=gang, variant=variant, charge=charge, spreads=spreads)
         start = state.time if patient else line.times[step - 1]
         lasts = max(LEAST, most or 0.0 if patient else start - state.time)
-        self._hold(settled, start=start, expires=max(expires, start + lasts))
+        self._reserve(settled, start=start, expires=max(expires, start + lasts))
 
     def _permitted(self, gang: Gang, charge: Charge) -> bool:
         """Whether quota lets it start; the live capacity is no matter of quota."""
@@ -120,10 +120,10 @@ class Reserver:
             workload.preemptible or state.claimed.entitled(gang.queue, charge, at=gang.queue)
         )
 
-    def _hold(self, settled: Settled, *, start: float, expires: float) -> None:
+    def _reserve(self, settled: Settled, *, start: float, expires: float) -> None:
         state, gang = self._state, settled.gang
         rows = state.rows(settled)
-        free = state.free
+        free = state.free_now
         if start > state.time:
             free = self._beside(self._timeline.free(self._timeline.step_at(start)))
         spare = {node: free[node] - row for node, row in rows.items()}
@@ -147,9 +147,9 @@ class Reserver:
 
     @property
     def _timeline(self) -> Timeline:
-        if self._line is None:
-            self._line = Timeline(self._state)
-        return self._line
+        if self._known_timeline is None:
+            self._known_timeline = Timeline(self._state)
+        return self._known_timeline
 
     def _beside(self, free: Matrix) -> Matrix:
         """`free` with the gangs of all reservations in place."""
@@ -207,8 +207,8 @@ class Timeline:
 
     def __init__(self, state: State) -> None:
         ends: list[tuple[float, float, str, Rows]] = [
-            (expected_end(hold.admitted, now=state.time), hold.admitted.since, uid, state.rows_of(uid))
-            for uid, hold in state.holds.items()
+            (expected_end(run.admitted, now=state.time), run.admitted.since, uid, state.rows_of(uid))
+            for uid, run in state.running.items()
             if uid not in state.leaving
         ]
         for uid, settled in state.settled.items():
@@ -218,7 +218,7 @@ class Timeline:
         ends.sort(key=lambda end: end[:3])
         self.times = [end[0] for end in ends if end[0] < inf]
         self.steps = len(ends)
-        self._began = state.then.copy()
+        self._began = state.free_later.copy()
         self._lengths = np.cumsum([0, *(len(end[3]) for end in ends)])
         self._nodes = np.array([node for end in ends for node in end[3]], dtype=np.intp)
         amounts = [np.zeros(0, dtype=np.int64), *(row for end in ends for row in end[3].values())]

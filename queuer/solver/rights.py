@@ -17,15 +17,15 @@ from queuer.domain.queue import Preempt
 from queuer.domain.quota import Account, Charge, Mark
 from queuer.domain.usage import Usage
 from queuer.domain.workload import demand_of
-from queuer.solver.arrays import Hold
+from queuer.solver.arrays import Running
 from queuer.solver.nodes import Numbers
 from queuer.solver.records import Admitted, EvictionRule
 from queuer.solver.shapes import Gang
 from queuer.solver.state import State
 
-Lines = tuple[tuple[Mark, ...], ...]
+Excesses = tuple[tuple[Mark, ...], ...]
 """Guarantees that are exceeded at the moment a victim goes: all in one of these rows. () = that is not permitted."""
-ALWAYS: Lines = ((),)
+ALWAYS: Excesses = ((),)
 SHARE = 10**9
 """A dominant share of 1 as an integer."""
 Cost = tuple[int, ...]
@@ -59,22 +59,22 @@ class Reach:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Party:
-    """Work of one queue that may go under the same lines. `path`: its queue and those above; `numbers`: its places
-    among the state's holds.
+class VictimGroup:
+    """Work of one queue that may go by the same excesses. `path`: its queue and those above; `numbers`: its places
+    among the running work.
     """
 
     path: tuple[str, ...]
-    holds: tuple[Hold, ...]
+    runs: tuple[Running, ...]
     numbers: Numbers
-    reclaim: Lines
-    preempt: Lines
+    reclaim: Excesses
+    preempt: Excesses
 
-    def rule(self, line: Usage) -> EvictionRule | None:
+    def rule(self, remaining: Usage) -> EvictionRule | None:
         """The rule that costs least of those that permit it when this is used."""
-        if line.exceeds(self.reclaim):
+        if remaining.exceeds(self.reclaim):
             return EvictionRule.RECLAIM
-        return EvictionRule.PREEMPT if line.exceeds(self.preempt) else None
+        return EvictionRule.PREEMPT if remaining.exceeds(self.preempt) else None
 
 
 class Rights:
@@ -85,22 +85,22 @@ class Rights:
         self._reaches: dict[object, Reach] = {}
         self._same: dict[object, Reach] = {}
         self._answers: dict[Reach, tuple[int, bool]] = {}
-        self._lost = cache(lambda hold: lost_work(hold.admitted, capacity=state.capacity, now=state.time))
+        self._lost = cache(lambda run: lost_work(run.admitted, capacity=state.capacity, now=state.time))
         self._branches = cache(self._find_branches)
         self._evictable = cache(self._find_evictable)
-        self._parties = cache(self._find_parties)
+        self._groups = cache(self._find_groups)
         self.charged = cache(_charged)
 
     @cached_property
     def numbers(self) -> Mapping[str, int]:
-        """Places among the state's holds, by uid."""
-        return {uid: n for n, uid in enumerate(self._state.holds)}
+        """Places among the running work, by uid."""
+        return {uid: n for n, uid in enumerate(self._state.running)}
 
     @cached_property
-    def _by_queue(self) -> Mapping[str, list[Hold]]:
-        found: dict[str, list[Hold]] = {}
-        for hold in self._state.holds.values():
-            found.setdefault(hold.admitted.workload.queue, []).append(hold)
+    def _by_queue(self) -> Mapping[str, list[Running]]:
+        found: dict[str, list[Running]] = {}
+        for run in self._state.running.values():
+            found.setdefault(run.admitted.workload.queue, []).append(run)
         return found
 
     def reach(self, gang: Gang, charge: Charge) -> Reach:
@@ -109,7 +109,7 @@ class Rights:
         key = (gang.queue, gang.workload.priority, tuple(charge), may, displaced_by)
         if key not in self._reaches:
             rights = tuple(self._find_rights(gang.queue, gang.workload.priority, tuple(charge), may))
-            reach = Reach(rights, frozenset(displaced_by & self._state.holds.keys()))
+            reach = Reach(rights, frozenset(displaced_by & self._state.running.keys()))
             self._reaches[key] = self._same.setdefault((rights, reach.spared), reach)
         return self._reaches[key]
 
@@ -118,35 +118,35 @@ class Rights:
         mark, answer = self._answers.get(reach, (-1, False))
         if mark != self._state.mark:
             leaving, spared = self._state.leaving, reach.spared
-            uids = (h.admitted.workload.uid for party, _ in self.permitted(reach) for h in party.holds)
+            uids = (h.admitted.workload.uid for group, _ in self.permitted(reach) for h in group.runs)
             answer = any(uid not in leaving and uid not in spared for uid in uids)
             self._answers[reach] = (self._state.mark, answer)
         return answer
 
-    def permitted(self, reach: Reach) -> Iterator[tuple[Party, EvictionRule]]:
+    def permitted(self, reach: Reach) -> Iterator[tuple[VictimGroup, EvictionRule]]:
         """Whose work may go as things are, by the rule that costs least; who leaves or is spared is among them."""
-        line = self._state.line
+        remaining = self._state.remaining
         for right, toward in reach.rights:
-            for party in self._reached(right, toward):
-                rule = party.rule(line)
+            for group in self._reached(right, toward):
+                rule = group.rule(remaining)
                 if rule is not None:
-                    yield party, rule
+                    yield group, rule
 
-    def cost(self, hold: Hold, rule: EvictionRule) -> Cost:
+    def cost(self, run: Running, rule: EvictionRule) -> Cost:
         """What its eviction by this rule costs."""
-        lost, admitted = self._lost(hold), hold.admitted
+        lost, admitted = self._lost(run), run.admitted
         return (preempted_work(lost, rule), lost, 1, admitted.workload.priority, admitted.evicted)
 
-    def _reached(self, right: Right, toward: str) -> Iterator[Party]:
+    def _reached(self, right: Right, toward: str) -> Iterator[VictimGroup]:
         """All whom a right reaches, but for branches that borrow nothing of what is claimed."""
-        line = self._state.line
+        remaining = self._state.remaining
         branches = (toward,) if toward == right.common else self._branches(right.common)
         for branch in branches:
             marks = [[self._book.guarantee_spot(branch, account)] for account in right.claimed]
             if toward == right.common or (
-                branch != toward and (right.below is not None or line.exceeds(marks))
+                branch != toward and (right.below is not None or remaining.exceeds(marks))
             ):
-                yield from self._parties(right, branch)
+                yield from self._groups(right, branch)
 
     # What does not change in a cycle
 
@@ -172,51 +172,51 @@ class Rights:
                 found.setdefault(path[path.index(common) - 1], []).append(queue)
         return found
 
-    def _find_evictable(self, queue: str) -> tuple[Hold, ...]:
+    def _find_evictable(self, queue: str) -> tuple[Running, ...]:
         """What anybody may evict: preemptible, past its queue's `minRuntime`, not releasing, nor evicted too often."""
         now, rest = self._state.time, self._tree.policy(self._book.lineage(queue)[0]).min_runtime or 0.0
-        rows = ((hold, hold.admitted) for hold in self._by_queue.get(queue, ()))
+        rows = ((run, run.admitted) for run in self._by_queue.get(queue, ()))
         return tuple(
-            hold
-            for hold, a in rows
+            run
+            for run, a in rows
             if a.workload.preemptible
             and not a.releasing
             and now - a.since >= rest
             and a.evicted < MOST_EVICTED
         )
 
-    def _find_parties(self, right: Right, branch: str) -> tuple[Party, ...]:
+    def _find_groups(self, right: Right, branch: str) -> tuple[VictimGroup, ...]:
         """What a right reaches in one branch, or in the gang's own queue."""
         queues = self._branches(right.common)[branch] if branch != right.common else [branch]
-        return tuple([party for queue in queues for party in self._in_queue(right, queue)])
+        return tuple([group for queue in queues for group in self._in_queue(right, queue)])
 
-    def _in_queue(self, right: Right, queue: str) -> Iterator[Party]:
-        """What a right reaches in one queue, by the lines that decide about it."""
+    def _in_queue(self, right: Right, queue: str) -> Iterator[VictimGroup]:
+        """What a right reaches in one queue, by the excesses that decide about it."""
         path, said = self._book.lineage(queue), self._book.claims(queue)
         above = path[: path.index(right.common)]  # none in the gang's own queue
         asked = [account for account in right.asked if account in said]
-        groups: dict[tuple[Lines, Lines], list[Hold]] = {}
-        for hold in self._evictable(queue):
-            lower = right.below is not None and hold.admitted.workload.priority < right.below
-            preempt = self._lines(asked, above, hold.charge) if asked else ALWAYS
-            key = (self._lines(right.claimed, above, hold.charge), preempt if lower else ())
+        groups: dict[tuple[Excesses, Excesses], list[Running]] = {}
+        for run in self._evictable(queue):
+            lower = right.below is not None and run.admitted.workload.priority < right.below
+            preempt = self._excesses(asked, above, run.charge) if asked else ALWAYS
+            key = (self._excesses(right.claimed, above, run.charge), preempt if lower else ())
             if any(key):
-                groups.setdefault(key, []).append(hold)
-        numbers = [[self.numbers[h.admitted.workload.uid] for h in holds] for holds in groups.values()]
+                groups.setdefault(key, []).append(run)
+        numbers = [[self.numbers[h.admitted.workload.uid] for h in runs] for runs in groups.values()]
         rows = zip(groups.items(), numbers, strict=True)
-        for (key, holds), n in rows:
-            yield Party(path, tuple(holds), np.array(n), *key)
+        for (key, runs), n in rows:
+            yield VictimGroup(path, tuple(runs), np.array(n), *key)
 
-    def _lines(self, accounts: Sequence[Account], above: Sequence[str], charge: Charge) -> Lines:
+    def _excesses(self, accounts: Sequence[Account], above: Sequence[str], charge: Charge) -> Excesses:
         """That all these queues are above in an account of which the victim holds some."""
         mark = self._book.guarantee_spot
         held = [account for account in accounts if charge.get(account)]
         return tuple([tuple([mark(queue, account) for queue in above]) for account in held])
 
 
-def _charged(party: Party, account: Account) -> int:
-    """What all of a party use."""
-    return sum(hold.charge.get(account, 0) for hold in party.holds)
+def _charged(group: VictimGroup, account: Account) -> int:
+    """What all of a group use."""
+    return sum(run.charge.get(account, 0) for run in group.runs)
 
 
 def dominant_share(amounts: Resources, capacity: Mapping[str, int]) -> int:

@@ -174,7 +174,7 @@ class Kinds:
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Lines:
+class Waiting:
     """The waiting workloads of one snapshot. `gangs`: those that take part, by uid; `aside`: why the others do not;
     both in the snapshot's order. `by_leaf`: the gangs of a leaf in their order.
     """
@@ -185,7 +185,7 @@ class Lines:
     by_leaf: Mapping[str, tuple[Gang, ...]]
 
     @classmethod
-    def of(cls, snapshot: Snapshot, nodes: Nodes) -> Lines:
+    def of(cls, snapshot: Snapshot, nodes: Nodes) -> Waiting:
         """From the snapshot alone."""
         kinds = Kinds(snapshot.tree, snapshot.flavors)
         return cls(kinds=kinds, gangs={}, aside={}, by_leaf={}).follow(snapshot, nodes)
@@ -195,10 +195,10 @@ class Lines:
         """Whether most of what is known is of gangs that are gone."""
         return len(self.kinds) > 2 * len(self.gangs) + SPARE
 
-    def follow(self, snapshot: Snapshot, nodes: Nodes) -> Lines:
+    def follow(self, snapshot: Snapshot, nodes: Nodes) -> Waiting:
         """Those of another snapshot."""
         if not self.kinds.hold(nodes, snapshot.tree, snapshot.flavors):
-            return Lines.of(snapshot, nodes)
+            return Waiting.of(snapshot, nodes)
         gangs: dict[str, Gang] = {}
         aside: dict[str, Explanation] = {}
         came: list[Gang] = []

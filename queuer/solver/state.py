@@ -79,45 +79,46 @@ class View(Enum):
 
     NOW = "now"  # it starts
     LANDED = "landed"  # it would start, once all pods have landed
-    THEN = "then"  # it is bound: the victims have gone
+    LATER = "later"  # it is bound: the victims have gone
 
 
 class State:
-    """`now`, `later`: use with all that runs, and with the victims gone and bonds in place; `free`, `then`: the same of
-    the nodes (N x R). `claimed`: what is used plus what is held, by which entitlement and shares are judged.
+    """`used_now`, `used_later`: use with all that runs, and with the victims gone and bonds in place; `free_now`,
+    `free_later`: the same of the nodes (N x R). `claimed`: what is used plus what is held, by which entitlement and
+    shares are judged.
     """
 
     def __init__(self, arrays: Arrays, *, time: float) -> None:
         self.arrays, self.snapshot, self.time = arrays, arrays.snapshot, time
-        self.nodes, self.book, self.holds = arrays.nodes, arrays.book, arrays.holds
+        self.nodes, self.book, self.running = arrays.nodes, arrays.book, arrays.running
         self.capacity = {r: n for (flavor, r), n in self.book.live.items() if flavor is None}
         self.past: Mapping[str, float] = {
             queue: self.book.past_share(queue, used) for queue, used in self.snapshot.past.items()
         }
-        self.now = self.later = self.claimed = arrays.usage.copy()
-        self.free: Matrix = self.nodes.bound_free.copy()
+        self.used_now = self.used_later = self.claimed = arrays.usage.copy()
+        self.free_now: Matrix = self.nodes.bound_free.copy()
         self.landing = Landing(self.nodes)
         self.landing_rows: dict[str, Rows] = {}
-        for uid, hold in self.holds.items():
-            if hold.admitted.unbound:
-                self.landing_rows[uid] = self.landing.expected(hold.admitted, self.free)
+        for uid, run in self.running.items():
+            if run.admitted.unbound:
+                self.landing_rows[uid] = self.landing.expected(run.admitted, self.free_now)
                 for node, row in self.landing_rows[uid].items():
-                    self.free[node] -= row
-        self.then: Matrix = self.free
+                    self.free_now[node] -= row
+        self.free_later: Matrix = self.free_now
         self.leaving: dict[str, None] = {}
         self.settled: dict[str, Settled] = {}
         self.kept: dict[str, Settled] = {}
         self.reserved: dict[str, Reserved] = {}
         self._starts: list[float] = []  # of reservations, in order
         self.forked = False
-        self._line: Usage | None = None
+        self._remaining: Usage | None = None
         self.rows = cache(self._find_rows)
         self._rooms: dict[tuple[tuple[str, ...], View], Room] = {}
         self._touched: list[int] = []
         self._entries: dict[int, tuple[Entry, Settled]] = {}  # by charge, which is kept with it
         self._log: list[Callable[[], None]] = []
-        for uid, hold in self.holds.items():
-            if leaves_soon(hold.admitted, now=time):
+        for uid, run in self.running.items():
+            if leaves_soon(run.admitted, now=time):
                 self.leave(uid)
 
     # Changes, each with its inverse in the log
@@ -135,18 +136,18 @@ class State:
         for eviction in settled.evictions:
             if eviction.uid not in self.leaving:
                 self.leave(eviction.uid)
-        self._do(partial(self._hold, self.settled, settled))
+        self._do(partial(self._set_aside, self.settled, settled))
 
     def unbind(self, settled: Settled) -> None:
         """The holding ends; the victims stay on their way out."""
-        self._do(partial(self._hold, self.settled, settled), times=-1)
+        self._do(partial(self._set_aside, self.settled, settled), times=-1)
 
     def keep(self, settled: Settled) -> None:
         """The gang fits but for what is still landing: nobody later takes its placement in this cycle."""
-        self._do(partial(self._hold, self.kept, settled))
+        self._do(partial(self._set_aside, self.kept, settled))
 
     def leave(self, uid: str) -> None:
-        """A victim, or somebody who leaves anyway, will have gone `then`."""
+        """A victim, or somebody who leaves anyway, will have gone later."""
         self._do(partial(self._leave, uid))
 
     def _do(self, change: Callable[[int], None], *, times: int = 1) -> None:
@@ -168,25 +169,25 @@ class State:
         """From now on the two moments differ."""
         if not self.forked:
             self.forked = True
-            self.later, self.claimed = self.now.copy(), self.now.copy()
-            self.then = self.free.copy()
+            self.used_later, self.claimed = self.used_now.copy(), self.used_now.copy()
+            self.free_later = self.free_now.copy()
 
     def _start(self, settled: Settled, times: int) -> None:
         self._take(self.settled, settled, times, first=True)
         owned = self.landing.choices(settled.gang.shape.like, settled.spreads)
         self.landing.add(settled.gang.uid, settled.hosts, owned, times=times)
 
-    def _hold(self, there: dict[str, Settled], settled: Settled, times: int) -> None:
+    def _set_aside(self, there: dict[str, Settled], settled: Settled, times: int) -> None:
         self._fork()
         self._take(there, settled, times, first=False)
         self.landing.hold(self.rows(settled), times=times)
 
     def _take(self, there: dict[str, Settled], settled: Settled, times: int, *, first: bool) -> None:
         """Quota and room of the second moment, and where it starts of the first, too."""
-        usages, frees = ([self.later, self.claimed], [self.then]) if self.forked else ([], [])
+        usages, frees = ([self.used_later, self.claimed], [self.free_later]) if self.forked else ([], [])
         if first:
-            usages += [self.now] if self._line is None else [self.now, self._line]
-            frees.append(self.free)
+            usages += [self.used_now] if self._remaining is None else [self.used_now, self._remaining]
+            frees.append(self.free_now)
         gang, rows = settled.gang, self.rows(settled)
         known = self._entries.get(id(settled.charge))
         if known is None:
@@ -207,19 +208,19 @@ class State:
         self._touched += rows
 
     def _leave(self, uid: str, times: int) -> None:
-        hold, rows = self.holds[uid], self.rows_of(uid)
+        run, rows = self.running[uid], self.rows_of(uid)
         self._fork()
         if times > 0:
             self.leaving[uid] = None
         else:
             del self.leaving[uid]
-        self.later.add(hold.admitted.workload.queue, hold.charge, times=-times)
-        if self._line is not None and not hold.admitted.releasing:
-            self._line.add(hold.admitted.workload.queue, hold.charge, times=-times)
+        self.used_later.add(run.admitted.workload.queue, run.charge, times=-times)
+        if self._remaining is not None and not run.admitted.releasing:
+            self._remaining.add(run.admitted.workload.queue, run.charge, times=-times)
         for node, row in rows.items():
-            self.then[node] += row * times
+            self.free_later[node] += row * times
         for reserved in self.reserved.values():
-            if expected_end(hold.admitted, now=self.time) > reserved.start:
+            if expected_end(run.admitted, now=self.time) > reserved.start:
                 _move(reserved, rows, times)
         self._touched += rows
 
@@ -231,39 +232,43 @@ class State:
 
     def rows_of(self, uid: str) -> Rows:
         """What an admitted workload takes of its nodes, pods that are still to land included."""
-        rows, landing = self.holds[uid].rows, self.landing_rows.get(uid)
+        rows, landing = self.running[uid].rows, self.landing_rows.get(uid)
         return (
             rows
             if not landing
             else {**rows, **{n: rows[n] + r if n in rows else r for n, r in landing.items()}}
         )
 
-    def room(self, bars: tuple[str, ...] = (), view: View = View.NOW) -> Room:
+    def room(self, respected: tuple[str, ...] = (), view: View = View.NOW) -> Room:
         """What a gang may take that must leave these reservations whole."""
-        room = self._rooms.get((bars, view))
+        room = self._rooms.get((respected, view))
         if room is None:
-            room = self._rooms[bars, view] = Room(self.nodes, self._open(bars, view, ALL))
+            room = self._rooms[respected, view] = Room(self.nodes, self._open(respected, view, ALL))
         elif room.told < len(self._touched):
             nodes = list(dict.fromkeys(self._touched[room.told :]))
             at = np.array(nodes, dtype=np.intp)
-            room.free[at] = self._open(bars, view, at)
+            room.free[at] = self._open(respected, view, at)
             room.touch(nodes)
         room.told = len(self._touched)
         return room
 
-    def _open(self, bars: tuple[str, ...], view: View, at: NodeRows) -> Matrix:
-        if view is View.THEN:
-            free = self.then[at].copy()
+    def _open(self, respected: tuple[str, ...], view: View, at: NodeRows) -> Matrix:
+        if view is View.LATER:
+            free = self.free_later[at].copy()
         else:
-            free = np.minimum(self.free[at], self.then[at]) if self.forked else self.free[at].copy()
+            free = (
+                np.minimum(self.free_now[at], self.free_later[at])
+                if self.forked
+                else self.free_now[at].copy()
+            )
         if view is View.NOW and self.landing.any_owned:
             free[self.landing.owned[at]] = 0
-        return self.behind(bars, free, at) if bars else free
+        return self.behind(respected, free, at) if respected else free
 
-    def behind(self, bars: Sequence[str], free: Matrix, at: NodeRows = ALL) -> Matrix:
+    def behind(self, respected: Sequence[str], free: Matrix, at: NodeRows = ALL) -> Matrix:
         """`free` on some nodes (K x R), changed so that these reservations stay whole."""
         row_of = None if isinstance(at, slice) else {node: i for i, node in enumerate(at.tolist())}
-        for uid in bars:
+        for uid in respected:
             reserved = self.reserved[uid]
             for node, row in reserved.takes.items():
                 i = node if row_of is None else row_of.get(node)
@@ -272,7 +277,7 @@ class State:
                     np.minimum(free[i], np.where(row > 0, least, ANY), out=free[i])
         return free
 
-    def bars(self, gang: Gang, charge: Charge) -> tuple[str, ...]:
+    def respected(self, gang: Gang, charge: Charge) -> tuple[str, ...]:
         """Owners of the reservations that the gang must leave whole: it would still be there, and does not come first
         by right or priority.
         """
@@ -309,14 +314,14 @@ class State:
         return self.landing.owned.copy() if closed is None else closed | self.landing.owned
 
     @property
-    def line(self) -> Usage:
+    def remaining(self) -> Usage:
         """What is used once all that is on its way out has gone: by it a victim's queue is above its guarantee."""
-        if self._line is None:
-            self._line = self.now.copy()
-            for uid, hold in self.holds.items():
-                if hold.admitted.releasing or uid in self.leaving:
-                    self._line.add(hold.admitted.workload.queue, hold.charge, times=-1)
-        return self._line
+        if self._remaining is None:
+            self._remaining = self.used_now.copy()
+            for uid, run in self.running.items():
+                if run.admitted.releasing or uid in self.leaving:
+                    self._remaining.add(run.admitted.workload.queue, run.charge, times=-1)
+        return self._remaining
 
     def reserve(self, reserved: Reserved) -> None:
         """The reservation holds from now on. Not logged."""
@@ -337,7 +342,7 @@ class State:
 
     def usages(self) -> tuple[Usage, ...]:
         """The distinct uses that a gang which starts now must fit."""
-        return (self.now, self.later) if self.forked else (self.now,)
+        return (self.used_now, self.used_later) if self.forked else (self.used_now,)
 
 
 def _move(reserved: Reserved, rows: Rows, times: int) -> None:

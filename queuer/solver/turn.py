@@ -34,7 +34,7 @@ class Turns:
         self._victims = Victims(state)
         self._dead: dict[object, Refusal] = {}
         self._nowhere: set[object] = set()
-        self._bound: set[str] = set()
+        self._leaves_bound: set[str] = set()
         self._full: dict[int, Refusal] = {}  # by number of a shape with one choice of flavors
         self._known_parts: dict[object, Sequence[Part] | None] = {}
         self.refusals: dict[str, Refusal] = {}
@@ -139,30 +139,30 @@ class Turns:
         blocked = self._quota(gang, variant, charge)
         if blocked is not None:
             return blocked
-        bars = state.bars(gang, charge)
-        form = self._form(gang, variant, bars)
-        spreads = self._spreads(gang, variant, bars) if form not in self._nowhere else None
+        respected = state.respected(gang, charge)
+        form = self._placement_key(gang, variant, respected)
+        spreads = self._spreads(gang, variant, respected) if form not in self._nowhere else None
         if spreads is not None:
             return Settled(gang=gang, variant=variant, charge=charge, spreads=spreads)
         self._nowhere.add(form)
         refusal = Refusal(block=Block.PLACE, variant=variant, charge=charge, cycle=bool(state.settled))
-        spreads, owners = self._landed(gang, variant, bars)
+        spreads, owners = self._landed(gang, variant, respected)
         if spreads is not None:
             return refusal._replace(block=Block.LANDING, owners=owners, landed=spreads)
-        if bars and self._free_but_reserved(gang, variant):
-            return refusal._replace(block=Block.RESERVED, owners=bars)
+        if respected and self._free_but_reserved(gang, variant):
+            return refusal._replace(block=Block.RESERVED, owners=respected)
         return refusal
 
     def _free_but_reserved(self, gang: Gang, variant: Variant) -> bool:
         """Whether it would fit, were there no reservations."""
-        if self._form(gang, variant, ()) in self._nowhere:
+        if self._placement_key(gang, variant, ()) in self._nowhere:
             return False
         return self._spreads(gang, variant, ()) is not None
 
-    def _spreads(self, gang: Gang, variant: Variant, bars: tuple[str, ...]) -> Spreads | None:
+    def _spreads(self, gang: Gang, variant: Variant, respected: tuple[str, ...]) -> Spreads | None:
         """A placement that keeps the landing rule, if there is one."""
         landing, workload = self._state.landing, gang.shape.like
-        room, closed = self._state.room(bars), self._state.closed(gang)
+        room, closed = self._state.room(respected), self._state.closed(gang)
         parts = self._parts(gang, variant)
         spreads = place(room, workload, parts, closed=closed)
         if spreads is None or landing.may_start(workload, spreads):
@@ -176,13 +176,13 @@ class Turns:
         return busy if closed is None else busy | closed
 
     def _landed(
-        self, gang: Gang, variant: Variant, bars: tuple[str, ...]
+        self, gang: Gang, variant: Variant, respected: tuple[str, ...]
     ) -> tuple[Spreads | None, tuple[str, ...]]:
         """Where the gang fits once all pods have landed, and whose pods these are."""
         landing = self._state.landing
         if not landing.here.any():
             return None, ()
-        room = self._state.room(bars, View.LANDED)
+        room = self._state.room(respected, View.LANDED)
         spreads = place(room, gang.shape.like, self._parts(gang, variant), closed=self._state.closed(gang))
         if spreads is None:
             return None, ()
@@ -194,10 +194,10 @@ class Turns:
             self._known_parts[key] = parts_of(self._state.nodes, gang.shape.like, variant)
         return self._known_parts[key]
 
-    def _form(self, gang: Gang, variant: Variant, bars: tuple[str, ...]) -> object:
+    def _placement_key(self, gang: Gang, variant: Variant, respected: tuple[str, ...]) -> object:
         """Equal for gangs that placement cannot tell apart, whatever their queues."""
         counts, flavors = tuple(variant.counts.values()), tuple(variant.flavors.values())
-        return (gang.shape.form, counts, flavors, gang.pending.avoid, bars)
+        return (gang.shape.form, counts, flavors, gang.pending.avoid, respected)
 
     def _quota(self, gang: Gang, variant: Variant, charge: Charge) -> Refusal | None:
         """The limit in its way, or that it may not borrow."""
@@ -221,8 +221,8 @@ class Turns:
         for variant, charge in gang.shape.least:
             blocked = self._quota(gang, variant, charge)
             if blocked is None:
-                bars = self._state.bars(gang, charge)
-                if self._form(gang, variant, bars) not in self._nowhere:
+                respected = self._state.respected(gang, charge)
+                if self._placement_key(gang, variant, respected) not in self._nowhere:
                     return None
                 blocked = Refusal(block=Block.PLACE, variant=variant, charge=charge, cycle=True)
             refused.append(blocked)
@@ -235,7 +235,11 @@ class Turns:
 
     def _may_evict(self, gang: Gang) -> bool:
         """Whether victims are still to be looked for: a leaf binds one gang a cycle, all together `BINDINGS`."""
-        left_out = gang.queue in self._bound or self.searches >= SEARCHES or len(self._bound) >= BINDINGS
+        left_out = (
+            gang.queue in self._leaves_bound
+            or self.searches >= SEARCHES
+            or len(self._leaves_bound) >= BINDINGS
+        )
         if left_out and self.more:
             return False
         somebody = self._victims.anybody(gang)
@@ -248,7 +252,7 @@ class Turns:
             settled = self._victims.bound(gang, variant, charge, self._parts(gang, variant))
             if settled is not None:
                 self._state.bind(settled)
-                self._bound.add(gang.queue)
+                self._leaves_bound.add(gang.queue)
                 return settled
         return None
 

@@ -56,15 +56,15 @@ class Victims:
             gang.workload.preemptible or state.claimed.entitled(gang.queue, charge, at=gang.queue)
         ):
             return None
-        reach, bars = self._rights.reach(gang, charge), state.bars(gang, charge)
+        reach, respected = self._rights.reach(gang, charge), state.respected(gang, charge)
         sizes = (tuple(variant.counts.values()), tuple(variant.flavors.values()))
-        key = (gang.queue, gang.shape.form, gang.pending.avoid, sizes, reach, bars)
+        key = (gang.queue, gang.shape.form, gang.pending.avoid, sizes, reach, respected)
         if key in self._hopeless or not self._rights.anybody(reach):
             return None
-        room = state.room(bars, View.THEN)
+        room = state.room(respected, View.LATER)
         spreads = place(room, gang.workload, parts, closed=state.closed(gang, bound=True))
         evictions: Sequence[Eviction] = ()
-        if spreads is None or not state.later.fits(gang.queue, charge):
+        if spreads is None or not state.used_later.fits(gang.queue, charge):
             there = Candidates(state, self._rights, self._footprints, gang, charge, parts)
             if not there.could_fit():
                 self._hopeless.add(key)
@@ -95,16 +95,14 @@ class Search:
         if lacks_room:  # so the live capacity needs no look of its own
             asked = state.claimed.binding(queue, charge)
         self._asked = {account: amount for account, amount in charge.items() if account in asked}
-        self._short = not state.later.fits(queue, self._asked)
+        self._short = not state.used_later.fits(queue, self._asked)
         self._helpers = self._find_helpers() if self._short else []
-        self._line, self._later = state.line.copy(), state.later.copy()
+        self._remaining, self._later = state.remaining.copy(), state.used_later.copy()
         self._trial = Trial(state, there)
         self._best: tuple[Cost, list[int]] | None = None
         self._tried = set[frozenset[int]]()
         self._steps, self._limit = 0, inf
-        self._entry = cache(
-            lambda n: book.entry(there.holds[n].admitted.workload.queue, there.holds[n].charge)
-        )
+        self._entry = cache(lambda n: book.entry(there.runs[n].admitted.workload.queue, there.runs[n].charge))
 
     def found(self) -> tuple[Spreads | None, list[Eviction]]:
         """The placement, and the evictions that make room for it; None = no set was found."""
@@ -112,19 +110,23 @@ class Search:
         rules, spreads = self.judged(gone), self._there.placed(gone)
         if not gone or rules is None:
             return None, []
-        uids = [self._there.holds[number].admitted.workload.uid for number in gone]
+        uids = [self._there.runs[number].admitted.workload.uid for number in gone]
         pairs = zip(uids, rules, strict=True)
         return spreads, [Eviction(uid=u, beneficiary=self._gang.uid, rule=r) for u, r in pairs]
 
     def judged(self, gone: Sequence[int]) -> list[EvictionRule] | None:
         """The rules by which these may go in this order; None = they may not, or quota is short all the same."""
-        line, later, rules = self._state.line.copy(), self._state.later.copy(), list[EvictionRule]()
+        remaining, later, rules = (
+            self._state.remaining.copy(),
+            self._state.used_later.copy(),
+            list[EvictionRule](),
+        )
         for number in gone:
-            rule = self._there.party(number)[0].rule(line)
+            rule = self._there.group(number)[0].rule(remaining)
             if rule is None:
                 return None
             rules.append(rule)
-            for usage in (line, later):
+            for usage in (remaining, later):
                 usage.enter(self._entry(number), times=-1)
         return rules if later.fits(self._gang.queue, self._charge) else None
 
@@ -165,8 +167,8 @@ class Search:
             yield [*sorted(self._helpers, key=lambda number: number not in inside), *by_rate]
             yield [*self._helpers, *by_rate]
             return
-        prints, numbers = self._there.prints, np.array(by_rate, dtype=np.intp)
-        newest = np.lexsort((numbers, -prints.since[numbers], prints.priority[numbers]))
+        footprints, numbers = self._there.footprints, np.array(by_rate, dtype=np.intp)
+        newest = np.lexsort((numbers, -footprints.since[numbers], footprints.priority[numbers]))
         yield from (by_rate, by_host, numbers[newest].tolist())
         if len(self._nodes) == 1 and len(numbers) <= FEW:
             picks = (np.arange(2 ** len(numbers))[:, None] >> np.arange(len(numbers))[::-1] & 1).astype(bool)
@@ -179,11 +181,11 @@ class Search:
     def _find_helpers(self) -> list[int]:
         """Those whose going frees quota where it is short, least weight for that first."""
         freed = dict.fromkeys(self._there.numbers.tolist(), 0.0)
-        for short in self._state.later.shortfalls(self._gang.queue, self._asked):
+        for short in self._state.used_later.shortfalls(self._gang.queue, self._asked):
             lacking = short.held + short.asks - short.limit
             for number in freed:
-                if short.queue in self._there.party(number)[0].path:
-                    amount = self._there.holds[number].charge.get(short.account, 0)
+                if short.queue in self._there.group(number)[0].path:
+                    amount = self._there.runs[number].charge.get(short.account, 0)
                     freed[number] += min(1.0, amount / lacking)
         return sorted((n for n in freed if freed[n]), key=lambda n: (self._there.weights[n] / freed[n], n))
 
@@ -195,11 +197,11 @@ class Search:
         for number in order:
             if weight > self._limit or tries == TRIES or self._steps > STEPS:
                 break
-            if number in self._trial.gone or self._there.party(number)[0].rule(self._line) is None:
+            if number in self._trial.gone or self._there.group(number)[0].rule(self._remaining) is None:
                 continue
             self._move(number, 1)
             if self._fits():
-                self._offer([*gone, number])
+                self._thin_and_keep([*gone, number])
                 self._move(number, -1)
                 tries += 1
             else:
@@ -208,7 +210,7 @@ class Search:
         for number in gone:
             self._move(number, -1)
 
-    def _offer(self, gone: Sequence[int]) -> None:
+    def _thin_and_keep(self, gone: Sequence[int]) -> None:
         """Keep those of the gone who are needed, the most expensive tried back first, if that is the best set."""
         if (tried := frozenset(gone)) in self._tried:
             return
@@ -232,7 +234,7 @@ class Search:
     def _move(self, number: int, times: int) -> None:
         self._steps += 1
         self._trial.move(number, times)
-        for usage in (self._line, self._later) if self._short else (self._line,):
+        for usage in (self._remaining, self._later) if self._short else (self._remaining,):
             usage.enter(self._entry(number), times=-times)
 
     def _has_room(self) -> bool:
@@ -251,7 +253,7 @@ class Trial:
     """Some victims gone, at first nobody, and how many slots a pod set lacks in one domain then."""
 
     def __init__(self, state: State, there: Candidates) -> None:
-        self._then, self._there = state.then, there
+        self._then, self._there = state.free_later, there
         self._columns, self._amounts = there.main.need.columns.tolist(), there.main.need.amounts.tolist()
         self._at_first = there.slots[0][0]
         self._rows = cache(self._find_rows)
@@ -284,7 +286,7 @@ class Trial:
                 self._slots[node] = slots
 
     def _find_rows(self, number: int) -> list[tuple[int, list[int]]]:
-        prints = self._there.prints
-        span = slice(*prints.starts[number : number + 2].tolist())
-        amounts = prints.amounts[span][:, self._columns]
-        return list(zip(prints.nodes[span].tolist(), amounts.tolist(), strict=True))
+        footprints = self._there.footprints
+        span = slice(*footprints.starts[number : number + 2].tolist())
+        amounts = footprints.amounts[span][:, self._columns]
+        return list(zip(footprints.nodes[span].tolist(), amounts.tolist(), strict=True))

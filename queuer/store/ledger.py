@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.domain.past import HORIZON
 from queuer.domain.quantity import Resources
-from queuer.store.codec import execute_rows, instant, rows_json, seconds
+from queuer.store.codec import execute_rows, instant, seconds
 from queuer.store.leader import check_epoch
 
 Usage = Mapping[str, Mapping[tuple[str, str], int]]

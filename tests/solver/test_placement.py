@@ -23,7 +23,7 @@ def placed(
     snap = snapshot(nodes, [queue("root"), queue("root.a")], pending=[workload], foreign=foreign)
     arrays = Arrays.of(snap)
     room = Room(arrays.nodes, arrays.nodes.bound_free)
-    variant = arrays.lines.gangs[workload.uid].shape.variants[0]
+    variant = arrays.waiting.gangs[workload.uid].shape.variants[0]
     found: Spreads | None = place(room, workload, parts_of(arrays.nodes, workload, variant))
     if found is None:
         return None

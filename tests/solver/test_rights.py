@@ -30,7 +30,7 @@ def world(queues: list[Queue], *work: Admitted, waiting: Workload | Pending = MI
 
 def reaches(state: State, uid: str = "mine") -> tuple[Rights, Reach]:
     """The rights of this state, and how far they reach for a waiting gang."""
-    rights, waiting = Rights(state), state.arrays.lines.gangs[uid]
+    rights, waiting = Rights(state), state.arrays.waiting.gangs[uid]
     return rights, rights.reach(waiting, waiting.shape.charges[0])
 
 
@@ -38,7 +38,7 @@ def permitted(snap: Snapshot) -> dict[str, EvictionRule]:
     """Whom `mine` may evict as things are, and by which rule."""
     state = state_of(snap)
     rights, reach = reaches(state)
-    pairs = [(hold.admitted.workload.uid, rule) for p, rule in rights.permitted(reach) for hold in p.holds]
+    pairs = [(hold.admitted.workload.uid, rule) for p, rule in rights.permitted(reach) for hold in p.runs]
     found = {uid: rule for uid, rule in pairs if uid not in reach.spared}
     assert rights.anybody(reach) == bool(found)
     return found
@@ -157,7 +157,7 @@ def test_equal_permissions_are_one_reach() -> None:
     waiting = [gang(f"g{n}", pod_set(n, 1), priority=10 if n < 3 else 5) for n in (1, 2, 3)]
     work = [busy("low", "root.a", 4)]
     state = state_of(snapshot([node("n")], [queue("root"), queue("root.a")], admitted=work, pending=waiting))
-    rights, gangs = Rights(state), state.arrays.lines.gangs.values()
+    rights, gangs = Rights(state), state.arrays.waiting.gangs.values()
     first, second, third = (rights.reach(waits, waits.shape.charges[0]) for waits in gangs)
     assert first is second
     assert first is not third

@@ -45,7 +45,7 @@ def cluster(
 
 def sought(state: State, uid: str = "g") -> Settled | None:
     """What is found for a waiting gang in its first flavors."""
-    waiting = state.arrays.lines.gangs[uid]
+    waiting = state.arrays.waiting.gangs[uid]
     variant, charge = waiting.shape.least[0]
     parts = parts_of(state.nodes, waiting.workload, variant)
     return Victims(state).bound(waiting, variant, charge, parts)
@@ -194,7 +194,7 @@ def test_a_reservation_that_comes_first_stays_whole() -> None:
     """What is free beside it at its start is nothing on `m`, whoever goes there."""
     work = [low("near", "m", 8, 9.0), low("far", "n", 8, 900.0)]
     state = cluster(PAIR, work, g(), gang("owner", pod_set(1, 8)))
-    owner = state.arrays.lines.gangs["owner"]
+    owner = state.arrays.waiting.gangs["owner"]
     variant, charge = owner.shape.least[0]
     takes = {0: np.array([8, 1])}
     settled = Settled(gang=owner, variant=variant, charge=charge, spreads={"main": {0: 1}})
@@ -217,7 +217,7 @@ def test_in_random_worlds_every_set_is_enough_and_permitted_and_nobody_superfluo
     for seed in range(600):
         state = state_of(world(seed, nodes=4, running=20), now=NOW)
         victims = Victims(state)
-        for waiting in state.arrays.lines.gangs.values():
+        for waiting in state.arrays.waiting.gangs.values():
             for variant, charge in waiting.shape.least:
                 parts = parts_of(state.nodes, waiting.workload, variant)
                 settled = victims.bound(waiting, variant, charge, parts)
@@ -228,16 +228,16 @@ def test_in_random_worlds_every_set_is_enough_and_permitted_and_nobody_superfluo
 
 
 def _check(state: State, settled: Settled) -> None:
-    chosen, line = [e.uid for e in settled.evictions], state.line.copy()
+    chosen, line = [e.uid for e in settled.evictions], state.remaining.copy()
     for eviction in settled.evictions:
         assert _permitted(state, settled, eviction.uid, eviction.rule, line)
-        hold = state.holds[eviction.uid]
+        hold = state.running[eviction.uid]
         line.add(hold.admitted.workload.queue, hold.charge, times=-1)
     assert _fits(state, settled, chosen)
     assert not any(_fits(state, settled, [u for u in chosen if u != spared]) for spared in chosen)
     mark = state.mark
     state.bind(settled)
-    assert all((state.then[n] >= 0)[taken > 0].all() for n, taken in state.rows(settled).items())
+    assert all((state.free_later[n] >= 0)[taken > 0].all() for n, taken in state.rows(settled).items())
     state.undo(mark)
 
 
@@ -247,9 +247,9 @@ def _fits(state: State, settled: Settled, uids: list[str]) -> bool:
     for uid in uids:
         state.leave(uid)
     parts = parts_of(state.nodes, waiting.workload, settled.variant)
-    room = Room(state.nodes, state.then.copy())
+    room = Room(state.nodes, state.free_later.copy())
     has_place = place(room, waiting.workload, parts, closed=state.closed(waiting, bound=True)) is not None
-    has_quota = state.later.fits(waiting.queue, settled.charge)
+    has_quota = state.used_later.fits(waiting.queue, settled.charge)
     state.undo(mark)
     return has_place and has_quota
 
@@ -257,7 +257,7 @@ def _fits(state: State, settled: Settled, uids: list[str]) -> bool:
 def _permitted(state: State, settled: Settled, uid: str, rule: EvictionRule, line: Any) -> bool:
     """DESIGN 3.3, sentence by sentence."""
     tree, claims, waiting, charge = state.book.tree, state.book.claims, settled.gang, settled.charge
-    admitted, own = state.holds[uid].admitted, state.holds[uid].charge
+    admitted, own = state.running[uid].admitted, state.running[uid].charge
     victim, ours, theirs = (
         admitted.workload,
         tree.lineage(waiting.queue),

@@ -56,7 +56,7 @@ class _Reasons:
         bonds: Mapping[str, Bond],
         aside: Mapping[str, Explanation],
     ) -> None:
-        self._state, self._gangs = state, state.arrays.lines.gangs
+        self._state, self._gangs = state, state.arrays.waiting.gangs
         self._refusals, self._held_up, self._bonds, self._aside = refusals, held_up, bonds, aside
         self._quotas, self._places = Quotas(state), Places(state)
         self._alike: dict[object, Explanation] = {}  # all refusals are kept while they are told
@@ -109,8 +109,8 @@ class _Reasons:
             return self._landing(refusal)
         reason = self._places.lack(gang, variant)
         if reason is None or refusal.block is Block.RESERVED:
-            bars = refusal.owners or state.bars(gang, charge)
-            if owners := self._breaks(gang, variant, bars):
+            respected = refusal.owners or state.respected(gang, charge)
+            if owners := self._breaks(gang, variant, respected):
                 return self._other(owners, nodes=len(state.reserved[owners[0]].takes))
         return reason or ROOM_BACK
 
@@ -146,7 +146,7 @@ class _Reasons:
     def _other(self, owners: Sequence[str], **params: object) -> Reason:
         """Other jobs are in the way, of which the first is named."""
         first = self._gangs.get(owners[0])
-        who = self._state.holds[owners[0]].admitted.workload if first is None else first.workload
+        who = self._state.running[owners[0]].admitted.workload if first is None else first.workload
         return Reason(Token.BEHIND_IN_QUEUE, {**job(who), "others": len(owners) - 1, **params})
 
     # Behind
@@ -168,7 +168,7 @@ class _Reasons:
 
 def bound(state: State, bond: Bond) -> Reason:
     """Its place is held while others leave, evicted for it or for another gang, or leaving anyway."""
-    there = [state.holds[uid].admitted.workload for uid in bond.victims if uid in state.holds]
+    there = [state.running[uid].admitted.workload for uid in bond.victims if uid in state.running]
     params = {
         "victims": list(bond.victims),
         "hosts": sorted({name for row in bond.assignments for name in row.nodes}),

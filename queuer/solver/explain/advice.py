@@ -20,8 +20,8 @@ from queuer.solver.decide import decide
 from queuer.solver.ends import end_of
 from queuer.solver.records import Admission, Admitted, Budget, NodeState, Pending, Plan, Snapshot, Unbound
 from queuer.solver.shapes import Gang
-from queuer.solver.sound import UnsoundPlan
 from queuer.solver.state import State
+from queuer.solver.verified import UnsoundPlan
 
 WITHOUT_SOLVER = Budget(deterministic=0.0)
 

@@ -58,7 +58,7 @@ class Explainer:
         told = self._plan.explanations[uid]
         pending = self._after.pending[uid]
         arrays = self._after.arrays(pending)
-        gang = arrays.lines.gangs.get(uid)
+        gang = arrays.waiting.gangs.get(uid)
         if gang is None:
             return told
         state = State(arrays, time=self._after.now)
@@ -85,7 +85,7 @@ class _Asked:
         pair = next((pair for pair in least if flavor in pair[0].flavors.values()), least[0])
         self._variant, self._charge = pair
         self._closest = self._places.closest(gang, self._variant)
-        self._bars = state.bars(gang, self._charge)
+        self._respected = state.respected(gang, self._charge)
 
     def told(self, detail: dict[str, Any]) -> Explanation:
         """The whole explanation."""
@@ -94,9 +94,9 @@ class _Asked:
         detail["available"] = self._available()
         if self._closest is not None:
             flavor, room = self._variant.flavors[self._closest.part.name], self._state.room()
-            kept = np.any(self._state.room(self._bars).free < room.free, axis=1)
+            kept = np.any(self._state.room(self._respected).free < room.free, axis=1)
             detail["excluded"] = self._places.excluded(self._closest, flavor, kept)
-        detail["holders"] = [*(self._reservation(owner) for owner in self._bars if behind), *holders]
+        detail["holders"] = [*(self._reservation(owner) for owner in self._respected if behind), *holders]
         advice: tuple[Mapping[str, Any], ...] = ()
         if not behind or "others" in self._primary.params:  # else it had no turn of its own
             short = self._quotas.shortfalls(self._gang, self._charge)
@@ -136,7 +136,7 @@ class _Asked:
         nodes, state = self._state.nodes, self._state
         there = [(i, nodes.snapshot.nodes[i].node) for i in nodes.in_flavor[flavor].nonzero()[0]]
         usable = [i for i, node in there if node.ready and not node.unschedulable]
-        free = np.minimum(state.free[usable], state.then[usable]).clip(min=0).sum(axis=0)
+        free = np.minimum(state.free_now[usable], state.free_later[usable]).clip(min=0).sum(axis=0)
         return format_resources({r: int(free[nodes.column[r]]) for r in resources})
 
     def _headroom(self, flavor: str, resources: Iterable[str]) -> list[dict[str, str]]:
@@ -162,7 +162,7 @@ class _Asked:
 
     def _reservation(self, owner: str) -> dict[str, Any]:
         """One that it must leave whole."""
-        workload, starts = self._state.arrays.lines.gangs[owner].workload, self._state.reserved[owner].start
+        workload, starts = self._state.arrays.waiting.gangs[owner].workload, self._state.reserved[owner].start
         named = {"name": workload.name, "namespace": workload.namespace}
         return {"reservation": owner, **named, "starts": starts}
 
@@ -197,10 +197,10 @@ class _Holders:
         """Who uses most of an account in a queue: its children, its own workloads, gangs that are bound there."""
         state, resource = self._state, account[1]
         lineage = state.book.lineage
-        uses = {kid: state.now.used(kid, account) for kid in state.book.tree.children[queue]}
-        for uid, hold in state.holds.items():
-            if lineage(hold.admitted.workload.queue)[0] == queue:
-                uses[uid] = hold.charge.get(account, 0)
+        uses = {kid: state.used_now.used(kid, account) for kid in state.book.tree.children[queue]}
+        for uid, run in state.running.items():
+            if lineage(run.admitted.workload.queue)[0] == queue:
+                uses[uid] = run.charge.get(account, 0)
         for uid, settled in state.settled.items():
             if queue in lineage(settled.gang.queue):
                 uses[uid] = settled.charge.get(account, 0)
@@ -214,7 +214,7 @@ class _Holders:
         def used(rows: Rows) -> int:
             return sum(int(row[column]) for node, row in rows.items() if node in inside)
 
-        uses = {uid: used(state.rows_of(uid)) for uid in state.holds}
+        uses = {uid: used(state.rows_of(uid)) for uid in state.running}
         uses |= {uid: used(state.rows(settled)) for uid, settled in state.settled.items()}
         return [self._row(name, resource, amount) for name, amount in _most(uses)]
 
@@ -224,9 +224,9 @@ class _Holders:
         """
         state = self._state
         told = {"resource": resource, "amount": format_quantity(amount, resource=resource)}
-        if name not in state.holds and name not in state.settled:
+        if name not in state.running and name not in state.settled:
             return {"queue": name, **told}
-        admitted = state.holds[name].admitted if name in state.holds else None
+        admitted = state.running[name].admitted if name in state.running else None
         workload = state.settled[name].gang.workload if admitted is None else admitted.workload
         row = {"workload": name, "name": workload.name, "namespace": workload.namespace}
         row = {**row, "queue": workload.queue, **told}
@@ -247,7 +247,7 @@ class _Holders:
         if not any(entitled) or not claims:
             return None
         queue, account = book.lineage(gang.queue)[entitled.index(True)], claims[0]
-        lineages = {uid: book.lineage(hold.admitted.workload.queue) for uid, hold in state.holds.items()}
+        lineages = {uid: book.lineage(run.admitted.workload.queue) for uid, run in state.running.items()}
         rests = {uid: book.tree.policy(path[0]).min_runtime or 0.0 for uid, path in lineages.items()}
         later = State(state.arrays, time=state.time + max(rests.values(), default=0.0))
         now, all_ = (_takes(moment, gang, charge, account) for moment in (state, later))
@@ -272,22 +272,22 @@ class _Holders:
             "from": [{"queue": owner, "amount": said(n)} for owner, n in _most(whose)],
         }
         if young:
-            params["until"] = min(state.holds[uid].admitted.since + rests[uid] for uid in young)
+            params["until"] = min(state.running[uid].admitted.since + rests[uid] for uid in young)
             params["wait"] = ceil(params["until"] - state.time)
         return Reason(Token.WAITING_FOR_QUOTA, params, evictable(params))
 
 
 def _takes(state: State, gang: Gang, charge: Charge, account: Account) -> dict[str, int]:
     """What may go one after the other, smallest first, of an account, by uid."""
-    rights, line = Rights(state), state.line.copy()
+    rights, remaining = Rights(state), state.remaining.copy()
     reach = rights.reach(gang, charge)
-    there = [(party, hold) for party, _ in rights.permitted(reach) for hold in party.holds]
+    there = [(group, run) for group, _ in rights.permitted(reach) for run in group.runs]
     found: dict[str, int] = {}
-    for party, hold in sorted(there, key=lambda pair: pair[1].charge.get(account, 0)):
-        uid, amount = hold.admitted.workload.uid, hold.charge.get(account, 0)
-        if uid not in state.leaving and uid not in reach.spared and amount and party.rule(line):
+    for group, run in sorted(there, key=lambda pair: pair[1].charge.get(account, 0)):
+        uid, amount = run.admitted.workload.uid, run.charge.get(account, 0)
+        if uid not in state.leaving and uid not in reach.spared and amount and group.rule(remaining):
             found[uid] = amount
-            line.add(hold.admitted.workload.queue, hold.charge, times=-1)
+            remaining.add(run.admitted.workload.queue, run.charge, times=-1)
     return found
 
 

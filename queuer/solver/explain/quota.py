@@ -69,7 +69,7 @@ class Quotas:
     def _find_figures(self, queue: str, account: Account, usage: Usage) -> Mapping[str, Any]:
         """What counts in a row: `used + held - leaving + kept`, what is leaving only at the later moment."""
         figures, there = self._used(queue, account), usage.used(queue, account)
-        if usage is not self._state.now and (leaving := figures["used"] + figures["held"] - there):
+        if usage is not self._state.used_now and (leaving := figures["used"] + figures["held"] - there):
             figures["leaving"] = leaving
         if kept := usage.held(queue, account, surely=True) - there:
             figures["kept"] = kept
@@ -84,7 +84,7 @@ class Quotas:
 
     def _used(self, queue: str, account: Account) -> dict[str, Any]:
         """What is used, held for bound gangs, and guaranteed."""
-        used = self._state.now.used(queue, account)
+        used = self._state.used_now.used(queue, account)
         return {
             **named(queue, account),
             "used": used,

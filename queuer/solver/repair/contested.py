@@ -66,7 +66,7 @@ def starts_of(state: State) -> list[Settled]:
 
 def without(state: State, starts: Iterable[Settled]) -> Matrix:
     """What is free (N x R) without these starts; nothing on hosts that somebody else has to itself."""
-    free, owned = np.minimum(state.free, state.then), state.landing.owned.copy()
+    free, owned = np.minimum(state.free_now, state.free_later), state.landing.owned.copy()
     for start in starts:
         for node, row in state.rows(start).items():
             free[node] += row
@@ -94,9 +94,9 @@ def excluded(state: State, asked: Contested, lifted: Matrix) -> bool:
 
 def shut(state: State, gang: Gang, charge: Charge) -> Mask | None:
     """Nodes that are closed to a gang: those it avoids, and those of reservations that it must leave whole."""
-    closed, bars = state.closed(gang), state.bars(gang, charge)
-    if not bars:
+    closed, respected = state.closed(gang), state.respected(gang, charge)
+    if not respected:
         return closed
     mask = np.zeros(len(state.nodes.names), dtype=bool) if closed is None else closed.copy()
-    mask[[node for uid in bars for node in state.reserved[uid].takes]] = True
+    mask[[node for uid in respected for node in state.reserved[uid].takes]] = True
     return mask

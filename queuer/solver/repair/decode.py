@@ -16,10 +16,10 @@ from queuer.solver.slots import Room
 from queuer.solver.state import Settled, State
 
 
-def bears(state: State, settled: Settled) -> bool:
+def can_start(state: State, settled: Settled) -> bool:
     """Whether a gang may start in its placement as things are: quota, nodes and landing bear it."""
     gang, charge = settled.gang, settled.charge
-    free = state.room(state.bars(gang, charge)).free
+    free = state.room(state.respected(gang, charge)).free
     return (
         all(usage.fits(gang.queue, charge) for usage in state.usages())
         and (gang.workload.preemptible or state.claimed.entitled(gang.queue, charge, at=gang.queue))
@@ -39,7 +39,7 @@ def start(state: State, model: Model, values: Sequence[int]) -> None:
     _fill(state, model, values, members)
     for member in members:
         settled = member.settled()
-        if settled is not None and bears(state, settled):
+        if settled is not None and can_start(state, settled):
             state.start(settled)
 
 

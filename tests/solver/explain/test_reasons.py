@@ -220,7 +220,7 @@ def test_gangs_that_are_alike_share_one_explanation() -> None:
 def test_what_has_been_given_back_and_who_had_no_turn() -> None:
     """What was in the way at a turn is there at the end: the next cycle decides. Nobody is left without a reason."""
     state = make.state_of(cluster(*(gang(uid, pod_set(1, 1)) for uid in "qpn")))
-    variant, charge = state.arrays.lines.gangs["q"].shape.least[0]
+    variant, charge = state.arrays.waiting.gangs["q"].shape.least[0]
     blocks = {"q": Block.QUOTA, "p": Block.PLACE}
     refusals = {uid: Refusal(block=b, variant=variant, charge=charge) for uid, b in blocks.items()}
     found = reasons(state, refusals=refusals, held_up={}, bonds={}, aside={}, order="qpn")

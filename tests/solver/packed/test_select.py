@@ -11,7 +11,7 @@ from queuer.domain.nodes import Node
 from queuer.domain.queue import Order, Policy
 from queuer.domain.workload import Workload
 from queuer.solver.packed import Selection, select
-from queuer.solver.repair.decode import bears
+from queuer.solver.repair.decode import can_start
 from queuer.solver.state import State
 from tests.solver.make import GPU, decided, gang, node, pod_set, queue, row, snapshot, started, state_of
 from tests.solver.repair.arrangements import arranged, cluster, gangs
@@ -22,7 +22,7 @@ QUEUES = [queue("root", policy=PACKED), queue("root.a")]
 
 def selected(state: State, *, budget: float = 1.0) -> Selection:
     """Of all that waits."""
-    waiting = sorted(state.arrays.lines.gangs.values(), key=lambda g: g.place_in_line())
+    waiting = sorted(state.arrays.waiting.gangs.values(), key=lambda g: g.place_in_line())
     return select(state, waiting, seed=3, budget=budget)
 
 
@@ -63,11 +63,11 @@ FIVE, FOURS = (
 
 def test_the_same_question_has_the_same_answer_and_changes_nothing() -> None:
     state = state_of(snapshot([node("a")], QUEUES, pending=[FIVE, *FOURS]))
-    free = state.free.copy()
+    free = state.free_now.copy()
     first, second = selected(state), selected(state)
     assert tuple(first.starts) == tuple(second.starts) == ("four0", "four1")
     assert (first.spent, first.proven) == (second.spent, True)
-    assert (state.free == free).all()
+    assert (state.free_now == free).all()
     assert not state.settled
 
 
@@ -80,7 +80,7 @@ def test_starts_may_start_in_any_order() -> None:
     for order in permutations(starts):
         mark = state.mark
         for settled in order:
-            assert bears(state, settled)
+            assert can_start(state, settled)
             state.start(settled)
         state.undo(mark)
 

@@ -83,10 +83,10 @@ def test_the_same_question_has_the_same_answer() -> None:
 
 def test_without_time_nothing_changes() -> None:
     state = played(halves())
-    free, settled = state.free.copy(), dict(state.settled)
+    free, settled = state.free_now.copy(), dict(state.settled)
     answer = repair(state, [contested(state, "a-three")], seed=7, budget=0.0)
     assert (answer.started, answer.spent, answer.proven) == ((), 0.0, False)
-    assert (state.free == free).all()
+    assert (state.free_now == free).all()
     assert state.settled == settled
 
 

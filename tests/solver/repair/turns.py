@@ -14,7 +14,7 @@ def played(snap: Snapshot, *, but: str = "") -> State:
     """Every gang has had its turn, `but` one."""
     state = state_of(snap)
     turns = Turns(state)
-    tournament = Tournament(snap.tree, state.arrays.lines.by_leaf, state, refused=turns.refused)
+    tournament = Tournament(snap.tree, state.arrays.waiting.by_leaf, state, refused=turns.refused)
     while (gang := tournament.next()) is not None:
         tournament.done(gang, settled=gang.uid != but and turns.turn(gang))
     return state
@@ -22,5 +22,5 @@ def played(snap: Snapshot, *, but: str = "") -> State:
 
 def contested(state: State, uid: str) -> Contested:
     """A waiting gang at its first flavors and full size."""
-    gang = state.arrays.lines.gangs[uid]
+    gang = state.arrays.waiting.gangs[uid]
     return Contested(gang, gang.shape.variants[0], gang.shape.charges[0])

@@ -18,7 +18,7 @@ class UnsoundPlan(Exception):
     """Not even the plan that starts nobody is sound; the violations say why."""
 
 
-def sound(plan: Plan, state: State) -> Plan:
+def verified(plan: Plan, state: State) -> Plan:
     """The plan without the gangs that break a rule. Raises UnsoundPlan where that helps nothing."""
     broken: tuple[Violation, ...] = ()
     for _ in range(ROUNDS):
