@@ -44,20 +44,26 @@ class Round:
         return f"seed {self.seed:<5} {what} {self.seconds:5.1f} s  {'; '.join(self.wrong) or 'ok'}"
 
 
-def deal(seed: int, points: Sequence[Point]) -> list[tuple[Point, Fault]]:
+def deal(seed: int, points: Sequence[Point], faults: Sequence[Fault]) -> list[tuple[Point, Fault]]:
     """The points in an order of the seed, with all faults in turn."""
     random = Random(f"deal {seed}")
-    order, faults = random.sample(points, len(points)), random.sample(list(Fault), len(Fault))
-    return [(point, faults[number % len(faults)]) for number, point in enumerate(order)]
+    order, turns = random.sample(points, len(points)), random.sample(faults, len(faults))
+    return [(point, turns[number % len(turns)]) for number, point in enumerate(order)]
 
 
-def play(cluster: Cluster, *, seed: int, points: Sequence[Point] = tuple(Point)) -> Iterator[Round]:
+def play(
+    cluster: Cluster,
+    *,
+    seed: int,
+    points: Sequence[Point] = tuple(Point),
+    faults: Sequence[Fault] = tuple(Fault),
+) -> Iterator[Round]:
     """Play the story of a seed, a round for each point and one for the quiet afterwards."""
     with world(cluster) as place:
         story = _Story(world=place, seed=seed, random=Random(seed))
         try:
             story.begin()
-            for point, fault in deal(seed, points):
+            for point, fault in deal(seed, points, faults):
                 yield story.round(point, fault)
             yield story.end()
         finally:
