@@ -215,6 +215,8 @@ def world(cluster: Cluster) -> Iterator[World]:
                 yield made
             finally:
                 for namespace in made.namespaces:
+                    admin.delete(f"/api/v1/namespaces/{namespace}")
+                for namespace in made.namespaces:
                     made.close_namespace(namespace)
     finally:
         if server := localpg.running(postgres):
