@@ -62,7 +62,7 @@ def _starts(state: State, settled: Settled) -> bool:
     if (
         free
         and state.used_now.fits(workload.queue, settled.charge)
-        and state.landing.may_start(workload, settled.spreads)
+        and state.landing.may_start(workload, settled.variant.flavors, settled.spreads)
     ):
         state.start(replace(settled, bound=False))
         return True

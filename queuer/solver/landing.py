@@ -1,7 +1,7 @@
 """Where pods are still landing, and whether a pod set has a choice among its hosts (DESIGN 3.5).
 
 A pod set without a choice counts on each host exactly and may share it. One with a choice has its hosts to itself until
-all its pods are bound.
+all its pods are bound. Pod sets of a gang that nothing tells apart are one here: they share a pin, and a choice.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.nodes import Mask, Matrix, Need, Nodes
-from queuer.solver.placement import Spreads
+from queuer.solver.placement import Spreads, kin
 from queuer.solver.records import Admitted, Assignment
 
 
@@ -47,18 +47,19 @@ class Landing:
         at = np.fromiter(hosts, dtype=np.intp, count=len(hosts))
         return int(need.slots(self._nodes.bound_free[at]).sum()) > count
 
-    def choices(self, workload: Workload, spreads: Spreads) -> frozenset[int]:
+    def choices(self, workload: Workload, flavors: Mapping[str, str], spreads: Spreads) -> frozenset[int]:
         """The hosts of those pod sets of a placement that have a choice."""
         found: set[int] = set()
-        for pod_set in workload.pod_sets:
-            spread = spreads.get(pod_set.name, {})
-            if len(spread) > 1 and self.has_choice(self._nodes.need(pod_set), sum(spread.values()), spread):
-                found.update(spread)
+        for sets in united(self._nodes, workload, flavors, spreads):
+            hosts = {host for pod_set in sets for host in spreads[pod_set.name]}
+            count = sum(sum(spreads[pod_set.name].values()) for pod_set in sets)
+            if self.has_choice(self._nodes.need(sets[0]), count, hosts):
+                found.update(hosts)
         return frozenset(found)
 
-    def may_start(self, workload: Workload, spreads: Spreads) -> bool:
+    def may_start(self, workload: Workload, flavors: Mapping[str, str], spreads: Spreads) -> bool:
         """Whether a placement keeps the rule beside all that lands: nobody else is where it has a choice."""
-        chosen = self.choices(workload, spreads)
+        chosen = self.choices(workload, flavors, spreads)
         if chosen:
             at = np.fromiter(chosen, dtype=np.intp, count=len(chosen))
             if bool((self.here[at] | self.held[at]).any()):
@@ -87,11 +88,15 @@ class Landing:
         are noted as landing.
         """
         rows: dict[int, Matrix] = {}
+        counts: dict[object, tuple[PodSet, tuple[str, ...], int]] = {}
         for part in admitted.unbound:
             pod_set = set_named(admitted.workload, part.pod_set)
-            hosts = [self._nodes.index[h] for h in part.hosts if h in self._nodes.index]
-            need, row, left = self._nodes.need(pod_set), self._nodes.row(pod_set.requests), part.count
-            choice = self.has_choice(need, part.count, hosts)
+            key = kin(self._nodes, pod_set, admitted.flavors.get(part.pod_set, "")), frozenset(part.hosts)
+            counts[key] = pod_set, part.hosts, part.count + (counts[key][2] if key in counts else 0)
+        for pod_set, names, count in counts.values():
+            hosts = [self._nodes.index[h] for h in names if h in self._nodes.index]
+            need, row, left = self._nodes.need(pod_set), self._nodes.row(pod_set.requests), count
+            choice = self.has_choice(need, count, hosts)
             for host in hosts:
                 come = min(left, int(need.slots(free[[host]])[0]))
                 if come:
@@ -106,24 +111,39 @@ def set_named(workload: Workload, name: str) -> PodSet:
     return next(p for p in workload.pod_sets if p.name == name)
 
 
+def united(
+    nodes: Nodes, workload: Workload, flavors: Mapping[str, str], spreads: Spreads
+) -> list[list[PodSet]]:
+    """The pod sets that a placement has pods of; those that are one for landing together."""
+    found: dict[object, list[PodSet]] = {}
+    for pod_set in workload.pod_sets:
+        if spreads.get(pod_set.name):
+            found.setdefault(kin(nodes, pod_set, flavors[pod_set.name]), []).append(pod_set)
+    return list(found.values())
+
+
 def pinned(
     nodes: Nodes, workload: Workload, flavors: Mapping[str, str], spreads: Spreads
 ) -> tuple[Assignment, ...]:
     """A placement by node name, with the pins that say so to kube-scheduler."""
     domain = _whole_domain(nodes, workload, flavors, spreads)
+    hosts_of: dict[str, tuple[str, ...]] = {}
+    for sets in united(nodes, workload, flavors, spreads):
+        names = {nodes.names[n] for pod_set in sets for n in spreads[pod_set.name]}
+        hosts_of.update({pod_set.name: tuple(sorted(names)) for pod_set in sets})
     found = []
     for pod_set in workload.pod_sets:
         spread = spreads.get(pod_set.name)
         if not spread:
             continue
-        names = {nodes.names[n]: count for n, count in sorted(spread.items())}
+        there = {nodes.names[n]: count for n, count in sorted(spread.items())}
         flavor = flavors[pod_set.name]
         selector = dict(nodes.flavors[flavor].node_labels)
         selector.update(_required_labels(nodes, workload, pod_set, next(iter(spread))))
-        hosts = tuple(sorted(names)) if domain is None else None
+        hosts = hosts_of[pod_set.name] if domain is None else None
         selector.update(domain or {})
         found.append(
-            Assignment(pod_set=pod_set.name, flavor=flavor, nodes=names, selector=selector, hosts=hosts)
+            Assignment(pod_set=pod_set.name, flavor=flavor, nodes=there, selector=selector, hosts=hosts)
         )
     return tuple(found)
 

@@ -174,7 +174,7 @@ class State:
 
     def _start(self, settled: Settled, times: int) -> None:
         self._take(self.settled, settled, times, first=True)
-        owned = self.landing.choices(settled.gang.shape.like, settled.spreads)
+        owned = self.landing.choices(settled.gang.shape.like, settled.variant.flavors, settled.spreads)
         self.landing.add(settled.gang.uid, settled.hosts, owned, times=times)
 
     def _set_aside(self, there: dict[str, Settled], settled: Settled, times: int) -> None:

@@ -165,10 +165,12 @@ class Turns:
         room, closed = self._state.room(respected), self._state.closed(gang)
         parts = self._parts(gang, variant)
         spreads = place(room, workload, parts, closed=closed)
-        if spreads is None or landing.may_start(workload, spreads):
+        if spreads is None or landing.may_start(workload, variant.flavors, spreads):
             return spreads
         spreads = place(room, workload, parts, closed=self._busy(closed))
-        return spreads if spreads is not None and landing.may_start(workload, spreads) else None
+        return (
+            spreads if spreads is not None and landing.may_start(workload, variant.flavors, spreads) else None
+        )
 
     def _busy(self, closed: Mask | None) -> Mask:
         """Nodes that are closed to a gang with a choice among them."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from queuer.domain.reasons import Token
+from queuer.domain.workload import Workload
+from queuer.solver.records import Admitted, Unbound
 from tests.solver.make import (
     GPU,
     decided,
@@ -104,3 +108,49 @@ def test_rows_are_kept_for_quota_while_a_gang_waits_for_landings() -> None:
         pending=[big, small],
     )
     assert started(decided(snap)) == set()
+
+
+def master_and_workers(workers: int, gpus: int, *, master: int, **more: Any) -> Workload:
+    """A PyTorchJob as users write it."""
+    return gang("g", pod_set(1, master, name="master"), pod_set(workers, gpus, name="worker"), **more)
+
+
+def test_pod_sets_that_nothing_tells_apart_are_one_for_landing() -> None:
+    """They share a pin, so that any of their pods may take any of their places: the idle nodes are filled."""
+    snap = snapshot([node("a"), node("b")], QUEUES, pending=[master_and_workers(15, 1, master=1)])
+    (admission,) = decided(snap).admissions
+    assert [row.count for row in admission.assignments] == [1, 15]
+    assert {row.hosts for row in admission.assignments} == {("a", "b")}
+
+
+def test_a_master_and_its_workers_start_in_an_idle_rack() -> None:
+    """Two nodes of 8 for four pods of 4: narrowest first, whole nodes."""
+    nodes = [node(f"n{i}", labels={"block": "b", "rack": f"r{i // 2}"}) for i in range(4)]
+    snap = snapshot(nodes, QUEUES, pending=[master_and_workers(3, 4, master=4, required="rack")])
+    assert hosts(decided(snap), "g") == {"n0": 2, "n1": 2}
+
+
+def test_the_choice_is_judged_of_all_pods_that_are_alike() -> None:
+    """Alone each of the sets could land otherwise; together they fill their hosts, and others start beside them."""
+    whole = Admitted(
+        workload=gang("l", pod_set(1, 3, name="master"), pod_set(3, 3, name="worker")),
+        counts={"master": 1, "worker": 3},
+        flavors={"master": "default", "worker": "default"},
+        since=0.0,
+        unbound=(
+            Unbound(pod_set="master", count=1, hosts=("a", "b")),
+            Unbound(pod_set="worker", count=3, hosts=("a", "b")),
+        ),
+    )
+    waiting = [gang(f"g{i}", pod_set(1, 2), submitted=float(i)) for i in range(3)]
+    snap = snapshot([node("a"), node("b")], QUEUES, admitted=[whole], pending=waiting)
+    assert started(decided(snap)) == {"g0", "g1"}
+
+
+def test_pod_sets_that_differ_get_hosts_of_their_own() -> None:
+    """Workers could come to the master's host first; on a third host it is safe from them."""
+    pending = [master_and_workers(3, 4, master=2)]
+    assert started(decided(snapshot([node("a"), node("b")], QUEUES, pending=pending))) == set()
+    plan = decided(snapshot([node(n) for n in "abc"], QUEUES, pending=pending))
+    first, second = plan.admissions[0].assignments
+    assert first.nodes.keys().isdisjoint(second.nodes)
