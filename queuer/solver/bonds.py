@@ -51,7 +51,7 @@ def prolonged(state: State, bond: Bond) -> Bond:
 
 def _starts(state: State, settled: Settled) -> bool:
     """Start the gang of a bond in its placement, if that is free now. Its quota is held; only what is used is in its
-    way.
+    way. Its hosts are closed to all others where only pods that land there are in its way.
     """
     mark, rows, workload = state.mark, state.rows(settled), settled.gang.workload
     state.unbind(settled)
@@ -59,14 +59,13 @@ def _starts(state: State, settled: Settled) -> bool:
         bool((np.minimum(state.free_now[node], state.free_later[node]) >= row)[row > 0].all())
         for node, row in rows.items()
     )
-    if (
-        free
-        and state.used_now.fits(workload.queue, settled.charge)
-        and state.landing.may_start(workload, settled.variant.flavors, settled.spreads)
-    ):
+    free = free and state.used_now.fits(workload.queue, settled.charge)
+    if free and state.landing.may_start(workload, settled.variant.flavors, settled.spreads):
         state.start(replace(settled, bound=False))
         return True
     state.undo(mark)
+    if free:
+        state.close(settled)
     return False
 
 

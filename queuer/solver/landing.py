@@ -17,8 +17,8 @@ from queuer.solver.records import Admitted, Assignment
 
 
 class Landing:
-    """Hosts on which pods land in this cycle. `here`: hosts of anybody (N); `owned`: of pod sets with a choice (N);
-    `held`: hosts where room is held for a gang that is not started (N).
+    """Hosts on which pods land in this cycle. `here`: hosts of anybody (N); `owned`: of pod sets with a choice, and of
+    gangs that wait for others to land there (N); `held`: hosts where room is held for a gang that is not started (N).
     """
 
     def __init__(self, nodes: Nodes) -> None:
@@ -29,11 +29,19 @@ class Landing:
         self.held: Mask = np.zeros(count, dtype=bool)
         self._uids: dict[int, list[str]] = {}
         self._owners: dict[int, list[str]] = {}
-        self._holders: dict[int, int] = {}
+        self._holders: dict[int, list[str]] = {}
 
     def on(self, hosts: Iterable[int]) -> list[str]:
-        """Whose pods are landing on these hosts, each uid once."""
-        return list(dict.fromkeys(uid for host in hosts for uid in self._uids.get(host, ())))
+        """Whose pods are landing on these hosts, then for whom room is held there, each uid once."""
+        there = [*hosts]
+        found = (
+            uid for whose in (self._uids, self._holders) for host in there for uid in whose.get(host, ())
+        )
+        return list(dict.fromkeys(found))
+
+    def closed_by_others(self, uid: str, hosts: Iterable[int]) -> bool:
+        """Whether somebody else than this workload has one of these hosts to itself."""
+        return any(other != uid for host in hosts for other in self._owners.get(host, ()))
 
     @property
     def any_owned(self) -> bool:
@@ -66,22 +74,14 @@ class Landing:
                 return False
         return not any(bool(self.owned[list(spread)].any()) for spread in spreads.values())
 
-    def add(self, uid: str, hosts: Iterable[int], owned: Collection[int], *, times: int = 1) -> None:
+    def add(self, uid: str, hosts: Iterable[int], owned: Collection[int], times: int = 1) -> None:
         """Pods of this workload land on these hosts, of which some are `owned`; `times=-1`: they do not after all."""
-        for counts, mask, these in ((self._uids, self.here, hosts), (self._owners, self.owned, owned)):
-            for host in these:
-                there = counts.setdefault(host, [])
-                if times > 0:
-                    there.append(uid)
-                else:
-                    there.remove(uid)
-                mask[host] = bool(there)
+        _note(self._uids, self.here, uid, hosts, times)
+        _note(self._owners, self.owned, uid, owned, times)
 
-    def hold(self, hosts: Iterable[int], *, times: int = 1) -> None:
-        """Room on these hosts is held for a gang that is not started; `times=-1`: no more."""
-        for host in hosts:
-            self._holders[host] = self._holders.get(host, 0) + times
-            self.held[host] = self._holders[host] > 0
+    def hold(self, uid: str, hosts: Iterable[int], *, times: int = 1) -> None:
+        """Room on these hosts is held for this workload; `times=-1`: no more."""
+        _note(self._holders, self.held, uid, hosts, times)
 
     def expected(self, admitted: Admitted, free: Matrix) -> dict[int, Matrix]:
         """What the unbound pods of an admitted gang will take, by node (vectors of R), with so much free (N x R). They
@@ -104,6 +104,16 @@ class Landing:
                     left -= come
             self.add(admitted.workload.uid, hosts, hosts if choice else ())
         return rows
+
+
+def _note(whose: dict[int, list[str]], mask: Mask, uid: str, hosts: Iterable[int], times: int) -> None:
+    for host in hosts:
+        there = whose.setdefault(host, [])
+        if times > 0:
+            there.append(uid)
+        else:
+            there.remove(uid)
+        mask[host] = bool(there)
 
 
 def set_named(workload: Workload, name: str) -> PodSet:

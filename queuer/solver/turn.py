@@ -168,9 +168,8 @@ class Turns:
         if spreads is None or landing.may_start(workload, variant.flavors, spreads):
             return spreads
         spreads = place(room, workload, parts, closed=self._busy(closed))
-        return (
-            spreads if spreads is not None and landing.may_start(workload, variant.flavors, spreads) else None
-        )
+        lands = spreads is not None and landing.may_start(workload, variant.flavors, spreads)
+        return spreads if lands else None
 
     def _busy(self, closed: Mask | None) -> Mask:
         """Nodes that are closed to a gang with a choice among them."""

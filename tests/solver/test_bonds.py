@@ -6,11 +6,12 @@ from dataclasses import replace
 
 from queuer.domain.queue import Policy, Preempt
 from queuer.domain.reasons import Token
-from queuer.solver.records import Admitted, Bond, Snapshot
+from queuer.solver.records import Admitted, Assignment, Bond, Snapshot
 from tests.solver.make import (
     decided,
     gang,
     hosts,
+    landing,
     node,
     pod_set,
     queue,
@@ -32,6 +33,12 @@ def borrowed() -> Snapshot:
     """Both nodes are borrowed by b; a claims one back."""
     taken = [running(gang(f"v{i}", pod_set(1, 8), queue="root.b"), {n: 1}) for i, n in enumerate("ab")]
     return snapshot([node("a"), node("b")], QUEUES, admitted=taken, pending=[gang("g", pod_set(1, 8))])
+
+
+def bond(uid: str, **pods: int) -> Bond:
+    """For the gang of one pod set, with pods by node."""
+    held = Assignment(pod_set="main", flavor="default", nodes=pods)
+    return Bond(uid=uid, assignments=(held,), victims=(), deadline=300.0)
 
 
 def leaving(snap: Snapshot, uid: str) -> Snapshot:
@@ -107,3 +114,14 @@ def test_a_bond_whose_node_is_closed_ends() -> None:
     )
     plan = decided(replace(snap, nodes=nodes), now=10.0)
     assert hosts(plan, "g").keys() == {"a", "b"} - {host}
+
+
+def test_nobody_starts_where_a_bond_waits_for_pods_to_land() -> None:
+    """Its room is free, but someone is landing there: others that started beside it would keep it waiting."""
+    small = gang("small", pod_set(1, 1), queue="root.b", submitted=5.0)
+    lands, waiting = landing("l", 1, 1, "a"), [gang("g", pod_set(3, 3)), small]
+    bonds = [bond("g", a=2, b=1)]
+    plan = decided(snapshot([node("a"), node("b")], QUEUES, admitted=[lands], pending=waiting, bonds=bonds))
+    assert started(plan) == set()
+    after = decided(snapshot([node("a"), node("b")], QUEUES, pending=waiting, bonds=plan.bonds))
+    assert "g" in started(after)

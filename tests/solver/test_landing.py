@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from queuer.domain.nodes import Topology
 from queuer.domain.reasons import Token
 from queuer.domain.workload import Workload
+from queuer.sim.engine import Simulation
+from queuer.sim.scenario import Scenario, Story
 from queuer.solver.records import Admitted, Unbound
 from tests.solver.make import (
     GPU,
@@ -154,3 +159,43 @@ def test_pod_sets_that_differ_get_hosts_of_their_own() -> None:
     plan = decided(snapshot([node(n) for n in "abc"], QUEUES, pending=pending))
     first, second = plan.admissions[0].assignments
     assert first.nodes.keys().isdisjoint(second.nodes)
+
+
+def test_hosts_that_a_gang_keeps_are_closed_to_all_behind_it() -> None:
+    """Else a small job starts there every second, and someone is always landing."""
+    snap = snapshot(
+        [node("a"), node("b")],
+        QUEUES,
+        admitted=[landing("l", 1, 1, "a")],
+        pending=[gang("w", pod_set(3, 3), submitted=1.0), gang("s", pod_set(1, 1), submitted=2.0)],
+    )
+    assert started(decided(snap)) == set()
+
+
+@pytest.mark.parametrize("every", [0.7, 1.0, 1.5])
+def test_a_stream_of_small_jobs_does_not_starve_a_gang(every: float) -> None:
+    """It starts once those that land where it belongs are bound."""
+    wide = Story(workload=gang("w", pod_set(3, 3), submitted=10.5), runtime=60.0)
+    stream = [
+        Story(workload=gang(f"s{i:03}", pod_set(1, 1), submitted=i * every), runtime=1.0) for i in range(100)
+    ]
+    scenario = Scenario(
+        name="stream",
+        why="",
+        grace=30.0,
+        until=60.0,
+        topology=Topology(),
+        flavors=(),
+        nodes=(node("a", pods=50), node("b", pods=50)),
+        foreign=(),
+        queues={"root": {}, "root.a": {}},
+        stories=(wide, *stream),
+        events=(),
+        expect=(),
+    )
+    played = Simulation(scenario, landing=2.0)
+    for _ in played.advance([60.0]):
+        pass
+    began = played.jobs["w"].started
+    assert began is not None
+    assert began < 16.0
