@@ -65,12 +65,17 @@ class Landing:
                 found.update(hosts)
         return frozenset(found)
 
-    def may_start(self, workload: Workload, flavors: Mapping[str, str], spreads: Spreads) -> bool:
-        """Whether a placement keeps the rule beside all that lands: nobody else is where it has a choice."""
+    def may_start(
+        self, workload: Workload, flavors: Mapping[str, str], spreads: Spreads, held: Mask | None = None
+    ) -> bool:
+        """Whether a placement keeps the rule beside all that lands: nobody else is where it has a choice. `held`: where
+        room is held that counts (N); None = all.
+        """
+        held = self.held if held is None else held
         chosen = self.choices(workload, flavors, spreads)
         if chosen:
             at = np.fromiter(chosen, dtype=np.intp, count=len(chosen))
-            if bool((self.here[at] | self.held[at]).any()):
+            if bool((self.here[at] | held[at]).any()):
                 return False
         return not any(bool(self.owned[list(spread)].any()) for spread in spreads.values())
 

@@ -256,10 +256,9 @@ class State:
         return room
 
     def _open(self, respected: tuple[str, ...], view: View, at: NodeRows) -> Matrix:
-        if view is View.LATER:
-            free = self.free_later[at].copy()
-        else:
-            free = np.minimum(self.free_now[at], self.free_later[at])
+        free = (self.free_later if view is View.LATER else self.free_now)[at].copy()
+        if view is not View.LATER:
+            np.minimum(free, self.free_later[at], out=free)
         if view is View.NOW and self.landing.any_owned:
             free[self.landing.owned[at]] = 0
         return self.behind(respected, free, at) if respected else free

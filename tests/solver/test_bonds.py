@@ -125,3 +125,27 @@ def test_nobody_starts_where_a_bond_waits_for_pods_to_land() -> None:
     assert started(plan) == set()
     after = decided(snapshot([node("a"), node("b")], QUEUES, pending=waiting, bonds=plan.bonds))
     assert "g" in started(after)
+
+
+def test_a_bond_does_not_wait_for_one_behind_it() -> None:
+    """Both have a choice and share b, all is free: the first starts, the other when that has landed."""
+    waiting = [gang("g", pod_set(3, 4)), gang("h", pod_set(3, 4), queue="root.b", submitted=1.0)]
+    nodes, both = [node(n) for n in "abc"], [bond("g", a=2, b=1), bond("h", b=1, c=2)]
+    first = decided(snapshot(nodes, QUEUES, pending=waiting, bonds=both))
+    assert started(first) == {"g"}
+    assert [b.uid for b in first.bonds] == ["h"]
+    lands = landing("g", 3, 4, "a", "b")
+    then = decided(snapshot(nodes, QUEUES, admitted=[lands], pending=waiting[1:], bonds=first.bonds))
+    assert [b.uid for b in then.bonds] == ["h"]
+    landed = running(waiting[0], {"a": 2, "b": 1})
+    last = decided(snapshot(nodes, QUEUES, admitted=[landed], pending=waiting[1:], bonds=then.bonds))
+    assert started(last) == {"h"}
+
+
+def test_a_bond_ends_whose_place_is_lost_to_one_before_it() -> None:
+    """Pods of the first landed where it was to start: it has its turn again, and fits elsewhere."""
+    waiting = [gang("h", pod_set(3, 4), queue="root.b", submitted=1.0)]
+    nodes = [node(n) for n in "abc"]
+    landed = running(gang("g", pod_set(3, 4)), {"a": 1, "b": 2})
+    plan = decided(snapshot(nodes, QUEUES, admitted=[landed], pending=waiting, bonds=[bond("h", b=1, c=2)]))
+    assert hosts(plan, "h") == {"a": 1, "c": 2}

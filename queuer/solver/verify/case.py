@@ -109,8 +109,8 @@ def part_of(admitted: Admitted) -> Part:
 
 class Case:
     """By uid: `started`, what the plan starts; `bound`, what it holds for gangs that wait; `rows`, both, in turn. Of
-    these `held` had the quota by a bond already, `new` are the others. `releasing`: who leaves already; `gone`: this
-    plan's victims, too.
+    these `held` had the quota by a bond already, in that order, `new` are the others. `releasing`: who leaves already;
+    `gone`: this plan's victims, too.
     """
 
     def __init__(self, snapshot: Snapshot, plan: Plan, now: float) -> None:
@@ -126,7 +126,7 @@ class Case:
         self.bound: dict[str, Rows] = {b.uid: b.assignments for b in waiting}
         there = {**self.bound, **self.started}
         old = {b.uid: _sizes(b.assignments) for b in snapshot.bonds if self.until(b) > now}
-        self.held = [uid for uid in there if uid in old and old[uid] == _sizes(there[uid])]
+        self.held = [uid for uid in old if uid in there and old[uid] == _sizes(there[uid])]
         turns = chain(self.held, filter(there.__contains__, plan.order), there)
         self.rows: dict[str, Rows] = {uid: there[uid] for uid in turns}
         self.new = [uid for uid in self.rows if uid not in self.held]
