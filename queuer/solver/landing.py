@@ -32,12 +32,12 @@ class Landing:
         self._holders: dict[int, list[str]] = {}
 
     def on(self, hosts: Iterable[int]) -> list[str]:
-        """Whose pods are landing on these hosts, then for whom room is held there, each uid once."""
-        there = [*hosts]
-        found = (
-            uid for whose in (self._uids, self._holders) for host in there for uid in whose.get(host, ())
-        )
-        return list(dict.fromkeys(found))
+        """Whose pods are landing on these hosts, or who waits for that there, each uid once."""
+        return list(dict.fromkeys(uid for host in hosts for uid in self._uids.get(host, ())))
+
+    def holders(self, hosts: Iterable[int]) -> list[str]:
+        """For whom room is held on these hosts, each uid once."""
+        return list(dict.fromkeys(uid for host in hosts for uid in self._holders.get(host, ())))
 
     def closed_by_others(self, uid: str, hosts: Iterable[int]) -> bool:
         """Whether somebody else than this workload has one of these hosts to itself."""

@@ -79,6 +79,7 @@ class View(Enum):
 
     NOW = "now"  # it starts
     LANDED = "landed"  # it would start, once all pods have landed
+    UNHELD = "unheld"  # it would start then, were nothing held for others
     LATER = "later"  # it is bound: the victims have gone
 
 
@@ -257,7 +258,7 @@ class State:
 
     def _open(self, respected: tuple[str, ...], view: View, at: NodeRows) -> Matrix:
         free = (self.free_later if view is View.LATER else self.free_now)[at].copy()
-        if view is not View.LATER:
+        if view in (View.NOW, View.LANDED):
             np.minimum(free, self.free_later[at], out=free)
         if view is View.NOW and self.landing.any_owned:
             free[self.landing.owned[at]] = 0

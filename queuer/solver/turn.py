@@ -33,7 +33,7 @@ class Turns:
         self._state = state
         self._victims = Victims(state)
         self._dead: dict[object, Refusal] = {}
-        self._nowhere: set[object] = set()
+        self._nowhere: dict[object, tuple[str, ...]] = {}  # with those for whom room is held that it needs
         self._leaves_bound: set[str] = set()
         self._full: dict[int, Refusal] = {}  # by number of a shape with one choice of flavors
         self._known_parts: dict[object, Sequence[Part] | None] = {}
@@ -144,14 +144,16 @@ class Turns:
         spreads = self._spreads(gang, variant, respected) if form not in self._nowhere else None
         if spreads is not None:
             return Settled(gang=gang, variant=variant, charge=charge, spreads=spreads)
-        self._nowhere.add(form)
+        self._nowhere[form] = ()
         refusal = Refusal(block=Block.PLACE, variant=variant, charge=charge, cycle=bool(state.settled))
         spreads, owners = self._landed(gang, variant, respected)
         if spreads is not None:
+            self._nowhere[form] = (gang.uid,)
             return refusal._replace(block=Block.LANDING, owners=owners, landed=spreads)
         if respected and self._free_but_reserved(gang, variant):
             return refusal._replace(block=Block.RESERVED, owners=respected)
-        return refusal
+        self._nowhere[form] = self._holders(gang, variant, respected)
+        return refusal._replace(owners=self._nowhere[form])
 
     def _free_but_reserved(self, gang: Gang, variant: Variant) -> bool:
         """Whether it would fit, were there no reservations."""
@@ -180,14 +182,26 @@ class Turns:
         self, gang: Gang, variant: Variant, respected: tuple[str, ...]
     ) -> tuple[Spreads | None, tuple[str, ...]]:
         """Where the gang fits once all pods have landed, and whose pods these are."""
-        landing = self._state.landing
+        landing, workload = self._state.landing, gang.shape.like
         if not landing.here.any():
             return None, ()
-        room = self._state.room(respected, View.LANDED)
+        room, closed = self._state.room(respected, View.LANDED), self._state.closed(gang)
+        parts = self._parts(gang, variant)
+        spreads = place(room, workload, parts, closed=closed)
+        if spreads and landing.holders(landing.choices(workload, variant.flavors, spreads)):
+            held = landing.held if closed is None else landing.held | closed
+            spreads = place(room, workload, parts, closed=held)
+        owners = landing.on(sorted(chain.from_iterable(spreads.values()))) if spreads else []
+        return (spreads if owners else None), tuple(owners)
+
+    def _holders(self, gang: Gang, variant: Variant, respected: tuple[str, ...]) -> tuple[str, ...]:
+        """For whom room is held on hosts where the gang would fit, were there none; none where it would not."""
+        landing = self._state.landing
+        if not landing.held.any():
+            return ()
+        room = self._state.room(respected, View.UNHELD)
         spreads = place(room, gang.shape.like, self._parts(gang, variant), closed=self._state.closed(gang))
-        if spreads is None:
-            return None, ()
-        return spreads, tuple(landing.on(sorted(chain.from_iterable(spreads.values()))))
+        return tuple(landing.holders(sorted(chain.from_iterable(spreads.values())))) if spreads else ()
 
     def _parts(self, gang: Gang, variant: Variant) -> Sequence[Part] | None:
         key = (gang.shape.form, tuple(variant.counts.values()), tuple(variant.flavors.values()))
@@ -223,9 +237,12 @@ class Turns:
             blocked = self._quota(gang, variant, charge)
             if blocked is None:
                 respected = self._state.respected(gang, charge)
-                if self._placement_key(gang, variant, respected) not in self._nowhere:
+                owners = self._nowhere.get(self._placement_key(gang, variant, respected))
+                if owners is None:
                     return None
-                blocked = Refusal(block=Block.PLACE, variant=variant, charge=charge, cycle=True)
+                blocked = Refusal(
+                    block=Block.PLACE, variant=variant, charge=charge, owners=owners, cycle=True
+                )
             refused.append(blocked)
         found = deepest(refused)
         if found.block is Block.QUOTA and len(refused) == 1:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from queuer.domain.queue import Policy, Preempt
 from queuer.domain.reasons import Token
+from queuer.domain.workload import PodSet
 from queuer.solver.records import Admitted, Assignment, Bond, Snapshot
 from tests.solver.make import (
+    GPU,
     decided,
     gang,
     hosts,
@@ -149,3 +153,23 @@ def test_a_bond_ends_whose_place_is_lost_to_one_before_it() -> None:
     landed = running(gang("g", pod_set(3, 4)), {"a": 1, "b": 2})
     plan = decided(snapshot(nodes, QUEUES, admitted=[landed], pending=waiting, bonds=[bond("h", b=1, c=2)]))
     assert hosts(plan, "h") == {"a": 1, "c": 2}
+
+
+@pytest.mark.parametrize("elsewhere", [(), (landing("x", 1, 8, "c"),)], ids=["nothing lands", "x lands"])
+@pytest.mark.parametrize("pods", [pod_set(3, 1), pod_set(1, 3)], ids=["choice", "room"])
+def test_who_needs_room_that_a_bond_holds_is_told_for_whom(
+    pods: PodSet, elsewhere: tuple[Admitted, ...]
+) -> None:
+    """The victim has not left yet; 3 GPUs are free beside it, of which the bond needs 2."""
+    leaves = running(gang("v", pod_set(1, 2), queue="root.b"), {"a": 1}, releasing=True, gone_by=3600.0)
+    snap = snapshot(
+        [node("a"), node("b", gpu=2), node("c", gpu=8 if elsewhere else 0)],
+        QUEUES,
+        admitted=[leaves, *elsewhere],
+        pending=[gang("g", pod_set(1, 4)), gang("w", pods, queue="root.b", submitted=1.0)],
+        foreign={"a": {GPU: 3}},
+        bonds=(replace(bond("g", a=1), victims=("v",)),),
+    )
+    reason = decided(snap).explanations["w"].primary
+    assert reason.token is Token.BEHIND_IN_QUEUE
+    assert (reason.params["owner"], reason.params["held"]) == ("g", True)

@@ -199,3 +199,13 @@ def test_a_stream_of_small_jobs_does_not_starve_a_gang(every: float) -> None:
     began = played.jobs["w"].started
     assert began is not None
     assert began < 16.0
+
+
+def test_who_waits_for_a_landing_is_not_in_its_own_way() -> None:
+    """What is kept for it is not told as taken; who comes later is told for whom."""
+    waiting = [gang("w", pod_set(3, 3), submitted=1.0), gang("s", pod_set(1, 6), submitted=2.0)]
+    nodes = [node("a"), node("b")]
+    plan = decided(snapshot(nodes, QUEUES, admitted=[landing("l", 1, 1, "a")], pending=waiting))
+    first, second = (plan.explanations[uid].primary for uid in "ws")
+    assert (first.params["owner"], first.params["host"]) == ("l", "a")
+    assert (second.params["owner"], second.params["held"]) == ("w", True)
