@@ -1,4 +1,4 @@
-"""How good a plan is: one pure function by which plans are compared in benches and tests (DESIGN 3.4).
+"""How good a plan is: one pure function by which plans are compared in benches and tests.
 
 A flag for each gang in tournament order (started 2, bound 1, waiting 0), then eviction cost, flavor order, narrowness
 of topology, fragmentation: all integers, compared lexicographically.
@@ -14,7 +14,8 @@ from queuer.domain.nodes import Flavor, Topology, flavor_of
 from queuer.domain.quantity import Resources
 from queuer.domain.queue import QueueState
 from queuer.domain.workload import PodSet, Workload
-from queuer.solver.packed.worth import Worth, packed_subtrees
+from queuer.solver.faults import faults_of_workload
+from queuer.solver.packed import Worth, packed_subtrees
 from queuer.solver.records import (
     Admission,
     Admitted,
@@ -89,7 +90,7 @@ def _flags(
     waiting = {p.workload.uid: p.workload for p in snapshot.pending}
     groups: dict[tuple[str, int], list[Workload]] = {}
     for workload in (waiting[uid] for uid in order if roots and uid not in bound):
-        if workload.queue in roots and not workload.hold:
+        if workload.queue in roots and not workload.hold and not any(faults_of_workload(workload)):
             groups.setdefault((roots[workload.queue], workload.priority), []).append(workload)
     first = {group[0].uid: key for key, group in groups.items()}
     summed = {workload.uid for group in groups.values() for workload in group}

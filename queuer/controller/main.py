@@ -18,7 +18,7 @@ from queuer.controller.watch.watches import Watches, served
 from queuer.domain.errors import Conflict, Unavailable
 from queuer.kube.client import Client
 from queuer.kube.config import load_access
-from queuer.solver.process import SolverProcess
+from queuer.solver.process.parent import SolverProcess
 from queuer.store import migrate
 from queuer.store.engine import DatabaseUnavailable, PostgresTooOld, make_engine
 from queuer.store.leader import LeadershipLost, lead

@@ -1,4 +1,4 @@
-"""Which flavors a queue allows for a pod set, and in which order (DESIGN 3.1)."""
+"""Which flavors a queue allows for a pod set, and in which order."""
 
 from __future__ import annotations
 

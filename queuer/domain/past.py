@@ -1,4 +1,4 @@
-"""Past use of queues, the more recent the heavier (policy `halfLife`, DESIGN 3.4): exact, without sampling.
+"""Past use of queues, the more recent the heavier (policy `halfLife`): exact, without sampling.
 
 A use u from o to c counts at time n as u · (2^(-(n-c)/h) - 2^(-(n-o)/h)): the integral of u · 2^(-(n-t)/h) over t,
 divided by what a use of 1 from ever until now would give. So the sum is an average use, in the units of a use.

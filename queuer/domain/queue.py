@@ -40,7 +40,7 @@ class ManagedBy(StrEnum):
 
 
 class Order(StrEnum):
-    """How a leaf offers its workloads, see DESIGN 3.4."""
+    """How a leaf offers its workloads, see docs/decision.md, "Order"."""
 
     PRIORITY = "priority"
     STRICT = "strict"
@@ -305,7 +305,7 @@ class QueueTree:
             )
 
     def guaranteed(self, path: str, flavor: str | None, resource: str) -> int:
-        """Guarantee of a queue in an account (DESIGN 3.1): its row's, else its children's sum, else, for any
+        """Guarantee of a queue in an account: its row's, else its children's sum, else, for any
         flavor, the sum of its own rows by flavor, else 0. Base units."""
         rows = self[path].quota
         stated = next((r.guaranteed for r in rows if r.flavor == flavor and r.resource == resource), None)

@@ -1,4 +1,4 @@
-"""The rows of the queue tree, compiled once for all that asks about them (DESIGN 3.1, 3.3). The state of one moment is
+"""The rows of the queue tree, compiled once for all that asks about them. The state of one moment is
 a `queuer.domain.usage.Usage`.
 
 What a workload asks for is a `Charge`: amounts by account, each (flavor, resource) amount counted in (any,

@@ -1,4 +1,4 @@
-"""Who uses what at one moment, what still fits, who is entitled: the arithmetic on a `QuotaBook` (DESIGN 3.1, 3.3).
+"""Who uses what at one moment, what still fits, who is entitled: the arithmetic on a `QuotaBook`.
 
 Amounts lie in one list, so that a copy is cheap and a question costs a few additions.
 """

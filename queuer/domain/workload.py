@@ -18,7 +18,7 @@ GRACE = 30.0
 
 
 class State(StrEnum):
-    """DESIGN 1. "Running" is never said before every pod of the gang runs."""
+    """Where a workload is. "Running" is never said before every pod of the gang runs."""
 
     QUEUED = "Queued"
     HELD = "Held"

@@ -22,7 +22,7 @@ from queuer.domain.workload import GRACE
 from queuer.solver.arrays import Arrays
 from queuer.solver.decide import decide
 from queuer.solver.ends import end_of, expected_end
-from queuer.solver.faults import countable
+from queuer.solver.faults import faults_of_workload
 from queuer.solver.records import Admission, Admitted, Budget, Pending, Plan, Snapshot
 from queuer.solver.stored import decode
 
@@ -71,7 +71,7 @@ def _first(snapshot: Snapshot, effort: Effort) -> tuple[Pending, ...]:
     rows = [
         ((not p.first, -w.priority, w.submitted, w.uid), p)
         for p in snapshot.pending
-        if countable(w := p.workload)
+        if not any(faults_of_workload(w := p.workload))
     ]
     for (*_, uid), pending in sorted(rows, key=lambda row: row[0]):
         places[pending.workload.queue] += 1

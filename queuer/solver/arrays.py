@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from queuer.domain.quota import Charge, QuotaBook, charge_for
 from queuer.domain.usage import Usage
-from queuer.solver.faults import MOST_AMOUNT, check_tree, faults_of_sums, reckonable, refusing, unsound
+from queuer.solver.faults import faults_of_admitted, faults_of_sums, faults_of_tree, unsound
 from queuer.solver.nodes import Nodes, Rows
 from queuer.solver.records import Admitted, Snapshot
 from queuer.solver.shapes import Waiting
@@ -45,53 +43,46 @@ class Arrays:
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Arrays:
-        """From the snapshot alone. Raises InvalidInput, with the fields, where that would give a wrong plan."""
-        with refusing(snapshot):
-            nodes = Nodes(snapshot)
-            rounded = nodes.alloc.sum(axis=0, dtype=np.float64).max(initial=0)
-            if rounded > MOST_AMOUNT / 2 and any(faults_of_sums(snapshot)):
-                raise unsound(snapshot)
-            if _is_odd(nodes):
-                raise unsound(snapshot)
-            book = _book(snapshot, nodes)
-            usage = Usage(book)
-            return cls(
-                snapshot=snapshot,
-                nodes=nodes,
-                book=book,
-                running=_running(snapshot, nodes, usage, {}),
-                usage=usage,
-                waiting=Waiting.of(snapshot, nodes),
-                idle=Room(nodes, nodes.alloc),
-            )
+        """From the snapshot alone. Raises InvalidInput, with the fields, where it contradicts itself."""
+        nodes = Nodes(snapshot)
+        if any(faults_of_sums(snapshot)):
+            raise unsound(snapshot)
+        book = _book(snapshot, nodes)
+        usage = Usage(book)
+        return cls(
+            snapshot=snapshot,
+            nodes=nodes,
+            book=book,
+            running=_running(snapshot, nodes, usage, {}),
+            usage=usage,
+            waiting=Waiting.of(snapshot, nodes),
+            idle=Room(nodes, nodes.alloc),
+        )
 
     def follow(self, snapshot: Snapshot) -> Arrays:
-        """The arrays of another snapshot, by what differs; a decision cannot tell them from `Arrays.of`."""
+        """The same as `Arrays.of`, by what differs; a decision cannot tell which."""
         if snapshot is self.snapshot:
             return self
-        with refusing(snapshot):
-            nodes = self.nodes.follow(snapshot)
-            if nodes is None or self.waiting.crowded or not nodes.knows(self._named_anew(snapshot)):
-                return Arrays.of(snapshot)
-            book = self.book if snapshot.tree == self.book.tree else _book(snapshot, nodes)
-            same = book is self.book
-            usage = self.usage.copy() if same else Usage(book)
-            stays = nodes.accepts_as(self.nodes)
-            return Arrays(
-                snapshot=snapshot,
-                nodes=nodes,
-                book=book,
-                running=_running(snapshot, nodes, usage, self.running if same else {}),
-                usage=usage,
-                waiting=self.waiting.follow(snapshot, nodes),
-                idle=self.idle.on(nodes) if stays else Room(nodes, nodes.alloc),
-            )
+        nodes = self.nodes.follow(snapshot)
+        if nodes is None or self.waiting.crowded or not nodes.knows(self._named_anew(snapshot)):
+            return Arrays.of(snapshot)
+        book = self.book if snapshot.tree == self.book.tree else _book(snapshot, nodes)
+        same = book is self.book
+        usage = self.usage.copy() if same else Usage(book)
+        stays = nodes.accepts_as(self.nodes)
+        return Arrays(
+            snapshot=snapshot,
+            nodes=nodes,
+            book=book,
+            running=_running(snapshot, nodes, usage, self.running if same else {}),
+            usage=usage,
+            waiting=self.waiting.follow(snapshot, nodes),
+            idle=self.idle.on(nodes) if stays else Room(nodes, nodes.alloc),
+        )
 
     def __post_init__(self) -> None:
-        """Every uid is there once, and no node is used by less than nothing."""
-        snapshot, lines, nodes = self.snapshot, self.waiting, self.nodes
-        if np.any(nodes.bound_free > nodes.alloc):
-            raise unsound(snapshot)
+        """Every uid is there once."""
+        snapshot, lines = self.snapshot, self.waiting
         waiting, admitted = len(lines.gangs) + len(lines.aside), len(self.running)
         if (waiting, admitted) != (len(snapshot.pending), len(snapshot.admitted)) or not (
             lines.gangs.keys().isdisjoint(lines.aside.keys())
@@ -117,17 +108,10 @@ class Arrays:
                     yield from amounts
 
 
-def _is_odd(nodes: Nodes) -> bool:
-    """Whether a node, flavor or level is there twice, or less than nothing is on a node."""
-    snapshot, keys = nodes.snapshot, nodes.snapshot.topology.keys
-    names = len(nodes.index) + len(nodes.flavors) + len(set(keys))
-    told = len(snapshot.nodes) + max(1, len(snapshot.flavors)) + len(keys)
-    return names < told or int(nodes.alloc.min(initial=0)) < 0
-
-
 def _book(snapshot: Snapshot, nodes: Nodes) -> QuotaBook:
     """The quota of queues that make a tree."""
-    check_tree(snapshot)
+    if any(faults_of_tree(snapshot.tree)):
+        raise unsound(snapshot)
     return QuotaBook(snapshot.tree, nodes.capacity())
 
 
@@ -140,7 +124,7 @@ def _running(
         uid = admitted.workload.uid
         run = known.get(uid)
         if run is None or (run.admitted is not admitted and run.admitted != admitted):
-            if not reckonable(admitted):
+            if any(faults_of_admitted(admitted)):
                 raise unsound(snapshot)
             charge = charge_for(admitted.workload, admitted.flavors, admitted.counts)
             run = Running(admitted, charge, nodes.rows_of(admitted.bound))

@@ -1,4 +1,4 @@
-"""Bonds that stand at the start of a cycle: held, or started where their placement is free (DESIGN 3.3)."""
+"""Bonds that stand at the start of a cycle: held, or started where their placement is free."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may go for one gang, and what that gives it, as arrays over all that runs (DESIGN 3.3)."""
+"""Who may go for one gang, and what that gives it, as arrays over all that runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`decide()`: from a snapshot to a plan, without I/O, clock or chance (DESIGN 4).
+"""`decide()`: from a snapshot to a plan, without I/O, clock or chance.
 
 Once through: follow the snapshot, bonds that can start, tournament, repair, reservations, pins, verify, reasons.
 """
@@ -10,12 +10,11 @@ from itertools import chain
 
 from queuer.solver import bonds, reserve
 from queuer.solver.arrays import Arrays
-from queuer.solver.explain import reasons
-from queuer.solver.faults import check_moment, refusing
+from queuer.solver.explain.reasons import reasons
+from queuer.solver.faults import check_moment
 from queuer.solver.landing import pinned
 from queuer.solver.order import Tournament
-from queuer.solver.packed import select
-from queuer.solver.packed.worth import packed_subtrees
+from queuer.solver.packed import packed_subtrees, select
 from queuer.solver.records import (
     Admission,
     Bond,
@@ -46,8 +45,25 @@ def decide(
     check_moment(snapshot, now=now, budget=budget)
     arrays = arrays or Arrays.of(snapshot)
     assert arrays.snapshot is snapshot
-    with refusing(snapshot):
-        return _Cycle(arrays, now=now, seed=seed, budget=budget).plan()
+    return _Cycle(arrays, now=now, seed=seed, budget=budget).plan()
+
+
+class Following:
+    """`decide()` for one snapshot after the other, with arrays that are kept in between; cheapest where snapshots share
+    their records.
+    """
+
+    def __init__(self) -> None:
+        self._arrays: Arrays | None = None
+
+    def follow(self, snapshot: Snapshot) -> Arrays:
+        """The arrays of this snapshot, kept for what is asked next."""
+        self._arrays = Arrays.of(snapshot) if self._arrays is None else self._arrays.follow(snapshot)
+        return self._arrays
+
+    def __call__(self, snapshot: Snapshot, *, now: float, seed: int, budget: Budget) -> Plan:
+        """See `decide`."""
+        return decide(snapshot, now=now, seed=seed, budget=budget, arrays=self.follow(snapshot))
 
 
 @dataclass(slots=True)

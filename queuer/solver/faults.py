@@ -1,17 +1,16 @@
 """Whether what is given can be decided on at all, and what is wrong with it, by field.
 
-What is wrong with a waiting workload sets that one aside. Files are looked at whole before; a decision looks only for
-what would give a wrong plan instead of none. What gives an error instead tells itself, see `refusing`.
+A decision looks at each record once, when `arrays` take it over; a file is looked at whole. What is wrong with a
+waiting workload sets that one aside; anything else refuses the snapshot.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import is_dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
 from functools import cache
-from itertools import islice
+from itertools import chain, islice
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -19,7 +18,7 @@ from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.past import Past
 from queuer.domain.queue import ROOT, QueueTree
 from queuer.domain.workload import Workload
-from queuer.solver.records import Admitted, Bond, Budget, Reservation, Snapshot
+from queuer.solver.records import Admitted, Bond, Budget, NodeState, Reservation, Snapshot
 
 MOST_AMOUNT = 2**62
 """Beyond which neither an amount nor a time can be: sums must stay within 64 bits."""
@@ -28,10 +27,20 @@ TOLD = 20
 
 
 def problems_of(snapshot: Snapshot, *, now: float, budget: Budget) -> Iterator[FieldProblem]:
-    """What is wrong with the arguments of a decision."""
-    yield from _numbers(now, float, at="now")
-    yield from _numbers(budget, Budget, at="budget")
-    yield from _faults_of(snapshot)
+    """What is wrong with the arguments of a decision, waiting workloads aside: numbers, and what takes these for
+    granted only where none is wrong.
+    """
+    wrong = [
+        *_numbers(now, float, at="now"),
+        *_numbers(budget, Budget, at="budget"),
+        *_numbers(replace(snapshot, pending=()), Snapshot, at="snapshot"),
+    ]
+    yield from wrong or _contradictions(snapshot)
+
+
+def unsound(snapshot: Snapshot) -> InvalidInput:
+    """What is wrong with a snapshot that a decision refuses."""
+    return InvalidInput(*islice(problems_of(snapshot, now=0.0, budget=Budget()), TOLD))
 
 
 def check_moment(snapshot: Snapshot, *, now: float, budget: Budget) -> None:
@@ -40,43 +49,120 @@ def check_moment(snapshot: Snapshot, *, now: float, budget: Budget) -> None:
     wrong = [*_numbers(now, float, at="now"), *_numbers(budget, Budget, at="budget")]
     for name, kind in standing:
         wrong += _numbers(getattr(snapshot, name), kind, at=f"snapshot.{name}")
-    if wrong:
+    if wrong := wrong or list(_standing_twice(snapshot)):
         raise InvalidInput(*wrong[:TOLD])
 
 
-def check_tree(snapshot: Snapshot) -> None:
-    """Raise InvalidInput where the queues make no tree, or what they say cannot be reckoned with."""
-    if any(_numbers(snapshot.tree, QueueTree, at="")) or any(_tree(snapshot.tree)):
-        raise unsound(snapshot)
+def faults_of_tree(tree: QueueTree, *, at: str = "snapshot.tree") -> Iterator[FieldProblem]:
+    """Where the queues make no tree, or what they say cannot be reckoned with."""
+    yield from _numbers(tree, QueueTree, at=at) or _tree(tree)
 
 
-def unsound(snapshot: Snapshot) -> InvalidInput:
-    """What is wrong with a snapshot that a decision refuses."""
-    return InvalidInput(*islice(_faults_of(snapshot), TOLD))
+def faults_of_node(state: NodeState) -> list[FieldProblem]:
+    """What of a node cannot be reckoned with."""
+    return _numbers(state, NodeState, at="node")
 
 
-@contextmanager
-def refusing(snapshot: Snapshot) -> Iterator[None]:
-    """An error inside is the fault of what was given, and told by its fields, if any is wrong; else it is the
-    decision's own and stays as it is.
-    """
-    try:
-        yield
-    except InvalidInput:
-        raise
-    except Exception as error:
-        refusal = unsound(snapshot)
-        if not refusal.problems:
-            raise
-        raise refusal from error
+def faults_of_admitted(held: Admitted, *, at: str = "admitted") -> Iterator[FieldProblem]:
+    """What of an admitted workload cannot be reckoned with."""
+    yield from _numbers(held, Admitted, at=at) or _admitted(held, at=at)
 
 
-def _faults_of(snapshot: Snapshot) -> Iterator[FieldProblem]:
-    """What is wrong with a snapshot, waiting workloads aside: numbers, and what takes these for granted only where none
-    is wrong.
-    """
-    wrong = tuple(_numbers(replace(snapshot, pending=()), Snapshot, at="snapshot"))
-    yield from wrong or _contradictions(snapshot)
+def faults_of_workload(workload: Workload) -> Iterator[FieldProblem]:
+    """What is wrong with a waiting workload."""
+    yield from _numbers(workload, Workload, at="workload") or _odd_sizes(workload)
+
+
+# Numbers
+
+Check = Callable[[Any], Iterable[tuple[str, str, str]]]
+"""Finds numbers that no arithmetic can use: where in the value, what is wrong, what to do."""
+
+
+def _numbers(value: Any, kind: Any, *, at: str) -> list[FieldProblem]:
+    """What in a value is no such number as its declared type says, or one that no arithmetic can use."""
+    check = _check_of(kind)
+    return [] if check is None else [_wrong(at + where, what, fix) for where, what, fix in check(value)]
+
+
+@cache
+def _check_of(kind: Any) -> Check | None:
+    """The check of a declared type; None = there are no numbers in it. Paths are made only of what is wrong."""
+    form, parts = get_origin(kind) or kind, get_args(kind)
+    if form is UnionType:
+        inner = _check_of(next(part for part in parts if part is not NoneType))
+        return inner and (lambda value: () if value is None else inner(value))
+    if form is int:
+        return _odd_whole
+    if form is float:
+        return _odd_number
+    if form is Mapping:
+        of_value = _odd_amount if parts[-1] is int else _check_of(parts[-1])
+        return of_value and (
+            lambda value: [
+                (f".{k}{at}", what, fix) for k, v in value.items() for at, what, fix in of_value(v)
+            ]
+        )
+    if form is tuple:
+        of_item = _check_of(parts[0]) if parts else None
+        return of_item and (
+            lambda value: [
+                (f"[{i}]{at}", what, fix) for i, v in enumerate(value) for at, what, fix in of_item(v)
+            ]
+        )
+    if not (isinstance(form, type) and is_dataclass(form)):
+        return None
+    declared = get_type_hints(form)
+    checks = [(f.name, check) for f in fields(form) if (check := _check_of(declared[f.name]))]
+    return lambda value: [
+        (f".{name}{at}", what, fix) for name, check in checks for at, what, fix in check(getattr(value, name))
+    ]
+
+
+def _odd_number(value: object) -> Iterable[tuple[str, str, str]]:
+    """nan is no number."""
+    if isinstance(value, int | float) and abs(value) <= MOST_AMOUNT:
+        return ()
+    return (("", f"{value!r} is no number between -2^62 and 2^62", "give a number"),)
+
+
+def _odd_whole(value: object) -> Iterable[tuple[str, str, str]]:
+    """true and 1.0 equal 1 and are no whole numbers."""
+    if type(value) is int and abs(value) <= MOST_AMOUNT:
+        return ()
+    return (("", f"{value!r} is no whole number between -2^62 and 2^62", "give a whole number"),)
+
+
+def _odd_amount(value: object) -> Iterable[tuple[str, str, str]]:
+    if type(value) is int and value < 0:
+        return (("", f"{value} is less than 0", "give 0 or more"),)
+    return _odd_whole(value)
+
+
+# Contradictions, where all numbers are such
+
+
+def _contradictions(snapshot: Snapshot) -> Iterator[FieldProblem]:
+    yield from faults_of_sums(snapshot)
+    yield from _tree(snapshot.tree)
+    names: dict[str, Iterable[str]] = {
+        "snapshot: uid": list(
+            chain((p.workload.uid for p in snapshot.pending), (a.workload.uid for a in snapshot.admitted))
+        ),
+        "snapshot.nodes: name": [state.node.name for state in snapshot.nodes],
+        "snapshot.flavors: name": [flavor.name for flavor in snapshot.flavors],
+        "snapshot.topology.keys": snapshot.topology.keys,
+    }
+    for at, there in names.items():
+        yield from _twice(there, at=at)
+    yield from _standing_twice(snapshot)
+    for i, held in enumerate(snapshot.admitted):
+        yield from _admitted(held, at=f"snapshot.admitted[{i}]")
+
+
+def _standing_twice(snapshot: Snapshot) -> Iterator[FieldProblem]:
+    yield from _twice((bond.uid for bond in snapshot.bonds), at="snapshot.bonds: uid")
+    yield from _twice((held.uid for held in snapshot.reservations), at="snapshot.reservations: uid")
 
 
 def faults_of_sums(snapshot: Snapshot) -> Iterator[FieldProblem]:
@@ -88,111 +174,6 @@ def faults_of_sums(snapshot: Snapshot) -> Iterator[FieldProblem]:
         if amount > MOST_AMOUNT:
             hint = "mend what reports it, or leave nodes out"
             yield _wrong(f"snapshot.nodes: allocatable.{resource}", f"{amount} together is beyond 2^62", hint)
-
-
-def faults_of_workload(workload: Workload) -> Iterator[FieldProblem]:
-    """What is wrong with a waiting workload: numbers, and what takes these for granted only where none is wrong."""
-    wrong = tuple(_numbers(workload, Workload, at="workload"))
-    yield from wrong or _odd_sizes(workload)
-
-
-def countable(workload: Workload) -> bool:
-    """Whether its times, its priority and its sizes are numbers that arithmetic can use; amounts are whole, too."""
-    times = (workload.submitted, workload.max_runtime or 0.0, workload.estimate or 0.0)
-    sizes = [n for p in workload.pod_sets for n in (p.count, p.min_count or 0)]
-    amounts = (n for p in workload.pod_sets for n in p.requests.values())
-    return (
-        all(map(_is_number, times))
-        and all(map(_is_whole, (workload.priority, *sizes)))
-        and all(type(amount) is int for amount in amounts)
-    )
-
-
-def reckonable(held: Admitted) -> bool:
-    """Whether what an admitted workload holds, and since when, are numbers that arithmetic can use, none below 0."""
-    times = (held.since, held.checkpoint or 0.0, held.gone_by or 0.0, held.expected_end or 0.0)
-    counts = [*held.counts.values(), *(loose.count for loose in held.unbound)]
-    amounts = [n for there in held.bound.values() for n in there.values()]
-    asked = [n for p in held.workload.pod_sets for n in p.requests.values()]
-    return (
-        countable(held.workload)
-        and (held.releasing or held.gone_by is None)
-        and all(map(_is_number, times))
-        and all(map(_is_whole, (held.evicted, *counts)))
-        and all(type(n) is int for n in amounts)
-        and min((*counts, *amounts, *asked), default=0) >= 0
-    )
-
-
-# Numbers
-
-
-def _is_number(number: object) -> bool:
-    """Whether arithmetic can use it; nan is none."""
-    return isinstance(number, int | float) and abs(number) <= MOST_AMOUNT
-
-
-def _is_whole(number: object) -> bool:
-    """The same of an integer. true and 1.0 equal 1 and are none."""
-    return type(number) is int and _is_number(number)
-
-
-def _numbers(value: Any, kind: Any, *, at: str) -> Iterator[FieldProblem]:
-    """What is no such number as is declared, or one that no arithmetic can use, and amounts below 0. `kind`: the
-    declared type.
-    """
-    if value is None and NoneType in get_args(kind):
-        return
-    form, parts = _form(kind)
-    if form in (int, float):
-        fits, what = (_is_whole, "whole number") if form is int else (_is_number, "number")
-        if not fits(value):
-            yield _wrong(at, f"{value!r} is no {what} between -2^62 and 2^62", f"give a {what}")
-    elif form is Mapping:
-        for key, item in value.items():
-            if isinstance(item, int) and item < 0:
-                yield _wrong(f"{at}.{key}", f"{item} is less than 0", "give 0 or more")
-            yield from _numbers(item, parts[-1], at=f"{at}.{key}")
-    elif form is tuple:
-        for i, item in enumerate(value):
-            yield from _numbers(item, parts[0], at=f"{at}[{i}]")
-    elif isinstance(form, type) and is_dataclass(form):
-        for name, declared in _declared(form).items():
-            yield from _numbers(getattr(value, name), declared, at=f"{at}.{name}")
-
-
-@cache
-def _form(kind: Any) -> tuple[Any, tuple[Any, ...]]:
-    """What a declared type is when it is not None, and of what parts."""
-    if get_origin(kind) is UnionType:
-        kind = next(part for part in get_args(kind) if part is not NoneType)
-    return get_origin(kind) or kind, get_args(kind)
-
-
-_declared = cache(get_type_hints)
-
-
-# Contradictions, where all numbers are such
-
-
-def _contradictions(snapshot: Snapshot) -> Iterator[FieldProblem]:
-    yield from faults_of_sums(snapshot)
-    yield from _tree(snapshot.tree)
-    names: dict[str, Iterable[str]] = {
-        "snapshot: uid": [
-            *(p.workload.uid for p in snapshot.pending),
-            *(a.workload.uid for a in snapshot.admitted),
-        ],
-        "snapshot.nodes: name": [state.node.name for state in snapshot.nodes],
-        "snapshot.flavors: name": [flavor.name for flavor in snapshot.flavors],
-        "snapshot.topology.keys": snapshot.topology.keys,
-        "snapshot.bonds: uid": [bond.uid for bond in snapshot.bonds],
-        "snapshot.reservations: uid": [held.uid for held in snapshot.reservations],
-    }
-    for at, there in names.items():
-        yield from _twice(there, at=at)
-    for i, held in enumerate(snapshot.admitted):
-        yield from _admitted(held, at=f"snapshot.admitted[{i}]")
 
 
 def _tree(tree: QueueTree) -> Iterator[FieldProblem]:
@@ -232,7 +213,10 @@ def _admitted(held: Admitted, *, at: str) -> Iterator[FieldProblem]:
 
 
 def _twice(names: Iterable[str], *, at: str) -> Iterator[FieldProblem]:
-    for name, times in Counter(names).items():
+    there = tuple(names)
+    if len(set(there)) == len(there):  # counting is slow, and asked for every record
+        return
+    for name, times in Counter(there).items():
         if times > 1:
             yield _wrong(at, f"{name!r} is there {times} times", "give it once")
 

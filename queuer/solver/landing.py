@@ -1,4 +1,4 @@
-"""Where pods are still landing, and whether a pod set has a choice among its hosts (DESIGN 3.5).
+"""Where pods are still landing, and whether a pod set has a choice among its hosts.
 
 A pod set without a choice counts on each host exactly and may share it. One with a choice has its hosts to itself until
 all its pods are bound. Pod sets of a gang that nothing tells apart are one here: they share a pin, and a choice.

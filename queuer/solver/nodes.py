@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from queuer.domain.nodes import DEFAULT_FLAVOR, Flavor, Node, SchedulingTerms, flavor_of
 from queuer.domain.quantity import Resources
 from queuer.domain.workload import PodSet
+from queuer.solver.faults import faults_of_node, unsound
 from queuer.solver.records import NodeState, Snapshot
 
 Matrix = NDArray[np.int64]
@@ -61,6 +62,14 @@ class Nodes:
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
+        """Raises InvalidInput where a node, flavor or level is there twice, or amounts are no such."""
+        names = (
+            [s.node.name for s in snapshot.nodes],
+            [f.name for f in snapshot.flavors],
+            snapshot.topology.keys,
+        )
+        if any(map(faults_of_node, snapshot.nodes)) or any(len(set(there)) < len(there) for there in names):
+            raise unsound(snapshot)
         self.snapshot = snapshot
         self.names = [s.node.name for s in snapshot.nodes]
         self.index = {name: i for i, name in enumerate(self.names)}
@@ -106,6 +115,8 @@ class Nodes:
         ]
         if not all(_same_place(old.node, new.node) for _, old, new in changed):
             return None
+        if any(faults_of_node(new) for _, _, new in changed):
+            raise unsound(snapshot)
         other = [i for i, old, new in changed if old.node is not new.node and old.node != new.node]
         later = copy(self)
         later.snapshot = snapshot
@@ -152,8 +163,6 @@ class Nodes:
                 if name in column:
                     row[column[name]] = amount
             listed.append(row)
-        if any(type(amount) is not int for row in listed for amount in row):
-            raise TypeError("amounts are whole numbers")  # numpy would round them
         return np.array(listed, dtype=np.int64).reshape(len(listed), len(column))
 
     def capacity(self) -> dict[str, dict[str, int]]:

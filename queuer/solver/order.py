@@ -1,4 +1,4 @@
-"""Whose turn it is: the tournament of DESIGN 3.4, from the root down, one gang a turn.
+"""Whose turn it is: the tournament, from the root down, one gang a turn.
 
 Every inner queue keeps its children in a heap, by the key of what they offer. A turn changes usage on the winner's path
 to the root only, and there the winner's child is the first of each heap: only those keys are computed again.

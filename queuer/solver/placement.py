@@ -1,4 +1,4 @@
-"""Where a gang fits in what is free: the narrowest domain, then node by node, fullest first (DESIGN 3.2).
+"""Where a gang fits in what is free: the narrowest domain, then node by node, fullest first.
 
 Pods that are alike fit exactly when the slots of their nodes suffice. Pod sets that share nodes are placed one after
 the other in a few orders; what none of these finds is left to the repair and the next cycle.
@@ -281,7 +281,7 @@ def _orders(nodes: Nodes, parts: Sequence[Part]) -> list[list[Part]]:
 
 
 def land_beside(free: Matrix, parts: Sequence[Part], found: Spreads) -> bool:
-    """Whether each pod set still fits on its hosts after as many of the others as could come there (DESIGN 3.5)."""
+    """Whether each pod set still fits on its hosts after as many of the others as could come there."""
     for part in parts:
         hosts = found[part.name]
         others = [p for p in parts if p is not part and not hosts.keys().isdisjoint(found[p.name])]

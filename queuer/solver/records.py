@@ -179,7 +179,7 @@ class Eviction:
 
 
 class EvictionRule(StrEnum):
-    """DESIGN 3.3: reclaim takes back a guarantee, preempt displaces lower priority."""
+    """Reclaim takes back a guarantee, preempt displaces lower priority."""
 
     RECLAIM = "reclaim"
     PREEMPT = "preempt"

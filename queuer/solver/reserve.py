@@ -1,4 +1,4 @@
-"""Reservations: the earliest time at which a gang that is blocked by capacity alone fits, held for it (DESIGN 3.4).
+"""Reservations: the earliest time at which a gang that is blocked by capacity alone fits, held for it.
 
 A hold is the same with start = now, for who has waited `maxWait`.
 """

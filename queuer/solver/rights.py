@@ -1,4 +1,4 @@
-"""Whom a waiting gang may evict, by which rule, and what that costs (DESIGN 3.3).
+"""Whom a waiting gang may evict, by which rule, and what that costs.
 
 What a gang may do depends on few rights, which thousands of gangs share; each is looked through queue by queue, once.
 """

@@ -16,7 +16,7 @@ from queuer.domain.queue import QueueState, QueueTree
 from queuer.domain.quota import Charge, QuotaBook, charge_for
 from queuer.domain.reasons import Explanation, Token, malformed, simple
 from queuer.domain.workload import PodSet, Workload
-from queuer.solver.faults import countable, faults_of_workload
+from queuer.solver.faults import faults_of_workload
 from queuer.solver.nodes import Nodes
 from queuer.solver.placement import Variant
 from queuer.solver.records import Pending, Snapshot
@@ -100,13 +100,11 @@ class Kinds:
         workload = pending.workload
         if reason := self._aside(workload):
             return reason
-        if not countable(workload):
-            return malformed(faults_of_workload(workload))
+        if faults := tuple(faults_of_workload(workload)):
+            return malformed(faults)
         form = form_of(workload)
         shape = self._shapes.get((workload.queue, form))
         if shape is None:
-            if faults := tuple(faults_of_workload(workload)):
-                return malformed(faults)
             shape = self._shapes[workload.queue, form] = self._new_shape(workload, form, nodes)
         rights = (workload.priority, workload.preemptible, pending.avoid, pending.displaced_by)
         return Gang(

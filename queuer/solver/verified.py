@@ -1,10 +1,11 @@
-"""What the verifier refuses is taken out of a plan: that gang waits, and the rest stands (DESIGN 4)."""
+"""What the verifier refuses is taken out of a plan: that gang waits, and the rest stands."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
 
+from queuer.domain.errors import QueuerError
 from queuer.domain.reasons import Explanation, Token, simple
 from queuer.solver.records import Plan
 from queuer.solver.state import State
@@ -14,8 +15,10 @@ ROUNDS = 8
 """Times that gangs are taken out; by then nothing new stands."""
 
 
-class UnsoundPlan(Exception):
+class UnsoundPlan(QueuerError):
     """Not even the plan that starts nobody is sound; the violations say why."""
+
+    code = "unsound_plan"
 
 
 def verified(plan: Plan, state: State) -> Plan:

@@ -1,4 +1,4 @@
-"""The cheapest set of permitted victims found that is enough for one gang (DESIGN 3.3).
+"""The cheapest set of permitted victims found that is enough for one gang.
 
 Room grows with the set, so a set is the shortest prefix of an order, thinned. Orders are tried in the domains that seem
 cheapest; of the few on the host of a single pod, all subsets in the order of cost.

@@ -4,7 +4,7 @@
 
 In the order of the plan's turns, a gang could have more (start instead of waiting or being bound, or be bound instead
 of waiting) if some plan that the verifier accepts gives it that and no gang before it less. Gangs that start may move;
-bonds and victims of earlier gangs stay, and a leaf evicts for one gang in a cycle (DESIGN 3.3). That share is printed,
+bonds and victims of earlier gangs stay, and a leaf evicts for one gang in a cycle. That share is printed,
 not judged: the next cycle is the retry. Only an unsound plan is a fault.
 """
 

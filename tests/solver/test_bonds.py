@@ -1,4 +1,4 @@
-"""Bonds: room and quota are held while victims leave, and the gang starts there when it is free (DESIGN 3.3)."""
+"""Bonds: room and quota are held while victims leave, and the gang starts there when it is free."""
 
 from __future__ import annotations
 

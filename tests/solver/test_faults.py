@@ -9,17 +9,11 @@ from typing import Any
 import pytest
 
 from queuer.domain.errors import InvalidInput
+from queuer.domain.nodes import Flavor
 from queuer.domain.queue import QueueTree
 from queuer.domain.workload import Workload
-from queuer.solver.faults import (
-    check_moment,
-    check_tree,
-    countable,
-    faults_of_workload,
-    problems_of,
-    reckonable,
-    refusing,
-)
+from queuer.solver.decide import Following, decide
+from queuer.solver.faults import check_moment, faults_of_admitted, faults_of_workload, problems_of
 from queuer.solver.records import Admitted, Assignment, Bond, Budget, Pending, Reservation, Snapshot, Unbound
 from tests.solver.make import gang, node, pod_set, queue, row, running, snapshot
 
@@ -65,6 +59,9 @@ FAULTS: list[tuple[Callable[[Snapshot], Snapshot], str]] = [
         of_first("admitted", unbound=(Unbound(pod_set="x", count=1, hosts=()),)),
         "unbound[0]: it is none of its pod sets",
     ),
+    (lambda s: replace(s, bonds=s.bonds * 2), "bonds: uid: 'b' is there 2 times"),
+    (of_first("admitted", counts={}), "admitted[0].counts: pod set 'main' is missing"),
+    (lambda s: replace(s, flavors=(Flavor(name="f"),) * 2), "flavors: name: 'f' is there 2 times"),
     (of_first("bonds", deadline=NAN), "bonds[0].deadline: nan"),
     (of_first("reservations", start=1e300), "reservations[0].start: 1e+300 is no number"),
     (lambda s: replace(s, past={"root": {"cpu": NAN}}), "past.root.cpu: nan"),
@@ -80,26 +77,33 @@ def told(given: Snapshot, *, now: float = 0.0, budget: Budget | None = None) -> 
 
 def test_nothing_is_wrong_with_a_sound_snapshot() -> None:
     assert told(GIVEN) == []
-    check_moment(GIVEN, now=0.0, budget=Budget())
-    check_tree(GIVEN)
-    with refusing(GIVEN):
-        pass
+    plan = decide(GIVEN, now=0.0, seed=0, budget=Budget(deterministic=0.0))
+    assert [admission.uid for admission in plan.admissions] == ["g"]
 
 
 @pytest.mark.parametrize(("change", "said"), FAULTS)
-def test_a_fault_is_named_by_its_field_where_a_decision_stumbles(
-    change: Callable[[Snapshot], Snapshot], said: str
+@pytest.mark.parametrize("follows", [False, True])
+def test_a_contradiction_is_refused_by_its_field(
+    change: Callable[[Snapshot], Snapshot], said: str, follows: bool
 ) -> None:
-    given = change(GIVEN)
+    """Also where a sound snapshot came before."""
+    given, deciding = change(GIVEN), Following()
     assert said in told(given)[0]
-    with pytest.raises(InvalidInput) as error, refusing(given):
-        raise KeyError("whatever came of it")
+    if follows:
+        deciding.follow(GIVEN)
+    with pytest.raises(InvalidInput) as error:
+        deciding(given, now=0.0, seed=0, budget=Budget(deterministic=0.0))
     assert said in str(error.value)
 
 
-def test_an_error_that_is_not_the_fault_of_what_was_given_stays_what_it_is() -> None:
-    with pytest.raises(KeyError), refusing(GIVEN):
+def test_a_defect_stays_what_it_is_whatever_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
         raise KeyError("a defect")
+
+    monkeypatch.setattr("queuer.solver.decide.Turns", broken)
+    odd = replace(GIVEN, pending=(Pending(workload=gang("g")),))
+    with pytest.raises(KeyError, match="a defect"):
+        decide(odd, now=0.0, seed=0, budget=Budget())
 
 
 @pytest.mark.parametrize(("now", "budget"), [(NAN, Budget()), (0.0, Budget(wall=FAR))])
@@ -131,12 +135,12 @@ def test_a_malformed_workload_is_told_its_field(workload: Workload, said: str) -
         replace(HELD, since=NAN),
         replace(HELD, releasing=False),
         replace(HELD, counts={"main": -1}),
+        replace(HELD, counts={}),
         replace(HELD, bound={"n1": {"pods": 0.5}}),  # type: ignore[dict-item]
         replace(HELD, workload=gang("h", pod_set(1, 1), priority=1.0)),
         replace(HELD, workload=gang("h", pod_set(1, -1))),
     ],
 )
 def test_what_arithmetic_cannot_use_is_known_at_once(held: Admitted) -> None:
-    assert reckonable(HELD)
-    assert countable(GIVEN.pending[0].workload)
-    assert not reckonable(held)
+    assert not any(faults_of_admitted(HELD))
+    assert any(faults_of_admitted(held))

@@ -1,4 +1,4 @@
-"""The landing rule (DESIGN 3.5): pods land whatever kube-scheduler picks within the pins."""
+"""The landing rule: pods land whatever kube-scheduler picks within the pins."""
 
 from __future__ import annotations
 

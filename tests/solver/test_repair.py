@@ -1,4 +1,4 @@
-"""The repair: starts of this cycle move so that more gangs start; none is taken away (DESIGN 3.4)."""
+"""The repair: starts of this cycle move so that more gangs start; none is taken away."""
 
 from __future__ import annotations
 

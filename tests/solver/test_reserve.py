@@ -1,4 +1,4 @@
-"""Reservations: the earliest time for the first gang that capacity alone blocks; others backfill (DESIGN 3.4)."""
+"""Reservations: the earliest time for the first gang that capacity alone blocks; others backfill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom a gang may evict: each right by a case of its own (DESIGN 3.3)."""
+"""Whom a gang may evict: each right by a case of its own."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ STORIES = Path(__file__).parent.parent / "scenarios"
 FILES = sorted(STORIES.glob("*/*.yaml"))
 SCHEMA = Draft202012Validator(json.loads((STORIES / "schema.json").read_text()))
 NOT_PROMISED: Mapping[str, str] = {}
-"""Stories that ask for what DESIGN does not promise, by name of the file, with the argument."""
+"""Stories that ask for what docs/decision.md does not promise, by name of the file, with the argument."""
 
 
 @pytest.fixture(params=FILES, ids=lambda f: f.stem)

@@ -1,4 +1,4 @@
-"""Whom a gang evicts: the cheapest set that is enough, and nobody who is not needed (DESIGN 3.3)."""
+"""Whom a gang evicts: the cheapest set that is enough, and nobody who is not needed."""
 
 from __future__ import annotations
 
@@ -255,7 +255,7 @@ def _fits(state: State, settled: Settled, uids: list[str]) -> bool:
 
 
 def _permitted(state: State, settled: Settled, uid: str, rule: EvictionRule, line: Any) -> bool:
-    """DESIGN 3.3, sentence by sentence."""
+    """The sentences of docs/decision.md, "Reclaim and preempt", one by one."""
     tree, claims, waiting, charge = state.book.tree, state.book.claims, settled.gang, settled.charge
     admitted, own = state.running[uid].admitted, state.running[uid].charge
     victim, ours, theirs = (

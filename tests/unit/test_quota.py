@@ -1,4 +1,4 @@
-"""Quota arithmetic against the rules of DESIGN 3.1 and 3.3, and against a recount from scratch."""
+"""Quota arithmetic against the rules of docs/decision.md, and against a recount from scratch."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 from queuer import __version__
 from queuer.controller.memory.live import Live
 from queuer.domain.queue import QueueTree
-from queuer.solver.process import SolverProcess
+from queuer.solver.process.parent import SolverProcess
 from queuer.solver.records import CycleStats
 
 _TRACER = trace.get_tracer("queuer.controller")
@@ -67,7 +67,7 @@ class Metrics:
             "queuer_cycle_last_success_timestamp_seconds", "End of the last decision.", registry=registry
         )
         self.refused_plans = Counter(
-            "queuer_plans_refused", "Plans in which the verifier found a fault.", registry=registry
+            "queuer_plans_refused", "Decisions without a plan that could be committed.", registry=registry
         )
         self.failed_terms = Counter(
             "queuer_leader_terms_failed", "Terms of office that ended by a fault.", registry=registry

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
+from queuer.domain.errors import QueuerError
 from queuer.solver.process import wire
 from queuer.solver.records import Plan, Snapshot
 
@@ -42,6 +43,8 @@ def serve(target: str, requests: BinaryIO, answers: BinaryIO) -> None:
         try:
             plan = _decided(decide, asked)
             said = wire.pack(wire.Answer(plan=plan))
+        except QueuerError as error:
+            said = wire.pack(wire.Answer(refused=error))
         except Exception as error:  # noqa: BLE001 - told to the parent
             said = wire.pack(wire.Answer(error=f"{type(error).__name__}: {error}"))
         answers.write(said)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from queuer.domain.errors import QueuerError
 from queuer.domain.queue import QueueTree
 from queuer.solver.records import Admitted, Budget, NodeState, Pending, Plan, Snapshot
 
@@ -31,9 +32,12 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """`error`: met instead of a plan; neither = the snapshot was taken over."""
+    """`refused`: what was asked cannot be decided on, by any process; `error`: met instead of a plan; none of these =
+    the snapshot was taken over.
+    """
 
     plan: Plan | None = None
+    refused: QueuerError | None = None
     error: str = ""
 
 

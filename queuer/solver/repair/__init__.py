@@ -1,5 +1,6 @@
-"""The repair: after the turns CP-SAT is asked once for an arrangement of this cycle's starts in which more gangs start
-(DESIGN 3.4). None is taken away; the earlier a contested gang, the more it counts.
+"""The repair: after the turns CP-SAT is asked once for an arrangement of this cycle's starts in which more gangs start.
+
+None is taken away; the earlier a contested gang, the more it counts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The verifier: judges a plan in plain Python, without a line of the code that made it (DESIGN 4).
+"""The verifier: judges a plan in plain Python, without a line of the code that made it.
 
 Nodes, quota rows, rights to evict, landing, and reservations are checked, wherever the plan touches
 them. Optimality is not judged: a sound plan may be a poor one.

@@ -53,8 +53,8 @@ class Violation:
 @dataclass(frozen=True, slots=True, eq=False)
 class Group:
     """Pods of one set. `nodes`: where the plan has them; `hosts`: where they can land. `slots`: how many of them each
-    host could take by what is open there, if any; all on a single host. `choice`: they may land otherwise than planned
-    (DESIGN 3.5).
+     host could take by what is open there, if any; all on a single host. `choice`: they may land otherwise than
+    planned.
     """
 
     uid: str

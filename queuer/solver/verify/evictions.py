@@ -1,4 +1,4 @@
-"""The verifier's look at evictions: a bond that has the place, victims that may be evicted (DESIGN 3.3)."""
+"""The verifier's look at evictions: a bond that has the place, victims that may be evicted."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def _over(case: Case, among: Collection[str], gone: Collection[str], when: str) 
                 yield Violation(Rule.CAPACITY, case.last(name, resource, among), text)
 
 
-# Landing (DESIGN 3.5)
+# Landing
 
 
 def check_landing(case: Case) -> Iterator[Violation]:

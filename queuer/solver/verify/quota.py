@@ -1,4 +1,4 @@
-"""The verifier's own quota arithmetic (DESIGN 3.1, 3.3), written as the sentences are.
+"""The verifier's own quota arithmetic, written as the sentences are.
 
 It shares nothing with `queuer.domain.quota`, so that one mistake cannot hide in both.
 """

@@ -1,4 +1,4 @@
-"""The verifier's look at reservations: what is kept for a gang stays whole (DESIGN 3.4).
+"""The verifier's look at reservations: what is kept for a gang stays whole.
 
 Only those are judged that were there before and stand: one for a time to come by what is free then; a hold, whose start
 has come as no end is known, by what its place has and gets.

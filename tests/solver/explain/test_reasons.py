@@ -12,7 +12,7 @@ from queuer.domain.nodes import Flavor, SchedulingTerms
 from queuer.domain.queue import Order, Policy, Queue, QueueState
 from queuer.domain.reasons import Explanation, Reason, Token, Verdict
 from queuer.domain.workload import Workload
-from queuer.solver.explain import reasons
+from queuer.solver.explain.reasons import reasons
 from queuer.solver.records import Admitted, Pending, Snapshot
 from queuer.solver.refusal import Block, Refusal
 from tests.solver import make

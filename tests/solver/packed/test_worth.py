@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from queuer.domain.queue import Order, Policy, QueueTree
-from queuer.solver.packed.worth import Worth, packed_subtrees
+from queuer.solver.packed import Worth, packed_subtrees
 from tests.solver.make import GPU, gang, pod_set, queue
 
 PACKED, BY_TIME = Policy(order=Order.PACKED), Policy(order=Order.PRIORITY)

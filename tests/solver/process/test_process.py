@@ -15,9 +15,11 @@ from typing import Any
 
 import pytest
 
-from queuer.solver import process as solving
+from queuer.domain.errors import InvalidInput
 from queuer.solver.decide import decide
-from queuer.solver.process import Outcome, SolverProcess, wire
+from queuer.solver.process import parent as solving
+from queuer.solver.process import wire
+from queuer.solver.process.parent import Outcome, SolverProcess
 from queuer.solver.records import Budget, Plan, SolveStatus
 from queuer.solver.stored import difference
 from tests.solver.make import gang, node, pod_set, queue, snapshot
@@ -118,6 +120,26 @@ async def test_after_a_failure_the_process_that_replaces_it_decides_without_cp_s
             assert solver.restarts == times
             assert solver.pid not in (None, pid)
             assert state(pid) == ""
+
+
+@pytest.mark.parametrize("first", ["sound", "contradictory"])
+async def test_a_contradictory_snapshot_is_refused_by_the_same_process(first: str) -> None:
+    """The caller is told the fields, no process is lost, and the next sound snapshot has its plan with CP-SAT."""
+    good = snapshot([node("n1")], [queue("root.a")], pending=[gang("g", pod_set(1, 1))])
+    bad = replace(good, pending=good.pending * 2)
+    async with SolverProcess(ready_within=30.0) as solver:
+        if first == "sound":
+            await solver.decide(good, now=0.0, seed=1, budget=PATIENT)
+        pid = pid_of(solver)
+        for _ in range(2):
+            with pytest.raises(InvalidInput, match="uid: 'g' is there 2 times") as error:
+                await solver.decide(bad, now=0.0, seed=1, budget=PATIENT)
+            assert [problem.field for problem in error.value.problems] == ["snapshot: uid"]
+        plan = await solver.decide(good, now=0.0, seed=1, budget=PATIENT)
+        assert [admission.uid for admission in plan.admissions] == ["g"]
+        assert plan.stats.fallback == ""
+        assert (solver.pid, solver.restarts) == (pid, 0)
+        assert solver.counts == {Outcome.SOLVED: 1 + (first == "sound"), Outcome.INVALID: 2}
 
 
 async def test_where_the_next_process_fails_too_a_thread_decides(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,7 +286,5 @@ async def test_it_is_reaped_whatever_it_is_at(script: str, monkeypatch: pytest.M
 
 def test_the_parent_loads_no_solver() -> None:
     """ortools is 90 MB and can crash; it belongs to the process alone."""
-    code = (
-        "import sys, queuer.solver.process; sys.exit(any(m.split('.')[0] == 'ortools' for m in sys.modules))"
-    )
+    code = "import sys, queuer.solver.process.parent; sys.exit(any(m.split('.')[0] == 'ortools' for m in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

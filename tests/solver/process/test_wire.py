@@ -12,8 +12,9 @@ import pytest
 from queuer.domain.queue import QueueTree
 from queuer.domain.reasons import Explanation, Token, simple
 from queuer.domain.workload import Workload
-from queuer.solver import process as solving
-from queuer.solver.process import Outcome, SolverProcess, wire
+from queuer.solver.process import parent as solving
+from queuer.solver.process import wire
+from queuer.solver.process.parent import Outcome, SolverProcess
 from queuer.solver.records import Budget, Pending, Plan, Reservation, Snapshot
 from tests.solver.make import GPU, gang, node, pod_set, queue, running, snapshot
 from tests.solver.process.targets import sound, words

@@ -1,6 +1,6 @@
 """All arrangements of a few gangs on a few nodes, by trying each: the judge of what the repair and a selection find.
 
-One resource, one pod set a gang; the rule of DESIGN 3.5 in its own words, no code of the decision.
+One resource, one pod set a gang; the landing rule in its own words, no code of the decision.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from queuer.controller.memory.live import JobView, Live, Placement, Short
 from queuer.controller.memory.quarantine import FIRST
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
+from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.queue import QueueTree
 from queuer.domain.reasons import Token
 from queuer.domain.workload import PodSet, State, Workload
@@ -50,6 +51,14 @@ class Decider:
         return self._plans.pop(0) if len(self._plans) > 1 else self._plans[0]
 
 
+class Refusing(Decider):
+    """Refuses whatever it is asked, as a decision does a snapshot that contradicts itself."""
+
+    async def decide(self, *_: object, now: float, **__: object) -> Plan:
+        self.asked.append(now)
+        raise InvalidInput(FieldProblem(field="snapshot: uid", message="'a' is there 2 times"))
+
+
 class Uncommitted(Loop):
     """A loop without a database."""
 
@@ -76,10 +85,11 @@ def looping(decider: Decider, kind: type[Loop], *, wake: asyncio.Event, **given:
     )  # fmt: skip
 
 
-async def test_a_plan_that_cannot_be_used_is_refused_and_the_next_is_asked_for() -> None:
-    plan = replace(PLAN, stats=replace(PLAN.stats, solver_time=-5.0))
+@pytest.mark.parametrize(
+    "decider", [Decider(replace(PLAN, stats=replace(PLAN.stats, solver_time=-5.0))), Refusing()]
+)
+async def test_a_plan_that_cannot_be_used_is_refused_and_the_next_is_asked_for(decider: Decider) -> None:
     metrics, wake, clock = Metrics(), asyncio.Event(), [100.0]
-    decider = Decider(plan)
     loop = looping(decider, Loop, wake=wake, metrics=metrics, clock=lambda: clock[0])
     async with asyncio.TaskGroup() as group:
         for at in (100.0, 200.0, 300.0):

@@ -9,7 +9,7 @@ from queuer.controller.memory.live import Live
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import PodSet, State, Workload
-from queuer.solver.process import Outcome, SolverProcess
+from queuer.solver.process.parent import Outcome, SolverProcess
 from queuer.solver.records import CycleStats, SolveStatus
 
 WORKLOAD = Workload(
