@@ -84,6 +84,7 @@ class Mark(NamedTuple):
 
     spot: int
     guaranteed: int
+    account: Account
 
 
 class Bar(NamedTuple):
@@ -291,7 +292,7 @@ class QuotaBook:
         return tuple(found)
 
     def _find_guarantee_spot(self, path: str, account: Account) -> Mark:
-        return Mark(self.spot(path, account).used, self.guaranteed(path, account))
+        return Mark(self.spot(path, account).used, self.guaranteed(path, account), account)
 
     def past_share(self, path: str, amounts: Mapping[str, float]) -> float:
         """Weighted dominant share of what a queue used in the past, by resource (policy `halfLife`)."""

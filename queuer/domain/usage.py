@@ -190,17 +190,20 @@ class Usage:
         """Whether in one of these rows more is used everywhere than is guaranteed."""
         amounts = self._now()
         for row in rows:
-            for spot, guaranteed in row:
+            for spot, guaranteed, _ in row:
                 if amounts[spot] <= guaranteed:
                     break
             else:
                 return True
         return False
 
+    def excess(self, mark: Mark) -> int:
+        """How much more is used there than is guaranteed."""
+        return self._now()[mark.spot] - mark.guaranteed
+
     def above(self, path: str, account: Account) -> bool:
         """Whether the queue uses more in this account than it is guaranteed."""
-        spot, guaranteed = self.book.guarantee_spot(path, account)
-        return self._now()[spot] > guaranteed
+        return self.excess(self.book.guarantee_spot(path, account)) > 0
 
     def share(self, path: str, charge: Charge) -> float:
         """Weighted dominant share of what the queue borrows, with the charge counted in (3.4)."""

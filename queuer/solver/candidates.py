@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
 
-from queuer.domain.quota import Charge
+from queuer.domain.quota import Account, Charge, Mark
 from queuer.solver.nodes import ALL, Mask, Matrix, NodeRows, Numbers, added
 from queuer.solver.placement import Part, Spreads, place
 from queuer.solver.records import EvictionRule
 from queuer.solver.rights import SHARE, Cost, Rights, VictimGroup
 from queuer.solver.shapes import Gang
-from queuer.solver.state import ANY, State, View
+from queuer.solver.slots import View
+from queuer.solver.state import ANY, State
 
 Floats = NDArray[np.float64]
 PREEMPTED = 1e18
@@ -23,8 +25,8 @@ PREEMPTED = 1e18
 
 
 class Footprints:
-    """What runs, by its place among the running work (H). `lost`: work that its eviction loses, rounded; nodes and
-    amounts as entries (E, E x R).
+    """What runs, by its place among the running work (H). `share`: its dominant share; `lost`: work that its eviction
+    loses, rounded; nodes and amounts as entries (E, E x R).
     """
 
     def __init__(self, state: State) -> None:
@@ -39,8 +41,13 @@ class Footprints:
         self.since = np.array([a.since for a in admitted], dtype=np.float64)
         begun = np.maximum(self.since, [a.since if a.checkpoint is None else a.checkpoint for a in admitted])
         held = [[h.charge.get((None, r), 0) / n for h in self.runs] for r, n in state.capacity.items() if n]
-        share: Floats = np.max(np.array(held).reshape(-1, len(rows)), axis=0, initial=0.0)
-        self.lost: Floats = share * np.maximum(state.time - begun, 0.0) * SHARE
+        self.share: Floats = np.max(np.array(held).reshape(-1, len(rows)), axis=0, initial=0.0)
+        self.lost: Floats = self.share * np.maximum(state.time - begun, 0.0) * SHARE
+        self.charged = cache(self._find_charged)
+
+    def _find_charged(self, account: Account) -> Matrix:
+        """What each uses of an account (H)."""
+        return np.array([run.charge.get(account, 0) for run in self.runs], dtype=np.int64)
 
     def entries(self, numbers: Numbers) -> tuple[Numbers, Numbers]:
         """Entries of these, and whose each is."""
@@ -83,13 +90,7 @@ class Candidates:
         self.numbers: Numbers = np.flatnonzero(may_go)
         entries, self._whose = self.footprints.entries(self.numbers)
         self._where, self._amounts = self.footprints.nodes[entries], self.footprints.amounts[entries]
-        nodes, emptied = self._freed(self._where, self._amounts)
-        self.slots = []
-        for part in (self.main, *parts):
-            before = self._open(part, ALL, self._room.table(part.need, part.accepting).by_node)
-            after = before.copy()
-            after[nodes] = self._open(part, nodes, part.need.slots(emptied))
-            self.slots.append((before, after))
+        self.slots = self._slots(self._where, self._amounts)
 
     def could_fit(self) -> bool:
         """Whether quota and slots might suffice once all candidates have gone."""
@@ -98,7 +99,7 @@ class Candidates:
             lacking = short.held + short.asks - short.limit
             if sum(self._rights.charged(p, short.account) for p in below) < lacking:
                 return False
-        return bool(self._enough(self.levels()[-1]).any())
+        return bool(self._enough(self.levels()[-1], self.slots).any())
 
     def placed(self, gone: Sequence[int], inside: Numbers | None = None) -> Spreads | None:
         """A placement with these gone."""
@@ -121,6 +122,17 @@ class Candidates:
         nodes, at = np.unique(where, return_inverse=True)
         free = added(self._state.free_later[nodes], at, amounts)
         return nodes, free if self.most is None else np.minimum(free, self.most[nodes])
+
+    def _slots(self, where: Numbers, amounts: Matrix) -> list[tuple[Matrix, Matrix]]:
+        """Of `main` and of each part the slots by node, before and once these amounts are freed there (N)."""
+        nodes, emptied = self._freed(where, amounts)
+        found = []
+        for part in (self.main, *self.parts):
+            before = self._open(part, ALL, self._room.table(part.need, part.accepting).by_node)
+            after = before.copy()
+            after[nodes] = self._open(part, nodes, part.need.slots(emptied))
+            found.append((before, after))
+        return found
 
     def _open(self, part: Part, at: NodeRows, slots: Matrix) -> Matrix:
         """Slots on these nodes where the gang may go (K)."""
@@ -154,16 +166,17 @@ class Candidates:
             return [np.where(outer >= 0, np.arange(len(outer)), -1)]
         return [np.where(outer >= 0, nodes.domains[may], -1), outer] if may > must else [outer]
 
-    def _enough(self, domains: Numbers) -> Mask:
-        """By domain, whether it has slots for each pod set alone once all candidates have gone."""
-        parts = zip((self.main, *self.parts), self.slots, strict=True)
+    def _enough(self, domains: Numbers, slots: Sequence[tuple[Matrix, Matrix]]) -> Mask:
+        """By domain, whether it has these slots for each pod set alone."""
+        parts = zip((self.main, *self.parts), slots, strict=True)
         fits = [_sums(domains, after) >= part.count for part, (_, after) in parts]
         enough: Mask = np.all(fits, axis=0)
         return enough
 
-    def ranked(self, domains: Numbers) -> tuple[Floats, list[tuple[Numbers, Numbers]]]:
-        """By domain of one level the weight of what must go there, were candidates divisible; and orders of candidates,
-        each with their domains: by weight for a slot, and host after host.
+    def ranked(self, domains: Numbers) -> tuple[Floats, Mask, list[tuple[Numbers, Numbers]]]:
+        """By domain of one level the weight of what must go there, were candidates divisible, and whether it has slots
+        enough once those have gone who may go one after the other. With orders of candidates, each with their domains:
+        by weight for a slot, and host after host.
         """
         count, gain = len(self.weights), np.zeros(len(domains))
         lacking = np.zeros(int(domains.max(initial=-1)) + 1)
@@ -190,8 +203,45 @@ class Candidates:
         before = np.cumsum(gains) - gains
         needed = np.clip(lacking[where] - before + before[np.searchsorted(where, where)], 0, gains)
         estimates = np.bincount(where, weights=needed * rate, minlength=len(lacking)).astype(np.float64)
-        estimates[~self._enough(domains)] = inf
-        return estimates, [(where, whose), (domains[node][by_host], owner[by_host])]
+        enough = self._enough(domains, self.slots)
+        estimates[~enough] = inf
+        may_go = self._in_turn(keys // count, keys % count)
+        if not may_go.all():
+            left = np.flatnonzero(used)[may_go[pair]]
+            enough &= self._enough(domains, self._slots(self._where[left], self._amounts[left]))
+        return estimates, enough, [(where, whose), (domains[node][by_host], owner[by_host])]
+
+    def _in_turn(self, where: Numbers, whose: Numbers) -> Mask:
+        """Of candidates of a domain each who may go there one after the other, the smaller first: the last may cross
+        the line.
+        """
+        of = np.array(self._of, dtype=np.intp)[whose]
+        ends = np.cumsum(np.bincount(of, minlength=len(self._parties)))
+        by_party = np.split(np.argsort(of, kind="stable"), ends[:-1])
+        parties = [((*g.reclaim, *g.preempt), m) for (g, _), m in zip(self._parties, by_party, strict=True)]
+        under: dict[Mark, list[Numbers]] = {}
+        for rows, members in parties:
+            for mark in dict.fromkeys(mark for row in rows for mark in row):
+                under.setdefault(mark, []).append(members)
+        above = {
+            mark: self._above(mark, np.concatenate(there), where, whose) for mark, there in under.items()
+        }
+        found = np.zeros(len(where), dtype=bool)
+        for rows, members in parties:
+            for row in rows:
+                found[members] |= np.all([above[mark][members] for mark in row], axis=0)
+        return found
+
+    def _above(self, mark: Mark, members: Numbers, where: Numbers, whose: Numbers) -> Mask:
+        """Whether this guarantee is still exceeded when each of these members goes from its domain."""
+        amounts = self.footprints.charged(mark.account)[whose]
+        members = members[np.lexsort((amounts[members], where[members]))]
+        domain, amounts = where[members], amounts[members]
+        before = np.cumsum(amounts) - amounts
+        before -= before[np.searchsorted(domain, domain)]
+        above = np.zeros(len(where), dtype=bool)
+        above[members] = before < self._state.remaining.excess(mark)
+        return above
 
 
 def _sums(domains: Numbers, there: Matrix) -> Floats:

@@ -6,20 +6,23 @@ A hold is the same with start = now, for who has waited `maxWait`.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable
-from itertools import islice
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, partial
 from math import inf
 
 import numpy as np
 
 from queuer.domain.quota import Charge
+from queuer.domain.usage import Usage
 from queuer.solver.bonds import restored
 from queuer.solver.ends import end_of, expected_end
 from queuer.solver.landing import pinned
-from queuer.solver.nodes import Matrix, Rows, added
+from queuer.solver.nodes import Matrix, Rows, added, fits
+from queuer.solver.order import by_right
 from queuer.solver.placement import Spreads, Variant, parts_of, place
 from queuer.solver.records import Reservation
-from queuer.solver.shapes import Gang
+from queuer.solver.shapes import Gang, Shape
 from queuer.solver.slots import Room
 from queuer.solver.state import Reserved, Settled, State
 
@@ -35,6 +38,7 @@ class Reserver:
     def __init__(self, state: State) -> None:
         self._state = state
         self._known_timeline: Timeline | None = None
+        self._idle = Usage(state.book)
         self._tried = 0
 
     def resume(self) -> None:
@@ -45,8 +49,8 @@ class Reserver:
             gang = self._state.arrays.waiting.gangs.get(old.uid)
             if gang is None or old.uid in self._state.settled or old.expires <= self._state.time:
                 continue
-            if not self._most(gang) or not self._keep(gang, old):
-                self._grant(gang, expires=old.expires)
+            if not self._keep(gang, old):
+                self._grant(gang, self._choices(gang), expires=old.expires)
 
     def finish(self, blocked: Iterable[Gang]) -> tuple[Reservation, ...]:
         """Renew what was lost to others in this cycle, then reserve for these gangs, in their order."""
@@ -57,34 +61,45 @@ class Reserver:
                 state.release(uid)
             elif not reserved.intact:
                 state.release(uid)
-                self._grant(reserved.settled.gang, expires=reserved.reservation.expires)
+                gang = reserved.settled.gang
+                self._grant(gang, self._choices(gang), expires=reserved.reservation.expires)
         for gang in blocked:
             if self._tried >= TRIED:
                 break
-            if gang.uid not in state.reserved and self._taken(gang) < self._most(gang):
+            if gang.uid not in state.reserved and (choices := self._choices(gang)):
                 self._tried += 1
-                self._grant(gang)
+                self._grant(gang, choices)
         return tuple(reserved.reservation for reserved in state.reserved.values())
 
-    def _most(self, gang: Gang) -> int:
-        return self._state.book.tree.policy(gang.queue).reservations or 0
+    def _choices(self, gang: Gang) -> list[tuple[Variant, Charge]]:
+        """Its flavors, at its smallest size, for which quota and the number of reservations leave it one."""
+        return [
+            (variant, charge)
+            for variant, charge in gang.shape.least
+            if self._may_have(gang, variant) and self._permitted(gang, charge)
+        ]
 
-    def _taken(self, gang: Gang) -> int:
-        """How many reservations there are of the flavor, of those the gang may use, that has most."""
-        used = [set(r.settled.variant.flavors.values()) for r in self._state.reserved.values()]
-        return max((sum(flavor in names for names in used) for flavor in gang.shape.flavors), default=0)
+    def _may_have(self, gang: Gang, variant: Variant) -> bool:
+        """Whether each of these flavors has fewer reservations than its policy wants."""
+        most = self._state.book.tree.policy(gang.queue).reservations or 0
+        there = Counter(
+            f for r in self._state.reserved.values() for f in set(r.settled.variant.flavors.values())
+        )
+        return all(there[flavor] < most for flavor in variant.flavors.values())
 
     # One reservation
 
     def _keep(self, gang: Gang, old: Reservation) -> bool:
         """Leave it where it is, if its placement will still be free by then, and not a step earlier elsewhere."""
         settled = restored(self._state, gang, old.assignments)
-        if settled is None or not self._permitted(gang, settled.charge):
+        if settled is None or not self._may_have(gang, settled.variant):
+            return False
+        if not self._permitted(gang, settled.charge):
             return False
         if old.start > self._state.time:
             line, rows = self._timeline, self._state.rows(settled)
             free = self._beside(line.free(line.step_at(old.start)))
-            if not all(bool((free[node] >= row)[row > 0].all()) for node, row in rows.items()):
+            if not fits(free, rows):
                 return False
             sooner = line.step_before(old.start)
             if sooner and self._place(gang, settled.variant, self._beside(line.free(sooner))):
@@ -92,16 +107,14 @@ class Reserver:
         self._reserve(settled, start=old.start, expires=old.expires)
         return True
 
-    def _grant(self, gang: Gang, *, expires: float = 0.0) -> None:
-        """The earliest time, then the narrowest domain, over its flavors. Who has waited `maxWait` holds its place from
-        now on, whatever is known of ends: where none is known the longest running are taken to end first.
+    def _grant(self, gang: Gang, choices: Sequence[tuple[Variant, Charge]], *, expires: float = 0.0) -> None:
+        """The earliest time, then the narrowest domain, over these flavors. Who has waited `maxWait` holds its place
+        from now on, whatever is known of ends: where none is known the longest running are taken to end first.
         """
         state, line, best = self._state, self._timeline, None
         most = state.book.tree.policy(gang.queue).max_wait
         patient = most is not None and state.time - gang.workload.submitted >= most
-        for variant, charge in gang.shape.least:
-            if not self._permitted(gang, charge):
-                continue
+        for variant, charge in choices:
             found = self._earliest(gang, variant, high=line.steps if patient else len(line.times))
             if found is not None and (best is None or found[0] < best[0]):
                 best = (*found, variant, charge)
@@ -114,11 +127,10 @@ class Reserver:
         self._reserve(settled, start=start, expires=max(expires, start + lasts))
 
     def _permitted(self, gang: Gang, charge: Charge) -> bool:
-        """Whether quota lets it start; the live capacity is no matter of quota."""
-        state, workload = self._state, gang.workload
-        return all(usage.fits(gang.queue, charge, live=False) for usage in state.usages()) and (
-            workload.preemptible or state.claimed.entitled(gang.queue, charge, at=gang.queue)
-        )
+        """Whether quota lets it start. The live capacity is no matter of quota, unless nothing runs."""
+        state = self._state
+        bears = all(usage.fits(gang.queue, charge, live=False) for usage in state.usages())
+        return self._idle.fits(gang.queue, charge) and bears and gang.may_take(charge, state.claimed)
 
     def _reserve(self, settled: Settled, *, start: float, expires: float) -> None:
         state, gang = self._state, settled.gang
@@ -179,23 +191,55 @@ class Reserver:
         return place(room, gang.workload, parts, closed=self._state.closed(gang))
 
 
-def first_of(lines: Iterable[Iterable[Gang]], blocked: Callable[[Gang], bool], state: State) -> list[Gang]:
-    """By leaf the first blocked ones, as many as its policy reserves for, in the order in which they may get
-    a reservation: entitled ones first, then by priority and submit time.
+def first_of(lines: Iterable[Sequence[Gang]], blocked: Callable[[Gang], bool], state: State) -> list[Gang]:
+    """By leaf the first blocked ones, in the order in which they may get a reservation. Those that the nodes could
+    never hold are passed over.
     """
-    found: list[Gang] = []
-    for line in lines:
-        waiting = filter(blocked, line)
-        for gang in waiting:
-            most = state.book.tree.policy(gang.queue).reservations or 0
-            found += [gang, *islice(waiting, most - 1)] if most else []
-            break
+    fitting = cache(partial(_fits_alone, state, cache(partial(_emptied, state))))
+    found = [gang for line in lines for gang in _first_of_leaf(line, blocked, state, fitting)]
+    return sorted(found, key=lambda gang: by_right(gang, state.claimed))
 
-    def order(gang: Gang) -> tuple[bool, tuple[bool, object]]:
-        least = gang.shape.least
-        return (not (least and state.rank(gang, least[0][1])[0]), gang.place_in_line())
 
-    return sorted(found, key=order)
+def _first_of_leaf(
+    line: Sequence[Gang],
+    blocked: Callable[[Gang], bool],
+    state: State,
+    fitting: Callable[[Shape], frozenset[str]],
+) -> Iterator[Gang]:
+    """As many as the policy reserves for, of those with the same choice of flavors."""
+    most = state.book.tree.policy(line[0].queue).reservations or 0
+    chosen, full = Counter[frozenset[str]](), set[int]()
+    for gang in line if most else ():
+        number = gang.shape.number
+        if number in full or not blocked(gang):
+            continue
+        flavors = fitting(gang.shape)
+        if flavors and chosen[flavors] < most:
+            chosen[flavors] += 1
+            yield gang
+        else:
+            full.add(number)
+
+
+def _emptied(state: State) -> Room:
+    """What is free once all that runs has ended."""
+    free = state.nodes.bound_free.copy()
+    for run in state.running.values():
+        for node, row in run.rows.items():
+            free[node] += row
+    return Room(state.nodes, free)
+
+
+def _fits_alone(state: State, emptied: Callable[[], Room], shape: Shape) -> frozenset[str]:
+    """The flavors on which such a gang has a placement there, were all nodes well, at its smallest size and inside what
+    is there in all.
+    """
+    idle, found = Usage(state.book), set[str]()
+    for variant, charge in shape.least:
+        parts = parts_of(state.nodes, shape.like, variant, idle=True)
+        if idle.fits(shape.like.queue, charge) and place(emptied(), shape.like, parts) is not None:
+            found.update(variant.flavors.values())
+    return frozenset(found)
 
 
 class Timeline:

@@ -19,10 +19,13 @@ from queuer.solver.placement import Part, Spreads, Variant, place
 from queuer.solver.records import Eviction, EvictionRule
 from queuer.solver.rights import Cost, Rights
 from queuer.solver.shapes import Gang
-from queuer.solver.state import Settled, State, View
+from queuer.solver.slots import View
+from queuer.solver.state import Settled, State
 
 DOMAINS, TRIES = 12, 3
-"""Domains looked into for one gang, and sets looked for with one order there."""
+"""Domains looked into for one gang, unless they seemed to have room and have not, and sets looked for with one order
+there.
+"""
 STEPS, PLACING = 12_000, 100
 """Victims that go or come back in one search, at most, and how many of them a placement counts for."""
 FEW, SUBSETS = 10, 200
@@ -52,9 +55,7 @@ class Victims:
         may evict nobody, or no set was found. The evictions are in an order in which each is permitted.
         """
         state = self._state
-        if not parts or not (
-            gang.workload.preemptible or state.claimed.entitled(gang.queue, charge, at=gang.queue)
-        ):
+        if not parts or not gang.may_take(charge, state.claimed):
             return None
         reach, respected = self._rights.reach(gang, charge), state.respected(gang, charge)
         sizes = (tuple(variant.counts.values()), tuple(variant.flavors.values()))
@@ -74,12 +75,7 @@ class Victims:
         if spreads is None or not (evictions or state.leaving):
             return None
         return Settled(
-            gang=gang,
-            variant=variant,
-            charge=charge,
-            spreads=spreads,
-            evictions=tuple(evictions),
-            bound=True,
+            gang=gang, variant=variant, charge=charge, spreads=spreads, evictions=tuple(evictions), bound=True
         )
 
 
@@ -116,11 +112,8 @@ class Search:
 
     def judged(self, gone: Sequence[int]) -> list[EvictionRule] | None:
         """The rules by which these may go in this order; None = they may not, or quota is short all the same."""
-        remaining, later, rules = (
-            self._state.remaining.copy(),
-            self._state.used_later.copy(),
-            list[EvictionRule](),
-        )
+        remaining, later = self._state.remaining.copy(), self._state.used_later.copy()
+        rules = list[EvictionRule]()
         for number in gone:
             rule = self._there.group(number)[0].rule(remaining)
             if rule is None:
@@ -134,27 +127,32 @@ class Search:
 
     def cheapest(self) -> list[int]:
         """The best set found, in an order in which each may go; empty = none."""
-        levels = self._there.levels()
+        levels, looked = self._there.levels(), 0
         ranked = [self._there.ranked(domains) for domains in levels]
-        estimates = np.concatenate([estimates for estimates, _ in ranked])
+        estimates = np.concatenate([estimates for estimates, _, _ in ranked])
+        enough = np.concatenate([enough for _, enough, _ in ranked])
         inner = len(ranked[0][0])
-        for at in np.argsort(estimates, kind="stable")[:DOMAINS].tolist():
+        for at in np.lexsort((estimates, ~enough)).tolist():
             estimate, n = float(estimates[at]), int(at >= inner)
             domain = at - n * inner
-            if estimate > self._limit or estimate == inf or self._steps > STEPS:
+            if looked == DOMAINS or self._steps > STEPS:
                 break
+            if estimate > self._limit or estimate == inf:
+                continue
             self._nodes = np.flatnonzero(levels[n] == domain)
             self._trial.enter(self._nodes)
-            lacks = not self._has_room()
+            lacks, tried = not self._has_room(), len(self._tried)
             spans = [
-                whose[slice(*np.searchsorted(where, (domain, domain + 1)))] for where, whose in ranked[n][1]
+                whose[slice(*np.searchsorted(where, (domain, domain + 1)))] for where, whose in ranked[n][2]
             ]
             for order in self._orders(*(list(dict.fromkeys(span.tolist())) for span in spans)):
                 self._attempt(order)
+            looked += len(self._tried) > tried or not enough[at]
             if self._best is not None and not lacks:
                 break  # nowhere is less missing than quota
         gone = [] if self._best is None else self._best[1]
-        for number in sorted(gone, key=self._there.cost, reverse=True):
+        dearest = sorted(gone, key=self._there.cost, reverse=True)
+        for number in dearest[: STEPS // (PLACING + len(gone))]:  # in its domain each was tried back
             rest = [n for n in gone if n != number]
             if rest and self.judged(rest) is not None and self._there.placed(rest) is not None:
                 gone = rest
@@ -170,13 +168,17 @@ class Search:
         footprints, numbers = self._there.footprints, np.array(by_rate, dtype=np.intp)
         newest = np.lexsort((numbers, -footprints.since[numbers], footprints.priority[numbers]))
         yield from (by_rate, by_host, numbers[newest].tolist())
+        by_size = np.argsort(footprints.share[numbers], kind="stable")
+        smallest = numbers[by_size]
+        if not self._tried:  # most may go so: the last may cross the line
+            yield smallest.tolist()
         if len(self._nodes) == 1 and len(numbers) <= FEW:
             picks = (np.arange(2 ** len(numbers))[:, None] >> np.arange(len(numbers))[::-1] & 1).astype(bool)
             weights = picks @ self._there.weights[numbers]
             for n in np.argsort(weights, kind="stable")[1:SUBSETS].tolist():
                 if weights[n] > self._limit:
                     return
-                yield numbers[picks[n]].tolist()
+                yield smallest[picks[n][by_size]].tolist()
 
     def _find_helpers(self) -> list[int]:
         """Those whose going frees quota where it is short, least weight for that first."""

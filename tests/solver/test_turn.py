@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from queuer.domain.nodes import Flavor
-from queuer.domain.queue import Order, Policy, Preempt
+from queuer.domain.queue import Order, Policy, Preempt, QuotaRow
 from queuer.domain.reasons import Token
 from tests.solver.make import (
     decided,
@@ -90,3 +90,42 @@ def test_a_leaf_binds_one_gang_a_cycle() -> None:
     plan = decided(snapshot([node(n) for n in "abc"], queues, admitted=low, pending=waiting))
     assert [bond.uid for bond in plan.bonds] == ["g0"]
     assert len(plan.evictions) == 1
+
+
+def test_the_limit_of_searches_binds_each_choice_of_flavors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gang has as many choices as flavors. Here each needs two victims, of which the second may not go."""
+    monkeypatch.setattr("queuer.solver.turn.SEARCHES", 1)
+    names = ("x", "y")
+    flavors = tuple(Flavor(name=name, node_labels={"f": name}) for name in names)
+    rows = [row(flavor=name, guaranteed=8) for name in names]
+    borrows = [row(flavor=name, guaranteed=4) for name in names]
+    work = [
+        running(gang(f"{name}{i}", pod_set(1, 4), queue="root.b"), {name: 1}, flavor=name)
+        for name in names
+        for i in range(2)
+    ]
+    queues = [queue("root"), queue("root.a", *rows), queue("root.b", *borrows)]
+    nodes = [node(name, labels={"f": name}) for name in names]
+    snap = snapshot(nodes, queues, admitted=work, pending=[gang("g", pod_set(1, 8))], flavors=flavors)
+    plan = decided(snap)
+    assert (plan.stats.searches, plan.stats.more, plan.evictions) == (1, True, ())
+
+
+@pytest.mark.parametrize(
+    ("quota", "size"),
+    [
+        (row(guaranteed=32), 2),
+        (row(guaranteed=8), 2),
+        (row(guaranteed=7), 1),
+        (row(limit=7, guaranteed=4), 1),
+    ],
+)
+def test_who_evicts_at_its_smallest_size_takes_what_fits_then(quota: QuotaRow, size: int) -> None:
+    """Two of its pods fit where its victim was, if they still have the right and the quota for it."""
+    queues = [queue("root"), queue("root.a", quota), queue("root.b")]
+    victim = running(gang("v", pod_set(1, 8), queue="root.b"), {"a": 1})
+    plan = decided(
+        snapshot([node("a")], queues, admitted=[victim], pending=[gang("g", pod_set(4, 4, min_count=1))])
+    )
+    assert [e.uid for e in plan.evictions] == ["v"]
+    assert sum(hosts(plan, "g").values()) == size

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from queuer.solver.placement import parts_of, place
 from queuer.solver.records import Admitted, EvictionRule, Pending, Reservation
 from queuer.solver.slots import Room
 from queuer.solver.state import Reserved, Settled, State
-from queuer.solver.victims import Victims
+from queuer.solver.victims import Search, Victims
 from tests.solver.make import gang, node, pod_set, queue, row, running, snapshot, state_of
 from tests.solver.worlds import NOW, world
 
@@ -163,6 +163,36 @@ def test_the_last_victim_may_cross_the_line() -> None:
     assert gone(cluster([node("n", gpu=12)], work, g(pod_set(1, 12)), queues=queues)) == []
 
 
+@pytest.mark.parametrize("nodes", [11, 13, 60])
+@pytest.mark.parametrize("above", ["root.b", "root.b.x"])
+def test_a_guarantee_comes_back_though_cheaper_looking_nodes_cannot_give_it(nodes: int, above: str) -> None:
+    """Of two jobs on each node of `b` one may go, for `b` borrows half a node in all. `c` lost most and must go."""
+    queues = [queue("root"), queue("root.a", row(guaranteed=8)), queue("root.c")]
+    queues += [queue("root.b", row(guaranteed=8 * nodes - 4))]
+    queues += [queue(above)] if above != "root.b" else []
+    work = [low(f"b{n}{i}", f"n{n}", 4, 100.0 + n, queue=above) for n in range(nodes) for i in range(2)]
+    work.append(low("c", "c", 8, 90_000.0, queue="root.c"))
+    there = [*(node(f"n{n}") for n in range(nodes)), node("c")]
+    assert gone(cluster(there, work, g(priority=0), queues=queues)) == ["c"]
+
+
+def test_domains_in_which_no_placement_is_found_do_not_count() -> None:
+    """The leader and the worker never fit beside each other on the twenty nodes that look cheapest."""
+    nodes = [node(f"n{n}", labels={"rack": f"n{n}"}) for n in range(20)]
+    nodes += [node(name, labels={"rack": "whole"}) for name in ("x", "y")]
+    work = [low(f"v{n}", f"n{n}", 8, 10.0 + n) for n in range(20)]
+    work += [low(name, name, 8, 9000.0) for name in ("x", "y")]
+    waiting = g(pod_set(1, 6, name="worker"), pod_set(1, 4, name="leader"), required="rack")
+    assert set(gone(cluster(nodes, work, waiting, topology=RACKS))) == {"x", "y"}
+
+
+def test_the_smaller_goes_first_where_only_the_last_may_cross_the_line() -> None:
+    """`b` borrows 5 of 8: once the cheaper job of 6 has gone, the one of 2 may not go."""
+    queues = [queue("root"), queue("root.a", row(guaranteed=8)), queue("root.b", row(guaranteed=3))]
+    work = [low("b6", "n", 6, 10.0, queue="root.b"), low("b2", "n", 2, 900.0, queue="root.b")]
+    assert gone(cluster([node("n")], work, g(priority=0), queues=queues)) == ["b2", "b6"]
+
+
 def test_who_leaves_already_is_enough() -> None:
     """It holds what they leave instead of evicting more; who may evict nobody holds nothing."""
     work = [low("leaves", "m", 8, 9.0, releasing=True, gone_by=20.0), low("stays", "n", 8, 9.0)]
@@ -286,3 +316,19 @@ def _above(accounts: list[Any], own: Mapping[Any, int], below: tuple[str, ...], 
         own.get(a) and all(line.used(path, a) > line.book.guaranteed(path, a) for path in below)
         for a in accounts
     )
+
+
+def test_many_small_ones_are_found_in_a_bounded_number_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is tried back where the gang is put together; anywhere else only as many as can be afforded."""
+    asked = list[int]()
+
+    def judged(search: Search, gone: Sequence[int]) -> Any:
+        asked.append(len(gone))
+        return plainly(search, gone)
+
+    plainly = Search.judged
+    monkeypatch.setattr(Search, "judged", judged)
+    nodes = [node(f"n{i}") for i in range(40)]
+    work = [low(f"l{i}-{k}", f"n{i}", 1, 50.0 + k) for i in range(40) for k in range(8)]
+    assert len(gone(cluster(nodes, work, g(pod_set(40, 8))))) == 320
+    assert len(asked) < 40

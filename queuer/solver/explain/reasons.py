@@ -85,9 +85,6 @@ class _Reasons:
         variant, charge = refusal.variant, refusal.charge
         if variant is None or charge is None:
             return self._places.nowhere(gang.workload)
-        if refusal.packed is not None:
-            params = {"queue": refusal.packed, "priority": gang.workload.priority}
-            return Reason(Token.BEHIND_IN_QUEUE, params)
         if not gang.workload.preemptible:
             told = self._quotas.entitlements(gang)
             hopeful = [r for r in told if r is None or r.token is not Token.EXCEEDS_MAX_QUOTA]
@@ -143,7 +140,7 @@ class _Reasons:
         owners = [uid for uid in refusal.owners if uid in state.running or uid in starts]
         if not owners:
             return self._other(refusal.owners, held=True)
-        hosts = sorted({node for spread in refusal.landed.values() for node in spread})
+        hosts = [] if refusal.landed is None else sorted(refusal.landed.hosts)
         there = next((node for node in hosts if owners[0] in state.landing.on([node])), None)
         where = {} if there is None else {"host": state.nodes.names[there]}
         return self._other(owners, landing=True, **where)
