@@ -179,6 +179,9 @@ def _behind(p: Params) -> str:
         also = f" and of {_count(p['others'], 'other job')}" if p["others"] else ""
         text = f"It fits but for pods of {owner}{also} that are still landing{where}"
         return f"{text}; it is tried again when they are bound."
+    if p.get("held"):
+        also = f" and {_count(p['others'], 'other job')}" if p["others"] else ""
+        return f"Room that it needs is held for {owner}{also}; it is tried again when that ends."
     if "nodes" in p:
         nodes = _count(p["nodes"], "node")
         others = "1 other" if p["others"] == 1 else f"{p['others']} others"

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
+
 from queuer.domain.quota import charge_for
 from queuer.domain.workload import PodSet, Workload
-from queuer.solver.nodes import fits
+from queuer.solver.nodes import Mask, fits
 from queuer.solver.placement import Spread, Variant
 from queuer.solver.records import Assignment, Bond
 from queuer.solver.shapes import Gang
@@ -19,7 +21,8 @@ def resume(state: State) -> dict[str, Bond]:
     """Put the standing bonds into the state and start those that can. Returns those that are held still, by uid.
 
     A bond ends at its deadline, with its gang, or when its placement is no longer usable: its gang then takes its turn
-    like any other. Victims that are known to take longer to leave prolong it.
+    like any other. Victims that are known to take longer to leave prolong it. None waits for one behind it: should that
+    lose its place, it ends.
     """
     held: dict[str, tuple[Bond, Settled]] = {}
     standing = [
@@ -36,7 +39,12 @@ def resume(state: State) -> dict[str, Bond]:
         if fits(state.free_later, state.rows(settled)):
             state.bind(settled)
             held[bond.uid] = (bond, settled)
-    return {uid: bond for uid, (bond, settled) in held.items() if not _starts(state, settled)}
+    before, waiting = np.zeros(len(state.nodes.names), dtype=bool), dict[str, Bond]()
+    for uid, (bond, settled) in held.items():
+        if not _starts(state, settled, before):
+            waiting[uid] = bond
+            before[list(settled.hosts)] = True
+    return waiting
 
 
 def prolonged(state: State, bond: Bond) -> Bond:
@@ -45,21 +53,21 @@ def prolonged(state: State, bond: Bond) -> Bond:
     return replace(bond, deadline=max([bond.deadline, *(at for at in going if at is not None)]))
 
 
-def _starts(state: State, settled: Settled) -> bool:
+def _starts(state: State, settled: Settled, before: Mask) -> bool:
     """Start the gang of a bond in its placement, if that is free now. Its quota is held; only what is used is in its
-    way.
+    way. Its hosts are closed to all others where only pods that land there are in its way, or bonds `before` it (N).
     """
     mark, rows, workload = state.mark, state.rows(settled), settled.gang.workload
     state.unbind(settled)
-    if (
-        fits(state.free_now, rows)
-        and fits(state.free_later, rows)
-        and state.used_now.fits(workload.queue, settled.charge)
-        and state.landing.may_start(workload, settled.spreads)
-    ):
+    flavors, spreads = settled.variant.flavors, settled.spreads
+    free = fits(state.free_now, rows) and fits(state.free_later, rows)
+    free = free and state.used_now.fits(workload.queue, settled.charge)
+    if free and state.landing.may_start(workload, flavors, spreads, held=before):
         state.start(replace(settled, bound=False))
         return True
     state.undo(mark)
+    if free:
+        state.close(settled)
     return False
 
 

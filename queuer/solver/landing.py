@@ -1,7 +1,7 @@
 """Where pods are still landing, and whether a pod set has a choice among its hosts.
 
 A pod set without a choice counts on each host exactly and may share it. One with a choice has its hosts to itself until
-all its pods are bound.
+all its pods are bound. Pod sets of a gang that nothing tells apart are one here: they share a pin, and a choice.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import numpy as np
 
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.nodes import Mask, Matrix, Need, Nodes
-from queuer.solver.placement import Spreads
+from queuer.solver.placement import Spreads, kin
 from queuer.solver.records import Admitted, Assignment
 
 
 class Landing:
-    """Hosts on which pods land in this cycle. `here`: hosts of anybody (N); `owned`: of pod sets with a choice (N);
-    `held`: hosts where room is held for a gang that is not started (N).
+    """Hosts on which pods land in this cycle. `here`: hosts of anybody (N); `owned`: of pod sets with a choice, and of
+    gangs that wait for others to land there (N); `held`: hosts where room is held for a gang that is not started (N).
     """
 
     def __init__(self, nodes: Nodes) -> None:
@@ -29,11 +29,19 @@ class Landing:
         self.held: Mask = np.zeros(count, dtype=bool)
         self._uids: dict[int, list[str]] = {}
         self._owners: dict[int, list[str]] = {}
-        self._holders: dict[int, int] = {}
+        self._holders: dict[int, list[str]] = {}
 
     def on(self, hosts: Iterable[int]) -> list[str]:
-        """Whose pods are landing on these hosts, each uid once."""
+        """Whose pods are landing on these hosts, or who waits for that there, each uid once."""
         return list(dict.fromkeys(uid for host in hosts for uid in self._uids.get(host, ())))
+
+    def holders(self, hosts: Iterable[int]) -> list[str]:
+        """For whom room is held on these hosts, each uid once."""
+        return list(dict.fromkeys(uid for host in hosts for uid in self._holders.get(host, ())))
+
+    def closed_by_others(self, uid: str, hosts: Iterable[int]) -> bool:
+        """Whether somebody else than this workload has one of these hosts to itself."""
+        return any(other != uid for host in hosts for other in self._owners.get(host, ()))
 
     @property
     def any_owned(self) -> bool:
@@ -47,51 +55,53 @@ class Landing:
         at = np.fromiter(hosts, dtype=np.intp, count=len(hosts))
         return int(need.slots(self._nodes.bound_free[at]).sum()) > count
 
-    def choices(self, workload: Workload, spreads: Spreads) -> frozenset[int]:
+    def choices(self, workload: Workload, flavors: Mapping[str, str], spreads: Spreads) -> frozenset[int]:
         """The hosts of those pod sets of a placement that have a choice."""
         found: set[int] = set()
-        for pod_set in workload.pod_sets:
-            spread = spreads.get(pod_set.name, {})
-            if len(spread) > 1 and self.has_choice(self._nodes.need(pod_set), sum(spread.values()), spread):
-                found.update(spread)
+        for sets in united(self._nodes, workload, flavors, spreads):
+            hosts = {host for pod_set in sets for host in spreads[pod_set.name]}
+            count = sum(sum(spreads[pod_set.name].values()) for pod_set in sets)
+            if self.has_choice(self._nodes.need(sets[0]), count, hosts):
+                found.update(hosts)
         return frozenset(found)
 
-    def may_start(self, workload: Workload, spreads: Spreads) -> bool:
-        """Whether a placement keeps the rule beside all that lands: nobody else is where it has a choice."""
-        chosen = self.choices(workload, spreads)
+    def may_start(
+        self, workload: Workload, flavors: Mapping[str, str], spreads: Spreads, held: Mask | None = None
+    ) -> bool:
+        """Whether a placement keeps the rule beside all that lands: nobody else is where it has a choice. `held`: where
+        room is held that counts (N); None = all.
+        """
+        held = self.held if held is None else held
+        chosen = self.choices(workload, flavors, spreads)
         if chosen:
             at = np.fromiter(chosen, dtype=np.intp, count=len(chosen))
-            if bool((self.here[at] | self.held[at]).any()):
+            if bool((self.here[at] | held[at]).any()):
                 return False
         return not any(bool(self.owned[list(spread)].any()) for spread in spreads.values())
 
-    def add(self, uid: str, hosts: Iterable[int], owned: Collection[int], *, times: int = 1) -> None:
+    def add(self, uid: str, hosts: Iterable[int], owned: Collection[int], times: int = 1) -> None:
         """Pods of this workload land on these hosts, of which some are `owned`; `times=-1`: they do not after all."""
-        for counts, mask, these in ((self._uids, self.here, hosts), (self._owners, self.owned, owned)):
-            for host in these:
-                there = counts.setdefault(host, [])
-                if times > 0:
-                    there.append(uid)
-                else:
-                    there.remove(uid)
-                mask[host] = bool(there)
+        _note(self._uids, self.here, uid, hosts, times)
+        _note(self._owners, self.owned, uid, owned, times)
 
-    def hold(self, hosts: Iterable[int], *, times: int = 1) -> None:
-        """Room on these hosts is held for a gang that is not started; `times=-1`: no more."""
-        for host in hosts:
-            self._holders[host] = self._holders.get(host, 0) + times
-            self.held[host] = self._holders[host] > 0
+    def hold(self, uid: str, hosts: Iterable[int], *, times: int = 1) -> None:
+        """Room on these hosts is held for this workload; `times=-1`: no more."""
+        _note(self._holders, self.held, uid, hosts, times)
 
     def expected(self, admitted: Admitted, free: Matrix) -> dict[int, Matrix]:
         """What the unbound pods of an admitted gang will take, by node (vectors of R), with so much free (N x R). They
         are noted as landing.
         """
         rows: dict[int, Matrix] = {}
+        counts: dict[object, tuple[PodSet, tuple[str, ...], int]] = {}
         for part in admitted.unbound:
             pod_set = set_named(admitted.workload, part.pod_set)
-            hosts = [self._nodes.index[h] for h in part.hosts if h in self._nodes.index]
-            need, row, left = self._nodes.need(pod_set), self._nodes.row(pod_set.requests), part.count
-            choice = self.has_choice(need, part.count, hosts)
+            key = kin(self._nodes, pod_set, admitted.flavors.get(part.pod_set, "")), frozenset(part.hosts)
+            counts[key] = pod_set, part.hosts, part.count + (counts[key][2] if key in counts else 0)
+        for pod_set, names, count in counts.values():
+            hosts = [self._nodes.index[h] for h in names if h in self._nodes.index]
+            need, row, left = self._nodes.need(pod_set), self._nodes.row(pod_set.requests), count
+            choice = self.has_choice(need, count, hosts)
             for host in hosts:
                 come = min(left, int(need.slots(free[[host]])[0]))
                 if come:
@@ -101,9 +111,30 @@ class Landing:
         return rows
 
 
+def _note(whose: dict[int, list[str]], mask: Mask, uid: str, hosts: Iterable[int], times: int) -> None:
+    for host in hosts:
+        there = whose.setdefault(host, [])
+        if times > 0:
+            there.append(uid)
+        else:
+            there.remove(uid)
+        mask[host] = bool(there)
+
+
 def set_named(workload: Workload, name: str) -> PodSet:
     """The pod set of this name."""
     return next(p for p in workload.pod_sets if p.name == name)
+
+
+def united(
+    nodes: Nodes, workload: Workload, flavors: Mapping[str, str], spreads: Spreads
+) -> list[list[PodSet]]:
+    """The pod sets that a placement has pods of; those that are one for landing together."""
+    found: dict[object, list[PodSet]] = {}
+    for pod_set in workload.pod_sets:
+        if spreads.get(pod_set.name):
+            found.setdefault(kin(nodes, pod_set, flavors[pod_set.name]), []).append(pod_set)
+    return list(found.values())
 
 
 def pinned(
@@ -111,19 +142,23 @@ def pinned(
 ) -> tuple[Assignment, ...]:
     """A placement by node name, with the pins that say so to kube-scheduler."""
     domain = _whole_domain(nodes, workload, flavors, spreads)
+    hosts_of: dict[str, tuple[str, ...]] = {}
+    for sets in united(nodes, workload, flavors, spreads):
+        names = {nodes.names[n] for pod_set in sets for n in spreads[pod_set.name]}
+        hosts_of.update({pod_set.name: tuple(sorted(names)) for pod_set in sets})
     found = []
     for pod_set in workload.pod_sets:
         spread = spreads.get(pod_set.name)
         if not spread:
             continue
-        names = {nodes.names[n]: count for n, count in sorted(spread.items())}
+        there = {nodes.names[n]: count for n, count in sorted(spread.items())}
         flavor = flavors[pod_set.name]
         selector = dict(nodes.flavors[flavor].node_labels)
         selector.update(_required_labels(nodes, workload, pod_set, next(iter(spread))))
-        hosts = tuple(sorted(names)) if domain is None else None
+        hosts = hosts_of[pod_set.name] if domain is None else None
         selector.update(domain or {})
         found.append(
-            Assignment(pod_set=pod_set.name, flavor=flavor, nodes=names, selector=selector, hosts=hosts)
+            Assignment(pod_set=pod_set.name, flavor=flavor, nodes=there, selector=selector, hosts=hosts)
         )
     return tuple(found)
 

@@ -7,11 +7,11 @@ the other in a few orders; what none of these finds is left to the repair and th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from queuer.domain.workload import Workload
+from queuer.domain.workload import PodSet, Workload
 from queuer.solver.nodes import Mask, Matrix, Need, Nodes, Numbers
 from queuer.solver.slots import Room
 
@@ -34,10 +34,11 @@ class Variant:
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Part:
     """One pod set to place. `accepting`: nodes that take its pods (N). `required`, `preferred`: levels for the set
-    alone; `row`: requests of a pod (R).
+    alone; `row`: requests of a pod (R); `kin`: see `kin`.
     """
 
     name: str
+    kin: object
     count: int
     need: Need
     row: Matrix
@@ -62,6 +63,7 @@ def parts_of(nodes: Nodes, workload: Workload, variant: Variant, *, idle: bool =
             parts.append(
                 Part(
                     name=pod_set.name,
+                    kin=kin(nodes, pod_set, variant.flavors[pod_set.name]),
                     count=count,
                     need=nodes.need(pod_set),
                     row=nodes.row(pod_set.requests),
@@ -73,6 +75,13 @@ def parts_of(nodes: Nodes, workload: Workload, variant: Variant, *, idle: bool =
     if workload.required is not None and find(workload.required) is None:
         return None
     return parts
+
+
+def kin(nodes: Nodes, pod_set: PodSet, flavor: str) -> object:
+    """Equal for the pod sets of a gang that are one for landing: their pods are alike and share a pin."""
+    if pod_set.exclusive_host or pod_set.required or pod_set.preferred:
+        return pod_set.name
+    return (flavor, id(nodes.need(pod_set)), nodes.terms(pod_set))
 
 
 def rows_of(nodes: Nodes, workload: Workload, spreads: Spreads) -> dict[int, Matrix]:
@@ -101,7 +110,32 @@ def place(
         return None
     if any(room.table(p.need, p.accepting).total < p.count for p in parts):
         return None
-    return _Search(room, closed).place(workload, parts, inside)
+    whole = list(_united(parts).values())
+    found = _Search(room, closed).place(workload, whole, inside)
+    return found if found is None or len(whole) == len(parts) else _shared_out(parts, whole, found)
+
+
+def _united(parts: Sequence[Part]) -> dict[object, Part]:
+    """Sets that are one for landing as one part, under the first name."""
+    found: dict[object, Part] = {}
+    for part in parts:
+        first = found.get(part.kin)
+        found[part.kin] = part if first is None else replace(first, count=first.count + part.count)
+    return found
+
+
+def _shared_out(parts: Sequence[Part], whole: Sequence[Part], spreads: Spreads) -> Spreads:
+    """The pods of united parts given back to the pod sets, host by host."""
+    left = {part.kin: dict(spreads[part.name]) for part in whole}
+    found: dict[str, Spread] = {}
+    for part in parts:
+        there, found[part.name], missing = left[part.kin], {}, part.count
+        for node in list(there):
+            if some := min(missing, there[node]):
+                found[part.name][node] = some
+                missing -= some
+                there[node] -= some
+    return found
 
 
 class _Search:

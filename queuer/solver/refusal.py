@@ -16,7 +16,7 @@ class Block(StrEnum):
     FLAVOR = "flavor"  # no flavor that its queue allows has a node for it
     ENTITLEMENT = "entitlement"  # non-preemptible, and not inside the guarantee of its own queue
     QUOTA = "quota"  # a limit on the path, `bar`
-    PLACE = "place"  # no placement in what is free
+    PLACE = "place"  # no placement in what is free; `owners`: for whom room is held that would make one
     RESERVED = "reserved"  # only on nodes that reservations of `owners` need
     LANDING = "landing"  # only where pods of `owners` are still landing
 

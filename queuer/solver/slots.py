@@ -26,6 +26,7 @@ class View(Enum):
 
     NOW = "now"  # it starts
     LANDED = "landed"  # it would start, once all pods have landed
+    UNHELD = "unheld"  # it would start then, were nothing held for others
     LATER = "later"  # it is bound: the victims have gone
 
 

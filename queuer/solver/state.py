@@ -134,8 +134,13 @@ class State:
         self._do(partial(self._set_aside, self.settled, settled), times=-1)
 
     def keep(self, settled: Settled) -> None:
-        """The gang fits but for what is still landing: nobody later takes its placement in this cycle."""
+        """The gang fits but for what is still landing: nobody later comes to its hosts in this cycle."""
         self._do(partial(self._set_aside, self.kept, settled))
+        self.close(settled)
+
+    def close(self, settled: Settled) -> None:
+        """Hosts where room was just set aside for the gang are closed to all later ones."""
+        self._do(partial(self.landing.add, settled.gang.uid, settled.hosts, settled.hosts))
 
     def leave(self, uid: str) -> None:
         """A victim, or somebody who leaves anyway, will have gone later."""
@@ -167,14 +172,14 @@ class State:
 
     def _start(self, settled: Settled, times: int) -> None:
         self._take(self.settled, settled, times, first=True)
-        owned = self.landing.choices(settled.gang.shape.like, settled.spreads)
-        self.landing.add(settled.gang.uid, settled.hosts, owned, times=times)
+        owned = self.landing.choices(settled.gang.shape.like, settled.variant.flavors, settled.spreads)
+        self.landing.add(settled.gang.uid, settled.hosts, owned, times)
 
     def _set_aside(self, there: dict[str, Settled], settled: Settled, times: int) -> None:
         """What is kept is no claim: it may come to nothing, and what others have a right to does not depend on it."""
         self._fork()
         self._take(there, settled, times, first=False)
-        self.landing.hold(self.rows(settled), times=times)
+        self.landing.hold(settled.gang.uid, settled.hosts, times=times)
 
     def _take(self, there: dict[str, Settled], settled: Settled, times: int, *, first: bool) -> None:
         """Quota and room of the second moment, and where it starts of the first, too."""
@@ -229,11 +234,9 @@ class State:
     def rows_of(self, uid: str) -> Rows:
         """What an admitted workload takes of its nodes, pods that are still to land included."""
         rows, landing = self.running[uid].rows, self.landing_rows.get(uid)
-        return (
-            rows
-            if not landing
-            else {**rows, **{n: rows[n] + r if n in rows else r for n, r in landing.items()}}
-        )
+        if not landing:
+            return rows
+        return {**rows, **{n: rows[n] + r if n in rows else r for n, r in landing.items()}}
 
     def room(self, respected: tuple[str, ...] = (), view: View = View.NOW) -> Room:
         """What a gang may take that must leave these reservations whole."""
@@ -249,14 +252,9 @@ class State:
         return room
 
     def _open(self, respected: tuple[str, ...], view: View, at: NodeRows) -> Matrix:
-        if view is View.LATER:
-            free = self.free_later[at].copy()
-        else:
-            free = (
-                np.minimum(self.free_now[at], self.free_later[at])
-                if self.forked
-                else self.free_now[at].copy()
-            )
+        free = (self.free_later if view is View.LATER else self.free_now)[at].copy()
+        if view in (View.NOW, View.LANDED):
+            np.minimum(free, self.free_later[at], out=free)
         if view is View.NOW and self.landing.any_owned:
             free[self.landing.owned[at]] = 0
         return self.behind(respected, free, at) if respected else free

@@ -32,7 +32,7 @@ class Turns:
         self._state = state
         self._victims = Victims(state)
         self._dead: dict[object, Refusal] = {}
-        self._nowhere: set[object] = set()
+        self._nowhere: dict[object, tuple[str, ...]] = {}  # with those for whom room is held that it needs
         self._leaves_bound: set[str] = set()
         self._full: dict[int, Refusal] = {}  # by number of a shape with one choice of flavors
         self._known_parts: dict[object, Sequence[Part] | None] = {}
@@ -144,11 +144,12 @@ class Turns:
         if spreads is not None:
             landed = Settled(gang=gang, variant=variant, charge=charge, spreads=spreads)
             return refusal._replace(block=Block.LANDING, owners=owners, landed=landed)
-        self._nowhere.add(form)
+        self._nowhere[form] = ()
         alone = self._placement_key(gang, variant, ())
         if respected and alone not in self._nowhere and self._spreads(gang, variant, ()) is not None:
             return refusal._replace(block=Block.RESERVED, owners=respected)
-        return refusal
+        self._nowhere[form] = self._holders(gang, variant, respected)
+        return refusal._replace(owners=self._nowhere[form])
 
     def _spreads(self, gang: Gang, variant: Variant, respected: tuple[str, ...]) -> Spreads | None:
         """A placement that keeps the landing rule, if there is one."""
@@ -156,24 +157,37 @@ class Turns:
         room, closed = self._state.room(respected), self._state.closed(gang)
         parts = self._parts(gang, variant)
         spreads = place(room, workload, parts, closed=closed)
-        if spreads is None or landing.may_start(workload, spreads):
+        if spreads is None or landing.may_start(workload, variant.flavors, spreads):
             return spreads
         busy = landing.here | landing.held  # closed to a gang with a choice among them
         spreads = place(room, workload, parts, closed=busy if closed is None else busy | closed)
-        return spreads if spreads is not None and landing.may_start(workload, spreads) else None
+        lands = spreads is not None and landing.may_start(workload, variant.flavors, spreads)
+        return spreads if lands else None
 
     def _landed(
         self, gang: Gang, variant: Variant, respected: tuple[str, ...]
     ) -> tuple[Spreads | None, tuple[str, ...]]:
         """Where the gang fits once all pods have landed, and whose pods these are."""
-        landing = self._state.landing
+        landing, workload = self._state.landing, gang.shape.like
         if not landing.here.any():
             return None, ()
-        room = self._state.room(respected, View.LANDED)
+        room, closed = self._state.room(respected, View.LANDED), self._state.closed(gang)
+        parts = self._parts(gang, variant)
+        spreads = place(room, workload, parts, closed=closed)
+        if spreads and landing.holders(landing.choices(workload, variant.flavors, spreads)):
+            held = landing.held if closed is None else landing.held | closed
+            spreads = place(room, workload, parts, closed=held)
+        owners = landing.on(sorted(chain.from_iterable(spreads.values()))) if spreads else []
+        return (spreads if owners else None), tuple(owners)
+
+    def _holders(self, gang: Gang, variant: Variant, respected: tuple[str, ...]) -> tuple[str, ...]:
+        """For whom room is held on hosts where the gang would fit, were there none; none where it would not."""
+        landing = self._state.landing
+        if not landing.held.any():
+            return ()
+        room = self._state.room(respected, View.UNHELD)
         spreads = place(room, gang.shape.like, self._parts(gang, variant), closed=self._state.closed(gang))
-        if spreads is None:
-            return None, ()
-        return spreads, tuple(landing.on(sorted(chain.from_iterable(spreads.values()))))
+        return tuple(landing.holders(sorted(chain.from_iterable(spreads.values())))) if spreads else ()
 
     def _parts(self, gang: Gang, variant: Variant) -> Sequence[Part] | None:
         key = (gang.shape.form, tuple(variant.counts.values()), tuple(variant.flavors.values()))
@@ -207,9 +221,10 @@ class Turns:
             blocked = self._quota(gang, variant, charge)
             if blocked is None:
                 respected = self._state.respected(gang, charge)
-                if self._placement_key(gang, variant, respected) not in self._nowhere:
+                owners = self._nowhere.get(self._placement_key(gang, variant, respected))
+                if owners is None:
                     return None
-                blocked = Refusal(block=Block.PLACE, variant=variant, charge=charge)
+                blocked = Refusal(block=Block.PLACE, variant=variant, charge=charge, owners=owners)
             refused.append(blocked)
         found = deepest(refused)
         if found.block is Block.QUOTA and len(refused) == 1:

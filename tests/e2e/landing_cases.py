@@ -232,7 +232,7 @@ class _World:
     # Jobs
 
     def job(self, uid: str) -> tuple[Kind, Manifest]:
-        """A Job of one pod set, or a PyTorchJob of a master and workers."""
+        """A Job of one pod set, or a PyTorchJob of a master and workers, half of these with one template for both."""
         draw = self.random
         count, notes = draw.randint(1, 6), {}
         level = draw.choice(_LEVELS)
@@ -246,10 +246,11 @@ class _World:
             template = self._template(uid, "main")
             spec = {"suspend": True, "parallelism": count, "completions": count, "template": template}
         else:
-            roles = {
-                role: {"replicas": size, "template": self._template(uid, role.lower())}
-                for role, size in (("Master", 1), ("Worker", count))
-            }
+            roles, same, before = dict[str, Manifest](), draw.random() < 0.5, draw.getstate()
+            for role, size in (("Master", 1), ("Worker", count)):
+                if same:
+                    draw.setstate(before)
+                roles[role] = {"replicas": size, "template": self._template(uid, role.lower())}
             spec = {"runPolicy": {"suspend": True}, "pytorchReplicaSpecs": roles}
         labels = {"queuer.dev/queue": draw.choice(("root.a", "root.b"))}
         meta = {"name": uid, "uid": uid, "namespace": NAMESPACE, "labels": labels, "annotations": notes}

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from queuer.domain.queue import Policy, Preempt
 from queuer.domain.reasons import Token
-from queuer.solver.records import Admitted, Bond, Snapshot
+from queuer.domain.workload import PodSet
+from queuer.solver.records import Admitted, Assignment, Bond, Snapshot
 from tests.solver.make import (
+    GPU,
     decided,
     gang,
     hosts,
+    landing,
     node,
     pod_set,
     queue,
@@ -32,6 +37,12 @@ def borrowed() -> Snapshot:
     """Both nodes are borrowed by b; a claims one back."""
     taken = [running(gang(f"v{i}", pod_set(1, 8), queue="root.b"), {n: 1}) for i, n in enumerate("ab")]
     return snapshot([node("a"), node("b")], QUEUES, admitted=taken, pending=[gang("g", pod_set(1, 8))])
+
+
+def bond(uid: str, **pods: int) -> Bond:
+    """For the gang of one pod set, with pods by node."""
+    held = Assignment(pod_set="main", flavor="default", nodes=pods)
+    return Bond(uid=uid, assignments=(held,), victims=(), deadline=300.0)
 
 
 def leaving(snap: Snapshot, uid: str) -> Snapshot:
@@ -107,3 +118,58 @@ def test_a_bond_whose_node_is_closed_ends() -> None:
     )
     plan = decided(replace(snap, nodes=nodes), now=10.0)
     assert hosts(plan, "g").keys() == {"a", "b"} - {host}
+
+
+def test_nobody_starts_where_a_bond_waits_for_pods_to_land() -> None:
+    """Its room is free, but someone is landing there: others that started beside it would keep it waiting."""
+    small = gang("small", pod_set(1, 1), queue="root.b", submitted=5.0)
+    lands, waiting = landing("l", 1, 1, "a"), [gang("g", pod_set(3, 3)), small]
+    bonds = [bond("g", a=2, b=1)]
+    plan = decided(snapshot([node("a"), node("b")], QUEUES, admitted=[lands], pending=waiting, bonds=bonds))
+    assert started(plan) == set()
+    after = decided(snapshot([node("a"), node("b")], QUEUES, pending=waiting, bonds=plan.bonds))
+    assert "g" in started(after)
+
+
+def test_a_bond_does_not_wait_for_one_behind_it() -> None:
+    """Both have a choice and share b, all is free: the first starts, the other when that has landed."""
+    waiting = [gang("g", pod_set(3, 4)), gang("h", pod_set(3, 4), queue="root.b", submitted=1.0)]
+    nodes, both = [node(n) for n in "abc"], [bond("g", a=2, b=1), bond("h", b=1, c=2)]
+    first = decided(snapshot(nodes, QUEUES, pending=waiting, bonds=both))
+    assert started(first) == {"g"}
+    assert [b.uid for b in first.bonds] == ["h"]
+    lands = landing("g", 3, 4, "a", "b")
+    then = decided(snapshot(nodes, QUEUES, admitted=[lands], pending=waiting[1:], bonds=first.bonds))
+    assert [b.uid for b in then.bonds] == ["h"]
+    landed = running(waiting[0], {"a": 2, "b": 1})
+    last = decided(snapshot(nodes, QUEUES, admitted=[landed], pending=waiting[1:], bonds=then.bonds))
+    assert started(last) == {"h"}
+
+
+def test_a_bond_ends_whose_place_is_lost_to_one_before_it() -> None:
+    """Pods of the first landed where it was to start: it has its turn again, and fits elsewhere."""
+    waiting = [gang("h", pod_set(3, 4), queue="root.b", submitted=1.0)]
+    nodes = [node(n) for n in "abc"]
+    landed = running(gang("g", pod_set(3, 4)), {"a": 1, "b": 2})
+    plan = decided(snapshot(nodes, QUEUES, admitted=[landed], pending=waiting, bonds=[bond("h", b=1, c=2)]))
+    assert hosts(plan, "h") == {"a": 1, "c": 2}
+
+
+@pytest.mark.parametrize("elsewhere", [(), (landing("x", 1, 8, "c"),)], ids=["nothing lands", "x lands"])
+@pytest.mark.parametrize("pods", [pod_set(3, 1), pod_set(1, 3)], ids=["choice", "room"])
+def test_who_needs_room_that_a_bond_holds_is_told_for_whom(
+    pods: PodSet, elsewhere: tuple[Admitted, ...]
+) -> None:
+    """The victim has not left yet; 3 GPUs are free beside it, of which the bond needs 2."""
+    leaves = running(gang("v", pod_set(1, 2), queue="root.b"), {"a": 1}, releasing=True, gone_by=3600.0)
+    snap = snapshot(
+        [node("a"), node("b", gpu=2), node("c", gpu=8 if elsewhere else 0)],
+        QUEUES,
+        admitted=[leaves, *elsewhere],
+        pending=[gang("g", pod_set(1, 4)), gang("w", pods, queue="root.b", submitted=1.0)],
+        foreign={"a": {GPU: 3}},
+        bonds=(replace(bond("g", a=1), victims=("v",)),),
+    )
+    reason = decided(snap).explanations["w"].primary
+    assert reason.token is Token.BEHIND_IN_QUEUE
+    assert (reason.params["owner"], reason.params["held"]) == ("g", True)

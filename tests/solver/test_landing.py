@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from queuer.domain.nodes import SchedulingTerms
+from queuer.domain.nodes import SchedulingTerms, Topology
 from queuer.domain.reasons import Token
-from queuer.domain.workload import PodSet
+from queuer.domain.workload import PodSet, Workload
+from queuer.sim.engine import Simulation
+from queuer.sim.scenario import Scenario, Story
+from queuer.solver.records import Admitted, Unbound
 from tests.solver.make import (
     GPU,
     decided,
@@ -144,3 +148,99 @@ def test_each_of_two_that_are_alike_keeps_a_placement() -> None:
     state = played(snap)
     assert state.kept.keys() == {"g0", "g1"}
     assert state.kept["g0"].hosts.isdisjoint(state.kept["g1"].hosts)
+
+
+def master_and_workers(workers: int, gpus: int, *, master: int, **more: Any) -> Workload:
+    """A PyTorchJob as users write it."""
+    return gang("g", pod_set(1, master, name="master"), pod_set(workers, gpus, name="worker"), **more)
+
+
+def test_pod_sets_that_nothing_tells_apart_are_one_for_landing() -> None:
+    """They share a pin, so that any of their pods may take any of their places: the idle nodes are filled."""
+    snap = snapshot([node("a"), node("b")], QUEUES, pending=[master_and_workers(15, 1, master=1)])
+    (admission,) = decided(snap).admissions
+    assert [row.count for row in admission.assignments] == [1, 15]
+    assert {row.hosts for row in admission.assignments} == {("a", "b")}
+
+
+def test_a_master_and_its_workers_start_in_an_idle_rack() -> None:
+    """Two nodes of 8 for four pods of 4: narrowest first, whole nodes."""
+    nodes = [node(f"n{i}", labels={"block": "b", "rack": f"r{i // 2}"}) for i in range(4)]
+    snap = snapshot(nodes, QUEUES, pending=[master_and_workers(3, 4, master=4, required="rack")])
+    assert hosts(decided(snap), "g") == {"n0": 2, "n1": 2}
+
+
+def test_the_choice_is_judged_of_all_pods_that_are_alike() -> None:
+    """Alone each of the sets could land otherwise; together they fill their hosts, and others start beside them."""
+    whole = Admitted(
+        workload=gang("l", pod_set(1, 3, name="master"), pod_set(3, 3, name="worker")),
+        counts={"master": 1, "worker": 3},
+        flavors={"master": "default", "worker": "default"},
+        since=0.0,
+        unbound=(
+            Unbound(pod_set="master", count=1, hosts=("a", "b")),
+            Unbound(pod_set="worker", count=3, hosts=("a", "b")),
+        ),
+    )
+    waiting = [gang(f"g{i}", pod_set(1, 2), submitted=float(i)) for i in range(3)]
+    snap = snapshot([node("a"), node("b")], QUEUES, admitted=[whole], pending=waiting)
+    assert started(decided(snap)) == {"g0", "g1"}
+
+
+def test_pod_sets_that_differ_get_hosts_of_their_own() -> None:
+    """Workers could come to the master's host first; on a third host it is safe from them."""
+    pending = [master_and_workers(3, 4, master=2)]
+    assert started(decided(snapshot([node("a"), node("b")], QUEUES, pending=pending))) == set()
+    plan = decided(snapshot([node(n) for n in "abc"], QUEUES, pending=pending))
+    first, second = plan.admissions[0].assignments
+    assert first.nodes.keys().isdisjoint(second.nodes)
+
+
+def test_hosts_that_a_gang_keeps_are_closed_to_all_behind_it() -> None:
+    """Else a small job starts there every second, and someone is always landing."""
+    snap = snapshot(
+        [node("a"), node("b")],
+        QUEUES,
+        admitted=[landing("l", 1, 1, "a")],
+        pending=[gang("w", pod_set(3, 3), submitted=1.0), gang("s", pod_set(1, 1), submitted=2.0)],
+    )
+    assert started(decided(snap)) == set()
+
+
+@pytest.mark.parametrize("every", [0.7, 1.0, 1.5])
+def test_a_stream_of_small_jobs_does_not_starve_a_gang(every: float) -> None:
+    """It starts once those that land where it belongs are bound."""
+    wide = Story(workload=gang("w", pod_set(3, 3), submitted=10.5), runtime=60.0)
+    stream = [
+        Story(workload=gang(f"s{i:03}", pod_set(1, 1), submitted=i * every), runtime=1.0) for i in range(100)
+    ]
+    scenario = Scenario(
+        name="stream",
+        why="",
+        grace=30.0,
+        until=60.0,
+        topology=Topology(),
+        flavors=(),
+        nodes=(node("a", pods=50), node("b", pods=50)),
+        foreign=(),
+        queues={"root": {}, "root.a": {}},
+        stories=(wide, *stream),
+        events=(),
+        expect=(),
+    )
+    played = Simulation(scenario, landing=2.0)
+    for _ in played.advance([60.0]):
+        pass
+    began = played.jobs["w"].started
+    assert began is not None
+    assert began < 16.0
+
+
+def test_who_waits_for_a_landing_is_not_in_its_own_way() -> None:
+    """What is kept for it is not told as taken; who comes later is told for whom."""
+    waiting = [gang("w", pod_set(3, 3), submitted=1.0), gang("s", pod_set(1, 6), submitted=2.0)]
+    nodes = [node("a"), node("b")]
+    plan = decided(snapshot(nodes, QUEUES, admitted=[landing("l", 1, 1, "a")], pending=waiting))
+    first, second = (plan.explanations[uid].primary for uid in "ws")
+    assert (first.params["owner"], first.params["host"]) == ("l", "a")
+    assert (second.params["owner"], second.params["held"]) == ("w", True)

@@ -71,8 +71,8 @@ def test_pods_that_keep_off_each_other_lie_on_hosts_of_their_own() -> None:
 
 
 def test_pod_sets_that_could_rob_each_other_get_hosts_of_their_own() -> None:
-    """Two of three workers may come to the host of the leader and leave it 2 of the 3 GPUs that it needs."""
-    workload = gang("g", pod_set(1, 3, name="leader"), pod_set(3, 3, name="worker"))
+    """Two of three workers may come to the host of the leader and leave it 2 of the 4 GPUs that it needs."""
+    workload = gang("g", pod_set(1, 4, name="leader"), pod_set(3, 3, name="worker"))
     found = placed(workload, {"a": 8, "b": 8, "c": 8})
     assert found is not None
     assert set(found["leader"]).isdisjoint(found["worker"])

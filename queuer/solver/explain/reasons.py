@@ -101,8 +101,10 @@ class _Reasons:
     def _by_nodes(self, gang: Gang, variant: Variant, charge: Charge, refusal: Refusal) -> Reason:
         """Nodes, or who is on them or has them reserved, are in its way."""
         state = self._state
-        if refusal.block is Block.LANDING and refusal.owners:
+        if refusal.block is Block.LANDING:
             return self._landing(refusal)
+        if refusal.block is Block.PLACE and refusal.owners:
+            return self._other(refusal.owners, held=True)
         reason = self._places.lack(gang, variant)
         if reason is None or refusal.block is Block.RESERVED:
             respected = refusal.owners or state.respected(gang, charge)
@@ -132,12 +134,16 @@ class _Reasons:
         )
 
     def _landing(self, refusal: Refusal) -> Reason:
-        """Whose pods are still landing in its place, and on which host."""
+        """Whose pods are still landing in its place, and on which host; else who waits for that before it."""
+        state = self._state
+        starts = {uid for uid, settled in state.settled.items() if not settled.bound}
+        owners = [uid for uid in refusal.owners if uid in state.running or uid in starts]
+        if not owners:
+            return self._other(refusal.owners, held=True)
         hosts = [] if refusal.landed is None else sorted(refusal.landed.hosts)
-        owner, landing = refusal.owners[0], self._state.landing
-        there = next((node for node in hosts if owner in landing.on([node])), None)
-        where = {} if there is None else {"host": self._state.nodes.names[there]}
-        return self._other(refusal.owners, landing=True, **where)
+        there = next((node for node in hosts if owners[0] in state.landing.on([node])), None)
+        where = {} if there is None else {"host": state.nodes.names[there]}
+        return self._other(owners, landing=True, **where)
 
     def _other(self, owners: Sequence[str], **params: object) -> Reason:
         """Other jobs are in the way, of which the first is named."""

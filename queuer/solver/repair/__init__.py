@@ -87,13 +87,17 @@ def repair(state: State, contested: Sequence[Contested], *, seed: int, budget: f
 
 
 def _model(state: State, question: Question) -> tuple[Model, list[Settled]]:
-    """The model, and the starts that may move in it. Whoever prefers a level stays where it has found that."""
+    """The model, and the starts that may move in it. Whoever prefers a level stays where it has found that; so does who
+    lands where somebody waits for that.
+    """
     starts, moving = starts_of(state), list[Settled]()
     free = without(state, starts) / np.maximum(state.nodes.total, 1)
     region = np.argsort(-free.sum(axis=1), kind="stable")[:NODES]
     for settled in starts:
         gang, choice = settled.gang, (settled.variant, settled.charge)
         if prefers(gang.workload) or settled.hosts.isdisjoint(region.tolist()):
+            continue
+        if state.landing.closed_by_others(gang.uid, settled.hosts):
             continue
         closed = shut(state, gang, settled.charge)
         if question.enter(gang, [choice], closed=closed, key=None, lies=settled, must=True):

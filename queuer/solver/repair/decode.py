@@ -24,7 +24,7 @@ def can_start(state: State, settled: Settled) -> bool:
     return (
         all(usage.fits(gang.queue, charge) for usage in state.usages())
         and gang.may_take(charge, state.claimed)
-        and state.landing.may_start(gang.workload, settled.spreads)
+        and state.landing.may_start(gang.workload, settled.variant.flavors, settled.spreads)
         and fits(free, state.rows(settled))
     )
 
@@ -84,7 +84,14 @@ def _fill(state: State, model: Model, values: Sequence[int], members: Sequence[_
         spread = member.spreads[name]
         for leaf, some in _leaves(model, left, member.column.spot, kind, -fewer):
             part = Part(
-                name=name, count=some, need=need, row=row, accepting=open_, required=None, preferred=None
+                name=name,
+                kin=name,
+                count=some,
+                need=need,
+                row=row,
+                accepting=open_,
+                required=None,
+                preferred=None,
             )
             found = place(room, member.gang.workload, [part], inside=model.leaves.nodes[leaf]) or {name: {}}
             for node, packs in found[name].items():

@@ -87,6 +87,21 @@ def least(pod_set: PodSet) -> int:
     return pod_set.count if pod_set.min_count is None else pod_set.min_count
 
 
+def alike(one: PodSet, hosts: Collection[str], other: PodSet, others: Collection[str]) -> bool:
+    """Whether pods of two sets of a gang can take each other's places: they ask for the same, on the same hosts."""
+    if one is other or one.exclusive_host or other.exclusive_host:
+        return one is other
+    names = one.requests.keys() | other.requests.keys()
+    same = all(one.requests.get(name, 0) == other.requests.get(name, 0) for name in names)
+    return same and set(hosts) == set(others)
+
+
+def _alike(groups: Iterable[tuple[PodSet, int, Collection[str]]]) -> list[int]:
+    """For each pod set of a gang, with its hosts, how many pods are alike in all."""
+    there = list(groups)
+    return [sum(n for other, n, at in there if alike(one, hosts, other, at)) for one, _, hosts in there]
+
+
 def part_of(admitted: Admitted) -> Part:
     """What an admitted gang counts for."""
     return admitted.workload, admitted.counts, admitted.flavors
@@ -94,8 +109,8 @@ def part_of(admitted: Admitted) -> Part:
 
 class Case:
     """By uid: `started`, what the plan starts; `bound`, what it holds for gangs that wait; `rows`, both, in turn. Of
-    these `held` had the quota by a bond already, `new` are the others. `releasing`: who leaves already; `gone`: this
-    plan's victims, too.
+    these `held` had the quota by a bond already, in that order, `new` are the others. `releasing`: who leaves already;
+    `gone`: this plan's victims, too.
     """
 
     def __init__(self, snapshot: Snapshot, plan: Plan, now: float) -> None:
@@ -111,7 +126,7 @@ class Case:
         self.bound: dict[str, Rows] = {b.uid: b.assignments for b in waiting}
         there = {**self.bound, **self.started}
         old = {b.uid: _sizes(b.assignments) for b in snapshot.bonds if self.until(b) > now}
-        self.held = [uid for uid in there if uid in old and old[uid] == _sizes(there[uid])]
+        self.held = [uid for uid in old if uid in there and old[uid] == _sizes(there[uid])]
         turns = chain(self.held, filter(there.__contains__, plan.order), there)
         self.rows: dict[str, Rows] = {uid: there[uid] for uid in turns}
         self.new = [uid for uid in self.rows if uid not in self.held]
@@ -139,10 +154,14 @@ class Case:
     def groups(self, uid: str, rows: Rows, *, starts: bool) -> list[Group]:
         """The pods of a waiting gang at these places. One that does not start has no pin yet, and stays where it is."""
         sets, found = {p.name: p for p in self.workload(uid).pod_sets}, list[Group]()
-        for row in rows:
+        where = [
+            self._accepting(sets[row.pod_set], row.flavor, self._pinned(row) if starts else row.nodes)
+            for row in rows
+        ]
+        alike = _alike((sets[row.pod_set], row.count, hosts) for row, hosts in zip(rows, where, strict=True))
+        for row, hosts, count in zip(rows, where, alike, strict=True):
             pod_set = sets[row.pod_set]
-            hosts = self._accepting(pod_set, row.flavor, self._pinned(row) if starts else row.nodes)
-            slots, choice = self._landing(pod_set, row.count, hosts) if starts else (row.nodes, False)
+            slots, choice = self._landing(pod_set, count, hosts) if starts else (row.nodes, False)
             found.append(Group(uid, pod_set, row.flavor, row.nodes, row.count, hosts, slots, choice))
         return found
 
@@ -176,12 +195,15 @@ class Case:
         touched = {name for group in groups for name in (*group.nodes, *group.slots)}
         found: dict[str, list[Group]] = {}
         for uid, admitted in self.running.items():
-            for rest in admitted.unbound:
-                sets = [p for p in admitted.workload.pod_sets if p.name == rest.pod_set]
-                if sets and not touched.isdisjoint(rest.hosts):
-                    there, choice = self._landing(sets[0], rest.count, rest.hosts)
+            sets = {p.name: p for p in admitted.workload.pod_sets}
+            left = [rest for rest in admitted.unbound if rest.pod_set in sets]
+            alike = _alike((sets[rest.pod_set], rest.count, rest.hosts) for rest in left)
+            for rest, count in zip(left, alike, strict=True):
+                if not touched.isdisjoint(rest.hosts):
+                    pod_set = sets[rest.pod_set]
+                    there, choice = self._landing(pod_set, count, rest.hosts)
                     for host in there:
-                        group = Group(uid, sets[0], "", {}, rest.count, rest.hosts, there, choice)
+                        group = Group(uid, pod_set, "", {}, rest.count, rest.hosts, there, choice)
                         found.setdefault(host, []).append(group)
         return found
 

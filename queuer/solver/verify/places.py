@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from queuer.solver.verify.case import Case, Group, Rule, Violation, add, least, slots
+from queuer.solver.verify.case import Case, Group, Rule, Violation, add, alike, least, slots
 
 
 def check_gangs(case: Case) -> Iterator[Violation]:
@@ -81,8 +81,12 @@ def check_landing(case: Case) -> Iterator[Violation]:
     """A pod set with a choice shares its hosts with no other gang; sets of one gang find room beside each other."""
     for uid, groups in case.coming.items():
         for group in groups if len(groups) > 1 and uid in case.started else ():
-            if (found := _beside(case, group, groups)) < group.count:
-                text = f"{group.pod_set.name} may find only {found} of {group.count} places beside its gang's others"
+            kin = [o for o in groups if alike(group.pod_set, group.hosts, o.pod_set, o.hosts)]
+            count = sum(o.count for o in kin)
+            if (found := _beside(case, group, [o for o in groups if o not in kin])) < count:
+                text = (
+                    f"{group.pod_set.name} may find only {found} of {count} places beside its gang's others"
+                )
                 yield Violation(Rule.LANDING, uid, text)
     for host, there in _by_host(case).items():
         before: list[tuple[str, bool]] = []
@@ -96,13 +100,13 @@ def check_landing(case: Case) -> Iterator[Violation]:
                 before.append((uid, choice))
 
 
-def _beside(case: Case, group: Group, groups: Sequence[Group]) -> int:
+def _beside(case: Case, group: Group, others: Sequence[Group]) -> int:
     """Slots of a pod set once as many pods of its gang's others as could come to its hosts are there."""
     found = 0
     for host in group.hosts:
         left = dict(case.open(host))
-        for other in groups:
-            if other is not group and host in other.hosts:
+        for other in others:
+            if host in other.hosts:
                 add(left, other.pod_set.requests, -min(other.count, other.slots.get(host, 0)))
         found += slots(left, group.pod_set)
     return found
