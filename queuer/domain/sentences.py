@@ -173,9 +173,6 @@ def _no_level(p: Params) -> str:
 
 def _behind(p: Params) -> str:
     """Somebody else goes first."""
-    if "priority" in p:
-        text = f"{p['queue']} is packed: among jobs of priority {p['priority']} those start that ask for most together"
-        return f"{text}, and beside them no room for this one was found."
     owner = _job(p)
     if p.get("landing"):
         where = f" on {p['host']}" if "host" in p else ""

@@ -58,6 +58,11 @@ class PodSet:
     required: str | None = None
     preferred: str | None = None
 
+    @property
+    def least(self) -> int:
+        """The fewest pods that it may have."""
+        return self.count if self.min_count is None else self.min_count
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
-
 from queuer.domain.quota import charge_for
 from queuer.domain.workload import PodSet, Workload
+from queuer.solver.nodes import fits
 from queuer.solver.placement import Spread, Variant
 from queuer.solver.records import Assignment, Bond
 from queuer.solver.shapes import Gang
@@ -34,12 +33,9 @@ def resume(state: State) -> dict[str, Bond]:
         settled = None if gang is None else restored(state, gang, bond.assignments)
         if settled is None:
             continue
-        mark = state.mark
-        state.bind(settled)
-        if all(bool((state.free_later[n] >= 0)[row > 0].all()) for n, row in state.rows(settled).items()):
+        if fits(state.free_later, state.rows(settled)):
+            state.bind(settled)
             held[bond.uid] = (bond, settled)
-        else:
-            state.undo(mark)
     return {uid: bond for uid, (bond, settled) in held.items() if not _starts(state, settled)}
 
 
@@ -55,12 +51,9 @@ def _starts(state: State, settled: Settled) -> bool:
     """
     mark, rows, workload = state.mark, state.rows(settled), settled.gang.workload
     state.unbind(settled)
-    free = all(
-        bool((np.minimum(state.free_now[node], state.free_later[node]) >= row)[row > 0].all())
-        for node, row in rows.items()
-    )
     if (
-        free
+        fits(state.free_now, rows)
+        and fits(state.free_later, rows)
         and state.used_now.fits(workload.queue, settled.charge)
         and state.landing.may_start(workload, settled.spreads)
     ):
@@ -106,10 +99,7 @@ def _usable(state: State, gang: Gang, pod_set: PodSet, row: Assignment) -> bool:
 
 def _sized(gang: Gang, flavors: Mapping[str, str], counts: Mapping[str, int]) -> bool:
     """Whether the gang may have these flavors at these sizes."""
-    sized = all(
-        (p.count if p.min_count is None else p.min_count) <= counts[p.name] <= p.count
-        for p in gang.workload.pod_sets
-    )
+    sized = all(p.least <= counts[p.name] <= p.count for p in gang.workload.pod_sets)
     return sized and any(
         all(variant.flavors[name] == flavor for name, flavor in flavors.items())
         for variant in gang.shape.variants

@@ -16,7 +16,8 @@ from queuer.solver.placement import Part, Spreads, place
 from queuer.solver.records import EvictionRule
 from queuer.solver.rights import SHARE, Cost, Rights, VictimGroup
 from queuer.solver.shapes import Gang
-from queuer.solver.state import ANY, State, View
+from queuer.solver.slots import View
+from queuer.solver.state import ANY, State
 
 Floats = NDArray[np.float64]
 PREEMPTED = 1e18

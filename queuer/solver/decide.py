@@ -152,7 +152,6 @@ class _Cycle:
         """Start a gang where a selection has it, if that is still possible."""
         if settled is None or not can_start(self._state, settled):
             return False
-        self._turns.turns += 1
         self._state.start(settled)
         self._state.release(settled.gang.uid)
         return True
@@ -168,9 +167,12 @@ class _Cycle:
         """The plan with pins and reasons, not verified yet."""
         state, turns = self._state, self._turns
         starts = [s for s in state.settled.values() if not s.bound]
-        held = {**self._standing, **{s.gang.uid: self._bond(s) for s in self._newly_bound()}}
+        bound = [s for uid, s in state.settled.items() if s.bound and uid not in self._standing]
+        held = {**self._standing, **{s.gang.uid: self._bond(s) for s in bound}}
         gangs = self._arrays.waiting.gangs
-        order = tuple(dict.fromkeys(chain(self._resumed, self._order, gangs, self._arrays.waiting.aside)))
+        late = self._repaired.started  # who was entitled at its turn was so without these
+        had = [*self._resumed, *(uid for uid in self._order if uid not in late), *late]
+        order = tuple(dict.fromkeys(chain(had, gangs, self._arrays.waiting.aside)))
         explanations = reasons(
             state,
             refusals=turns.refusals,
@@ -194,7 +196,7 @@ class _Cycle:
             order=order,
             stats=CycleStats(
                 status=self._solver.status,
-                turns=turns.turns,
+                turns=len(self._order),
                 searches=turns.searches,
                 contested=self._repaired.contested,
                 repaired=len(self._repaired.started),
@@ -202,9 +204,6 @@ class _Cycle:
                 more=turns.more,
             ),
         )
-
-    def _newly_bound(self) -> list[Settled]:
-        return [s for uid, s in self._state.settled.items() if s.bound and uid not in self._standing]
 
     def _bond(self, settled: Settled) -> Bond:
         """The bond of a gang whose victims leave, and others whose room it needs."""

@@ -242,6 +242,11 @@ class Nodes:
         return self._closed[avoid]
 
 
+def fits(free: Matrix, rows: Rows) -> bool:
+    """Whether so much is free (N x R) wherever something of these rows is asked for."""
+    return all(bool((free[node] >= row)[row > 0].all()) for node, row in rows.items())
+
+
 def added(free: Matrix, at: Numbers, amounts: Matrix) -> Matrix:
     """`free` (K x R), changed: with amounts added to these rows (E, E x R). By column, as numpy is fast for those."""
     for column in range(free.shape[1]):

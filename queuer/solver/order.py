@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from queuer.domain.queue import ROOT, Order, Policy, QueueTree, Sharing
 from queuer.domain.usage import Usage
-from queuer.solver.shapes import Gang
+from queuer.solver.shapes import Gang, Seniority
 
 
 class Moment(Protocol):
@@ -46,6 +46,15 @@ class _Step:
         self.standings: dict[int, Standing] = {}
 
 
+def by_right(gang: Gang, claimed: Usage) -> tuple[bool, tuple[bool, Seniority]]:
+    """The order of gangs of different leaves where nobody counts shares: entitled ones first, then by priority and
+    submit time.
+    """
+    least = gang.shape.least
+    entitled = bool(least) and any(claimed.entitlements(gang.queue, least[0][1]))
+    return (not entitled, gang.place_in_line())
+
+
 class Tournament:
     """Offers gangs turn by turn. After each `next` exactly one `done` is due."""
 
@@ -66,10 +75,7 @@ class Tournament:
         self._moment = moment
         self._refused = refused
         self._lines = {
-            leaf: [gang for gang in reversed(line) if gang.uid not in settled]
-            if settled
-            else [*reversed(line)]
-            for leaf, line in lines.items()
+            leaf: [gang for gang in reversed(line) if gang.uid not in settled] for leaf, line in lines.items()
         }
         # By leaf: refused heads by flavor, in the order of turns.
         self._blocked: dict[str, dict[str, str]] = {
@@ -160,7 +166,7 @@ class Tournament:
 
     def _choose(self, paths: Collection[str]) -> None:
         """Fill the heaps of these queues anew, from the leaves up."""
-        for path in sorted(paths, key=lambda p: -p.count(".")):
+        for path in sorted(paths, key=lambda p: (-p.count("."), p)):
             heap = self._heaps[path]
             heap[:] = [
                 self._offer(self._steps[child], gang)

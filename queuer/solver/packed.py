@@ -64,7 +64,7 @@ def _played(state: State, gangs: Iterable[Gang]) -> dict[str, Settled]:
     turns = Turns(state)
     for gang in gangs:
         if gang.uid not in state.settled:
-            turns.tried(gang)
+            turns.refused(gang) or turns.turn(gang, undone=True)
     return {gang.uid: state.settled[gang.uid] for gang in gangs if gang.uid in state.settled}
 
 
@@ -108,7 +108,7 @@ def _window(state: State, gangs: Sequence[Gang], by_time: Mapping[str, Settled])
         if gang.uid not in by_time:
             if gang.likeness not in alone:
                 mark = state.mark
-                alone[gang.likeness] = turns.tried(gang) is not None
+                alone[gang.likeness] = not turns.refused(gang) and turns.turn(gang, undone=True)
                 state.undo(mark)
             if (free < 0).any() or not alone[gang.likeness]:
                 continue

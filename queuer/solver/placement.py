@@ -19,6 +19,8 @@ Spread = dict[int, int]
 """Pods of one set by node number."""
 Spreads = Mapping[str, Spread]
 """By pod set."""
+SURELY = 1 - 1e-9
+"""What sums of rounded amounts leave out is too little all the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +125,7 @@ class _Search:
     def _scopes(
         self, parts: Sequence[Part], *, required: int | None, preferred: int | None
     ) -> Iterator[Numbers | None]:
-        """Nodes to try, of domains whose slots suffice for each part alone, narrowest first; None = all."""
+        """Nodes to try, of domains that might hold all parts, narrowest first; None = all."""
         host = len(self._nodes.domains) - 1
         if required is None and preferred is None:
             yield None
@@ -140,7 +142,7 @@ class _Search:
             yield None
 
     def _ranked(self, parts: Sequence[Part], *, level: int, inside: int) -> list[int]:
-        """Domains with enough slots for each part alone: fewest slots left over first, then by number."""
+        """Domains with enough for each part alone, and for all in sum: fewest slots left over first, then by number."""
         spare = None
         for part in parts:
             there = self._room.table(part.need, part.accepting).by_domain(level, inside)
@@ -150,9 +152,26 @@ class _Search:
             spare = np.where(enough, spare, np.inf)
         if spare is None:
             return []
+        if len(parts) > 1:
+            spare[~self._holds_all(parts, level, inside)] = np.inf
         order = np.argsort(spare, kind="stable")
         ranked: list[int] = order[: int(np.isfinite(spare).sum())].tolist()
         return ranked
+
+    def _holds_all(self, parts: Sequence[Part], level: int, inside: int) -> Mask:
+        """By domain, whether as much is free there as all parts ask for together."""
+        asked: Matrix = np.sum([part.row * part.count for part in parts], axis=0)
+        numbers = self._nodes.domains[level]
+        open_ = np.any([part.accepting for part in parts], axis=0)
+        open_ &= (numbers >= 0) & (self._nodes.domains[inside] >= 0)
+        if self._closed is not None:
+            open_ &= ~self._closed
+        free, numbers = self._room.free[open_].clip(min=0), numbers[open_]
+        enough = np.ones(len(self._nodes.domain_names[level]), dtype=bool)
+        for column in np.flatnonzero(asked):
+            there = np.bincount(numbers, weights=free[:, column], minlength=len(enough))
+            enough &= there >= asked[column] * SURELY
+        return enough
 
     def _shut(self, part: Part, level: int, inside: int) -> Matrix | int:
         """Slots of closed nodes by domain."""

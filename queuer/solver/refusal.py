@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from types import MappingProxyType
 from typing import NamedTuple
 
 from queuer.domain.quota import Bar, Charge
-from queuer.solver.placement import Spreads, Variant
+from queuer.solver.placement import Variant
+from queuer.solver.state import Settled
 
 
 class Block(StrEnum):
@@ -21,12 +21,8 @@ class Block(StrEnum):
     LANDING = "landing"  # only where pods of `owners` are still landing
 
 
-NOWHERE: Spreads = MappingProxyType({})
-
-
 class Refusal(NamedTuple):
     """One for all gangs of a likeness. `variant`, `charge`: what came farthest, at its smallest size; None = no flavor.
-    `packed`: the subtree whose selection preferred others. `cycle`: something started in this cycle before it.
     `landed`: its placement once others have landed, where these are what is in the way.
     """
 
@@ -35,9 +31,7 @@ class Refusal(NamedTuple):
     charge: Charge | None = None
     bar: Bar | None = None
     owners: tuple[str, ...] = ()
-    packed: str | None = None
-    landed: Spreads = NOWHERE
-    cycle: bool = False
+    landed: Settled | None = None
 
     @property
     def by_capacity(self) -> bool:

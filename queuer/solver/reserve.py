@@ -18,7 +18,8 @@ from queuer.domain.usage import Usage
 from queuer.solver.bonds import restored
 from queuer.solver.ends import end_of, expected_end
 from queuer.solver.landing import pinned
-from queuer.solver.nodes import Matrix, Rows, added
+from queuer.solver.nodes import Matrix, Rows, added, fits
+from queuer.solver.order import by_right
 from queuer.solver.placement import Spreads, Variant, parts_of, place
 from queuer.solver.records import Reservation
 from queuer.solver.shapes import Gang, Shape
@@ -94,20 +95,18 @@ class Reserver:
     # Who may get one
 
     def _first(self, lines: Iterable[Sequence[Gang]], blocked: Callable[[Gang], bool]) -> list[Gang]:
-        """By leaf the first blocked ones that have none, in the order in which they may get one: entitled ones first,
-        then by priority and submit time. Those that the nodes could never hold are passed over.
+        """By leaf the first blocked ones that have none, in the order in which they may get one. Those that the nodes
+        could never hold are passed over.
         """
-        fits = cache(partial(self._fits_alone, cache(partial(_emptied, self._state))))
-        found = [gang for line in lines for gang in self._first_of_leaf(line, blocked, fits)]
-
-        def order(gang: Gang) -> tuple[bool, tuple[bool, object]]:
-            least = gang.shape.least
-            return (not (least and self._state.rank(gang, least[0][1])[0]), gang.place_in_line())
-
-        return sorted(found, key=order)
+        fitting = cache(partial(self._fits_alone, cache(partial(_emptied, self._state))))
+        found = [gang for line in lines for gang in self._first_of_leaf(line, blocked, fitting)]
+        return sorted(found, key=lambda gang: by_right(gang, self._state.claimed))
 
     def _first_of_leaf(
-        self, line: Sequence[Gang], blocked: Callable[[Gang], bool], fits: Callable[[Shape], frozenset[str]]
+        self,
+        line: Sequence[Gang],
+        blocked: Callable[[Gang], bool],
+        fitting: Callable[[Shape], frozenset[str]],
     ) -> Iterator[Gang]:
         """As many as the policy reserves for, of those with the same choice of flavors."""
         most = self._most(line[0].queue)
@@ -116,7 +115,7 @@ class Reserver:
             number = gang.shape.number
             if number in passed or gang.uid in self._state.reserved or not blocked(gang):
                 continue
-            flavors = fits(gang.shape)
+            flavors = fitting(gang.shape)
             if flavors and chosen[flavors] < most:
                 chosen[flavors] += 1
                 yield gang
@@ -147,7 +146,7 @@ class Reserver:
         if old.start > self._state.time:
             line, rows = self._timeline, self._state.rows(settled)
             free = self._beside(line.free(line.step_at(old.start)))
-            if not all(bool((free[node] >= row)[row > 0].all()) for node, row in rows.items()):
+            if not fits(free, rows):
                 return False
             sooner = line.step_before(old.start)
             if sooner and self._place(gang, settled.variant, self._beside(line.free(sooner))):
@@ -176,12 +175,9 @@ class Reserver:
 
     def _permitted(self, gang: Gang, charge: Charge) -> bool:
         """Whether quota lets it start. The live capacity is no matter of quota, unless nothing runs."""
-        state, workload = self._state, gang.workload
-        return (
-            self._idle.fits(gang.queue, charge)
-            and all(usage.fits(gang.queue, charge, live=False) for usage in state.usages())
-            and (workload.preemptible or state.claimed.entitled(gang.queue, charge, at=gang.queue))
-        )
+        state = self._state
+        bears = all(usage.fits(gang.queue, charge, live=False) for usage in state.usages())
+        return self._idle.fits(gang.queue, charge) and bears and gang.may_take(charge, state.claimed)
 
     def _reserve(self, settled: Settled, *, start: float, expires: float) -> None:
         state, gang = self._state, settled.gang

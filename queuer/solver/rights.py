@@ -31,7 +31,7 @@ SHARE = 10**9
 Cost = tuple[int, ...]
 """Lost work of those preempted for priority, lost work, gangs, sum of priorities, evictions in the last hour."""
 MOST_EVICTED = 2
-"""Nobody is evicted more often in an hour, so that work that is evicted again and again gets on."""
+"""Nobody is preempted who was evicted as often in the last hour; a guarantee is taken back all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +115,12 @@ class Rights:
 
     def anybody(self, reach: Reach) -> bool:
         """Whether somebody may go as things are."""
-        mark, answer = self._answers.get(reach, (-1, False))
-        if mark != self._state.mark:
+        changes, answer = self._answers.get(reach, (-1, False))
+        if changes != self._state.changes:
             leaving, spared = self._state.leaving, reach.spared
             uids = (h.admitted.workload.uid for group, _ in self.permitted(reach) for h in group.runs)
             answer = any(uid not in leaving and uid not in spared for uid in uids)
-            self._answers[reach] = (self._state.mark, answer)
+            self._answers[reach] = (self._state.changes, answer)
         return answer
 
     def permitted(self, reach: Reach) -> Iterator[tuple[VictimGroup, EvictionRule]]:
@@ -173,16 +173,11 @@ class Rights:
         return found
 
     def _find_evictable(self, queue: str) -> tuple[Running, ...]:
-        """What anybody may evict: preemptible, past its queue's `minRuntime`, not releasing, nor evicted too often."""
+        """What anybody may evict: preemptible, past its queue's `minRuntime`, not releasing."""
         now, rest = self._state.time, self._tree.policy(self._book.lineage(queue)[0]).min_runtime or 0.0
         rows = ((run, run.admitted) for run in self._by_queue.get(queue, ()))
         return tuple(
-            run
-            for run, a in rows
-            if a.workload.preemptible
-            and not a.releasing
-            and now - a.since >= rest
-            and a.evicted < MOST_EVICTED
+            run for run, a in rows if a.workload.preemptible and not a.releasing and now - a.since >= rest
         )
 
     def _find_groups(self, right: Right, branch: str) -> tuple[VictimGroup, ...]:
@@ -198,6 +193,7 @@ class Rights:
         groups: dict[tuple[Excesses, Excesses], list[Running]] = {}
         for run in self._evictable(queue):
             lower = right.below is not None and run.admitted.workload.priority < right.below
+            lower = lower and run.admitted.evicted < MOST_EVICTED
             preempt = self._excesses(asked, above, run.charge) if asked else ALWAYS
             key = (self._excesses(right.claimed, above, run.charge), preempt if lower else ())
             if any(key):

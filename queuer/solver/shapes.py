@@ -15,6 +15,7 @@ from queuer.domain.nodes import Flavor
 from queuer.domain.queue import QueueState, QueueTree
 from queuer.domain.quota import Charge, QuotaBook, charge_for
 from queuer.domain.reasons import Explanation, Token, malformed, simple
+from queuer.domain.usage import Usage
 from queuer.domain.workload import PodSet, Workload
 from queuer.solver.faults import faults_of_workload
 from queuer.solver.nodes import Nodes
@@ -72,6 +73,10 @@ class Gang:
         """Its place among the gangs of its leaf: those first that were interrupted by a failure not their own."""
         return (not self.pending.first, self.seniority)
 
+    def may_take(self, charge: Charge, claimed: Usage) -> bool:
+        """Whether its rights let it have this: work that nobody may evict stays inside its own queue's guarantee."""
+        return self.workload.preemptible or claimed.entitled(self.queue, charge, at=self.queue)
+
 
 class Kinds:
     """Numbers for what gangs have in common, and the shapes that go with them. It only grows."""
@@ -118,7 +123,7 @@ class Kinds:
 
     def _new_shape(self, workload: Workload, form: object, nodes: Nodes) -> Shape:
         counts = {p.name: p.count for p in workload.pod_sets}
-        smallest = {p.name: p.count if p.min_count is None else p.min_count for p in workload.pod_sets}
+        smallest = {p.name: p.least for p in workload.pod_sets}
         choices, named = [], set[str]()
         for pod_set in workload.pod_sets:
             allowed = allowed_flavors(pod_set, queue=workload.queue, tree=self._tree, flavors=self._flavors)

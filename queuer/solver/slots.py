@@ -6,6 +6,7 @@ The tables follow where a node changes, so that a question costs a look instead 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import Enum
 from typing import Self
 
 import numpy as np
@@ -18,6 +19,14 @@ FEW = 4
 """Changed nodes up to which plain numbers are faster than arrays."""
 FOREIGN = 64.0
 """A free resource that the pods do not ask for weighs more than any looseness."""
+
+
+class View(Enum):
+    """A moment at which a gang may take what is free."""
+
+    NOW = "now"  # it starts
+    LANDED = "landed"  # it would start, once all pods have landed
+    LATER = "later"  # it is bound: the victims have gone
 
 
 class SlotTable:
@@ -180,4 +189,6 @@ class Room:
         """The same on later arrays of nodes that are free alike and take the same pods."""
         twin = Room(nodes, self.free)
         twin._tables, twin._changed = self._tables, self._changed
+        for table, _, _ in twin._tables.values():
+            table._nodes = nodes  # else they would keep all that came before alive
         return twin

@@ -6,10 +6,9 @@ bound gang; a bound gang fits the later one.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import cache, partial
 
 import numpy as np
@@ -24,7 +23,7 @@ from queuer.solver.nodes import ALL, Mask, Matrix, NodeRows, Rows
 from queuer.solver.placement import Spreads, Variant, rows_of
 from queuer.solver.records import Eviction, Reservation
 from queuer.solver.shapes import Gang
-from queuer.solver.slots import Room
+from queuer.solver.slots import Room, View
 
 ANY = np.iinfo(np.int64).max
 """As much as there is."""
@@ -74,18 +73,10 @@ class Reserved:
         )
 
 
-class View(Enum):
-    """A moment at which a gang may take what is free."""
-
-    NOW = "now"  # it starts
-    LANDED = "landed"  # it would start, once all pods have landed
-    LATER = "later"  # it is bound: the victims have gone
-
-
 class State:
     """`used_now`, `used_later`: use with all that runs, and with the victims gone and bonds in place; `free_now`,
-    `free_later`: the same of the nodes (N x R). `claimed`: what is used plus what is held, by which entitlement and
-    shares are judged.
+    `free_later`: the same of the nodes (N x R). `claimed`: what is used plus what is held for bound gangs, by which
+    entitlement and shares are judged. `changes`: how many there were, those taken back and that itself, too.
     """
 
     def __init__(self, arrays: Arrays, *, time: float) -> None:
@@ -110,7 +101,7 @@ class State:
         self.kept: dict[str, Settled] = {}
         self.reserved: dict[str, Reserved] = {}
         self._starts: list[float] = []  # of reservations, in order
-        self.forked = False
+        self.forked, self.changes = False, 0
         self._remaining: Usage | None = None
         self.rows = cache(self._find_rows)
         self._rooms: dict[tuple[tuple[str, ...], View], Room] = {}
@@ -153,6 +144,7 @@ class State:
     def _do(self, change: Callable[[int], None], *, times: int = 1) -> None:
         """A change, or its inverse."""
         change(times)
+        self.changes += 1
         self._log.append(partial(change, -times))
 
     @property
@@ -164,6 +156,7 @@ class State:
         """Take back all changes since."""
         while len(self._log) > mark:
             self._log.pop()()
+            self.changes += 1
 
     def _fork(self) -> None:
         """From now on the two moments differ."""
@@ -178,13 +171,16 @@ class State:
         self.landing.add(settled.gang.uid, settled.hosts, owned, times=times)
 
     def _set_aside(self, there: dict[str, Settled], settled: Settled, times: int) -> None:
+        """What is kept is no claim: it may come to nothing, and what others have a right to does not depend on it."""
         self._fork()
         self._take(there, settled, times, first=False)
         self.landing.hold(self.rows(settled), times=times)
 
     def _take(self, there: dict[str, Settled], settled: Settled, times: int, *, first: bool) -> None:
         """Quota and room of the second moment, and where it starts of the first, too."""
-        usages, frees = ([self.used_later, self.claimed], [self.free_later]) if self.forked else ([], [])
+        usages, frees = ([self.used_later], [self.free_later]) if self.forked else ([], [])
+        if self.forked and there is self.settled:
+            usages.append(self.claimed)
         if first:
             usages += [self.used_now] if self._remaining is None else [self.used_now, self._remaining]
             frees.append(self.free_now)
@@ -327,18 +323,15 @@ class State:
         """The reservation holds from now on. Not logged."""
         self.reserved[reserved.reservation.uid] = reserved
         self._rooms.clear()
-        self._order_starts()
+        insort(self._starts, reserved.start)
 
     def release(self, uid: str) -> Reserved | None:
         """The reservation of this gang, if there is one, ends. Not logged."""
         ended = self.reserved.pop(uid, None)
         if ended is not None:
             self._rooms = {key: room for key, room in self._rooms.items() if uid not in key[0]}
-            self._order_starts()
+            self._starts.remove(ended.start)
         return ended
-
-    def _order_starts(self) -> None:
-        self._starts = sorted(reserved.start for reserved in self.reserved.values())
 
     def usages(self) -> tuple[Usage, ...]:
         """The distinct uses that a gang which starts now must fit."""

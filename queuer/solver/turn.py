@@ -11,11 +11,11 @@ from functools import partial
 from itertools import chain
 
 from queuer.domain.quota import Charge, charge_for
-from queuer.solver.nodes import Mask
 from queuer.solver.placement import Part, Spreads, Variant, parts_of, place
 from queuer.solver.refusal import Block, Refusal
 from queuer.solver.shapes import Gang
-from queuer.solver.state import Settled, State, View
+from queuer.solver.slots import View
+from queuer.solver.state import Settled, State
 from queuer.solver.victims import Victims
 
 DEPTH = {block: depth for depth, block in enumerate(Block)}
@@ -26,9 +26,7 @@ SEARCHES = 64
 
 
 class Turns:
-    """The turns of one cycle. `refusals`: of all that were refused, by uid; `kept`: who fits once others have landed;
-    `more`: whether a limit left somebody out.
-    """
+    """Of one cycle. `refusals`: of all that were refused, by uid; `more`: whether a limit left somebody out."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -39,7 +37,6 @@ class Turns:
         self._full: dict[int, Refusal] = {}  # by number of a shape with one choice of flavors
         self._known_parts: dict[object, Sequence[Part] | None] = {}
         self.refusals: dict[str, Refusal] = {}
-        self.turns = 0
         self.more = False
 
     @property
@@ -59,45 +56,33 @@ class Turns:
         self.refusals[gang.uid] = known
         return True
 
-    def turn(self, gang: Gang) -> bool:
-        """Settle the gang in the state, or refuse it. Answers whether it is settled."""
-        self.turns += 1
+    def turn(self, gang: Gang, *, undone: bool = False) -> bool:
+        """Settle the gang in the state, or refuse it. Answers whether it is settled. `undone`: it is taken back, so
+        nobody is evicted, and reservations stay.
+        """
         answer = self._start(gang)
-        if isinstance(answer, Refusal) and answer.block not in (Block.FLAVOR, Block.LANDING):
+        if isinstance(answer, Refusal) and answer.block not in (Block.FLAVOR, Block.LANDING) and not undone:
             answer = self._evict(gang) or answer
         if isinstance(answer, Settled):
-            self._state.release(gang.uid)
+            if not undone:
+                self._state.release(gang.uid)
             return True
-        self._keep(gang, answer)
-        self._dead[self._key(gang)] = self.refusals[gang.uid] = answer
+        self.refusals[gang.uid] = answer
+        if answer.landed is None:
+            self._dead[self._key(gang)] = answer
+        else:  # it keeps that place; the next that is like it may have another, so no other is dead
+            self._state.keep(answer.landed)
         return False
 
-    def tried(self, gang: Gang) -> Settled | None:
-        """As `turn`, for who undoes it: nobody is evicted, and reservations stay."""
-        if self.refused(gang):
-            return None
-        answer = self._start(gang)
-        if isinstance(answer, Settled):
-            return answer
-        self._keep(gang, answer)
-        self._dead[self._key(gang)] = answer
-        return None
-
-    def _keep(self, gang: Gang, refusal: Refusal) -> None:
-        """Who fits but for what is still landing keeps that placement till the end of the cycle."""
-        if refusal.block is Block.LANDING:
-            assert refusal.variant is not None
-            assert refusal.charge is not None
-            self._state.keep(
-                Settled(gang=gang, variant=refusal.variant, charge=refusal.charge, spreads=refusal.landed)
-            )
-
     def _key(self, gang: Gang) -> object:
-        """Equal for gangs that get the same answer; of how long they run counts which reservations they outlive."""
+        """Equal for gangs that get the same answer; of how long they run counts which reservations they outlive. These
+        only end during the turns, so their number tells which there are.
+        """
         state = self._state
         if gang.uid in state.reserved:
             return gang.uid
-        return (gang.likeness, state.outlived(gang.workload)) if state.reserved else gang.likeness
+        there = len(state.reserved)
+        return (gang.likeness, there, state.outlived(gang.workload)) if there else gang.likeness
 
     # Without eviction
 
@@ -114,7 +99,7 @@ class Turns:
     def _sized(self, gang: Gang, variant: Variant, charge: Charge) -> Settled | Refusal:
         """The largest size that fits: full, else the smallest with each pod set in turn grown as far as it goes."""
         answer = self._try(gang, variant, charge)
-        least = {p.name: p.count if p.min_count is None else p.min_count for p in gang.workload.pod_sets}
+        least = {p.name: p.least for p in gang.workload.pod_sets}
         if isinstance(answer, Settled) or variant.counts == least:
             return answer
         best = self._at(gang, variant, least)
@@ -154,20 +139,16 @@ class Turns:
         spreads = self._spreads(gang, variant, respected) if form not in self._nowhere else None
         if spreads is not None:
             return Settled(gang=gang, variant=variant, charge=charge, spreads=spreads)
-        self._nowhere.add(form)
-        refusal = Refusal(block=Block.PLACE, variant=variant, charge=charge, cycle=bool(state.settled))
+        refusal = Refusal(block=Block.PLACE, variant=variant, charge=charge)
         spreads, owners = self._landed(gang, variant, respected)
         if spreads is not None:
-            return refusal._replace(block=Block.LANDING, owners=owners, landed=spreads)
-        if respected and self._free_but_reserved(gang, variant):
+            landed = Settled(gang=gang, variant=variant, charge=charge, spreads=spreads)
+            return refusal._replace(block=Block.LANDING, owners=owners, landed=landed)
+        self._nowhere.add(form)
+        alone = self._placement_key(gang, variant, ())
+        if respected and alone not in self._nowhere and self._spreads(gang, variant, ()) is not None:
             return refusal._replace(block=Block.RESERVED, owners=respected)
         return refusal
-
-    def _free_but_reserved(self, gang: Gang, variant: Variant) -> bool:
-        """Whether it would fit, were there no reservations."""
-        if self._placement_key(gang, variant, ()) in self._nowhere:
-            return False
-        return self._spreads(gang, variant, ()) is not None
 
     def _spreads(self, gang: Gang, variant: Variant, respected: tuple[str, ...]) -> Spreads | None:
         """A placement that keeps the landing rule, if there is one."""
@@ -177,13 +158,9 @@ class Turns:
         spreads = place(room, workload, parts, closed=closed)
         if spreads is None or landing.may_start(workload, spreads):
             return spreads
-        spreads = place(room, workload, parts, closed=self._busy(closed))
+        busy = landing.here | landing.held  # closed to a gang with a choice among them
+        spreads = place(room, workload, parts, closed=busy if closed is None else busy | closed)
         return spreads if spreads is not None and landing.may_start(workload, spreads) else None
-
-    def _busy(self, closed: Mask | None) -> Mask:
-        """Nodes that are closed to a gang with a choice among them."""
-        busy = self._state.landing.here | self._state.landing.held
-        return busy if closed is None else busy | closed
 
     def _landed(
         self, gang: Gang, variant: Variant, respected: tuple[str, ...]
@@ -215,10 +192,8 @@ class Turns:
         for usage in state.usages():
             bar = usage.bar(gang.queue, charge)
             if bar is not None:
-                return Refusal(
-                    block=Block.QUOTA, variant=variant, charge=charge, bar=bar, cycle=bool(state.settled)
-                )
-        if not gang.workload.preemptible and not state.claimed.entitled(gang.queue, charge, at=gang.queue):
+                return Refusal(block=Block.QUOTA, variant=variant, charge=charge, bar=bar)
+        if not gang.may_take(charge, state.claimed):
             return Refusal(block=Block.ENTITLEMENT, variant=variant, charge=charge)
         return None
 
@@ -234,7 +209,7 @@ class Turns:
                 respected = self._state.respected(gang, charge)
                 if self._placement_key(gang, variant, respected) not in self._nowhere:
                     return None
-                blocked = Refusal(block=Block.PLACE, variant=variant, charge=charge, cycle=True)
+                blocked = Refusal(block=Block.PLACE, variant=variant, charge=charge)
             refused.append(blocked)
         found = deepest(refused)
         if found.block is Block.QUOTA and len(refused) == 1:
@@ -258,7 +233,9 @@ class Turns:
 
     def _evict(self, gang: Gang) -> Settled | None:
         """Bind the gang to what the cheapest victims leave, on its first flavors that can be had so."""
-        for variant, charge in gang.shape.least if self._may_evict(gang) else ():
+        for variant, charge in gang.shape.least:
+            if not self._may_evict(gang):
+                break
             settled = self._victims.bound(gang, variant, charge, self._parts(gang, variant))
             if settled is not None:
                 for eviction in settled.evictions:

@@ -19,7 +19,8 @@ from queuer.solver.placement import Part, Spreads, Variant, place
 from queuer.solver.records import Eviction, EvictionRule
 from queuer.solver.rights import Cost, Rights
 from queuer.solver.shapes import Gang
-from queuer.solver.state import Settled, State, View
+from queuer.solver.slots import View
+from queuer.solver.state import Settled, State
 
 DOMAINS, TRIES = 12, 3
 """Domains looked into for one gang, unless they seemed to have room and have not, and sets looked for with one order
@@ -54,9 +55,7 @@ class Victims:
         may evict nobody, or no set was found. The evictions are in an order in which each is permitted.
         """
         state = self._state
-        if not parts or not (
-            gang.workload.preemptible or state.claimed.entitled(gang.queue, charge, at=gang.queue)
-        ):
+        if not parts or not gang.may_take(charge, state.claimed):
             return None
         reach, respected = self._rights.reach(gang, charge), state.respected(gang, charge)
         sizes = (tuple(variant.counts.values()), tuple(variant.flavors.values()))
@@ -76,12 +75,7 @@ class Victims:
         if spreads is None or not (evictions or state.leaving):
             return None
         return Settled(
-            gang=gang,
-            variant=variant,
-            charge=charge,
-            spreads=spreads,
-            evictions=tuple(evictions),
-            bound=True,
+            gang=gang, variant=variant, charge=charge, spreads=spreads, evictions=tuple(evictions), bound=True
         )
 
 
@@ -118,11 +112,8 @@ class Search:
 
     def judged(self, gone: Sequence[int]) -> list[EvictionRule] | None:
         """The rules by which these may go in this order; None = they may not, or quota is short all the same."""
-        remaining, later, rules = (
-            self._state.remaining.copy(),
-            self._state.used_later.copy(),
-            list[EvictionRule](),
-        )
+        remaining, later = self._state.remaining.copy(), self._state.used_later.copy()
+        rules = list[EvictionRule]()
         for number in gone:
             rule = self._there.group(number)[0].rule(remaining)
             if rule is None:
@@ -160,7 +151,8 @@ class Search:
             if self._best is not None and not lacks:
                 break  # nowhere is less missing than quota
         gone = [] if self._best is None else self._best[1]
-        for number in sorted(gone, key=self._there.cost, reverse=True):
+        dearest = sorted(gone, key=self._there.cost, reverse=True)
+        for number in dearest[: STEPS // (PLACING + len(gone))]:  # in its domain each was tried back
             rest = [n for n in gone if n != number]
             if rest and self.judged(rest) is not None and self._there.placed(rest) is not None:
                 gone = rest

@@ -18,6 +18,7 @@ from queuer.solver.records import (
     Assignment,
     Bond,
     Budget,
+    EvictionRule,
     NodeState,
     Pending,
     Plan,
@@ -64,11 +65,12 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Evicted:
-    """Who went at which time, and for whom."""
+    """Who went at which time, for whom, and by which rule."""
 
     at: float
     uid: str
     beneficiary: str
+    rule: EvictionRule = EvictionRule.PREEMPT
 
 
 @dataclass
@@ -175,7 +177,8 @@ class Life:
             run = self.runs[eviction.uid]
             run.displaced_by, run.evicted, run.releasing = frozenset({eviction.beneficiary}), True, True
             run.gone_by = self.random.choice((None, self.now + STEP, self.now + 2 * STEP))
-            self.evictions.append(Evicted(at=self.now, uid=eviction.uid, beneficiary=eviction.beneficiary))
+            one = Evicted(at=self.now, uid=eviction.uid, beneficiary=eviction.beneficiary, rule=eviction.rule)
+            self.evictions.append(one)
         self.bonds, self.reservations = plan.bonds, plan.reservations
 
     def _pin(self, pod_set: PodSet, row: Assignment) -> frozenset[str]:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
+from queuer.domain.nodes import SchedulingTerms
 from queuer.domain.reasons import Token
+from queuer.domain.workload import PodSet
 from tests.solver.make import (
     GPU,
     decided,
@@ -17,6 +23,7 @@ from tests.solver.make import (
     started,
     token,
 )
+from tests.solver.repair.turns import played
 
 QUEUES = [queue("root"), queue("root.a"), queue("root.b")]
 
@@ -104,3 +111,36 @@ def test_rows_are_kept_for_quota_while_a_gang_waits_for_landings() -> None:
         pending=[big, small],
     )
     assert started(decided(snap)) == set()
+
+
+@pytest.mark.parametrize("second", [pod_set(1, 6), pod_set(2, 3)], ids=["alike", "another kind"])
+def test_what_is_kept_takes_nobodys_entitlement(second: PodSet) -> None:
+    """It may come to nothing. So the second of `root.a` is entitled still, and its turn is before that of `root.c`."""
+    queues = [queue("root"), queue("root.l")]
+    queues += [
+        queue("root.a", row(guaranteed=8), row("pods", guaranteed=9)),
+        queue("root.c", row(guaranteed=8)),
+    ]
+    there = landing("l", 3, 1, "a1", "a2")
+    only = SchedulingTerms(node_selector={"s": "1"})
+    waiting = [
+        gang("kept", pod_set(1, 6, terms=only), submitted=0.0),
+        gang("second", second, submitted=1.0),
+        gang("other", pod_set(1, 6), queue="root.c", submitted=9.0),
+    ]
+    snap = snapshot(
+        [node("a1", labels={"s": "1"}), node("a2", labels={"s": "1"}), node("b")],
+        queues,
+        admitted=[replace(there, workload=replace(there.workload, queue="root.l"))],
+        pending=waiting,
+    )
+    assert started(decided(snap)) == {"second"}
+
+
+def test_each_of_two_that_are_alike_keeps_a_placement() -> None:
+    """Nobody later starts where the second will fit once others have landed."""
+    waiting = [gang(f"g{i}", pod_set(1, 6), submitted=float(i)) for i in range(2)]
+    snap = snapshot([node("a"), node("b")], QUEUES, admitted=[landing("l", 2, 1, "a", "b")], pending=waiting)
+    state = played(snap)
+    assert state.kept.keys() == {"g0", "g1"}
+    assert state.kept["g0"].hosts.isdisjoint(state.kept["g1"].hosts)

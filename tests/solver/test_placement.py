@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from queuer.domain.workload import Workload
+from queuer.solver import placement
 from queuer.solver.arrays import Arrays
 from queuer.solver.placement import Spreads, parts_of, place
 from queuer.solver.slots import Room
@@ -83,3 +85,21 @@ def test_a_leader_that_fits_beside_any_worker_may_share_its_host() -> None:
     found = placed(workload, {"a": 8, "b": 8})
     assert found is not None
     assert sum(found["worker"].values()) == 4
+
+
+def test_domains_without_room_for_all_pod_sets_together_are_not_looked_into(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each set alone fits every host, so a search for the narrowest domain would try them all."""
+    tried = list[object]()
+
+    def pack(search: Any, parts: Any, inside: Any) -> Any:
+        tried.append(inside)
+        return packed(search, parts, inside)
+
+    packed = placement._Search._pack
+    monkeypatch.setattr(placement._Search, "_pack", pack)
+    sets = (pod_set(1, 8, name="leader"), pod_set(1, 8, name="worker"))
+    found = placed(gang("g", *sets, required="rack"), dict.fromkeys("abcdefgh", 8), racks="xxxxyyyy")
+    assert found == {"leader": {"a": 1}, "worker": {"b": 1}}
+    assert len(tried) == 1

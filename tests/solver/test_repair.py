@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from queuer.domain.queue import Policy, QueueTree
 from queuer.domain.workload import Workload
-from queuer.solver.records import Snapshot, SolveStatus
-from tests.solver.make import GPU, decided, gang, hosts, node, pod_set, queue, row, snapshot, started
+from queuer.solver.records import NodeState, Snapshot, SolveStatus
+from tests.solver.make import GPU, decided, gang, hosts, node, pod_set, queue, row, running, snapshot, started
 
 
 def racks(*waiting: Workload) -> Snapshot:
@@ -50,3 +53,42 @@ def test_nothing_contested_nothing_asked() -> None:
     """Most cycles: CP-SAT costs them nothing."""
     plan = decided(racks(ONE, TWO), solver=1.0)
     assert (plan.stats.status, plan.stats.solver_time) == (SolveStatus.GREEDY, 0.0)
+
+
+def test_who_is_fitted_in_takes_nobodys_entitlement() -> None:
+    """Three uses all that its queue is guaranteed. Work that was entitled at its turn, without three, starts or is
+    bound all the same, and nothing is taken out of the plan.
+    """
+    waiting = [replace(w, queue=q) for w, q in ((ONE, "root.a"), (TWO, "root.a"), (THREE, "root.c.y"))]
+    queues = [
+        *(queue("root"), queue("root.a", row(guaranteed=12)), queue("root.b", row(guaranteed=0))),
+        *(
+            queue("root.c", row(guaranteed=8)),
+            queue("root.c.y", row(guaranteed=8), policy=Policy(reclaim=False)),
+        ),
+        queue("root.c.x"),
+    ]
+    fixed = gang("fixed", pod_set(1, 2), queue="root.c.y", submitted=3.0, preemptible=False)
+    base = racks(*waiting, fixed)
+    small = NodeState(node=node("m", gpu=2, labels={"block": "b", "rack": "m"}), used={})
+    plan = decided(replace(base, nodes=(*base.nodes, small), tree=QueueTree.of(queues)), solver=1.0)
+    assert started(plan) == {"one", "two", "three", "fixed"}
+    assert plan.order[-1] == "three"
+
+    borrows = running(gang("borrows", pod_set(1, 8), queue="root.b"), {"m": 1})
+    base = racks(*waiting, gang("claims", pod_set(1, 8), queue="root.c.x", submitted=3.0))
+    full = NodeState(node=node("m", labels={"block": "b", "rack": "m"}), used={GPU: 8, "pods": 1})
+    both = replace(base, nodes=(*base.nodes, full), tree=QueueTree.of(queues), admitted=(borrows,))
+    plan = decided(both, solver=1.0)
+    assert started(plan) == {"one", "two", "three"}
+    assert [(e.uid, e.beneficiary) for e in plan.evictions] == [("borrows", "claims")]
+
+
+def test_an_entitled_gang_is_fitted_in_before_a_borrower() -> None:
+    """Whatever the priorities, as in the turns."""
+    first = [replace(w, priority=20) for w in (ONE, TWO)]
+    mine = gang("mine", pod_set(1, 8), queue="root.c", submitted=5.0)
+    borrows = gang("borrows", pod_set(1, 8), queue="root.d", submitted=5.0, priority=9)
+    queues = [queue("root"), queue("root.a", row(guaranteed=12)), queue("root.c", row(guaranteed=8))]
+    snap = replace(racks(*first, mine, borrows), tree=QueueTree.of([*queues, queue("root.d")]))
+    assert started(decided(snap, solver=1.0)) == {"one", "two", "mine"}

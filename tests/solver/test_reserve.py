@@ -10,7 +10,7 @@ from queuer.domain.nodes import Flavor, SchedulingTerms
 from queuer.domain.queue import Policy
 from queuer.domain.reasons import Token
 from queuer.domain.workload import PodSet, Workload
-from queuer.solver.records import Snapshot
+from queuer.solver.records import Assignment, Pending, Reservation, Snapshot
 from tests.solver.make import (
     decided,
     gang,
@@ -62,12 +62,12 @@ def test_who_ends_before_it_backfills_and_who_does_not_waits() -> None:
 
 
 def test_who_leaves_it_whole_starts_whatever_it_takes() -> None:
-    """The reservation needs 8 of 8 GPUs on a and b; c is nobody's."""
-    snap = busy(BIG, gang("long", pod_set(1, 8)))
-    wider = replace(snap, nodes=(*snap.nodes, *snapshot([node("c", gpu=8)], QUEUES).nodes))
-    standing = replace(wider, reservations=decided(busy(BIG)).reservations)
-    plan = decided(standing)
-    assert "long" in started(plan) or "big" in started(plan)
+    """The reservation needs 8 of 8 GPUs on a and b. It ends never, yet 4 GPUs of c are nobody's, too few for big."""
+    snap = busy(BIG, gang("long", pod_set(1, 4)))
+    wider = replace(snap, nodes=(*snap.nodes, *snapshot([node("c", gpu=4)], QUEUES).nodes))
+    plan = decided(replace(wider, reservations=decided(busy(BIG)).reservations))
+    assert hosts(plan, "long") == {"c": 1}
+    assert [(r.uid, set(r.assignments[0].nodes)) for r in plan.reservations] == [("big", {"a", "b"})]
 
 
 def test_it_stays_where_it_was_until_an_earlier_time_is_in_reach() -> None:
@@ -122,6 +122,45 @@ def test_policy_says_how_many() -> None:
     """None where the queue has none."""
     assert decided(busy(BIG, policy=Policy(reservations=0))).reservations == ()
     assert hosts(decided(busy(BIG)), "big").keys() == {"a", "b"}
+
+
+def test_an_answer_beside_reservations_is_not_kept_when_one_has_ended() -> None:
+    """One gang outlives A's alone, the other, when A has started, B's alone: as many, but others."""
+    nodes = [node(name) for name in "fgaeb"]
+    shares = {"a": 16, "b": 8, "x": 8, "r": 16}
+    queues = [queue("root"), *(queue(f"root.{name}", row(guaranteed=n)) for name, n in shares.items())]
+    work = [
+        running(gang(f"r{name}", pod_set(1, 8), queue="root.r"), {name: 1}, expected_end=end)
+        for name, end in (("e", 100.0), ("b", 200.0))
+    ]
+    first = gang("A", pod_set(2, 8), queue="root.a", submitted=10.0)
+    other = Pending(
+        workload=gang("B", pod_set(1, 8), queue="root.b", submitted=30.0), avoid=frozenset("fgae")
+    )
+    alike = [
+        Pending(
+            workload=gang(uid, pod_set(1, 8), queue="root.x", submitted=at, estimate=lasts),
+            avoid=frozenset("fg"),
+        )
+        for uid, at, lasts in (("short", 1.0, 150.0), ("long", 20.0, 500.0))
+    ]
+    between = gang("between", pod_set(1, 9), queue="root.x", submitted=15.0)
+    reserved = [
+        Reservation(
+            uid=uid,
+            assignments=(
+                Assignment(
+                    pod_set="main", flavor="default", nodes=dict.fromkeys(on, 1), selector={}, hosts=tuple(on)
+                ),
+            ),
+            start=start,
+            expires=9000.0,
+        )
+        for uid, on, start in (("A", "ae", 100.0), ("B", "b", 200.0))
+    ]
+    waiting: list[Workload | Pending] = [first, other, *alike, between]
+    plan = decided(snapshot(nodes, queues, admitted=work, pending=waiting, reservations=tuple(reserved)))
+    assert started(plan) == {"A", "long"}
 
 
 def test_a_reservation_ends_when_its_queue_wants_none() -> None:

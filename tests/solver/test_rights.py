@@ -161,3 +161,23 @@ def test_equal_permissions_are_one_reach() -> None:
     first, second, third = (rights.reach(waits, waits.shape.charges[0]) for waits in gangs)
     assert first is second
     assert first is not third
+
+
+def test_a_guarantee_is_taken_back_from_who_was_evicted_often_too() -> None:
+    """Only preemption spares them; nobody else stands in for what one is guaranteed."""
+    often = busy("often", "root.b", 8, evicted=5)
+    assert permitted(world(shares(8, 0), often)) == {"often": EvictionRule.RECLAIM}
+
+
+def test_what_was_taken_back_is_no_answer_for_what_comes_instead() -> None:
+    """As many changes, but others: the only one who may go leaves now."""
+    state = state_of(
+        world([queue("root.a")], busy("low", "root.a", 4), busy("firm", "root.a", 4, priority=10))
+    )
+    rights, reach = reaches(state)
+    mark = state.mark
+    state.leave("firm")
+    assert rights.anybody(reach)
+    state.undo(mark)
+    state.leave("low")
+    assert not rights.anybody(reach)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+from dataclasses import replace
 from random import Random
 
 import numpy as np
 
 from queuer.solver.nodes import Nodes
+from queuer.solver.records import NodeState
 from queuer.solver.slots import Room, SlotTable
 from tests.solver.make import GPU, TOPOLOGY, node, pod_set, queue, snapshot
 
@@ -43,3 +46,17 @@ def test_another_room_leaves_the_first_alone() -> None:
     other = room.but(np.array([0]), nodes.alloc[[0]] * 0)
     assert other.table(need, accepting).by_node.tolist() == [0, 2]
     assert room.table(need, accepting).by_node.tolist() == [2, 2]
+
+
+def test_tables_that_follow_let_the_nodes_go_that_they_were_counted_on() -> None:
+    """Else the first snapshot, and all that a table came from, would stay for as long as the process."""
+    first = snapshot([node("a"), node("b")], [queue("root"), queue("root.a")])
+    nodes = Nodes(first)
+    room, pods = Room(nodes, nodes.alloc), pod_set(1, 4)
+    room.table(nodes.need(pods), nodes.open_to(pods, "default"))
+    used = tuple(NodeState(node=state.node, used={GPU: 1}) for state in first.nodes)
+    later = nodes.follow(replace(first, nodes=used))
+    assert later is not None
+    room = room.on(later)
+    held = (id(thing) for table, _, _ in room._tables.values() for thing in gc.get_referents(table))
+    assert id(nodes) not in held

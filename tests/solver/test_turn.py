@@ -92,6 +92,25 @@ def test_a_leaf_binds_one_gang_a_cycle() -> None:
     assert len(plan.evictions) == 1
 
 
+def test_the_limit_of_searches_binds_each_choice_of_flavors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gang has as many choices as flavors. Here each needs two victims, of which the second may not go."""
+    monkeypatch.setattr("queuer.solver.turn.SEARCHES", 1)
+    names = ("x", "y")
+    flavors = tuple(Flavor(name=name, node_labels={"f": name}) for name in names)
+    rows = [row(flavor=name, guaranteed=8) for name in names]
+    borrows = [row(flavor=name, guaranteed=4) for name in names]
+    work = [
+        running(gang(f"{name}{i}", pod_set(1, 4), queue="root.b"), {name: 1}, flavor=name)
+        for name in names
+        for i in range(2)
+    ]
+    queues = [queue("root"), queue("root.a", *rows), queue("root.b", *borrows)]
+    nodes = [node(name, labels={"f": name}) for name in names]
+    snap = snapshot(nodes, queues, admitted=work, pending=[gang("g", pod_set(1, 8))], flavors=flavors)
+    plan = decided(snap)
+    assert (plan.stats.searches, plan.stats.more, plan.evictions) == (1, True, ())
+
+
 @pytest.mark.parametrize(
     ("quota", "size"),
     [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from queuer.solver.placement import parts_of, place
 from queuer.solver.records import Admitted, EvictionRule, Pending, Reservation
 from queuer.solver.slots import Room
 from queuer.solver.state import Reserved, Settled, State
-from queuer.solver.victims import Victims
+from queuer.solver.victims import Search, Victims
 from tests.solver.make import gang, node, pod_set, queue, row, running, snapshot, state_of
 from tests.solver.worlds import NOW, world
 
@@ -316,3 +316,19 @@ def _above(accounts: list[Any], own: Mapping[Any, int], below: tuple[str, ...], 
         own.get(a) and all(line.used(path, a) > line.book.guaranteed(path, a) for path in below)
         for a in accounts
     )
+
+
+def test_many_small_ones_are_found_in_a_bounded_number_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is tried back where the gang is put together; anywhere else only as many as can be afforded."""
+    asked = list[int]()
+
+    def judged(search: Search, gone: Sequence[int]) -> Any:
+        asked.append(len(gone))
+        return plainly(search, gone)
+
+    plainly = Search.judged
+    monkeypatch.setattr(Search, "judged", judged)
+    nodes = [node(f"n{i}") for i in range(40)]
+    work = [low(f"l{i}-{k}", f"n{i}", 1, 50.0 + k) for i in range(40) for k in range(8)]
+    assert len(gone(cluster(nodes, work, g(pod_set(40, 8))))) == 320
+    assert len(asked) < 40

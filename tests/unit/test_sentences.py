@@ -74,9 +74,6 @@ MADE: list[tuple[Token, dict[str, Any], str]] = [
     (T.BEHIND_IN_QUEUE, {**HEAD, "landing": True, "host": "n0", "others": 1},
      "It fits but for pods of d/big and of 1 other job that are still landing on n0; it is tried again when they are "
      "bound."),
-    (T.BEHIND_IN_QUEUE, {"queue": "root.p", "priority": 3},
-     "root.p is packed: among jobs of priority 3 those start that ask for most together, and beside them no room for "
-     "this one was found."),
     (T.WAITING_FOR_PREEMPTED_WORKLOADS, BOND, "1 node is held for it; it starts when the pods of d/v have left."),
     (T.WAITING_FOR_PREEMPTED_WORKLOADS,
      {**BOND, "hosts": ["n0", "n1"], "left": 5, "names": ["d/v", "d/w", "d/x"]},

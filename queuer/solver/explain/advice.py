@@ -146,7 +146,7 @@ class Advisor:
     def _fewer(self) -> Iterator[str]:
         """The most pods of the largest set."""
         sets = {p.name: p for p in self._workload.pod_sets}
-        least = {name: p.count if p.min_count is None else p.min_count for name, p in sets.items()}
+        least = {name: p.least for name, p in sets.items()}
         name = max(least, key=lambda key: least[key])
 
         def starts(count: int) -> bool:

@@ -85,9 +85,6 @@ class _Reasons:
         variant, charge = refusal.variant, refusal.charge
         if variant is None or charge is None:
             return self._places.nowhere(gang.workload)
-        if refusal.packed is not None:
-            params = {"queue": refusal.packed, "priority": gang.workload.priority}
-            return Reason(Token.BEHIND_IN_QUEUE, params)
         if not gang.workload.preemptible:
             told = self._quotas.entitlements(gang)
             hopeful = [r for r in told if r is None or r.token is not Token.EXCEEDS_MAX_QUOTA]
@@ -136,7 +133,7 @@ class _Reasons:
 
     def _landing(self, refusal: Refusal) -> Reason:
         """Whose pods are still landing in its place, and on which host."""
-        hosts = sorted({node for spread in refusal.landed.values() for node in spread})
+        hosts = [] if refusal.landed is None else sorted(refusal.landed.hosts)
         owner, landing = refusal.owners[0], self._state.landing
         there = next((node for node in hosts if owner in landing.on([node])), None)
         where = {} if there is None else {"host": self._state.nodes.names[there]}

@@ -26,8 +26,8 @@ PASS, MOVES = 0.03, 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """How many gangs were contested, and which of them start. `spent`: deterministic time of CP-SAT; `proven`: no more
-    of them can start on the nodes that were looked at.
+    """How many gangs were contested, and which of them start, in the order in which they were added. `spent`:
+    deterministic time of CP-SAT; `proven`: no more of them can start on the nodes that were looked at.
     """
 
     contested: int = 0
@@ -78,7 +78,8 @@ def repair(state: State, contested: Sequence[Contested], *, seed: int, budget: f
     for settled in starts:
         state.lift(settled)
     start(state, model, second.values or first.values)
-    started = tuple(c.gang.uid for c in contested if c.gang.uid in state.settled)
+    asked = {c.gang.uid for c in contested}
+    started = tuple(uid for uid in state.settled if uid in asked)
     if not started or any(settled.gang.uid not in state.settled for settled in starts):
         state.undo(mark)
         return Repair(spent=spent, proven=False)

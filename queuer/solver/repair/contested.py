@@ -9,6 +9,7 @@ import numpy as np
 
 from queuer.domain.quota import Charge
 from queuer.solver.nodes import Mask, Matrix
+from queuer.solver.order import by_right
 from queuer.solver.placement import Variant, parts_of
 from queuer.solver.refusal import Block, Refusal
 from queuer.solver.shapes import Gang
@@ -29,15 +30,16 @@ class Contested(NamedTuple):
 def first_contested(
     state: State, lines: Iterable[Iterable[Gang]], refusals: Mapping[str, Refusal]
 ) -> list[Contested]:
-    """In the order of priority and submit time."""
+    """In the order in which they might have had their turns."""
     found: list[Contested] = []
     hopeless = set[object]()
     free = without(state, starts_of(state))
-    for gang in sorted(_refused_for_place(lines, refusals), key=Gang.place_in_line):
+    for gang in sorted(_refused_for_place(lines, refusals), key=lambda g: by_right(g, state.claimed)):
         refusal = refusals[gang.uid]
         assert refusal.variant is not None
         assert refusal.charge is not None
-        form = (gang.shape.form, *refusal.variant.flavors.values())
+        respected = state.respected(gang, refusal.charge)
+        form = (gang.shape.form, gang.pending.avoid, respected, *refusal.variant.flavors.values())
         asked = Contested(gang, refusal.variant, refusal.charge)
         if form in hopeless or excluded(state, asked, free):
             hopeless.add(form)

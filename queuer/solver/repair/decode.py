@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from queuer.solver.nodes import fits
 from queuer.solver.placement import Part, Spread, place
 from queuer.solver.repair.model import Column, Model
 from queuer.solver.repair.packs import Spot
@@ -22,14 +23,16 @@ def can_start(state: State, settled: Settled) -> bool:
     free = state.room(state.respected(gang, charge)).free
     return (
         all(usage.fits(gang.queue, charge) for usage in state.usages())
-        and (gang.workload.preemptible or state.claimed.entitled(gang.queue, charge, at=gang.queue))
+        and gang.may_take(charge, state.claimed)
         and state.landing.may_start(gang.workload, settled.spreads)
-        and all(bool((free[node] >= row)[row > 0].all()) for node, row in state.rows(settled).items())
+        and fits(free, state.rows(settled))
     )
 
 
 def start(state: State, model: Model, values: Sequence[int]) -> None:
-    """Start the gangs of a solution, of those that count the same the first; who has no room is left out."""
+    """Start the gangs of a solution, of those that count the same the first; who has no room is left out. Those that
+    must start come first, so that who is added is entitled beside them all.
+    """
     lines = {id(option.gangs): iter(option.gangs) for option in model.question.options}
     members = [
         _Member(next(lines[id(column.option.gangs)]), column)
@@ -37,6 +40,7 @@ def start(state: State, model: Model, values: Sequence[int]) -> None:
         for _ in range(values[column.gangs])
     ]
     _fill(state, model, values, members)
+    members.sort(key=lambda member: (not member.column.option.must, member.gang.workload.preemptible))
     for member in members:
         settled = member.settled()
         if settled is not None and can_start(state, settled):

@@ -9,6 +9,9 @@ from queuer.solver.records import Admitted, EvictionRule
 from queuer.solver.verify.case import Case, Rule, Violation, part_of
 from queuer.solver.verify.quota import Use, asks_of
 
+SPARED = 2
+"""Evictions in the last hour after which nobody is preempted."""
+
 
 def check_bonds(case: Case) -> Iterator[Violation]:
     """Each eviction is for a bond that lists its victim. A new bond has somebody who leaves; one that stands ends when
@@ -68,7 +71,8 @@ def _permits(case: Case, uid: str, victim: Admitted, rule: EvictionRule, use: Us
         keys = book.claims(gang.queue, asks)
     else:
         said, inside = policy(common).preempt, gang.queue == victim.workload.queue
-        if said is Preempt.NEVER or not victim.workload.priority < gang.priority:
+        lower = victim.workload.priority < gang.priority and victim.evicted < SPARED
+        if said is Preempt.NEVER or not lower:
             return False
         keys = book.claims(path[0], asks)
         if inside or said is not Preempt.LOWER_PRIORITY or not keys:

@@ -7,9 +7,10 @@ import pytest
 from queuer.domain.nodes import Node
 from queuer.domain.workload import Workload
 from queuer.solver.records import Admitted, Pending, Snapshot
+from queuer.solver.refusal import Block, Refusal
 from queuer.solver.repair import repair
-from queuer.solver.repair.contested import excluded, starts_of, without
-from tests.solver.make import gang, landing, node, pod_set, queue, snapshot
+from queuer.solver.repair.contested import excluded, first_contested, starts_of, without
+from tests.solver.make import gang, landing, node, pod_set, queue, snapshot, state_of
 from tests.solver.repair.turns import contested, played
 
 QUEUES = [queue("root"), queue("root.a")]
@@ -94,3 +95,19 @@ def test_who_prefers_a_level_stays_where_that_was_found() -> None:
         late = gang("late", pod_set(1, 8), submitted=1.0)
         snap = snapshot(nodes(8, 4, 4), QUEUES, pending=[start, late])
         assert ("start" in moved(snap)) is ("required" in level)
+
+
+def test_nodes_that_one_gang_avoids_exclude_no_other() -> None:
+    """The first may go nowhere; the second asks for the same and is fitted in."""
+    shy = Pending(workload=gang("shy", pod_set(1, 8), submitted=1.0), avoid=frozenset({"n0", "n1"}))
+    late = gang("late", pod_set(1, 8), submitted=2.0)
+    state = state_of(snapshot(nodes(8, 8), QUEUES, pending=[START, shy, late]))
+    gangs = state.arrays.waiting.gangs
+    refusals = {
+        uid: Refusal(
+            block=Block.PLACE, variant=gangs[uid].shape.variants[0], charge=gangs[uid].shape.charges[0]
+        )
+        for uid in ("shy", "late")
+    }
+    found = first_contested(state, state.arrays.waiting.by_leaf.values(), refusals)
+    assert [asked.gang.uid for asked in found] == ["late"]
