@@ -88,6 +88,10 @@ size: ## Count the Python of the decision, and of its tests
 landing: control-plane ## Land 500 random clusters' gangs on real kube-schedulers (ARGS="--cases N --first SEED")
 	@$(PY) -m tests.e2e.landing $(ARGS)
 
+.PHONY: chaos
+chaos: control-plane ## Kill the controller at every failpoint beside a fault, minutes a seed (ARGS="--seeds N --first SEED")
+	@$(PY) -m tests.chaos $(ARGS)
+
 .PHONY: test-containers
 test-containers: setup ## Run the tests of the store on PostgreSQL in a container (needs a container engine)
 	@$(PY) -m pytest tests/store --database=testcontainers

@@ -26,8 +26,15 @@ class Point(StrEnum):
     TAKEN_IN = "taken-in"  # new jobs are in the database, nothing is decided
     BEFORE_RELEASE = "before-release"  # pods are gone, the ledger is open
     RELEASED = "released"  # the ledger is closed, memory does not know
+    WITHDRAWING = "withdrawing"  # a withdrawal is committed, the job does not carry it
     WITHDRAWN = "withdrawn"  # the job carries the withdrawal, the ledger is open
+    ROLLED_BACK = "rolled-back"  # an eviction by landing is committed, nothing is patched
+    REQUEUED = "requeued"  # a job is back in its queue in the database, memory does not know
+    RECHARGED = "recharged"  # the ledger charges another size, memory does not know
+    ADOPTED = "adopted"  # what runs beside the queue is charged, its job does not say so
+    REPAIRED = "repaired"  # the auditor has put the ledger right
     LEADING = "leading"  # leadership is won, nothing is read
+    INHERITED = "inherited"  # what earlier leaders left is sorted out, nothing of it is sent
 
 
 class Deed(StrEnum):

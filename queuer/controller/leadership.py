@@ -77,13 +77,15 @@ async def serve_term(
         left = await load(connection, state, now=time.time())
         undone = await inherit(connection, left, state=state, jobs=jobs, epoch=epoch, now=time.time())
         last_cycle = await cycles.last_id(connection)
+    await settings.failpoints.at(Point.INHERITED)
     loop = Loop(
         state=state, jobs=jobs, engine=engine, decider=parts.solver, settings=settings, metrics=metrics,
         health=health, epoch=epoch, last_cycle=last_cycle, wake=wake,
     )  # fmt: skip
     auditor = Auditor(
-        engine, state, metrics, epoch=epoch, actor=leadership.holder, lost_node=settings.lost_node
-    )
+        engine, state, metrics, epoch=epoch, actor=leadership.holder, lost_node=settings.lost_node,
+        failpoints=settings.failpoints,
+    )  # fmt: skip
     log.info("leading", epoch=epoch, workloads=len(state.live), undone=len(undone))
     health.enter(Phase.LEADING)
     metrics.leader.set(1)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -176,10 +176,8 @@ class Loop:
             except Exception as error:  # noqa: BLE001 -- raised again where it is nobody's
                 failed = await culprits(self.engine, error, batch.uids, batch.try_one(self.epoch))
                 batch = self._without(batch, failed)
-        if batch.release:
-            await self.settings.failpoints.at(Point.RELEASED)
-        if batch.intakes:
-            await self.settings.failpoints.at(Point.TAKEN_IN)
+        for point in _written(batch):
+            await self.settings.failpoints.at(point)
         for entry in entries:
             self._applier.send(entry)
         batch = self._without(batch, batch.number())
@@ -373,6 +371,7 @@ class Loop:
             self.metrics.adopted.labels(queue_label(live.workload.queue, self.state.rules.tree)).inc()
             self.state.put(live)
         self.state.reconsider()
+        await self.settings.failpoints.at(Point.ADOPTED)
         for entry in committed.entries:
             self._applier.send(entry)
 
@@ -413,3 +412,16 @@ class Loop:
 
 async def _write_of(found: Answered, connection: AsyncConnection, uid: str, *, epoch: int) -> None:
     await write_answer(connection, found.of(uid), epoch=epoch)
+
+
+def _written(batch: Batch) -> Iterator[Point]:
+    """What a batch has just committed."""
+    parts: dict[Point, object] = {
+        Point.RELEASED: batch.release,
+        Point.REQUEUED: any(change.state.waiting for change in batch.changes.values()),
+        Point.RECHARGED: batch.recharges,
+        Point.ROLLED_BACK: batch.evictions,
+        Point.WITHDRAWING: batch.effects,
+        Point.TAKEN_IN: batch.intakes,
+    }
+    return (point for point, part in parts.items() if part)

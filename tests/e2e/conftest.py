@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
@@ -33,8 +34,15 @@ FLEET = Fleet(nodes=16, racks=4, blocks=2, gpus=8)
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Kubernetes parts and nodes, without Queuer's processes: 2 blocks of 2 racks of 4 hosts of 8 GPUs."""
+    with kubernetes(tmp_path_factory.mktemp("cluster")) as made:
+        yield made
+
+
+@contextmanager
+def kubernetes(directory: Path) -> Iterator[Cluster]:
+    """The cluster of `QUEUER_TEST_CLUSTER`, else one in `directory`."""
     kept = os.environ.get("QUEUER_TEST_CLUSTER")
-    directory = Path(kept) if kept else tmp_path_factory.mktemp("cluster")
+    directory = Path(kept) if kept else directory
     options = stack.Options(dir=directory, fleet=FLEET, parts=KUBERNETES_PARTS)
     try:
         yield stack.up(options, reporter=Reporter())

@@ -22,6 +22,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from queuer.local.cluster import CONTROLLER_PART, Cluster
+from queuer.local.processes import ProcessState
 from queuer.store.engine import conninfo
 from tests.e2e.support import wait_until
 
@@ -86,13 +87,15 @@ class Controller:
         """Wait until the process has ended by itself."""
         wait_until(lambda: not self.running, timeout=timeout, describe=f"{self.name} ends")
 
+    @property
+    def frozen(self) -> bool:
+        """Whether the process is stopped."""
+        return self.cluster.status(self.name).state is ProcessState.FROZEN
+
     def wait_frozen(self, *, timeout: float = 30.0) -> None:
         """Wait until the process has stopped itself."""
-        import psutil
-
-        process = psutil.Process(self.pid)
         wait_until(
-            lambda: process.status() == psutil.STATUS_STOPPED, timeout=timeout,
+            lambda: self.frozen, timeout=timeout,
             describe=lambda: f"{self.name} freezes; its log ends:\n{self.log_tail()}",
         )  # fmt: skip
 

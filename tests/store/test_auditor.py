@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from queuer.controller.failpoints import Failpoints
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.leadership import load
 from queuer.controller.ledger.auditor import AGAIN, EVERY, Auditor
@@ -45,8 +46,9 @@ class Cluster:
     def __init__(self, engine: AsyncEngine, epoch: int) -> None:
         self.engine, self.epoch, self.state, self.metrics = engine, epoch, ClusterState(), Metrics()
         self.auditor = Auditor(
-            engine, self.state, self.metrics, epoch=epoch, actor="me", lost_node=300.0, clock=lambda: NOW + 60
-        )
+            engine, self.state, self.metrics, epoch=epoch, actor="me", lost_node=300.0, failpoints=Failpoints(),
+            clock=lambda: NOW + 60,
+        )  # fmt: skip
 
     async def start(self) -> None:
         made = workload("w1", pods=2)

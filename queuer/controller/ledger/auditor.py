@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from queuer.controller.failpoints import Failpoints, Point
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.ledger.drift import Difference, Key, by_queue, differences
 from queuer.controller.logs import logger
@@ -44,10 +45,12 @@ class Auditor:
         epoch: int,
         actor: str,
         lost_node: float,
+        failpoints: Failpoints,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._engine, self._state, self._metrics = engine, state, metrics
         self._epoch, self._actor, self._lost_node, self._clock = epoch, actor, lost_node, clock
+        self._failpoints = failpoints
         self._seen: Mapping[Key, Difference] = {}
 
     async def run(self) -> None:
@@ -81,6 +84,7 @@ class Auditor:
     async def _repair(self, wrong: list[Repair]) -> None:
         async with begin(self._engine) as connection:
             done = await repairs.repair(connection, self._epoch, wrong, at=self._clock(), actor=self._actor)
+        await self._failpoints.at(Point.REPAIRED)
         for repair in done:
             uid, pod_set = repair.key
             log.warning("ledger repaired", workload=uid, pod_set=pod_set, said=repair.reason)

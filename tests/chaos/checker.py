@@ -1,0 +1,241 @@
+"""What must be true, read from the API server and the database alone: a sentence for each thing that is not.
+
+`settled` holds once everything is quiet. `sound` holds whenever no controller runs, and looks back over all that was
+written. Neither trusts what a controller has in memory, nor uses its code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.chaos.world import BESIDE, LIMITS, Manifest, World
+from tests.e2e.controller import GPU
+
+PLANNED = ("reclaim", "preempt")
+"""Why a plan evicts."""
+_OVER = f"""
+    SELECT moment.opened AS at, sum((l.amounts->>'{GPU}')::bigint) AS held
+    FROM (SELECT DISTINCT opened FROM ledger) AS moment
+    JOIN ledger l ON l.opened <= moment.opened AND (l.closed IS NULL OR l.closed > moment.opened)
+    WHERE l.queue = %s OR starts_with(l.queue, %s)
+    GROUP BY moment.opened HAVING sum((l.amounts->>'{GPU}')::bigint) > %s
+    ORDER BY moment.opened LIMIT 1
+"""
+"""The first moment of an opened row at which a queue held more than its limit: only then a sum grows."""
+_CHARGED_TWICE = """
+    SELECT a.uid, a.pod_set FROM ledger a JOIN ledger b USING (uid, pod_set)
+    WHERE a.id < b.id AND a.opened < coalesce(b.closed, 'infinity') AND b.opened < coalesce(a.closed, 'infinity')
+"""
+_ADMITTED_TWICE = """
+    SELECT a.uid, 'admission' AS pod_set FROM admission a JOIN admission b USING (uid)
+    WHERE a.id < b.id AND a.at < coalesce(b.ended_at, 'infinity') AND b.at < coalesce(a.ended_at, 'infinity')
+"""
+_EVICTED = """
+    SELECT uid, data->>'cause' AS cause FROM event WHERE type = 'workload.state' AND data->>'to' = 'Evicting'
+"""
+_ADMITTED = "SELECT uid FROM workload WHERE state IN ('Admitted', 'Placing', 'Running')"
+_CHARGES = "SELECT uid, pod_set, queue, count, amounts FROM ledger WHERE closed IS NULL"
+_ADMISSIONS = "SELECT uid, id::text FROM admission WHERE ended_at IS NULL"
+_WORKLOADS = "SELECT uid, name, queue, state, token, admission_id::text, deleted_at FROM workload"
+_UNDONE = "SELECT uid, kind FROM outbox WHERE done_at IS NULL"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """Jobs by uid, the pods of each that have not ended, and the uids of pods that succeeded."""
+
+    jobs: Mapping[str, Manifest]
+    pods: Mapping[str, list[Manifest]]
+    succeeded: frozenset[str]
+
+
+def picture(world: World) -> Picture:
+    """The jobs and pods as the API server has them now."""
+    jobs = {job["metadata"]["uid"]: job for job in world.jobs()}
+    every = world.every("Pod")
+    pods: dict[str, list[Manifest]] = defaultdict(list)
+    for pod in every:
+        if pod["status"].get("phase") in ("Pending", "Running"):
+            pods[_controller(pod)].append(pod)
+    done = (pod["metadata"]["uid"] for pod in every if pod["status"].get("phase") == "Succeeded")
+    return Picture(jobs=jobs, pods=pods, succeeded=frozenset(done))
+
+
+@dataclass(slots=True)
+class Gangs:
+    """Remembers which gangs ran whole, with their pods, to see whether they still do."""
+
+    whole: dict[str, frozenset[str]] = field(default_factory=dict)
+    events: int = 0
+
+    def harmed(self, world: World, found: Picture) -> Iterator[str]:
+        """Gangs that ran at the last look, that no plan has evicted since, and that miss pods they had."""
+        evicted: dict[str, set[str]] = defaultdict(set)
+        for row in world.database.rows(f"{_EVICTED} AND id > %s", self.events):
+            evicted[row["uid"]].add(row["cause"])
+        for uid, pods in self.whole.items():
+            job = found.jobs.get(uid)
+            if job is None or uid in world.excused or _outcome(job) is not None:
+                continue
+            if unplanned := evicted[uid].difference(PLANNED):
+                yield f"{_name(job)} ran and was evicted: {', '.join(sorted(unplanned))}"
+            elif not evicted[uid]:
+                left = {p["metadata"]["uid"] for p in found.pods.get(uid, ()) if not _terminating(p)}
+                if missing := pods - left - found.succeeded:
+                    yield f"{_name(job)} ran and lost {len(missing)} of {len(pods)} pods"
+        [last] = world.database.rows("SELECT coalesce(max(id), 0) AS id FROM event")
+        self.events = last["id"]
+        admitted = {row["uid"] for row in world.database.rows(_ADMITTED)}
+        self.whole = {
+            uid: frozenset(p["metadata"]["uid"] for p in found.pods[uid])
+            for uid, job in found.jobs.items()
+            if uid in admitted & found.pods.keys()
+            and _outcome(job) is None
+            and _runs_whole(job, found.pods[uid])
+        }
+
+
+def sound(world: World, found: Picture, gangs: Gangs) -> list[str]:
+    """Nothing doubled, nothing over-admitted, nothing that holds a node uncharged, no running gang harmed.
+
+    `found` was read while no controller ran.
+    """
+    database = world.database
+    wrong = [
+        f"{queue} held {row['held']} of {limit} GPUs at {row['at']}"
+        for queue, limit in LIMITS.items()
+        for row in database.rows(_OVER, queue, f"{queue}.", limit)
+    ]
+    for query in (_CHARGED_TWICE, _ADMITTED_TWICE):
+        wrong += [f"{row['uid']} has two at a time: {row['pod_set']}" for row in database.rows(query)]
+    charged = {row["uid"] for row in database.rows(_CHARGES)}
+    queues = {row["uid"]: row["queue"] for row in database.rows(_WORKLOADS)}
+    for uid, pods in found.pods.items():
+        holding = [p for p in pods if p["spec"].get("nodeName")]
+        if holding and uid not in charged and queues.get(uid, BESIDE) != BESIDE:
+            wrong.append(f"{_name(holding[0])} holds a node, and nothing is charged for it")
+    return [*wrong, *gangs.harmed(world, found)]
+
+
+def settled(world: World) -> list[str]:
+    """Nothing lost: every job is in the state that its spec and pods say, charged for just these, and no more is."""
+    found, database = picture(world), world.database
+    rows = {row["uid"]: row for row in database.rows(_WORKLOADS)}
+    charges: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in database.rows(_CHARGES):
+        charges[row["uid"]].append(row)
+    admissions: dict[str, list[str]] = defaultdict(list)
+    for row in database.rows(_ADMISSIONS):
+        admissions[row["uid"]].append(row["id"])
+    wrong = [f"an effect is left: {row['kind']} of {row['uid']}" for row in database.rows(_UNDONE)]
+    for uid in {*rows, *charges, *admissions} - found.jobs.keys():
+        row = rows.get(uid, {"name": uid, "deleted_at": None})
+        if row["deleted_at"] is None or charges[uid] or admissions[uid]:
+            wrong.append(f"{row['name']} is gone, and {'charged' if charges[uid] else 'kept'}")
+    for uid, job in found.jobs.items():
+        pods = found.pods.get(uid, [])
+        if uid not in rows and _outcome(job) is not None and _queue(job) == BESIDE:
+            continue  # it came, was started beside the queues and ended while nobody looked
+        if uid not in rows:
+            wrong.append(f"{_name(job)} is lost: the database does not know it")
+        elif said := _differs(job, pods, rows[uid], charges[uid], admissions[uid]):
+            wrong.append(f"{_name(job)} ({rows[uid]['state']}): {said}")
+    return wrong
+
+
+def _differs(
+    job: Manifest,
+    pods: list[Manifest],
+    row: dict[str, Any],
+    charges: list[dict[str, Any]],
+    admissions: list[str],
+) -> str:
+    """What of one job is not as it should be at a quiet time, "" where all is well."""
+    outcome = _outcome(job)
+    if row["deleted_at"] is not None:
+        return "taken for deleted"
+    if outcome is not None or _suspended(job):
+        expected = outcome or ("Held" if _annotations(job).get("queuer.dev/hold") == "true" else "Queued")
+        if row["state"] != expected:
+            return f"should be {expected}"
+        if pods or charges or admissions:
+            return f"{len(pods)} pods, {len(charges)} charges and {len(admissions)} admissions are left"
+        return "waits without a reason" if outcome is None and row["token"] is None else ""
+    if row["state"] != "Running" or not _runs_whole(job, pods):
+        return f"{len(pods)} of {_size(job)} pods are there, not all run"
+    if admissions != [row["admission_id"]] or _admission(job) != row["admission_id"]:
+        return f"the job carries {_admission(job)}, in force are {admissions}"
+    there = Counter(_pod_set(pod) for pod in pods)
+    gpus: Counter[str] = Counter()
+    for pod in pods:
+        gpus[_pod_set(pod)] += _gpus(pod)
+    booked = {c["pod_set"]: (c["count"], c["amounts"].get(GPU, 0)) for c in charges}
+    if len(booked) != len(charges) or booked != {name: (there[name], gpus[name]) for name in there}:
+        return f"{dict(there)} with {dict(gpus)} GPUs run, {booked} is charged"
+    return ""
+
+
+def _name(found: Manifest) -> str:
+    return str(found["metadata"]["name"])
+
+
+def _queue(job: Manifest) -> str:
+    return str(job["metadata"]["labels"]["queuer.dev/queue"])
+
+
+def _annotations(job: Manifest) -> Mapping[str, str]:
+    annotations: Mapping[str, str] = job["metadata"].get("annotations", {})
+    return annotations
+
+
+def _admission(job: Manifest) -> str | None:
+    said = json.loads(_annotations(job).get("queuer.dev/admission", "{}"))
+    return None if "id" not in said else str(said["id"])
+
+
+def _suspended(job: Manifest) -> bool:
+    spec = job["spec"]
+    return bool(spec.get("suspend") or spec.get("runPolicy", {}).get("suspend"))
+
+
+def _outcome(job: Manifest) -> str | None:
+    """Succeeded or Failed; None while it is neither."""
+    words = {"Complete": "Succeeded", "Succeeded": "Succeeded", "Failed": "Failed"}
+    for condition in job.get("status", {}).get("conditions") or ():
+        if condition["status"] == "True" and condition["type"] in words:
+            return words[condition["type"]]
+    return None
+
+
+def _size(job: Manifest) -> int:
+    spec = job["spec"]
+    if job["kind"] == "Job":
+        return int(spec["parallelism"])
+    return sum(int(replica["replicas"]) for replica in spec["pytorchReplicaSpecs"].values())
+
+
+def _runs_whole(job: Manifest, pods: list[Manifest]) -> bool:
+    return len(pods) == _size(job) and all(
+        p["status"]["phase"] == "Running" and not _terminating(p) for p in pods
+    )
+
+
+def _terminating(pod: Manifest) -> bool:
+    return "deletionTimestamp" in pod["metadata"]
+
+
+def _controller(pod: Manifest) -> str:
+    owners = pod["metadata"].get("ownerReferences", ())
+    return next((str(owner["uid"]) for owner in owners if owner.get("controller")), "")
+
+
+def _pod_set(pod: Manifest) -> str:
+    return str(pod["metadata"]["labels"].get("training.kubeflow.org/replica-type", "main")).lower()
+
+
+def _gpus(pod: Manifest) -> int:
+    return sum(int(c["resources"].get("limits", {}).get(GPU, 0)) for c in pod["spec"]["containers"])

@@ -1,0 +1,130 @@
+"""What happens to the cluster beside a crash."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Callable
+from enum import StrEnum
+from random import Random
+
+from queuer.local.controlplane import API_SERVER
+from tests.chaos.world import TEAM_B, Manifest, World
+from tests.e2e.support import wait_until
+
+Undo = Callable[[], None]
+
+
+class Fault(StrEnum):
+    """One happens in each round."""
+
+    DATABASE = "database-stopped"
+    API_PAUSED = "api-paused"
+    STREAMS = "streams-cut"
+    FROZEN = "controller-frozen"  # instead of killed; a second one leads before it wakes
+    POD = "pod-terminating"
+    NODE = "node-lost"
+    NAMESPACE = "namespace-deleted"
+
+
+def database(world: World, random: Random) -> Undo:
+    """PostgreSQL is stopped."""
+    world.stop_database()
+    return world.start_database
+
+
+def api_paused(world: World, random: Random) -> Undo:
+    """The API server answers nobody; connections stay open."""
+    pid = _api_server(world)
+    os.kill(pid, signal.SIGSTOP)
+    return lambda: os.kill(pid, signal.SIGCONT)
+
+
+def _api_server(world: World) -> int:
+    pid = world.cluster.pid(API_SERVER)
+    assert pid is not None, "the API server runs"
+    return pid
+
+
+def streams_cut(world: World, random: Random) -> Undo:
+    """The API server is killed and started: every watch ends, and its cache of events is empty."""
+    os.kill(_api_server(world), signal.SIGKILL)
+    port = world.cluster.state.ports[API_SERVER]
+    wait_until(lambda: _free(port), timeout=20, describe=f"port {port} is free")
+    return lambda: world.cluster.start([API_SERVER])
+
+
+def _free(port: int) -> bool:
+    """Whether a server may listen there; the last one's goes a moment after its process."""
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
+
+
+def pod_terminating(world: World, random: Random) -> Undo:
+    """A running job is deleted; one of its pods takes a while to go."""
+    ours = {"short", "train", "owner"}
+    jobs = {j["metadata"]["uid"]: j for j in world.jobs() if j["metadata"]["name"].split("-")[0] in ours}
+    running = [p for p in world.every("Pod") if _owner(p) in jobs and p["status"]["phase"] == "Running"]
+    if running:
+        pod = random.choice(running)
+        world.excuse(jobs[_owner(pod)])
+        world.patch(pod, {"metadata": {"annotations": {"sim/terminate-after": "4s"}}}, admin=True)
+        world.delete(jobs[_owner(pod)])
+    return lambda: None
+
+
+def node_lost(world: World, random: Random) -> Undo:
+    """A node is deleted with the pods on it, and comes back."""
+    pods = [p for p in world.every("Pod") if p["spec"].get("nodeName") and p["status"]["phase"] == "Running"]
+    fleet = world.cluster.state.fleet.manifests()
+    names = sorted({p["spec"]["nodeName"] for p in pods}) or [fleet[0]["metadata"]["name"]]
+    lost = random.choice(names)
+    for pod in pods:
+        if pod["spec"]["nodeName"] == lost:
+            world.excused.add(_owner(pod))
+    world.admin.delete(f"/api/v1/nodes/{lost}").raise_for_status()
+    for pod in pods:
+        if pod["spec"]["nodeName"] == lost:
+            world.delete(pod, grace=0)
+    [manifest] = [node for node in fleet if node["metadata"]["name"] == lost]
+    return lambda: _join(world, manifest)
+
+
+def _join(world: World, manifest: Manifest) -> None:
+    world.admin.post("/api/v1/nodes", json=manifest).raise_for_status()
+    path = f"/api/v1/nodes/{manifest['metadata']['name']}"
+    wait_until(
+        lambda: any(
+            condition["type"] == "Ready" and condition["status"] == "True"
+            for condition in world.admin.get(path).json()["status"].get("conditions", ())
+        ),
+        timeout=30, describe=f"{path} is ready",
+    )  # fmt: skip
+
+
+def namespace_deleted(world: World, random: Random) -> Undo:
+    """A namespace goes with a job in it, and is made again."""
+    world.job("doomed", queue=TEAM_B, namespace=world.doomed)
+    world.close_namespace(world.doomed)
+    return lambda: world.open_namespace(world.doomed)
+
+
+def _owner(pod: Manifest) -> str:
+    return next(
+        (str(o["uid"]) for o in pod["metadata"].get("ownerReferences", ()) if o.get("controller")), ""
+    )
+
+
+DEEDS: dict[Fault, Callable[[World, Random], Undo]] = {
+    Fault.DATABASE: database,
+    Fault.API_PAUSED: api_paused,
+    Fault.STREAMS: streams_cut,
+    Fault.POD: pod_terminating,
+    Fault.NODE: node_lost,
+    Fault.NAMESPACE: namespace_deleted,
+}
+"""`Fault.FROZEN` is the round's own doing."""

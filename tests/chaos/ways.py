@@ -1,0 +1,104 @@
+"""How a story gets the controller to each failpoint: what users and administrators do, again until it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from queuer.controller.failpoints import Point
+from tests.chaos.world import BESIDE, EXPRESS, REFUSED, TEAM_A, TEAM_B, Manifest, World
+
+Way = Callable[[World, Random], list[Manifest]]
+"""Does something; answers the jobs that the round has to clean up, since they would never end."""
+
+
+def nothing(world: World, random: Random) -> list[Manifest]:
+    """Each start of a controller passes there."""
+    return []
+
+
+def short(world: World, random: Random) -> list[Manifest]:
+    """A gang for which there is room comes, runs and ends."""
+    queue, run_for = random.choice((EXPRESS, TEAM_A)), f"{random.randint(1, 2)}s"
+    if random.random() < 0.4:
+        world.pytorchjob("train", queue=queue, workers=random.randint(1, 2), run_for=run_for)
+    else:
+        world.job("short", queue=queue, pods=random.randint(1, 3), run_for=run_for)
+    return []
+
+
+def owner(world: World, random: Random) -> list[Manifest]:
+    """A gang comes that takes back what it is guaranteed."""
+    world.job("owner", queue=TEAM_A, pods=4, gpus=8, run_for="2s")
+    return []
+
+
+def refused(world: World, random: Random) -> list[Manifest]:
+    """A gang that the API server does not let start."""
+    return [world.job("refused", queue=EXPRESS, labels={REFUSED: "true"})]
+
+
+def homeless(world: World, random: Random) -> list[Manifest]:
+    """A gang whose pods no node takes: their volume is not there."""
+    container = {"name": "main", "image": "x", "resources": {"limits": {"cpu": "1"}}}
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "missing"}}]
+    pod = {"restartPolicy": "Never", "containers": [container], "volumes": volumes}
+    made = world.job("homeless", queue=EXPRESS, spec={"template": {"spec": pod}})
+    world.excuse(made)
+    return [made]
+
+
+def wide(world: World, random: Random) -> list[Manifest]:
+    """The owner of a running gang gives up some of its pods."""
+    running = [
+        job for job in world.every("Job")
+        if job["metadata"]["name"].startswith("wide") and world.state(job) == "Running"
+    ]  # fmt: skip
+    for job in running:
+        world.excuse(job)
+        world.patch(job, {"spec": {"parallelism": 2}})
+    return [] if running else [world.job("wide", queue=TEAM_B, pods=4, gpus=1)]
+
+
+def forced(world: World, random: Random) -> list[Manifest]:
+    """An administrator starts a job beside the queues."""
+    held = world.job("forced", queue=BESIDE, annotations={"queuer.dev/hold": "true"}, run_for="10s")
+    change = {
+        "metadata": {"annotations": {"queuer.dev/break-glass": "incident"}},
+        "spec": {"suspend": False},
+    }
+    world.patch(held, change, admin=True)
+    return []
+
+
+def drift(world: World, random: Random) -> list[Manifest]:
+    """A row of the ledger that nobody holds; the auditor looks twice before it mends it."""
+    if not world.database.rows("SELECT 1 FROM ledger WHERE uid = 'nobody' AND closed IS NULL"):
+        world.database.execute(
+            "INSERT INTO ledger (uid, attempt, queue, pod_set, flavor, count, amounts, opened) VALUES"
+            f""" ('nobody', 1, '{BESIDE}', 'main', 'default', 1, '{{"nvidia.com/gpu": 3}}', now())"""
+        )
+    return []
+
+
+WAYS: dict[Point, Way] = {
+    Point.LEADING: nothing,
+    Point.INHERITED: nothing,
+    Point.TAKEN_IN: short,
+    Point.DECIDED: short,
+    Point.COMMITTED: short,
+    Point.ADMITTED: short,
+    Point.BEFORE_RELEASE: short,
+    Point.RELEASED: short,
+    Point.SUSPENDED: owner,
+    Point.REQUEUED: owner,
+    Point.WITHDRAWING: refused,
+    Point.WITHDRAWN: refused,
+    Point.ROLLED_BACK: homeless,
+    Point.RECHARGED: wide,
+    Point.ADOPTED: forced,
+    Point.REPAIRED: drift,
+}
+AGAIN = {Point.RECHARGED: 2.0, Point.REPAIRED: 20.0, Point.ROLLED_BACK: 15.0}
+"""Seconds after which it is done once more; 5 for all others."""
+assert WAYS.keys() == set(Point), "every point has its way"
