@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import chain
 
-from queuer.solver import bonds, reserve
+from queuer.solver import bonds
 from queuer.solver.arrays import Arrays
 from queuer.solver.explain.reasons import reasons
 from queuer.solver.faults import check_moment
@@ -119,7 +119,7 @@ class _Cycle:
         )
         if self._repaired.contested:
             self._solver.heard(self._repaired.spent, proven=self._repaired.proven)
-        reservations = self._reserver.finish(reserve.first_of(lines.values(), self._blocked, self._state))
+        reservations = self._reserver.finish(lines.values(), self._blocked)
         return verified(self._made(reservations), self._state)
 
     # Turns

@@ -52,8 +52,10 @@ class Reserver:
             if not self._keep(gang, old):
                 self._grant(gang, self._choices(gang), expires=old.expires)
 
-    def finish(self, blocked: Iterable[Gang]) -> tuple[Reservation, ...]:
-        """Renew what was lost to others in this cycle, then reserve for these gangs, in their order."""
+    def finish(
+        self, lines: Iterable[Sequence[Gang]], blocked: Callable[[Gang], bool]
+    ) -> tuple[Reservation, ...]:
+        """Renew what was lost to others in this cycle, then reserve for the first blocked gangs of each leaf."""
         state = self._state
         self._known_timeline = None
         for uid, reserved in list(state.reserved.items()):
@@ -63,10 +65,10 @@ class Reserver:
                 state.release(uid)
                 gang = reserved.settled.gang
                 self._grant(gang, self._choices(gang), expires=reserved.reservation.expires)
-        for gang in blocked:
+        for gang in self._first(lines, blocked):
             if self._tried >= TRIED:
                 break
-            if gang.uid not in state.reserved and (choices := self._choices(gang)):
+            if choices := self._choices(gang):
                 self._tried += 1
                 self._grant(gang, choices)
         return tuple(reserved.reservation for reserved in state.reserved.values())
@@ -76,23 +78,68 @@ class Reserver:
         return [
             (variant, charge)
             for variant, charge in gang.shape.least
-            if self._may_have(gang, variant) and self._permitted(gang, charge)
+            if self._may_have(gang.queue, variant) and self._permitted(gang, charge)
         ]
 
-    def _may_have(self, gang: Gang, variant: Variant) -> bool:
-        """Whether each of these flavors has fewer reservations than its policy wants."""
-        most = self._state.book.tree.policy(gang.queue).reservations or 0
+    def _may_have(self, queue: str, variant: Variant) -> bool:
+        """Whether each of these flavors has fewer reservations than the policy wants."""
+        most = self._most(queue)
         there = Counter(
             f for r in self._state.reserved.values() for f in set(r.settled.variant.flavors.values())
         )
         return all(there[flavor] < most for flavor in variant.flavors.values())
+
+    def _most(self, queue: str) -> int:
+        return self._state.book.tree.policy(queue).reservations or 0
+
+    # Who may get one
+
+    def _first(self, lines: Iterable[Sequence[Gang]], blocked: Callable[[Gang], bool]) -> list[Gang]:
+        """By leaf the first blocked ones that have none, in the order in which they may get one. Those that the nodes
+        could never hold are passed over.
+        """
+        fitting = cache(partial(self._fits_alone, cache(partial(_emptied, self._state))))
+        found = [gang for line in lines for gang in self._first_of_leaf(line, blocked, fitting)]
+        return sorted(found, key=lambda gang: by_right(gang, self._state.claimed))
+
+    def _first_of_leaf(
+        self,
+        line: Sequence[Gang],
+        blocked: Callable[[Gang], bool],
+        fitting: Callable[[Shape], frozenset[str]],
+    ) -> Iterator[Gang]:
+        """As many as the policy reserves for, of those with the same choice of flavors."""
+        most = self._most(line[0].queue)
+        chosen, passed = Counter[frozenset[str]](), set[int]()
+        for gang in line if most else ():
+            number = gang.shape.number
+            if number in passed or gang.uid in self._state.reserved or not blocked(gang):
+                continue
+            flavors = fitting(gang.shape)
+            if flavors and chosen[flavors] < most:
+                chosen[flavors] += 1
+                yield gang
+            else:
+                passed.add(number)
+
+    def _fits_alone(self, emptied: Callable[[], Room], shape: Shape) -> frozenset[str]:
+        """The flavors that have a reservation left on which such a gang could be, at its smallest size, if nothing else
+        ran and all nodes were well.
+        """
+        found, gang = set[str](), shape.like
+        for variant, charge in shape.least:
+            if self._may_have(gang.queue, variant) and self._idle.fits(gang.queue, charge):
+                parts = parts_of(self._state.nodes, gang, variant, idle=True)
+                if place(emptied(), gang, parts) is not None:
+                    found.update(variant.flavors.values())
+        return frozenset(found)
 
     # One reservation
 
     def _keep(self, gang: Gang, old: Reservation) -> bool:
         """Leave it where it is, if its placement will still be free by then, and not a step earlier elsewhere."""
         settled = restored(self._state, gang, old.assignments)
-        if settled is None or not self._may_have(gang, settled.variant):
+        if settled is None or not self._may_have(gang.queue, settled.variant):
             return False
         if not self._permitted(gang, settled.charge):
             return False
@@ -191,36 +238,6 @@ class Reserver:
         return place(room, gang.workload, parts, closed=self._state.closed(gang))
 
 
-def first_of(lines: Iterable[Sequence[Gang]], blocked: Callable[[Gang], bool], state: State) -> list[Gang]:
-    """By leaf the first blocked ones, in the order in which they may get a reservation. Those that the nodes could
-    never hold are passed over.
-    """
-    fitting = cache(partial(_fits_alone, state, cache(partial(_emptied, state))))
-    found = [gang for line in lines for gang in _first_of_leaf(line, blocked, state, fitting)]
-    return sorted(found, key=lambda gang: by_right(gang, state.claimed))
-
-
-def _first_of_leaf(
-    line: Sequence[Gang],
-    blocked: Callable[[Gang], bool],
-    state: State,
-    fitting: Callable[[Shape], frozenset[str]],
-) -> Iterator[Gang]:
-    """As many as the policy reserves for, of those with the same choice of flavors."""
-    most = state.book.tree.policy(line[0].queue).reservations or 0
-    chosen, full = Counter[frozenset[str]](), set[int]()
-    for gang in line if most else ():
-        number = gang.shape.number
-        if number in full or not blocked(gang):
-            continue
-        flavors = fitting(gang.shape)
-        if flavors and chosen[flavors] < most:
-            chosen[flavors] += 1
-            yield gang
-        else:
-            full.add(number)
-
-
 def _emptied(state: State) -> Room:
     """What is free once all that runs has ended."""
     free = state.nodes.bound_free.copy()
@@ -228,18 +245,6 @@ def _emptied(state: State) -> Room:
         for node, row in run.rows.items():
             free[node] += row
     return Room(state.nodes, free)
-
-
-def _fits_alone(state: State, emptied: Callable[[], Room], shape: Shape) -> frozenset[str]:
-    """The flavors on which such a gang has a placement there, were all nodes well, at its smallest size and inside what
-    is there in all.
-    """
-    idle, found = Usage(state.book), set[str]()
-    for variant, charge in shape.least:
-        parts = parts_of(state.nodes, shape.like, variant, idle=True)
-        if idle.fits(shape.like.queue, charge) and place(emptied(), shape.like, parts) is not None:
-            found.update(variant.flavors.values())
-    return frozenset(found)
 
 
 class Timeline:
