@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache, partial
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, cached_property
 from math import inf
 
 import numpy as np
@@ -39,6 +39,7 @@ class Reserver:
         self._state = state
         self._known_timeline: Timeline | None = None
         self._idle = Usage(state.book)
+        self._could_hold = cache(self._find_could_hold)
         self._tried = 0
 
     def resume(self) -> None:
@@ -65,74 +66,84 @@ class Reserver:
                 state.release(uid)
                 gang = reserved.settled.gang
                 self._grant(gang, self._choices(gang), expires=reserved.reservation.expires)
-        for gang in self._first(lines, blocked):
-            if self._tried >= TRIED:
+        had = Counter[tuple[str, frozenset[str]]]()
+        for gang in self._in_order(lines, blocked):
+            if self._tried >= TRIED or self._all_had():
                 break
-            if choices := self._choices(gang):
+            choices = self._choices(gang)
+            whose = gang.queue, frozenset(f for variant, _ in choices for f in variant.flavors.values())
+            if choices and had[whose] < self._most(gang.queue):
+                had[whose] += 1
                 self._tried += 1
                 self._grant(gang, choices)
         return tuple(reserved.reservation for reserved in state.reserved.values())
 
     def _choices(self, gang: Gang) -> list[tuple[Variant, Charge]]:
-        """Its flavors, at its smallest size, for which quota and the number of reservations leave it one."""
+        """Its flavors, at its smallest size, that could hold it at all and for which quota and the number of reservations
+        leave it one.
+        """
+        could = (
+            self._could_hold(gang.shape)
+            if any(self._may_have(gang.queue, v) for v, _ in gang.shape.least)
+            else ()
+        )
         return [
             (variant, charge)
-            for variant, charge in gang.shape.least
+            for variant, charge in could
             if self._may_have(gang.queue, variant) and self._permitted(gang, charge)
         ]
 
     def _may_have(self, queue: str, variant: Variant) -> bool:
         """Whether each of these flavors has fewer reservations than the policy wants."""
-        most = self._most(queue)
-        there = Counter(
-            f for r in self._state.reserved.values() for f in set(r.settled.variant.flavors.values())
-        )
+        most, there = self._most(queue), self._there()
         return all(there[flavor] < most for flavor in variant.flavors.values())
+
+    def _there(self) -> Counter[str]:
+        """Reservations by flavor."""
+        reserved = self._state.reserved.values()
+        return Counter(f for r in reserved for f in set(r.settled.variant.flavors.values()))
 
     def _most(self, queue: str) -> int:
         return self._state.book.tree.policy(queue).reservations or 0
 
     # Who may get one
 
-    def _first(self, lines: Iterable[Sequence[Gang]], blocked: Callable[[Gang], bool]) -> list[Gang]:
-        """By leaf the first blocked ones that have none, in the order in which they may get one. Those that the nodes
-        could never hold are passed over.
-        """
-        fitting = cache(partial(self._fits_alone, cache(partial(_emptied, self._state))))
-        found = [gang for line in lines for gang in self._first_of_leaf(line, blocked, fitting)]
+    def _in_order(self, lines: Iterable[Sequence[Gang]], blocked: Callable[[Gang], bool]) -> list[Gang]:
+        """The blocked ones that have none, of each shape as many as may have one, in the order in which they get it."""
+        found: list[Gang] = []
+        for line in lines:
+            most, there = self._most(line[0].queue), Counter[int]()
+            for gang in line if most else ():
+                number = gang.shape.number
+                if there[number] < most and gang.uid not in self._state.reserved and blocked(gang):
+                    there[number] += 1
+                    found.append(gang)
         return sorted(found, key=lambda gang: by_right(gang, self._state.claimed))
 
-    def _first_of_leaf(
-        self,
-        line: Sequence[Gang],
-        blocked: Callable[[Gang], bool],
-        fitting: Callable[[Shape], frozenset[str]],
-    ) -> Iterator[Gang]:
-        """As many as the policy reserves for, of those with the same choice of flavors."""
-        most = self._most(line[0].queue)
-        chosen, passed = Counter[frozenset[str]](), set[int]()
-        for gang in line if most else ():
-            number = gang.shape.number
-            if number in passed or gang.uid in self._state.reserved or not blocked(gang):
-                continue
-            flavors = fitting(gang.shape)
-            if flavors and chosen[flavors] < most:
-                chosen[flavors] += 1
-                yield gang
-            else:
-                passed.add(number)
+    def _all_had(self) -> bool:
+        """Whether no flavor has a reservation left for anybody."""
+        most = max((self._most(leaf) for leaf in self._state.book.tree.leaves), default=0)
+        there = self._there()
+        return all(there[flavor] >= most for flavor in self._state.nodes.flavors)
 
-    def _fits_alone(self, emptied: Callable[[], Room], shape: Shape) -> frozenset[str]:
-        """The flavors that have a reservation left on which such a gang could be, at its smallest size, if nothing else
-        ran and all nodes were well.
-        """
-        found, gang = set[str](), shape.like
+    @cached_property
+    def _emptied(self) -> Room:
+        """What is free once all that runs has ended."""
+        free = self._state.nodes.bound_free.copy()
+        for run in self._state.running.values():
+            for node, row in run.rows.items():
+                free[node] += row
+        return Room(self._state.nodes, free)
+
+    def _find_could_hold(self, shape: Shape) -> list[tuple[Variant, Charge]]:
+        """Flavors on which such a gang could be, at its smallest size, if nothing else ran and all nodes were well."""
+        gang, found = shape.like, []
         for variant, charge in shape.least:
-            if self._may_have(gang.queue, variant) and self._idle.fits(gang.queue, charge):
+            if self._idle.fits(gang.queue, charge):
                 parts = parts_of(self._state.nodes, gang, variant, idle=True)
-                if place(emptied(), gang, parts) is not None:
-                    found.update(variant.flavors.values())
-        return frozenset(found)
+                if place(self._emptied, gang, parts) is not None:
+                    found.append((variant, charge))
+        return found
 
     # One reservation
 
@@ -236,15 +247,6 @@ class Reserver:
         room = Room(self._state.nodes, free)
         parts = parts_of(self._state.nodes, gang.workload, variant)
         return place(room, gang.workload, parts, closed=self._state.closed(gang))
-
-
-def _emptied(state: State) -> Room:
-    """What is free once all that runs has ended."""
-    free = state.nodes.bound_free.copy()
-    for run in state.running.values():
-        for node, row in run.rows.items():
-            free[node] += row
-    return Room(state.nodes, free)
 
 
 class Timeline:
