@@ -79,8 +79,8 @@ class Reserver:
         return tuple(reserved.reservation for reserved in state.reserved.values())
 
     def _choices(self, gang: Gang) -> list[tuple[Variant, Charge]]:
-        """Its flavors, at its smallest size, that could hold it at all and for which quota and the number of reservations
-        leave it one.
+        """Its flavors, at its smallest size, that could hold it and for which quota and the number of reservations leave
+        it one.
         """
         could = (
             self._could_hold(gang.shape)
