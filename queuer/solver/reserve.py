@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, cached_property
+from heapq import merge
 from math import inf
 
 import numpy as np
@@ -79,9 +80,7 @@ class Reserver:
         return tuple(reserved.reservation for reserved in state.reserved.values())
 
     def _choices(self, gang: Gang) -> list[tuple[Variant, Charge]]:
-        """Its flavors, at its smallest size, that could hold it and for which quota and the number of reservations leave
-        it one.
-        """
+        """Its flavors, at its smallest size, that could hold it and have a reservation left for it."""
         could = (
             self._could_hold(gang.shape)
             if any(self._may_have(gang.queue, v) for v, _ in gang.shape.least)
@@ -108,17 +107,19 @@ class Reserver:
 
     # Who may get one
 
-    def _in_order(self, lines: Iterable[Sequence[Gang]], blocked: Callable[[Gang], bool]) -> list[Gang]:
-        """The blocked ones that have none, of each shape as many as may have one, in the order in which they get it."""
-        found: list[Gang] = []
-        for line in lines:
-            most, there = self._most(line[0].queue), Counter[int]()
-            for gang in line if most else ():
-                number = gang.shape.number
-                if there[number] < most and gang.uid not in self._state.reserved and blocked(gang):
-                    there[number] += 1
-                    found.append(gang)
-        return sorted(found, key=lambda gang: by_right(gang, self._state.claimed))
+    def _in_order(self, lines: Iterable[Sequence[Gang]], blocked: Callable[[Gang], bool]) -> Iterator[Gang]:
+        """The blocked ones that have none, leaf by leaf in the order in which they get one."""
+        heads = (self._blocked_of(line, blocked) for line in lines)
+        return merge(*heads, key=lambda gang: by_right(gang, self._state.claimed))
+
+    def _blocked_of(self, line: Sequence[Gang], blocked: Callable[[Gang], bool]) -> Iterator[Gang]:
+        """Of each shape in a leaf as many as may have one."""
+        most, there = self._most(line[0].queue), Counter[int]()
+        for gang in line if most else ():
+            number = gang.shape.number
+            if there[number] < most and gang.uid not in self._state.reserved and blocked(gang):
+                there[number] += 1
+                yield gang
 
     def _all_had(self) -> bool:
         """Whether no flavor has a reservation left for anybody."""
