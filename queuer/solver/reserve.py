@@ -80,16 +80,13 @@ class Reserver:
         return tuple(reserved.reservation for reserved in state.reserved.values())
 
     def _choices(self, gang: Gang) -> list[tuple[Variant, Charge]]:
-        """Its flavors, at its smallest size, that could hold it and have a reservation left for it."""
-        could = (
-            self._could_hold(gang.shape)
-            if any(self._may_have(gang.queue, v) for v, _ in gang.shape.least)
-            else ()
-        )
+        """Its flavors, at its smallest size, that have a reservation left for it and could hold it."""
         return [
             (variant, charge)
-            for variant, charge in could
-            if self._may_have(gang.queue, variant) and self._permitted(gang, charge)
+            for number, (variant, charge) in enumerate(gang.shape.least)
+            if self._may_have(gang.queue, variant)
+            and self._permitted(gang, charge)
+            and self._could_hold(gang.shape, number)
         ]
 
     def _may_have(self, queue: str, variant: Variant) -> bool:
@@ -136,15 +133,10 @@ class Reserver:
                 free[node] += row
         return Room(self._state.nodes, free)
 
-    def _find_could_hold(self, shape: Shape) -> list[tuple[Variant, Charge]]:
-        """Flavors on which such a gang could be, at its smallest size, if nothing else ran and all nodes were well."""
-        gang, found = shape.like, []
-        for variant, charge in shape.least:
-            if self._idle.fits(gang.queue, charge):
-                parts = parts_of(self._state.nodes, gang, variant, idle=True)
-                if place(self._emptied, gang, parts) is not None:
-                    found.append((variant, charge))
-        return found
+    def _find_could_hold(self, shape: Shape, number: int) -> bool:
+        """Whether such a gang has a placement in one of its variants, if nothing else ran and all nodes were well."""
+        parts = parts_of(self._state.nodes, shape.like, shape.least[number][0], idle=True)
+        return place(self._emptied, shape.like, parts) is not None
 
     # One reservation
 
