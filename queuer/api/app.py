@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.routing import APIRoute
 from sqlalchemy.ext.asyncio import AsyncEngine
 from starlette.middleware import Middleware
 
 from queuer import __version__
-from queuer.api import health, page, problems, queues, tree, workloads
-from queuer.api.deps import PREFIX
-from queuer.api.guard import Guard
-from queuer.api.metrics import ApiMetrics
-from queuer.api.newest import Newest
+from queuer.api.config import tree
+from queuer.api.cycles.newest import Newest
+from queuer.api.deps import PREFIX, asking
+from queuer.api.http import problems
+from queuer.api.http.guard import Guard
+from queuer.api.http.metrics import ApiMetrics
+from queuer.api.http.parameters import known_parameters
+from queuer.api.identity.anyone import Anyone
+from queuer.api.identity.rights import Identity
+from queuer.api.live import health
+from queuer.api.pages import page
+from queuer.api.queues import routes as queues
 from queuer.api.settings import LOOPBACK_NAMES, ApiSettings
+from queuer.api.workloads import routes as workloads
 
 DESCRIPTION = """Queues, workloads and why they wait. Amounts are Kubernetes quantities, times RFC 3339.
 Every failure is `application/problem+json` (RFC 9457) with a stable `code`."""
 
 
-def create_app(engine: AsyncEngine, settings: ApiSettings) -> FastAPI:
-    """The ASGI app over a database. It does not dispose of `engine`."""
+def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity | None = None) -> FastAPI:
+    """The ASGI app over a database. It does not dispose of `engine`. No `identity`: whoever asks may do everything."""
     metrics = ApiMetrics()
     hosts = {*LOOPBACK_NAMES, *settings.allowed_hosts, settings.host.strip("[]").lower()}
     app = FastAPI(
@@ -33,15 +41,17 @@ def create_app(engine: AsyncEngine, settings: ApiSettings) -> FastAPI:
         generate_unique_id_function=_operation_id,
         redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False},
+        dependencies=[Depends(known_parameters)],
         middleware=[Middleware(Guard, hosts=hosts, observe=metrics.observe)],
     )
     app.state.engine = engine
     app.state.settings = settings
     app.state.metrics = metrics
     app.state.newest = Newest()
+    app.state.identity = identity or Anyone()
     problems.install(app)
     for module in (queues, tree, workloads):
-        app.include_router(module.router, responses=problems.RESPONSES)
+        app.include_router(module.router, responses=problems.RESPONSES, dependencies=[Depends(asking)])
     app.include_router(health.router)
     app.include_router(page.router)
     return app

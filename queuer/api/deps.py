@@ -1,4 +1,4 @@
-"""What routes ask for by type: the engine, a consistent view of the tables, the settings of their app."""
+"""What routes ask for by type: who asks, the engine, a consistent view of the tables, the settings of their app."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from fastapi import Depends, Request
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from queuer.api.metrics import ApiMetrics
-from queuer.api.newest import Newest
+from queuer.api.cycles.newest import Newest
+from queuer.api.http.metrics import ApiMetrics
+from queuer.api.identity.rights import Asker, Identity
 from queuer.api.settings import ApiSettings
 from queuer.store.engine import begin
 
@@ -35,8 +36,15 @@ def _newest(request: Request) -> Newest:
     return cast(Newest, request.app.state.newest)
 
 
+async def asking(request: Request) -> Asker:
+    """Who asks. Raises Unauthenticated."""
+    identity = cast(Identity, request.app.state.identity)
+    return Asker(await identity.caller(request), identity)
+
+
 Engine = Annotated[AsyncEngine, Depends(_engine)]
 NewestCycle = Annotated[Newest, Depends(_newest)]
+Asking = Annotated[Asker, Depends(asking)]
 Settings = Annotated[ApiSettings, Depends(_settings)]
 Metrics = Annotated[ApiMetrics, Depends(_metrics)]
 

@@ -5,7 +5,7 @@ The tree with its amounts is in `queuer.store.usage`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ _PAGE = text("""
     SELECT * FROM workload
     WHERE (CAST(:states AS text[]) IS NULL OR state = ANY(:states))
       AND (CAST(:queue AS text) IS NULL OR queue = :queue OR starts_with(queue, :queue || '.'))
+      AND (CAST(:namespaces AS text[]) IS NULL OR namespace = ANY(:namespaces))
       AND (CAST(:namespace AS text) IS NULL OR namespace = :namespace)
       AND (CAST(:name AS text) IS NULL OR name = :name)
       AND (CAST(:token AS text) IS NULL OR token = :token)
@@ -49,6 +50,16 @@ _REASONS = text("""
     SELECT uid, at, token, text, params, cycle FROM reason_transition WHERE uid = :uid ORDER BY id
 """)
 _STEPS = text("SELECT uid, at, type, data FROM event WHERE uid = :uid ORDER BY id LIMIT :count")
+# One step of the index a namespace, however many rows each has.
+_NAMESPACES = text("""
+    WITH RECURSIVE found AS (
+        SELECT min(namespace) AS namespace FROM workload
+        UNION ALL
+        SELECT (SELECT min(namespace) FROM workload WHERE namespace > found.namespace) FROM found
+        WHERE found.namespace IS NOT NULL
+    )
+    SELECT namespace FROM found WHERE namespace IS NOT NULL
+""")
 _ADMISSIONS = text("""
     SELECT id, attempt, cycle, assignments, domains, at, landed_at, ended_at, end_cause
     FROM admission WHERE uid = :uid ORDER BY attempt
@@ -79,9 +90,15 @@ class PastAdmission:
     end_cause: str | None
 
 
+async def namespaces(connection: AsyncConnection) -> list[str]:
+    """All namespaces that have or had a workload."""
+    return list((await connection.execute(_NAMESPACES)).scalars())
+
+
 async def workloads(
     connection: AsyncConnection,
     *,
+    namespaces: Collection[str] | None = None,
     states: Sequence[State] = (),
     queue: str | None = None,
     namespace: str | None = None,
@@ -91,11 +108,13 @@ async def workloads(
     after: tuple[float, str] | None = None,
     count: int = 100,
 ) -> list[StoredWorkload]:
-    """Newest first. `queue`: with all below it; `after`: submit time and uid of the last one seen; `deleted`: jobs
-    that are gone, too."""
+    """Newest first. `namespaces`: of these alone; `queue`: with all below it; `after`: submit time and uid of the last
+    one seen; `deleted`: jobs that are gone, too.
+    """
     found = await connection.execute(
         _PAGE,
         {
+            "namespaces": None if namespaces is None else sorted(namespaces),
             "states": list(states) or None,
             "queue": queue,
             "namespace": namespace,
@@ -114,8 +133,13 @@ async def workload(connection: AsyncConnection, uid: str) -> StoredWorkload:
     """One workload by the uid of its job. Raises NotFound."""
     row = (await connection.execute(_ONE, {"uid": uid})).one_or_none()
     if row is None:
-        raise NotFound(f"no workload has uid {uid}")
+        raise no_workload(uid)
     return stored_of(row)
+
+
+def no_workload(uid: str) -> NotFound:
+    """There is no such workload."""
+    return NotFound(f"no workload has uid {uid}")
 
 
 async def by_reference(

@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from queuer.api.problems import KINDS
+from queuer.api.http.problems import KINDS
 from queuer.api.settings import ApiSettings
 from queuer.domain.errors import InvalidInput
 from tests.api.problems import problem_of
@@ -185,7 +185,7 @@ async def test_an_unexpected_failure_is_500_without_its_innards(
     async def broken(*_: object) -> None:
         raise RuntimeError("secret innards")
 
-    monkeypatch.setattr("queuer.api.views.queues", broken)
+    monkeypatch.setattr("queuer.api.queues.views.queues", broken)
     response = await api.get("/api/v1/queues")
     problem_of(response, status=500, code="internal")
     assert "secret" not in response.text
@@ -219,3 +219,19 @@ def test_a_port_that_is_none_is_refused(port: str) -> None:
 def test_a_missing_database_url_is_named() -> None:
     with pytest.raises(InvalidInput, match="QUEUER_DATABASE_URL: not set"):
         ApiSettings.from_env({})
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("PUT", "/api/v1/queue-tree?dryrun=true"),
+        ("GET", "/api/v1/queues?limitt=3"),
+        ("GET", "/api/v1/workloads?state=Queued&state=Running"),
+        ("GET", "/readyz?verbose=1"),
+    ],
+)
+async def test_an_unknown_or_repeated_parameter_is_refused(
+    api: httpx2.AsyncClient, method: str, path: str
+) -> None:
+    body = problem_of(await api.request(method, path), status=422, code="invalid_input")
+    assert body["errors"][0]["field"] in ("dryrun", "limitt", "state", "verbose")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import httpx2
 import pytest
 
-from queuer.api.models import Account
-from queuer.api.page import BAR, bar
+from queuer.api.pages.page import BAR, bar
+from queuer.api.queues.models import Account
 from queuer.domain.reasons import Token
 from queuer.domain.workload import State
 from tests.api.rows import GPU, Author, waits

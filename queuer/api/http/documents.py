@@ -9,7 +9,7 @@ from typing import Any, cast
 import yaml
 from fastapi import Request
 
-from queuer.api.problems import TooLarge, UnsupportedMediaType
+from queuer.api.http.problems import TooLarge, UnsupportedMediaType
 from queuer.api.settings import ApiSettings
 from queuer.domain.errors import FieldProblem, InvalidInput
 

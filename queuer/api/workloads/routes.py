@@ -6,23 +6,26 @@ from enum import StrEnum
 from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Query, Request, Response
+from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuer.api import views
-from queuer.api.cursor import read_cursor
-from queuer.api.deps import PREFIX, Engine, NewestCycle, Snapshot, one_view
-from queuer.api.models import Explanation, WorkloadDetail, WorkloadList
-from queuer.api.newest import Newest
+from queuer.api.cycles.newest import Newest
+from queuer.api.deps import PREFIX, Asking, Engine, NewestCycle, Snapshot, one_view
+from queuer.api.http.cursor import read_cursor
+from queuer.api.identity.rights import Asker, Resource, Right, Verb
+from queuer.api.workloads import views
+from queuer.api.workloads.models import Explanation, WorkloadDetail, WorkloadList
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.fields import nearest
 from queuer.domain.reasons import Token
 from queuer.domain.workload import State
+from queuer.store import reads
+from queuer.store.reads import no_workload
 from queuer.store.stored import StoredRow
 
 W = TypeVar("W", bound=StrEnum)
 
 router = APIRouter(prefix=PREFIX, tags=["workloads"])
 MAX_PAGE = 1000
-_PARAMETERS = frozenset({"queue", "namespace", "name", "state", "reason", "deleted", "limit", "cursor"})
 
 
 @router.get("/workloads")
@@ -30,6 +33,7 @@ async def list_workloads(
     request: Request,
     response: Response,
     snapshot: Snapshot,
+    asker: Asking,
     *,
     queue: Annotated[str | None, Query(description="This queue and all below it.")] = None,
     namespace: str | None = None,
@@ -40,10 +44,13 @@ async def list_workloads(
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
     cursor: Annotated[str | None, Query(description="`next` of the page before.")] = None,
 ) -> WorkloadList:
-    """Workloads, the newest submitted first. Pages are stable while workloads come and go."""
-    _refuse_unknown(request)
+    """Workloads of the namespaces that the caller may read, the newest submitted first.
+
+    Pages are stable while workloads come and go.
+    """
     page = await views.workloads(
         snapshot,
+        namespaces=await _readable(asker, snapshot),
         queue=queue,
         namespace=namespace,
         name=name,
@@ -61,9 +68,10 @@ async def list_workloads(
 
 @router.get("/workloads/by-ref/{namespace}/{kind}/{name}")
 async def get_workload_by_reference(
-    engine: Engine, newest: NewestCycle, namespace: str, kind: str, name: str
+    engine: Engine, newest: NewestCycle, asker: Asking, namespace: str, kind: str, name: str
 ) -> WorkloadDetail:
     """The newest workload of a job's name; `kind` as in its manifest (any case)."""
+    await asker.require(Right(verb=Verb.GET, resource=Resource.WORKLOADS, namespace=namespace))
     async with one_view(engine) as connection:
         found = await views.workload_by_reference(connection, namespace=namespace, kind=kind, name=name)
         row = await newest.read(connection)
@@ -71,18 +79,27 @@ async def get_workload_by_reference(
 
 
 @router.get("/workloads/{uid}")
-async def get_workload(engine: Engine, newest: NewestCycle, uid: str) -> WorkloadDetail:
+async def get_workload(engine: Engine, newest: NewestCycle, asker: Asking, uid: str) -> WorkloadDetail:
     """One workload by the job's uid; ended ones too, while they are kept."""
     async with one_view(engine) as connection:
         found = await views.workload(connection, uid)
         row = await newest.read(connection)
+    if not await asker.reads(found.namespace):
+        raise no_workload(uid)  # as if there were none: whether a uid exists is its owner's to know
     return await _explained(found, newest, row)
 
 
 @router.get("/workloads/{uid}/explanation")
-async def get_explanation(engine: Engine, newest: NewestCycle, uid: str) -> Explanation:
+async def get_explanation(engine: Engine, newest: NewestCycle, asker: Asking, uid: str) -> Explanation:
     """Why it waits: one primary reason with its numbers, all others that hold, what would let it start."""
-    return (await get_workload(engine, newest, uid)).explanation
+    return (await get_workload(engine, newest, asker, uid)).explanation
+
+
+async def _readable(asker: Asker, connection: AsyncConnection) -> frozenset[str] | None:
+    """The namespaces whose jobs the caller sees; None: all."""
+    if await asker.reads_everything():
+        return None
+    return await asker.readable(await reads.namespaces(connection))
 
 
 async def _explained(found: WorkloadDetail, newest: Newest, row: StoredRow | None) -> WorkloadDetail:
@@ -104,14 +121,3 @@ def _word(text: str, words: type[W], *, field: str) -> W:
             field=field, message=f"{text!r} is not one of the words", hint=nearest(text, words)
         )
         raise InvalidInput(problem) from error
-
-
-def _refuse_unknown(request: Request) -> None:
-    unknown = [key for key in request.query_params if key not in _PARAMETERS]
-    if unknown:
-        raise InvalidInput(
-            *(
-                FieldProblem(field=key, message="unknown parameter", hint=nearest(key, _PARAMETERS))
-                for key in unknown
-            )
-        )

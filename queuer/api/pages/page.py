@@ -15,9 +15,12 @@ from fastapi.responses import HTMLResponse, PlainTextResponse, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from queuer import __version__
-from queuer.api import problems, views
 from queuer.api.deps import Settings, Snapshot
-from queuer.api.models import Account, Queue, QueueList, Workload, WorkloadList
+from queuer.api.http import problems
+from queuer.api.queues import views as queue_views
+from queuer.api.queues.models import Account, Queue, QueueList
+from queuer.api.workloads import views as workload_views
+from queuer.api.workloads.models import Workload, WorkloadList
 from queuer.domain.quantity import parse_quantity
 from queuer.domain.workload import State
 
@@ -45,7 +48,7 @@ def _short(resource: str) -> str:
 
 def _templates() -> Environment:
     environment = Environment(
-        loader=PackageLoader("queuer.api"),
+        loader=PackageLoader("queuer.api.pages"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -56,7 +59,7 @@ def _templates() -> Environment:
 
 
 _TEMPLATES = _templates()
-_STYLE = resources.files("queuer.api").joinpath("templates/page.css").read_text()
+_STYLE = resources.files("queuer.api.pages").joinpath("templates/page.css").read_text()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +86,9 @@ async def page(
     )
     text = render(
         choice,
-        queues=await views.queues(snapshot),
-        waiting=await views.workloads(snapshot, states=WAITING, limit=ROWS),
-        active=await views.workloads(snapshot, states=ACTIVE, limit=ROWS),
+        queues=await queue_views.queues(snapshot),
+        waiting=await workload_views.workloads(snapshot, states=WAITING, limit=ROWS),
+        active=await workload_views.workloads(snapshot, states=ACTIVE, limit=ROWS),
     )
     return HTMLResponse(text)
 

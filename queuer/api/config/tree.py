@@ -13,12 +13,12 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import JSONResponse
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuer.api.changes import describe
+from queuer.api.config.changes import describe
+from queuer.api.config.models import Change, TreePlan
 from queuer.api.deps import PREFIX, Engine, Snapshot
-from queuer.api.documents import JSON, YAML, read_document
-from queuer.api.models import Change, TreePlan
-from queuer.api.problems import OwnedElsewhere, RevisionRequired, StaleRevision
-from queuer.api.views import no_queue
+from queuer.api.http.documents import JSON, YAML, read_document
+from queuer.api.http.problems import OwnedElsewhere, RevisionRequired, StaleRevision
+from queuer.api.queues.views import no_queue
 from queuer.domain.document import TreeDocument, export, parse
 from queuer.domain.errors import InvalidInput
 from queuer.domain.queue import ROOT, ManagedBy

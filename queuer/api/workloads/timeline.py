@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from queuer.api import models
+from queuer.api.workloads import models
 from queuer.store.reads import Moment
 
 

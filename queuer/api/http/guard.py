@@ -16,7 +16,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from queuer.api.problems import problem
+from queuer.api.http.problems import problem
 
 READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _UNEXPECTED = "something went wrong here, and nothing was changed by it"

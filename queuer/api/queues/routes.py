@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from queuer.api import views
 from queuer.api.deps import PREFIX, Snapshot
-from queuer.api.models import Queue, QueueList
+from queuer.api.queues import views
+from queuer.api.queues.models import Queue, QueueList
 
 router = APIRouter(prefix=PREFIX, tags=["queues"])
 

@@ -33,6 +33,16 @@ class Kind:
 
 KINDS: Mapping[str, Kind] = {
     "bad_request": Kind(status=400, title="Bad request", advice="Mend the request as `detail` says."),
+    "unauthenticated": Kind(
+        status=401,
+        title="Not logged in",
+        advice="Send `Authorization: Bearer TOKEN`: a Kubernetes token for an audience of this server.",
+    ),
+    "forbidden": Kind(
+        status=403,
+        title="Forbidden",
+        advice="`detail` names the right that is missing; an admin can grant it.",
+    ),
     "foreign_origin": Kind(
         status=403,
         title="Cross-site write refused",
@@ -78,7 +88,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "unavailable": Kind(status=503, title="Unavailable", advice="Try again after `Retry-After` seconds."),
 }
-_BY_STATUS = {kind.status: code for code, kind in KINDS.items()}
+_BY_STATUS = {KINDS[code].status: code for code in KINDS if code != "foreign_origin"}
 
 
 class StaleRevision(Conflict):
@@ -185,7 +195,9 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(QueuerError)
     async def known(request: Request, error: QueuerError) -> JSONResponse:
         errors = error.problems if isinstance(error, InvalidInput | OwnedElsewhere) else ()
-        return _answer(request, code_of(error), str(error), errors=errors)
+        code = code_of(error)
+        headers = {"WWW-Authenticate": "Bearer"} if KINDS[code].status == 401 else {}
+        return _answer(request, code, str(error), errors=errors, headers=headers)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:

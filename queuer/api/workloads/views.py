@@ -1,26 +1,20 @@
-"""From records of the store to the shapes of REST: quantities as text, times with a zone, one clock."""
+"""From records of the store to answers about workloads."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuer.api import models
-from queuer.api.cursor import make_cursor
-from queuer.api.history import timeline
-from queuer.domain.document import export_access, export_policy
-from queuer.domain.errors import NotFound
-from queuer.domain.quantity import format_quantity, format_resources
-from queuer.domain.queue import QueueState, QueueTree
+from queuer.api.http.cursor import make_cursor
+from queuer.api.words import instant, instant_or_none
+from queuer.api.workloads import models
+from queuer.api.workloads.timeline import timeline
+from queuer.domain.quantity import format_resources
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import State
 from queuer.store import lookup, reads
-from queuer.store.config import Kind
-from queuer.store.usage import Amounts, QueueView, TreeView, tree_view
 from queuer.store.workloads import StoredWorkload
 
 _UNSEEN = {
@@ -33,123 +27,10 @@ _UNSEEN = {
 }
 
 
-def instant(seconds: float) -> datetime:
-    """A time as REST says it."""
-    return datetime.fromtimestamp(seconds, tz=UTC)
-
-
-def _instant(seconds: float | None) -> datetime | None:
-    return None if seconds is None else instant(seconds)
-
-
-async def queues(connection: AsyncConnection) -> models.QueueList:
-    """All queues with their amounts, parents before children."""
-    view = await tree_view(connection)
-    cycle = await lookup.newest_cycle(connection)
-    capacity = _capacity(cycle)
-    return models.QueueList(
-        items=[_queue(view, found, capacity) for found in view.queues.values()],
-        revision=view.config.revision,
-        cycle=_cycle(cycle),
-        as_of=instant(await lookup.now(connection)),
-    )
-
-
-def _cycle(cycle: lookup.NewestCycle | None) -> models.Cycle | None:
-    if cycle is None:
-        return None
-    return models.Cycle(id=cycle.id, finished=instant(cycle.finished_at), status=cycle.status)
-
-
-async def queue(connection: AsyncConnection, path: str) -> models.Queue:
-    """One queue. Raises NotFound with the nearest paths."""
-    view = await tree_view(connection)
-    if path not in view.queues:
-        raise no_queue(view.config.tree, path)
-    return _queue(view, view.queues[path], _capacity(await lookup.newest_cycle(connection)))
-
-
-def no_queue(tree: QueueTree, path: str) -> NotFound:
-    """There is no such queue; names the nearest."""
-    close = tree.nearest(path)
-    hint = f"did you mean {' or '.join(close)}?" if close else "`queuer queue ls` lists them"
-    return NotFound(f"there is no queue {path}", hint=hint)
-
-
-def _capacity(cycle: lookup.NewestCycle | None) -> Mapping[tuple[str | None, str], int]:
-    found: dict[tuple[str | None, str], int] = {}
-    for flavor, amounts in (cycle.capacity if cycle else {}).items():
-        for resource, amount in amounts.items():
-            found[flavor, resource] = amount
-            found[None, resource] = found.get((None, resource), 0) + amount
-    return found
-
-
-def _queue(view: TreeView, found: QueueView, capacity: Mapping[tuple[str | None, str], int]) -> models.Queue:
-    queue, tree = found.queue, view.config.tree
-    amounts = found.amounts if queue.parent else tuple(_bounded(a, capacity) for a in found.amounts)
-    waits = tree.is_leaf(queue.path) and tree.effective_state(queue.path) is QueueState.OPEN
-    return models.Queue(
-        path=queue.path,
-        parent=queue.parent,
-        leaf=tree.is_leaf(queue.path),
-        weight=queue.weight,
-        state=queue.state,
-        effective_state=tree.effective_state(queue.path),
-        managed_by=view.config.writers.get((Kind.QUEUE, queue.path)),
-        revision=queue.revision,
-        namespaces=list(tree.namespaces(queue.path)),
-        policy=export_policy(tree.policy(queue.path)),
-        access=export_access(tree.access(queue.path)),
-        quota=[
-            models.QuotaRow(
-                resource=row.resource,
-                flavor=row.flavor,
-                guaranteed=_quantity(row.guaranteed, row.resource),
-                limit=_quantity(row.limit, row.resource),
-                lend=_quantity(row.lend, row.resource),
-            )
-            for row in queue.quota
-        ],
-        accounts=[_account(account, waits=waits) for account in amounts],
-        pending_workloads=found.waiting,
-        admitted_workloads=found.admitted,
-        oldest_pending=_instant(found.oldest),
-    )
-
-
-def _bounded(amounts: Amounts, capacity: Mapping[tuple[str | None, str], int]) -> Amounts:
-    """root's limit is the live capacity, or a smaller one written on it."""
-    live = capacity.get((amounts.flavor, amounts.resource))
-    if live is None:
-        return amounts
-    return replace(amounts, limit=live if amounts.limit is None else min(live, amounts.limit))
-
-
-def _quantity(amount: int | None, resource: str) -> str | None:
-    return None if amount is None else format_quantity(amount, resource=resource)
-
-
-def _account(amounts: Amounts, *, waits: bool) -> models.Account:
-    def text(amount: int) -> str:
-        return format_quantity(amount, resource=amounts.resource)
-
-    return models.Account(
-        resource=amounts.resource,
-        flavor=amounts.flavor,
-        guaranteed=text(amounts.guaranteed),
-        limit=_quantity(amounts.limit, amounts.resource),
-        used=text(amounts.used),
-        borrowed=text(amounts.borrowed),
-        lent=text(amounts.lent),
-        pending=text(amounts.pending),
-        starved=waits and amounts.pending > 0 and amounts.used < amounts.guaranteed,
-    )
-
-
 async def workloads(
     connection: AsyncConnection,
     *,
+    namespaces: Collection[str] | None = None,
     states: Sequence[State] = (),
     queue: str | None = None,
     namespace: str | None = None,
@@ -159,9 +40,10 @@ async def workloads(
     limit: int,
     after: tuple[float, str] | None = None,
 ) -> models.WorkloadList:
-    """A page of workloads, the newest submitted first."""
+    """A page of workloads, the newest submitted first. `namespaces`: of these alone, None = of all."""
     found = await reads.workloads(
         connection,
+        namespaces=namespaces,
         states=states,
         queue=queue,
         namespace=namespace,
@@ -254,10 +136,10 @@ def _workload(stored: StoredWorkload, domains: Sequence[str]) -> models.Workload
         attempt=stored.attempt,
         demand=format_resources(workload.demand),
         submitted=instant(workload.submitted),
-        admitted=_instant(stored.admitted_at),
-        landed=_instant(stored.landed_at),
-        finished=_instant(stored.finished_at),
-        deleted=_instant(stored.deleted_at),
+        admitted=instant_or_none(stored.admitted_at),
+        landed=instant_or_none(stored.landed_at),
+        finished=instant_or_none(stored.finished_at),
+        deleted=instant_or_none(stored.deleted_at),
         reason=None if explained is None else _reason(explained.primary),
         domains=list(domains),
     )
@@ -314,7 +196,7 @@ def explained(found: models.WorkloadDetail, told: Explanation | None) -> models.
 
 def _reason_detail(reason: Reason, *, since: float | None = None) -> models.ReasonDetail:
     return models.ReasonDetail(
-        **_reason(reason).model_dump(), params=dict(reason.shown), since=_instant(since)
+        **_reason(reason).model_dump(), params=dict(reason.shown), since=instant_or_none(since)
     )
 
 

@@ -1,0 +1,1 @@
+"""The configuration: read it, plan a change, apply it."""

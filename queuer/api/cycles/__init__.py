@@ -1,0 +1,1 @@
+"""Decisions, and what they say of the cluster."""

@@ -1,0 +1,1 @@
+"""What every request passes, and the forms of bodies, lists and failures."""

@@ -1,0 +1,43 @@
+"""Unknown query parameters are refused on every route: `dryrun` must not pass for a `dryRun` that nobody reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fastapi import Request
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
+
+from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.domain.fields import nearest
+
+
+def known_parameters(request: Request) -> None:
+    """Raise InvalidInput that names each parameter which the route does not have, and each given twice."""
+    route = request.scope.get("route")
+    if not isinstance(route, APIRoute):
+        return
+    allowed = frozenset(_declared(route.dependant))
+    given = [key for key, _ in request.query_params.multi_items()]
+    problems = [
+        FieldProblem(field=key, message="unknown parameter", hint=_hint(key, allowed))
+        for key in dict.fromkeys(given)
+        if key not in allowed
+    ]
+    problems += [
+        FieldProblem(field=key, message="given more than once", hint="give it once")
+        for key in sorted(allowed)
+        if given.count(key) > 1
+    ]
+    if problems:
+        raise InvalidInput(*problems)
+
+
+def _hint(key: str, allowed: frozenset[str]) -> str:
+    return nearest(key, allowed) if allowed else "this route has none"
+
+
+def _declared(dependant: Dependant) -> Iterator[str]:
+    yield from (field.alias for field in dependant.query_params)
+    for below in dependant.dependencies:
+        yield from _declared(below)

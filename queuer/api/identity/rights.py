@@ -1,0 +1,126 @@
+"""What a caller may do, in the words of Kubernetes RBAC: a verb on a virtual resource of the group `queuer.dev`.
+
+`queues` and `cycles` belong to the cluster, `workloads` to namespaces. A right on a queue holds for all below it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from starlette.requests import Request
+
+from queuer.domain.errors import QueuerError
+
+GROUP = "queuer.dev"
+
+
+class Resource(StrEnum):
+    """A virtual resource of the group `queuer.dev`."""
+
+    QUEUES = "queues"
+    WORKLOADS = "workloads"
+    CYCLES = "cycles"
+    AUDIT = "audit"
+
+
+class Verb(StrEnum):
+    """What is done to it."""
+
+    GET = "get"
+    UPDATE = "update"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Right:
+    """`namespace` empty = in all of them; `name` empty = whatever its name."""
+
+    verb: Verb
+    resource: Resource
+    namespace: str = ""
+    name: str = ""
+
+    def __str__(self) -> str:
+        named = f" {self.name}" if self.name else ""
+        where = f" in namespace {self.namespace}" if self.namespace else ""
+        return f"{self.verb} {self.resource}.{GROUP}{named}{where}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """A user name and groups as Kubernetes knows them."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+
+
+class Unauthenticated(QueuerError):
+    """It is not known who asks."""
+
+    code = "unauthenticated"
+
+
+class Forbidden(QueuerError):
+    """The caller lacks a right."""
+
+    code = "forbidden"
+
+
+class Identity(Protocol):
+    """Who asks, and what they may: an app has one of these."""
+
+    async def caller(self, request: Request) -> Caller:
+        """Who sent this request. Raises Unauthenticated, or Unavailable where that cannot be found out."""
+
+    async def allows(self, caller: Caller, right: Right) -> bool:
+        """Whether the caller has the right. Raises Unavailable where that cannot be found out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """A caller together with who decides what it may: what routes ask."""
+
+    caller: Caller
+    identity: Identity
+
+    async def may(self, right: Right) -> bool:
+        """Whether the caller has the right."""
+        return await self.identity.allows(self.caller, right)
+
+    async def require(self, right: Right) -> None:
+        """Raise Forbidden unless the caller has the right."""
+        if not await self.may(right):
+            raise Forbidden(
+                f"{self.caller.name} may not {right}",
+                hint="an admin grants it with a RoleBinding: docs/access.md",
+            )
+
+    async def administers(self, path: str) -> bool:
+        """Whether the caller may change a queue: by a right on all queues, on it, or on one above it."""
+        parts = path.split(".")
+        names = ("", *(".".join(parts[:n]) for n in range(len(parts), 0, -1)))
+        for name in names:
+            if await self.may(Right(verb=Verb.UPDATE, resource=Resource.QUEUES, name=name)):
+                return True
+        return False
+
+    async def reads_everything(self) -> bool:
+        """Whether the jobs of all namespaces are shown in full."""
+        return await self.may(Right(verb=Verb.GET, resource=Resource.WORKLOADS))
+
+    async def readable(self, namespaces: Iterable[str]) -> frozenset[str]:
+        """Those namespaces whose jobs the caller sees in full; of others it sees counts and amounts."""
+        asked = frozenset(namespaces)
+        if await self.reads_everything():
+            return asked
+        async with asyncio.TaskGroup() as group:
+            answers = {space: group.create_task(self.reads(space)) for space in asked}
+        return frozenset(space for space, answer in answers.items() if answer.result())
+
+    async def reads(self, namespace: str) -> bool:
+        """Whether the jobs of one namespace are shown in full."""
+        right = Right(verb=Verb.GET, resource=Resource.WORKLOADS, namespace=namespace)
+        return await self.reads_everything() or await self.may(right)

@@ -1,0 +1,1 @@
+"""Queues with their live amounts."""

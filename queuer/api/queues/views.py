@@ -1,0 +1,119 @@
+"""From records of the store to answers about queues."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from queuer.api.queues import models
+from queuer.api.words import instant, instant_or_none, quantity_or_none
+from queuer.domain.document import export_access, export_policy
+from queuer.domain.errors import NotFound
+from queuer.domain.quantity import format_quantity
+from queuer.domain.queue import QueueState, QueueTree
+from queuer.store import lookup
+from queuer.store.config import Kind
+from queuer.store.usage import Amounts, QueueView, TreeView, tree_view
+
+
+async def queues(connection: AsyncConnection) -> models.QueueList:
+    """All queues with their amounts, parents before children."""
+    view = await tree_view(connection)
+    cycle = await lookup.newest_cycle(connection)
+    capacity = _capacity(cycle)
+    return models.QueueList(
+        items=[_queue(view, found, capacity) for found in view.queues.values()],
+        revision=view.config.revision,
+        cycle=_cycle(cycle),
+        as_of=instant(await lookup.now(connection)),
+    )
+
+
+def _cycle(cycle: lookup.NewestCycle | None) -> models.Cycle | None:
+    if cycle is None:
+        return None
+    return models.Cycle(id=cycle.id, finished=instant(cycle.finished_at), status=cycle.status)
+
+
+async def queue(connection: AsyncConnection, path: str) -> models.Queue:
+    """One queue. Raises NotFound with the nearest paths."""
+    view = await tree_view(connection)
+    if path not in view.queues:
+        raise no_queue(view.config.tree, path)
+    return _queue(view, view.queues[path], _capacity(await lookup.newest_cycle(connection)))
+
+
+def no_queue(tree: QueueTree, path: str) -> NotFound:
+    """There is no such queue; names the nearest."""
+    close = tree.nearest(path)
+    hint = f"did you mean {' or '.join(close)}?" if close else "`queuer queue ls` lists them"
+    return NotFound(f"there is no queue {path}", hint=hint)
+
+
+def _capacity(cycle: lookup.NewestCycle | None) -> Mapping[tuple[str | None, str], int]:
+    found: dict[tuple[str | None, str], int] = {}
+    for flavor, amounts in (cycle.capacity if cycle else {}).items():
+        for resource, amount in amounts.items():
+            found[flavor, resource] = amount
+            found[None, resource] = found.get((None, resource), 0) + amount
+    return found
+
+
+def _queue(view: TreeView, found: QueueView, capacity: Mapping[tuple[str | None, str], int]) -> models.Queue:
+    queue, tree = found.queue, view.config.tree
+    amounts = found.amounts if queue.parent else tuple(_bounded(a, capacity) for a in found.amounts)
+    waits = tree.is_leaf(queue.path) and tree.effective_state(queue.path) is QueueState.OPEN
+    return models.Queue(
+        path=queue.path,
+        parent=queue.parent,
+        leaf=tree.is_leaf(queue.path),
+        weight=queue.weight,
+        state=queue.state,
+        effective_state=tree.effective_state(queue.path),
+        managed_by=view.config.writers.get((Kind.QUEUE, queue.path)),
+        revision=queue.revision,
+        namespaces=list(tree.namespaces(queue.path)),
+        policy=export_policy(tree.policy(queue.path)),
+        access=export_access(tree.access(queue.path)),
+        quota=[
+            models.QuotaRow(
+                resource=row.resource,
+                flavor=row.flavor,
+                guaranteed=quantity_or_none(row.guaranteed, row.resource),
+                limit=quantity_or_none(row.limit, row.resource),
+                lend=quantity_or_none(row.lend, row.resource),
+            )
+            for row in queue.quota
+        ],
+        accounts=[_account(account, waits=waits) for account in amounts],
+        pending_workloads=found.waiting,
+        admitted_workloads=found.admitted,
+        oldest_pending=instant_or_none(found.oldest),
+    )
+
+
+def _bounded(amounts: Amounts, capacity: Mapping[tuple[str | None, str], int]) -> Amounts:
+    """root's limit is the live capacity, or a smaller one written on it."""
+    live = capacity.get((amounts.flavor, amounts.resource))
+    if live is None:
+        return amounts
+    return replace(amounts, limit=live if amounts.limit is None else min(live, amounts.limit))
+
+
+def _account(amounts: Amounts, *, waits: bool) -> models.Account:
+    def text(amount: int) -> str:
+        return format_quantity(amount, resource=amounts.resource)
+
+    return models.Account(
+        resource=amounts.resource,
+        flavor=amounts.flavor,
+        guaranteed=text(amounts.guaranteed),
+        limit=quantity_or_none(amounts.limit, amounts.resource),
+        used=text(amounts.used),
+        borrowed=text(amounts.borrowed),
+        lent=text(amounts.lent),
+        pending=text(amounts.pending),
+        starved=waits and amounts.pending > 0 and amounts.used < amounts.guaranteed,
+    )

@@ -1,0 +1,123 @@
+"""The shapes of answers about workloads."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from pydantic import Field
+
+from queuer.api.models import Amounts, Model
+from queuer.domain.reasons import Token, Verdict
+from queuer.domain.workload import State
+
+
+class Reason(Model):
+    """Why a workload waits: a stable token, what to do about it, and a sentence with the numbers."""
+
+    token: Token
+    verdict: Verdict
+    text: str
+
+
+class PodSet(Model):
+    """Pods of one role and shape; `requests` are the effective requests of one pod."""
+
+    name: str
+    count: int
+    min_count: int | None = None
+    requests: Amounts
+
+
+class Workload(Model):
+    """A row of the list: one user job."""
+
+    uid: str
+    kind: str
+    namespace: str
+    name: str
+    queue: str
+    user: str
+    priority: int
+    state: State
+    attempt: int
+    demand: Amounts
+    submitted: datetime
+    admitted: datetime | None
+    landed: datetime | None
+    finished: datetime | None
+    deleted: datetime | None = Field(description="When the job object was gone.")
+    reason: Reason | None
+    domains: list[str] = Field(description="Where it was admitted to; empty while it waits.")
+
+
+class WorkloadList(Model):
+    """A page of workloads; ask for the next one with `cursor=next`."""
+
+    items: list[Workload]
+    next: str | None
+    as_of: datetime
+
+
+class ReasonDetail(Reason):
+    """A reason with its figures, and since when it holds."""
+
+    params: dict[str, Any]
+    since: datetime | None = None
+
+
+class Explanation(Model):
+    """Why a workload waits: one primary reason, all others that hold, and the figures behind them."""
+
+    uid: str
+    state: State
+    as_of: datetime | None
+    cycle: int | None
+    age_seconds: float | None
+    verdict: Verdict | None
+    primary: ReasonDetail | None
+    others: list[ReasonDetail]
+    would_admit: list[dict[str, Any]]
+    detail: dict[str, Any]
+
+
+class Placement(Model):
+    """Where a pod set of an admitted workload goes."""
+
+    pod_set: str
+    flavor: str
+    count: int
+    nodes: dict[str, int]
+    selector: dict[str, str]
+
+
+class Admission(Model):
+    """The admission in force: which cycle decided it, and the places."""
+
+    id: str
+    cycle: int
+    domains: list[str]
+    placements: list[Placement]
+
+
+class Moment(Model):
+    """One entry of a workload's history."""
+
+    at: datetime
+    what: str
+    text: str
+
+
+class WorkloadDetail(Workload):
+    """One workload with everything that is known of it."""
+
+    preemptible: bool
+    required: str | None
+    preferred: str | None
+    max_runtime_seconds: float | None
+    hold: bool
+    pod_sets: list[PodSet]
+    admission: Admission | None
+    explanation: Explanation
+    timeline: list[Moment]
+    as_of: datetime

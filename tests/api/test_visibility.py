@@ -1,0 +1,89 @@
+"""A caller sees the jobs of namespaces that it may read, and of others not even that they exist."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import httpx2
+import pytest
+import pytest_asyncio
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from queuer.api.app import create_app
+from queuer.api.settings import ApiSettings
+from tests.api.identity import EVERYTHING, Table, reads
+from tests.api.problems import problem_of
+from tests.api.rows import Author
+from tests.store.support import workload
+
+USERS = Table(
+    {
+        "alice": frozenset({reads("team-a")}),
+        "bob": frozenset({reads("team-b")}),
+        "root": frozenset({EVERYTHING}),
+        "eve": frozenset(),
+    }
+)
+
+
+@pytest_asyncio.fixture
+async def shared(engine: AsyncEngine, database_url: str, author: Author) -> AsyncIterator[httpx2.AsyncClient]:
+    """An API with users, and one job in each of two namespaces."""
+    app = create_app(engine, ApiSettings(database_url=database_url), USERS)
+    await author.tree()
+    await author.submit(
+        workload("a1", queue="root.research.team-a", namespace="team-a", name="mine"),
+        workload("b1", queue="root.research.team-b", namespace="team-b", name="secret-b"),
+    )
+    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("user", "seen"), [("alice", {"a1"}), ("bob", {"b1"}), ("root", {"a1", "b1"}), ("eve", set[str]())]
+)
+async def test_lists_hold_the_jobs_of_readable_namespaces(
+    shared: httpx2.AsyncClient, user: str, seen: set[str]
+) -> None:
+    found = await shared.get("/api/v1/workloads", headers={"user": user})
+    assert {item["uid"] for item in found.json()["items"]} == seen
+
+
+@pytest.mark.parametrize("query", ["namespace=team-b", "queue=root.research.team-b", "name=secret-b"])
+async def test_no_filter_reaches_over_the_border(shared: httpx2.AsyncClient, query: str) -> None:
+    found = await shared.get(f"/api/v1/workloads?{query}", headers={"user": "alice"})
+    assert found.json()["items"] == []
+    assert "secret-b" not in found.text
+
+
+@pytest.mark.parametrize("tail", ["", "/explanation"])
+async def test_a_foreign_uid_reads_like_one_that_does_not_exist(
+    shared: httpx2.AsyncClient, tail: str
+) -> None:
+    foreign, absent = [
+        problem_of(
+            await shared.get(f"/api/v1/workloads/{uid}{tail}", headers={"user": "alice"}),
+            status=404,
+            code="not_found",
+        )
+        for uid in ("b1", "zz")
+    ]
+    assert foreign["detail"].replace("b1", "zz") == absent["detail"]
+
+
+async def test_a_foreign_name_is_forbidden_whether_it_exists_or_not(shared: httpx2.AsyncClient) -> None:
+    said = [
+        problem_of(
+            await shared.get(f"/api/v1/workloads/by-ref/team-b/job/{name}", headers={"user": "alice"}),
+            status=403,
+            code="forbidden",
+        )["detail"]
+        for name in ("secret-b", "nothing")
+    ]
+    assert said[0] == said[1]
+    assert "get workloads.queuer.dev in namespace team-b" in said[0]
+
+
+async def test_whoever_is_not_known_gets_no_answer(shared: httpx2.AsyncClient) -> None:
+    problem_of(await shared.get("/api/v1/queues"), status=401, code="unauthenticated")
