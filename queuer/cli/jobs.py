@@ -10,6 +10,7 @@ import typer
 
 from queuer.cli.client import Client, CommandFailed, Exit
 from queuer.cli.output import Format, age, clean, console, emit, print_table, say, styled, table
+from queuer.domain.figures import devices
 from queuer.domain.workload import State
 
 LIVE = ",".join(state for state in State if not state.ended)
@@ -116,17 +117,10 @@ def _row(job: Mapping[str, Any], now: datetime) -> Sequence[object]:
         job["queue"],
         "deleted" if job["deleted"] else styled(job["state"]),
         job["priority"],
-        asks(job["demand"]),
+        devices(job["demand"]),
         age((now - _time(job["submitted"])).total_seconds()),
         f"{reason['token']}: {reason['text']}" if reason else "",
     )
-
-
-def asks(demand: Mapping[str, str]) -> str:
-    """What a job asks for in few words: its devices, else its cpu."""
-    plain = ("cpu", "memory", "ephemeral-storage", "pods")
-    shown = [name for name in demand if name not in plain] or [name for name in plain if name in demand][:1]
-    return ", ".join(f"{demand[name]} {name.rsplit('/', 1)[-1]}" for name in shown)
 
 
 def explain(job: Mapping[str, Any]) -> list[Any]:
@@ -237,7 +231,7 @@ def _numbers(detail: Mapping[str, Any], *, now: float) -> list[tuple[str, str]]:
 
 def _available(row: Mapping[str, Any]) -> str:
     """The devices if there are any: what is free on the flavor's nodes, and the room by quota from the leaf up."""
-    free = asks(row["free"])
+    free = devices(row["free"])
     name = free.partition(" ")[2]
     rooms = [
         f"{level['queue']} {amount}"

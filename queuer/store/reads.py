@@ -131,10 +131,16 @@ async def workloads(
 
 async def workload(connection: AsyncConnection, uid: str) -> StoredWorkload:
     """One workload by the uid of its job. Raises NotFound."""
-    row = (await connection.execute(_ONE, {"uid": uid})).one_or_none()
-    if row is None:
+    found = await find(connection, uid)
+    if found is None:
         raise no_workload(uid)
-    return stored_of(row)
+    return found
+
+
+async def find(connection: AsyncConnection, uid: str) -> StoredWorkload | None:
+    """The same; None where there is none (any more)."""
+    row = (await connection.execute(_ONE, {"uid": uid})).one_or_none()
+    return None if row is None else stored_of(row)
 
 
 def no_workload(uid: str) -> NotFound:

@@ -122,13 +122,19 @@ async def test_who_was_evicted_knows_for_whom_and_why_for_as_long_as_it_waits(
     made = workload("u1", queue=A)
     await author.submit(made)
     await author.cycle(admit=[made])
-    note = "evicted for team-b/other in root.research.team-b, which takes back what it is guaranteed"
+    note = "evicted for a job of root.research.team-b, which takes back what it is guaranteed"
+    await author.submit(workload("u2", queue="root.research.team-b", namespace="team-b", name="other"))
     await author.evict(NewEviction(uid="u1", cause="reclaim", patch={}, beneficiary="u2", note=note))
     await author.step("u1", State.QUEUED)
     await author.cycle(explain={"u1": waits()})
     found = (await api.get("/api/v1/workloads/u1/explanation")).json()
-    told = {"at": NOW + 60, "cause": "reclaim", "beneficiary": "u2", "note": note}
-    assert found["detail"]["evicted"] == told
+    told = found["detail"]["evicted"]
+    assert (told["at"], told["cause"], told["note"]) == (NOW + 60, "reclaim", note)
+    assert told["reclaimAt"] == "root.research"
+    whose = told["for"]
+    assert (whose["beneficiary"], whose["namespace"], whose["name"]) == ("u2", "team-b", "other")
+    assert whose["queue"] == "root.research.team-b"
+    assert whose["amounts"][GPU] == "1"
 
 
 async def test_an_admitted_workload_says_where_and_waits_for_nothing(

@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 
 from queuer.domain.nodes import Node, Topology
-from queuer.domain.queue import QueueTree
+from queuer.domain.queue import Order, Policy, Queue, QueueTree
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import Workload
 from queuer.solver.decide import decide
@@ -22,7 +22,7 @@ RACK = "topology.kubernetes.io/rack"
 GREEDY = Budget(deterministic=0.0)
 
 
-def decided(*waiting: Workload) -> StoredCycle:
+def decided(*waiting: Workload, order: Order = Order.PRIORITY) -> StoredCycle:
     """Two racks of two nodes, on which these wait."""
     states = tuple(
         NodeState(
@@ -34,7 +34,7 @@ def decided(*waiting: Workload) -> StoredCycle:
     )
     snapshot = Snapshot(
         nodes=states,
-        tree=QueueTree.of(()),
+        tree=QueueTree.of([Queue(path="root", policy=Policy(order=order))]),
         topology=Topology(keys=(RACK,)),
         pending=tuple(Pending(workload=replace(made, queue="root")) for made in waiting),
     )

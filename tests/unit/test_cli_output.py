@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from queuer.cli.jobs import asks, explain
+from queuer.cli.jobs import explain
 from queuer.cli.output import age, clean
 from queuer.cli.queues import bar, drawn, main_resource, quota_text
+from queuer.domain.figures import devices
 
 GPU = "nvidia.com/gpu"
 
@@ -93,7 +94,7 @@ def test_a_quota_row_in_few_words() -> None:
     ],
 )
 def test_what_a_job_asks_for_is_said_by_its_scarcest_part(demand: dict[str, str], shown: str) -> None:
-    assert asks(demand) == shown
+    assert devices(demand) == shown
 
 
 def workload(**changes: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from queuer.api.cycles.newest import Newest
 from queuer.api.deps import PREFIX, Asking, Engine, NewestCycle, Snapshot, one_view
 from queuer.api.http.cursor import read_cursor
 from queuer.api.identity.rights import Asker, Resource, Right, Verb
-from queuer.api.workloads import views
+from queuer.api.workloads import redact, views
 from queuer.api.workloads.models import Explanation, WorkloadDetail, WorkloadList
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.fields import nearest
@@ -75,7 +75,7 @@ async def get_workload_by_reference(
     async with one_view(engine) as connection:
         found = await views.workload_by_reference(connection, namespace=namespace, kind=kind, name=name)
         row = await newest.read(connection)
-    return await _explained(found, newest, row)
+    return await _explained(found, newest, row, asker)
 
 
 @router.get("/workloads/{uid}")
@@ -86,7 +86,7 @@ async def get_workload(engine: Engine, newest: NewestCycle, asker: Asking, uid: 
         row = await newest.read(connection)
     if not await asker.reads(found.namespace):
         raise no_workload(uid)  # as if there were none: whether a uid exists is its owner's to know
-    return await _explained(found, newest, row)
+    return await _explained(found, newest, row, asker)
 
 
 @router.get("/workloads/{uid}/explanation")
@@ -102,11 +102,12 @@ async def _readable(asker: Asker, connection: AsyncConnection) -> frozenset[str]
     return await asker.readable(await reads.namespaces(connection))
 
 
-async def _explained(found: WorkloadDetail, newest: Newest, row: StoredRow | None) -> WorkloadDetail:
+async def _explained(
+    found: WorkloadDetail, newest: Newest, row: StoredRow | None, asker: Asker
+) -> WorkloadDetail:
     """With all that the newest cycle has to say, worked out when no connection is held any more."""
-    if found.state is not State.QUEUED or found.explanation.primary is None:
-        return found
-    return views.explained(found, await newest.explain(row, found.uid))
+    waits = found.state is State.QUEUED and found.explanation.primary is not None
+    return await redact.answer(found, await newest.explain(row, found.uid) if waits else None, asker)
 
 
 def _states(text: str | None) -> tuple[State, ...]:

@@ -12,8 +12,10 @@ from queuer.api.words import instant, instant_or_none
 from queuer.api.workloads import models
 from queuer.api.workloads.timeline import timeline
 from queuer.domain.quantity import format_resources
+from queuer.domain.queue import common_ancestor
 from queuer.domain.reasons import Explanation, Reason, Token
-from queuer.domain.workload import State
+from queuer.domain.workload import State, Workload
+from queuer.solver.records import EvictionRule
 from queuer.store import lookup, reads
 from queuer.store.workloads import StoredWorkload
 
@@ -83,7 +85,7 @@ async def _detail(connection: AsyncConnection, stored: StoredWorkload) -> models
     cycle = await lookup.newest_cycle(connection)
     row = _workload(stored, present.domains if present else ())
     moments = await reads.timeline(connection, workload.uid)
-    detail = {**await _ahead(connection, stored), **_evicted(moments)}
+    detail = {**await _ahead(connection, stored), **await _evicted(connection, workload, moments)}
     return models.WorkloadDetail(
         **row.model_dump(),
         preemptible=workload.preemptible,
@@ -104,14 +106,30 @@ async def _detail(connection: AsyncConnection, stored: StoredWorkload) -> models
     )
 
 
-def _evicted(moments: Iterable[reads.Moment]) -> dict[str, Any]:
-    """When it last went back to its queue, by which right or for which failure, and for whose sake (a uid)."""
+async def _evicted(
+    connection: AsyncConnection, workload: Workload, moments: Iterable[reads.Moment]
+) -> dict[str, Any]:
+    """When it last went back to its queue, by which right or for which failure, and for whose sake."""
     found = [m for m in moments if m.what == "workload.state" and m.data.get("to") == State.EVICTING]
     if not found:
         return {}
     last = found[-1]
-    keys = ("cause", "beneficiary", "note")
-    return {"evicted": {"at": last.at, **{key: last.data[key] for key in keys if last.data.get(key)}}}
+    told: dict[str, Any] = {"at": last.at}
+    told |= {key: last.data[key] for key in ("cause", "note") if last.data.get(key)}
+    uid = last.data.get("beneficiary")
+    other = None if uid is None else await reads.find(connection, uid)
+    if other is not None:
+        whose = other.workload
+        told["for"] = {
+            "beneficiary": uid,
+            "namespace": whose.namespace,
+            "name": whose.name,
+            "queue": whose.queue,
+            "amounts": format_resources(whose.demand),
+        }
+        if told.get("cause") == EvictionRule.RECLAIM:
+            told["reclaimAt"] = common_ancestor(workload.queue, whose.queue)
+    return {"evicted": told}
 
 
 async def _ahead(connection: AsyncConnection, stored: StoredWorkload) -> dict[str, Any]:

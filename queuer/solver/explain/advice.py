@@ -126,6 +126,7 @@ class Advisor:
             runs = "workload" in holder and not holder.keys() & {"held", "leaving"}
             if runs and self._after.starts(self._gang.pending, gone=holder["workload"], ahead=True):
                 row = {"change": f"{holder['namespace']}/{holder['name']} ends", "evictions": 0}
+                row |= {key: holder[key] for key in ("namespace", "name", "queue", "resource", "amount")}
                 told.append({**row, "by": holder["ends"]} if "ends" in holder else row)
         return told
 
