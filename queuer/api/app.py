@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starlette.middleware import Middleware
 
 from queuer import __version__
-from queuer.api.config import tree
+from queuer.api.config import changesets, tree
 from queuer.api.cycles.newest import Newest
 from queuer.api.deps import PREFIX, asking
 from queuer.api.http import problems
@@ -50,7 +50,7 @@ def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity | 
     app.state.newest = Newest()
     app.state.identity = identity or Anyone()
     problems.install(app)
-    for module in (queues, tree, workloads):
+    for module in (queues, tree, changesets, workloads):
         app.include_router(module.router, responses=problems.RESPONSES, dependencies=[Depends(asking)])
     app.include_router(health.router)
     app.include_router(page.router)
