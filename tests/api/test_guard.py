@@ -241,4 +241,6 @@ async def test_the_methods_of_an_action_are_its_own(api: httpx2.AsyncClient) -> 
     """Its address fits that of its object, too."""
     address = "/api/v1/changesets/0c1d2e3f-0000-4000-8000-000000000000"
     assert (await api.delete(address)).headers["allow"] == "GET"
-    assert (await api.delete(f"{address}:apply")).headers["allow"] == "POST"
+    for method in ("GET", "DELETE"):
+        refused = await api.request(method, f"{address}:apply")
+        assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
