@@ -9,10 +9,9 @@ from queuer.domain.nodes import Flavor, Topology
 from queuer.domain.queue import QueueTree
 from queuer.domain.reasons import Verdict
 from queuer.domain.workload import Workload
-from queuer.solver.arrays import Arrays
 from queuer.solver.decide import decide
-from queuer.solver.explain.advice import left_by
-from queuer.solver.records import Budget, Plan, Snapshot
+from queuer.solver.explain.advice import WITHOUT_SOLVER, left_by
+from queuer.solver.records import Plan, Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +21,11 @@ class Rules:
     tree: QueueTree
     flavors: tuple[Flavor, ...]
     topology: Topology
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Rules:
+        """Those of a snapshot."""
+        return cls(tree=snapshot.tree, flavors=snapshot.flavors, topology=snapshot.topology)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,24 +39,34 @@ class Difference:
 
 
 def difference(
-    snapshot: Snapshot, plan: Plan, *, now: float, seed: int, budget: Budget, before: Rules, after: Rules
+    snapshot: Snapshot, plan: Plan, *, now: float, seed: int, before: Rules, after: Rules
 ) -> Difference:
-    """What `after` changes for those who wait once this plan is carried out. Raises UnsoundPlan, InvalidInput."""
+    """What `after` changes for those who wait once this plan is carried out. Raises UnsoundPlan, InvalidInput.
+
+    CP-SAT is not asked: what a repair could start besides is not told.
+    """
     left = left_by(snapshot, plan, now=now)
+
+    def decided(rules: Rules) -> Plan:
+        return decide(_under(left, rules), now=now, seed=seed, budget=WITHOUT_SOLVER)
+
+    # A plan leaves nobody who could start under its own rules, unless it had not the time to look at all.
+    settled = before == Rules.of(snapshot) and not plan.stats.more
+    as_is = replace(plan, admissions=()) if settled else decided(before)
+    would_be = decided(after)
     known = {p.workload.uid: p.workload for p in left.pending}
-    under = [_under(left, rules) for rules in (before, after)]
-    arrays = Arrays.of(under[0])
-    plans = [decide(under[0], now=now, seed=seed, budget=budget, arrays=arrays)]
-    plans.append(decide(under[1], now=now, seed=seed, budget=budget, arrays=arrays.follow(under[1])))
-    starts = [frozenset(admission.uid for admission in made.admissions) for made in plans]
-    never = [
-        frozenset(uid for uid, told in made.explanations.items() if told.verdict is Verdict.CHANGE)
-        for made in plans
-    ]
-    order = plans[1].order
     return Difference(
-        starts=_those(order, starts[1] - starts[0], known), never=_those(order, never[1] - never[0], known)
+        starts=_those(would_be.order, _started(would_be) - _started(as_is), known),
+        never=_those(would_be.order, _never(would_be) - _never(as_is), known),
     )
+
+
+def _started(plan: Plan) -> frozenset[str]:
+    return frozenset(admission.uid for admission in plan.admissions)
+
+
+def _never(plan: Plan) -> frozenset[str]:
+    return frozenset(uid for uid, told in plan.explanations.items() if told.verdict is Verdict.CHANGE)
 
 
 def _those(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -28,8 +28,6 @@ from queuer.store.holdings import Holding
 from queuer.store.stored import StoredRow
 
 MOST_JOBS = 100
-DETERMINISTIC = 0.3
-"""Of CP-SAT in each of the two decisions of an impact, so that both take less than 2 s."""
 _NO_CYCLE = "no cycle is stored yet that this version reads"
 
 
@@ -104,11 +102,9 @@ def _asked(
     """What the nodes and the decision of a cycle say."""
     found = list(cautions.of_nodes([state.node for state in cycle.snapshot.nodes]))
     assert cycle.plan is not None
-    budget = replace(cycle.budget, deterministic=min(cycle.budget.deterministic, DETERMINISTIC))
     try:
         made = difference(
-            cycle.snapshot, cycle.plan, now=cycle.now, seed=cycle.seed, budget=budget,
-            before=cautions.before, after=cautions.after,
+            cycle.snapshot, cycle.plan, now=cycle.now, seed=cycle.seed, before=cautions.before, after=cautions.after,
         )  # fmt: skip
     except (UnsoundPlan, InvalidInput):
         return found, f"no sound decision on cycle {number} with these changes"
