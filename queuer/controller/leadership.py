@@ -16,6 +16,7 @@ from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.config import rules
 from queuer.controller.config.objects import follow_objects
 from queuer.controller.cycle import past
+from queuer.controller.cycle.decisions import Decider
 from queuer.controller.cycle.snapshot import hosts_in_pin
 from queuer.controller.failpoints import Point
 from queuer.controller.health import heartbeat
@@ -25,7 +26,7 @@ from queuer.controller.ledger import rollup
 from queuer.controller.ledger.auditor import Auditor, prune
 from queuer.controller.ledger.rows import bond_of, live_of, reservation_of
 from queuer.controller.logs import logger
-from queuer.controller.loop import Decider, Loop
+from queuer.controller.loop import Loop
 from queuer.controller.memory.live import HOUR, Live
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
@@ -86,6 +87,7 @@ async def serve_term(
         engine, state, metrics, epoch=epoch, actor=leadership.holder, lost_node=settings.lost_node,
         failpoints=settings.failpoints,
     )  # fmt: skip
+    decisions = loop.decisions
     log.info("leading", epoch=epoch, workloads=len(state.live), undone=len(undone))
     health.enter(Phase.LEADING)
     metrics.leader.set(1)
@@ -101,13 +103,13 @@ async def serve_term(
                 "rollup": lambda: rollup.follow(engine, epoch=epoch),
                 "retention": lambda: prune(engine, epoch=epoch),
                 "past use": lambda: past.follow(engine, state),
-                "keeper": loop.keeper.run,
-                "notes": loop.notes.run,
+                "keeper": decisions.keeper.run,
+                "notes": loop.term.notes.run,
             }
-            if loop.recorder is not None:
-                beside["recorder"] = loop.recorder.run
+            if decisions.recorder is not None:
+                beside["recorder"] = decisions.recorder.run
             if settings.forecast:
-                beside["forecaster"] = loop.forecaster.run
+                beside["forecaster"] = decisions.forecaster.run
             if settings.config_crs:
                 beside["configuration"] = lambda: follow_objects(
                     parts.client, parts.access, engine, actor=settings.identity

@@ -59,17 +59,19 @@ class Refusing(Decider):
         raise InvalidInput(FieldProblem(field="snapshot: uid", message="'a' is there 2 times"))
 
 
-class Uncommitted(Loop):
-    """A loop without a database."""
+def uncommitted(loop: Loop) -> list[Answered]:
+    """What is committed from now on, without a database."""
+    committed = list[Answered]()
 
-    committed: list[Answered]
+    async def commit(asked: Asked, plan: Plan, found: Answered) -> None:
+        loop.term.state.bonds = found.bonds
+        committed.append(found)
 
-    async def _commit(self, asked: Asked, plan: Plan, found: Answered) -> None:
-        self.state.bonds = found.bonds
-        self.committed = [*getattr(self, "committed", ()), found]
+    loop.decisions._commit = commit  # type: ignore[method-assign]
+    return committed
 
 
-def looping(decider: Decider, kind: type[Loop], *, wake: asyncio.Event, **given: Any) -> Loop:
+def looping(decider: Decider, *, wake: asyncio.Event, **given: Any) -> Loop:
     """A loop with one workload that waits."""
     state = ClusterState()
     state.put(Live(workload=WORKLOAD, state=State.QUEUED))
@@ -79,7 +81,7 @@ def looping(decider: Decider, kind: type[Loop], *, wake: asyncio.Event, **given:
 
     jobs = SimpleNamespace(reckoning=lambda: Reckoning(state, ()), admit=lambda *_, **__: {})
     parts = {"metrics": Metrics(), "clock": lambda: 100.0, **given}
-    return kind(
+    return Loop(
         state=state, jobs=cast(Any, jobs), engine=NOBODY, decider=decider,
         settings=Settings(database_url=""), health=Health(stalled=30.0), epoch=1, last_cycle=0, wake=wake, **parts,
     )  # fmt: skip
@@ -90,7 +92,7 @@ def looping(decider: Decider, kind: type[Loop], *, wake: asyncio.Event, **given:
 )
 async def test_a_plan_that_cannot_be_used_is_refused_and_the_next_is_asked_for(decider: Decider) -> None:
     metrics, wake, clock = Metrics(), asyncio.Event(), [100.0]
-    loop = looping(decider, Loop, wake=wake, metrics=metrics, clock=lambda: clock[0])
+    loop = looping(decider, wake=wake, metrics=metrics, clock=lambda: clock[0])
     async with asyncio.TaskGroup() as group:
         for at in (100.0, 200.0, 300.0):
             clock[0] = at
@@ -107,25 +109,25 @@ async def test_a_gang_that_cannot_be_started_is_set_aside_and_the_others_start()
     other = replace(STRANGE, uid="b", assignments=(replace(STRANGE.assignments[0], pod_set="main"),))
     wake, clock = asyncio.Event(), [100.0]
     decider = Decider(replace(PLAN, admissions=(STRANGE, other)), PLAN)
-    loop = looping(decider, Uncommitted, wake=wake, clock=lambda: clock[0])
-    loop.state.put(Live(workload=replace(WORKLOAD, uid="b"), state=State.QUEUED))
-    loop.state.job_changed(replace(loop.state.jobs["a"], uid="b"))
-    loop.state.take_unread(99)
+    loop = looping(decider, wake=wake, clock=lambda: clock[0])
+    committed = uncommitted(loop)
+    loop.term.state.put(Live(workload=replace(WORKLOAD, uid="b"), state=State.QUEUED))
+    loop.term.state.job_changed(replace(loop.term.state.jobs["a"], uid="b"))
+    loop.term.state.take_unread(99)
     async with asyncio.TaskGroup() as group:
         await loop.round(group)
         wake.clear()
         await wake.wait()
     await loop.round(cast(Any, SimpleNamespace(create_task=lambda decision, **_: decision.close())))
-    assert isinstance(loop, Uncommitted)
-    assert [a.uid for a in loop.committed[0].admissions] == ["b"]
-    told = loop.state.live["a"].explanation
+    assert [a.uid for a in committed[0].admissions] == ["b"]
+    told = loop.term.state.live["a"].explanation
     assert told is not None
     assert told.primary.token is Token.QUARANTINED
     assert "KeyError: 'strange'" in told.primary.text
-    assert loop.state.untold == {"a": told}
-    assert not offered(loop.state.live["a"], loop.state, now=clock[0])
-    loop.state.try_again(now=clock[0] + FIRST)
-    assert loop.state.take_unread(99) == ["a"]
+    assert loop.term.state.untold == {"a": told}
+    assert not offered(loop.term.state.live["a"], loop.term.state, now=clock[0])
+    loop.term.state.try_again(now=clock[0] + FIRST)
+    assert loop.term.state.take_unread(99) == ["a"]
 
 
 async def test_what_a_cycle_left_out_is_decided_at_once_unless_nothing_moved() -> None:
@@ -133,7 +135,8 @@ async def test_what_a_cycle_left_out_is_decided_at_once_unless_nothing_moved() -
     bond = Bond(uid="a", assignments=STRANGE.assignments, victims=(), deadline=900.0)
     plan = replace(PLAN, bonds=(bond,), stats=replace(PLAN.stats, more=True))
     wake, decider = asyncio.Event(), Decider(plan)
-    loop = looping(decider, Uncommitted, wake=wake)
+    loop = looping(decider, wake=wake)
+    uncommitted(loop)
     async with asyncio.TaskGroup() as group:
         for _ in range(2):
             wake.clear()
@@ -145,15 +148,15 @@ async def test_what_a_cycle_left_out_is_decided_at_once_unless_nothing_moved() -
 
 async def test_others_are_decided_on_again_once_a_gang_has_all_its_pods() -> None:
     """It had hosts to itself, when it landed and while it missed some of its pods."""
-    loop = looping(Decider(PLAN), Uncommitted, wake=asyncio.Event())
+    loop = looping(Decider(PLAN), wake=asyncio.Event())
     placement = Placement(id="adm", epoch=1, cycle=1, at=0.0, assignments=STRANGE.assignments)
     lands = Live(workload=WORKLOAD, state=State.PLACING, placement=placement)
     runs = replace(lands, state=State.RUNNING, landed=5.0)
     lost = replace(runs, short=Short(since=9.0))
     seen = []
     for before, after in ((lands, runs), (runs, lost), (lost, runs), (runs, replace(runs, running=6.0))):
-        loop.state.put(before)
-        loop.state.take_stale()
-        await loop._write(Batch(now=10.0, after={"a": after}))
-        seen.append(loop.state.take_stale())
+        loop.term.state.put(before)
+        loop.term.state.take_stale()
+        await loop.writer.write(Batch(now=10.0, after={"a": after}))
+        seen.append(loop.term.state.take_stale())
     assert seen == [True, False, True, False]
