@@ -100,16 +100,21 @@ class Decisions:
         self._made = group.create_task(self._decide(asked), name=f"cycle {asked.cycle}")
 
     def _ask(self, trigger: str, *, now: float) -> Asked | None:
-        """What the next decision is asked; None where nobody waits for one."""
+        """What the next decision is asked; None where nobody waits for one. Whose part fails is set aside."""
         state = self._term.state
-        waiting = [live for live in state.lives() if offered(live, state, now=now)]
-        if not waiting and not state.bonds and not state.reservations:
-            return None
-        cycle = self._term.next_cycle()
-        with self._term.metrics.phase("snapshot", cycle=cycle):
-            barred = self._term.jobs.reckoning().barred(waiting)
-            snapshot = take(state, now=now, barred=barred)
-        return Asked(snapshot=snapshot, cycle=cycle, at=now, trigger=trigger, barred=barred)
+        while True:
+            waiting = [live for live in state.lives() if offered(live, state, now=now)]
+            if not waiting and not state.bonds and not state.reservations:
+                return None
+            cycle = self._term.next_cycle()
+            try:
+                with self._term.metrics.phase("snapshot", cycle=cycle):
+                    barred = self._term.jobs.reckoning().barred(waiting)
+                    snapshot = take(state, now=now, barred=barred)
+            except Mishandled as error:
+                self._term.set_aside(error.found)
+            else:
+                return Asked(snapshot=snapshot, cycle=cycle, at=now, trigger=trigger, barred=barred)
 
     async def _decide(self, asked: Asked) -> Plan | None:
         """A plan; None where there is none that may be committed: then everybody waits for the next cycle."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
+from dataclasses import replace
 
 from queuer.controller.landing.steps import missing, tally
-from queuer.controller.memory.live import Live
+from queuer.controller.ledger.culprits import Mishandled
+from queuer.controller.memory.live import Live, Placement
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.views import MOST_ON_NODE
@@ -30,7 +32,8 @@ still runs, unmounts and reports before the object goes.
 def take(state: ClusterState, *, now: float, barred: Container[str] = ()) -> Snapshot:
     """A snapshot of everything a decision depends on. Shares nothing that changes later.
 
-    `barred`: uids of waiting workloads that are not offered.
+    `barred`: uids of waiting workloads that are not offered. Raises Mishandled naming a workload that is not set aside
+    yet and of which no entry can be made; one that is counts in full.
     """
     rules = state.rules
     # Work in a queue that is not there (it was started beside the queues) counts on its nodes alone.
@@ -38,7 +41,7 @@ def take(state: ClusterState, *, now: float, barred: Container[str] = ()) -> Sna
     waiting = sorted(
         uid for uid, live in state.live.items() if uid not in barred and offered(live, state, now=now)
     )
-    admitted = tuple(_admitted(state.live[uid], state, now=now) for uid in charged)
+    admitted = tuple(_counted(state.live[uid], state, now=now) for uid in charged)
     pending = tuple(_pending(state.live[uid], now=now) for uid in waiting)
     known = {p.workload.uid for p in pending} | {a.workload.uid for a in admitted}
     return Snapshot(
@@ -74,16 +77,38 @@ def _pending(live: Live, *, now: float) -> Pending:
     return Pending(workload=live.workload, avoid=avoid, first=live.first, displaced_by=live.displaced_by)
 
 
+def _counted(live: Live, state: ClusterState, *, now: float) -> Admitted:
+    """What it holds. Where no more is known that is its charge, from which nobody evicts it."""
+    try:
+        return _admitted(live, state, now=now)
+    except Exception as error:
+        if live.uid not in state.quarantine:
+            raise Mishandled({live.uid: error}) from error
+    assert live.placement is not None
+    held, flavors = live.placement.held, _flavors(live.placement)
+    names = [p.name for p in live.workload.pod_sets]
+    return Admitted(
+        workload=replace(live.workload, preemptible=False),
+        counts={name: held.get(name, 0) for name in names},
+        flavors={name: flavors.get(name, DEFAULT_FLAVOR) for name in names},
+        since=live.placement.at,
+    )
+
+
+def _flavors(placement: Placement) -> dict[str, str]:
+    return {a.pod_set: a.flavor for a in placement.assignments}
+
+
 def _admitted(live: Live, state: ClusterState, *, now: float) -> Admitted:
     placement = live.placement
     assert placement is not None
-    pods = state.pods.of(live.workload)
+    pods, flavors = state.pods.of(live.workload), _flavors(placement)
     releasing = live.state is State.EVICTING or live.state.ended
     since = live.running or placement.at
     return Admitted(
         workload=live.workload,
         counts=placement.held,
-        flavors={a.pod_set: a.flavor for a in placement.assignments},
+        flavors={p.name: flavors[p.name] for p in live.workload.pod_sets},
         since=since,
         bound=_bound(pods),
         unbound=() if releasing else _unbound(live, pods, state),

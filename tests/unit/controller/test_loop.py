@@ -18,13 +18,15 @@ from queuer.controller.ledger.batch import Batch
 from queuer.controller.loop import Loop
 from queuer.controller.memory.live import JobView, Live, Placement, Short
 from queuer.controller.memory.quarantine import FIRST
-from queuer.controller.memory.state import ClusterState
+from queuer.controller.memory.state import ClusterState, Rules
 from queuer.controller.settings import Settings
 from queuer.domain.errors import FieldProblem, InvalidInput
-from queuer.domain.queue import QueueTree
+from queuer.domain.nodes import Node
+from queuer.domain.queue import Queue, QueueTree, QuotaRow
 from queuer.domain.reasons import Token
 from queuer.domain.workload import PodSet, State, Workload
-from queuer.solver.records import Admission, Assignment, Bond, CycleStats, Plan, SolveStatus
+from queuer.solver.decide import decide
+from queuer.solver.records import Admission, Assignment, Bond, CycleStats, Plan, Snapshot, SolveStatus
 
 NOBODY = cast(Any, None)
 """Stands for what is never asked where nothing is committed."""
@@ -49,6 +51,19 @@ class Decider:
     async def decide(self, *_: object, now: float, **__: object) -> Plan:
         self.asked.append(now)
         return self._plans.pop(0) if len(self._plans) > 1 else self._plans[0]
+
+
+class Deciding(Decider):
+    """Decides, without a process of its own. `snapshot`: what it was asked last."""
+
+    snapshot: Snapshot
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    async def decide(self, *args: object, now: float, **more: Any) -> Plan:
+        (self.snapshot,) = cast(tuple[Snapshot], args)
+        return decide(self.snapshot, now=now, **more)
 
 
 class Refusing(Decider):
@@ -128,6 +143,47 @@ async def test_a_gang_that_cannot_be_started_is_set_aside_and_the_others_start()
     assert not offered(loop.term.state.live["a"], loop.term.state, now=clock[0])
     loop.term.state.try_again(now=clock[0] + FIRST)
     assert loop.term.state.take_unread(99) == ["a"]
+
+
+@pytest.mark.parametrize(
+    "assignments",
+    [(replace(STRANGE.assignments[0], nodes={"n1": 2}),), ()],
+    ids=["of a pod set that it has not", "of no pod set"],
+)
+async def test_work_of_which_no_entry_can_be_made_counts_in_full_and_the_others_are_decided_on(
+    assignments: tuple[Assignment, ...],
+) -> None:
+    """Its row may have been edited by hand. The decision knows what is charged, and the term goes on."""
+    clock, decider = [100.0], Deciding()
+    loop = looping(decider, wake=asyncio.Event(), clock=lambda: clock[0])
+    committed, state = uncommitted(loop), loop.term.state
+    state.configure(
+        Rules(tree=QueueTree.of([Queue(path="root.a", quota=(QuotaRow(resource="pods", limit=2),))]))
+    )
+    state.node_changed(Node(name="n1", labels={}, allocatable={"pods": 8}))
+    placement = Placement(
+        id="adm", epoch=1, cycle=1, at=0.0, patched=0.0, assignments=assignments, reduced={"main": 1}
+    )
+    state.put(Live(workload=replace(WORKLOAD, uid="odd"), state=State.PLACING, placement=placement))
+    state.put(Live(workload=replace(WORKLOAD, uid="b", submitted=1.0), state=State.QUEUED))
+    state.job_changed(replace(state.jobs["a"], uid="b"))
+    state.take_unread(99), state.take_touched(99)
+    for failures in (1, 2):
+        async with asyncio.TaskGroup() as group:
+            await loop.decisions.follow(group)
+        assert "odd" in state.quarantine
+        why = state.quarantine.why("odd")
+        assert why is not None
+        assert why.primary.params["failures"] == failures
+        (entry,) = decider.snapshot.admitted
+        assert (entry.workload.uid, entry.counts, entry.unbound) == ("odd", {"main": 1}, ())
+        clock[0] = state.quarantine.next
+        state.try_again(now=clock[0])
+        state.take_unread(99), state.take_touched(99)
+    async with asyncio.TaskGroup() as group:
+        await loop.decisions.follow(group)
+    assert [a.uid for a in committed[0].admissions] == ["a"], "beside what is charged there is room for one"
+    assert "queuer_workloads_set_aside_total 3.0" in loop.term.metrics.text((), QueueTree.of(())).decode()
 
 
 async def test_what_a_cycle_left_out_is_decided_at_once_unless_nothing_moved() -> None:
