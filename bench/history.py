@@ -152,6 +152,7 @@ def _reads(now: float) -> dict[str, Act]:
         "ledger.past_use, a day": lambda c: ledger.past_use(
             c, [WEEK], now=now, after=now - 2 * retention.DAY, until=now - retention.DAY
         ),
+        "ledger.load_held": ledger.load_held,
         "ledger.load_open": ledger.load_open,
         "usage.tree_view": tree_view,
         "reads.workloads, waiting": lambda c: reads.workloads(c, states=[State.QUEUED]),

@@ -147,9 +147,7 @@ async def load(connection: AsyncConnection, state: ClusterState, *, now: float) 
     uids = [row.workload.uid for row in rows]
     displacers = await cycles.load_displacers(connection, uids)
     evictions = await cycles.load_evictions(connection, since=now - HOUR)
-    held: dict[str, dict[str, int]] = {}
-    for charge in await ledger.load_open(connection):
-        held.setdefault(charge.uid, {})[charge.pod_set] = charge.count
+    held = await ledger.load_held(connection)
     lives = list[Live]()
     for number, (uid, row) in enumerate(zip(uids, rows, strict=True)):
         lives.append(

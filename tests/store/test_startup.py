@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from queuer.store import cycles, outbox, workloads
+from queuer.store import cycles, ledger, outbox, workloads
 from queuer.store.codec import instant
 from queuer.store.engine import begin
 from tests.store.support import NOW, admission, cycle, intake_of, workload
@@ -49,6 +49,7 @@ READS: dict[str, tuple[TextClause, dict[str, Any], int]] = {
     "admissions": (cycles._ADMISSIONS, {}, 50),
     "displacers": (cycles._DISPLACERS, {"uids": ["a", "b", "c"]}, 50),
     "evictions": (cycles._EVICTIONS, {"since": instant(NOW - 3600.0)}, 50),
+    "held": (ledger._HELD, {}, 50),
     "undone": (outbox._UNDONE, {}, 50),
     "last cycle": (cycles._LAST, {}, 50),
     "runs": (workloads._RUNS, {"count": 100}, 500),
