@@ -105,6 +105,7 @@ async def serve_term(
                 "past use": lambda: past.follow(engine, state),
                 "keeper": decisions.keeper.run,
                 "notes": loop.term.notes.run,
+                "refusals": loop.term.refusals.run,
             }
             if decisions.recorder is not None:
                 beside["recorder"] = decisions.recorder.run

@@ -19,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from queuer.controller.apply.applier import Applier, Result
 from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.apply.notes import Notes
+from queuer.controller.apply.refusals import Refusals
 from queuer.controller.cycle.decisions import Decider, Decisions
 from queuer.controller.cycle.due import Due
 from queuer.controller.health.metrics import Metrics
@@ -81,8 +82,8 @@ class Loop:
         )
         self.term = Term(
             state=state, jobs=jobs, engine=engine, settings=settings, metrics=metrics, applier=applier,
-            notes=Notes(state=state, jobs=jobs, clock=clock), epoch=epoch, cycle=last_cycle, clock=clock,
-            new_id=new_id,
+            notes=Notes(state=state, jobs=jobs, clock=clock), refusals=Refusals(jobs, state),
+            epoch=epoch, cycle=last_cycle, clock=clock, new_id=new_id,
         )  # fmt: skip
         self._due = Due(state, landing_deadline=settings.landing_deadline)
         self._confirmer = Confirmer(jobs, state, lost_after=settings.lost_node, clock=clock)

@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from queuer.controller.apply.applier import Applier
 from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.apply.notes import Notes
+from queuer.controller.apply.refusals import Refusals
 from queuer.controller.health.metrics import Metrics
 from queuer.controller.logs import logger
 from queuer.controller.memory.state import ClusterState
@@ -29,6 +30,7 @@ class Term:
     settings: Settings
     metrics: Metrics
     notes: Notes
+    refusals: Refusals
     applier: Applier
     epoch: int
     cycle: int

@@ -72,6 +72,7 @@ class Writer:
             state.reconsider()
         notes.look(batch.after.items())
         notes.evicted(batch.evictions)
+        self._term.refusals.look(batch.evictions)
 
 
 def _written(batch: Batch) -> Iterator[Point]:
