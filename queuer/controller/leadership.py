@@ -33,7 +33,7 @@ from queuer.controller.settings import Settings
 from queuer.domain.workload import State
 from queuer.kube.client import Client
 from queuer.kube.config import Access
-from queuer.store import cycles, ledger, outbox, workloads
+from queuer.store import inherited, ledger, outbox, workloads
 from queuer.store.engine import begin
 from queuer.store.leader import Leadership, LeadershipLost
 from queuer.store.outbox import Done, Effect, Entry
@@ -77,7 +77,7 @@ async def serve_term(
     async with begin(engine) as connection:
         left = await load(connection, state, now=time.time())
         undone = await inherit(connection, left, state=state, jobs=jobs, epoch=epoch, now=time.time())
-        last_cycle = await cycles.last_id(connection)
+        last_cycle = await inherited.last_cycle(connection)
     await settings.failpoints.at(Point.INHERITED)
     loop = Loop(
         state=state, jobs=jobs, engine=engine, decider=parts.solver, settings=settings, metrics=metrics,
@@ -143,11 +143,11 @@ async def _watch_lock(leadership: Leadership) -> None:
 
 async def load(connection: AsyncConnection, state: ClusterState, *, now: float) -> list[Entry]:
     """Memory as the database has it; returns the effects whose end is not known."""
-    admissions = {row.uid: row for row in await cycles.load_admissions(connection)}
+    admissions = {row.uid: row for row in await inherited.load_admissions(connection)}
     rows = await workloads.load_live(connection)
     uids = [row.workload.uid for row in rows]
-    displacers = await cycles.load_displacers(connection, uids)
-    evictions = await cycles.load_evictions(connection, since=now - HOUR)
+    displacers = await inherited.load_displacers(connection, uids)
+    evictions = await inherited.load_evictions(connection, since=now - HOUR)
     held = await ledger.load_held(connection)
     lives = list[Live]()
     for number, (uid, row) in enumerate(zip(uids, rows, strict=True)):
@@ -164,8 +164,8 @@ async def load(connection: AsyncConnection, state: ClusterState, *, now: float) 
     state.restore(
         [_resumed(live, now=now, leaving=leaving) for live in lives],
         rules=await rules.load(connection),
-        bonds=tuple(map(bond_of, await cycles.load_bonds(connection))),
-        reservations=tuple(map(reservation_of, await cycles.load_reservations(connection))),
+        bonds=tuple(map(bond_of, await inherited.load_bonds(connection))),
+        reservations=tuple(map(reservation_of, await inherited.load_reservations(connection))),
     )
     for workload, seconds in await workloads.load_runs(connection, count=_RUNS):
         state.estimates.learn(workload, seconds)

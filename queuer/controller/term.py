@@ -17,7 +17,7 @@ from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
 from queuer.store.outbox import Entry
 
-log = logger("loop")
+log = logger("term")
 
 
 @dataclass(slots=True, kw_only=True)

@@ -29,7 +29,7 @@ from queuer.solver.stored import StoredCycle
 from queuer.store.engine import begin
 from queuer.store.heartbeat import LastCycle
 
-log = logger("loop")
+log = logger("decisions")
 
 TOLD = 250
 """Reasons that are written with a decision; the others follow."""

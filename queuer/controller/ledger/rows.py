@@ -12,7 +12,8 @@ from queuer.domain.nodes import Node, Topology
 from queuer.domain.reasons import NO_PARAMS
 from queuer.domain.workload import Workload, demand_of
 from queuer.solver.records import Assignment, Bond, Reservation
-from queuer.store.cycles import Charge, StoredAdmission, StoredBond, StoredReservation
+from queuer.store.cycles import Charge, StoredBond, StoredReservation
+from queuer.store.inherited import StoredAdmission
 from queuer.store.workloads import StoredWorkload
 
 
