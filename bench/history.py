@@ -146,7 +146,7 @@ def _reads(now: float) -> dict[str, Act]:
         "inherited.load_admissions": inherited.load_admissions,
         "inherited.load_displacers": lambda c: inherited.load_displacers(c, live),
         "inherited.load_evictions": lambda c: inherited.load_evictions(c, since=now - 3600),
-        "inherited.last_cycle": inherited.last_id,
+        "inherited.last_cycle": inherited.last_cycle,
         "outbox.undone": outbox.undone,
         "ledger.past_use, all": lambda c: ledger.past_use(c, [WEEK], now=now),
         "ledger.past_use, a day": lambda c: ledger.past_use(
