@@ -78,19 +78,23 @@ def _pending(live: Live, *, now: float) -> Pending:
 
 
 def _counted(live: Live, state: ClusterState, *, now: float) -> Admitted:
-    """What it holds. Where no more is known that is its charge, from which nobody evicts it."""
+    """What it holds; its charge alone where that cannot be said and it is set aside for it."""
     try:
         return _admitted(live, state, now=now)
     except Exception as error:
         if live.uid not in state.quarantine:
             raise Mishandled({live.uid: error}) from error
+    return _charge_of(live)
+
+
+def _charge_of(live: Live) -> Admitted:
+    """All pods of a set of which no charge is known. Nobody evicts it: what that would free is not known either."""
     assert live.placement is not None
-    held, flavors = live.placement.held, _flavors(live.placement)
-    names = [p.name for p in live.workload.pod_sets]
+    sets, held, flavors = live.workload.pod_sets, live.placement.held, _flavors(live.placement)
     return Admitted(
         workload=replace(live.workload, preemptible=False),
-        counts={name: held.get(name, 0) for name in names},
-        flavors={name: flavors.get(name, DEFAULT_FLAVOR) for name in names},
+        counts={p.name: held.get(p.name, p.count) for p in sets},
+        flavors={p.name: flavors.get(p.name, DEFAULT_FLAVOR) for p in sets},
         since=live.placement.at,
     )
 
@@ -102,12 +106,12 @@ def _flavors(placement: Placement) -> dict[str, str]:
 def _admitted(live: Live, state: ClusterState, *, now: float) -> Admitted:
     placement = live.placement
     assert placement is not None
-    pods, flavors = state.pods.of(live.workload), _flavors(placement)
+    pods, held, flavors = state.pods.of(live.workload), placement.held, _flavors(placement)
     releasing = live.state is State.EVICTING or live.state.ended
     since = live.running or placement.at
     return Admitted(
         workload=live.workload,
-        counts=placement.held,
+        counts={p.name: held[p.name] for p in live.workload.pod_sets},
         flavors={p.name: flavors[p.name] for p in live.workload.pod_sets},
         since=since,
         bound=_bound(pods),

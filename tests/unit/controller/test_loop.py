@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -38,6 +39,7 @@ PLAN = Plan(
     admissions=(), evictions=(), bonds=(), reservations=(), explanations={}, order=("a",),
     stats=CycleStats(status=SolveStatus.GREEDY),
 )  # fmt: skip
+PLAIN = (Assignment(pod_set="main", flavor="default", nodes={"n1": 1}),)
 STRANGE = Admission(uid="a", assignments=(Assignment(pod_set="strange", flavor="default", nodes={"n1": 1}),))
 
 
@@ -121,7 +123,7 @@ async def test_a_plan_that_cannot_be_used_is_refused_and_the_next_is_asked_for(d
 
 async def test_a_gang_that_cannot_be_started_is_set_aside_and_the_others_start() -> None:
     """No PATCH can be made for it, whatever the reason: it is told, and tried again later."""
-    other = replace(STRANGE, uid="b", assignments=(replace(STRANGE.assignments[0], pod_set="main"),))
+    other = Admission(uid="b", assignments=PLAIN)
     wake, clock = asyncio.Event(), [100.0]
     decider = Decider(replace(PLAN, admissions=(STRANGE, other)), PLAN)
     loop = looping(decider, wake=wake, clock=lambda: clock[0])
@@ -146,12 +148,12 @@ async def test_a_gang_that_cannot_be_started_is_set_aside_and_the_others_start()
 
 
 @pytest.mark.parametrize(
-    "assignments",
-    [(replace(STRANGE.assignments[0], nodes={"n1": 2}),), ()],
-    ids=["of a pod set that it has not", "of no pod set"],
+    "odd",
+    [{"assignments": STRANGE.assignments}, {"assignments": ()}, {"assignments": PLAIN, "reduced": {}}],
+    ids=["a pod set that it has not", "no pod set", "nothing is charged"],
 )
 async def test_work_of_which_no_entry_can_be_made_counts_in_full_and_the_others_are_decided_on(
-    assignments: tuple[Assignment, ...],
+    odd: Mapping[str, Any],
 ) -> None:
     """Its row may have been edited by hand. The decision knows what is charged, and the term goes on."""
     clock, decider = [100.0], Deciding()
@@ -161,9 +163,7 @@ async def test_work_of_which_no_entry_can_be_made_counts_in_full_and_the_others_
         Rules(tree=QueueTree.of([Queue(path="root.a", quota=(QuotaRow(resource="pods", limit=2),))]))
     )
     state.node_changed(Node(name="n1", labels={}, allocatable={"pods": 8}))
-    placement = Placement(
-        id="adm", epoch=1, cycle=1, at=0.0, patched=0.0, assignments=assignments, reduced={"main": 1}
-    )
+    placement = Placement(id="adm", epoch=1, cycle=1, at=0.0, patched=0.0, **odd)
     state.put(Live(workload=replace(WORKLOAD, uid="odd"), state=State.PLACING, placement=placement))
     state.put(Live(workload=replace(WORKLOAD, uid="b", submitted=1.0), state=State.QUEUED))
     state.job_changed(replace(state.jobs["a"], uid="b"))
