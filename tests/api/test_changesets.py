@@ -175,6 +175,22 @@ async def test_what_objects_of_the_cluster_wrote_is_not_taken_back_over_rest(
     problem_of(await api.post(PATH, json={"revert": 1}), status=409, code="conflict")
     found = problem_of(await api.post(PATH, json=wish(team_a={"weight": 2})), status=409, code="conflict")
     assert "managed by crd" in found["errors"][0]["message"]
+    for writer in ("crd", "me"):
+        sent = await api.post(PATH, json=wish(team_a={"weight": 2}), params={"managedBy": writer})
+        problem_of(sent, status=422, code="invalid_input")
+
+
+async def test_the_history_is_read_page_by_page(api: httpx2.AsyncClient, author: Author) -> None:
+    await author.tree()
+    for weight in (2, 3, 4):
+        await author.tree(wish(team_a={**gpus("team-a", guaranteed=32), "weight": weight}))
+    await author.tree({**TREE, "queues": {B: {**gpus("team-b", guaranteed=32), "weight": 2}}})
+    seen: list[int] = []
+    page = await api.get(PATH, params={"root": A, "limit": 3})
+    seen += [item["revision"] for item in page.json()["items"]]
+    page = await api.get(page.links["next"]["url"])
+    seen += [item["revision"] for item in page.json()["items"]]
+    assert (seen, page.json()["next"]) == ([4, 3, 2, 1], None)
 
 
 # What is taken away

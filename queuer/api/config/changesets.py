@@ -73,6 +73,11 @@ async def plan_changeset(
     evict_after: EvictAfter = None,
 ) -> models.Changeset:
     """Plan what a QueueTree document asks for, or `{revert: 7}`: that revision 7 be taken back. Writes nothing."""
+    if managed_by is ManagedBy.CRD:
+        hint = "change the objects, or take another writer"
+        raise InvalidInput(
+            FieldProblem(field="managedBy", message="crd writes by objects of the cluster", hint=hint)
+        )
     document = await read_document(request)
     revision = _reverted(document)
     with placed(document):
@@ -105,6 +110,7 @@ async def revert_audited(
 async def list_changesets(
     snapshot: Snapshot,
     asker: Asking,
+    request: Request,
     response: Response,
     *,
     root: Annotated[str, Query(max_length=63, description="That touched this queue or one below it.")] = ROOT,
@@ -117,6 +123,8 @@ async def list_changesets(
     found = await history.page(snapshot, root=root, before=before, count=limit + 1)
     items = [applied(each) for each in found[:limit]]
     following = make_cursor(found[limit - 1].revision, "changeset") if len(found) > limit else None
+    if following is not None:
+        response.headers["Link"] = f'<{request.url.include_query_params(cursor=following)}>; rel="next"'
     return models.ChangesetList(items=items, next=following)
 
 
