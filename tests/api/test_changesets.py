@@ -64,6 +64,7 @@ async def test_a_plan_is_shown_applied_and_found_again(api: httpx2.AsyncClient, 
     assert (await api.get(f"{PATH}/{made['id']}")).json() == made
     done = await apply(api, made["id"])
     assert (done.status_code, done.json()["state"], done.json()["revision"]) == (200, "applied", 2)
+    assert (await api.get(f"{PATH}/{made['id']}")).json() == done.json()
     assert (await export(api))["queues"][A]["quota"] == [{"resource": GPU, "guaranteed": "32", "limit": "64"}]
     listed = (await api.get(PATH)).json()
     assert [item["revision"] for item in listed["items"]] == [2, 1]

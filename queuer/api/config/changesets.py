@@ -142,7 +142,8 @@ async def get_changeset(
     draft = await drafts.read(snapshot, _uuid(id))
     if asker.caller.name != draft.actor:
         await require_administrator(asker, draft.root)
-    return await visible(planned(draft), asker)
+    became = None if draft.revision is None else await history.one(snapshot, draft.revision)
+    return await visible(planned(draft, made=became), asker)
 
 
 @router.post("/changesets/{id}:apply")
