@@ -168,7 +168,7 @@ def _facts(job: Mapping[str, Any]) -> list[tuple[str, str]]:
     if job["attempt"] > 1:
         facts.append(("attempt", f"{job['attempt']}{_before(found['detail'].get('evicted'))}"))
     facts += [("history", f"{m['at'][11:19]}  {m['text']}") for m in job["timeline"][-4:]]
-    facts.append(("next", _next(job)))
+    facts.append(("next", found["next"]))
     return facts
 
 
@@ -275,27 +275,6 @@ def _holder(holder: Mapping[str, Any], *, now: float) -> str:
 def _change(change: Mapping[str, Any]) -> str:
     evictions = change.get("evictions")
     return f"{change.get('change')}" + (f" ({evictions} evictions)" if evictions else "")
-
-
-def _next(job: Mapping[str, Any]) -> str:
-    kind, name, space = job["kind"].lower(), job["name"], job["namespace"]
-    head = (job["explanation"]["primary"] or {}).get("params", {})
-    match job["explanation"]["verdict"]:
-        case "CHANGE" if head.get("never"):  # nothing is wrong with this job, but with the one before it
-            return f"queuer why {head['name']} -n {head['namespace']}"
-        case "CHANGE":
-            return f"mend what the reason names: kubectl -n {space} edit {kind} {name}"
-        case "HELD":
-            return f"kubectl -n {space} annotate {kind} {name} queuer.dev/hold-   (if the job itself holds)"
-        case "ESCALATE":
-            return f"kubectl -n {space} describe {kind} {name}; show it to the operator of the queue"
-        case "WAIT":
-            return f"queuer queue show {job['queue']}; queuer jobs -q root --state Running"
-    return (
-        f"kubectl -n {space} get pods -l job-name={name} -o wide"
-        if kind == "job"
-        else f"kubectl -n {space} describe {kind} {name}"
-    )
 
 
 def _labelled(label: str, text: str) -> str:

@@ -79,6 +79,7 @@ class Explanation(Model):
     others: list[ReasonDetail]
     would_admit: list[dict[str, Any]]
     detail: dict[str, Any]
+    next: str = Field(default="", description="What the reader can do now; a command where there is one.")
 
 
 class Placement(Model):

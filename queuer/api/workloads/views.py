@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queuer.api.http.cursor import make_cursor
 from queuer.api.words import instant, instant_or_none
 from queuer.api.workloads import models
+from queuer.api.workloads.hints import Job, hint
 from queuer.api.workloads.timeline import timeline
 from queuer.domain.quantity import format_resources
 from queuer.domain.queue import common_ancestor
@@ -210,6 +211,22 @@ def explained(found: models.WorkloadDetail, told: Explanation | None) -> models.
     }
     reason = _reason(told.primary)
     return found.model_copy(update={"reason": reason, "explanation": recorded.model_copy(update=more)})
+
+
+def advised(found: models.WorkloadDetail) -> models.WorkloadDetail:
+    """The workload with what its reader can do next."""
+    told = found.explanation
+    job = Job(
+        uid=found.uid,
+        kind=found.kind,
+        namespace=found.namespace,
+        name=found.name,
+        queue=found.queue,
+        params=told.primary.params if told.primary else {},
+        admits=told.would_admit,
+    )
+    step = hint(job, found.state, token=told.primary.token if told.primary else None)
+    return found.model_copy(update={"explanation": told.model_copy(update={"next": step})})
 
 
 def _reason_detail(reason: Reason, *, since: float | None = None) -> models.ReasonDetail:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterator
+from typing import Any
 
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import Rules
 from queuer.domain.nodes import HOSTNAME, Node, Topology
 from queuer.domain.queue import SYSTEM_CLASSES, QueueState, QueueTree
-from queuer.domain.reasons import Explanation, Token, simple
+from queuer.domain.reasons import LONGEST, Explanation, Token, simple
 from queuer.domain.workload import Workload
 from queuer.kube.workloads import PRIORITY_CLASS, NamespaceFacts
 
@@ -26,13 +27,23 @@ def misconfigured(text: str, **params: object) -> Explanation:
 def check(
     workload: Workload, rules: Rules, nodes: Collection[Node], *, facts: NamespaceFacts, before: Live | None
 ) -> Explanation | None:
-    """What is wrong with the workload under these rules, None if nothing is. `before`: as it waited until now."""
-    return (
-        check_queue(workload, rules.tree)
-        or _drained(workload, rules.tree, before=before)
-        or _priority(workload, rules.tree, facts)
-        or _levels(workload, rules.topology, nodes)
-    )
+    """All that is wrong with the workload under these rules, None if nothing is. `before`: as it waited until now."""
+    queue = check_queue(workload, rules.tree)
+    found = [queue or _drained(workload, rules.tree, before=before)]
+    found += [None if queue else _priority(workload, rules.tree, facts)]  # a wrong queue allows nothing yet
+    return together(*found, *_levels(workload, rules.topology, nodes))
+
+
+def together(*found: Explanation | None) -> Explanation | None:
+    """Several faults as one reason: every sentence; of parameters of the same name those of the first."""
+    faults = [fault.primary for fault in found if fault is not None]
+    if not faults:
+        return None
+    params: dict[str, Any] = {}
+    for fault in reversed(faults):
+        params |= fault.params
+    text = "; ".join(fault.text for fault in faults)
+    return misconfigured(text if len(text) <= LONGEST else f"{text[:LONGEST]}…", **params)
 
 
 def _drained(workload: Workload, tree: QueueTree, *, before: Live | None) -> Explanation | None:
@@ -109,23 +120,23 @@ def _usable(workload: Workload, tree: QueueTree) -> list[str]:
     return [leaf for leaf in tree.leaves if workload.namespace in tree.namespaces(leaf)]
 
 
-def _levels(workload: Workload, topology: Topology, nodes: Collection[Node]) -> Explanation | None:
+def _levels(workload: Workload, topology: Topology, nodes: Collection[Node]) -> Iterator[Explanation]:
     for field, level, required in _asked(workload):
         index = topology.find(level)
         if index is None:
             near = difflib.get_close_matches(level, topology.levels, n=1, cutoff=0.5)
             meant = f"; did you mean {near[0]}?" if near else ""
-            return misconfigured(
+            yield misconfigured(
                 f"{field} asks for level {level!r}, but the levels are {', '.join(topology.levels)}{meant}",
                 field=field, level=level, levels=list(topology.levels), nearest=near,
             )  # fmt: skip
+            continue
         key = topology.keys[index]
         if required and key != HOSTNAME and not any(key in node.labels for node in nodes):
-            return misconfigured(
+            yield misconfigured(
                 f"{field} asks for level {level}, but no node carries its label {key}",
                 field=field, level=level, label=key,
             )  # fmt: skip
-    return None
 
 
 def _asked(workload: Workload) -> Iterator[tuple[str, str, bool]]:

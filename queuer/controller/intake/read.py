@@ -10,13 +10,14 @@ from dataclasses import replace
 from functools import cache
 
 from queuer.controller.apply.jobs import ClusterJobs
-from queuer.controller.intake.checks import check
+from queuer.controller.intake.checks import check, check_queue, together
 from queuer.controller.ledger.batch import Batch
 from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.errors import InvalidInput
 from queuer.domain.reasons import Explanation, Token, malformed, simple
 from queuer.domain.workload import State
+from queuer.kube.workloads import QUEUE
 from queuer.store.workloads import Intake
 
 _RELEASED = State.HELD, State.QUEUED
@@ -69,7 +70,11 @@ def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: Cluster
     try:
         workload = jobs.workload(job)
     except InvalidInput as error:
-        workload, explanation = jobs.bare_workload(job), malformed(error.problems)
+        workload = jobs.bare_workload(job)
+        wrong = (
+            None if any(QUEUE in p.field for p in error.problems) else check_queue(workload, state.rules.tree)
+        )
+        explanation = together(malformed(error.problems), wrong)
     else:
         facts = jobs.facts(job)
         explanation = check(workload, state.rules, state.nodes.values(), facts=facts, before=known)
