@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from itertools import chain
 
 import pytest
 from sqlalchemy import CheckConstraint, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from bench.history import fill
+from queuer.controller.ledger.auditor import prune
 from queuer.store import retention
 from queuer.store.engine import begin
 from queuer.store.retention import DAY, KEPT, RULES, Bound, Rule
@@ -74,6 +76,29 @@ async def test_the_past_goes_and_what_is_young_stays(
         live = await connection.execute(text("SELECT count(*) FROM workload WHERE uid LIKE 'l%'"))
         assert live.scalar_one() == 5
     assert calls < 3 * len(RULES)
+
+
+class _SecondRound(Exception):
+    pass
+
+
+async def test_the_leader_goes_on_after_each_table(
+    engine: AsyncEngine, database_url: str, epoch: int
+) -> None:
+    """A round over all rules is told in the log whatever tables it found something in, and the next one follows."""
+    await asyncio.to_thread(fill, database_url, jobs=JOBS, days=365 * YEARS)
+    times = chain([time.time()] * len(RULES), [None])
+
+    def clock() -> float:
+        if (now := next(times)) is None:
+            raise _SecondRound
+        return now
+
+    with pytest.raises(_SecondRound):
+        await prune(engine, epoch=epoch, clock=clock, every=0.0)
+    async with begin(engine) as connection:
+        left = [await _ages(connection, rule, now=time.time()) for rule in RULES]
+    assert [old for old, _ in left] == [0] * len(RULES)
 
 
 async def _ages(connection: AsyncConnection, rule: Rule, *, now: float) -> tuple[int, int]:
