@@ -1,12 +1,12 @@
 """A job is found by namespace and name, with or without its kind, however many jobs its namespace has had.
 
-Revision: 0006, after 0005
+Revision: 0007, after 0006
 """
 
 from alembic import op
 
-revision = "0006"
-down_revision = "0005"
+revision = "0007"
+down_revision = "0006"
 branch_labels = None
 depends_on = None
 
