@@ -50,7 +50,7 @@ def test_a_process_that_stays_as_it_is_passes() -> None:
         ({"census": lambda n: {"controller": replace(CENSUS, tasks=100 * n)}}, "more and more tasks"),
         ({"series": lambda n: 100 * n}, "more and more series"),
         ({"tables": lambda n: {"leader": replace(TABLE, rows=n)}}, "leader grows, and no rule"),
-        ({"outdated": lambda _: {"event after 30 days": 10}}, "10 rows are left of event after 30 days"),
+        ({"outdated": lambda _: {"event after 30 days": 9_000}}, "9000 rows are left of event after 30 days"),
         ({"wrong": lambda n: ["drift was 3.0"] * (n == 5)}, "after 5000 jobs: drift was 3.0"),
     ],
 )  # fmt: skip
