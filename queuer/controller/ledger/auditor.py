@@ -100,5 +100,5 @@ async def prune(
             async with begin(engine) as connection:
                 gone[rule.table] += await retention.prune(connection, epoch, rule, now=clock())
         if gone.total():
-            log.info("history pruned", **gone)
+            log.info("history pruned", rows=dict(gone))  # as keywords, the table `event` would be the message
         await asyncio.sleep(PAUSE if max(gone.values()) >= retention.BATCH else every)

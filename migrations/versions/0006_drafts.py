@@ -1,13 +1,13 @@
 """Changesets that are planned and not applied yet, and answers by Idempotency-Key.
 
-Revision: 0008, after 0005
+Revision: 0006, after 0005
 """
 
 import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
 
-revision = "0008"
+revision = "0006"
 down_revision = "0005"
 branch_labels = None
 depends_on = None
