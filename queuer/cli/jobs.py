@@ -117,7 +117,7 @@ def _row(job: Mapping[str, Any], now: datetime) -> Sequence[object]:
         job["queue"],
         "deleted" if job["deleted"] else styled(job["state"]),
         job["priority"],
-        devices(job["demand"]),
+        devices(job["holds"] or job["demand"]),
         age((now - _time(job["submitted"])).total_seconds()),
         f"{reason['token']}: {reason['text']}" if reason else "",
     )
@@ -195,7 +195,11 @@ def _topology(job: Mapping[str, Any]) -> str:
 def _placement(place: Mapping[str, Any]) -> str:
     domain = ", ".join(f"{key.rsplit('/', 1)[-1]} {value}" for key, value in place["selector"].items())
     where = ", ".join(filter(None, (place["flavor"], domain)))
-    return f"{place['count']} x {place['podSet']} on {_some(sorted(place['nodes']))} ({where})"
+    count = place["count"] if place["held"] is None else place["held"]
+    planned = "" if place["hosts"] else "to come, planned "
+    return (
+        f"{count} x {place['podSet']} {planned}on {_some(sorted(place['hosts'] or place['nodes']))} ({where})"
+    )
 
 
 def _reservation(held: Mapping[str, Any], *, now: float) -> str:

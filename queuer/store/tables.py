@@ -299,6 +299,7 @@ admission = Table(
     Column("cycle", BigInteger, nullable=False),
     Column("assignments", JSONB, nullable=False),
     Column("domains", JSONB, nullable=False),
+    Column("hosts", JSONB),  # {pod set: {node: pods}} when all of them ran; `assignments` are the plan
     moment("at"),
     moment("landed_at", nullable=True),
     moment("ended_at", nullable=True),

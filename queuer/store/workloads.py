@@ -49,7 +49,7 @@ _CHANGE = text("""
     WITH r AS (
         SELECT *, state IN ('Queued', 'Held') AS waits, state IN ('Succeeded', 'Failed') AS ends
         FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(uid text, state text, at double precision,
-            cause text, resource_version text, avoid jsonb, first boolean)
+            cause text, resource_version text, avoid jsonb, first boolean, hosts jsonb)
     ), old AS (
         SELECT r.*, w.state AS before, w.queue, w.admission_id, w.attempt FROM r CROSS JOIN LATERAL
             (SELECT state, queue, admission_id, attempt FROM workload WHERE uid = r.uid FOR UPDATE) AS w
@@ -69,6 +69,7 @@ _CHANGE = text("""
         FROM old r WHERE w.uid = r.uid
     ), admissions AS (
         UPDATE admission a SET
+            hosts = coalesce(r.hosts, a.hosts),
             landed_at = CASE WHEN r.state = 'Running' THEN coalesce(a.landed_at, to_timestamp(r.at))
                 ELSE a.landed_at END,
             ended_at = CASE WHEN r.waits OR r.ends THEN to_timestamp(r.at) END,
@@ -126,7 +127,8 @@ class Intake:
 class StateChange:
     """A step of a workload. `cause`: why, where it is an eviction or an end, e.g. `landing-timeout`.
 
-    `avoid` (nodes with the time until which), `first`, `resource_version`: None = as before.
+    `avoid` (nodes with the time until which), `first`, `resource_version`, `hosts` (pods by pod set and node): None =
+    as before.
     """
 
     uid: str
@@ -136,6 +138,7 @@ class StateChange:
     resource_version: str | None = None
     avoid: Mapping[str, float] | None = None
     first: bool | None = None
+    hosts: Mapping[str, Mapping[str, int]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -146,11 +146,14 @@ async def test_an_admitted_workload_says_where_and_waits_for_nothing(
     await author.cycle(explain={"u1": waits()})
     await author.cycle(admit=[made])
     await author.step("u1", State.PLACING)
-    await author.step("u1", State.RUNNING)
+    await author.step("u1", State.RUNNING, hosts={"main": {"n2": 1, "n3": 1}})
     found = (await api.get("/api/v1/workloads/u1")).json()
     assert (found["state"], found["reason"], found["explanation"]["primary"]) == ("Running", None, None)
     assert found["domains"] == ["r01"]
-    assert found["admission"]["placements"][0]["nodes"] == {"n1": 2}
+    place = found["admission"]["placements"][0]
+    assert (place["nodes"], place["hosts"], place["held"]) == ({"n1": 2}, {"n2": 1, "n3": 1}, 2)
+    [row] = (await api.get("/api/v1/workloads")).json()["items"]
+    assert row["holds"] == found["holds"] == {GPU: "2", "cpu": "8", "pods": "2"}
     assert [m["text"] for m in found["timeline"] if m["what"] == "reason"] == [
         "TopologyPlacementFailed: no rack has 8 free nodes",
         "waits no longer",

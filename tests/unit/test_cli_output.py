@@ -133,6 +133,28 @@ def test_why_says_verdict_reason_others_and_what_would_help() -> None:
     assert lines[-1] == "  next          queuer queue show root.team-a"
 
 
+@pytest.mark.parametrize(
+    ("hosts", "held", "said"),
+    [
+        ({}, 8, "8 x worker to come, planned on n1 (h100, rack r1)"),
+        ({"n2": 3, "n3": 3}, 6, "6 x worker on n2, n3 (h100, rack r1)"),
+        ({"n2": 8}, None, "8 x worker on n2 (h100, rack r1)"),
+    ],
+)
+def test_why_says_where_pods_are_once_they_are_there(
+    hosts: dict[str, int], held: int | None, said: str
+) -> None:
+    place = {
+        "podSet": "worker",
+        "flavor": "h100",
+        "count": 8,
+        "nodes": {"n1": 8},
+        "selector": {"x/rack": "r1"},
+    }
+    admission = {"placements": [{**place, "hosts": hosts, "held": held}]}
+    assert f"  placed        {said}" in [str(line) for line in explain(workload(admission=admission))]
+
+
 def test_why_says_who_queued_it_and_how_its_last_attempt_ended() -> None:
     job = workload(user="alice", attempt=2)
     note = "evicted for team-b/eval in root.team-b, which takes back what it is guaranteed"

@@ -49,6 +49,7 @@ class Workload(Model):
     deleted: datetime | None = Field(description="When the job object was gone.")
     reason: Reason | None
     domains: list[str] = Field(description="Where it was admitted to; empty while it waits.")
+    holds: Amounts = Field(default={}, description="What it holds now, at the size that runs.")
 
 
 class WorkloadList(Model):
@@ -83,12 +84,16 @@ class Explanation(Model):
 
 
 class Placement(Model):
-    """Where a pod set of an admitted workload goes."""
+    """Where a pod set of an admitted workload goes: `count` pods to `nodes`, as was decided."""
 
     pod_set: str
     flavor: str
     count: int
     nodes: dict[str, int]
+    hosts: dict[str, int] = Field(default={}, description="Where its pods ran once all of the gang did.")
+    held: int | None = Field(
+        default=None, description="Pods that it holds room for now; null: none any more."
+    )
     selector: dict[str, str]
 
 

@@ -57,10 +57,15 @@ async def workloads(
         count=limit + 1,
     )
     page = found[:limit]
-    places = await lookup.domains(connection, [w.admission_id for w in page if w.admission_id])
+    admitted = [w for w in page if w.admission_id]
+    places = await lookup.domains(connection, [w.admission_id for w in admitted if w.admission_id])
+    holds = await lookup.held(connection, [w.workload.uid for w in admitted])
     last = page[-1].workload if len(found) > limit else None
     return models.WorkloadList(
-        items=[_workload(stored, places.get(stored.admission_id or "", ())) for stored in page],
+        items=[
+            _workload(stored, places.get(stored.admission_id or "", ()), holds.get(stored.workload.uid))
+            for stored in page
+        ],
         next=None if last is None else make_cursor(last.submitted, last.uid),
         as_of=instant(await lookup.now(connection)),
     )
@@ -84,7 +89,8 @@ async def _detail(connection: AsyncConnection, stored: StoredWorkload) -> models
     past = await reads.admissions(connection, workload.uid)
     present = next((a for a in past if a.id == stored.admission_id), None)
     cycle = await lookup.newest_cycle(connection)
-    row = _workload(stored, present.domains if present else ())
+    held = (await lookup.held(connection, [workload.uid])).get(workload.uid)
+    row = _workload(stored, present.domains if present else (), held)
     moments = await reads.timeline(connection, workload.uid)
     detail = {**await _ahead(connection, stored), **await _evicted(connection, workload, moments)}
     return models.WorkloadDetail(
@@ -100,7 +106,7 @@ async def _detail(connection: AsyncConnection, stored: StoredWorkload) -> models
             )
             for p in workload.pod_sets
         ],
-        admission=None if present is None else _admission(present),
+        admission=None if present is None else _admission(present, held),
         explanation=_explanation(stored, cycle, now=now, detail=detail),
         timeline=timeline(moments),
         as_of=instant(now),
@@ -141,7 +147,7 @@ async def _ahead(connection: AsyncConnection, stored: StoredWorkload) -> dict[st
     return {"ahead": {"gangs": before, "of": waiting}}
 
 
-def _workload(stored: StoredWorkload, domains: Sequence[str]) -> models.Workload:
+def _workload(stored: StoredWorkload, domains: Sequence[str], held: lookup.Held | None) -> models.Workload:
     workload, explained = stored.workload, _explained(stored)
     return models.Workload(
         uid=workload.uid,
@@ -161,6 +167,7 @@ def _workload(stored: StoredWorkload, domains: Sequence[str]) -> models.Workload
         deleted=instant_or_none(stored.deleted_at),
         reason=None if explained is None else _reason(explained.primary),
         domains=list(domains),
+        holds={} if held is None else format_resources(held.amounts),
     )
 
 
@@ -235,21 +242,29 @@ def _reason_detail(reason: Reason, *, since: float | None = None) -> models.Reas
     )
 
 
-def _admission(past: reads.PastAdmission) -> models.Admission:
+def _admission(past: reads.PastAdmission, held: lookup.Held | None) -> models.Admission:
+    hosts, counts = past.hosts or {}, held.counts if held else {}
     return models.Admission(
         id=past.id,
         cycle=past.cycle,
         domains=list(past.domains),
-        placements=[_placement(assignment) for assignment in past.assignments],
+        placements=[
+            _placement(a, hosts=hosts.get(a["podSet"], {}), held=counts.get(a["podSet"]))
+            for a in past.assignments
+        ],
     )
 
 
-def _placement(assignment: Mapping[str, Any]) -> models.Placement:
+def _placement(
+    assignment: Mapping[str, Any], *, hosts: Mapping[str, int], held: int | None
+) -> models.Placement:
     nodes: dict[str, int] = assignment["nodes"]
     return models.Placement(
         pod_set=assignment["podSet"],
         flavor=assignment["flavor"],
         count=sum(nodes.values()),
         nodes=nodes,
+        hosts=dict(hosts),
+        held=held,
         selector=assignment["selector"],
     )

@@ -146,6 +146,7 @@ def _write_down(batch: Batch, outcome: Outcome, *, jobs: ClusterJobs) -> None:
             cause=outcome.cause,
             avoid=before.avoid if waiting else None,
             first=before.first if waiting else None,
+            hosts=outcome.hosts,
         )
     if outcome.recharge and outcome.live is not None and not outcome.release:
         batch.recharges += _recharges(outcome.live, outcome.recharge, at=batch.now)
