@@ -9,7 +9,9 @@ from starlette.middleware import Middleware
 
 from queuer import __version__
 from queuer.api.config import changesets, tree
+from queuer.api.cycles import simulations, topology
 from queuer.api.cycles.newest import Newest
+from queuer.api.cycles.simulator import Simulator
 from queuer.api.deps import PREFIX, asking
 from queuer.api.http import problems
 from queuer.api.http.actions import not_an_action
@@ -49,9 +51,10 @@ def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity | 
     app.state.settings = settings
     app.state.metrics = metrics
     app.state.newest = Newest()
+    app.state.simulator = Simulator()
     app.state.identity = identity or Anyone()
     problems.install(app)
-    for module in (queues, tree, changesets, workloads):
+    for module in (queues, tree, changesets, workloads, simulations, topology):
         app.include_router(module.router, responses=problems.RESPONSES, dependencies=[Depends(asking)])
     app.include_router(health.router)
     app.include_router(page.router)

@@ -11,6 +11,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuer.api.cycles.newest import Newest
+from queuer.api.cycles.simulator import Simulator
 from queuer.api.http.metrics import ApiMetrics
 from queuer.api.identity.rights import Asker, Identity
 from queuer.api.settings import ApiSettings
@@ -36,6 +37,10 @@ def _newest(request: Request) -> Newest:
     return cast(Newest, request.app.state.newest)
 
 
+def _simulator(request: Request) -> Simulator:
+    return cast(Simulator, request.app.state.simulator)
+
+
 async def asking(request: Request) -> Asker:
     """Who asks. Raises Unauthenticated."""
     identity = cast(Identity, request.app.state.identity)
@@ -43,6 +48,7 @@ async def asking(request: Request) -> Asker:
 
 
 Engine = Annotated[AsyncEngine, Depends(_engine)]
+Simulations = Annotated[Simulator, Depends(_simulator)]
 NewestCycle = Annotated[Newest, Depends(_newest)]
 Asking = Annotated[Asker, Depends(asking)]
 Settings = Annotated[ApiSettings, Depends(_settings)]

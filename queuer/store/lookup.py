@@ -12,7 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queuer.domain.quantity import Resources, add
 
 _DOMAINS = text("SELECT id, domains FROM admission WHERE id = ANY(:ids)")
-_HELD = text("SELECT uid, pod_set, count AS pods, amounts FROM ledger WHERE closed IS NULL AND uid = ANY(:uids)")
+_HELD = text(
+    "SELECT uid, pod_set, count AS pods, amounts FROM ledger WHERE closed IS NULL AND uid = ANY(:uids)"
+)
 _NEWEST = text("SELECT id, finished_at, status, capacity FROM cycle ORDER BY id DESC LIMIT 1")
 _NOW = text("SELECT extract(epoch FROM now())::float8")
 

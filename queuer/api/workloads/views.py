@@ -193,8 +193,8 @@ def _explanation(
         cycle=None if cycle is None else cycle.id,
         age_seconds=None if cycle is None else max(0.0, now - cycle.finished_at),
         verdict=None if explained is None else explained.verdict,
-        primary=None if explained is None else _reason_detail(explained.primary, since=stored.reason_since),
-        others=[_reason_detail(other) for other in (explained.others if explained else ())],
+        primary=None if explained is None else reason_detail(explained.primary, since=stored.reason_since),
+        others=[reason_detail(other) for other in (explained.others if explained else ())],
         would_admit=[dict(change) for change in (explained.would_admit if explained else ())],
         detail={**(explained.detail if explained else {}), **detail},
     )
@@ -208,11 +208,11 @@ def explained(found: models.WorkloadDetail, told: Explanation | None) -> models.
     if told is None or recorded.primary is None or told.primary.token is not recorded.primary.token:
         return found
     since = recorded.primary.since
-    primary = _reason_detail(told.primary).model_copy(update={"since": since})
+    primary = reason_detail(told.primary).model_copy(update={"since": since})
     more = {
         "verdict": told.verdict,
         "primary": primary,
-        "others": [_reason_detail(other) for other in told.others],
+        "others": [reason_detail(other) for other in told.others],
         "would_admit": [dict(change) for change in told.would_admit],
         "detail": {**told.detail, **recorded.detail},
     }
@@ -236,7 +236,8 @@ def advised(found: models.WorkloadDetail) -> models.WorkloadDetail:
     return found.model_copy(update={"explanation": told.model_copy(update={"next": step})})
 
 
-def _reason_detail(reason: Reason, *, since: float | None = None) -> models.ReasonDetail:
+def reason_detail(reason: Reason, *, since: float | None = None) -> models.ReasonDetail:
+    """A reason with its figures."""
     return models.ReasonDetail(
         **_reason(reason).model_dump(), params=dict(reason.shown), since=instant_or_none(since)
     )

@@ -10,12 +10,13 @@ from dataclasses import replace
 from functools import cache
 
 from queuer.controller.apply.jobs import ClusterJobs
-from queuer.controller.intake.checks import check, check_queue, together
+from queuer.controller.intake.checks import check, together
 from queuer.controller.ledger.batch import Batch
 from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.errors import InvalidInput
 from queuer.domain.reasons import Explanation, Token, malformed, simple
+from queuer.domain.usable import check_queue
 from queuer.domain.workload import State
 from queuer.kube.workloads import QUEUE
 from queuer.store.workloads import Intake
