@@ -219,7 +219,16 @@ def _estimate(estimate: Mapping[str, Any], *, now: float) -> str:
     begins = "now" if first <= now else f"in {age(first - now)}"
     ends = "or later" if last is None else f"to {age(last - now)} from now"
     middle = "" if likely is None else f", likely in {age(likely - now)}"
-    return f"starts {begins} {ends}{middle}, if nothing comes before it"
+    return f"starts {begins} {ends}{middle}, if nothing comes before it{_record(estimate)}"
+
+
+def _record(estimate: Mapping[str, Any]) -> str:
+    """What the range rests on, and how many of the last week held."""
+    n, rate = estimate.get("n", 0), estimate.get("hitRate")
+    held = (
+        "no such range of the last 7 d is over" if not n else f"{rate:.0%} of such ranges held, n={n} in 7 d"
+    )
+    return f" ({'; '.join(filter(None, (estimate.get('basis'), held)))})"
 
 
 def _numbers(detail: Mapping[str, Any], *, now: float) -> list[tuple[str, str]]:

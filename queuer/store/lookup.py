@@ -15,6 +15,10 @@ _DOMAINS = text("SELECT id, domains FROM admission WHERE id = ANY(:ids)")
 _HELD = text(
     "SELECT uid, pod_set, count AS pods, amounts FROM ledger WHERE closed IS NULL AND uid = ANY(:uids)"
 )
+_HITS = text("""
+    SELECT count(*) AS told, count(*) FILTER (WHERE hit) AS hits FROM admission
+    WHERE hit IS NOT NULL AND at > now() - make_interval(days => :days)
+""")
 _NEWEST = text("SELECT id, finished_at, status, capacity FROM cycle ORDER BY id DESC LIMIT 1")
 _NOW = text("SELECT extract(epoch FROM now())::float8")
 
@@ -54,6 +58,12 @@ async def held(connection: AsyncConnection, uids: Collection[str]) -> dict[str, 
             counts={**known.counts, row.pod_set: row.pods}, amounts=add(known.amounts, row.amounts)
         )
     return found
+
+
+async def hits(connection: AsyncConnection, *, days: int = 7) -> tuple[int, int]:
+    """How many starts of these days had been told a range, and how many of them fell inside."""
+    row = (await connection.execute(_HITS, {"days": days})).one()
+    return row.told, row.hits
 
 
 async def newest_cycle(connection: AsyncConnection) -> NewestCycle | None:

@@ -304,6 +304,8 @@ admission = Table(
     moment("landed_at", nullable=True),
     moment("ended_at", nullable=True),
     Column("end_cause", Text),
+    Column("hit", Boolean),  # started inside the range that it was last told; NULL = it was told none
+    Index("ix_admission_told", "at", postgresql_where=text("hit IS NOT NULL")),
     Index("uq_admission_attempt", "uid", "attempt", unique=True),
     Index("uq_admission_open", "uid", unique=True, postgresql_where=text("ended_at IS NULL")),
     comment="A workload is admitted once per attempt. `ended_at`: finished, or back in its queue.",

@@ -92,7 +92,11 @@ async def _detail(connection: AsyncConnection, stored: StoredWorkload) -> models
     held = (await lookup.held(connection, [workload.uid])).get(workload.uid)
     row = _workload(stored, present.domains if present else (), held)
     moments = await reads.timeline(connection, workload.uid)
-    detail = {**await _ahead(connection, stored), **await _evicted(connection, workload, moments)}
+    detail = {
+        **await _estimate(connection, stored),
+        **await _ahead(connection, stored),
+        **await _evicted(connection, workload, moments),
+    }
     return models.WorkloadDetail(
         **row.model_dump(),
         preemptible=workload.preemptible,
@@ -137,6 +141,16 @@ async def _evicted(
         if told.get("cause") == EvictionRule.RECLAIM:
             told["reclaimAt"] = common_ancestor(workload.queue, whose.queue)
     return {"evicted": told}
+
+
+async def _estimate(connection: AsyncConnection, stored: StoredWorkload) -> dict[str, Any]:
+    """The range that it was told, with how many of those of the last 7 days held."""
+    explained = _explained(stored)
+    estimate = explained.detail.get("estimate") if explained else None
+    if estimate is None:
+        return {}
+    told, hits = await lookup.hits(connection)
+    return {"estimate": {**estimate, "n": told, "hitRate": round(hits / told, 4) if told else None}}
 
 
 async def _ahead(connection: AsyncConnection, stored: StoredWorkload) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from queuer.controller.cycle.forecast import with_estimate
+from queuer.controller.cycle.forecast import is_hit, with_estimate
 from queuer.controller.cycle.overrun import CAUSE as OVERRUN
 from queuer.controller.cycle.overrun import overrun
 from queuer.controller.cycle.reasons import Owners, to_write
@@ -223,6 +223,7 @@ def _admitted(
         charges=rows.charges(live.workload, admission.assignments),
         patch=patches.admit(live, placement, domains=domains),
         domains=domains,
+        hit=is_hit(live.explanation, started=now),
     )
     return row, replace(live, state=State.ADMITTED, placement=placement, explanation=None, rest=None)
 

@@ -1,4 +1,4 @@
-"""Where the pods of an admission really are.
+"""Where the pods of an admission really are, and whether it came when it was told.
 
 Revision: 0010, after 0007
 """
@@ -15,7 +15,11 @@ depends_on = None
 
 def upgrade() -> None:
     op.add_column("admission", sa.Column("hosts", postgresql.JSONB(), nullable=True))
+    op.add_column("admission", sa.Column("hit", sa.Boolean(), nullable=True))
+    op.create_index("ix_admission_told", "admission", ["at"], postgresql_where=sa.text("hit IS NOT NULL"))
 
 
 def downgrade() -> None:
+    op.drop_index("ix_admission_told", "admission")
+    op.drop_column("admission", "hit")
     op.drop_column("admission", "hosts")
