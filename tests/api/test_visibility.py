@@ -62,7 +62,7 @@ async def test_no_filter_reaches_over_the_border(shared: httpx2.AsyncClient, que
     assert "secret-b" not in found.text
 
 
-@pytest.mark.parametrize("tail", ["", "/explanation"])
+@pytest.mark.parametrize("tail", ["", "/explanation", "/timeline"])
 async def test_a_foreign_uid_reads_like_one_that_does_not_exist(
     shared: httpx2.AsyncClient, tail: str
 ) -> None:

@@ -127,3 +127,45 @@ class WorkloadDetail(Workload):
     explanation: Explanation
     timeline: list[Moment]
     as_of: datetime
+
+
+class Span(Model):
+    """A state that it was in; `to` null = it still is."""
+
+    state: State
+    begin: datetime = Field(serialization_alias="from")
+    end: datetime | None = Field(serialization_alias="to")
+    seconds: float
+    attempt: int
+    cause: str
+
+
+class ReasonSpan(Model):
+    """A reason for which it waited; `to` null = it still does."""
+
+    token: Token
+    text: str
+    begin: datetime = Field(serialization_alias="from")
+    end: datetime | None = Field(serialization_alias="to")
+    seconds: float
+    cycle: int | None
+
+
+class Tick(Model):
+    """A decision about it: it was started, evicted, or told another reason."""
+
+    cycle: int
+    at: datetime
+    decision: str
+
+
+class Timeline(Model):
+    """The past of a workload. `seconds` of all reasons sum to `waitedSeconds`."""
+
+    uid: str
+    as_of: datetime
+    submitted: datetime
+    waited_seconds: float
+    spans: list[Span]
+    reasons: list[ReasonSpan]
+    ticks: list[Tick]

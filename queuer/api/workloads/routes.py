@@ -13,7 +13,7 @@ from queuer.api.deps import PREFIX, Asking, Engine, NewestCycle, Snapshot, one_v
 from queuer.api.http.cursor import read_cursor
 from queuer.api.identity.rights import Asker, Resource, Right, Verb
 from queuer.api.workloads import redact, views
-from queuer.api.workloads.models import Explanation, WorkloadDetail, WorkloadList
+from queuer.api.workloads.models import Explanation, Timeline, WorkloadDetail, WorkloadList
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.fields import nearest
 from queuer.domain.reasons import Token
@@ -87,6 +87,15 @@ async def get_workload(engine: Engine, newest: NewestCycle, asker: Asking, uid: 
     if not await asker.reads(found.namespace):
         raise no_workload(uid)  # as if there were none: whether a uid exists is its owner's to know
     return await _explained(found, newest, row, asker)
+
+
+@router.get("/workloads/{uid}/timeline")
+async def get_timeline(snapshot: Snapshot, asker: Asking, uid: str) -> Timeline:
+    """Its states and the reasons for which it waited, as spans, and the cycles that decided about it."""
+    namespace, found = await views.past(snapshot, uid)
+    if not await asker.reads(namespace):
+        raise no_workload(uid)
+    return found
 
 
 @router.get("/workloads/{uid}/explanation")

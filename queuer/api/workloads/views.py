@@ -11,7 +11,7 @@ from queuer.api.http.cursor import make_cursor
 from queuer.api.words import instant, instant_or_none
 from queuer.api.workloads import models
 from queuer.api.workloads.hints import Job, hint
-from queuer.api.workloads.timeline import timeline
+from queuer.api.workloads.timeline import spans, timeline
 from queuer.domain.quantity import format_resources
 from queuer.domain.queue import common_ancestor
 from queuer.domain.reasons import Explanation, Reason, Token
@@ -74,6 +74,14 @@ async def workloads(
 async def workload(connection: AsyncConnection, uid: str) -> models.WorkloadDetail:
     """One workload. Raises NotFound."""
     return await _detail(connection, await reads.workload(connection, uid))
+
+
+async def past(connection: AsyncConnection, uid: str) -> tuple[str, models.Timeline]:
+    """A workload's namespace, and its past in spans. Raises NotFound."""
+    workload = (await reads.workload(connection, uid)).workload
+    moments = await reads.timeline(connection, uid)
+    now = await lookup.now(connection)
+    return workload.namespace, spans(uid, moments, submitted=workload.submitted, now=now)
 
 
 async def workload_by_reference(
