@@ -9,6 +9,7 @@ from starlette.middleware import Middleware
 
 from queuer import __version__
 from queuer.api.config import changesets, tree
+from queuer.api.cycles import routes as cycles
 from queuer.api.cycles import simulations, topology
 from queuer.api.cycles.newest import Newest
 from queuer.api.cycles.simulator import Simulator
@@ -54,7 +55,7 @@ def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity | 
     app.state.simulator = Simulator()
     app.state.identity = identity or Anyone()
     problems.install(app)
-    for module in (queues, tree, changesets, workloads, simulations, topology):
+    for module in (queues, tree, changesets, workloads, simulations, topology, cycles):
         app.include_router(module.router, responses=problems.RESPONSES, dependencies=[Depends(asking)])
     app.include_router(health.router)
     app.include_router(page.router)

@@ -314,3 +314,13 @@ def test_a_queue_is_resumed_by_a_changeset_of_its_state_alone(
     assert "revision 5" in err
     code, _, err = run(["queue", "resume", "root.zz", "-y"], api, monkeypatch, capsys)
     assert (code, "no queue root.zz" in err) == (Exit.NOT_FOUND, True)
+
+
+@pytest.mark.parametrize(("same", "expected"), [(True, 0), (False, Exit.FAILURE)])
+def test_a_replay_that_differs_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], same: bool, expected: int
+) -> None:
+    body = {"cycle": 7, "same": same, "difference": "" if same else "order: a, b", "seconds": 0.1}
+    code, _, err = run(["cycles", "replay", "7"], answer(200, body), monkeypatch, capsys)
+    assert code == expected
+    assert ("the same plan" in err) is same

@@ -100,3 +100,34 @@ class SlotTable(Model):
     shape: str
     flavor: str
     rows: list[Slots]
+
+
+class Cycle(Model):
+    """A committed decision."""
+
+    id: int
+    started: datetime
+    finished: datetime
+    trigger: str
+    status: str = Field(description="What CP-SAT did: GREEDY not asked, OPTIMAL, FEASIBLE, FAILED.")
+    admitted: int
+    evicted: int
+    waiting: int
+    stats: dict[str, Any] = Field(description="Turns, searches, what the repair was asked, seconds by phase.")
+    replayable: bool = Field(description="Whether it is the one that is stored.")
+
+
+class CycleList(Model):
+    """Decisions, newest first."""
+
+    items: list[Cycle]
+    next: str | None
+
+
+class Replay(Model):
+    """The stored decision made anew."""
+
+    cycle: int
+    same: bool
+    difference: str = Field(description="The first place at which the plans differ; empty where they do not.")
+    seconds: float
