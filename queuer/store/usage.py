@@ -17,25 +17,33 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queuer.domain.queue import ROOT, Queue, QueueTree
 from queuer.store.config import Config, load_config
 from queuer.store.ledger import Usage, usage
+from queuer.store.waiting import ROWS
 
 Account = tuple[str | None, str]
 """(flavor, resource); flavor None counts all flavors together."""
+Asked = Mapping[str, Mapping[Account, int]]
+"""Amounts by queue."""
 
-_PENDING = text("""
-    SELECT queue, asked.key AS resource, sum((pod_set->>'count')::numeric * asked.value::numeric) AS amount
-    FROM workload CROSS JOIN LATERAL jsonb_array_elements(pod_sets) AS pod_set
+_PENDING = text(f"""
+    WITH waiting AS ({ROWS})
+    SELECT queue, asked.key AS resource, sum((pod_set->>'count')::numeric * asked.value::numeric) AS amount,
+        sum((pod_set->>'count')::numeric * asked.value::numeric) FILTER (WHERE admissible) AS admissible
+    FROM waiting CROSS JOIN LATERAL jsonb_array_elements(pod_sets) AS pod_set
     CROSS JOIN LATERAL jsonb_each_text(pod_set->'requests') AS asked
-    WHERE state IN ('Queued', 'Held') AND deleted_at IS NULL
-        AND explanation #>> '{primary,token}' IS DISTINCT FROM 'Misconfigured'
+    WHERE NOT impossible
     GROUP BY queue, asked.key
 """)
 _CAPACITY = text("SELECT capacity FROM cycle ORDER BY id DESC LIMIT 1")
-_COUNTS = text("""
-    SELECT queue, count(*) FILTER (WHERE state IN ('Queued', 'Held')) AS waiting,
-        count(*) FILTER (WHERE state NOT IN ('Queued', 'Held')) AS admitted,
-        min(submitted) FILTER (WHERE state IN ('Queued', 'Held')) AS oldest
-    FROM workload WHERE state NOT IN ('Succeeded', 'Failed') AND deleted_at IS NULL
-    GROUP BY queue
+_WAITING = text(f"""
+    WITH waiting AS ({ROWS})
+    SELECT queue, count(*) FILTER (WHERE NOT impossible) AS waiting, count(*) FILTER (WHERE impossible) AS impossible,
+        min(submitted) FILTER (WHERE NOT impossible) AS oldest,
+        min(reason_since) FILTER (WHERE admissible) AS since
+    FROM waiting GROUP BY queue
+""")
+_ADMITTED = text("""
+    SELECT queue, count(*) AS admitted FROM workload
+    WHERE state NOT IN ('Queued', 'Held', 'Succeeded', 'Failed') AND deleted_at IS NULL GROUP BY queue
 """)
 
 
@@ -56,13 +64,21 @@ class Amounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueView:
-    """A queue with its amounts; counts are of workloads in its subtree; `oldest`: submit time of the first waiting."""
+    """A queue with its amounts; counts are of workloads in its subtree.
+
+    `waiting` and `oldest` (submit time of the first of them) are without those that can never start, which are
+    `impossible`. `admissible`: what those ask for that wait for room alone, by resource; `since`: since when the first
+    of them does.
+    """
 
     queue: Queue
     amounts: tuple[Amounts, ...]
     waiting: int
+    impossible: int
     admitted: int
     oldest: float | None
+    admissible: Mapping[str, int]
+    since: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,28 +98,20 @@ class TreeView:
 async def tree_view(connection: AsyncConnection) -> TreeView:
     """The tree as it is now, from one snapshot if the caller's transaction is REPEATABLE READ."""
     config = await load_config(connection)
-    held = await usage(connection)
-    asked: dict[str, dict[str, int]] = defaultdict(dict)
-    for row in await connection.execute(_PENDING):
-        asked[row.queue][row.resource] = int(
-            row.amount
-        )  # waiting jobs together may ask for more than 64 bits
-    tree = config.tree
-    counts = (await connection.execute(_COUNTS)).all()
+    tree, held = config.tree, await usage(connection)
+    asked, admissible = await _asked(connection)
+    waits = (await connection.execute(_WAITING)).all()
+    runs = (await connection.execute(_ADMITTED)).all()
     capacity = _capacity((await connection.execute(_CAPACITY)).scalar_one_or_none() or {})
-    used = _used(tree, held)
-    pending = _rolled(tree, {q: {(None, r): n for r, n in amounts.items()} for q, amounts in asked.items()})
+    used, pending, lacking = _used(tree, held), _rolled(tree, asked), _rolled(tree, admissible)
     accounts = {queue.path: _accounts(queue, used[queue.path], pending[queue.path]) for queue in tree}
     accounts[ROOT] = _accounts(tree[ROOT], used[ROOT], pending[ROOT], dict.fromkeys(_named(tree), 0))
     lent = _lent(tree, used, {account for found in accounts.values() for account in found}, capacity)
     promised = _promised(tree)
-    inside: dict[str, list[Row[Any]]] = defaultdict(list)
-    for row in counts:
-        for above in tree.lineage(row.queue):
-            inside[above].append(row)
+    waiting, admitted = _inside(tree, waits), _inside(tree, runs)
     views = {}
     for queue in tree:
-        below = inside[queue.path]
+        below = waiting[queue.path]
         views[queue.path] = QueueView(
             queue=queue,
             amounts=tuple(
@@ -111,11 +119,34 @@ async def tree_view(connection: AsyncConnection) -> TreeView:
                 for account in accounts[queue.path]
             ),
             waiting=sum(row.waiting for row in below),
-            admitted=sum(row.admitted for row in below),
+            impossible=sum(row.impossible for row in below),
+            admitted=sum(row.admitted for row in admitted[queue.path]),
             oldest=min((row.oldest.timestamp() for row in below if row.oldest), default=None),
+            admissible={resource: n for (_, resource), n in lacking[queue.path].items()},
+            since=min((row.since.timestamp() for row in below if row.since), default=None),
         )
-    strays = {row.queue: row.waiting for row in counts if row.queue not in tree and row.waiting}
+    strays = {row.queue: row.waiting + row.impossible for row in waits if row.queue not in tree}
     return TreeView(config=config, capacity=capacity, queues=views, strays=strays)
+
+
+async def _asked(connection: AsyncConnection) -> tuple[Asked, Asked]:
+    """What waits asks for by queue, and that part of it for which room alone is lacking."""
+    asked, admissible = defaultdict[str, dict[Account, int]](dict), defaultdict[str, dict[Account, int]](dict)
+    for row in await connection.execute(_PENDING):
+        # Waiting jobs together may ask for more than 64 bits.
+        asked[row.queue][None, row.resource] = int(row.amount)
+        if row.admissible:
+            admissible[row.queue][None, row.resource] = int(row.admissible)
+    return asked, admissible
+
+
+def _inside(tree: QueueTree, rows: Iterable[Row[Any]]) -> Mapping[str, list[Row[Any]]]:
+    """Rows by each queue of the path of their own."""
+    inside: dict[str, list[Row[Any]]] = defaultdict(list)
+    for row in rows:
+        for above in tree.lineage(row.queue):
+            inside[above].append(row)
+    return inside
 
 
 def _capacity(stored: Mapping[str, Mapping[str, int]]) -> dict[Account, int]:

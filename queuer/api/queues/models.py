@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
+from queuer.api.live.controller import Controller
 from queuer.api.models import Model
 from queuer.domain.queue import ManagedBy, QueueState
 
@@ -25,7 +26,7 @@ class Account(Model):
     """What a queue has and uses of one resource, in one flavor or (`flavor` null) in all together.
 
     `borrowed`: used above guaranteed. `lent`: own guarantee used by others. `pending`: demand not admitted.
-    `starved`: work waits although less is used than guaranteed.
+    `starved`: work waits for room alone although less is used than guaranteed.
     """
 
     resource: str
@@ -40,7 +41,10 @@ class Account(Model):
 
 
 class Queue(Model):
-    """A queue with its configuration and its live figures, its own subtree included."""
+    """A queue with its configuration and its live figures, its own subtree included.
+
+    Jobs that can never start as they are count as `misconfigured` alone, not as pending.
+    """
 
     path: str
     parent: str | None
@@ -58,6 +62,7 @@ class Queue(Model):
     quota: list[QuotaRow]
     accounts: list[Account]
     pending_workloads: int
+    misconfigured_workloads: int
     admitted_workloads: int
     oldest_pending: datetime | None
 
@@ -76,4 +81,5 @@ class QueueList(Model):
     items: list[Queue]
     revision: int
     cycle: Cycle | None
+    controller: Controller
     as_of: datetime

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from queuer.api.deps import PREFIX, Snapshot
+from queuer.api.deps import PREFIX, Settings, Snapshot
 from queuer.api.queues import views
 from queuer.api.queues.models import Queue, QueueList
 
@@ -12,9 +12,9 @@ router = APIRouter(prefix=PREFIX, tags=["queues"])
 
 
 @router.get("/queues")
-async def list_queues(snapshot: Snapshot) -> QueueList:
+async def list_queues(snapshot: Snapshot, settings: Settings) -> QueueList:
     """All queues, parents before children, with amounts of their subtrees from one moment."""
-    return await views.queues(snapshot)
+    return await views.queues(snapshot, stale_after=settings.stale_after)
 
 
 @router.get("/queues/{path}")

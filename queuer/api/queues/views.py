@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from queuer.api.live.controller import controller
 from queuer.api.queues import models
 from queuer.api.words import instant, instant_or_none, quantity_or_none
 from queuer.domain.document import export_access, export_policy
@@ -14,11 +16,11 @@ from queuer.domain.errors import NotFound
 from queuer.domain.quantity import format_quantity
 from queuer.domain.queue import QueueState, QueueTree
 from queuer.store import lookup
-from queuer.store.config import Kind
+from queuer.store.config import Kind, load_config
 from queuer.store.usage import Amounts, QueueView, TreeView, tree_view
 
 
-async def queues(connection: AsyncConnection) -> models.QueueList:
+async def queues(connection: AsyncConnection, *, stale_after: float) -> models.QueueList:
     """All queues with their amounts, parents before children."""
     view = await tree_view(connection)
     cycle = await lookup.newest_cycle(connection)
@@ -27,6 +29,7 @@ async def queues(connection: AsyncConnection) -> models.QueueList:
         items=[_queue(view, found, capacity) for found in view.queues.values()],
         revision=view.config.revision,
         cycle=_cycle(cycle),
+        controller=await controller(connection, stale_after=stale_after),
         as_of=instant(await lookup.now(connection)),
     )
 
@@ -45,9 +48,15 @@ async def queue(connection: AsyncConnection, path: str) -> models.Queue:
     return _queue(view, view.queues[path], _capacity(await lookup.newest_cycle(connection)))
 
 
+async def check_queue(connection: AsyncConnection, path: str) -> None:
+    """Raise NotFound, with the nearest paths, unless there is such a queue."""
+    if not await lookup.has_queue(connection, path):
+        raise no_queue((await load_config(connection)).tree, path)
+
+
 def no_queue(tree: QueueTree, path: str) -> NotFound:
-    """There is no such queue; names the nearest."""
-    close = tree.nearest(path)
+    """There is no such queue; names the nearest leaves, else the nearest queues."""
+    close = tree.nearest(path) or get_close_matches(path, tree.queues, n=3)
     hint = f"did you mean {' or '.join(close)}?" if close else "`queuer queue ls` lists them"
     return NotFound(f"there is no queue {path}", hint=hint)
 
@@ -87,8 +96,12 @@ def _queue(view: TreeView, found: QueueView, capacity: Mapping[tuple[str | None,
             )
             for row in queue.quota
         ],
-        accounts=[_account(account, waits=waits) for account in amounts],
+        accounts=[
+            _account(account, waits=waits and found.admissible.get(account.resource, 0) > 0)
+            for account in amounts
+        ],
         pending_workloads=found.waiting,
+        misconfigured_workloads=found.impossible,
         admitted_workloads=found.admitted,
         oldest_pending=instant_or_none(found.oldest),
     )
@@ -115,5 +128,5 @@ def _account(amounts: Amounts, *, waits: bool) -> models.Account:
         borrowed=text(amounts.borrowed),
         lent=text(amounts.lent),
         pending=text(amounts.pending),
-        starved=waits and amounts.pending > 0 and amounts.used < amounts.guaranteed,
+        starved=waits and amounts.flavor is None and amounts.used < amounts.guaranteed,
     )
