@@ -73,7 +73,6 @@ def _capacity(cycle: lookup.NewestCycle | None) -> Mapping[tuple[str | None, str
 def _queue(view: TreeView, found: QueueView, capacity: Mapping[tuple[str | None, str], int]) -> models.Queue:
     queue, tree = found.queue, view.config.tree
     amounts = found.amounts if queue.parent else tuple(_bounded(a, capacity) for a in found.amounts)
-    waits = tree.is_leaf(queue.path) and tree.effective_state(queue.path) is QueueState.OPEN
     return models.Queue(
         path=queue.path,
         parent=queue.parent,
@@ -96,15 +95,21 @@ def _queue(view: TreeView, found: QueueView, capacity: Mapping[tuple[str | None,
             )
             for row in queue.quota
         ],
-        accounts=[
-            _account(account, waits=waits and found.admissible.get(account.resource, 0) > 0)
-            for account in amounts
-        ],
+        accounts=[_account(account, starved=is_starved(view, found, account)) for account in amounts],
         pending_workloads=found.waiting,
         misconfigured_workloads=found.impossible,
         admitted_workloads=found.admitted,
         oldest_pending=instant_or_none(found.oldest),
     )
+
+
+def is_starved(view: TreeView, found: QueueView, amounts: Amounts) -> bool:
+    """Whether work of an open leaf lacks room alone although less is used than guaranteed."""
+    path, tree = found.queue.path, view.config.tree
+    if not tree.is_leaf(path) or tree.effective_state(path) is not QueueState.OPEN:
+        return False
+    asked = found.admissible.get(amounts.resource, 0)
+    return amounts.flavor is None and asked > 0 and amounts.used < amounts.guaranteed
 
 
 def _bounded(amounts: Amounts, capacity: Mapping[tuple[str | None, str], int]) -> Amounts:
@@ -115,7 +120,7 @@ def _bounded(amounts: Amounts, capacity: Mapping[tuple[str | None, str], int]) -
     return replace(amounts, limit=live if amounts.limit is None else min(live, amounts.limit))
 
 
-def _account(amounts: Amounts, *, waits: bool) -> models.Account:
+def _account(amounts: Amounts, *, starved: bool) -> models.Account:
     def text(amount: int) -> str:
         return format_quantity(amount, resource=amounts.resource)
 
@@ -128,5 +133,5 @@ def _account(amounts: Amounts, *, waits: bool) -> models.Account:
         borrowed=text(amounts.borrowed),
         lent=text(amounts.lent),
         pending=text(amounts.pending),
-        starved=waits and amounts.flavor is None and amounts.used < amounts.guaranteed,
+        starved=starved,
     )

@@ -140,6 +140,11 @@ async def _ahead(connection: AsyncConnection, stored: StoredWorkload) -> dict[st
     return {"ahead": {"gangs": before, "of": waiting}}
 
 
+def row_of(stored: StoredWorkload) -> models.Workload:
+    """The row of a workload that waits."""
+    return _workload(stored, ())
+
+
 def _workload(stored: StoredWorkload, domains: Sequence[str]) -> models.Workload:
     workload, explained = stored.workload, _explained(stored)
     return models.Workload(
