@@ -5,7 +5,8 @@ It tells counts and amounts alone, so everybody may see it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from enum import StrEnum
 
@@ -20,14 +21,15 @@ from queuer.api.queues.history import averages, steps
 from queuer.api.queues.models import Cycle
 from queuer.api.queues.views import is_starved
 from queuer.api.words import instant, instant_or_none
-from queuer.domain.quantity import format_quantity, format_resources
+from queuer.domain.quantity import add, format_quantity, format_resources
 from queuer.domain.queue import ROOT
-from queuer.domain.reasons import Token, Verdict
+from queuer.domain.reasons import Reason, Token, Verdict
 from queuer.domain.workload import State
 from queuer.store import lookup, rollup, summary, waits
 from queuer.store.rollup import Period
-from queuer.store.summary import Group, Stuck
+from queuer.store.summary import Stuck
 from queuer.store.usage import TreeView, tree_view
+from queuer.store.waiting import Group
 
 router = APIRouter(prefix=PREFIX, tags=["live"])
 DAY, STEP = 86_400.0, 300
@@ -141,7 +143,7 @@ async def get_overview(snapshot: Snapshot, settings: Settings) -> Overview:
         capacity=_capacity(view),
         attention=attention[:MOST],
         attention_total=len(attention),
-        reasons=[_group(group) for group in await summary.reasons(snapshot)],
+        reasons=_reasons(view.waiting),
         at=times,
         series=series,
     )
@@ -231,13 +233,25 @@ def _capacity(view: TreeView) -> list[Capacity]:
     return found
 
 
-def _group(group: Group) -> ReasonGroup:
+def _reasons(waiting: Iterable[Group]) -> list[ReasonGroup]:
+    """Most jobs first; those that could not start on an idle cluster apart from others of their token."""
+    found: dict[tuple[Token, bool], list[Group]] = defaultdict(list)
+    for group in waiting:
+        found[group.token, group.impossible].append(group)
+    told = [_reason(token, idle, groups) for (token, idle), groups in found.items()]
+    return sorted(told, key=lambda group: (-group.jobs, group.token, group.verdict))
+
+
+def _reason(token: Token, idle: bool, groups: list[Group]) -> ReasonGroup:
+    amounts: dict[str, int] = {}
+    for group in groups:
+        amounts = add(amounts, group.amounts)
     return ReasonGroup(
-        token=group.token,
-        verdict=group.verdict,
-        jobs=group.jobs,
-        amounts=format_resources(group.amounts),
-        oldest=instant(group.oldest),
+        token=token,
+        verdict=Reason(token, {"idle": idle}).verdict,
+        jobs=sum(group.jobs for group in groups),
+        amounts=format_resources(amounts),
+        oldest=instant(min(group.oldest for group in groups)),
     )
 
 
