@@ -36,7 +36,7 @@ from queuer.kube.objects import (
     ResourceQuota,
     RuntimeClass,
 )
-from queuer.kube.reflector import Change, ChangeKind, Reflector
+from queuer.kube.reflector import Change, ChangeKind, Reflector, Timing
 from queuer.kube.workloads import QUEUE
 
 log = logger("watch")
@@ -97,14 +97,15 @@ class Watches:
         *,
         kinds: Iterable[Kind],
         look: float = _LOOK,
+        timing: Timing | None = None,
     ) -> None:
-        self._client, self._state, self._facts, self._look = client, state, facts, look
+        self._client, self._state, self._facts, self._look, self._timing = client, state, facts, look, timing
         self._opted_in: frozenset[str] = frozenset()
         self._unsummable: frozenset[str] = frozenset()
         self._jobs: dict[str, tuple[Kind, Reflector[Any]]] = {}
 
         def of(resource: Resource, kind: type[Any], heard: Heard) -> Reflector[Any]:
-            return Reflector(client, resource, kind, on_change=heard)
+            return Reflector(client, resource, kind, on_change=heard, timing=timing)
 
         self.reflectors = [
             of(NAMESPACES, Namespace, self._namespace),
@@ -120,7 +121,12 @@ class Watches:
 
     def _follow(self, kind: Kind) -> Reflector[Any]:
         reflector = Reflector(
-            self._client, kind.resource, kind.type, on_change=self._job(kind), selector=QUEUE
+            self._client,
+            kind.resource,
+            kind.type,
+            on_change=self._job(kind),
+            selector=QUEUE,
+            timing=self._timing,
         )
         self._jobs[kind.name] = (kind, reflector)
         self.reflectors.append(reflector)
