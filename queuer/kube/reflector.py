@@ -113,6 +113,7 @@ class Reflector(Generic[T]):
         self._items: dict[str, T] = {}
         self._version = ""
         self._due = -inf  # when to list again
+        self._heard = False  # whether the last watch told anything
 
     @property
     def items(self) -> Mapping[str, T]:
@@ -120,10 +121,10 @@ class Reflector(Generic[T]):
         return self._items
 
     async def run(self) -> None:
-        """List and watch until cancelled, with a pause after each watch that grows while none holds for long."""
+        """List and watch until cancelled, with pauses that grow while watches neither tell anything nor hold."""
         pause = self._timing.first_pause
         while True:
-            opened, asked_for = inf, None
+            opened, asked_for, self._heard = inf, None, False
             try:
                 if not self._version or self._clock() >= self._due:
                     await self._list()
@@ -132,10 +133,10 @@ class Reflector(Generic[T]):
                 await self._watch()
             except GoneError:
                 log.info("list again: the server forgot where we were", resource=self.resource.plural)
-                self._version = ""
+                self._version, self._heard = "", False  # listing is dear, whatever was told before
             except (QueuerError, msgspec.MsgspecError) as error:
                 asked_for = self._interrupted(error)
-            if self._clock() - opened > pause:
+            if self._heard or self._clock() - opened > pause:
                 pause = self._timing.first_pause
             await asyncio.sleep(asked_for or pause * (0.5 + self._random.random()))
             pause = min(2 * pause, self._timing.longest_pause)
@@ -199,6 +200,7 @@ class Reflector(Generic[T]):
                 kind = GoneError if said.code == 410 else ApiError
                 raise kind(status=said.code, reason=said.reason, message=said.message or "watch failed")
         self._version = _META.decode(event.object).metadata.resource_version or self._version
+        self._heard = True
 
     def _put(self, raw: msgspec.Raw) -> str:
         """Take over one object; returns its uid, "" where it cannot be read (which is logged, not fatal)."""

@@ -7,14 +7,21 @@ written. Neither trusts what a controller has in memory, nor uses its code.
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from queuer.domain.queue import QueueTree
+from queuer.solver.records import Snapshot
+from queuer.solver.stored import decode
 from tests.chaos.world import BESIDE, LIMITS, Manifest, World
-from tests.e2e.controller import GPU
+from tests.e2e.controller import GPU, Controller
+from tests.e2e.support import wait_until
 
+FAILURES = ("the term of office failed", "set aside", '"no plan"', "no commit")
+"""What no fault of anything else excuses in a log."""
 PLANNED = ("reclaim", "preempt")
 """Why a plan evicts."""
 _OVER = f"""
@@ -121,6 +128,19 @@ def sound(world: World, found: Picture, gangs: Gangs) -> list[str]:
     return [*wrong, *gangs.harmed(world, found)]
 
 
+def said(process: Controller) -> list[str]:
+    """What a controller's log must not say."""
+    return [f"its log says {text}" for text in FAILURES if process.log_has(text)]
+
+
+def settle(world: World, *, timeout: float) -> list[str]:
+    """Wait until all is settled; what is still not after `timeout` seconds."""
+    until = time.monotonic() + timeout
+    while (wrong := settled(world)) and time.monotonic() < until:
+        time.sleep(0.3)
+    return wrong
+
+
 def settled(world: World) -> list[str]:
     """Nothing lost: every job is in the state that its spec and pods say, charged for just these, and no more is."""
     found, database = picture(world), world.database
@@ -145,6 +165,52 @@ def settled(world: World) -> list[str]:
         elif said := _differs(job, pods, rows[uid], charges[uid], admissions[uid]):
             wrong.append(f"{_name(job)} ({rows[uid]['state']}): {said}")
     return wrong
+
+
+def misremembered(world: World, *, asked: Manifest) -> list[str]:
+    """How the nodes that a controller decides on differ from those that are there, what all pods hold on them included.
+
+    `asked`: a job that waits and has just come; what it was decided on is what is looked at, at a quiet time.
+    """
+    uid = asked["metadata"]["uid"]
+    wait_until(lambda: uid in _decided_on(world).workloads(), timeout=30, describe="a decision is stored")
+    used: dict[str, Counter[str]] = defaultdict(Counter)
+    for pod in _items(world, "pods"):
+        if pod["spec"].get("nodeName") and pod["status"].get("phase") not in ("Succeeded", "Failed"):
+            used[pod["spec"]["nodeName"]].update({"pods": 1, GPU: _gpus(pod)})
+    there = {
+        node["metadata"]["name"]: (
+            node["metadata"]["labels"],
+            bool(node["spec"].get("unschedulable")),
+            int(node["status"]["allocatable"][GPU]),
+            *(used[node["metadata"]["name"]][resource] for resource in ("pods", GPU)),
+        )
+        for node in _items(world, "nodes")
+    }
+    remembered = {
+        found.node.name: (
+            dict(found.node.labels),
+            found.node.unschedulable,
+            found.node.allocatable[GPU],
+            *(found.used.get(resource, 0) for resource in ("pods", GPU)),
+        )
+        for found in _decided_on(world).nodes
+    }
+    return [
+        f"{name} is remembered as {remembered.get(name)}, and is {there.get(name)}"
+        for name in sorted({*there, *remembered})
+        if there.get(name) != remembered.get(name)
+    ]
+
+
+def _decided_on(world: World) -> Snapshot:
+    """What the newest decision was made from; nothing where there was none yet."""
+    rows = world.database.rows("SELECT body FROM stored_cycle")
+    return decode(rows[0]["body"]).snapshot if rows else Snapshot(nodes=(), tree=QueueTree.of(()))
+
+
+def _items(world: World, plural: str) -> list[Manifest]:
+    return list(world.admin.get(f"/api/v1/{plural}").raise_for_status().json()["items"])
 
 
 def _differs(

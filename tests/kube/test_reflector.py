@@ -198,6 +198,17 @@ async def test_where_a_list_fails_the_watch_goes_on() -> None:
         assert "watch" in stub.requests[asked]
 
 
+async def test_a_watch_that_tells_something_is_opened_anew_at_once_when_it_is_cut() -> None:
+    """However often that happens, and whatever failed before: only a server that tells nothing is asked less often."""
+    stub = Stub()
+    async with copying(stub, Timing(first_pause=0.01, longest_pause=60.0)) as copy:
+        stub.failures = [web.Response(status=503) for _ in range(4)]
+        for number in range(20):
+            stub.put(f"o{number}")
+            await until(lambda: len(copy.uids) == number + 1)  # noqa: B023
+            stub.cut()
+
+
 async def test_in_a_storm_of_410_lists_become_rare() -> None:
     """A server that forgets at once where we were must not be asked for everything in a busy loop."""
     stub, times = Stub(), list[float]()
