@@ -76,7 +76,7 @@ class Timing:
 
     silence: float = 90.0
     relist: float = 60.0
-    share: float = 0.02
+    share: float = 0.05
     first_pause: float = 0.1
     longest_pause: float = 15.0
 

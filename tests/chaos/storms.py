@@ -23,6 +23,9 @@ from tests.chaos.world import TEAM_A, TEAM_B, Manifest, World, world
 from tests.e2e.controller import Controller
 from tests.e2e.support import wait_until
 
+REMEMBERED = 120.0
+"""Seconds within which what was missed must be found: two periods of the auditor."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
@@ -45,9 +48,9 @@ FULL = Scale(
 )  # fmt: skip
 """The controller's own defaults."""
 SHORT = Scale(
-    load=5.0, outage=20.0, pace=1.0, quiet=60.0,
+    load=2.0, outage=15.0, pace=1.0, quiet=60.0,
     weather=Weather(dropped=0.1, doubled=0.1, life=2.0),
-    settings={"QUEUER_LANDING_DEADLINE": "20", "QUEUER_RELIST": "5"},
+    settings={"QUEUER_LANDING_DEADLINE": "20", "QUEUER_RELIST": "3"},
 )  # fmt: skip
 """More goes wrong in less time."""
 
@@ -98,8 +101,8 @@ class _Story:
             wrong += settle(self.world, timeout=self.scale.quiet)
             wrong += sound(self.world, picture(self.world), gangs)
             self._rage(runs)
-            took = self._calm()
-            wrong += settled(self.world) + self._remembers()
+            took = self._calm(runs)
+            wrong += settled(self.world)
             wrong += sound(self.world, picture(self.world), gangs)
             if drift:
                 edited, removed = (gang["metadata"]["uid"] for gang in (runs[0], runs[-1]))
@@ -158,20 +161,28 @@ class _Story:
                 owner(self.world, self.random)
         return lambda: None
 
-    def _calm(self) -> float:
-        """The faults end, and what was missed is found; answers the seconds."""
+    def _calm(self, runs: list[Manifest]) -> float:
+        """The faults end, what was missed is found, and all ends but what runs for ever; answers the seconds."""
         self.proxy.weather, began = CALM, time.monotonic()
-        wait_until(
-            lambda: not settled(self.world), timeout=self.scale.quiet, interval=0.5,
-            describe=lambda: f"all settles: {settled(self.world)}",
-        )  # fmt: skip
+        self._await({job["metadata"]["uid"] for job in runs})
+        self._remember()
         return time.monotonic() - began
 
-    def _remembers(self) -> list[str]:
-        """What the controller remembers otherwise than it is, seen by a decision made now."""
+    def _await(self, live: set[str]) -> None:
+        """Wait until only these wait or run, and all is settled."""
+        wait_until(
+            lambda: self.world.live() <= live and not settled(self.world), timeout=self.scale.quiet, interval=0.3,
+            describe=lambda: f"all is quiet: {len(self.world.live())} are live; {settled(self.world)}",
+        )  # fmt: skip
+
+    def _remember(self) -> None:
+        """Wait until the controller decides on what is there; a gang for which there is no room has it decide."""
         witness = self.world.job("witness", queue=TEAM_B, pods=99, gpus=8)
         try:
-            return misremembered(self.world, asked=witness)
+            wait_until(
+                lambda: not misremembered(self.world, asked=witness), timeout=REMEMBERED,
+                describe=lambda: str(misremembered(self.world, asked=witness)),
+            )  # fmt: skip
         finally:
             self.world.delete(witness)
 
@@ -179,7 +190,4 @@ class _Story:
         """What runs for ever is deleted: nothing may be held, nor remembered."""
         for job in runs:
             self.world.delete(job)
-        wait_until(
-            lambda: self.world.all_ended() and not settled(self.world), timeout=self.scale.quiet,
-            describe=lambda: f"all ends: {settled(self.world)}",
-        )  # fmt: skip
+        self._await(set())

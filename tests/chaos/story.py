@@ -123,7 +123,9 @@ class _Story:
             for job in self.endless:
                 self.world.delete(job)
             wait_until(
-                self.world.all_ended, timeout=QUIET, describe=lambda: f"all end: {settled(self.world)}"
+                lambda: not self.world.live(),
+                timeout=QUIET,
+                describe=lambda: f"all end: {settled(self.world)}",
             )
             wrong += settle(self.world, timeout=QUIET)
             if drift := process.metric("queuer_quota_drift"):

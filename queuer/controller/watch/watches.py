@@ -102,6 +102,7 @@ class Watches:
         self._client, self._state, self._facts, self._look, self._timing = client, state, facts, look, timing
         self._opted_in: frozenset[str] = frozenset()
         self._unsummable: frozenset[str] = frozenset()
+        self._node_uids: dict[str, str] = {}  # of those in memory, by name
         self._jobs: dict[str, tuple[Kind, Reflector[Any]]] = {}
 
         def of(resource: Resource, kind: type[Any], heard: Heard) -> Reflector[Any]:
@@ -219,10 +220,14 @@ class Watches:
         self._state.read_again([uid for uid, job in jobs.items() if job.namespace == namespace])
 
     def _node(self, change: Change[NodeObject]) -> None:
-        name = change.object.metadata.name
+        name, uid = change.object.metadata.name, change.object.metadata.uid
         if change.kind is ChangeKind.DELETED:
-            self._state.node_gone(name)
+            # A list tells first of the node that came under the name of one that it finds gone.
+            if self._node_uids.get(name) == uid:
+                del self._node_uids[name]
+                self._state.node_gone(name)
         else:
+            self._node_uids[name] = uid
             node, problems = node_of(change.object)
             for problem in problems:
                 log.error("amount of a node not understood, not used", node=name, said=str(problem))
