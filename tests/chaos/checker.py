@@ -40,6 +40,7 @@ _ADMITTED_TWICE = """
     SELECT a.uid, 'admission' AS pod_set FROM admission a JOIN admission b USING (uid)
     WHERE a.id < b.id AND a.at < coalesce(b.ended_at, 'infinity') AND b.at < coalesce(a.ended_at, 'infinity')
 """
+_ENDED = ("Succeeded", "Failed")
 _EVICTED = """
     SELECT uid, data->>'cause' AS cause FROM event WHERE type = 'workload.state' AND data->>'to' = 'Evicting'
 """
@@ -152,8 +153,9 @@ def settled(world: World) -> list[str]:
         admissions[row["uid"]].append(row["id"])
     wrong = [f"an effect is left: {row['kind']} of {row['uid']}" for row in database.rows(_UNDONE)]
     for uid in {*rows, *charges, *admissions} - found.jobs.keys():
-        row = rows.get(uid, {"name": uid, "deleted_at": None})
-        if row["deleted_at"] is None or charges[uid] or admissions[uid]:
+        row = rows.get(uid, {"name": uid, "state": None, "deleted_at": None})
+        over = row["deleted_at"] is not None or row["state"] in _ENDED  # nobody follows what has ended
+        if not over or charges[uid] or admissions[uid]:
             wrong.append(f"{row['name']} is gone, and {'charged' if charges[uid] else 'kept'}")
     for uid, job in found.jobs.items():
         pods = found.pods.get(uid, [])

@@ -48,7 +48,7 @@ FULL = Scale(
 )  # fmt: skip
 """The controller's own defaults."""
 SHORT = Scale(
-    load=2.0, outage=15.0, pace=1.0, quiet=60.0,
+    load=2.0, outage=10.0, pace=2.0, quiet=60.0,
     weather=Weather(dropped=0.1, doubled=0.1, life=2.0),
     settings={"QUEUER_LANDING_DEADLINE": "20", "QUEUER_RELIST": "3"},
 )  # fmt: skip

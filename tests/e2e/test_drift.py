@@ -10,9 +10,9 @@ from tests.e2e.scene import TEAM_A, Scene
 
 
 def test_a_changed_ledger_is_put_right(scene: Scene, record_property: Any) -> None:
-    """Amounts edited, a row removed, a row added for nobody. By default an audit is each 60 s, not 4."""
+    """Amounts edited, a row removed, a row added for nobody. By default an audit is each 60 s, not 2."""
     scene.database.apply(tree(scene.namespace))
-    process = scene.start(QUEUER_AUDIT="4")
+    process = scene.start(QUEUER_AUDIT="2")
     jobs = [scene.job(name, pods=2) for name in ("edited", "removed")]
     for job in jobs:
         scene.wait_state(job["metadata"]["name"], "Running")
@@ -20,4 +20,4 @@ def test_a_changed_ledger_is_put_right(scene: Scene, record_property: Any) -> No
     told = put_right(process, scene.database, edited=edited, removed=removed, queue=TEAM_A)
     record_property("figures", str(told))
     print(told)  # noqa: T201 (shown with -s)
-    assert told.repaired <= 2 * 4
+    assert told.repaired <= 2 * 2
