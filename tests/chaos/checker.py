@@ -16,6 +16,7 @@ from typing import Any
 from queuer.domain.queue import QueueTree
 from queuer.solver.records import Snapshot
 from queuer.solver.stored import decode
+from tests.chaos.drift import NOBODY
 from tests.chaos.world import BESIDE, LIMITS, Manifest, World
 from tests.e2e.controller import GPU, Controller
 
@@ -48,6 +49,7 @@ _ADMITTED = "SELECT uid FROM workload WHERE state IN ('Admitted', 'Placing', 'Ru
 _CHARGES = "SELECT uid, pod_set, queue, count, amounts FROM ledger WHERE closed IS NULL"
 _ADMISSIONS = "SELECT uid, id::text FROM admission WHERE ended_at IS NULL"
 _WORKLOADS = "SELECT uid, name, queue, state, token, admission_id::text, deleted_at FROM workload"
+_REPAIRED = "SELECT detail->>'uid' AS uid, reason FROM audit WHERE action = 'ledger.repair'"
 _UNDONE = "SELECT uid, kind FROM outbox WHERE done_at IS NULL"
 
 
@@ -107,7 +109,8 @@ class Gangs:
 
 
 def sound(world: World, found: Picture, gangs: Gangs) -> list[str]:
-    """Nothing doubled, nothing over-admitted, nothing that holds a node uncharged, no running gang harmed.
+    """Nothing doubled, nothing over-admitted, nothing that holds a node uncharged, no running gang harmed, and nothing
+    that the auditor had to mend but what a story did to the ledger.
 
     `found` was read while no controller ran.
     """
@@ -119,6 +122,11 @@ def sound(world: World, found: Picture, gangs: Gangs) -> list[str]:
     ]
     for query in (_CHARGED_TWICE, _ADMITTED_TWICE):
         wrong += [f"{row['uid']} has two at a time: {row['pod_set']}" for row in database.rows(query)]
+    wrong += [
+        f"the auditor had to repair {row['uid']}: {row['reason']}"
+        for row in database.rows(_REPAIRED)
+        if row["uid"] != NOBODY
+    ]
     charged = {row["uid"] for row in database.rows(_CHARGES)}
     queues = {row["uid"]: row["queue"] for row in database.rows(_WORKLOADS)}
     for uid, pods in found.pods.items():

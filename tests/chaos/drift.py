@@ -11,7 +11,9 @@ from tests.e2e.support import wait_until
 
 LONGEST = 120.0
 """Seconds within which drift is to be repaired."""
-_METRIC = "queuer_quota_drift"
+NOBODY = "nobody"
+"""Uid of a row that nobody holds."""
+METRIC = "queuer_quota_drift"
 _ROWS = "SELECT uid, pod_set, queue, count, amounts FROM ledger WHERE closed IS NULL ORDER BY uid, pod_set"
 _TOLD = "SELECT detail->>'uid' AS uid, reason FROM audit WHERE action = 'ledger.repair' AND detail->>'uid' = ANY(%s)"
 
@@ -32,7 +34,7 @@ def charge_nobody(database: Database, queue: str) -> None:
     """Add a row that nobody holds."""
     database.execute(
         "INSERT INTO ledger (uid, attempt, queue, pod_set, flavor, count, amounts, opened) VALUES"
-        f""" ('nobody', 1, '{queue}', 'main', 'default', 1, '{{"{GPU}": 3}}', now())"""
+        f""" ('{NOBODY}', 1, '{queue}', 'main', 'default', 1, '{{"{GPU}": 3}}', now())"""
     )
 
 
@@ -56,14 +58,14 @@ def put_right(process: Controller, database: Database, *, edited: str, removed: 
         return time.monotonic() - began
 
     # The metric is shown before the repair is written.
-    shown = after(lambda: process.metric(_METRIC) > 0, "the drift is shown")
+    shown = after(lambda: process.metric(METRIC) > 0, "the drift is shown")
     right = after(lambda: database.rows(_ROWS) == before, "the ledger is as it was")
-    over = after(lambda: process.metric(_METRIC) == 0, "no drift is left")
-    told = {row["uid"]: row["reason"] for row in database.rows(_TOLD, [edited, removed, "nobody"])}
+    over = after(lambda: process.metric(METRIC) == 0, "no drift is left")
+    told = {row["uid"]: row["reason"] for row in database.rows(_TOLD, [edited, removed, NOBODY])}
     assert told == {
         edited: "charged otherwise than held",
         removed: "held, but not charged",
-        "nobody": "charged, but nobody holds it",
+        NOBODY: "charged, but nobody holds it",
     }
     assert right <= LONGEST
     return Repaired(shown=shown, repaired=right, over=over)

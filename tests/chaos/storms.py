@@ -15,7 +15,7 @@ import psycopg
 
 from queuer.local.cluster import Cluster
 from tests.chaos.checker import Gangs, misremembered, picture, said, settle, settled, sound
-from tests.chaos.drift import put_right
+from tests.chaos.drift import METRIC, put_right
 from tests.chaos.faults import node_lost, pod_terminating
 from tests.chaos.streams import CALM, Streams, Weather, streams
 from tests.chaos.ways import endless, moves, owner
@@ -49,7 +49,7 @@ FULL = Scale(
 """The controller's own defaults."""
 SHORT = Scale(
     load=2.0, outage=10.0, pace=2.0, quiet=60.0,
-    weather=Weather(dropped=0.1, doubled=0.1, life=2.0),
+    weather=Weather(dropped=0.3, doubled=0.3, life=2.0),
     settings={"QUEUER_LANDING_DEADLINE": "20", "QUEUER_RELIST": "3"},
 )  # fmt: skip
 """More goes wrong in less time."""
@@ -113,8 +113,10 @@ class _Story:
             self._end(runs)
         except AssertionError as error:
             wrong.append(str(error))
-        if left := self.process.metric("queuer_quota_drift"):
-            wrong.append(f"queuer_quota_drift is {left}")
+        if not self.process.leads():
+            wrong.append("the controller does not lead")
+        if left := self.process.metric(METRIC):
+            wrong.append(f"{METRIC} is {left}")
         return Storm(
             seed=seed, jobs=sum(self.world.numbers.values()), counts=self.proxy.counts, settled=took,
             notes=tuple(notes), wrong=(*wrong, *said(self.process)),

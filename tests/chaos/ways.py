@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from queuer.controller.failpoints import Point
-from tests.chaos.drift import charge_nobody
+from tests.chaos.drift import NOBODY, charge_nobody
 from tests.chaos.world import BESIDE, EXPRESS, REFUSED, TEAM_A, TEAM_B, Manifest, World
 
 
@@ -105,7 +105,7 @@ def forced(world: World, random: Random) -> list[Manifest]:
 
 def drift(world: World, random: Random) -> list[Manifest]:
     """A row of the ledger that nobody holds; the auditor looks twice before it mends it."""
-    if not world.database.rows("SELECT 1 FROM ledger WHERE uid = 'nobody' AND closed IS NULL"):
+    if not world.database.rows("SELECT 1 FROM ledger WHERE uid = %s AND closed IS NULL", NOBODY):
         charge_nobody(world.database, BESIDE)
     return []
 
