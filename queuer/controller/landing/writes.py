@@ -60,6 +60,7 @@ def _take_result(
         case EntryKind.WITHDRAW, Ended.APPLIED:
             change = StateChange(uid=live.uid, state=requeued(live).state, at=batch.now, cause="withdrawn")
             batch.changes[live.uid] = change
+            batch.release.append(live.uid)  # a later step of this round may take the change's place
             batch.after[live.uid] = requeued(live)
 
 
