@@ -48,3 +48,26 @@ def test_a_job_that_ends_as_its_admission_is_taken_back_holds_nothing() -> None:
     )
     assert batch.changes["u"].state is State.SUCCEEDED
     assert (batch.after, batch.release) == ({"u": None}, ["u"])
+
+
+def test_a_job_that_goes_after_it_has_ended_is_noted_as_gone() -> None:
+    """Else lists without `deleted` show it until retention takes it."""
+    state = ClusterState()
+    state.job_changed(
+        JobView(
+            uid="u", kind="Job", namespace="ns", name="u", resource_version="2", suspended=False,
+            outcome=State.SUCCEEDED,
+        )
+    )  # fmt: skip
+    gone = []
+    for leaves in (False, True):
+        if leaves:
+            state.job_gone("u")
+        batch = Batch(now=1.0)
+        confirmer = Confirmer(NOBODY, state, lost_after=300.0, clock=lambda: 1.0)
+        settle_touched(
+            batch, state.take_touched(10), state=state, jobs=NOBODY, confirmer=confirmer, limits=LIMITS,
+            metrics=Metrics(),
+        )  # fmt: skip
+        gone.append(batch.forget)
+    assert gone == [[], ["u"]]
