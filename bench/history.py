@@ -21,12 +21,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from bench.arguments import whole
 from queuer.domain.workload import State
-from queuer.store import cycles, ledger, localpg, migrate, outbox, reads, retention, workloads
+from queuer.store import inherited, ledger, localpg, migrate, outbox, reads, retention, workloads
 from queuer.store.engine import DatabaseUnavailable, begin, make_engine
 from queuer.store.usage import tree_view
 
 PER_JOB = 5
 """Events of one job of the past."""
+ROWS = 12
+"""Rows of one job of the past in all tables together, about."""
 DAYS = 200
 """How far the past goes back: farther than most retention rules reach."""
 WAITING, RUNNING = 20_000, 500
@@ -98,16 +100,18 @@ def main() -> None:
     server = localpg.start(home / "pg", fsync=False)
     try:
         migrate.upgrade(server.url)
-        _fill(server.url, jobs=options.millions * 1_000_000 // PER_JOB)
+        jobs = options.millions * 1_000_000 // PER_JOB
+        fill(server.url, jobs=jobs, days=DAYS, waiting=WAITING, running=RUNNING)
         print(json.dumps(asyncio.run(_measure(server.url)), indent=1))
     finally:
         server.stop()
         shutil.rmtree(home)
 
 
-def _fill(url: str, *, jobs: int) -> None:
+def fill(url: str, *, jobs: int, days: int, waiting: int = 0, running: int = 0) -> None:
+    """Put `jobs` that ended within the last `days` into an empty database, and some that wait or run."""
     values = {
-        "jobs": jobs, "days": DAYS, "waiting": WAITING, "running": RUNNING, "per_job": PER_JOB, "pod_sets": _POD_SETS,
+        "jobs": jobs, "days": days, "waiting": waiting, "running": running, "per_job": PER_JOB, "pod_sets": _POD_SETS,
     }  # fmt: skip
     engine = create_engine(url)
     with engine.begin() as connection:
@@ -143,15 +147,16 @@ def _reads(now: float) -> dict[str, Act]:
     return {
         "workloads.load_live": workloads.load_live,
         "workloads.load_runs": lambda c: workloads.load_runs(c, count=5000),
-        "cycles.load_admissions": cycles.load_admissions,
-        "cycles.load_displacers": lambda c: cycles.load_displacers(c, live),
-        "cycles.load_evictions": lambda c: cycles.load_evictions(c, since=now - 3600),
-        "cycles.last_id": cycles.last_id,
+        "inherited.load_admissions": inherited.load_admissions,
+        "inherited.load_displacers": lambda c: inherited.load_displacers(c, live),
+        "inherited.load_evictions": lambda c: inherited.load_evictions(c, since=now - 3600),
+        "inherited.last_cycle": inherited.last_cycle,
         "outbox.undone": outbox.undone,
         "ledger.past_use, all": lambda c: ledger.past_use(c, [WEEK], now=now),
         "ledger.past_use, a day": lambda c: ledger.past_use(
             c, [WEEK], now=now, after=now - 2 * retention.DAY, until=now - retention.DAY
         ),
+        "ledger.load_held": ledger.load_held,
         "ledger.load_open": ledger.load_open,
         "usage.tree_view": tree_view,
         "reads.workloads, waiting": lambda c: reads.workloads(c, states=[State.QUEUED]),

@@ -9,10 +9,11 @@ from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 
 from queuer import __version__
-from queuer.api.config import tree
+from queuer.api.config import changesets, tree
 from queuer.api.cycles.newest import Newest
 from queuer.api.deps import PREFIX, asking
 from queuer.api.http import problems
+from queuer.api.http.actions import not_an_action
 from queuer.api.http.guard import Guard
 from queuer.api.http.metrics import ApiMetrics
 from queuer.api.http.parameters import known_parameters
@@ -46,7 +47,7 @@ def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity | 
         generate_unique_id_function=_operation_id,
         redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False},
-        dependencies=[Depends(known_parameters)],
+        dependencies=[Depends(not_an_action), Depends(known_parameters)],
         middleware=[
             Middleware(Guard, hosts=hosts, observe=metrics.observe),
             Middleware(GZipMiddleware, minimum_size=1024, compresslevel=COMPRESSION),
@@ -59,7 +60,7 @@ def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity | 
     app.state.standing = LastStanding(app.state.newest)
     app.state.identity = identity or Anyone()
     problems.install(app)
-    for module in (queues, overview, tree, workloads):
+    for module in (queues, overview, tree, changesets, workloads):
         app.include_router(module.router, responses=problems.RESPONSES, dependencies=[Depends(asking)])
     app.include_router(health.router)
     app.include_router(page.router)

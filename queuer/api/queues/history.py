@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -56,7 +56,7 @@ def window(step: str | None, since: datetime | None, until: datetime | None, *, 
 
 
 def _seconds(at: datetime) -> float:
-    return max(0.0, (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp())
+    return max(0.0, at.timestamp())
 
 
 def _wrong(field: str, message: str, hint: str) -> InvalidInput:

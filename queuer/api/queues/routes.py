@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
 from queuer.api.deps import PREFIX, Asking, Engine, Settings, Snapshot, Standing, one_view
+from queuer.api.http.times import Instant
 from queuer.api.live.controller import controller
 from queuer.api.queues import fair, headroom, models, pending, views
 from queuer.api.queues import history as past
@@ -99,8 +99,8 @@ async def get_history(
     path: str,
     *,
     step: Annotated[str | None, Query(description="A duration: minutes, or whole hours.")] = None,
-    since: datetime | None = None,
-    until: datetime | None = None,
+    since: Instant | None = None,
+    until: Instant | None = None,
 ) -> models.History:
     """What a queue with all below it used and waited for, and how long who started had waited."""
     await views.check_queue(snapshot, path)

@@ -1,12 +1,12 @@
 """Starts are found by their time: how long who started then had waited.
 
-Revision: 0007, after 0005
+Revision: 0008, after 0007
 """
 
 from alembic import op
 
-revision = "0007"
-down_revision = "0005"
+revision = "0008"
+down_revision = "0007"
 branch_labels = None
 depends_on = None
 
