@@ -260,7 +260,8 @@ async def test_the_past_of_a_queue_and_how_long_who_started_had_waited(
 
 @pytest.mark.parametrize(
     "query",
-    ["step=7s", "step=x", "until=0.5", "since=2026-01-01", "since=2026-13-01T00:00:00Z", "step=1m&since=2020-01-01T00:00:00Z", "since=2999-01-01T00:00:00Z",
+    ["step=7s", "step=x", "until=0.5", "since=2026-01-01", "since=2026-13-01T00:00:00Z",
+     "step=1m&since=2020-01-01T00:00:00Z", "since=2999-01-01T00:00:00Z",
      "until=0001-01-01T00:00:00Z", "step=1h&since=0001-01-01T00:00:00Z"],
 )  # fmt: skip
 async def test_a_window_that_nothing_is_kept_of_is_refused(
