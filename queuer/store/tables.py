@@ -304,6 +304,7 @@ admission = Table(
     moment("ended_at", nullable=True),
     Column("end_cause", Text),
     Index("uq_admission_attempt", "uid", "attempt", unique=True),
+    Index("ix_admission_at", "at"),
     Index("uq_admission_open", "uid", unique=True, postgresql_where=text("ended_at IS NULL")),
     comment="A workload is admitted once per attempt. `ended_at`: finished, or back in its queue.",
 )

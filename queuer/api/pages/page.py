@@ -86,9 +86,13 @@ async def page(
     )
     text = render(
         choice,
-        queues=await queue_views.queues(snapshot),
-        waiting=await workload_views.workloads(snapshot, states=WAITING, limit=ROWS),
-        active=await workload_views.workloads(snapshot, states=ACTIVE, limit=ROWS),
+        queues=await queue_views.queues(snapshot, stale_after=settings.stale_after),
+        waiting=await workload_views.workloads(
+            snapshot, states=WAITING, limit=ROWS, stale_after=settings.stale_after
+        ),
+        active=await workload_views.workloads(
+            snapshot, states=ACTIVE, limit=ROWS, stale_after=settings.stale_after
+        ),
     )
     return HTMLResponse(text)
 
@@ -103,6 +107,7 @@ def render(choice: Choice, *, queues: QueueList, waiting: WorkloadList, active: 
         banner=choice.banner,
         version=__version__,
         revision=queues.revision,
+        controller=queues.controller,
         cycle=queues.cycle and {**queues.cycle.model_dump(), "age": _age(now, queues.cycle.finished)},
         as_of=now.strftime("%H:%M:%S"),
         refresh=choice.refresh,
