@@ -8,6 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from starlette.middleware import Middleware
 
 from queuer import __version__
+from queuer.api import meta
 from queuer.api.config import tree
 from queuer.api.cycles.newest import Newest
 from queuer.api.deps import PREFIX, asking
@@ -15,6 +16,8 @@ from queuer.api.http import problems
 from queuer.api.http.guard import Guard
 from queuer.api.http.metrics import ApiMetrics
 from queuer.api.http.parameters import known_parameters
+from queuer.api.identity import denied
+from queuer.api.identity import routes as identity_routes
 from queuer.api.identity.anyone import Anyone
 from queuer.api.identity.rights import Identity
 from queuer.api.live import health
@@ -50,8 +53,10 @@ def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity | 
     app.state.newest = Newest()
     app.state.identity = identity or Anyone()
     problems.install(app)
-    for module in (queues, tree, workloads):
+    denied.install(app, engine)
+    for module in (identity_routes, queues, tree, workloads):
         app.include_router(module.router, responses=problems.RESPONSES, dependencies=[Depends(asking)])
+    app.include_router(meta.router, responses=problems.RESPONSES)
     app.include_router(health.router)
     app.include_router(page.router)
     return app

@@ -115,9 +115,6 @@ def apply(
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
     reason: Annotated[str, typer.Option(help="Why, for the audit.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
-    writer: Annotated[
-        str, typer.Option("--managed-by", help="`file` when a repository is the source, else `api`.")
-    ] = "api",
     output: Output = Format.TABLE,
 ) -> None:
     """Change the tree to what a document says: prints the plan, asks, applies all of it or nothing."""
@@ -125,12 +122,12 @@ def apply(
     if str(file) == "-" and not yes and not dry_run:
         raise CommandFailed("a document from stdin leaves nobody to ask", hint="add -y", exit_code=Exit.USAGE)
     with Client.from_env() as client:
-        plan = _put(client, body, {"dryRun": "true", "managedBy": writer})
+        plan = _put(client, body, {"dryRun": "true"})
         _print_plan(plan, output if dry_run else Format.TABLE)
         if dry_run or not plan["changes"]:
             return
         _confirm(yes)
-        done = _put(client, body, {"reason": reason, "managedBy": writer}, base=plan["baseRevision"])
+        done = _put(client, body, {"reason": reason}, base=plan["baseRevision"])
     if output is Format.TABLE:
         say(f"applied as revision {done['revision']}; next: queuer queue tree")
     else:

@@ -11,22 +11,21 @@ from typing import Annotated, Any
 import yaml
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import JSONResponse
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.api.config.changes import describe
 from queuer.api.config.models import Change, TreePlan
-from queuer.api.deps import PREFIX, Engine, Snapshot
+from queuer.api.deps import PREFIX, Asking, Engine, Settings, Snapshot, source
 from queuer.api.http.documents import JSON, YAML, read_document
 from queuer.api.http.problems import OwnedElsewhere, RevisionRequired, StaleRevision
+from queuer.api.identity.rights import Asker
 from queuer.api.queues.views import no_queue
 from queuer.domain.document import TreeDocument, export, parse
 from queuer.domain.errors import InvalidInput
-from queuer.domain.queue import ROOT, ManagedBy
+from queuer.domain.queue import ROOT
 from queuer.store import queues as store
 from queuer.store.engine import begin
 
 router = APIRouter(prefix=PREFIX, tags=["queue tree"])
-ACTOR = "unauthenticated"
 _DOCUMENT_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -78,12 +77,11 @@ async def put_queue_tree(
     request: Request,
     response: Response,
     engine: Engine,
+    asker: Asking,
+    settings: Settings,
     *,
     dry_run: Annotated[bool, Query(alias="dryRun", description="Only say what would change.")] = False,
     reason: Annotated[str, Query(max_length=1000, description="Why, for the audit.")] = "",
-    managed_by: Annotated[
-        ManagedBy, Query(alias="managedBy", description="The writer that asks.")
-    ] = ManagedBy.API,
     prune: Annotated[
         bool | None, Query(description="Delete own queues that are not named; default: as written.")
     ] = None,
@@ -95,12 +93,16 @@ async def put_queue_tree(
             "a write must say which revision it was planned against", hint="send its ETag as If-Match"
         )
     document = parse(await read_document(request))
+    await require_change(asker, document)
+    writer = settings.writer(asker.caller.name)
     async with begin(engine) as connection:
-        changeset = await store.plan(connection, document, writer=managed_by, prune=prune)
+        changeset = await store.plan(connection, document, writer=writer, prune=prune)
         _check(changeset, if_match)
-        revision = (
-            changeset.base if dry_run else await _apply(connection, changeset, request=request, reason=reason)
-        )
+        revision = changeset.base
+        if not dry_run:
+            revision = await store.apply(
+                connection, changeset, actor=asker.caller.name, source=source(request), reason=reason
+            )
     response.headers["ETag"] = etag(revision)
     return TreePlan(
         base_revision=changeset.base,
@@ -129,11 +131,12 @@ def _check(changeset: store.Changeset, if_match: str | None) -> None:
         )
 
 
-async def _apply(
-    connection: AsyncConnection, changeset: store.Changeset, *, request: Request, reason: str
-) -> int:
-    source = "cli" if request.headers.get("user-agent", "").startswith("queuer/") else "api"
-    return await store.apply(connection, changeset, actor=ACTOR, source=source, reason=reason)
+async def require_change(asker: Asker, document: TreeDocument) -> None:
+    """Raise Forbidden unless the caller may change all that the document speaks of: its root and what is below it;
+    flavors and topology are of the whole tree.
+    """
+    whole = document.flavors is not None or document.topology is not None
+    await asker.require_administers(ROOT if whole else document.root)
 
 
 def _change(change: store.Change) -> Change:
