@@ -18,6 +18,7 @@ from queuer.domain.errors import NotFound
 from queuer.domain.reasons import Token
 from queuer.local import manifests
 from queuer.local.cluster import QUEUER_PARTS, Cluster
+from queuer.local.identities import ADMIN
 from queuer.local.manifests import GANG, GPU, TEAM_A, TORCH, Sizes
 from queuer.local.processes import ProcessState
 from queuer.local.stage import DemoFailed, Stage
@@ -202,7 +203,7 @@ def _back_again(stage: Stage, victims: list[str]) -> None:
 def _closing(stage: Stage) -> None:
     url = stage.cluster.queuer_url
     stage.beat("The end", "The cluster goes on running; `queuer local down` stops it.")
-    stage.write(f"\n  Look:  {url}    (no authentication: loopback only)\n  Try:")
+    stage.write(f"\n  Look:  {url}\n  Try, after `export KUBECONFIG={stage.cluster.kubeconfig(ADMIN)}`:")
     for verb in ("jobs -q root.research", f"queue show {TEAM_A}", f"why job/{GANG} -n team-a"):
         stage.write(f"    {_program(url)} {verb}")
 
@@ -215,4 +216,4 @@ def _program(url: str) -> str:
         program = str(beside.relative_to(Path.cwd()) if inside else beside)
     else:
         program = "queuer"
-    return program if url.endswith(":8787") else f"QUEUER_API={url} {program}"
+    return f"QUEUER_API={url} {program}"

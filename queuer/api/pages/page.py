@@ -10,19 +10,22 @@ from importlib import resources
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, PlainTextResponse, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from queuer import __version__
-from queuer.api.deps import Settings, Snapshot
+from queuer.api.deps import Engine, Settings, asking, one_view
 from queuer.api.http import problems
+from queuer.api.identity.rights import Asker, Unauthenticated
 from queuer.api.queues import views as queue_views
 from queuer.api.queues.models import Account, Queue, QueueList
+from queuer.api.settings import ApiSettings, Authentication
 from queuer.api.workloads import views as workload_views
 from queuer.api.workloads.models import Workload, WorkloadList
 from queuer.domain.quantity import parse_quantity
 from queuer.domain.workload import State
+from queuer.store import reads
 
 router = APIRouter(include_in_schema=False)
 
@@ -71,26 +74,46 @@ class Choice:
     banner: str
 
 
+async def _visitor(request: Request) -> Asker | None:
+    """Who asks; None: nobody who is known."""
+    try:
+        return await asking(request)
+    except Unauthenticated:
+        return None
+
+
 @router.get("/")
 async def page(
-    snapshot: Snapshot,
+    visitor: Annotated[Asker | None, Depends(_visitor)],
+    engine: Engine,
     settings: Settings,
     resource: str | None = None,
     refresh: Annotated[int | None, Query(ge=0, le=3600)] = None,
 ) -> HTMLResponse:
     """The page. `refresh`: seconds between reloads, 0 = none."""
+    if visitor is None:
+        text = _TEMPLATES.get_template("login.html").render(audience=settings.audiences[0])
+        return HTMLResponse(text, 401, headers={"WWW-Authenticate": "Bearer"})
     choice = Choice(
         resource=resource,
         refresh=settings.refresh if refresh is None else refresh,
-        banner=OPEN_BANNER if settings.open_network else LOOPBACK_BANNER,
+        banner=_banner(settings, visitor),
     )
-    text = render(
-        choice,
-        queues=await queue_views.queues(snapshot),
-        waiting=await workload_views.workloads(snapshot, states=WAITING, limit=ROWS),
-        active=await workload_views.workloads(snapshot, states=ACTIVE, limit=ROWS),
-    )
-    return HTMLResponse(text)
+    async with one_view(engine) as snapshot:
+        everything = await visitor.reads_everything()
+        namespaces = None if everything else await visitor.readable(await reads.namespaces(snapshot))
+        waiting, active = [
+            await workload_views.workloads(snapshot, namespaces=namespaces, states=states, limit=ROWS)
+            for states in (WAITING, ACTIVE)
+        ]
+        queues = await queue_views.queues(snapshot)
+    return HTMLResponse(render(choice, queues=queues, waiting=waiting, active=active))
+
+
+def _banner(settings: ApiSettings, visitor: Asker) -> str:
+    if settings.authentication is not Authentication.NONE:
+        return f"Logged in as {visitor.caller.name}."
+    return OPEN_BANNER if settings.open_network else LOOPBACK_BANNER
 
 
 def render(choice: Choice, *, queues: QueueList, waiting: WorkloadList, active: WorkloadList) -> str:
