@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 from fastapi import Depends, FastAPI
 from fastapi.routing import APIRoute
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -21,7 +23,7 @@ from queuer.api.identity import routes as identity_routes
 from queuer.api.identity.anyone import Anyone
 from queuer.api.identity.rights import Identity
 from queuer.api.live import health
-from queuer.api.pages import page
+from queuer.api.pages import login, page
 from queuer.api.queues import routes as queues
 from queuer.api.settings import LOOPBACK_NAMES, ApiSettings
 from queuer.api.workloads import routes as workloads
@@ -34,6 +36,7 @@ def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity | 
     """The ASGI app over a database. It does not dispose of `engine`. No `identity`: whoever asks may do everything."""
     metrics = ApiMetrics()
     hosts = {*LOOPBACK_NAMES, *settings.allowed_hosts, settings.host.strip("[]").lower()}
+    hosts |= {urlsplit(settings.url).hostname or ""} - {""}
     app = FastAPI(
         title="Queuer",
         version=__version__,
@@ -58,6 +61,7 @@ def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity | 
         app.include_router(module.router, responses=problems.RESPONSES, dependencies=[Depends(asking)])
     app.include_router(meta.router, responses=problems.RESPONSES)
     app.include_router(health.router)
+    app.include_router(login.router)
     app.include_router(page.router)
     return app
 

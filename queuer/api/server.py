@@ -11,10 +11,13 @@ from contextlib import asynccontextmanager, contextmanager
 import structlog
 import uvicorn
 from fastapi import FastAPI
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api.app import create_app
 from queuer.api.identity.anyone import Anyone
+from queuer.api.identity.browsers import Browsers
 from queuer.api.identity.kubernetes import Kubernetes
+from queuer.api.identity.oidc import Provider
 from queuer.api.identity.rights import Identity
 from queuer.api.settings import ApiSettings, Authentication
 from queuer.domain.errors import Unavailable
@@ -32,14 +35,14 @@ async def serve(settings: ApiSettings) -> None:
     """Serve until SIGTERM or SIGINT. Raises Unavailable where the address is taken, or no cluster is known."""
     engine = make_engine(settings.database_url, name="queuer-api", pool_size=_POOL)
     try:
-        async with _identity(settings) as identity:
+        async with _identity(settings, engine) as identity:
             await _serve(create_app(engine, settings, identity), settings)
     finally:
         await engine.dispose()
 
 
 @asynccontextmanager
-async def _identity(settings: ApiSettings) -> AsyncIterator[Identity]:
+async def _identity(settings: ApiSettings, engine: AsyncEngine) -> AsyncIterator[Identity]:
     """Who asks, as the settings say. Nothing is asked of the cluster yet: it may come up later."""
     if settings.authentication is Authentication.NONE:
         yield Anyone()
@@ -51,7 +54,10 @@ async def _identity(settings: ApiSettings) -> AsyncIterator[Identity]:
             error.message, hint=f"{error.hint}; or QUEUER_AUTH=none, on loopback only"
         ) from error
     async with Client(access, timeout=_REVIEW_SECONDS) as client:
-        yield Kubernetes(client, audiences=settings.audiences)
+        kubernetes = Kubernetes(client, audiences=settings.audiences)
+        provider = Provider(settings.oidc) if settings.oidc else None
+        secure = settings.url.startswith("https:")
+        yield Browsers(kubernetes, engine, provider=provider, secure=secure)
 
 
 async def _serve(app: FastAPI, settings: ApiSettings) -> None:

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from urllib.parse import urlsplit
 
+from queuer.api.identity.oidc import OidcSettings
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.queue import ManagedBy
 
@@ -31,6 +33,7 @@ class ApiSettings:
 
     `allowed_hosts`: names accepted in the Host header beside the loopback ones, `*` = all.
     `kubeconfig`: the API server that knows tokens and rights, None = that of the cluster we run in.
+    `url`: where browsers reach this server, "" = wherever they do. `oidc`: the provider where they log in, None = none.
     `audiences`: a token must be for one of them. `file_writers`: users whose writes come from files (`ManagedBy`).
     `open_network`: serve without authentication where others can connect.
     `max_body`: bytes of a request body. `refresh`: seconds between reloads of the page.
@@ -44,6 +47,8 @@ class ApiSettings:
     kubeconfig: Path | None = None
     audiences: tuple[str, ...] = (DEFAULT_AUDIENCE,)
     file_writers: frozenset[str] = frozenset()
+    url: str = ""
+    oidc: OidcSettings | None = None
     open_network: bool = False
     max_body: int = 1024 * 1024
     refresh: int = 5
@@ -70,7 +75,9 @@ class ApiSettings:
     @property
     def ways_in(self) -> list[str]:
         """How callers log in; none = nobody has to."""
-        return [] if self.authentication is Authentication.NONE else ["token"]
+        if self.authentication is Authentication.NONE:
+            return []
+        return ["token", "oidc"] if self.oidc else ["token"]
 
     def writer(self, user: str) -> ManagedBy:
         """Whose hand a user's writes are. CRs are written by the controller alone."""
@@ -82,6 +89,7 @@ class ApiSettings:
     ) -> ApiSettings:
         """From `QUEUER_*` and `KUBECONFIG`, as docs/rest.md lists them. Raises InvalidInput."""
         kubeconfig = environ.get("KUBECONFIG", "")
+        url = _url(environ.get("QUEUER_URL", ""))
         return cls(
             database_url=_database_url(environ.get("QUEUER_DATABASE_URL", "")),
             host=host,
@@ -91,6 +99,8 @@ class ApiSettings:
             kubeconfig=Path(kubeconfig).expanduser() if kubeconfig else None,
             audiences=_list(environ.get("QUEUER_TOKEN_AUDIENCES", "")) or (DEFAULT_AUDIENCE,),
             file_writers=frozenset(_list(environ.get("QUEUER_FILE_WRITERS", ""))),
+            url=url,
+            oidc=_oidc(environ, url),
             open_network=open_network,
         )
 
@@ -100,6 +110,55 @@ def _database_url(text: str) -> str:
         return text
     hint = "export QUEUER_DATABASE_URL=postgresql://user:password@host:5432/database"
     raise InvalidInput(FieldProblem(field="QUEUER_DATABASE_URL", message="not set", hint=hint))
+
+
+def _url(text: str) -> str:
+    if text and urlsplit(text).scheme not in ("http", "https"):
+        raise InvalidInput(
+            FieldProblem(
+                field="QUEUER_URL", message=f"{text!r} is no http address", hint="https://queuer.example"
+            )
+        )
+    return text.rstrip("/")
+
+
+def _oidc(environ: Mapping[str, str], url: str) -> OidcSettings | None:
+    """The provider of `QUEUER_OIDC_*`. Defaults are those of kube-apiserver's flags."""
+    said = {
+        name: environ[variable]
+        for name in OidcSettings.__dataclass_fields__
+        if environ.get(variable := f"QUEUER_OIDC_{name.upper()}")
+    }
+    if not said:
+        return None
+    issuer, claim = said.get("issuer", ""), said.get("username_claim", "sub")
+    problems = [
+        FieldProblem(field=field, message="not set, and QUEUER_OIDC_* needs it")
+        for field, value in (
+            ("QUEUER_OIDC_ISSUER", issuer),
+            ("QUEUER_OIDC_CLIENT_ID", said.get("client_id")),
+            ("QUEUER_URL", url),
+        )
+        if not value
+    ]
+    parts = urlsplit(issuer)
+    if issuer and parts.scheme != "https" and parts.hostname not in LOOPBACK_NAMES:
+        problems.append(FieldProblem(field="QUEUER_OIDC_ISSUER", message=f"{issuer!r} is not https"))
+    if problems:
+        raise InvalidInput(*problems)
+    prefix = said.get("username_prefix", "" if claim == "email" else f"{issuer}#")
+    return OidcSettings(
+        issuer=issuer,
+        client_id=said["client_id"],
+        redirect=f"{url}/login/callback",
+        scopes=said.get("scopes", "openid email profile"),
+        username_claim=claim,
+        username_prefix="" if prefix == "-" else prefix,
+        groups_claim=said.get("groups_claim", "groups"),
+        groups_prefix=said.get("groups_prefix", ""),
+        secret_file=Path(said["secret_file"]) if "secret_file" in said else None,
+        ca_file=Path(said["ca_file"]) if "ca_file" in said else None,
+    )
 
 
 def _list(text: str) -> tuple[str, ...]:

@@ -177,7 +177,10 @@ def _print_summary(cluster: Cluster, seconds: dict[str, float]) -> None:
     steps = ", ".join(f"{name} {spent:.1f}" for name, spent in seconds.items() if name != "all")
     typer.echo(f"Ready in {total:.1f} s ({steps})")
     if API_PART in cluster.state.parts:
-        typer.echo(f"Queuer      {cluster.queuer_url}")
+        where = (
+            "" if cluster.state.kubeconfig else f"  (log in with the token in {cluster.kubeconfig(ADMIN)})"
+        )
+        typer.echo(f"Queuer      {cluster.queuer_url}{where}")
     typer.echo(f"Kubernetes  {cluster.kubernetes_url}")
     typer.echo(f"\nexport KUBECONFIG={cluster.kubeconfig(ADMIN)}")
     if not cluster.state.kubeconfig:

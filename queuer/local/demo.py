@@ -201,9 +201,10 @@ def _back_again(stage: Stage, victims: list[str]) -> None:
 
 
 def _closing(stage: Stage) -> None:
-    url = stage.cluster.queuer_url
+    url, kubeconfig = stage.cluster.queuer_url, stage.cluster.kubeconfig(ADMIN)
     stage.beat("The end", "The cluster goes on running; `queuer local down` stops it.")
-    stage.write(f"\n  Look:  {url}\n  Try, after `export KUBECONFIG={stage.cluster.kubeconfig(ADMIN)}`:")
+    stage.write(f"\n  Look:  {url}    (log in with the token in {kubeconfig})")
+    stage.write(f"  Try, after `export KUBECONFIG={kubeconfig}`:")
     for verb in ("jobs -q root.research", f"queue show {TEAM_A}", f"why job/{GANG} -n team-a"):
         stage.write(f"    {_program(url)} {verb}")
 

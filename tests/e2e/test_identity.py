@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import httpx2
@@ -18,6 +19,7 @@ from queuer.local.cluster import API_PART, Cluster
 from queuer.local.controlplane import API_SERVER
 from queuer.store.engine import make_engine
 from tests.api.problems import problem_of
+from tests.api.provider import agree, provider
 from tests.api.rows import TREE, Author
 from tests.e2e.support import get, kubectl, wait_until
 from tests.store.support import workload
@@ -203,6 +205,38 @@ def test_who_administers_a_subtree_changes_it_and_not_its_sibling(
 def document(path: str) -> dict[str, Any]:
     head = {"apiVersion": "queuer.dev/v1", "kind": "QueueTree", "root": path}
     return {**head, "queues": {path: {"weight": 2}}}
+
+
+def test_a_browser_logs_in_at_the_provider_and_has_the_rights_of_its_group(
+    cluster: Cluster, database_url: str, author: Author, namespace: str
+) -> None:
+    cluster.kubectl("admin").run(
+        "create", "rolebinding", "research", "-n", namespace, "--clusterrole=view", "--group=oidc:research"
+    )
+    with (
+        provider({"sub": "carol", "groups": ["research"]}) as issuer,
+        NamedTemporaryFile("w") as secret,
+        httpx2.Client(base_url=cluster.queuer_url, trust_env=False, follow_redirects=False) as browser,
+    ):
+        secret.write("s3cr3t")
+        secret.flush()
+        environment = {
+            "QUEUER_DATABASE_URL": database_url, "QUEUER_URL": cluster.queuer_url,
+            "QUEUER_OIDC_ISSUER": issuer, "QUEUER_OIDC_CLIENT_ID": "queuer", "QUEUER_OIDC_SECRET_FILE": secret.name,
+            "QUEUER_OIDC_USERNAME_PREFIX": "oidc:", "QUEUER_OIDC_GROUPS_PREFIX": "oidc:",
+        }  # fmt: skip
+        cluster.start([API_PART], environment=environment)
+        try:
+            address = browser.get("/login/oidc", params={"next": "/"}).headers["location"]
+            assert browser.get(agree(address, "carol")).headers["location"] == "/"
+            assert "Logged in as oidc:carol." in browser.get("/").text
+            assert browser.get(f"/api/v1/workloads/by-ref/{namespace}/job/none").status_code == 404
+            assert browser.get("/api/v1/workloads/by-ref/team-a/job/mine").status_code == 403
+            out = browser.post("/logout", headers={"Origin": cluster.queuer_url})
+            assert out.headers["location"] == "/login"
+            assert browser.get("/api/v1/me").status_code == 401
+        finally:
+            cluster.stop([API_PART])
 
 
 def test_without_the_api_server_nobody_is_let_in(api: Api, cluster: Cluster) -> None:

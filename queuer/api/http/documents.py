@@ -22,7 +22,7 @@ _YAMLS = frozenset({YAML, "application/x-yaml", "text/yaml", "text/x-yaml"})
 async def read_document(request: Request) -> Any:
     """The body as plain data. Raises InvalidInput with the place of the mistake, or UnsupportedMediaType."""
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    body = await _bounded(request)
+    body = await bounded(request)
     try:
         if media_type == JSON:
             return _sound(json.loads(body, object_pairs_hook=_no_duplicates, parse_constant=_no_constant))
@@ -37,7 +37,7 @@ async def read_document(request: Request) -> Any:
     )
 
 
-async def _bounded(request: Request) -> bytes:
+async def bounded(request: Request) -> bytes:
     """The body, read no further than it may be long."""
     limit = cast(ApiSettings, request.app.state.settings).max_body
     body = bytearray()

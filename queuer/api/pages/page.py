@@ -12,12 +12,13 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, PlainTextResponse, Response
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from queuer import __version__
 from queuer.api.deps import Engine, Settings, asking, one_view
 from queuer.api.http import problems
 from queuer.api.identity.rights import Asker, Unauthenticated
+from queuer.api.pages.html import TEMPLATES, short
+from queuer.api.pages.login import login_page
 from queuer.api.queues import views as queue_views
 from queuer.api.queues.models import Account, Queue, QueueList
 from queuer.api.settings import ApiSettings, Authentication
@@ -45,23 +46,6 @@ _ICON = (
 )
 
 
-def _short(resource: str) -> str:
-    return resource.rsplit("/", 1)[-1]
-
-
-def _templates() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("queuer.api.pages"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["short"] = _short
-    return environment
-
-
-_TEMPLATES = _templates()
 _STYLE = resources.files("queuer.api.pages").joinpath("templates/page.css").read_text()
 
 
@@ -72,6 +56,7 @@ class Choice:
     resource: str | None
     refresh: int
     banner: str
+    logged_in: bool = False
 
 
 async def _visitor(request: Request) -> Asker | None:
@@ -92,12 +77,12 @@ async def page(
 ) -> HTMLResponse:
     """The page. `refresh`: seconds between reloads, 0 = none."""
     if visitor is None:
-        text = _TEMPLATES.get_template("login.html").render(audience=settings.audiences[0])
-        return HTMLResponse(text, 401, headers={"WWW-Authenticate": "Bearer"})
+        return login_page(settings, status=401)
     choice = Choice(
         resource=resource,
         refresh=settings.refresh if refresh is None else refresh,
         banner=_banner(settings, visitor),
+        logged_in=settings.authentication is not Authentication.NONE,
     )
     async with one_view(engine) as snapshot:
         everything = await visitor.reads_everything()
@@ -122,8 +107,9 @@ def render(choice: Choice, *, queues: QueueList, waiting: WorkloadList, active: 
     shown = choice.resource if choice.resource in names else next(iter(names), "")
     paused = {"refresh": 0}
     kept: dict[str, Any] = {} if choice.refresh else paused
-    return _TEMPLATES.get_template("page.html").render(
+    return TEMPLATES.get_template("page.html").render(
         banner=choice.banner,
+        logged_in=choice.logged_in,
         version=__version__,
         revision=queues.revision,
         cycle=queues.cycle and {**queues.cycle.model_dump(), "age": _age(now, queues.cycle.finished)},
@@ -266,7 +252,7 @@ def asks(demand: Mapping[str, str]) -> str:
     """The devices that a job asks for, and its cpu."""
     plain = {"memory", "ephemeral-storage", "pods"}
     return ", ".join(
-        f"{amount} {_short(name)}"
+        f"{amount} {short(name)}"
         for name, amount in sorted(demand.items(), reverse=True)
         if name not in plain
     )
