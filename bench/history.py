@@ -21,7 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from bench.arguments import whole
 from queuer.domain.workload import State
-from queuer.store import cycles, ledger, localpg, migrate, outbox, reads, retention, workloads
+from queuer.store import inherited, ledger, localpg, migrate, outbox, reads, retention, workloads
 from queuer.store.engine import DatabaseUnavailable, begin, make_engine
 from queuer.store.usage import tree_view
 
@@ -143,15 +143,16 @@ def _reads(now: float) -> dict[str, Act]:
     return {
         "workloads.load_live": workloads.load_live,
         "workloads.load_runs": lambda c: workloads.load_runs(c, count=5000),
-        "cycles.load_admissions": cycles.load_admissions,
-        "cycles.load_displacers": lambda c: cycles.load_displacers(c, live),
-        "cycles.load_evictions": lambda c: cycles.load_evictions(c, since=now - 3600),
-        "cycles.last_id": cycles.last_id,
+        "inherited.load_admissions": inherited.load_admissions,
+        "inherited.load_displacers": lambda c: inherited.load_displacers(c, live),
+        "inherited.load_evictions": lambda c: inherited.load_evictions(c, since=now - 3600),
+        "inherited.last_cycle": inherited.last_cycle,
         "outbox.undone": outbox.undone,
         "ledger.past_use, all": lambda c: ledger.past_use(c, [WEEK], now=now),
         "ledger.past_use, a day": lambda c: ledger.past_use(
             c, [WEEK], now=now, after=now - 2 * retention.DAY, until=now - retention.DAY
         ),
+        "ledger.load_held": ledger.load_held,
         "ledger.load_open": ledger.load_open,
         "usage.tree_view": tree_view,
         "reads.workloads, waiting": lambda c: reads.workloads(c, states=[State.QUEUED]),

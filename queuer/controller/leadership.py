@@ -16,6 +16,7 @@ from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.config import rules
 from queuer.controller.config.objects import follow_objects
 from queuer.controller.cycle import past
+from queuer.controller.cycle.decisions import Decider
 from queuer.controller.cycle.snapshot import hosts_in_pin
 from queuer.controller.failpoints import Point
 from queuer.controller.health import heartbeat
@@ -25,14 +26,14 @@ from queuer.controller.ledger import rollup
 from queuer.controller.ledger.auditor import Auditor, prune
 from queuer.controller.ledger.rows import bond_of, live_of, reservation_of
 from queuer.controller.logs import logger
-from queuer.controller.loop import Decider, Loop
+from queuer.controller.loop import Loop
 from queuer.controller.memory.live import HOUR, Live
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.settings import Settings
 from queuer.domain.workload import State
 from queuer.kube.client import Client
 from queuer.kube.config import Access
-from queuer.store import cycles, ledger, outbox, workloads
+from queuer.store import inherited, ledger, outbox, workloads
 from queuer.store.engine import begin
 from queuer.store.leader import Leadership, LeadershipLost
 from queuer.store.outbox import Done, Effect, Entry
@@ -76,7 +77,7 @@ async def serve_term(
     async with begin(engine) as connection:
         left = await load(connection, state, now=time.time())
         undone = await inherit(connection, left, state=state, jobs=jobs, epoch=epoch, now=time.time())
-        last_cycle = await cycles.last_id(connection)
+        last_cycle = await inherited.last_cycle(connection)
     await settings.failpoints.at(Point.INHERITED)
     loop = Loop(
         state=state, jobs=jobs, engine=engine, decider=parts.solver, settings=settings, metrics=metrics,
@@ -86,6 +87,7 @@ async def serve_term(
         engine, state, metrics, epoch=epoch, actor=leadership.holder, lost_node=settings.lost_node,
         failpoints=settings.failpoints,
     )  # fmt: skip
+    decisions = loop.decisions
     log.info("leading", epoch=epoch, workloads=len(state.live), undone=len(undone))
     health.enter(Phase.LEADING)
     metrics.leader.set(1)
@@ -101,13 +103,14 @@ async def serve_term(
                 "rollup": lambda: rollup.follow(engine, epoch=epoch),
                 "retention": lambda: prune(engine, epoch=epoch),
                 "past use": lambda: past.follow(engine, state),
-                "keeper": loop.keeper.run,
-                "notes": loop.notes.run,
+                "keeper": decisions.keeper.run,
+                "notes": loop.term.notes.run,
+                "refusals": loop.term.refusals.run,
             }
-            if loop.recorder is not None:
-                beside["recorder"] = loop.recorder.run
+            if decisions.recorder is not None:
+                beside["recorder"] = decisions.recorder.run
             if settings.forecast:
-                beside["forecaster"] = loop.forecaster.run
+                beside["forecaster"] = decisions.forecaster.run
             if settings.config_crs:
                 beside["configuration"] = lambda: follow_objects(
                     parts.client, parts.access, engine, actor=settings.identity
@@ -140,14 +143,12 @@ async def _watch_lock(leadership: Leadership) -> None:
 
 async def load(connection: AsyncConnection, state: ClusterState, *, now: float) -> list[Entry]:
     """Memory as the database has it; returns the effects whose end is not known."""
-    admissions = {row.uid: row for row in await cycles.load_admissions(connection)}
+    admissions = {row.uid: row for row in await inherited.load_admissions(connection)}
     rows = await workloads.load_live(connection)
     uids = [row.workload.uid for row in rows]
-    displacers = await cycles.load_displacers(connection, uids)
-    evictions = await cycles.load_evictions(connection, since=now - HOUR)
-    held: dict[str, dict[str, int]] = {}
-    for charge in await ledger.load_open(connection):
-        held.setdefault(charge.uid, {})[charge.pod_set] = charge.count
+    displacers = await inherited.load_displacers(connection, uids)
+    evictions = await inherited.load_evictions(connection, since=now - HOUR)
+    held = await ledger.load_held(connection)
     lives = list[Live]()
     for number, (uid, row) in enumerate(zip(uids, rows, strict=True)):
         lives.append(
@@ -163,8 +164,8 @@ async def load(connection: AsyncConnection, state: ClusterState, *, now: float) 
     state.restore(
         [_resumed(live, now=now, leaving=leaving) for live in lives],
         rules=await rules.load(connection),
-        bonds=tuple(map(bond_of, await cycles.load_bonds(connection))),
-        reservations=tuple(map(reservation_of, await cycles.load_reservations(connection))),
+        bonds=tuple(map(bond_of, await inherited.load_bonds(connection))),
+        reservations=tuple(map(reservation_of, await inherited.load_reservations(connection))),
     )
     for workload, seconds in await workloads.load_runs(connection, count=_RUNS):
         state.estimates.learn(workload, seconds)

@@ -1,9 +1,13 @@
-"""Kubernetes Events about a job: what `kubectl describe` and `kubectl get events` show its owner."""
+"""Kubernetes Events about a job: ours, which `kubectl describe` and `kubectl get events` show its owner, and others'
+that tell why it has no pods.
+"""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Any
+
+import msgspec
 
 from queuer.kube.kinds import Kind
 from queuer.kube.objects import Meta
@@ -11,6 +15,24 @@ from queuer.kube.objects import Meta
 COMPONENT = "queuer-controller"
 _LONGEST_MESSAGE = 1024  # more is refused
 _LONGEST_NAME = 200
+
+
+_REFUSED = "FailedCreate"
+"""What reasons of Events begin with that tell why a pod could not be created, of Jobs and of PyTorchJobs."""
+_LONGEST_QUOTE = 600
+
+
+class _Told(msgspec.Struct, rename="camel"):
+    reason: str = ""
+    message: str = ""
+    last_timestamp: str | None = None
+
+
+class _List(msgspec.Struct):
+    items: list[_Told] | None = None
+
+
+_LIST = msgspec.json.Decoder(_List)
 
 
 def events_path(namespace: str) -> str:
@@ -45,3 +67,18 @@ def event_about(
         "lastTimestamp": moment,
         "count": 1,
     }
+
+
+def warnings_of(uid: str) -> dict[str, str]:
+    """Parameters of a list that select the warnings about an object."""
+    return {"fieldSelector": f"involvedObject.uid={uid},type=Warning", "limit": "100"}
+
+
+def newest_refusal(found: bytes) -> str:
+    """What the newest Event in a list says of pods that could not be created, on one line; "" if none does.
+
+    Raises msgspec.MsgspecError.
+    """
+    told = [event for event in _LIST.decode(found).items or () if event.reason.startswith(_REFUSED)]
+    newest = max(told, key=lambda event: event.last_timestamp or "", default=_Told())
+    return "".join(c if c.isprintable() else " " for c in newest.message[:_LONGEST_QUOTE])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
@@ -19,7 +19,7 @@ from queuer.domain.nodes import HOSTNAME, Requirement, SchedulingTerms, Tolerati
 from queuer.domain.quantity import Resources
 from queuer.domain.queue import SYSTEM_CLASSES, check_path
 from queuer.domain.workload import PodSet, Workload, demand_of
-from queuer.kube.kinds import JobObject, Kind
+from queuer.kube.kinds import JobObject, Kind, Role
 from queuer.kube.objects import Amounts, LimitRange, Meta, PodTemplate
 from queuer.kube.patches import Own, own_roles
 from queuer.kube.requests import effective_requests
@@ -121,6 +121,16 @@ def workload_of(kind: Kind, job: JobObject, *, facts: NamespaceFacts) -> Workloa
     return workload
 
 
+def priority_class(kind: Kind, job: JobObject) -> str | None:
+    """Name of the PriorityClass that orders the job; None = the default."""
+    return _priority_class(job.metadata, kind.roles(job))
+
+
+def runtime_classes(kind: Kind, job: JobObject) -> frozenset[str]:
+    """Names of the RuntimeClasses whose overhead its pods have."""
+    return frozenset(name for role in kind.roles(job) if (name := role.template.spec.runtime_class_name))
+
+
 def _pod_set(own: Own, notes: Mapping[str, str], *, facts: NamespaceFacts) -> PodSet:
     role, where = own.role, ".".join(own.role.template_path)
     if role.count < 0:
@@ -196,11 +206,8 @@ def _check_names(meta: Meta, roles: tuple[Own, ...]) -> None:
 
 
 def _priority(meta: Meta, roles: tuple[Own, ...], facts: NamespaceFacts) -> int:
-    named = meta.labels.get(PRIORITY_CLASS)
-    where = f"label {PRIORITY_CLASS}"
-    if named is None:
-        named = next((n for own in roles if (n := own.role.template.spec.priority_class_name)), None)
-        where = "priorityClassName"
+    named = _priority_class(meta, (own.role for own in roles))
+    where = f"label {PRIORITY_CLASS}" if PRIORITY_CLASS in meta.labels else "priorityClassName"
     if named is None:
         return facts.default_priority
     if named.startswith(SYSTEM_CLASSES):
@@ -215,6 +222,13 @@ def _priority(meta: Meta, roles: tuple[Own, ...], facts: NamespaceFacts) -> int:
             FieldProblem(field=where, message=f"there is no PriorityClass {named!r}", hint=hint)
         )
     return facts.priorities[named]
+
+
+def _priority_class(meta: Meta, roles: Iterable[Role]) -> str | None:
+    """What its label names, else the first template that names one."""
+    if PRIORITY_CLASS in meta.labels:
+        return meta.labels[PRIORITY_CLASS]
+    return next((name for role in roles if (name := role.template.spec.priority_class_name)), None)
 
 
 def _runtime(notes: Mapping[str, str]) -> float | None:

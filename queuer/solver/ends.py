@@ -32,9 +32,9 @@ def leaves_soon(admitted: Admitted, *, now: float) -> bool:
 
 def expected_end(admitted: Admitted, *, now: float) -> float:
     """When it is expected to end, after `now`; inf = unknown. Whoever outlives an estimate is given another half of its
-    age by then, again and again: for the decision it is never about to end.
+    age by then, again and again: for the decision it is never about to end. Its `max_runtime` is not outlived.
     """
-    end = admitted.expected_end
+    end, most = admitted.expected_end, admitted.workload.max_runtime
     if admitted.releasing:
         gone_by = admitted.gone_by
         return gone_by if gone_by is not None and gone_by > now else now + OVERDUE
@@ -42,7 +42,7 @@ def expected_end(admitted: Admitted, *, now: float) -> float:
         return inf
     if end > now:
         return end
-    age = max(end - admitted.since, 0.0)
-    while age <= now - admitted.since:
-        age += max(OVERDUE, 0.5 * age)
-    return admitted.since + age
+    age, lasts = now - admitted.since, max(end - admitted.since, 0.0)
+    while lasts <= age:
+        lasts += max(OVERDUE, 0.5 * lasts)
+    return admitted.since + (lasts if most is None or most <= age else min(lasts, most))

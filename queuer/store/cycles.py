@@ -19,7 +19,7 @@ from queuer.domain.quantity import NOTHING, Resources
 from queuer.domain.reasons import Explanation
 from queuer.domain.workload import State
 from queuer.store import reasons
-from queuer.store.codec import execute_rows, instant, rows_json
+from queuer.store.codec import execute_rows, rows_json
 from queuer.store.events import Event, append
 from queuer.store.leader import check_epoch
 from queuer.store.ledger import LedgerRow, charge
@@ -33,9 +33,6 @@ _RECORD = text("""
         :evicted, r.waiting, r.stats, r.capacity
     FROM jsonb_to_record(CAST(:row AS jsonb)) AS r(id bigint, started_at double precision,
         finished_at double precision, trigger text, status text, waiting int, stats jsonb, capacity jsonb)
-""")
-_LAST = text("""
-    SELECT greatest((SELECT max(id) FROM cycle), (SELECT max(cycle) FROM admission WHERE ended_at IS NULL), 0)
 """)
 _ADMIT = text("""
     WITH r AS (
@@ -98,29 +95,6 @@ _RESERVATIONS = text("""
     ON CONFLICT (uid) DO UPDATE SET assignments = excluded.assignments, start = excluded.start,
         expires = excluded.expires
 """)
-_ADMISSIONS = text("""
-    SELECT a.id, a.uid, a.attempt, a.epoch, a.cycle, a.assignments, a.domains, a.at, a.landed_at, a.end_cause
-    FROM (
-        SELECT uid FROM admission WHERE ended_at IS NULL UNION SELECT uid FROM ledger WHERE closed IS NULL
-    ) AS live JOIN workload w USING (uid) JOIN admission a ON a.id = w.admission_id
-    ORDER BY a.at, a.uid
-""")
-_HELD_BONDS = text("SELECT uid, assignments, victims, deadline FROM bond ORDER BY uid")
-_DISPLACERS = text("""
-    SELECT w.uid, last.beneficiary FROM unnest(CAST(:uids AS text[])) AS w(uid) CROSS JOIN LATERAL (
-        SELECT data->>'beneficiary' AS beneficiary FROM event
-        WHERE uid = w.uid AND type = 'workload.state' AND data->>'to' = 'Evicting' ORDER BY id DESC LIMIT 1
-    ) AS last
-    WHERE last.beneficiary IS NOT NULL
-""")
-_EVICTIONS = text("""
-    SELECT uid, at FROM event
-    WHERE at > :since AND type = 'workload.state' AND data->>'to' = 'Evicting'
-        AND data->>'cause' IS DISTINCT FROM 'suspended'
-    ORDER BY id
-""")
-_HELD_RESERVATIONS = text("SELECT uid, assignments, start, expires FROM reservation ORDER BY uid")
-
 Placement = Mapping[str, Any]
 """One `queuer.solver.records.Assignment` as JSON: `{podSet, flavor, nodes: {host: pods}, selector, hosts}`."""
 
@@ -199,33 +173,10 @@ class StoredReservation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredAdmission:
-    """An admission whose workload still holds something."""
-
-    id: str
-    uid: str
-    attempt: int
-    epoch: int
-    cycle: int
-    assignments: tuple[Placement, ...]
-    domains: tuple[str, ...]
-    at: float
-    landed_at: float | None
-    end_cause: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
     """What the applier has to send now: evictions first, then admissions, in the order given."""
 
     entries: tuple[Entry, ...]
-
-
-async def last_id(connection: AsyncConnection) -> int:
-    """The newest cycle's id, 0 before the first: the leader numbers on from here, also when its record is too old to be
-    kept.
-    """
-    return int((await connection.execute(_LAST)).scalar_one())
 
 
 async def commit(
@@ -352,61 +303,3 @@ def _demand_all(uids: Iterable[str], found: Mapping[str, Any], *, what: str) -> 
     missing = [uid for uid in uids if uid not in found]
     if missing:
         raise Conflict("; ".join(f"{uid} cannot be {what}" for uid in missing[:5]), uids=missing)
-
-
-async def load_admissions(connection: AsyncConnection) -> list[StoredAdmission]:
-    """The present admission of every workload that has one and still holds something, oldest first."""
-    return [
-        StoredAdmission(
-            id=str(row.id),
-            uid=row.uid,
-            attempt=row.attempt,
-            epoch=row.epoch,
-            cycle=row.cycle,
-            assignments=tuple(row.assignments),
-            domains=tuple(row.domains),
-            at=row.at.timestamp(),
-            landed_at=None if row.landed_at is None else row.landed_at.timestamp(),
-            end_cause=row.end_cause,
-        )
-        for row in await connection.execute(_ADMISSIONS)
-    ]
-
-
-async def load_bonds(connection: AsyncConnection) -> list[StoredBond]:
-    """All bonds that hold."""
-    return [
-        StoredBond(
-            uid=row.uid,
-            assignments=tuple(row.assignments),
-            victims=tuple(row.victims),
-            deadline=row.deadline.timestamp(),
-        )
-        for row in await connection.execute(_HELD_BONDS)
-    ]
-
-
-async def load_displacers(connection: AsyncConnection, uids: Sequence[str]) -> dict[str, str]:
-    """For whose sake each of these workloads was last evicted: uid by uid. It is forgotten with the event of it."""
-    return {row.uid: row.beneficiary for row in await connection.execute(_DISPLACERS, {"uids": uids})}
-
-
-async def load_evictions(connection: AsyncConnection, *, since: float) -> dict[str, tuple[float, ...]]:
-    """When each workload was evicted since then, in seconds. Who was suspended by hand was not evicted."""
-    found: dict[str, tuple[float, ...]] = {}
-    for row in await connection.execute(_EVICTIONS, {"since": instant(since)}):
-        found[row.uid] = (*found.get(row.uid, ()), row.at.timestamp())
-    return found
-
-
-async def load_reservations(connection: AsyncConnection) -> list[StoredReservation]:
-    """All reservations that hold."""
-    return [
-        StoredReservation(
-            uid=row.uid,
-            assignments=tuple(row.assignments),
-            start=row.start.timestamp(),
-            expires=row.expires.timestamp(),
-        )
-        for row in await connection.execute(_HELD_RESERVATIONS)
-    ]

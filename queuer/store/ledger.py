@@ -64,6 +64,11 @@ _PAST = text("""
     GROUP BY h.half_life, held.queue, amount.key
 """)
 _FIRST_CLOSED = text("SELECT min(closed) FROM ledger WHERE closed IS NOT NULL")
+_HELD = text("""
+    SELECT uid, pod_set, coalesce(sum(count) FILTER (WHERE closed IS NULL), 0)::int AS pods
+    FROM (SELECT DISTINCT uid, attempt FROM ledger WHERE closed IS NULL) AS held JOIN ledger USING (uid, attempt)
+    GROUP BY uid, pod_set
+""")
 _OPEN_ROWS = text("""
     SELECT uid, attempt, queue, pod_set, flavor, count AS pods, amounts, opened
     FROM ledger WHERE closed IS NULL ORDER BY id
@@ -146,6 +151,14 @@ async def past_use(
 async def first_closed(connection: AsyncConnection) -> float | None:
     """When the oldest row that is kept was closed."""
     return seconds((await connection.execute(_FIRST_CLOSED)).scalar_one())
+
+
+async def load_held(connection: AsyncConnection) -> dict[str, dict[str, int]]:
+    """Charged pods by uid and pod set: 0 where all were given back; a set that never had a row is absent."""
+    found: dict[str, dict[str, int]] = {}
+    for row in await connection.execute(_HELD):
+        found.setdefault(row.uid, {})[row.pod_set] = row.pods
+    return found
 
 
 async def load_open(connection: AsyncConnection) -> list[LedgerRow]:

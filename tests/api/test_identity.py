@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from queuer.api.app import create_app
 from queuer.api.identity.answers import BAD_SECONDS, GOOD_SECONDS
-from queuer.api.identity.kubernetes import ACCESS_REVIEWS, TOKEN_REVIEWS, Kubernetes
+from queuer.api.identity.kubernetes import ACCESS_REVIEWS, NO_RIGHT_SECONDS, TOKEN_REVIEWS, Kubernetes
 from queuer.api.identity.rights import Caller, Resource, Right, Verb
 from queuer.api.settings import ApiSettings, Authentication
 from queuer.domain.errors import InvalidInput, Unavailable
@@ -131,6 +131,25 @@ async def test_a_right_is_asked_in_the_words_of_rbac() -> None:
         ]  # fmt: skip
         reviewer.status = {"allowed": True, "denied": True}
         assert not await identity.allows(Caller(name="bob"), GET)
+
+
+async def test_a_right_that_is_missing_is_asked_anew_without_keeping_its_caller_waiting() -> None:
+    reviewer, clock, bob = Reviewer(), Clock(), Caller(name="bob")
+    reviewer.status = {"allowed": False}
+    async with asking(reviewer, clock) as identity:
+        assert not await identity.allows(bob, GET)
+        clock.now += NO_RIGHT_SECONDS
+        reviewer.gate.clear()
+        reviewer.status = {"allowed": True}
+        assert not await identity.allows(bob, GET)  # at once, although the API server hangs
+        reviewer.gate.set()
+        async with asyncio.timeout(5):
+            while not await identity.allows(bob, GET):  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        assert len(reviewer.asked) == 2
+        reviewer.status = {"allowed": False}
+        clock.now += GOOD_SECONDS
+        assert not await identity.allows(bob, GET), "a yes is never answered stale"
 
 
 async def test_who_asks_at_the_same_time_shares_one_question_and_may_leave() -> None:

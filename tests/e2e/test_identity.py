@@ -164,7 +164,7 @@ def test_a_role_binding_gives_rights_by_the_shipped_roles(api: Api, cluster: Clu
     try:
         wait_until(
             lambda: seen(api.get("/workloads", token)) == {"a1", "b1"},
-            timeout=20,
+            timeout=45,
             describe="the right to be seen",
         )
         assert api.get("/me", token).json()["administers"] == []
@@ -190,7 +190,7 @@ def test_who_administers_a_subtree_changes_it_and_not_its_sibling(
     kubectl(cluster, "admin", "create", "-f", "-", input=json.dumps(items))
     bob = cluster.token("bob")
     try:
-        wait_until(lambda: api.get("/me", bob).json()["administers"] == [A], timeout=20, describe="the right")
+        wait_until(lambda: api.get("/me", bob).json()["administers"] == [A], timeout=45, describe="the right")
         for path in (A, f"{A}.sub"):
             done = api.put(document(path), bob)
             assert done.json()["applied"] is True, done.text

@@ -78,6 +78,23 @@ def test_a_gang_that_lands_nowhere_rests_and_others_use_the_nodes(scene: Scene) 
     scene.wait_state("stuck", "Placing", timeout=10)
 
 
+def test_a_gang_whose_pods_are_refused_is_told_why(scene: Scene) -> None:
+    """Its namespace allows no such pods, which shows when they are to be created."""
+    scene.database.apply(tree(scene.namespace))
+    scene.start(QUEUER_LANDING_DEADLINE="2")
+    label = "pod-security.kubernetes.io/enforce=restricted"
+    kubectl(scene.cluster, "admin", "label", "namespace", scene.namespace, label)
+    scene.job("root-user", pods=2, gpus=1)
+    wait_until(
+        lambda: "Its pods were refused" in str(scene.reason("root-user").get("text")), timeout=60,
+        describe=lambda: f"the refusal is told: {scene.story('root-user')}",
+    )  # fmt: skip
+    told = scene.reason("root-user")
+    assert told["token"] == "AdmittedNotPlaced"
+    assert "violates PodSecurity" in told["params"]["refusal"]
+    assert "tried again at" in told["text"]
+
+
 def _with_volume(claim: str) -> dict[str, Any]:
     """A template of one 8-GPU container that mounts the claim."""
     container = {"name": "main", "image": "x", "resources": {"limits": {GPU: "8", "cpu": "1"}}}

@@ -24,6 +24,7 @@ from tests.e2e.tenancy import CONTROLLER
         ("list", "priorityclasses.scheduling.k8s.io", "yes"),
         ("list", "runtimeclasses.node.k8s.io", "yes"),
         ("create", "events.events.k8s.io", "yes"),
+        ("list", "events", "yes"),
         ("watch", "queues.queuer.dev", "yes"),
         ("patch", "queues.queuer.dev/status", "yes"),
         *[

@@ -14,7 +14,7 @@ from queuer.domain.nodes import Requirement, SchedulingTerms, Toleration
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import PodSet, State
 from queuer.solver.records import SolveStatus
-from queuer.store import cycles, ledger, outbox, workloads
+from queuer.store import cycles, inherited, ledger, outbox, workloads
 from queuer.store.codec import MOST_BYTES
 from queuer.store.cycles import NewEviction, StoredBond, StoredReservation
 from queuer.store.engine import begin
@@ -141,11 +141,11 @@ async def test_admission_is_charged_and_leaves_one_effect(engine: AsyncEngine, e
         assert entry.patch == {"spec": {"suspend": False}}
         (stored,) = await workloads.load_live(connection)
         assert (stored.state, stored.admission_id, stored.explanation) == (State.ADMITTED, new.id, None)
-        (held,) = await cycles.load_admissions(connection)
+        (held,) = await inherited.load_admissions(connection)
         assert held.assignments == new.assignments
-        assert await cycles.last_id(connection) == 7
+        assert await inherited.last_cycle(connection) == 7
         await connection.execute(text("DELETE FROM cycle"))
-        assert await cycles.last_id(connection) == 7, (
+        assert await inherited.last_cycle(connection) == 7, (
             "the numbers of cycles that are not kept are not given again"
         )
 
@@ -170,7 +170,7 @@ async def test_a_false_picture_commits_nothing(engine: AsyncEngine, epoch: int, 
     async with begin(engine) as connection:
         assert await ledger.usage(connection) == {}
         assert await outbox.undone(connection) == []
-        assert await cycles.last_id(connection) == 0
+        assert await inherited.last_cycle(connection) == 0
 
 
 async def test_eviction_and_requeue(engine: AsyncEngine, epoch: int) -> None:
@@ -202,7 +202,7 @@ async def test_eviction_and_requeue(engine: AsyncEngine, epoch: int) -> None:
         again = admission(made, attempt=2)
         await cycles.commit(connection, epoch=epoch, record=cycle(3, at=NOW + 30), admissions=[again])
     async with begin(engine) as connection:
-        assert await cycles.load_displacers(connection, ["w1", "w9"]) == {"w1": "w9"}
+        assert await inherited.load_displacers(connection, ["w1", "w9"]) == {"w1": "w9"}
         steps = [e.data for _, e in await read(connection, after=0) if e.type == "workload.state"]
     assert [(s["from"], s["to"]) for s in steps] == [
         ("Queued", "Admitted"), ("Admitted", "Placing"), ("Placing", "Running"), ("Running", "Evicting"),
@@ -256,11 +256,11 @@ async def test_bonds_and_reservations_are_replaced_as_a_whole(engine: AsyncEngin
         rows = [intake_of(workload(uid)) for uid in ("w1", "w2")]
         await workloads.intake(connection, epoch, rows, at=NOW)
         await cycles.commit(connection, epoch=epoch, record=cycle(1), bonds=bonds, reservations=held)
-        assert await cycles.load_bonds(connection) == bonds
-        assert await cycles.load_reservations(connection) == held
+        assert await inherited.load_bonds(connection) == bonds
+        assert await inherited.load_reservations(connection) == held
         await cycles.commit(connection, epoch=epoch, record=cycle(2), bonds=bonds[1:])
-        assert await cycles.load_bonds(connection) == bonds[1:]
-        assert await cycles.load_reservations(connection) == []
+        assert await inherited.load_bonds(connection) == bonds[1:]
+        assert await inherited.load_reservations(connection) == []
 
 
 async def test_only_a_changed_token_is_a_transition(engine: AsyncEngine, epoch: int) -> None:

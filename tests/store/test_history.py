@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from queuer.store import cycles, outbox, retention, workloads
+from queuer.store import cycles, inherited, outbox, retention, workloads
 from queuer.store.engine import begin
 from tests.store.support import NOW, admission, cycle, intake_of, workload
 
@@ -48,10 +48,10 @@ _LIVING = [f"w{n}" for n in range(LIVE)]
 ACTS: dict[str, Act] = {
     "workloads": workloads.load_live,
     "runs": partial(workloads.load_runs, count=10),
-    "admissions": cycles.load_admissions,
-    "last cycle": cycles.last_id,
-    "displacers": lambda c: cycles.load_displacers(c, _LIVING),
-    "evictions": lambda c: cycles.load_evictions(c, since=NOW + 60),
+    "admissions": inherited.load_admissions,
+    "last cycle": inherited.last_cycle,
+    "displacers": lambda c: inherited.load_displacers(c, _LIVING),
+    "evictions": lambda c: inherited.load_evictions(c, since=NOW + 60),
     "outbox": outbox.undone,
 }
 for _rule in retention.RULES:

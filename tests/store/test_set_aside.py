@@ -149,7 +149,7 @@ async def test_a_job_that_nobody_admitted_and_cannot_be_charged_stops_no_adoptio
     await scene.rounds(1)
     async with begin(scene.engine) as connection:
         await workloads.forget(connection, scene.epoch, ["a"], NOW)
-    scene.loop.jobs.adopt = lambda *_: {}  # type: ignore[method-assign]
+    scene.loop.term.jobs.adopt = lambda *_: {}  # type: ignore[method-assign]
     for uid in ("a", "b"):
         job = JobView(
             uid=uid, kind="Job", namespace="team-a", name=uid, resource_version="2", suspended=False
@@ -182,7 +182,7 @@ async def test_capacity_is_written_down_also_while_nobody_waits(scene: Scene) ->
     assert await newest() == {"default": {"cpu": 8000}}
     scene.comes("a")
     await scene.rounds(1)
-    scene.loop.jobs.adopt = lambda *_: {}  # type: ignore[method-assign]
+    scene.loop.term.jobs.adopt = lambda *_: {}  # type: ignore[method-assign]
     job = JobView(uid="a", kind="Job", namespace="team-a", name="a", resource_version="2", suspended=False)
     scene.state.job_changed(job)
     await scene.rounds()

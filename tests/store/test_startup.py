@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from queuer.store import cycles, outbox, workloads
+from queuer.store import cycles, inherited, ledger, outbox, workloads
 from queuer.store.codec import instant
 from queuer.store.engine import begin
 from tests.store.support import NOW, admission, cycle, intake_of, workload
@@ -46,11 +46,12 @@ _FILL = (
 )
 READS: dict[str, tuple[TextClause, dict[str, Any], int]] = {
     "workloads": (workloads._LOAD, {}, 50),
-    "admissions": (cycles._ADMISSIONS, {}, 50),
-    "displacers": (cycles._DISPLACERS, {"uids": ["a", "b", "c"]}, 50),
-    "evictions": (cycles._EVICTIONS, {"since": instant(NOW - 3600.0)}, 50),
+    "admissions": (inherited._ADMISSIONS, {}, 50),
+    "displacers": (inherited._DISPLACERS, {"uids": ["a", "b", "c"]}, 50),
+    "evictions": (inherited._EVICTIONS, {"since": instant(NOW - 3600.0)}, 50),
+    "held": (ledger._HELD, {}, 50),
     "undone": (outbox._UNDONE, {}, 50),
-    "last cycle": (cycles._LAST, {}, 50),
+    "last cycle": (inherited._LAST, {}, 50),
     "runs": (workloads._RUNS, {"count": 100}, 500),
 }
 
@@ -72,7 +73,7 @@ async def connection(engine: AsyncEngine, epoch: int) -> Any:
 async def test_a_start_reads_what_lives(connection: AsyncConnection) -> None:
     """By indexes, with the statistics that autovacuum keeps."""
     assert len(await workloads.load_live(connection)) == 3
-    assert len(await cycles.load_admissions(connection)) == 1
+    assert len(await inherited.load_admissions(connection)) == 1
     await connection.execute(text("ANALYZE"))
     read = {name: await _rows_read(connection, name) for name in READS}
     assert {name: rows for name, rows in read.items() if rows > READS[name][2]} == {}

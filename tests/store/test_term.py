@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuer.controller import leadership
@@ -155,9 +156,10 @@ async def test_who_leads_next_knows_what_of_a_gang_is_charged_no_more(
     pair = replace(
         made, uid="b", pod_sets=(*made.pod_sets, PodSet(name="other", count=2, requests={"pods": 1}))
     )
+    lost = replace(pair, uid="c")
     async with begin(engine) as connection:
-        await workloads.intake(connection, epoch, [intake_of(one) for one in (made, pair)], at=NOW)
-        rows = [admission(one) for one in (made, pair)]
+        await workloads.intake(connection, epoch, [intake_of(one) for one in (made, pair, lost)], at=NOW)
+        rows = [admission(one) for one in (made, pair, lost)]
         await cycles.commit(connection, epoch=epoch, record=cycle(1), admissions=rows)
         fewer = LedgerRow(
             uid="b", attempt=1, queue="root.a", pod_set="main", flavor="default", count=3, amounts={"pods": 3},
@@ -165,6 +167,9 @@ async def test_who_leads_next_knows_what_of_a_gang_is_charged_no_more(
         )  # fmt: skip
         gone = replace(fewer, pod_set="other", count=0, amounts={"pods": 0})
         await ledger.recharge(connection, epoch, [fewer, gone])
+        await connection.execute(text("DELETE FROM ledger WHERE uid = 'c' AND pod_set = 'other'"))
         await leadership.load(connection, memory, now=NOW + 20.0)
     found = {uid: live.placement and live.placement.held for uid, live in memory.live.items()}
-    assert found == {"a": {"main": 8}, "b": {"main": 3, "other": 0}}
+    assert found["a"] == {"main": 8}
+    assert found["b"] == {"main": 3, "other": 0}
+    assert found["c"] == {"main": 8, "other": 2}, "its lost row is the auditor's to write again"

@@ -16,7 +16,7 @@ V = TypeVar("V")
 
 GOOD_SECONDS = 60.0
 BAD_SECONDS = 5.0
-MOST = 10_000
+MOST = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,17 @@ class _Kept(Generic[V]):
 
 
 class Answers(Generic[K, V]):
-    """Answers by question. `clock`: seconds, monotonic. Where more than `most` are kept, the longest unused goes."""
+    """Answers by question. `clock`: seconds, monotonic. Where more than `most` are kept, the longest unused goes.
 
-    def __init__(self, clock: Callable[[], float], *, most: int = MOST) -> None:
+    A no is kept for `bad` seconds. For `stale` more it is still answered, while it is asked anew.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float], *, most: int = MOST, bad: float = BAD_SECONDS, stale: float = 0.0
+    ) -> None:
         self._clock = clock
+        self._bad = bad
+        self._stale = stale
         self._most = most
         self._kept: OrderedDict[K, _Kept[V]] = OrderedDict()
         self._asked: dict[K, asyncio.Task[V]] = {}
@@ -44,6 +51,8 @@ class Answers(Generic[K, V]):
         if task is None:
             task = self._asked[key] = asyncio.create_task(self._ask(key, ask))
             task.add_done_callback(_seen)
+        if kept is not None and not kept.value and self._clock() < kept.until + self._stale:
+            return kept.value
         # One of those who wait may be cancelled (its client has gone); the others still want the answer.
         return await asyncio.shield(task)
 
@@ -52,7 +61,7 @@ class Answers(Generic[K, V]):
             value = await ask()
         finally:
             del self._asked[key]
-        seconds = GOOD_SECONDS if value else BAD_SECONDS
+        seconds = GOOD_SECONDS if value else self._bad
         self._kept[key] = _Kept(value, self._clock() + seconds)
         self._kept.move_to_end(key)
         while len(self._kept) > self._most:

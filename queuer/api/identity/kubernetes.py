@@ -25,6 +25,9 @@ log = structlog.get_logger(part="api")
 
 TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+NO_RIGHT_SECONDS = 30.0
+"""As long as kube-apiserver keeps the no of an authorizer that it asks by webhook."""
+STALE_SECONDS = 30.0
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,16384}", re.ASCII)  # RFC 6750
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -64,7 +67,10 @@ class Kubernetes:
         self._client = client
         self._audiences = tuple(audiences)
         self._callers: Answers[bytes, Caller | None] = Answers(clock, most=most)
-        self._rights: Answers[tuple[Caller, Right], bool] = Answers(clock, most=most)
+        # A list asks for each namespace: a tenant is not to wait for a thousand times the same no.
+        self._rights: Answers[tuple[Caller, Right], bool] = Answers(
+            clock, most=most, bad=NO_RIGHT_SECONDS, stale=STALE_SECONDS
+        )
 
     async def caller(self, request: Request) -> Caller:
         """Whose the request's bearer token is. Raises Unauthenticated, Unavailable."""

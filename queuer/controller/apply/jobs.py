@@ -20,7 +20,7 @@ from queuer.domain.nodes import HOSTNAME, Flavor
 from queuer.domain.reasons import Reason
 from queuer.domain.workload import State, Workload
 from queuer.kube.client import Client, NotFoundError
-from queuer.kube.events import event_about, events_path
+from queuer.kube.events import event_about, events_path, newest_refusal, warnings_of
 from queuer.kube.kinds import BY_NAME, Kind, member_of, object_path, pod_selectors
 from queuer.kube.objects import (
     PODS,
@@ -243,6 +243,13 @@ class ClusterJobs:
             warning=event.warning, at=time.time(), id=uuid.uuid4().hex[:16],
         )  # fmt: skip
         await self._client.create(events_path(job.namespace), body, resource="events")
+
+    async def refusal(self, workload: Workload) -> str:
+        """What the newest Event says of pods that could not be created; "" if none does. Raises ApiError or
+        Unavailable.
+        """
+        path = events_path(workload.namespace)
+        return newest_refusal(await self._client.get(path, params=warnings_of(workload.uid)))
 
     async def read(self, uid: str) -> JobView | None:
         """The job as the API server has it now; None if there is none with this uid."""

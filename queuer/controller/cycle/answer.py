@@ -5,8 +5,7 @@ What of it still holds, the patches, the charges, the reasons that changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -21,7 +20,7 @@ from queuer.controller.cycle.snapshot import offered
 from queuer.controller.intake.namespace_quota import Reckoning
 from queuer.controller.landing.settle import evicting
 from queuer.controller.ledger import rows
-from queuer.controller.ledger.culprits import Mishandled
+from queuer.controller.ledger.culprits import about
 from queuer.controller.memory.live import JobView, Live, Placement
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.estimates import StartRange
@@ -133,7 +132,7 @@ def answer(
             if live.uid in held:  # work was lost for it: what it could have taken waits for it
                 kept.append(replace(held[live.uid], assignments=admission.assignments))
             continue
-        with _about(live.uid):
+        with about(live.uid):
             admitted, started = _admitted(
                 admission, live, state, asked=asked, patches=patches, epoch=epoch, now=now, id=new_id()
             )
@@ -153,7 +152,7 @@ def answer(
         victim = _victim(uid, state)
         if victim is None:
             continue
-        with _about(uid):
+        with about(uid):
             note = _for_whom(cause, victim.workload, state.live[beneficiary].workload)
             patch = patches.evict(victim)
         evictions.append(NewEviction(uid=uid, cause=cause, patch=patch, beneficiary=beneficiary, note=note))
@@ -187,15 +186,6 @@ def _is_offered(uid: str, state: ClusterState, *, now: float) -> bool:
     """Whether a workload still is one that decisions are asked about: neither held nor found misconfigured since."""
     live = state.live.get(uid)
     return live is not None and offered(live, state, now=now)
-
-
-@contextmanager
-def _about(uid: str) -> Iterator[None]:
-    """What fails inside is the fault of this workload alone."""
-    try:
-        yield
-    except Exception as error:
-        raise Mishandled({uid: error}) from error
 
 
 def _asks_the_same(now: Workload, then: Workload) -> bool:

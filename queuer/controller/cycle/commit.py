@@ -1,19 +1,13 @@
-"""The transactions that make a decision, an adoption or a change of capacity fact."""
+"""The transactions that make a decision or a change of capacity fact."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.cycle.answer import Answered
 from queuer.controller.cycle.forecast import compare
 from queuer.controller.health.metrics import Metrics, queue_label
-from queuer.controller.intake import adoption
-from queuer.controller.intake.adoption import Adoption
 from queuer.controller.ledger.rows import bond_row, reservation_row
-from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.workload import State
 from queuer.solver.records import SolveStatus
@@ -35,29 +29,6 @@ async def write_answer(connection: AsyncConnection, found: Answered, *, epoch: i
         bonds=tuple(map(bond_row, found.bonds)),
         reservations=tuple(map(reservation_row, found.reservations)),
         explanations=found.explanations,
-    )
-
-
-async def write_adoption(
-    connection: AsyncConnection,
-    lives: tuple[Live, ...],
-    *,
-    state: ClusterState,
-    jobs: ClusterJobs,
-    epoch: int,
-    cycle: int,
-    now: float,
-    new_id: Callable[[], str],
-) -> tuple[Adoption, Committed]:
-    """Charge what runs without having been admitted."""
-    adopted = adoption.adopt(lives, state=state, jobs=jobs, epoch=epoch, cycle=cycle, now=now, new_id=new_id)
-    return adopted, await cycles.commit(
-        connection,
-        epoch=epoch,
-        record=adopted.record,
-        admissions=adopted.admissions,
-        bonds=tuple(map(bond_row, state.bonds)),
-        reservations=tuple(map(reservation_row, state.reservations)),
     )
 
 

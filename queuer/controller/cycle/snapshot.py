@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
+from dataclasses import replace
 
 from queuer.controller.landing.steps import missing, tally
-from queuer.controller.memory.live import Live
+from queuer.controller.ledger.culprits import Mishandled
+from queuer.controller.memory.live import Live, Placement
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.views import MOST_ON_NODE
@@ -30,7 +32,8 @@ still runs, unmounts and reports before the object goes.
 def take(state: ClusterState, *, now: float, barred: Container[str] = ()) -> Snapshot:
     """A snapshot of everything a decision depends on. Shares nothing that changes later.
 
-    `barred`: uids of waiting workloads that are not offered.
+    `barred`: uids of waiting workloads that are not offered. Raises Mishandled naming a workload that is not set aside
+    yet and of which no entry can be made; one that is counts in full.
     """
     rules = state.rules
     # Work in a queue that is not there (it was started beside the queues) counts on its nodes alone.
@@ -38,7 +41,7 @@ def take(state: ClusterState, *, now: float, barred: Container[str] = ()) -> Sna
     waiting = sorted(
         uid for uid, live in state.live.items() if uid not in barred and offered(live, state, now=now)
     )
-    admitted = tuple(_admitted(state.live[uid], state, now=now) for uid in charged)
+    admitted = tuple(_counted(state.live[uid], state, now=now) for uid in charged)
     pending = tuple(_pending(state.live[uid], now=now) for uid in waiting)
     known = {p.workload.uid for p in pending} | {a.workload.uid for a in admitted}
     return Snapshot(
@@ -74,16 +77,42 @@ def _pending(live: Live, *, now: float) -> Pending:
     return Pending(workload=live.workload, avoid=avoid, first=live.first, displaced_by=live.displaced_by)
 
 
+def _counted(live: Live, state: ClusterState, *, now: float) -> Admitted:
+    """What it holds; its charge alone where that cannot be said and it is set aside for it."""
+    try:
+        return _admitted(live, state, now=now)
+    except Exception as error:
+        if live.uid not in state.quarantine:
+            raise Mishandled({live.uid: error}) from error
+    return _charge_of(live)
+
+
+def _charge_of(live: Live) -> Admitted:
+    """All pods of a set of which no charge is known. Nobody evicts it: what that would free is not known either."""
+    assert live.placement is not None
+    sets, held, flavors = live.workload.pod_sets, live.placement.held, _flavors(live.placement)
+    return Admitted(
+        workload=replace(live.workload, preemptible=False),
+        counts={p.name: held.get(p.name, p.count) for p in sets},
+        flavors={p.name: flavors.get(p.name, DEFAULT_FLAVOR) for p in sets},
+        since=live.placement.at,
+    )
+
+
+def _flavors(placement: Placement) -> dict[str, str]:
+    return {a.pod_set: a.flavor for a in placement.assignments}
+
+
 def _admitted(live: Live, state: ClusterState, *, now: float) -> Admitted:
     placement = live.placement
     assert placement is not None
-    pods = state.pods.of(live.workload)
+    pods, held, flavors = state.pods.of(live.workload), placement.held, _flavors(placement)
     releasing = live.state is State.EVICTING or live.state.ended
     since = live.running or placement.at
     return Admitted(
         workload=live.workload,
-        counts=placement.held,
-        flavors={a.pod_set: a.flavor for a in placement.assignments},
+        counts={p.name: held[p.name] for p in live.workload.pod_sets},
+        flavors={p.name: flavors[p.name] for p in live.workload.pod_sets},
         since=since,
         bound=_bound(pods),
         unbound=() if releasing else _unbound(live, pods, state),

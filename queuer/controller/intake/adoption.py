@@ -12,17 +12,24 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from sqlalchemy.ext.asyncio import AsyncConnection
+
 from queuer.controller.apply.jobs import ClusterJobs
-from queuer.controller.health.metrics import Metrics
+from queuer.controller.failpoints import Point
+from queuer.controller.health.metrics import Metrics, queue_label
 from queuer.controller.intake.checks import check_queue
 from queuer.controller.ledger import rows
+from queuer.controller.ledger.culprits import culprits
 from queuer.controller.logs import logger
 from queuer.controller.memory.live import Live, Placement
 from queuer.controller.memory.state import ClusterState
+from queuer.controller.term import Term
 from queuer.domain.nodes import DEFAULT_FLAVOR, flavor_of
 from queuer.domain.workload import PodSet, State
 from queuer.solver.records import Assignment, SolveStatus
-from queuer.store.cycles import CycleRecord, NewAdmission
+from queuer.store import cycles
+from queuer.store.cycles import Committed, CycleRecord, NewAdmission
+from queuer.store.engine import begin
 
 log = logger("adoption")
 
@@ -36,6 +43,55 @@ class Adoption:
     record: CycleRecord
     admissions: tuple[NewAdmission, ...]
     after: tuple[Live, ...]
+
+
+class Adopter:
+    """Charges what runs without having been admitted, and reports it."""
+
+    def __init__(self, term: Term) -> None:
+        self._term = term
+        self._found = Found(term.state, term.metrics)
+
+    async def look(self, uids: Sequence[str]) -> None:
+        """Charge those of these workloads that are to be. Whose part fails is set aside."""
+        term, lives = self._term, {live.uid: live for live in self._found.among(uids)}
+        if not lives:
+            return
+        cycle = term.next_cycle()
+        try:
+            async with begin(term.engine) as connection:
+                adopted, committed = await self._write(connection, *lives.values(), cycle=cycle)
+        except Exception as error:  # noqa: BLE001 -- raised again where it is nobody's
+            failed = await culprits(
+                term.engine, error, lives, lambda c, uid: self._write(c, lives[uid], cycle=cycle)
+            )
+            term.set_aside(failed)
+            term.state.touched.update(lives)
+            return
+        for live in adopted.after:
+            log.warning("adopted", workload=live.uid, queue=live.workload.queue)
+            term.metrics.adopted.labels(queue_label(live.workload.queue, term.state.rules.tree)).inc()
+            term.state.put(live)
+        term.state.reconsider()
+        await term.settings.failpoints.at(Point.ADOPTED)
+        term.send(committed.entries)
+
+    async def _write(
+        self, connection: AsyncConnection, *lives: Live, cycle: int
+    ) -> tuple[Adoption, Committed]:
+        term, state = self._term, self._term.state
+        adopted = adopt(
+            lives, state=state, jobs=term.jobs, epoch=term.epoch, cycle=cycle, now=term.clock(),
+            new_id=term.new_id,
+        )  # fmt: skip
+        return adopted, await cycles.commit(
+            connection,
+            epoch=term.epoch,
+            record=adopted.record,
+            admissions=adopted.admissions,
+            bonds=tuple(map(rows.bond_row, state.bonds)),
+            reservations=tuple(map(rows.reservation_row, state.reservations)),
+        )
 
 
 class Found:

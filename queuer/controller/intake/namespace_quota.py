@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from queuer.controller.intake.namespace_reason import Shortage, Users, reason
+from queuer.controller.ledger.culprits import about
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.errors import InvalidInput
@@ -81,12 +82,14 @@ class Reckoning:
 
     def barred(self, waiting: Iterable[Live]) -> dict[str, Explanation]:
         """Those of the waiting workloads that cannot start, and why. Never who is bound: work was lost for its place,
-        which is held until it starts or its bond ends.
+        which is held until it starts or its bond ends. Raises Mishandled.
         """
-        if not self._quotas:
-            return {}
-        found = ((live.uid, self.refusal(live.workload)) for live in waiting if live.uid not in self._held)
-        return {uid: explanation for uid, explanation in found if explanation is not None}
+        found = dict[str, Explanation]()
+        for live in waiting if self._quotas else ():
+            with about(live.uid):
+                if live.uid not in self._held and (why := self.refusal(live.workload)) is not None:
+                    found[live.uid] = why
+        return found
 
     def _expect(self, workload: Workload, amounts: Mapping[str, int]) -> None:
         self._coming.setdefault(workload.namespace, {})[workload.uid] = amounts

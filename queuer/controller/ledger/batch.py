@@ -72,8 +72,11 @@ class Batch:
         return frozenset(uid for part in self._parts().values() for uid in map(_uid, part))
 
     def tell(self, reasons: Mapping[str, Explanation]) -> None:
-        """Write these reasons too, where nothing happens to the workload in this round."""
-        self.explanations |= {uid: why for uid, why in reasons.items() if uid not in self.after}
+        """Write these reasons too, where they still stand after what happens to the workload in this round."""
+        for uid, why in reasons.items():
+            after = self.after.get(uid)
+            if uid not in self.after or (after is not None and after.explanation == why):
+                self.explanations[uid] = why
 
     def number(self) -> dict[str, Exception]:
         """Once it is written: give jobs that were taken in the attempt that they have there. Returns those that the

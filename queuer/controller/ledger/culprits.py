@@ -1,8 +1,9 @@
-"""Whose part of a transaction made it fail, so that one workload costs nobody else theirs."""
+"""Whose part of a decision or a transaction made it fail, so that one workload costs nobody else theirs."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -17,6 +18,15 @@ class Mishandled(Exception):
     def __init__(self, found: dict[str, Exception]) -> None:
         super().__init__(", ".join(found))
         self.found = found
+
+
+@contextmanager
+def about(uid: str) -> Iterator[None]:
+    """What fails inside is the fault of this workload alone: Mishandled."""
+    try:
+        yield
+    except Exception as error:
+        raise Mishandled({uid: error}) from error
 
 
 class _TakenBack(Exception):

@@ -12,7 +12,8 @@ from queuer.domain.nodes import Node, Topology
 from queuer.domain.reasons import NO_PARAMS
 from queuer.domain.workload import Workload, demand_of
 from queuer.solver.records import Assignment, Bond, Reservation
-from queuer.store.cycles import Charge, StoredAdmission, StoredBond, StoredReservation
+from queuer.store.cycles import Charge, StoredBond, StoredReservation
+from queuer.store.inherited import StoredAdmission
 from queuer.store.workloads import StoredWorkload
 
 
@@ -119,7 +120,7 @@ def live_of(
     held: Mapping[str, int] = MappingProxyType({}),
 ) -> Live:
     """A workload as memory held it before the restart. `displacer`: for whose sake it was last evicted; `evictions`:
-    see `Live`; `held`: pods by pod set in its open ledger rows.
+    see `Live`; `held`: see `ledger.load_held`. A pod set whose row is missing is charged in full: that is drift.
 
     When its PATCH was sent and its pods landed is read from the cluster again; a landing deadline starts
     anew. How long it rests after landings that failed is in the reason that was given for that.
@@ -134,8 +135,9 @@ def live_of(
             at=admission.at,
             assignments=tuple(map(assignment_of, admission.assignments)),
         )
-        if held and held != placement.counts:
-            placement = replace(placement, reduced={name: held.get(name, 0) for name in placement.counts})
+        charged = {name: held.get(name, count) for name, count in placement.counts.items()}
+        if charged != placement.counts:
+            placement = replace(placement, reduced=charged)
     return Live(
         workload=stored.workload,
         state=stored.state,

@@ -269,10 +269,10 @@ class ClusterState:
         """The handling of this workload failed: leave it alone for a while, and tell why where it waits."""
         why = self.quarantine.put(uid, error, now=now)
         live = self.live.get(uid)
-        if live is not None and live.state.waiting:
-            self.put(replace(live, explanation=why))
-        if live is None or live.state.waiting:
+        if live is None:
             self.untold[uid] = why
+        elif live.state.waiting:
+            self.tell(live, why)
         self.reconsider()
 
     def try_again(self, *, now: float) -> None:
@@ -282,6 +282,11 @@ class ClusterState:
             self.touch(uid)
 
     # -- what is still to be written
+
+    def tell(self, live: Live, why: Explanation) -> None:
+        """Another reason, which is still to be written."""
+        self.put(replace(live, explanation=why))
+        self.untold[live.uid] = why
 
     def take_untold(self, most: int) -> dict[str, Explanation]:
         """Reasons to write, `most` at most, without those that something newer is known of."""

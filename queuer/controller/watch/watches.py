@@ -18,7 +18,7 @@ from queuer.controller.memory.state import ClusterState
 from queuer.controller.watch.views import node_of, pod_of
 from queuer.domain.errors import QueuerError
 from queuer.kube.client import Client, NotFoundError
-from queuer.kube.kinds import KINDS, Kind, member_of
+from queuer.kube.kinds import BY_NAME, KINDS, JobObject, Kind, member_of
 from queuer.kube.objects import (
     LIMIT_RANGES,
     NAMESPACES,
@@ -37,7 +37,7 @@ from queuer.kube.objects import (
     RuntimeClass,
 )
 from queuer.kube.reflector import Change, ChangeKind, Reflector
-from queuer.kube.workloads import QUEUE
+from queuer.kube.workloads import QUEUE, priority_class, runtime_classes
 
 log = logger("watch")
 
@@ -108,10 +108,10 @@ class Watches:
 
         self.reflectors = [
             of(NAMESPACES, Namespace, self._namespace),
-            of(LIMIT_RANGES, LimitRange, self._fact(facts.limit_ranges, _limits, self._meant_in_namespace)),
+            of(LIMIT_RANGES, LimitRange, self._fact(facts.limit_ranges, _limits, self._limited)),
             of(RESOURCE_QUOTAS, ResourceQuota, self._fact(facts.resource_quotas, _amounts)),
-            of(RUNTIME_CLASSES, RuntimeClass, self._fact(facts.runtime_classes, _overhead, self._meant)),
-            of(PRIORITY_CLASSES, PriorityClass, self._fact(facts.priority_classes, _rank, self._meant)),
+            of(RUNTIME_CLASSES, RuntimeClass, self._fact(facts.runtime_classes, _overhead, self._overheads)),
+            of(PRIORITY_CLASSES, PriorityClass, self._fact(facts.priority_classes, _rank, self._ranked)),
             of(NODES, NodeObject, self._node),
             of(PODS, Pod, self._pod),
         ]
@@ -187,7 +187,7 @@ class Watches:
         meant: Callable[[Any], None] = lambda _: None,
     ) -> Heard:
         """Keep these objects. Where what `matters` of one changed a decision may come out differently, and `meant` has
-        the jobs read again that may mean something else.
+        the jobs read again that may mean something else by what it was or is.
         """
 
         def heard(change: Change[Any]) -> None:
@@ -199,18 +199,29 @@ class Watches:
                 store[uid] = new
             before, after = (None if found is None else matters(found) for found in (change.old, new))
             if before != after:
-                meant(change.object)
+                for found in (change.old, new):
+                    if found is not None:
+                        meant(found)
                 self._state.reconsider()
 
         return heard
 
-    def _meant(self, _: object) -> None:
-        """All jobs: what their names stand for, and what a queue allows, goes by these."""
-        self._state.read_again(self._state.jobs)
+    def _limited(self, found: LimitRange) -> None:
+        self._means_else(lambda _, job: job.metadata.namespace == found.metadata.namespace)
 
-    def _meant_in_namespace(self, found: LimitRange) -> None:
-        namespace, jobs = found.metadata.namespace, self._state.jobs
-        self._state.read_again([uid for uid, job in jobs.items() if job.namespace == namespace])
+    def _overheads(self, found: RuntimeClass) -> None:
+        self._means_else(lambda kind, job: found.metadata.name in runtime_classes(kind, job))
+
+    def _ranked(self, found: PriorityClass) -> None:
+        """All jobs where it is the default, or the most that a queue allows."""
+        name, tree = found.metadata.name, self._state.rules.tree
+        everywhere = found.global_default or any(queue.access.max_priority == name for queue in tree)
+        self._means_else(lambda kind, job: everywhere or priority_class(kind, job) == name)
+
+    def _means_else(self, may: Callable[[Kind, JobObject], bool]) -> None:
+        """Have the jobs read again that may mean something else."""
+        jobs = self._state.jobs.values()
+        self._state.read_again([job.uid for job in jobs if may(BY_NAME[job.kind], job.object)])
 
     def _node(self, change: Change[NodeObject]) -> None:
         name = change.object.metadata.name

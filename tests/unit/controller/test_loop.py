@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,13 +19,15 @@ from queuer.controller.ledger.batch import Batch
 from queuer.controller.loop import Loop
 from queuer.controller.memory.live import JobView, Live, Placement, Short
 from queuer.controller.memory.quarantine import FIRST
-from queuer.controller.memory.state import ClusterState
+from queuer.controller.memory.state import ClusterState, Rules
 from queuer.controller.settings import Settings
 from queuer.domain.errors import FieldProblem, InvalidInput
-from queuer.domain.queue import QueueTree
+from queuer.domain.nodes import Node
+from queuer.domain.queue import Queue, QueueTree, QuotaRow
 from queuer.domain.reasons import Token
 from queuer.domain.workload import PodSet, State, Workload
-from queuer.solver.records import Admission, Assignment, Bond, CycleStats, Plan, SolveStatus
+from queuer.solver.decide import decide
+from queuer.solver.records import Admission, Assignment, Bond, CycleStats, Plan, Snapshot, SolveStatus
 
 NOBODY = cast(Any, None)
 """Stands for what is never asked where nothing is committed."""
@@ -36,6 +39,7 @@ PLAN = Plan(
     admissions=(), evictions=(), bonds=(), reservations=(), explanations={}, order=("a",),
     stats=CycleStats(status=SolveStatus.GREEDY),
 )  # fmt: skip
+PLAIN = (Assignment(pod_set="main", flavor="default", nodes={"n1": 1}),)
 STRANGE = Admission(uid="a", assignments=(Assignment(pod_set="strange", flavor="default", nodes={"n1": 1}),))
 
 
@@ -51,6 +55,19 @@ class Decider:
         return self._plans.pop(0) if len(self._plans) > 1 else self._plans[0]
 
 
+class Deciding(Decider):
+    """Decides, without a process of its own. `snapshot`: what it was asked last."""
+
+    snapshot: Snapshot
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    async def decide(self, *args: object, now: float, **more: Any) -> Plan:
+        (self.snapshot,) = cast(tuple[Snapshot], args)
+        return decide(self.snapshot, now=now, **more)
+
+
 class Refusing(Decider):
     """Refuses whatever it is asked, as a decision does a snapshot that contradicts itself."""
 
@@ -59,17 +76,19 @@ class Refusing(Decider):
         raise InvalidInput(FieldProblem(field="snapshot: uid", message="'a' is there 2 times"))
 
 
-class Uncommitted(Loop):
-    """A loop without a database."""
+def uncommitted(loop: Loop) -> list[Answered]:
+    """What is committed from now on, without a database."""
+    committed = list[Answered]()
 
-    committed: list[Answered]
+    async def commit(asked: Asked, plan: Plan, found: Answered) -> None:
+        loop.term.state.bonds = found.bonds
+        committed.append(found)
 
-    async def _commit(self, asked: Asked, plan: Plan, found: Answered) -> None:
-        self.state.bonds = found.bonds
-        self.committed = [*getattr(self, "committed", ()), found]
+    loop.decisions._commit = commit  # type: ignore[method-assign]
+    return committed
 
 
-def looping(decider: Decider, kind: type[Loop], *, wake: asyncio.Event, **given: Any) -> Loop:
+def looping(decider: Decider, *, wake: asyncio.Event, **given: Any) -> Loop:
     """A loop with one workload that waits."""
     state = ClusterState()
     state.put(Live(workload=WORKLOAD, state=State.QUEUED))
@@ -79,7 +98,7 @@ def looping(decider: Decider, kind: type[Loop], *, wake: asyncio.Event, **given:
 
     jobs = SimpleNamespace(reckoning=lambda: Reckoning(state, ()), admit=lambda *_, **__: {})
     parts = {"metrics": Metrics(), "clock": lambda: 100.0, **given}
-    return kind(
+    return Loop(
         state=state, jobs=cast(Any, jobs), engine=NOBODY, decider=decider,
         settings=Settings(database_url=""), health=Health(stalled=30.0), epoch=1, last_cycle=0, wake=wake, **parts,
     )  # fmt: skip
@@ -90,7 +109,7 @@ def looping(decider: Decider, kind: type[Loop], *, wake: asyncio.Event, **given:
 )
 async def test_a_plan_that_cannot_be_used_is_refused_and_the_next_is_asked_for(decider: Decider) -> None:
     metrics, wake, clock = Metrics(), asyncio.Event(), [100.0]
-    loop = looping(decider, Loop, wake=wake, metrics=metrics, clock=lambda: clock[0])
+    loop = looping(decider, wake=wake, metrics=metrics, clock=lambda: clock[0])
     async with asyncio.TaskGroup() as group:
         for at in (100.0, 200.0, 300.0):
             clock[0] = at
@@ -104,28 +123,67 @@ async def test_a_plan_that_cannot_be_used_is_refused_and_the_next_is_asked_for(d
 
 async def test_a_gang_that_cannot_be_started_is_set_aside_and_the_others_start() -> None:
     """No PATCH can be made for it, whatever the reason: it is told, and tried again later."""
-    other = replace(STRANGE, uid="b", assignments=(replace(STRANGE.assignments[0], pod_set="main"),))
+    other = Admission(uid="b", assignments=PLAIN)
     wake, clock = asyncio.Event(), [100.0]
     decider = Decider(replace(PLAN, admissions=(STRANGE, other)), PLAN)
-    loop = looping(decider, Uncommitted, wake=wake, clock=lambda: clock[0])
-    loop.state.put(Live(workload=replace(WORKLOAD, uid="b"), state=State.QUEUED))
-    loop.state.job_changed(replace(loop.state.jobs["a"], uid="b"))
-    loop.state.take_unread(99)
+    loop = looping(decider, wake=wake, clock=lambda: clock[0])
+    committed = uncommitted(loop)
+    loop.term.state.put(Live(workload=replace(WORKLOAD, uid="b"), state=State.QUEUED))
+    loop.term.state.job_changed(replace(loop.term.state.jobs["a"], uid="b"))
+    loop.term.state.take_unread(99)
     async with asyncio.TaskGroup() as group:
         await loop.round(group)
         wake.clear()
         await wake.wait()
     await loop.round(cast(Any, SimpleNamespace(create_task=lambda decision, **_: decision.close())))
-    assert isinstance(loop, Uncommitted)
-    assert [a.uid for a in loop.committed[0].admissions] == ["b"]
-    told = loop.state.live["a"].explanation
+    assert [a.uid for a in committed[0].admissions] == ["b"]
+    told = loop.term.state.live["a"].explanation
     assert told is not None
     assert told.primary.token is Token.QUARANTINED
     assert "KeyError: 'strange'" in told.primary.text
-    assert loop.state.untold == {"a": told}
-    assert not offered(loop.state.live["a"], loop.state, now=clock[0])
-    loop.state.try_again(now=clock[0] + FIRST)
-    assert loop.state.take_unread(99) == ["a"]
+    assert loop.term.state.untold == {"a": told}
+    assert not offered(loop.term.state.live["a"], loop.term.state, now=clock[0])
+    loop.term.state.try_again(now=clock[0] + FIRST)
+    assert loop.term.state.take_unread(99) == ["a"]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [{"assignments": STRANGE.assignments}, {"assignments": ()}, {"assignments": PLAIN, "reduced": {}}],
+    ids=["a pod set that it has not", "no pod set", "nothing is charged"],
+)
+async def test_work_of_which_no_entry_can_be_made_counts_in_full_and_the_others_are_decided_on(
+    odd: Mapping[str, Any],
+) -> None:
+    """Its row may have been edited by hand. The decision knows what is charged, and the term goes on."""
+    clock, decider = [100.0], Deciding()
+    loop = looping(decider, wake=asyncio.Event(), clock=lambda: clock[0])
+    committed, state = uncommitted(loop), loop.term.state
+    state.configure(
+        Rules(tree=QueueTree.of([Queue(path="root.a", quota=(QuotaRow(resource="pods", limit=2),))]))
+    )
+    state.node_changed(Node(name="n1", labels={}, allocatable={"pods": 8}))
+    placement = Placement(id="adm", epoch=1, cycle=1, at=0.0, patched=0.0, **odd)
+    state.put(Live(workload=replace(WORKLOAD, uid="odd"), state=State.PLACING, placement=placement))
+    state.put(Live(workload=replace(WORKLOAD, uid="b", submitted=1.0), state=State.QUEUED))
+    state.job_changed(replace(state.jobs["a"], uid="b"))
+    state.take_unread(99), state.take_touched(99)
+    for failures in (1, 2):
+        async with asyncio.TaskGroup() as group:
+            await loop.decisions.follow(group)
+        assert "odd" in state.quarantine
+        why = state.quarantine.why("odd")
+        assert why is not None
+        assert why.primary.params["failures"] == failures
+        (entry,) = decider.snapshot.admitted
+        assert (entry.workload.uid, entry.counts, entry.unbound) == ("odd", {"main": 1}, ())
+        clock[0] = state.quarantine.next
+        state.try_again(now=clock[0])
+        state.take_unread(99), state.take_touched(99)
+    async with asyncio.TaskGroup() as group:
+        await loop.decisions.follow(group)
+    assert [a.uid for a in committed[0].admissions] == ["a"], "beside what is charged there is room for one"
+    assert "queuer_workloads_set_aside_total 3.0" in loop.term.metrics.text((), QueueTree.of(())).decode()
 
 
 async def test_what_a_cycle_left_out_is_decided_at_once_unless_nothing_moved() -> None:
@@ -133,7 +191,8 @@ async def test_what_a_cycle_left_out_is_decided_at_once_unless_nothing_moved() -
     bond = Bond(uid="a", assignments=STRANGE.assignments, victims=(), deadline=900.0)
     plan = replace(PLAN, bonds=(bond,), stats=replace(PLAN.stats, more=True))
     wake, decider = asyncio.Event(), Decider(plan)
-    loop = looping(decider, Uncommitted, wake=wake)
+    loop = looping(decider, wake=wake)
+    uncommitted(loop)
     async with asyncio.TaskGroup() as group:
         for _ in range(2):
             wake.clear()
@@ -145,15 +204,15 @@ async def test_what_a_cycle_left_out_is_decided_at_once_unless_nothing_moved() -
 
 async def test_others_are_decided_on_again_once_a_gang_has_all_its_pods() -> None:
     """It had hosts to itself, when it landed and while it missed some of its pods."""
-    loop = looping(Decider(PLAN), Uncommitted, wake=asyncio.Event())
+    loop = looping(Decider(PLAN), wake=asyncio.Event())
     placement = Placement(id="adm", epoch=1, cycle=1, at=0.0, assignments=STRANGE.assignments)
     lands = Live(workload=WORKLOAD, state=State.PLACING, placement=placement)
     runs = replace(lands, state=State.RUNNING, landed=5.0)
     lost = replace(runs, short=Short(since=9.0))
     seen = []
     for before, after in ((lands, runs), (runs, lost), (lost, runs), (runs, replace(runs, running=6.0))):
-        loop.state.put(before)
-        loop.state.take_stale()
-        await loop._write(Batch(now=10.0, after={"a": after}))
-        seen.append(loop.state.take_stale())
+        loop.term.state.put(before)
+        loop.term.state.take_stale()
+        await loop.writer.write(Batch(now=10.0, after={"a": after}))
+        seen.append(loop.term.state.take_stale())
     assert seen == [True, False, True, False]

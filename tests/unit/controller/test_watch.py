@@ -5,30 +5,36 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+import msgspec
 import pytest
 from aiohttp import web
 
-from queuer.controller.apply.jobs import MANAGED, OPTED_IN, Facts
+from queuer.controller.apply.jobs import MANAGED, OPTED_IN, Facts, job_view
 from queuer.controller.health.metrics import Metrics
-from queuer.controller.memory.live import JobView
-from queuer.controller.memory.state import ClusterState
+from queuer.controller.memory.state import ClusterState, Rules
 from queuer.controller.watch.watches import Watches, served
+from queuer.domain.queue import Access, Queue, QueueTree
+from queuer.kube.kinds import JOB as JOB_KIND
 from queuer.kube.objects import (
     LIMIT_RANGES,
     NAMESPACES,
     PRIORITY_CLASSES,
     PYTORCHJOBS,
     RESOURCE_QUOTAS,
+    RUNTIME_CLASSES,
     LimitRange,
     LimitRangeItem,
     LimitRangeSpec,
     Meta,
     Namespace,
+    Overhead,
     PriorityClass,
     ResourceQuota,
     ResourceQuotaStatus,
+    RuntimeClass,
 )
 from queuer.kube.reflector import Change, ChangeKind
+from tests.kube.manifests import job
 from tests.kube.stub import Stub, serving, until
 
 JOB = {"metadata": {"name": "late", "namespace": "ns", "uid": "u", "resourceVersion": "1"}}
@@ -78,8 +84,13 @@ def change(new: Any, old: Any = None) -> Change[Any]:
     return Change(kind=ChangeKind.MODIFIED if old is not None else ChangeKind.ADDED, object=new, old=old)
 
 
+def gone(old: Any) -> Change[Any]:
+    return Change(kind=ChangeKind.DELETED, object=old, old=old)
+
+
 RESOURCES: dict[Any, Any] = {
-    LimitRange: LIMIT_RANGES, ResourceQuota: RESOURCE_QUOTAS, PriorityClass: PRIORITY_CLASSES, Namespace: NAMESPACES
+    LimitRange: LIMIT_RANGES, ResourceQuota: RESOURCE_QUOTAS, PriorityClass: PRIORITY_CLASSES, Namespace: NAMESPACES,
+    RuntimeClass: RUNTIME_CLASSES,
 }  # fmt: skip
 HERE = Meta(name="x", namespace="here", uid="x")
 LIMITS = LimitRange(
@@ -87,15 +98,23 @@ LIMITS = LimitRange(
 )
 QUOTA = ResourceQuota(metadata=HERE)
 FULL = ResourceQuota(metadata=HERE, status=ResourceQuotaStatus(used={"pods": "1"}))
-CLASS = PriorityClass(metadata=Meta(name="high", uid="p"), value=5)
+HIGH = PriorityClass(metadata=Meta(name="high", uid="p"), value=5)
+USUAL = msgspec.structs.replace(HIGH, global_default=True)
+MOST = PriorityClass(metadata=Meta(name="most", uid="p"), value=9)
+SLOW = RuntimeClass(metadata=Meta(name="vm", uid="r"), overhead=Overhead(pod_fixed={"cpu": "1"}))
 TOUCHED: dict[str, tuple[Change[Any], list[str], bool]] = {
     "limits": (change(LIMITS), ["a"], True),
     "labels of a LimitRange": (change(LIMITS, LIMITS), [], False),
     "a ResourceQuota": (change(QUOTA), [], True),
     "use of a ResourceQuota": (change(FULL, QUOTA), [], True),
     "nothing of a ResourceQuota": (change(FULL, FULL), [], False),
-    "a PriorityClass": (change(CLASS), ["a", "b"], True),
-    "a label of a PriorityClass": (change(CLASS, CLASS), [], False),
+    "a PriorityClass": (change(HIGH), ["b"], True),
+    "a PriorityClass that is gone": (gone(HIGH), ["b"], True),
+    "the default PriorityClass": (change(USUAL, HIGH), ["a", "b"], True),
+    "the default PriorityClass that was": (change(HIGH, USUAL), ["a", "b"], True),
+    "the highest PriorityClass of a queue": (change(MOST), ["a", "b"], True),
+    "a label of a PriorityClass": (change(HIGH, HIGH), [], False),
+    "a RuntimeClass": (change(SLOW), ["a"], True),
     "a namespace": (change(Namespace(metadata=Meta(name="other", uid="n"))), [], False),
 }
 
@@ -104,13 +123,18 @@ TOUCHED: dict[str, tuple[Change[Any], list[str], bool]] = {
 def test_only_what_a_fact_touches_is_read_again(fact: str) -> None:
     """With thousands of jobs that wait, the use of one ResourceQuota moves all the time."""
     state = ClusterState()
-    for uid, namespace in (("a", "here"), ("b", "there")):
-        state.job_changed(
-            JobView(uid=uid, kind="Job", namespace=namespace, name=uid, resource_version="1", suspended=True)
-        )
+    queues = QueueTree.of([Queue(path="root.a", access=Access(max_priority="most"))])
+    state.configure(Rules(tree=queues, revision=1))
+    for uid, namespace, names in (
+        ("a", "here", {"runtimeClassName": "vm"}),
+        ("b", "there", {"priorityClassName": "high"}),
+    ):
+        found = job(names)
+        found["metadata"] |= {"uid": uid, "namespace": namespace}
+        state.job_changed(job_view(JOB_KIND, msgspec.convert(found, JOB_KIND.type)))
     state.take_unread(9), state.take_stale()
     watches = Watches(cast(Any, None), state, Facts(), kinds=())
     heard, read, decided = TOUCHED[fact]
     of = next(r for r in watches.reflectors if r.resource is RESOURCES[type(heard.object)])
     of._on_change(heard)
-    assert (state.take_unread(9), state.take_stale()) == (read, decided)
+    assert (sorted(state.take_unread(9)), state.take_stale()) == (read, decided)

@@ -1,0 +1,119 @@
+"""What a new leader takes over of the decisions before it: who is admitted, what is held, who was evicted for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from queuer.store.codec import instant
+from queuer.store.cycles import Placement, StoredBond, StoredReservation
+
+_LAST = text("""
+    SELECT greatest((SELECT max(id) FROM cycle), (SELECT max(cycle) FROM admission WHERE ended_at IS NULL), 0)
+""")
+_ADMISSIONS = text("""
+    SELECT a.id, a.uid, a.attempt, a.epoch, a.cycle, a.assignments, a.domains, a.at, a.landed_at, a.end_cause
+    FROM (
+        SELECT uid FROM admission WHERE ended_at IS NULL UNION SELECT uid FROM ledger WHERE closed IS NULL
+    ) AS live JOIN workload w USING (uid) JOIN admission a ON a.id = w.admission_id
+    ORDER BY a.at, a.uid
+""")
+_HELD_BONDS = text("SELECT uid, assignments, victims, deadline FROM bond ORDER BY uid")
+_DISPLACERS = text("""
+    SELECT w.uid, last.beneficiary FROM unnest(CAST(:uids AS text[])) AS w(uid) CROSS JOIN LATERAL (
+        SELECT data->>'beneficiary' AS beneficiary FROM event
+        WHERE uid = w.uid AND type = 'workload.state' AND data->>'to' = 'Evicting' ORDER BY id DESC LIMIT 1
+    ) AS last
+    WHERE last.beneficiary IS NOT NULL
+""")
+_EVICTIONS = text("""
+    SELECT uid, at FROM event
+    WHERE at > :since AND type = 'workload.state' AND data->>'to' = 'Evicting'
+        AND data->>'cause' IS DISTINCT FROM 'suspended'
+    ORDER BY id
+""")
+_HELD_RESERVATIONS = text("SELECT uid, assignments, start, expires FROM reservation ORDER BY uid")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredAdmission:
+    """An admission whose workload still holds something."""
+
+    id: str
+    uid: str
+    attempt: int
+    epoch: int
+    cycle: int
+    assignments: tuple[Placement, ...]
+    domains: tuple[str, ...]
+    at: float
+    landed_at: float | None
+    end_cause: str | None
+
+
+async def last_cycle(connection: AsyncConnection) -> int:
+    """The newest cycle's id, 0 before the first: the leader numbers on from here, also when its record is too old to be
+    kept.
+    """
+    return int((await connection.execute(_LAST)).scalar_one())
+
+
+async def load_admissions(connection: AsyncConnection) -> list[StoredAdmission]:
+    """The present admission of every workload that has one and still holds something, oldest first."""
+    return [
+        StoredAdmission(
+            id=str(row.id),
+            uid=row.uid,
+            attempt=row.attempt,
+            epoch=row.epoch,
+            cycle=row.cycle,
+            assignments=tuple(row.assignments),
+            domains=tuple(row.domains),
+            at=row.at.timestamp(),
+            landed_at=None if row.landed_at is None else row.landed_at.timestamp(),
+            end_cause=row.end_cause,
+        )
+        for row in await connection.execute(_ADMISSIONS)
+    ]
+
+
+async def load_bonds(connection: AsyncConnection) -> list[StoredBond]:
+    """All bonds that hold."""
+    return [
+        StoredBond(
+            uid=row.uid,
+            assignments=tuple(row.assignments),
+            victims=tuple(row.victims),
+            deadline=row.deadline.timestamp(),
+        )
+        for row in await connection.execute(_HELD_BONDS)
+    ]
+
+
+async def load_displacers(connection: AsyncConnection, uids: Sequence[str]) -> dict[str, str]:
+    """For whose sake each of these workloads was last evicted: uid by uid. It is forgotten with the event of it."""
+    return {row.uid: row.beneficiary for row in await connection.execute(_DISPLACERS, {"uids": uids})}
+
+
+async def load_evictions(connection: AsyncConnection, *, since: float) -> dict[str, tuple[float, ...]]:
+    """When each workload was evicted since then, in seconds. Who was suspended by hand was not evicted."""
+    found: dict[str, tuple[float, ...]] = {}
+    for row in await connection.execute(_EVICTIONS, {"since": instant(since)}):
+        found[row.uid] = (*found.get(row.uid, ()), row.at.timestamp())
+    return found
+
+
+async def load_reservations(connection: AsyncConnection) -> list[StoredReservation]:
+    """All reservations that hold."""
+    return [
+        StoredReservation(
+            uid=row.uid,
+            assignments=tuple(row.assignments),
+            start=row.start.timestamp(),
+            expires=row.expires.timestamp(),
+        )
+        for row in await connection.execute(_HELD_RESERVATIONS)
+    ]

@@ -1,0 +1,124 @@
+"""A gang of which no pod could be created is told what Kubernetes said; nothing depends on that."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from queuer.controller.apply.refusals import Refusals
+from queuer.controller.landing.steps import Cause
+from queuer.controller.ledger.batch import Batch
+from queuer.controller.memory.live import Live, Placement
+from queuer.controller.memory.pods import PodView
+from queuer.controller.memory.state import ClusterState
+from queuer.domain.errors import Unavailable
+from queuer.domain.reasons import Token, simple
+from queuer.domain.workload import PodSet, State, Workload
+from queuer.kube.events import newest_refusal
+from queuer.store.cycles import NewEviction
+from tests.kube.stub import until
+
+WORKLOAD = Workload(
+    uid="u", kind="Job", namespace="ns", name="job", queue="root.a", submitted=0.0,
+    pod_sets=(PodSet(name="main", count=1, requests={"pods": 1}),),
+)  # fmt: skip
+LEAVES = Live(
+    workload=WORKLOAD, state=State.EVICTING,
+    placement=Placement(id="adm", epoch=1, cycle=1, at=0.0, assignments=()),
+    explanation=simple(Token.ADMITTED_NOT_PLACED, "evicted: no pod was created", failures=1, retryAt=90),
+)  # fmt: skip
+GONE = NewEviction(uid="u", cause=Cause.LANDING_TIMEOUT, patch={})
+
+
+class Events:
+    """Refuses to answer at first, then says why; `then` happens meanwhile."""
+
+    def __init__(self, state: ClusterState, *, then: Live | None = None) -> None:
+        self.asked = 0
+        self._state, self._then = state, then
+
+    async def refusal(self, workload: Workload) -> str:
+        self.asked += 1
+        if self.asked == 1:
+            raise Unavailable("later")
+        if self._then is not None:
+            self._state.put(self._then)
+        return "pods are forbidden"
+
+
+async def asked(events: Events, state: ClusterState, *evictions: NewEviction) -> None:
+    """All that was to be asked is."""
+    refusals = Refusals(events, state)
+    refusals.look([*evictions, *evictions])
+    task = asyncio.create_task(refusals.run())
+    try:
+        await until(lambda: events.asked == 2 * len(evictions))
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def test_the_reason_says_why_no_pod_could_be_created() -> None:
+    state = ClusterState()
+    state.put(LEAVES)
+    await asked(Events(state), state, GONE)
+    told = state.live["u"].explanation
+    assert told is not None
+    assert told.primary.text == "evicted: no pod was created. Its pods were refused: pods are forbidden"
+    params = {"failures": 1, "retryAt": 90, "refusal": "pods are forbidden"}
+    assert told.primary.params == params, "how long it rests is read from here after a restart"
+    assert state.take_untold(9) == {"u": told}
+
+
+@pytest.mark.parametrize(
+    "newer", [replace(LEAVES, explanation=None), replace(LEAVES, explanation=simple(Token.ON_HOLD, "held"))]
+)
+async def test_what_is_newer_stands(newer: Live) -> None:
+    state = ClusterState()
+    state.put(LEAVES)
+    await asked(Events(state, then=newer), state, GONE)
+    assert (state.live["u"], state.untold) == (newer, {})
+
+
+@pytest.mark.parametrize("why", ["it has a pod", "it goes for another"])
+async def test_only_who_has_no_pod_at_its_landing_deadline_is_asked_about(why: str) -> None:
+    state = ClusterState()
+    state.put(LEAVES)
+    if why == "it has a pod":
+        state.pod_changed(PodView(uid="p", namespace="ns", name="p", owner="u"))
+    refusals = Refusals(Events(state), state)
+    refusals.look([GONE if why == "it has a pod" else replace(GONE, cause="reclaim")])
+    assert refusals._asked.empty()
+
+
+def test_a_reason_is_written_also_in_the_round_in_which_its_workload_goes_back_to_its_queue() -> None:
+    """Unless that gives it another."""
+    why = simple(Token.ADMITTED_NOT_PLACED, "refused")
+    back = replace(LEAVES, state=State.QUEUED, placement=None, explanation=why)
+    for after, told in ((back, {"u": why}), (replace(back, explanation=None), {}), (None, {})):
+        batch = Batch(now=0.0, after={"u": after})
+        batch.tell({"u": why})
+        assert batch.explanations == told
+
+
+def event(reason: str, message: str, at: str | None = None) -> dict[str, Any]:
+    return {"reason": reason, "message": message, "lastTimestamp": at, "type": "Warning"}
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        (None, ""),
+        ([event("RolledBack", "it was")], ""),
+        ([event("FailedCreate", "b", "2026-01-01T00:00:02Z"), event("FailedCreate", "a", "2026-01-01T00:00:01Z")], "b"),
+        ([event("FailedCreatePod", "no"), event("RolledBack", "it was", "2026-01-01T00:00:01Z")], "no"),
+        ([event("FailedCreate", "two\nlines\0")], "two lines "),
+        ([event("FailedCreate", "x" * 5000)], "x" * 600),
+    ],
+)  # fmt: skip
+def test_the_newest_refusal_on_one_line(events: list[dict[str, Any]] | None, said: str) -> None:
+    assert newest_refusal(json.dumps({"items": events}).encode()) == said
