@@ -11,10 +11,11 @@ from starlette.middleware import Middleware
 
 from queuer import __version__
 from queuer.api import meta
-from queuer.api.config import tree
+from queuer.api.config import changesets, tree
 from queuer.api.cycles.newest import Newest
 from queuer.api.deps import PREFIX, asking
 from queuer.api.http import problems
+from queuer.api.http.actions import not_an_action
 from queuer.api.http.guard import Guard
 from queuer.api.http.metrics import ApiMetrics
 from queuer.api.http.parameters import known_parameters
@@ -47,7 +48,7 @@ def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity | 
         generate_unique_id_function=_operation_id,
         redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False},
-        dependencies=[Depends(known_parameters)],
+        dependencies=[Depends(not_an_action), Depends(known_parameters)],
         middleware=[Middleware(Guard, hosts=hosts, observe=metrics.observe)],
     )
     app.state.engine = engine
@@ -57,7 +58,7 @@ def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity | 
     app.state.identity = identity or Anyone()
     problems.install(app)
     denied.install(app, engine)
-    for module in (identity_routes, queues, tree, workloads):
+    for module in (identity_routes, queues, tree, changesets, workloads):
         app.include_router(module.router, responses=problems.RESPONSES, dependencies=[Depends(asking)])
     app.include_router(meta.router, responses=problems.RESPONSES)
     app.include_router(health.router)

@@ -19,11 +19,12 @@ class Model(BaseModel):
 
 
 class FieldError(Model):
-    """What is wrong with one field, and how to mend it."""
+    """What is wrong with one field, and how to mend it. `pointer`: its place in the document (RFC 6901)."""
 
     field: str
     message: str
     hint: str = ""
+    pointer: str = ""
 
 
 class Problem(Model):

@@ -141,11 +141,18 @@ def _failure(response: httpx2.Response, login: Login) -> CommandFailed:
         errors, detail = body.get("errors") or [], body["detail"]
     except (ValueError, KeyError, AttributeError):
         return _stranger(response, exit_code)
-    lines = [f"{e['field']}: {e['message']}" + (f" ({e['hint']})" if e["hint"] else "") for e in errors]
+    lines = [_line(error) for error in errors]
     message = "\n  ".join([f"{len(lines)} problems:", *lines]) if len(lines) > 1 else "".join(lines) or detail
     if response.status_code == 401 and login.missing:
         message = f"{message}; {login.missing}"
     return CommandFailed(message, hint=_next(response), exit_code=exit_code)
+
+
+def _line(error: Mapping[str, str]) -> str:
+    """A field's problem with its fix and its place in the document."""
+    hint, pointer = error.get("hint"), error.get("pointer")
+    text = f"{error['field']}: {error['message']}" + (f" ({hint})" if hint else "")
+    return f"{text} at {pointer}" if pointer else text
 
 
 def _stranger(response: httpx2.Response, exit_code: Exit) -> CommandFailed:

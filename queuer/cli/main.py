@@ -18,10 +18,13 @@ from queuer.domain.errors import Conflict, InvalidInput, NotFound, QueuerError, 
 
 # Verb → where it is written: a function is a command, a Typer a group of commands.
 VERBS = {
-    "apply": "queuer.cli.queues:apply",
+    "apply": "queuer.cli.config:apply",
     "db": "queuer.cli.db:app",
+    "diff": "queuer.cli.config:diff",
+    "export": "queuer.cli.config:export",
     "jobs": "queuer.cli.jobs:jobs",
     "local": "queuer.cli.local:app",
+    "plan": "queuer.cli.config:plan",
     "queue": "queuer.cli.queues:queue_app",
     "serve": "queuer.cli.serve:app",
     "sim": "queuer.cli.sim:app",

@@ -1,23 +1,19 @@
-"""`queuer queue tree|ls|show` and `queuer apply`: the tree with its figures, and how to change it."""
+"""`queuer queue tree|ls|show`: the tree with its figures."""
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from queuer.cli.client import Client, CommandFailed, Exit
-from queuer.cli.output import Format, age, console, emit, print_table, say, styled, table
+from queuer.cli.client import Client
+from queuer.cli.output import Format, age, console, emit, print_table, say, table
 from queuer.domain.quantity import parse_quantity
 
 BAR_WIDTH = 20
-MOST_BYTES = 16 * 2**20
-"""Bytes of a document."""
 LEGEND = "bar: # own  : borrowed  . lent to others  - free"
 
 queue_app = typer.Typer(no_args_is_help=True, help="Queues: their quota, and what they use, lend and borrow.")
@@ -105,80 +101,6 @@ def show(
     ]
     print_table(table(columns, rows, right=columns[2:]))
     say(f"next: queuer jobs -q {queue['path']}")
-
-
-def apply(
-    *,
-    file: Annotated[
-        Path, typer.Option("-f", "--file", help="A QueueTree document, YAML or JSON; - reads stdin.")
-    ],
-    yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
-    reason: Annotated[str, typer.Option(help="Why, for the audit.")] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
-    output: Output = Format.TABLE,
-) -> None:
-    """Change the tree to what a document says: prints the plan, asks, applies all of it or nothing."""
-    body = _read(file)
-    if str(file) == "-" and not yes and not dry_run:
-        raise CommandFailed("a document from stdin leaves nobody to ask", hint="add -y", exit_code=Exit.USAGE)
-    with Client.from_env() as client:
-        plan = _put(client, body, {"dryRun": "true"})
-        _print_plan(plan, output if dry_run else Format.TABLE)
-        if dry_run or not plan["changes"]:
-            return
-        _confirm(yes)
-        done = _put(client, body, {"reason": reason}, base=plan["baseRevision"])
-    if output is Format.TABLE:
-        say(f"applied as revision {done['revision']}; next: queuer queue tree")
-    else:
-        emit(done, output)
-
-
-def _read(file: Path) -> bytes:
-    """The document, read no further than any server takes it."""
-    try:
-        if str(file) == "-":
-            body = sys.stdin.buffer.read(MOST_BYTES + 1)
-        else:
-            with file.open("rb") as stream:
-                body = stream.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise CommandFailed(
-            f"cannot read {file}: {error.strerror}", hint="queuer apply -f tree.yaml", exit_code=Exit.USAGE
-        ) from error
-    if len(body) > MOST_BYTES:
-        hint = "split the document by subtree (`root:`)"
-        raise CommandFailed(f"{file} has more than {MOST_BYTES} bytes", hint=hint, exit_code=Exit.USAGE)
-    return body
-
-
-def _put(client: Client, body: bytes, params: Mapping[str, str], *, base: int | None = None) -> Any:
-    headers = {"Content-Type": "application/yaml"} | ({} if base is None else {"If-Match": f'"{base}"'})
-    return client.request("PUT", "/queue-tree", params=params, content=body, headers=headers)
-
-
-def _print_plan(plan: Mapping[str, Any], output: Format) -> None:
-    if output is not Format.TABLE:
-        emit(plan, output)
-        return
-    for change in plan["changes"]:
-        sign = {"create": "+", "delete": "-"}.get(change["action"], "~")
-        console().print(styled(f"{sign} {change['text']}"), soft_wrap=True)
-    for warning in plan["warnings"]:
-        say(f"warning: {warning}")
-    if not plan["changes"]:
-        say("no differences: the tree is as the document says")
-
-
-def _confirm(yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise CommandFailed(
-            "there is no terminal to ask on", hint="add -y to apply this plan", exit_code=Exit.USAGE
-        )
-    if not typer.confirm("apply?", err=True):
-        raise CommandFailed("nothing was changed", hint="add -y to skip the question")
 
 
 def _queues() -> Any:

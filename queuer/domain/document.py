@@ -69,6 +69,10 @@ def parse(document: object) -> TreeDocument:
             problems.note(key, f"{reader.values.get(key)!r} is not {wanted}", f"write {key}: {wanted}")
     root = reader.text("root", ROOT) or ROOT
     problems.attempt(lambda: check_path(root, field="root"))
+    if root != ROOT:
+        for key in ("flavors", "topology"):
+            if reader.said(key):
+                problems.note(key, f"is not below {root}", "widen `root` or leave it out")
     parsed = TreeDocument(
         queues=_queues(reader, root=root),
         root=root,

@@ -31,12 +31,14 @@ class QueuerError(Exception):
 class FieldProblem:
     """What is wrong with one field of an input, and how to mend it.
 
-    `field` is a dotted path into the document, e.g. `queues.root.research.quota[0].limit`.
+    `field` is a dotted path into the document, e.g. `queues.root.research.quota[0].limit`; `pointer` the same as a JSON
+    pointer (RFC 6901), where the document is at hand: the names of queues have dots of their own.
     """
 
     field: str
     message: str
     hint: str = ""
+    pointer: str = ""
 
     def __str__(self) -> str:
         text = f"{self.field}: {self.message}"

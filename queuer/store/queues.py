@@ -6,30 +6,31 @@ configuration has moved. Each queue and flavor has one writer (`ManagedBy`); the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import replace
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuer.domain.document import TreeDocument, export_flavor, export_queue, export_topology, parse_queue
+from queuer.domain.document import TreeDocument, export_flavor, export_queue, export_topology
 from queuer.domain.errors import Conflict, FieldProblem, InvalidInput, NotFound
-from queuer.domain.fields import nearest
-from queuer.domain.queue import ROOT, ManagedBy, QueueState, QueueTree
+from queuer.domain.queue import ROOT, ManagedBy
+from queuer.store.changeset import Change, Changeset, Form, changes_of, forms
 from queuer.store.codec import rows_json, to_json
 from queuer.store.config import Config, Kind, Name, load_config, revision, write
 from queuer.store.events import Event, append
+from queuer.store.judge import holders, judged
 
 __all__ = [
     "Change",
     "Changeset",
     "Config",
     "Kind",
+    "Moved",
     "apply",
     "load_config",
     "plan",
     "plan_revert",
+    "rebase",
     "revert",
     "revision",
 ]
@@ -47,58 +48,18 @@ _AUDIT = text("""
     VALUES (:actor, :source, :action, :reason, :revision, CAST(:detail AS jsonb))
 """)
 _CHANGESET = text("SELECT changes, writer FROM changeset WHERE revision = :revision")
-_HOLDERS = text("""
-    SELECT queue, count(DISTINCT uid) AS workloads FROM ledger
-    WHERE closed IS NULL AND queue = ANY(:paths) GROUP BY queue
-""")
-_WAITING = text("""
-    SELECT queue, count(*) AS workloads FROM workload
-    WHERE state IN ('Queued', 'Held') AND deleted_at IS NULL AND queue = ANY(:paths) GROUP BY queue
-""")
-
-Form = Mapping[str, Any]
-"""An object as a QueueTree document spells it (a flavor with its `position` in the list)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """One object before and after; None = not there."""
+class Moved(Conflict):
+    """Objects that a changeset touches were changed since it was planned on revision `base`. `names`: which."""
 
-    kind: Kind
-    name: str
-    before: Form | None
-    after: Form | None
-
-    @property
-    def action(self) -> str:
-        """`create`, `update` or `delete`."""
-        if self.before is None:
-            return "create"
-        return "delete" if self.after is None else "update"
-
-    @property
-    def fields(self) -> tuple[tuple[str, Any, Any], ...]:
-        """What differs: (field, before, after), None = not said."""
-        before, after = self.before or {}, self.after or {}
-        names = sorted(before.keys() | after.keys())
-        return tuple((n, before.get(n), after.get(n)) for n in names if before.get(n) != after.get(n))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Changeset:
-    """What would change from revision `base`.
-
-    `problems`: why the result would be wrong; `conflicts`: what belongs to another writer; either forbids `apply`.
-    `warnings`: what is legal and worth knowing. `reverts`: the revision that this one takes back.
-    """
-
-    base: int
-    writer: ManagedBy
-    changes: tuple[Change, ...]
-    problems: tuple[FieldProblem, ...] = ()
-    conflicts: tuple[FieldProblem, ...] = ()
-    warnings: tuple[FieldProblem, ...] = ()
-    reverts: int | None = None
+    def __init__(self, names: frozenset[Name], *, base: int) -> None:
+        listed = ", ".join(sorted(name for _, name in names))
+        super().__init__(
+            f"changed since this was planned on revision {base}: {listed}",
+            hint="plan again and look at the difference",
+        )
+        self.names, self.base = names, base
 
 
 async def plan(
@@ -111,7 +72,7 @@ async def plan(
     """
     config = await load_config(connection)
     wanted = _wanted(desired, config, writer=writer, prune=desired.prune if prune is None else prune)
-    return await _judged(connection, config, wanted, writer=writer)
+    return await judged(connection, config, wanted, writer=writer)
 
 
 async def apply(
@@ -135,11 +96,11 @@ async def apply(
             hint="plan again and look at the difference",
         )
     gone = [c.name for c in changeset.changes if c.kind is Kind.QUEUE and c.after is None]
-    for path, count in (await _count(connection, _HOLDERS, gone)).items():
+    for path, count in (await holders(connection, gone)).items():
         raise Conflict(f"{path} got {count} admitted workloads since this was planned", hint="plan again")
     number = changeset.base + 1
-    forms = {(change.kind, change.name): change.after for change in changeset.changes}
-    await write(connection, forms, writer=changeset.writer, revision=number)
+    wanted = {(change.kind, change.name): change.after for change in changeset.changes}
+    await write(connection, wanted, writer=changeset.writer, revision=number)
     await connection.execute(_MOVE, {"revision": number})
     who = {"actor": actor, "source": source, "reason": reason, "revision": number}
     changes = rows_json(changeset.changes)
@@ -162,8 +123,8 @@ async def plan_revert(connection: AsyncConnection, of: int) -> Changeset:
     if row is None:
         raise NotFound(f"there is no changeset {of}")
     config = await load_config(connection)
-    present = _forms(config)
-    changes = [Change(**{**change, "kind": Kind(change["kind"])}) for change in row.changes]
+    present = forms(config)
+    changes = changes_of(row.changes)
     moved = tuple(
         FieldProblem(
             field=f"{c.kind}s.{c.name}", message=f"changed again after revision {of}", hint="edit it instead"
@@ -172,32 +133,32 @@ async def plan_revert(connection: AsyncConnection, of: int) -> Changeset:
         if present.get((c.kind, c.name)) != c.after
     )
     wanted = {(c.kind, c.name): c.before for c in changes}
-    judged = await _judged(connection, config, wanted, writer=ManagedBy(row.writer))
-    return Changeset(
-        base=judged.base,
-        writer=judged.writer,
-        changes=judged.changes,
-        problems=judged.problems,
-        conflicts=judged.conflicts + moved,
-        warnings=judged.warnings,
-        reverts=of,
-    )
+    found = await judged(connection, config, wanted, writer=ManagedBy(row.writer))
+    return replace(found, conflicts=found.conflicts + moved, reverts=of)
+
+
+async def rebase(connection: AsyncConnection, planned: Changeset) -> Changeset:
+    """The same changes to the configuration as it is now, which is locked until the transaction ends.
+
+    Raises Moved where an object that they touch has been changed. What others changed beside it does no harm.
+    """
+    await connection.execute(_LOCK)
+    config = await load_config(connection)
+    present = forms(config)
+    moved = {
+        (c.kind, c.name) for c in planned.changes if present.get((c.kind, c.name)) not in (c.before, c.after)
+    }
+    if moved:
+        raise Moved(frozenset(moved), base=planned.base)
+    wanted = {(c.kind, c.name): c.after for c in planned.changes}
+    found = await judged(connection, config, wanted, writer=planned.writer)
+    return replace(found, reverts=planned.reverts)
 
 
 async def revert(connection: AsyncConnection, of: int, *, actor: str, source: str, reason: str) -> int:
     """`plan_revert` and `apply` in one step."""
     changeset = await plan_revert(connection, of)
     return await apply(connection, changeset, actor=actor, source=source, reason=reason)
-
-
-def _forms(config: Config) -> dict[Name, Form]:
-    """The present configuration in document form."""
-    found: dict[Name, Form] = {(Kind.QUEUE, queue.path): export_queue(queue) for queue in config.tree}
-    for position, flavor in enumerate(config.flavors):
-        found[Kind.FLAVOR, flavor.name] = export_flavor(flavor) | {"position": position}
-    if (Kind.TOPOLOGY, Kind.TOPOLOGY) in config.writers:
-        found[Kind.TOPOLOGY, Kind.TOPOLOGY] = export_topology(config.topology)
-    return found
 
 
 def _wanted(
@@ -223,106 +184,6 @@ def _wanted(
     if desired.topology is not None:
         wanted[Kind.TOPOLOGY, Kind.TOPOLOGY] = export_topology(desired.topology)
     return wanted
-
-
-async def _judged(
-    connection: AsyncConnection,
-    config: Config,
-    wanted: Mapping[Name, Form | None],
-    *,
-    writer: ManagedBy,
-) -> Changeset:
-    present = _forms(config)
-    deleted = [path for (kind, path), form in wanted.items() if kind is Kind.QUEUE and form is None]
-    holders = await _count(connection, _HOLDERS, deleted)
-    problems: list[FieldProblem] = []
-    warnings = [
-        FieldProblem(field=f"queues.{path}", message=f"{count} waiting workloads will have no queue")
-        for path, count in (await _count(connection, _WAITING, deleted)).items()
-    ]
-    if holders and writer is ManagedBy.CRD:
-        wanted = {**wanted, **_drained(config, deleted, holders)}
-        warnings += [
-            _busy(path, count, hint="it drains and goes with the last") for path, count in holders.items()
-        ]
-    else:
-        hint = "set state: draining and delete it when they are gone"
-        problems += [_busy(path, count, hint=hint) for path, count in holders.items()]
-    changes = tuple(
-        Change(kind=name[0], name=name[1], before=present.get(name), after=form)
-        for name, form in sorted(wanted.items())
-        if present.get(name) != form
-    )
-    return Changeset(
-        base=config.revision,
-        writer=writer,
-        changes=changes,
-        problems=(*problems, *_tree_problems(config, changes)),
-        conflicts=tuple(_conflicts(config, changes, writer=writer)),
-        warnings=(*warnings, *_unknown_flavors(present, changes)),
-    )
-
-
-def _drained(config: Config, deleted: list[str], holders: Mapping[str, int]) -> dict[Name, Form]:
-    """Queues that cannot go yet, with the ancestors that they need: kept as they are, letting nothing new in."""
-    kept = {above for path in holders for above in config.tree.lineage(path)}.intersection(deleted)
-    return {
-        (Kind.QUEUE, path): {**export_queue(config.tree[path]), "state": str(QueueState.DRAINING)}
-        for path in kept
-    }
-
-
-def _busy(path: str, count: int, *, hint: str) -> FieldProblem:
-    return FieldProblem(field=f"queues.{path}", message=f"has {count} admitted workloads", hint=hint)
-
-
-def _tree_problems(config: Config, changes: tuple[Change, ...]) -> tuple[FieldProblem, ...]:
-    queues = {queue.path: queue for queue in config.tree}
-    for change in changes:
-        if change.kind is Kind.QUEUE and change.after is None:
-            queues.pop(change.name, None)
-        elif change.kind is Kind.QUEUE:
-            queues[change.name] = parse_queue(change.name, change.after)
-    try:
-        QueueTree.of(queues.values())
-    except InvalidInput as error:
-        return error.problems
-    return ()
-
-
-def _conflicts(config: Config, changes: tuple[Change, ...], *, writer: ManagedBy) -> Iterator[FieldProblem]:
-    for change in changes:
-        owner = config.writers.get((change.kind, change.name), writer)
-        if owner is not writer:
-            yield FieldProblem(
-                field=f"{change.kind}s.{change.name}",
-                message=f"is managed by {owner}, {writer} cannot {change.action} it",
-                hint=f"change it where {owner} keeps it",
-            )
-
-
-def _unknown_flavors(present: Mapping[Name, Form], changes: tuple[Change, ...]) -> Iterator[FieldProblem]:
-    """Quota rows that name a flavor nobody declared count nothing until it is declared."""
-    flavors = {name for kind, name in present if kind is Kind.FLAVOR}
-    for change in changes:
-        if change.kind is Kind.FLAVOR:
-            (flavors.discard if change.after is None else flavors.add)(change.name)
-    known = flavors or {"default"}
-    for change in changes:
-        rows = (change.after or {}).get("quota", ()) if change.kind is Kind.QUEUE else ()
-        for index, row in enumerate(rows):
-            if row.get("flavor") is not None and row["flavor"] not in known:
-                yield FieldProblem(
-                    field=f"queues.{change.name}.quota[{index}].flavor",
-                    message=f"flavor {row['flavor']} is not declared",
-                    hint=nearest(row["flavor"], known),
-                )
-
-
-async def _count(connection: AsyncConnection, statement: Any, paths: list[str]) -> dict[str, int]:
-    if not paths:
-        return {}
-    return {row.queue: row.workloads for row in await connection.execute(statement, {"paths": paths})}
 
 
 def _event(change: Change, revision: int, *, at: float) -> Event:

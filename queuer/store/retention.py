@@ -53,6 +53,8 @@ RULES = (
     Rule(table="usage_rollup", key="queue, seconds, at", age="at", only="seconds = 3600", days=90),
     Rule(table="session", key="digest", age="expires", days=1),
     Rule(table="audit", key="id", age="at", only="revision IS NULL", days=400),
+    Rule(table="draft", key="id", age="at", days=1),
+    Rule(table="idempotency", key="caller, key", age="at", days=1),
 )
 
 KEPT: Mapping[str, str] = MappingProxyType(

@@ -68,6 +68,24 @@ class Outcome(StrEnum):
     WITHDRAWN = "withdrawn"
 
 
+class Effect(StrEnum):
+    """What becomes of running work where a limit is cut below its use. `drain`: it stays, nothing new starts; `refuse`:
+    the cut is not made; `evict`: it goes until the limit holds.
+    """
+
+    DRAIN = "drain"
+    REFUSE = "refuse"
+    EVICT = "evict"
+
+
+class DraftState(StrEnum):
+    """What became of a planned changeset."""
+
+    PLANNED = "planned"
+    APPLIED = "applied"
+    DISCARDED = "discarded"
+
+
 configuration = Table(
     "configuration",
     metadata,
@@ -157,6 +175,47 @@ changeset = Table(
     Column("reverts", BigInteger, ForeignKey("changeset.revision")),
     one_of("writer", ManagedBy),
     comment="Applied changes of the configuration: each names an object with its form before and after.",
+)
+
+draft = Table(
+    "draft",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    stamped("at"),
+    moment("expires"),
+    Column("actor", Text, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("writer", Text, nullable=False),
+    Column("root", Text, nullable=False),
+    Column("base", BigInteger, nullable=False),
+    Column("reverts", BigInteger, ForeignKey("changeset.revision")),
+    Column("changes", JSONB, nullable=False),
+    Column("report", JSONB, nullable=False),
+    Column("effect", Text, nullable=False),
+    Column("evict_after", Double),
+    Column("state", Text, nullable=False, server_default=text("'planned'")),
+    Column("revision", BigInteger, ForeignKey("changeset.revision")),
+    one_of("writer", ManagedBy),
+    one_of("effect", Effect),
+    one_of("state", DraftState),
+    CheckConstraint("(state = 'applied') = (revision IS NOT NULL)", name="applied"),
+    Index("ix_draft_at", "at"),
+    comment="Planned changesets: what they change, and what was told of it. None is applied after `expires`.",
+)
+
+idempotency = Table(
+    "idempotency",
+    metadata,
+    Column("caller", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    stamped("at"),
+    Column("fingerprint", Text, nullable=False),
+    Column("status", Integer),
+    document("headers"),
+    Column("body", LargeBinary),
+    CheckConstraint("(status IS NULL) = (body IS NULL)", name="answered"),
+    Index("ix_idempotency_at", "at"),
+    comment="Requests by Idempotency-Key, with the answer once there is one.",
 )
 
 audit = Table(

@@ -20,6 +20,11 @@ def reads(namespace: str) -> Right:
     return Right(verb=Verb.GET, resource=Resource.WORKLOADS, namespace=namespace)
 
 
+def administers(queue: str) -> Right:
+    """The right to change a queue and all below it."""
+    return Right(verb=Verb.UPDATE, resource=Resource.QUEUES, name=queue)
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """Rights by user name."""

@@ -235,3 +235,12 @@ async def test_an_unknown_or_repeated_parameter_is_refused(
 ) -> None:
     body = problem_of(await api.request(method, path), status=422, code="invalid_input")
     assert body["errors"][0]["field"] in ("dryrun", "limitt", "state", "verbose")
+
+
+async def test_the_methods_of_an_action_are_its_own(api: httpx2.AsyncClient) -> None:
+    """Its address fits that of its object, too."""
+    address = "/api/v1/changesets/0c1d2e3f-0000-4000-8000-000000000000"
+    assert (await api.delete(address)).headers["allow"] == "GET"
+    for method in ("GET", "DELETE"):
+        refused = await api.request(method, f"{address}:apply")
+        assert (refused.status_code, refused.headers["allow"]) == (405, "POST")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import select
@@ -61,7 +62,7 @@ def queuer(url: str, *arguments: str, expect: int = 0, text: str | None = None) 
 def test_an_admin_applies_a_tree_and_looks_at_it(server: str, tmp_path: Path) -> None:
     document = tmp_path / "tree.yaml"
     document.write_text(yaml.safe_dump(TREE))
-    plan, _ = queuer(server, "apply", "-f", str(document), "--dry-run")
+    plan, _ = queuer(server, "apply", "-f", str(document), "--dry-run=server")
     assert "+ root.research.team-a: new" in plan
     assert json.loads(queuer(server, "queue", "ls", "-o", "json")[0])["revision"] == 0
     _, said = queuer(server, "apply", "-f", str(document), "-y", "--reason", "a first tree")
@@ -72,17 +73,41 @@ def test_an_admin_applies_a_tree_and_looks_at_it(server: str, tmp_path: Path) ->
     assert not any(line.endswith(" ") for line in tree.splitlines())
     assert "guaranteed" in queuer(server, "queue", "ls")[0]
     assert "team-b" in queuer(server, "queue", "show", "root.research.team-b")[0]
-    exported = httpx2.get(
-        f"{server}/api/v1/queue-tree", headers={"Accept": "application/yaml"}, trust_env=False
-    ).text
+    exported, _ = queuer(server, "export")
+    assert queuer(server, "diff", "-f", "-", text=exported) == ("", "")
     assert "no differences" in queuer(server, "apply", "-f", "-", "-y", text=exported)[1]
+    subtree, _ = queuer(server, "export", "--root", "root.research.team-a", "-o", "json")
+    assert queuer(server, "diff", "-f", "-", text=subtree) == ("", "")
+
+
+def test_an_admin_plans_a_change_for_another_to_apply(server: str, tmp_path: Path) -> None:
+    document = tmp_path / "tree.yaml"
+    document.write_text(yaml.safe_dump(TREE))
+    queuer(server, "apply", "-f", str(document), "-y")
+    grown = copy.deepcopy(TREE)
+    grown["queues"]["root.research.team-b"]["weight"] = 2
+    document.write_text(yaml.safe_dump(grown))
+    said, _ = queuer(server, "diff", "-f", str(document), expect=1)
+    assert said.startswith("~ root.research.team-b: weight 1 -> 2\n  impact: unknown, no cycle")
+    _, then = queuer(server, "plan", "-f", str(document))
+    id = then.split("--changeset ")[1].strip()
+    assert "-y" in queuer(server, "apply", "--changeset", id, expect=2)[1]
+    assert "revision 2" in queuer(server, "apply", "--changeset", id, "-y")[1]
+    queuer(server, "apply", "--changeset", id, "-y", expect=5)
+    assert queuer(server, "diff", "-f", str(document)) == ("", "")
+    del grown["queues"]["root.research.team-b"]
+    document.write_text(yaml.safe_dump({**grown, "prune": True}))
+    assert "--reason" in queuer(server, "apply", "-f", str(document), "-y", expect=2)[1]
+    queuer(server, "apply", "-f", str(document), "-y", "--reason", "the team is dissolved")
 
 
 def test_what_is_not_there_or_not_right_has_its_exit_code(server: str, tmp_path: Path) -> None:
     document = tmp_path / "tree.yaml"
     document.write_text("kind: QueueTree\nqueues: {root: {qouta: []}}")
     _, said = queuer(server, "apply", "-f", str(document), "-y", expect=1)
-    assert "queues.root.qouta: unknown field (did you mean quota?)" in said
+    assert "queues.root.qouta: unknown field (did you mean quota?) at /queues/root/qouta" in said
+    queuer(server, "diff", "-f", str(document), expect=2)
+    queuer(server, "apply", "-y", expect=2)
     queuer(server, "apply", "-f", str(tmp_path / "missing.yaml"), expect=2)
     queuer(server, "queue", "show", "root.nowhere", expect=3)
     queuer(server, "why", "job/nobody", expect=3)

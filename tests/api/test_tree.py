@@ -133,7 +133,7 @@ async def test_only_a_pruning_document_deletes(api: httpx2.AsyncClient, author: 
     await author.tree()
     wish = changed(team_b=None)
     assert (await put(api, wish)).json()["changes"] == []
-    pruned = (await put(api, {**wish, "prune": True})).json()
+    pruned = (await put(api, {**wish, "prune": True}, reason="the team is dissolved")).json()
     assert [(c["name"], c["action"]) for c in pruned["changes"]] == [("root.research.team-b", "delete")]
     gone = await api.get("/api/v1/queues/root.research.team-b")
     assert "did you mean root.research.team-a?" in problem_of(gone, status=404, code="not_found")["detail"]

@@ -66,12 +66,14 @@ async def test_a_lead_changes_its_subtree_and_nothing_else(
         body("root.research.team-b"),
         body("root.research"),
         TREE,
-        body(A, flavors=[]),
-        body(A, topology={"levels": []}),
     ):
         said = problem_of(await put(api, "lead", outside), status=403, code="forbidden")
         assert "lead may not update queues.queuer.dev root" in said["detail"]
+    for wider in (body(A, flavors=[]), body(A, topology={"levels": []})):
+        problem_of(await put(api, "lead", wider), status=422, code="invalid_input")
     problem_of(await put(api, "lead", body("root.research"), dryRun="true"), status=403, code="forbidden")
+    planned = await api.post("/api/v1/changesets", json=body("root.research"), headers={"user": "lead"})
+    problem_of(planned, status=403, code="forbidden")
     rows = [(actor, action) for actor, action, _ in await audit(engine) if actor == "lead"]
     assert rows[:2] == [("lead", "config.apply")] * 2
 
@@ -82,6 +84,9 @@ async def test_the_writer_follows_from_who_writes(api: httpx2.AsyncClient) -> No
     assert queue["managedBy"] == ManagedBy.FILE
     said = problem_of(await put(api, "admin", body(A)), status=409, code="conflict")
     assert "managed by file" in said["errors"][0]["message"]
+    reverted = await api.post("/api/v1/changesets", json={"revert": 1}, headers={"user": "admin"})
+    said = problem_of(reverted, status=409, code="conflict")
+    assert "written by file, api cannot take it back" in said["errors"][0]["message"]
     for writer in ManagedBy:
         said = problem_of(
             await put(api, "admin", body(A), managedBy=writer), status=422, code="invalid_input"

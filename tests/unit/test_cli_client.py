@@ -11,7 +11,7 @@ import pytest
 
 from queuer.cli import main
 from queuer.cli.client import Client, CommandFailed, Exit
-from queuer.cli.queues import MOST_BYTES
+from queuer.cli.config import MOST_BYTES
 
 Handler = Callable[[httpx2.Request], httpx2.Response]
 
@@ -173,9 +173,18 @@ def test_a_name_that_several_jobs_bear_asks_which(
 
 
 def plan(**changes: Any) -> dict[str, Any]:
-    change = {"path": "root.a", "action": "create", "field": "", "text": "root.a: new"}
-    found = {"baseRevision": 4, "revision": 4, "applied": False, "changes": [change], "warnings": []}
-    return found | changes
+    change = {"name": "root.a", "action": "create", "text": "root.a: new"}
+    nobody = {"count": 0, "amounts": {}, "jobs": []}
+    found = {
+        "id": "c1",
+        "baseRevision": 4,
+        "revision": None,
+        "changes": [change],
+        "warnings": [],
+        "effect": "drain",
+    }
+    found |= {"reductions": [], "overLimit": [], "reclaimable": [], "victims": nobody, "impact": None}
+    return found | {"impactMissing": "no cycle is stored"} | changes
 
 
 def test_apply_without_a_terminal_needs_yes_and_writes_nothing(
@@ -194,7 +203,7 @@ def test_apply_without_a_terminal_needs_yes_and_writes_nothing(
     assert code == Exit.USAGE
     assert "-y" in err
     assert "+ root.a: new" in out
-    assert seen == ["dryRun=true"]
+    assert seen == ["effect=drain"]
 
 
 def test_a_document_is_read_no_further_than_a_server_takes_it(
@@ -209,21 +218,64 @@ def test_a_document_is_read_no_further_than_a_server_takes_it(
     assert f"tree.yaml has more than {MOST_BYTES} bytes" in err
 
 
-def test_apply_writes_against_the_revision_that_it_planned(
+def test_apply_applies_the_plan_that_it_has_shown(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Any
 ) -> None:
     document = tmp_path / "tree.yaml"
     document.write_text("kind: QueueTree")
-    bases: list[str | None] = []
+    asked: list[tuple[str, str | None]] = []
 
     def api(request: httpx2.Request) -> httpx2.Response:
-        bases.append(request.headers.get("if-match"))
+        asked.append((request.url.path, request.headers.get("idempotency-key")))
         return httpx2.Response(200, json=plan(revision=5))
 
     code, _, err = run(["apply", "-f", str(document), "-y"], api, monkeypatch, capsys)
     assert code == 0
-    assert bases == [None, '"4"']
+    assert [path for path, _ in asked] == ["/api/v1/changesets", "/api/v1/changesets/c1:apply"]
+    assert asked[1][1]
     assert "revision 5" in err
+
+
+def test_what_takes_something_away_needs_a_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Any
+) -> None:
+    document = tmp_path / "tree.yaml"
+    document.write_text("kind: QueueTree")
+    reductions = [
+        {"field": "queues.root.a.quota[0].limit", "message": "16 is 8 below the 24 in use", "hint": ""}
+    ]
+    sent: list[str] = []
+
+    def api(request: httpx2.Request) -> httpx2.Response:
+        sent.append(request.url.path)
+        return httpx2.Response(200, json=plan(reductions=reductions, revision=5))
+
+    arguments = ["apply", "-f", str(document), "-y", "--reason"]
+    code, _, err = run([*arguments, "short"], api, monkeypatch, capsys)
+    assert (code, len(sent)) == (Exit.USAGE, 1)
+    assert "16 is 8 below the 24" in err
+    assert "--reason" in err
+    assert run([*arguments, "team-b needs them"], api, monkeypatch, capsys)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("handler", "code", "printed"),
+    [
+        (answer(200, **plan(changes=[])), 0, False),
+        (answer(200, **plan()), 1, True),
+        (answer(422, detail="wrong"), 2, False),
+        (answer(409, detail="theirs"), Exit.CONFLICT, False),
+    ],
+)
+def test_diff_has_the_exit_codes_of_kubectl(
+    handler: Handler, code: int, printed: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    tmp_path: Any,
+) -> None:  # fmt: skip
+    document = tmp_path / "tree.yaml"
+    document.write_text("kind: QueueTree")
+    found, out, err = run(["diff", "-f", str(document)], handler, monkeypatch, capsys)
+    assert (found, bool(out)) == (code, printed)
+    assert bool(err) == (code > 1)
 
 
 def test_apply_without_differences_does_not_write(

@@ -57,6 +57,8 @@ def test_every_wrong_field_is_named_at_once() -> None:
     assert found == [
         "purge: unknown field (did you mean prune?)",
         "apiVersion: 'queuer.dev/v2' is not queuer.dev/v1 (write apiVersion: queuer.dev/v1)",
+        "flavors: is not below root.a (widen `root` or leave it out)",
+        "topology: is not below root.a (widen `root` or leave it out)",
         "queues.root.b: is not below root.a (widen `root` or leave the queue out)",
         "queues.root.a.wieght: unknown field (did you mean weight?)",
         "queues.root.a.weight: 0.0 is not above 0",

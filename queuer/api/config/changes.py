@@ -24,6 +24,16 @@ def describe(change: Change) -> str:
     return f"{named}: {', '.join(parts)}"
 
 
+def fields_of(change: Change) -> Iterator[tuple[str, str]]:
+    """What differs, by field: (`queues.root.a.weight`, `weight 1 -> 2`)."""
+    at = str(change.kind) if change.kind is Kind.TOPOLOGY else f"{change.kind}s.{change.name}"
+    if change.action != "update":
+        yield at, f"{change.action}d"
+        return
+    for field, before, after in change.fields:
+        yield f"{at}.{field}", ", ".join(_field(field, before, after))
+
+
 def _field(field: str, before: Any, after: Any) -> Iterator[str]:
     if field == "quota":
         yield from _quota(before or (), after or ())

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import datetime
+from typing import Annotated, Any, Literal
 
-from queuer.api.models import Model
+from pydantic import Field, StringConstraints
+
+from queuer.api.models import Amounts, FieldError, Model
+from queuer.store.tables import Effect
 
 
 class Change(Model):
@@ -26,3 +30,103 @@ class TreePlan(Model):
     applied: bool
     changes: list[Change]
     warnings: list[str]
+
+
+class Job(Model):
+    """A job by its names."""
+
+    uid: str
+    kind: str
+    namespace: str
+    name: str
+    queue: str
+
+
+class Jobs(Model):
+    """How many jobs, what they ask for or hold together, and those of them that the caller may see (100 at most)."""
+
+    count: int = 0
+    amounts: Amounts = Field(default_factory=dict)
+    jobs: list[Job] = Field(default_factory=list)
+
+
+class OverLimit(Model):
+    """A limit that is cut below what is used, by `over`."""
+
+    queue: str
+    flavor: str | None
+    resource: str
+    limit: str
+    used: str
+    over: str
+
+
+class Reclaimable(Model):
+    """How much more of what runs in a leaf others could take back."""
+
+    queue: str
+    flavor: str | None
+    resource: str
+    amount: str
+
+
+class Impact(Model):
+    """What the decision says on the newest stored cycle: which waiting jobs would start now, and which never could any
+    more. No promise: it is `as of` that cycle.
+    """
+
+    cycle: int
+    as_of: datetime
+    starts: Jobs
+    never: Jobs
+
+
+class Report(Model):
+    """What a changeset does to work. `reductions`: what needs a reason; `victims`: who would have to go for all limits
+    to hold, in this order; they go with `effect: evict` only. `impact` is null where `impactMissing` says why.
+    """
+
+    warnings: list[FieldError] = Field(default_factory=list)
+    reductions: list[FieldError] = Field(default_factory=list)
+    over_limit: list[OverLimit] = Field(default_factory=list)
+    reclaimable: list[Reclaimable] = Field(default_factory=list)
+    victims: Jobs = Field(default_factory=Jobs)
+    impact: Impact | None = None
+    impact_missing: str = ""
+
+
+class Changeset(Report):
+    """A change of the configuration, planned or applied. `id` null: it was not kept, as there is nothing to apply or
+    only a dry run was asked for. `root`: who administers this queue may apply it. `revision`: the one that it made;
+    `reverts`: the one that it takes back.
+    """
+
+    id: str | None
+    state: Literal["planned", "expired", "discarded", "applied"]
+    root: str
+    base_revision: int
+    revision: int | None = None
+    reverts: int | None = None
+    actor: str
+    source: str
+    managed_by: str
+    reason: str | None = None
+    effect: Effect = Effect.DRAIN
+    evict_after: str | None = None
+    planned: datetime | None = None
+    expires: datetime | None = None
+    applied: datetime | None = None
+    changes: list[Change]
+
+
+class ChangesetList(Model):
+    """A page of applied changesets, newest first."""
+
+    items: list[Changeset]
+    next: str | None
+
+
+class Reason(Model):
+    """Why, for the audit."""
+
+    reason: Annotated[str, StringConstraints(max_length=1000, pattern=r"^[^\x00]*$")] = ""

@@ -6,33 +6,29 @@ planned against. Nothing is taken over in part.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import re
+from typing import Annotated
 
 import yaml
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import JSONResponse
+from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuer.api.config.changes import describe
-from queuer.api.config.models import Change, TreePlan
+from queuer.api.config.models import TreePlan
+from queuer.api.config.writing import change, check, require_reason, stale
 from queuer.api.deps import PREFIX, Asking, Engine, Settings, Snapshot, source
-from queuer.api.http.documents import JSON, YAML, read_document
-from queuer.api.http.problems import OwnedElsewhere, RevisionRequired, StaleRevision
-from queuer.api.identity.rights import Asker
+from queuer.api.http.documents import DOCUMENT_BODY, JSON, YAML, read_document
+from queuer.api.http.pointers import placed
+from queuer.api.http.problems import RevisionRequired
 from queuer.api.queues.views import no_queue
 from queuer.domain.document import TreeDocument, export, parse
-from queuer.domain.errors import InvalidInput
 from queuer.domain.queue import ROOT
 from queuer.store import queues as store
+from queuer.store.cuts import cuts
 from queuer.store.engine import begin
 
 router = APIRouter(prefix=PREFIX, tags=["queue tree"])
-_DOCUMENT_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "description": "A QueueTree document.",
-        "content": {media: {"schema": {"type": "object"}} for media in (JSON, YAML)},
-    }
-}
+_ETAG = re.compile(r'"\d{1,18}"')
 
 
 @router.get(
@@ -72,7 +68,7 @@ async def get_queue_tree(
     return JSONResponse(document, headers=headers)
 
 
-@router.put("/queue-tree", openapi_extra=_DOCUMENT_BODY)
+@router.put("/queue-tree", openapi_extra=DOCUMENT_BODY)
 async def put_queue_tree(
     request: Request,
     response: Response,
@@ -92,14 +88,20 @@ async def put_queue_tree(
         raise RevisionRequired(
             "a write must say which revision it was planned against", hint="send its ETag as If-Match"
         )
-    document = parse(await read_document(request))
-    await require_change(asker, document)
-    writer = settings.writer(asker.caller.name)
+    plain = await read_document(request)
+    with placed(plain):
+        document = parse(plain)
+    await asker.require_administers(document.root)
     async with begin(engine) as connection:
-        changeset = await store.plan(connection, document, writer=writer, prune=prune)
-        _check(changeset, if_match)
+        changeset = await store.plan(
+            connection, document, writer=settings.writer(asker.caller.name), prune=prune
+        )
+        with placed(plain):
+            check(changeset)
+        await _check_revision(connection, changeset, if_match)
         revision = changeset.base
         if not dry_run:
+            require_reason(await cuts(connection, changeset), reason)
             revision = await store.apply(
                 connection, changeset, actor=asker.caller.name, source=source(request), reason=reason
             )
@@ -108,7 +110,7 @@ async def put_queue_tree(
         base_revision=changeset.base,
         revision=revision,
         applied=revision != changeset.base,
-        changes=[_change(change) for change in changeset.changes],
+        changes=[change(each) for each in changeset.changes],
         warnings=[str(warning) for warning in changeset.warnings],
     )
 
@@ -118,33 +120,12 @@ def etag(revision: int) -> str:
     return f'"{revision}"'
 
 
-def _check(changeset: store.Changeset, if_match: str | None) -> None:
-    if changeset.problems:
-        raise InvalidInput(*changeset.problems)
-    if changeset.conflicts:
-        raise OwnedElsewhere(*changeset.conflicts)
+async def _check_revision(
+    connection: AsyncConnection, changeset: store.Changeset, if_match: str | None
+) -> None:
     wanted = {tag.strip() for tag in (if_match or "*").split(",")}
-    if "*" not in wanted and etag(changeset.base) not in wanted:
-        raise StaleRevision(
-            f"the tree is at revision {changeset.base}, this was planned against {if_match}",
-            hint="plan again and look at the difference",
-        )
-
-
-async def require_change(asker: Asker, document: TreeDocument) -> None:
-    """Raise Forbidden unless the caller may change all that the document speaks of: its root and what is below it;
-    flavors and topology are of the whole tree.
-    """
-    whole = document.flavors is not None or document.topology is not None
-    await asker.require_administers(ROOT if whole else document.root)
-
-
-def _change(change: store.Change) -> Change:
-    return Change(
-        kind=change.kind,
-        name=change.name,
-        action=change.action,
-        before=None if change.before is None else dict(change.before),
-        after=None if change.after is None else dict(change.after),
-        text=describe(change),
-    )
+    if "*" in wanted or etag(changeset.base) in wanted:
+        return
+    known = [int(tag[1:-1]) for tag in wanted if _ETAG.fullmatch(tag)]
+    message = f"the tree is at revision {changeset.base}, this was planned against {if_match}"
+    raise await stale(connection, message, since=min(known, default=changeset.base))

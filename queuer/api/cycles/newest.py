@@ -6,14 +6,18 @@ It is read and decoded once and kept until there is a newer one; both and the wo
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.domain.errors import InvalidInput
 from queuer.domain.reasons import Explanation
 from queuer.solver.explain.detail import Explainer
-from queuer.solver.stored import decode
+from queuer.solver.stored import StoredCycle, decode
 from queuer.store import stored
+
+T = TypeVar("T")
 
 
 class Newest:
@@ -21,7 +25,9 @@ class Newest:
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()  # an explainer is for one thread at a time
+        self._asking = asyncio.Lock()
         self._cycle = 0
+        self._stored: StoredCycle | None = None
         self._explainer: Explainer | None = None
 
     async def read(self, connection: AsyncConnection) -> stored.StoredRow | None:
@@ -34,19 +40,34 @@ class Newest:
         none that this program reads. `row`: what `read` found.
         """
         async with self._lock:
-            if row is not None and row.cycle > self._cycle:
-                self._explainer = await asyncio.to_thread(_explainer, row.body)
-                self._cycle = row.cycle
+            await self._follow(row)
             explainer = self._explainer
             return None if explainer is None else await asyncio.to_thread(explainer.find, uid)
 
+    async def ask(self, row: stored.StoredRow | None, work: Callable[[int, StoredCycle], T]) -> T | None:
+        """What `work` makes, in a thread, of the newest cycle and its number; the cycle has a plan. One at a time, as
+        decisions are not cheap. None: there is none that this program reads. `row`: what `read` found.
+        """
+        async with self._lock:
+            await self._follow(row)
+            number, cycle = self._cycle, self._stored
+        if cycle is None:
+            return None
+        async with self._asking:
+            return await asyncio.to_thread(work, number, cycle)
 
-def _explainer(body: bytes) -> Explainer | None:
-    """None where another version of the program wrote it."""
+    async def _follow(self, row: stored.StoredRow | None) -> None:
+        if row is not None and row.cycle > self._cycle:
+            self._stored, self._explainer = await asyncio.to_thread(_read, row.body)
+            self._cycle = row.cycle
+
+
+def _read(body: bytes) -> tuple[StoredCycle, Explainer] | tuple[None, None]:
+    """Nothing where another version of the program wrote it."""
     try:
         cycle = decode(body, name="stored cycle")
     except InvalidInput:
-        return None
+        return None, None
     if cycle.plan is None:
-        return None
-    return Explainer(cycle.snapshot, cycle.plan, now=cycle.now, seed=cycle.seed)
+        return None, None
+    return cycle, Explainer(cycle.snapshot, cycle.plan, now=cycle.now, seed=cycle.seed)

@@ -16,6 +16,14 @@ from queuer.domain.errors import FieldProblem, InvalidInput
 JSON = "application/json"
 YAML = "application/yaml"
 MAX_VALUES = 100_000
+DOCUMENT_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": "A QueueTree document.",
+        "content": {media: {"schema": {"type": "object"}} for media in (JSON, YAML)},
+    }
+}
+"""What a route says of a body that `read_document` reads."""
 _YAMLS = frozenset({YAML, "application/x-yaml", "text/yaml", "text/x-yaml"})
 
 

@@ -92,9 +92,13 @@ _BY_STATUS = {KINDS[code].status: code for code in KINDS if code != "foreign_ori
 
 
 class StaleRevision(Conflict):
-    """The tree moved since the caller read it."""
+    """The tree moved since the caller read it. `problems`: the fields that moved, and by whom."""
 
     code = "stale_revision"
+
+    def __init__(self, message: str, *problems: FieldProblem, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.problems = problems
 
 
 class OwnedElsewhere(Conflict):
@@ -145,7 +149,9 @@ def problem(
         "requestId": request_id,
     }
     if errors:
-        body["errors"] = [{"field": e.field, "message": e.message, "hint": e.hint} for e in errors]
+        body["errors"] = [
+            {"field": e.field, "message": e.message, "hint": e.hint, "pointer": e.pointer} for e in errors
+        ]
     extra = {"Retry-After": str(RETRY_SECONDS)} if kind.status == 503 else {}
     return JSONResponse(
         body, status or kind.status, media_type=MEDIA_TYPE, headers={**extra, **(headers or {})}
@@ -191,7 +197,7 @@ def unknown_kind(code: str) -> NotFound:
 
 def known(request: Request, error: QueuerError) -> JSONResponse:
     """The answer to a failure that we know."""
-    errors = error.problems if isinstance(error, InvalidInput | OwnedElsewhere) else ()
+    errors = error.problems if isinstance(error, InvalidInput | OwnedElsewhere | StaleRevision) else ()
     code = code_of(error)
     headers = {"WWW-Authenticate": "Bearer"} if KINDS[code].status == 401 else {}
     return _answer(request, code, str(error), errors=errors, headers=headers)
@@ -221,10 +227,16 @@ def _allow(app: FastAPI, request: Request, status: int) -> dict[str, str]:
     """The Allow header of a 405; the router's own names the methods of the first matching route only."""
     if status != 405:
         return {}
-    for template, operations in app.openapi()["paths"].items():
-        if re.fullmatch(re.sub(r"\\{[^}]+\\}", "[^/]+", re.escape(template)), request.url.path):
-            return {"Allow": ", ".join(sorted(method.upper() for method in operations))}
-    return {}
+    found = {
+        template: operations
+        for template, operations in app.openapi()["paths"].items()
+        if re.fullmatch(re.sub(r"\\{[^}]+\\}", "[^/]+", re.escape(template)), request.url.path)
+    }
+    if not found:
+        return {}
+    # `/x/{id}` fits an action, `/x/{id}:apply`, too; the one with more text of its own is meant.
+    nearest = max(found, key=lambda template: len(re.sub(r"\{[^}]+\}", "", template)))
+    return {"Allow": ", ".join(sorted(method.upper() for method in found[nearest]))}
 
 
 def _field_problem(row: Mapping[str, Any]) -> FieldProblem:

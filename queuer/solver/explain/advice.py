@@ -38,15 +38,9 @@ class Aftermath:
         self.pending = {uid: p for uid, p in offered.items() if uid not in self.started}
         self._order = [uid for uid in plan.order if uid in self.pending]
         kept = dict.fromkeys([*(bond.uid for bond in plan.bonds), *(row.uid for row in plan.reservations)])
-        leaving = {eviction.uid for eviction in plan.evictions}
-        admitted = [replace(a, releasing=True) if a.workload.uid in leaving else a for a in snapshot.admitted]
-        admitted += [_admitted(offered[a.uid].workload, a, now=now) for a in plan.admissions]
         self._base = replace(
-            snapshot,
-            admitted=tuple(admitted),
+            left_by(snapshot, plan, now=now),
             pending=tuple(self.pending[uid] for uid in kept if uid in self.pending),
-            bonds=plan.bonds,
-            reservations=plan.reservations,
         )
         self._arrays = Arrays.of(self._base)
 
@@ -72,6 +66,22 @@ class Aftermath:
         except UnsoundPlan:  # nothing is promised by a plan that does not stand
             return False
         return any(admission.uid == uid for admission in plan.admissions)
+
+
+def left_by(snapshot: Snapshot, plan: Plan, *, now: float) -> Snapshot:
+    """What a plan leaves: its starts admitted, its victims on their way out, all others waiting."""
+    offered = {p.workload.uid: p for p in snapshot.pending}
+    started = {admission.uid for admission in plan.admissions}
+    leaving = {eviction.uid for eviction in plan.evictions}
+    admitted = [replace(a, releasing=True) if a.workload.uid in leaving else a for a in snapshot.admitted]
+    admitted += [_admitted(offered[a.uid].workload, a, now=now) for a in plan.admissions]
+    return replace(
+        snapshot,
+        admitted=tuple(admitted),
+        pending=tuple(p for p in snapshot.pending if p.workload.uid not in started),
+        bonds=plan.bonds,
+        reservations=plan.reservations,
+    )
 
 
 def _with(snapshot: Snapshot, pending: Iterable[Pending]) -> Snapshot:

@@ -1,14 +1,14 @@
 """Sessions of browsers that logged in at an OIDC provider.
 
-Revision: 0006, after 0005
+Revision: 0007, after 0006
 """
 
 import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
 
-revision = "0006"
-down_revision = "0005"
+revision = "0007"
+down_revision = "0006"
 branch_labels = None
 depends_on = None
 

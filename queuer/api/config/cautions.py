@@ -1,0 +1,106 @@
+"""What is legal in a changeset and most likely a mistake, by the nodes of the newest cycle and the jobs seen so far."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from queuer.domain.errors import FieldProblem
+from queuer.domain.fields import nearest
+from queuer.domain.nodes import Node, flavor_of
+from queuer.domain.quantity import Resources, add, format_quantity
+from queuer.domain.queue import ROOT, Queue, QuotaRow
+from queuer.domain.quota import charge_of
+from queuer.solver.whatif import Rules
+from queuer.store.changeset import Change
+from queuer.store.config import Kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cautions:
+    """From one configuration to another, by these changes. `namespaces`: those of all jobs ever seen."""
+
+    before: Rules
+    after: Rules
+    changes: Sequence[Change]
+
+    def of_namespaces(self, namespaces: Collection[str]) -> Iterator[FieldProblem]:
+        """Namespaces newly named that no job was ever seen in."""
+        for path, old in self._queues():
+            for index, name in enumerate(self.after.tree[path].namespaces):
+                if name not in namespaces and name not in old.namespaces and namespaces:
+                    yield FieldProblem(
+                        field=f"queues.{path}.namespaces[{index}]",
+                        message=f"no job was ever seen in a namespace {name}",
+                        hint=nearest(name, namespaces),
+                    )
+
+    def of_nodes(self, nodes: Sequence[Node]) -> Iterator[FieldProblem]:
+        """What these nodes do not have."""
+        counts: Counter[str | None] = Counter(flavor_of(node, self.after.flavors) for node in nodes)
+        capacity: dict[str, Resources] = {}
+        for node in nodes:
+            name = flavor_of(node, self.after.flavors)
+            if name is not None:
+                capacity[name] = add(capacity.get(name, {}), node.allocatable)
+        yield from self._quota(capacity)
+        yield from self._flavors(nodes, counts)
+        if any(change.kind is Kind.TOPOLOGY for change in self.changes):
+            for index, key in enumerate(self.after.topology.keys[:-1]):
+                if not any(key in node.labels for node in nodes):
+                    yield FieldProblem(
+                        field=f"topology.levels[{index}]", message=f"no node has the label {key}"
+                    )
+
+    def _queues(self) -> Iterator[tuple[str, Queue]]:
+        """Queues that change, with what they were."""
+        for change in self.changes:
+            if change.kind is Kind.QUEUE and change.after is not None:
+                path, tree = change.name, self.before.tree
+                yield path, tree[path] if path in tree else Queue(path=path)
+
+    def _quota(self, capacity: dict[str, Resources]) -> Iterator[FieldProblem]:
+        live, tree = charge_of(capacity), self.after.tree
+        known = {resource for _, resource in live}
+        for path, old in self._queues():
+            for index, row in enumerate(tree[path].quota):
+                if row in old.quota:
+                    continue
+                at, there = f"queues.{path}.quota[{index}]", live.get((row.flavor, row.resource), 0)
+                if row.resource not in known:
+                    message = f"no node has {row.resource}"
+                    yield FieldProblem(
+                        field=f"{at}.resource", message=message, hint=nearest(row.resource, known)
+                    )
+                elif not there:
+                    message = f"no {row.flavor} node has {row.resource}"
+                    yield FieldProblem(field=f"{at}.resource", message=message)
+                elif row.guaranteed and (total := tree.guaranteed(ROOT, row.flavor, row.resource)) > there:
+                    yield FieldProblem(field=f"{at}.guaranteed", message=_too_much(row, total, there))
+
+    def _flavors(self, nodes: Sequence[Node], counts: Counter[str | None]) -> Iterator[FieldProblem]:
+        changed = {change.name for change in self.changes if change.kind is Kind.FLAVOR}
+        if not changed:
+            return
+        for index, flavor in enumerate(self.after.flavors):
+            if flavor.name in changed and not counts[flavor.name]:
+                taken = any(flavor.matches(node) for node in nodes)
+                message = (
+                    "all nodes with these labels belong to an earlier flavor"
+                    if taken
+                    else "no node has these labels"
+                )
+                yield FieldProblem(field=f"flavors[{index}].nodeLabels", message=message)
+        if counts[None]:
+            first = next(node.name for node in nodes if flavor_of(node, self.after.flavors) is None)
+            message = f"{counts[None]} of {len(nodes)} nodes belong to no flavor, {first} for one"
+            yield FieldProblem(
+                field="flavors", message=message, hint="a last flavor without nodeLabels takes the rest"
+            )
+
+
+def _too_much(row: QuotaRow, total: int, there: int) -> str:
+    of = f" on {row.flavor}" if row.flavor else ""
+    said, live = (format_quantity(n, resource=row.resource) for n in (total, there))
+    return f"{said} {row.resource}{of} are guaranteed in all, and the nodes have {live}"

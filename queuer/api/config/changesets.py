@@ -1,0 +1,318 @@
+"""Changesets: plan a change, look at what it does, apply or discard it, take it back.
+
+A plan is kept for 15 minutes. It is applied as it was shown or not at all: where something that it touches has been
+changed meanwhile it is stale, whatever else has been changed beside it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from uuid import UUID, uuid4
+
+from fastapi import APIRouter, Body, Path, Query, Request, Response
+
+from queuer.api.config import models
+from queuer.api.config.planning import Seen, report
+from queuer.api.config.views import applied, planned, visible
+from queuer.api.config.writing import check, require_reason, root_of, stale
+from queuer.api.deps import PREFIX, Asking, Engine, NewestCycle, Settings, Snapshot, one_view, source
+from queuer.api.http.cursor import make_cursor, read_cursor
+from queuer.api.http.documents import DOCUMENT_BODY, read_document
+from queuer.api.http.idempotency import Idempotent
+from queuer.api.http.pointers import placed
+from queuer.api.http.problems import OwnedElsewhere
+from queuer.api.identity.rights import Asker, Resource, Right, Verb
+from queuer.domain.document import TreeDocument, parse
+from queuer.domain.errors import Conflict, FieldProblem, InvalidInput, NotFound
+from queuer.domain.fields import parse_duration
+from queuer.domain.queue import ROOT, ManagedBy
+from queuer.store import changesets as history
+from queuer.store import drafts, lookup
+from queuer.store import queues as store
+from queuer.store.cuts import Cuts, cuts
+from queuer.store.drafts import Draft
+from queuer.store.engine import begin
+from queuer.store.tables import DraftState, Effect
+
+router = APIRouter(prefix=PREFIX, tags=["changesets"], route_class=Idempotent)
+TTL = 15 * 60.0
+"""Seconds for which a plan may be applied."""
+_LARGEST = 2**63 - 1
+
+DryRun = Annotated[bool, Query(alias="dryRun", description="Keep nothing.")]
+Prune = Annotated[
+    bool | None, Query(description="Delete own queues that are not named; default: as written.")
+]
+EffectOfCuts = Annotated[
+    Effect, Query(description="What becomes of running work where a limit is cut below its use.")
+]
+EvictAfter = Annotated[
+    str | None, Query(alias="evictAfter", max_length=20, description="With `effect=evict`: when, e.g. `10m`.")
+]
+Number = Annotated[int, Path(ge=0, le=_LARGEST)]
+
+
+@router.post(
+    "/changesets",
+    status_code=201,
+    openapi_extra=DOCUMENT_BODY,
+    responses={200: {"model": models.Changeset, "description": "Nothing to apply, or a dry run."}},
+)
+async def plan_changeset(
+    request: Request,
+    response: Response,
+    engine: Engine,
+    asker: Asking,
+    newest: NewestCycle,
+    settings: Settings,
+    *,
+    dry_run: DryRun = False,
+    prune: Prune = None,
+    effect: EffectOfCuts = Effect.DRAIN,
+    evict_after: EvictAfter = None,
+) -> models.Changeset:
+    """Plan what a QueueTree document asks for, or `{revert: 7}`: that revision 7 be taken back. Writes nothing."""
+    document = await read_document(request)
+    revision = _reverted(document)
+    with placed(document):
+        wish = parse(document) if revision is None else revision
+    draft = await _plan(
+        engine, asker, newest, request, wish,
+        prune=prune, writer=settings.writer(asker.caller.name), effect=effect,
+        evict_after=_delay(effect, evict_after), document=document,
+    )  # fmt: skip
+    return await _kept(engine, asker, response, draft, dry_run=dry_run)
+
+
+@router.post(
+    "/audit/{audit}:revert",
+    status_code=201,
+    responses={200: {"model": models.Changeset, "description": "Nothing is left to take back."}},
+)
+async def revert_audited(
+    request: Request,
+    response: Response,
+    engine: Engine,
+    asker: Asking,
+    newest: NewestCycle,
+    settings: Settings,
+    audit: Number,
+) -> models.Changeset:
+    """Plan that the change which an audit entry tells of be taken back."""
+    async with one_view(engine) as connection:
+        revision = await history.audited(connection, audit)
+    if revision is None:
+        raise Conflict(f"audit entry {audit} is about no change of the configuration")
+    draft = await _plan(engine, asker, newest, request, revision, writer=settings.writer(asker.caller.name))
+    return await _kept(engine, asker, response, draft, dry_run=False)
+
+
+@router.get("/changesets")
+async def list_changesets(
+    snapshot: Snapshot,
+    asker: Asking,
+    request: Request,
+    response: Response,
+    *,
+    root: Annotated[str, Query(max_length=63, description="That touched this queue or one below it.")] = ROOT,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    cursor: str | None = None,
+) -> models.ChangesetList:
+    """Applied changesets, newest first."""
+    await _require_history(asker, root)
+    before = None if cursor is None else int(read_cursor(cursor)[0])
+    found = await history.page(snapshot, root=root, before=before, count=limit + 1)
+    items = [applied(each) for each in found[:limit]]
+    following = make_cursor(found[limit - 1].revision, "changeset") if len(found) > limit else None
+    if following is not None:
+        response.headers["Link"] = f'<{request.url.include_query_params(cursor=following)}>; rel="next"'
+    return models.ChangesetList(items=items, next=following)
+
+
+@router.get("/changesets/{id}")
+async def get_changeset(
+    snapshot: Snapshot,
+    asker: Asking,
+    id: Annotated[str, Path(max_length=36, description="Of a plan, or the revision that one has made.")],
+) -> models.Changeset:
+    """A plan with its report, or an applied changeset by its revision."""
+    if id.isascii() and id.isdigit():
+        made = await history.one(snapshot, int(id))
+        await _require_history(asker, root_of(made.changes))
+        return applied(made)
+    draft = await drafts.read(snapshot, _uuid(id))
+    if asker.caller.name != draft.actor:
+        await asker.require_administers(draft.root)
+    became = None if draft.revision is None else await history.one(snapshot, draft.revision)
+    return await visible(planned(draft, made=became), asker)
+
+
+@router.post("/changesets/{id}:apply")
+async def apply_changeset(
+    engine: Engine,
+    asker: Asking,
+    request: Request,
+    id: UUID,
+    body: Annotated[models.Reason | None, Body()] = None,
+) -> models.Changeset:
+    """Apply a plan: all of it, or nothing where what it touches has been changed since."""
+    reason = body.reason if body is not None else ""
+    async with one_view(engine) as connection:
+        await asker.require_administers((await drafts.read(connection, id)).root)
+    async with begin(engine) as connection:
+        draft = await drafts.read(connection, id, take=True)
+        _require_planned(draft)
+        try:
+            changeset = await store.rebase(connection, draft.changeset)
+        except store.Moved as moved:
+            raise await stale(connection, moved.message, since=moved.base, names=moved.names) from moved
+        check(changeset)
+        taken = await cuts(connection, changeset)
+        require_reason(taken, reason)
+        _require_room(draft.effect, taken)
+        revision = await store.apply(
+            connection, changeset, actor=asker.caller.name, source=source(request), reason=reason
+        )
+        if revision == changeset.base:
+            raise Conflict("nothing is left to change: the tree is as this plan wants it")
+        await drafts.end(connection, id, DraftState.APPLIED, revision=revision)
+        made = await history.one(connection, revision)
+        done = await drafts.read(connection, id)
+    return await visible(planned(done, made=made), asker)
+
+
+@router.post("/changesets/{id}:discard")
+async def discard_changeset(engine: Engine, asker: Asking, id: UUID) -> models.Changeset:
+    """Give a plan up."""
+    async with one_view(engine) as connection:
+        draft = await drafts.read(connection, id)
+    if asker.caller.name != draft.actor:
+        await asker.require_administers(draft.root)
+    async with begin(engine) as connection:
+        draft = await drafts.read(connection, id, take=True)
+        if draft.state is DraftState.APPLIED:
+            _require_planned(draft)
+        await drafts.end(connection, id, DraftState.DISCARDED)
+        draft = await drafts.read(connection, id)
+    return await visible(planned(draft), asker)
+
+
+# Planning
+
+
+def _reverted(document: Any) -> int | None:
+    """The revision of `{revert: 7}`; None = it is a document."""
+    if not isinstance(document, dict) or "revert" not in document:
+        return None
+    revision = document["revert"]
+    if len(document) > 1 or isinstance(revision, bool) or not isinstance(revision, int) or revision < 1:
+        hint = "write {revert: 7} and nothing beside it, or a QueueTree document"
+        raise InvalidInput(FieldProblem(field="revert", message="a revision is needed, alone", hint=hint))
+    return revision
+
+
+def _delay(effect: Effect, text: str | None) -> float | None:
+    if effect is Effect.EVICT:
+        raise InvalidInput(
+            FieldProblem(field="effect", message="evict is not supported yet", hint="use drain or refuse")
+        )
+    if text is None:
+        return None
+    parse_duration(text, field="evictAfter")
+    raise InvalidInput(FieldProblem(field="evictAfter", message="goes with effect=evict alone"))
+
+
+async def _plan(
+    engine: Engine,
+    asker: Asker,
+    newest: NewestCycle,
+    request: Request,
+    wish: TreeDocument | int,
+    *,
+    prune: bool | None = None,
+    writer: ManagedBy,
+    effect: Effect = Effect.DRAIN,
+    evict_after: float | None = None,
+    document: object = None,
+) -> Draft:
+    """The plan of a document, or of taking a revision back."""
+    if isinstance(wish, TreeDocument):
+        await asker.require_administers(wish.root)
+    async with one_view(engine) as connection:
+        if isinstance(wish, TreeDocument):
+            changeset = await store.plan(connection, wish, writer=writer, prune=prune)
+            root = wish.root
+        else:
+            changeset = await store.plan_revert(connection, wish)
+            root = root_of(changeset.changes)
+            if changeset.writer is not writer:
+                named = FieldProblem(
+                    field="revert",
+                    message=f"revision {wish} was written by {changeset.writer}, {writer} cannot take it back",
+                    hint=f"change it where {changeset.writer} keeps it",
+                )
+                raise OwnedElsewhere(named)
+        await asker.require_administers(root)
+        with placed(document):
+            check(changeset)
+        seen = await Seen.of(connection, changeset, newest)
+        at = await lookup.now(connection)
+    _require_room(effect, seen.cuts)
+    told = await report(seen, newest)
+    return Draft(
+        id=uuid4(),
+        at=at,
+        expires=at + TTL,
+        actor=asker.caller.name,
+        source=source(request),
+        root=root,
+        changeset=changeset,
+        report=told.model_dump(mode="json"),
+        effect=effect,
+        evict_after=evict_after,
+    )
+
+
+async def _kept(
+    engine: Engine, asker: Asker, response: Response, draft: Draft, *, dry_run: bool
+) -> models.Changeset:
+    """The answer to a plan, which is kept if there is something to apply."""
+    answer = await visible(planned(draft), asker)
+    if dry_run or not draft.changeset.changes:
+        response.status_code = 200
+        return answer.model_copy(update={"id": None, "expires": None})
+    async with begin(engine) as connection:
+        await drafts.put(connection, draft)
+    response.headers["Location"] = f"{PREFIX}/changesets/{draft.id}"
+    return answer
+
+
+# What may be done
+
+
+def _require_planned(draft: Draft) -> None:
+    if draft.state is DraftState.APPLIED:
+        raise Conflict(f"this changeset was applied as revision {draft.revision}")
+    if draft.state is DraftState.DISCARDED:
+        raise Conflict("this changeset was discarded", hint="plan again")
+    if draft.expired:
+        raise Conflict("this plan is older than 15 minutes", hint="plan again and look at the difference")
+
+
+def _require_room(effect: Effect, taken: Cuts) -> None:
+    if effect is Effect.REFUSE and taken.over:
+        raise InvalidInput(*(row.problem for row in taken.over))
+
+
+async def _require_history(asker: Asker, root: str) -> None:
+    if not await asker.administers(root):
+        await asker.require(Right(verb=Verb.GET, resource=Resource.AUDIT))
+
+
+def _uuid(id: str) -> UUID:
+    try:
+        return UUID(id)
+    except ValueError as error:
+        raise NotFound(
+            f"there is no changeset {id}", hint="an id is that of a plan, or a revision"
+        ) from error

@@ -1,0 +1,93 @@
+"""What another configuration would change: the decision on what the last cycle left, under the one and the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from queuer.domain.nodes import Flavor, Topology
+from queuer.domain.queue import QueueTree
+from queuer.domain.reasons import Verdict
+from queuer.domain.workload import Workload
+from queuer.solver.decide import decide
+from queuer.solver.explain.advice import WITHOUT_SOLVER, left_by
+from queuer.solver.records import Plan, Snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """A configuration as a decision takes it."""
+
+    tree: QueueTree
+    flavors: tuple[Flavor, ...]
+    topology: Topology
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Rules:
+        """Those of a snapshot."""
+        return cls(tree=snapshot.tree, flavors=snapshot.flavors, topology=snapshot.topology)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """`starts`: waiting workloads that would start now, and would not as it is; `never`: those that could not start any
+    more whatever ends, and can as it is. In the order of their turns.
+    """
+
+    starts: tuple[Workload, ...]
+    never: tuple[Workload, ...]
+
+
+def difference(
+    snapshot: Snapshot, plan: Plan, *, now: float, seed: int, before: Rules, after: Rules
+) -> Difference:
+    """What `after` changes for those who wait once this plan is carried out. Raises UnsoundPlan, InvalidInput.
+
+    CP-SAT is not asked: what a repair could start besides is not told.
+    """
+    left = left_by(snapshot, plan, now=now)
+
+    def decided(rules: Rules) -> Plan:
+        return decide(_under(left, rules), now=now, seed=seed, budget=WITHOUT_SOLVER)
+
+    # A plan leaves nobody who could start under its own rules, unless it had not the time to look at all.
+    settled = before == Rules.of(snapshot) and not plan.stats.more
+    as_is = replace(plan, admissions=()) if settled else decided(before)
+    would_be = decided(after)
+    known = {p.workload.uid: p.workload for p in left.pending}
+    return Difference(
+        starts=_those(would_be.order, _started(would_be) - _started(as_is), known),
+        never=_those(would_be.order, _never(would_be) - _never(as_is), known),
+    )
+
+
+def _started(plan: Plan) -> frozenset[str]:
+    return frozenset(admission.uid for admission in plan.admissions)
+
+
+def _never(plan: Plan) -> frozenset[str]:
+    return frozenset(uid for uid, told in plan.explanations.items() if told.verdict is Verdict.CHANGE)
+
+
+def _those(
+    order: tuple[str, ...], uids: frozenset[str], known: Mapping[str, Workload]
+) -> tuple[Workload, ...]:
+    return tuple(known[uid] for uid in order if uid in uids)
+
+
+def _under(snapshot: Snapshot, rules: Rules) -> Snapshot:
+    """The same cluster under these rules. Jobs whose queue is none of theirs are not offered."""
+    tree = rules.tree
+    pending = [p for p in snapshot.pending if p.workload.queue in tree and tree.is_leaf(p.workload.queue)]
+    admitted = [a for a in snapshot.admitted if a.workload.queue in tree]
+    there = {row.workload.uid for row in pending} | {row.workload.uid for row in admitted}
+    return replace(
+        snapshot,
+        tree=tree,
+        flavors=rules.flavors,
+        topology=rules.topology,
+        pending=tuple(pending),
+        admitted=tuple(admitted),
+        bonds=tuple(bond for bond in snapshot.bonds if bond.uid in there),
+        reservations=tuple(row for row in snapshot.reservations if row.uid in there),
+    )

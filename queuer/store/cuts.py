@@ -1,0 +1,214 @@
+"""What a changeset takes away from those who run: amounts that are in use, queues, access; and who would have to go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from queuer.domain.errors import FieldProblem
+from queuer.domain.quantity import format_quantity
+from queuer.domain.queue import Queue, QueueTree
+from queuer.domain.quota import Account
+from queuer.store.changeset import Changeset, queues_after
+from queuer.store.config import Kind
+from queuer.store.holdings import Holding, holdings
+from queuer.store.usage import TreeView, tree_view
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Over:
+    """A limit that the changeset lowers below what is used. Base units; `row`: its number among the queue's rows."""
+
+    queue: str
+    flavor: str | None
+    resource: str
+    limit: int
+    used: int
+    row: int
+
+    @property
+    def problem(self) -> FieldProblem:
+        """In words."""
+        limit, used, over = (
+            format_quantity(n, resource=self.resource)
+            for n in (self.limit, self.used, self.used - self.limit)
+        )
+        return FieldProblem(
+            field=f"queues.{self.queue}.quota[{self.row}].limit",
+            message=f"{limit} is {over} below the {used} {self.resource} in use",
+            hint="nothing new starts there until enough has ended",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reclaimable:
+    """How much more of what runs in a leaf could be taken back by those whose guarantee it is. Base units."""
+
+    queue: str
+    flavor: str | None
+    resource: str
+    amount: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cuts:
+    """`reductions`: what needs a reason, by field; `victims`: who must go, in this order, for all limits to hold."""
+
+    reductions: tuple[FieldProblem, ...] = ()
+    over: tuple[Over, ...] = ()
+    reclaimable: tuple[Reclaimable, ...] = ()
+    victims: tuple[Holding, ...] = ()
+
+
+async def cuts(connection: AsyncConnection, changeset: Changeset) -> Cuts:
+    """What a sound changeset takes away, by what is held now."""
+    if not any(change.kind is Kind.QUEUE and change.before is not None for change in changeset.changes):
+        return Cuts(reductions=tuple(_deletions(changeset)))
+    view = await tree_view(connection)
+    after = QueueTree.of(queues_after(view.config, changeset.changes).values())
+    touched = [
+        c.name
+        for c in changeset.changes
+        if c.kind is Kind.QUEUE and c.before is not None and c.after is not None
+    ]
+    held = await holdings(connection)
+    over = tuple(_over(view, after, touched))
+    reductions = [*_deletions(changeset), *(row.problem for row in over)]
+    for path in touched:
+        reductions += [*_less(view, after, path), *_narrower(view.config.tree, after, path)]
+    return Cuts(
+        reductions=tuple(reductions),
+        over=over,
+        reclaimable=tuple(_reclaimable(view.config.tree, after, held)),
+        victims=tuple(_victims(after, held, over)),
+    )
+
+
+def _deletions(changeset: Changeset) -> Iterator[FieldProblem]:
+    for change in changeset.changes:
+        if change.after is None:
+            yield FieldProblem(field=f"{change.kind}s.{change.name}", message="is deleted")
+
+
+def _used(view: TreeView, path: str) -> dict[Account, int]:
+    return {(row.flavor, row.resource): row.used for row in view.queues[path].amounts}
+
+
+def _over(view: TreeView, after: QueueTree, touched: Iterable[str]) -> Iterator[Over]:
+    for path in touched:
+        before = {(row.flavor, row.resource): row.limit for row in view.config.tree[path].quota}
+        used = _used(view, path)
+        for index, row in enumerate(after[path].quota):
+            account = (row.flavor, row.resource)
+            old, there = before.get(account), used.get(account, 0)
+            if row.limit is not None and row.limit < there and (old is None or row.limit < old):
+                yield Over(
+                    queue=path,
+                    flavor=row.flavor,
+                    resource=row.resource,
+                    limit=row.limit,
+                    used=there,
+                    row=index,
+                )
+
+
+def _less(view: TreeView, after: QueueTree, path: str) -> Iterator[FieldProblem]:
+    """Guarantees below what is used under them, and less to lend than is lent."""
+    before, lends = view.config.tree, _lends(after[path])
+    for amounts in view.queues[path].amounts:
+        account = (amounts.flavor, amounts.resource)
+        named = f"{amounts.resource}" + (f" of {amounts.flavor}" if amounts.flavor else "")
+        old, new = before.guaranteed(path, *account), after.guaranteed(path, *account)
+        if new < old and new < amounts.used:
+            taken, said, used = (
+                format_quantity(n, resource=amounts.resource)
+                for n in (min(old, amounts.used) - new, new, amounts.used)
+            )
+            message = f"guaranteed {said} {named} is below the {used} in use: {taken} more can be taken back"
+            yield FieldProblem(field=f"queues.{path}.quota", message=message)
+        lend, previous = lends.get(account), _lends(before[path]).get(account)
+        if lend is not None and lend < amounts.lent and (previous is None or lend < previous):
+            said, lent = (format_quantity(n, resource=amounts.resource) for n in (lend, amounts.lent))
+            message = f"lends {said} {named}, below the {lent} that others use"
+            yield FieldProblem(field=f"queues.{path}.quota", message=message)
+
+
+def _lends(queue: Queue) -> dict[Account, int | None]:
+    return {(row.flavor, row.resource): row.lend for row in queue.quota}
+
+
+def _narrower(before: QueueTree, after: QueueTree, path: str) -> Iterator[FieldProblem]:
+    """Who may use the queue no more, or ask less of it."""
+    lost = sorted({*before.namespaces(path)} - {*after.namespaces(path)})
+    if lost:
+        message = f"closed to {', '.join(lost)}"
+        yield FieldProblem(field=f"queues.{path}.namespaces", message=message)
+    old, new = before.access(path), after.access(path)
+    if new.max_priority is not None and new.max_priority != old.max_priority:
+        message = f"highest priority class {old.max_priority or 'any'} -> {new.max_priority}"
+        yield FieldProblem(field=f"queues.{path}.access.maxPriority", message=message)
+    if new.max_pending is not None and old.max_pending is not None and new.max_pending < old.max_pending:
+        message = f"waiting jobs of a namespace {old.max_pending} -> {new.max_pending}"
+        yield FieldProblem(field=f"queues.{path}.access.maxPending", message=message)
+
+
+def _reclaimable(before: QueueTree, after: QueueTree, held: Iterable[Holding]) -> Iterator[Reclaimable]:
+    """What preemptible work in leaves uses above its guarantee, as far as that becomes more."""
+    used: dict[tuple[str, Account], int] = {}
+    loose: dict[tuple[str, Account], int] = {}
+    for holding in held:
+        for account, amount in holding.charge.items():
+            spot = holding.queue, account
+            used[spot] = used.get(spot, 0) + amount
+            if holding.preemptible and not holding.leaving:
+                loose[spot] = loose.get(spot, 0) + amount
+    for (path, account), amount in sorted(loose.items(), key=lambda item: (item[0][0], str(item[0][1]))):
+        if path not in before or path not in after:
+            continue
+        old, new = (
+            min(amount, max(0, used[path, account] - tree.guaranteed(path, *account)))
+            for tree in (before, after)
+        )
+        if new > old:
+            yield Reclaimable(queue=path, flavor=account[0], resource=account[1], amount=new - old)
+
+
+def _victims(after: QueueTree, held: Sequence[Holding], over: Iterable[Over]) -> list[Holding]:
+    """Preemptible before other work, borrowers before those within their guarantee, newest first, until the limits
+    hold; nobody who is not needed.
+    """
+    gone: dict[str, Holding] = {}
+    for row in sorted(over, key=lambda row: -row.queue.count(".")):
+        account = (row.flavor, row.resource)
+        inside = [h for h in held if h.charge.get(account) and row.queue in after.lineage(h.queue)]
+        excess = row.used - row.limit
+        excess -= sum(h.charge[account] for h in inside if h.leaving or h.uid in gone)
+        used = _by_queue(inside, account)
+
+        def rank(
+            holding: Holding, account: Account = account, used: Mapping[str, int] = used
+        ) -> tuple[object, ...]:
+            entitled = used[holding.queue] <= after.guaranteed(holding.queue, *account)
+            return (not holding.preemptible, entitled, -holding.since, holding.uid)
+
+        chosen: list[Holding] = []
+        for holding in sorted((h for h in inside if not h.leaving and h.uid not in gone), key=rank):
+            if excess <= 0:
+                break
+            chosen.append(holding)
+            excess -= holding.charge[account]
+        for holding in reversed(chosen[:]):
+            if excess + holding.charge[account] <= 0:
+                chosen.remove(holding)
+                excess += holding.charge[account]
+        gone |= {holding.uid: holding for holding in chosen}
+    return [*gone.values()]
+
+
+def _by_queue(held: Iterable[Holding], account: Account) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for holding in held:
+        found[holding.queue] = found.get(holding.queue, 0) + holding.charge[account]
+    return found

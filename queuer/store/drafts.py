@@ -1,0 +1,108 @@
+"""Changesets that are planned and wait for somebody to apply them: kept for a while, with what was told of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Row, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from queuer.domain.errors import NotFound
+from queuer.domain.queue import ManagedBy
+from queuer.store.changeset import Changeset, changes_of
+from queuer.store.codec import instant, rows_json, to_json
+from queuer.store.tables import DraftState, Effect
+
+_PUT = text("""
+    INSERT INTO draft (id, at, expires, actor, source, writer, root, base, reverts, changes, report, effect,
+        evict_after)
+    VALUES (:id, :at, :expires, :actor, :source, :writer, :root, :base, :reverts, CAST(:changes AS jsonb),
+        CAST(:report AS jsonb), :effect, :evict_after)
+""")
+_FIND = "SELECT *, expires < now() AS expired FROM draft WHERE id = :id"
+_READ, _TAKE = text(_FIND), text(f"{_FIND} FOR UPDATE")
+_END = text("UPDATE draft SET state = :state, revision = :revision WHERE id = :id")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A planned changeset. `root`: whoever administers this queue may apply it; `report`: what was told of it (JSON);
+    `evict_after`: seconds, None = at once; `revision`: the one that it made. Times in seconds.
+    """
+
+    id: UUID
+    at: float
+    expires: float
+    actor: str
+    source: str
+    root: str
+    changeset: Changeset
+    report: Mapping[str, Any]
+    effect: Effect
+    evict_after: float | None = None
+    state: DraftState = DraftState.PLANNED
+    expired: bool = False
+    revision: int | None = None
+
+
+async def put(connection: AsyncConnection, draft: Draft) -> None:
+    """Keep a new one."""
+    planned = draft.changeset
+    values = {
+        "id": draft.id,
+        "at": instant(draft.at),
+        "expires": instant(draft.expires),
+        "actor": draft.actor,
+        "source": draft.source,
+        "writer": planned.writer,
+        "root": draft.root,
+        "base": planned.base,
+        "reverts": planned.reverts,
+        "changes": rows_json(planned.changes),
+        "report": to_json(draft.report),
+        "effect": draft.effect,
+        "evict_after": draft.evict_after,
+    }
+    await connection.execute(_PUT, values)
+
+
+async def read(connection: AsyncConnection, id: UUID, *, take: bool = False) -> Draft:
+    """One by its id; `take`: nobody else may end it until the transaction is over. Raises NotFound."""
+    row = (await connection.execute(_TAKE if take else _READ, {"id": id})).one_or_none()
+    if row is None:
+        raise NotFound(f"there is no changeset {id}", hint="a plan is kept for a day")
+    return _draft(row)
+
+
+async def end(
+    connection: AsyncConnection, id: UUID, state: DraftState, *, revision: int | None = None
+) -> None:
+    """It was applied, as `revision`, or discarded."""
+    await connection.execute(_END, {"id": id, "state": state, "revision": revision})
+
+
+def _draft(row: Row[Any]) -> Draft:
+    planned = Changeset(
+        base=row.base,
+        writer=ManagedBy(row.writer),
+        changes=changes_of(row.changes),
+        reverts=row.reverts,
+    )
+    return Draft(
+        id=row.id,
+        at=row.at.timestamp(),
+        expires=row.expires.timestamp(),
+        actor=row.actor,
+        source=row.source,
+        root=row.root,
+        changeset=planned,
+        report=row.report,
+        effect=Effect(row.effect),
+        evict_after=row.evict_after,
+        state=DraftState(row.state),
+        expired=row.expired,
+        revision=row.revision,
+    )

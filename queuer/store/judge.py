@@ -1,0 +1,150 @@
+"""Whether a wish may be put in the place of the configuration: what is wrong with it, whose it is, what is odd."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from queuer.domain.document import export_queue
+from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.domain.fields import nearest
+from queuer.domain.queue import ManagedBy, QueueState, QueueTree
+from queuer.store.changeset import Change, Changeset, Form, forms, queues_after
+from queuer.store.config import Config, Kind, Name
+
+_HOLDERS = text("""
+    SELECT queue, count(DISTINCT uid) AS workloads FROM ledger
+    WHERE closed IS NULL AND queue = ANY(:paths) GROUP BY queue
+""")
+_WAITING = text("""
+    SELECT queue, count(*) AS workloads FROM workload
+    WHERE state IN ('Queued', 'Held') AND deleted_at IS NULL AND queue = ANY(:paths)
+        AND token IS DISTINCT FROM 'Misconfigured'
+    GROUP BY queue
+""")
+
+
+async def judged(
+    connection: AsyncConnection,
+    config: Config,
+    wanted: Mapping[Name, Form | None],
+    *,
+    writer: ManagedBy,
+) -> Changeset:
+    """The changeset that brings objects to these forms; None deletes."""
+    present = forms(config)
+    deleted = [path for (kind, path), form in wanted.items() if kind is Kind.QUEUE and form is None]
+    busy = await holders(connection, deleted)
+    problems: list[FieldProblem] = []
+    warnings = [
+        FieldProblem(field=f"queues.{path}", message=f"{count} waiting workloads will have no queue")
+        for path, count in (await _count(connection, _WAITING, deleted)).items()
+    ]
+    if busy and writer is ManagedBy.CRD:
+        wanted = {**wanted, **_drained(config, deleted, busy)}
+        warnings += [
+            _busy(path, count, hint="it drains and goes with the last") for path, count in busy.items()
+        ]
+    else:
+        hint = "set state: draining and delete it when they are gone"
+        problems += [_busy(path, count, hint=hint) for path, count in busy.items()]
+    changes = tuple(
+        Change(kind=name[0], name=name[1], before=present.get(name), after=form)
+        for name, form in sorted(wanted.items())
+        if present.get(name) != form
+    )
+    return Changeset(
+        base=config.revision,
+        writer=writer,
+        changes=changes,
+        problems=(
+            *problems,
+            *await _leaves_with_work(connection, config, changes),
+            *_tree_problems(config, changes),
+        ),
+        conflicts=tuple(_conflicts(config, changes, writer=writer)),
+        warnings=(*warnings, *_unknown_flavors(present, changes)),
+    )
+
+
+async def holders(connection: AsyncConnection, paths: Sequence[str]) -> dict[str, int]:
+    """How many workloads hold something in each of these queues, where any does."""
+    return await _count(connection, _HOLDERS, paths)
+
+
+def _drained(config: Config, deleted: list[str], holders: Mapping[str, int]) -> dict[Name, Form]:
+    """Queues that cannot go yet, with the ancestors that they need: kept as they are, letting nothing new in."""
+    kept = {above for path in holders for above in config.tree.lineage(path)}.intersection(deleted)
+    return {
+        (Kind.QUEUE, path): {**export_queue(config.tree[path]), "state": str(QueueState.DRAINING)}
+        for path in kept
+    }
+
+
+def _busy(path: str, count: int, *, hint: str) -> FieldProblem:
+    return FieldProblem(field=f"queues.{path}", message=f"has {count} admitted workloads", hint=hint)
+
+
+async def _leaves_with_work(
+    connection: AsyncConnection, config: Config, changes: tuple[Change, ...]
+) -> list[FieldProblem]:
+    """Leaves that would get children although they have work, which an inner queue cannot have."""
+    new = {c.name.rpartition(".")[0]: c.name for c in changes if c.kind is Kind.QUEUE and c.before is None}
+    leaves = [path for path in sorted(new) if path in config.tree and config.tree.is_leaf(path)]
+    admitted, waiting = await holders(connection, leaves), await _count(connection, _WAITING, leaves)
+    return [
+        FieldProblem(
+            field=f"queues.{new[path]}",
+            message=f"{path} would become an inner queue, which takes no jobs, and has "
+            f"{waiting.get(path, 0)} waiting and {admitted.get(path, 0)} admitted workloads",
+            hint=f"set state: draining on {path} and add queues below it when they are gone",
+        )
+        for path in leaves
+        if path in waiting or path in admitted
+    ]
+
+
+def _tree_problems(config: Config, changes: tuple[Change, ...]) -> tuple[FieldProblem, ...]:
+    try:
+        QueueTree.of(queues_after(config, changes).values())
+    except InvalidInput as error:
+        return error.problems
+    return ()
+
+
+def _conflicts(config: Config, changes: tuple[Change, ...], *, writer: ManagedBy) -> Iterator[FieldProblem]:
+    for change in changes:
+        owner = config.writers.get((change.kind, change.name), writer)
+        if owner is not writer:
+            yield FieldProblem(
+                field=f"{change.kind}s.{change.name}",
+                message=f"is managed by {owner}, {writer} cannot {change.action} it",
+                hint=f"change it where {owner} keeps it",
+            )
+
+
+def _unknown_flavors(present: Mapping[Name, Form], changes: tuple[Change, ...]) -> Iterator[FieldProblem]:
+    """Quota rows that name a flavor nobody declared count nothing until it is declared."""
+    flavors = {name for kind, name in present if kind is Kind.FLAVOR}
+    for change in changes:
+        if change.kind is Kind.FLAVOR:
+            (flavors.discard if change.after is None else flavors.add)(change.name)
+    known = flavors or {"default"}
+    for change in changes:
+        rows = (change.after or {}).get("quota", ()) if change.kind is Kind.QUEUE else ()
+        for index, row in enumerate(rows):
+            if row.get("flavor") is not None and row["flavor"] not in known:
+                yield FieldProblem(
+                    field=f"queues.{change.name}.quota[{index}].flavor",
+                    message=f"flavor {row['flavor']} is not declared",
+                    hint=nearest(row["flavor"], known),
+                )
+
+
+async def _count(connection: AsyncConnection, statement: Any, paths: Sequence[str]) -> dict[str, int]:
+    if not paths:
+        return {}
+    return {row.queue: row.workloads for row in await connection.execute(statement, {"paths": list(paths)})}

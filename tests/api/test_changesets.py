@@ -1,0 +1,326 @@
+"""A change is planned, looked at, applied as it was shown or not at all, and can be taken back."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import httpx2
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from queuer.domain.queue import ManagedBy
+from queuer.store.engine import begin
+from tests.api.problems import problem_of
+from tests.api.rows import GPU, TREE, Author
+from tests.store.support import workload
+
+PATH = "/api/v1/changesets"
+TREE_PATH = "/api/v1/queue-tree"
+A, B = "root.research.team-a", "root.research.team-b"
+WHY = {"reason": "team-b needs them for a release"}
+
+
+def wish(**bodies: Any) -> dict[str, Any]:
+    """TREE with the bodies of some queues replaced; underscores stand for dots."""
+    document = copy.deepcopy(TREE)
+    for name, body in bodies.items():
+        document["queues"]["root.research." + name.replace("_", "-")] = body
+    return document
+
+
+def gpus(namespace: str, **amounts: int) -> dict[str, Any]:
+    """A leaf's body."""
+    return {"namespaces": [namespace], "quota": [{"resource": GPU, **amounts}]}
+
+
+async def plan(
+    api: httpx2.AsyncClient, document: object, *, status: int = 201, **params: str
+) -> dict[str, Any]:
+    """The answer to a plan."""
+    found = await api.post(PATH, json=document, params=params)
+    assert found.status_code == status, found.text
+    body: dict[str, Any] = found.json()
+    return body
+
+
+async def apply(
+    api: httpx2.AsyncClient, id: str, body: object = None, *, headers: dict[str, str] | None = None
+) -> httpx2.Response:
+    return await api.post(f"{PATH}/{id}:apply", json=body, headers=headers)
+
+
+async def export(api: httpx2.AsyncClient) -> Any:
+    return (await api.get(TREE_PATH)).json()
+
+
+async def test_a_plan_is_shown_applied_and_found_again(api: httpx2.AsyncClient, author: Author) -> None:
+    await author.tree()
+    made = await plan(api, wish(team_a=gpus("team-a", guaranteed=32, limit=64)))
+    assert (made["state"], made["baseRevision"], made["revision"]) == ("planned", 1, None)
+    assert [change["text"] for change in made["changes"]] == [f"{A}: quota {GPU} limit none -> 64"]
+    assert (await api.get(TREE_PATH)).headers["etag"] == '"1"'
+    assert (await api.get(f"{PATH}/{made['id']}")).json() == made
+    done = await apply(api, made["id"])
+    assert (done.status_code, done.json()["state"], done.json()["revision"]) == (200, "applied", 2)
+    assert (await api.get(f"{PATH}/{made['id']}")).json() == done.json()
+    assert (await export(api))["queues"][A]["quota"] == [{"resource": GPU, "guaranteed": "32", "limit": "64"}]
+    listed = (await api.get(PATH)).json()
+    assert [item["revision"] for item in listed["items"]] == [2, 1]
+    assert (await api.get(f"{PATH}/2")).json() == listed["items"][0]
+    refused = problem_of(await apply(api, made["id"]), status=409, code="conflict")
+    assert "applied as revision 2" in refused["detail"]
+
+
+async def test_what_changes_nothing_is_not_kept(api: httpx2.AsyncClient, author: Author) -> None:
+    await author.tree()
+    assert (await plan(api, TREE, status=200))["id"] is None
+    dry = await plan(api, wish(team_a=gpus("team-a", limit=9)), status=200, dryRun="true")
+    assert (dry["id"], len(dry["changes"])) == (None, 1)
+
+
+async def test_other_edits_do_not_conflict(api: httpx2.AsyncClient, author: Author) -> None:
+    """Two admins plan on one revision; each touches its own queue."""
+    await author.tree()
+    first = await plan(api, wish(team_a=gpus("team-a", guaranteed=32, limit=64)))
+    second = await plan(api, wish(team_b=gpus("team-b", guaranteed=32, limit=48)))
+    assert (await apply(api, first["id"])).status_code == 200
+    assert (await apply(api, second["id"])).json()["revision"] == 3
+    assert {A, B} <= (await export(api))["queues"].keys()
+
+
+async def test_an_edit_of_the_same_queue_is_told_field_by_field(
+    api: httpx2.AsyncClient, author: Author
+) -> None:
+    await author.tree()
+    first = await plan(api, wish(team_a={**gpus("team-a", guaranteed=32, limit=64), "weight": 2}))
+    second = await plan(api, wish(team_a=gpus("team-a", guaranteed=32, limit=48)))
+    assert (await apply(api, first["id"])).status_code == 200
+    before = await export(api)
+    stale = problem_of(await apply(api, second["id"]), status=412, code="stale_revision")
+    moved = {error["field"]: error["message"] for error in stale["errors"]}
+    assert moved.keys() == {f"queues.{A}.quota", f"queues.{A}.weight"}
+    assert moved[f"queues.{A}.weight"] == "weight 1 -> 2 in revision 2, by unauthenticated"
+    assert await export(api) == before
+
+
+async def test_a_put_on_an_old_revision_is_told_what_moved(api: httpx2.AsyncClient, author: Author) -> None:
+    await author.tree()
+    await author.tree(wish(team_a={**gpus("team-a", guaranteed=32), "weight": 2}))
+    stale = problem_of(
+        await api.put(TREE_PATH, json=TREE, headers={"If-Match": '"1"'}), status=412, code="stale_revision"
+    )
+    assert [error["field"] for error in stale["errors"]] == [f"queues.{A}.weight"]
+
+
+async def test_what_others_made_impossible_meanwhile_is_refused(
+    api: httpx2.AsyncClient, author: Author
+) -> None:
+    """Each plan alone keeps the children within their parent; both together would not."""
+    await author.tree({**TREE, "queues": {**TREE["queues"], B: {"namespaces": ["team-b"]}}})
+    first = await plan(api, {**TREE, "queues": {B: gpus("team-b", guaranteed=32)}})
+    second = await plan(api, {**TREE, "queues": {A: gpus("team-a", guaranteed=64)}})
+    assert (await apply(api, first["id"])).status_code == 200
+    refused = problem_of(await apply(api, second["id"]), status=422, code="invalid_input")
+    assert "96" in refused["errors"][0]["message"]
+
+
+async def test_a_discarded_or_old_plan_is_not_applied(
+    api: httpx2.AsyncClient, author: Author, engine: AsyncEngine
+) -> None:
+    await author.tree()
+    gone = await plan(api, wish(team_a=gpus("team-a", limit=64)))
+    assert (await api.post(f"{PATH}/{gone['id']}:discard")).json()["state"] == "discarded"
+    assert "discarded" in problem_of(await apply(api, gone["id"], WHY), status=409, code="conflict")["detail"]
+    old = await plan(api, wish(team_a=gpus("team-a", limit=64)))
+    async with begin(engine) as connection:
+        await connection.execute(text("UPDATE draft SET expires = now() - interval '1 s'"))
+    assert (await api.get(f"{PATH}/{old['id']}")).json()["state"] == "expired"
+    assert "15 minutes" in problem_of(await apply(api, old["id"], WHY), status=409, code="conflict")["detail"]
+    problem_of(await api.get(f"{PATH}/nonsense"), status=404, code="not_found")
+    problem_of(await api.get(f"{PATH}/99"), status=404, code="not_found")
+
+
+async def test_a_revert_restores_the_same_export(
+    api: httpx2.AsyncClient, author: Author, engine: AsyncEngine
+) -> None:
+    """By revision and by audit entry; what is taken back can be taken back again."""
+    await author.tree()
+    before = await export(api)
+    made = await plan(api, wish(team_a={**gpus("team-a", guaranteed=16), "weight": 3}))
+    assert (await apply(api, made["id"], WHY)).status_code == 200
+    changed = await export(api)
+    async with begin(engine) as connection:
+        audit = await connection.execute(
+            text("SELECT id, actor, source, reason, revision FROM audit ORDER BY id")
+        )
+        rows = audit.all()
+    assert [tuple(row)[1:] for row in rows][-1] == ("unauthenticated", "api", WHY["reason"], 2)
+    planned = await api.post(f"/api/v1/audit/{rows[-1].id}:revert")
+    assert (planned.status_code, planned.json()["reverts"]) == (201, 2)
+    assert (await apply(api, planned.json()["id"], WHY)).status_code == 200
+    assert await export(api) == before
+    again = await plan(api, {"revert": 3})
+    assert (await apply(api, again["id"], WHY)).status_code == 200
+    assert await export(api) == changed
+    problem_of(await api.post("/api/v1/audit/999:revert"), status=404, code="not_found")
+    for wrong in ({"revert": True}, {"revert": 0}, {"revert": 1, "queues": {}}):
+        problem_of(await api.post(PATH, json=wrong), status=422, code="invalid_input")
+
+
+async def test_what_objects_of_the_cluster_wrote_is_not_taken_back_over_rest(
+    api: httpx2.AsyncClient, author: Author
+) -> None:
+    await author.tree(writer=ManagedBy.CRD)
+    problem_of(await api.post(PATH, json={"revert": 1}), status=409, code="conflict")
+    found = problem_of(await api.post(PATH, json=wish(team_a={"weight": 2})), status=409, code="conflict")
+    assert "managed by crd" in found["errors"][0]["message"]
+    for writer in ("crd", "me"):
+        sent = await api.post(PATH, json=wish(team_a={"weight": 2}), params={"managedBy": writer})
+        problem_of(sent, status=422, code="invalid_input")
+
+
+async def test_the_history_is_read_page_by_page(api: httpx2.AsyncClient, author: Author) -> None:
+    await author.tree()
+    for weight in (2, 3, 4):
+        await author.tree(wish(team_a={**gpus("team-a", guaranteed=32), "weight": weight}))
+    await author.tree({**TREE, "queues": {B: {**gpus("team-b", guaranteed=32), "weight": 2}}})
+    seen: list[int] = []
+    page = await api.get(PATH, params={"root": A, "limit": 3})
+    seen += [item["revision"] for item in page.json()["items"]]
+    page = await api.get(page.links["next"]["url"])
+    seen += [item["revision"] for item in page.json()["items"]]
+    assert (seen, page.json()["next"]) == ([4, 3, 2, 1], None)
+
+
+# What is taken away
+
+
+async def running(author: Author, *sizes: tuple[str, str, int]) -> None:
+    """Jobs that run: uid, queue, GPUs; each younger than the one before."""
+    made = [
+        workload(uid, queue=queue, gpus=size, namespace=queue.rsplit(".", 1)[-1])
+        for uid, queue, size in sizes
+    ]
+    await author.submit(*made)
+    for each in made:
+        await author.cycle(admit=[each])
+
+
+async def test_a_cut_below_use_warns_by_how_much_and_needs_a_reason(
+    api: httpx2.AsyncClient, author: Author
+) -> None:
+    await author.tree()
+    await running(author, ("a1", A, 24), ("a2", A, 16), ("a3", A, 8))
+    made = await plan(api, wish(team_a=gpus("team-a", guaranteed=16, limit=28)))
+    assert made["overLimit"] == [
+        {"queue": A, "flavor": None, "resource": GPU, "limit": "28", "used": "48", "over": "20"}
+    ]
+    fields = [row["field"] for row in made["reductions"]]
+    assert fields == [f"queues.{A}.quota[0].limit", f"queues.{A}.quota"]
+    assert {row["field"] for row in made["warnings"]} >= {f"queues.{A}.quota[0].limit"}
+    assert made["reclaimable"] == [{"queue": A, "flavor": None, "resource": GPU, "amount": "16"}]
+    assert [job["uid"] for job in made["victims"]["jobs"]] == ["a3", "a2"]
+    assert made["victims"]["amounts"][GPU] == "24"
+    for reason in ("", "too short"):
+        refused = problem_of(
+            await apply(api, made["id"], {"reason": reason}), status=422, code="invalid_input"
+        )
+        assert refused["errors"][0]["field"] == "reason"
+        assert "20 below the 48" in refused["errors"][0]["message"]
+    assert (await apply(api, made["id"], WHY)).status_code == 200
+
+
+async def test_nobody_is_hit_who_is_not_needed(api: httpx2.AsyncClient, author: Author) -> None:
+    """The newest go first; one that an older, larger one makes needless stays."""
+    await author.tree()
+    await running(author, ("a1", A, 8), ("a2", A, 32), ("a3", A, 8))
+    made = await plan(api, wish(team_a=gpus("team-a", limit=16)))
+    assert [job["uid"] for job in made["victims"]["jobs"]] == ["a2"]
+
+
+@pytest.mark.parametrize(
+    ("queues", "field"),
+    [
+        ({A: None}, f"queues.{A}"),
+        ({A: {**gpus("other", guaranteed=32)}}, f"queues.{A}.namespaces"),
+        (
+            {A: {**gpus("team-a", guaranteed=32), "access": {"maxPriority": "low"}}},
+            f"queues.{A}.access.maxPriority",
+        ),
+        (
+            {A: {**gpus("team-a", guaranteed=32), "access": {"maxPending": 5}}},
+            f"queues.{A}.access.maxPending",
+        ),
+    ],
+)
+async def test_what_takes_something_away_needs_a_reason(
+    api: httpx2.AsyncClient, author: Author, queues: dict[str, Any], field: str
+) -> None:
+    await author.tree()
+    document = {**TREE, "prune": True, "queues": {**TREE["queues"], **queues}}
+    document["queues"] = {path: body for path, body in document["queues"].items() if body is not None}
+    made = await plan(api, document)
+    assert [row["field"] for row in made["reductions"]] == [field]
+    problem_of(await apply(api, made["id"]), status=422, code="invalid_input")
+    short = await api.put(TREE_PATH, json=document, headers={"If-Match": "*"})
+    assert problem_of(short, status=422, code="invalid_input")["errors"][0]["field"] == "reason"
+    long = await api.put(TREE_PATH, json=document, headers={"If-Match": "*"}, params=WHY)
+    assert long.json()["applied"] is True
+
+
+async def test_a_cut_may_be_refused_while_somebody_is_over(api: httpx2.AsyncClient, author: Author) -> None:
+    await author.tree()
+    await running(author, ("a1", A, 24))
+    cut = wish(team_a=gpus("team-a", limit=16))
+    refused = problem_of(
+        await api.post(PATH, json=cut, params={"effect": "refuse"}), status=422, code="invalid_input"
+    )
+    assert refused["errors"][0]["field"] == f"queues.{A}.quota[0].limit"
+    await plan(api, wish(team_a=gpus("team-a", limit=24)), effect="refuse")
+
+
+async def test_a_leaf_with_work_does_not_become_an_inner_queue(
+    api: httpx2.AsyncClient, author: Author
+) -> None:
+    await author.tree()
+    await running(author, ("a1", A, 8))
+    await author.submit(workload("a2", queue=A))
+    found = problem_of(
+        await api.post(PATH, json={**TREE, "queues": {f"{A}.x": None}}), status=422, code="invalid_input"
+    )
+    assert found["errors"][0]["field"] == f"queues.{A}.x"
+    assert "1 waiting and 1 admitted" in found["errors"][0]["message"]
+    assert "draining" in found["errors"][0]["hint"]
+
+
+async def test_a_wrong_field_has_its_json_pointer(api: httpx2.AsyncClient, author: Author) -> None:
+    await author.tree()
+    document = wish(
+        team_a={"quota": [{"resource": GPU, "limit": "lots"}], "weigth": 2}, team_b=gpus("b", guaranteed=64)
+    )
+    for method, path in (("POST", PATH), ("PUT", TREE_PATH)):
+        sent = await api.request(method, path, json=document, headers={"If-Match": "*"})
+        found = problem_of(sent, status=422, code="invalid_input")
+        assert [error["pointer"] for error in found["errors"]] == [
+            f"/queues/{A}/weigth", f"/queues/{A}/quota/0/limit",
+        ]  # fmt: skip
+    document = wish(team_b=gpus("team-b", guaranteed=64))
+    found = problem_of(await api.post(PATH, json=document), status=422, code="invalid_input")
+    assert found["errors"][0]["pointer"] == "/queues/root.research/quota/0/guaranteed"
+
+
+async def test_a_subtree_document_does_not_reach_outside(api: httpx2.AsyncClient, author: Author) -> None:
+    await author.tree()
+    document = {
+        **TREE, "root": A, "prune": True,
+        "queues": {A: gpus("team-a", guaranteed=32), B: {"weight": 9}},
+        "flavors": [{"name": "h100", "nodeLabels": {"gpu": "h100"}}],
+    }  # fmt: skip
+    found = problem_of(await api.post(PATH, json=document), status=422, code="invalid_input")
+    assert [error["field"] for error in found["errors"]] == ["flavors", "topology", f"queues.{B}"]
+    inside = {**TREE, "root": A, "prune": True, "queues": {A: gpus("team-a", guaranteed=16)}}
+    del inside["topology"]
+    made = await plan(api, inside)
+    assert ([change["name"] for change in made["changes"]], made["root"]) == ([A], A)

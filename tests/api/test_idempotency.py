@@ -1,0 +1,110 @@
+"""A POST that is sent twice under one Idempotency-Key acts once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import httpx2
+import pytest
+import pytest_asyncio
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from queuer.api.app import create_app
+from queuer.api.settings import ApiSettings
+from queuer.store import idempotency
+from queuer.store.engine import begin
+from tests.api.identity import EVERYTHING, Table
+from tests.api.problems import problem_of
+from tests.api.rows import TREE, Author
+
+PATH = "/api/v1/changesets"
+KEY = {"Idempotency-Key": "k-1"}
+USERS = Table({"alice": frozenset({EVERYTHING}), "bob": frozenset({EVERYTHING})})
+
+
+@pytest_asyncio.fixture
+async def shared(engine: AsyncEngine, database_url: str) -> AsyncIterator[httpx2.AsyncClient]:
+    """An API with two users."""
+    app = create_app(engine, ApiSettings(database_url=database_url), USERS)
+    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
+        yield client
+
+
+async def test_the_same_request_is_answered_again_and_done_once(api: httpx2.AsyncClient) -> None:
+    first, second = [await api.post(PATH, json=TREE, headers=KEY) for _ in range(2)]
+    assert (first.status_code, second.status_code) == (201, 201)
+    assert second.json() == first.json()
+    assert second.headers["location"] == first.headers["location"]
+    assert "idempotent-replayed" not in first.headers
+    assert second.headers["idempotent-replayed"] == "true"
+    address = f"{PATH}/{first.json()['id']}:apply"
+    done, again = [
+        await api.post(address, json={"reason": "the first"}, headers={"Idempotency-Key": "k-2"})
+        for _ in range(2)
+    ]
+    assert (again.status_code, again.json()) == (200, done.json())
+    assert len((await api.get(PATH)).json()["items"]) == 1
+
+
+async def test_another_request_under_the_same_key_is_refused(api: httpx2.AsyncClient) -> None:
+    assert (await api.post(PATH, json=TREE, headers=KEY)).status_code == 201
+    for sent in (
+        await api.post(PATH, json={**TREE, "prune": True}, headers=KEY),
+        await api.post(PATH, json=TREE, params={"dryRun": "true"}, headers=KEY),
+    ):
+        found = problem_of(sent, status=422, code="invalid_input")
+        assert found["errors"][0]["field"] == "Idempotency-Key"
+
+
+async def test_what_was_refused_may_be_mended_under_its_key(api: httpx2.AsyncClient) -> None:
+    problem_of(await api.post(PATH, json={"kind": "Pod"}, headers=KEY), status=422, code="invalid_input")
+    assert (await api.post(PATH, json=TREE, headers=KEY)).status_code == 201
+
+
+async def test_one_that_still_runs_is_told_so_and_one_that_died_is_free(
+    api: httpx2.AsyncClient, engine: AsyncEngine
+) -> None:
+    key = idempotency.Key(caller="unauthenticated", key="k-1", fingerprint="")
+    async with begin(engine) as connection:
+        assert await idempotency.claim(connection, key) is None
+        found = await idempotency.claim(connection, key)
+        assert found is not None
+        assert found.answer is None
+        await connection.execute(text("UPDATE idempotency SET fingerprint = 'other'"))
+    problem_of(await api.post(PATH, json=TREE, headers=KEY), status=422, code="invalid_input")
+    async with begin(engine) as connection:
+        await connection.execute(text("UPDATE idempotency SET at = now() - interval '2 minutes'"))
+    assert (await api.post(PATH, json=TREE, headers=KEY)).status_code == 201
+    async with begin(engine) as connection:
+        await connection.execute(text("UPDATE idempotency SET status = NULL, body = NULL, at = now()"))
+    assert (
+        "still runs"
+        in problem_of(await api.post(PATH, json=TREE, headers=KEY), status=409, code="conflict")["detail"]
+    )
+
+
+async def test_a_key_belongs_to_its_caller(shared: httpx2.AsyncClient) -> None:
+    alice, bob = [
+        await shared.post(PATH, json=TREE, headers={**KEY, "user": user}) for user in ("alice", "bob")
+    ]
+    assert alice.json()["id"] != bob.json()["id"]
+    assert "idempotent-replayed" not in bob.headers
+
+
+@pytest.mark.parametrize("key", ["", " ", "with space", "x" * 256])
+async def test_a_key_that_is_none_is_refused(api: httpx2.AsyncClient, key: str) -> None:
+    problem_of(
+        await api.post(PATH, json=TREE, headers={"Idempotency-Key": key}), status=422, code="invalid_input"
+    )
+
+
+async def test_an_answer_is_kept_for_a_day(
+    api: httpx2.AsyncClient, engine: AsyncEngine, author: Author
+) -> None:
+    first = await api.post(PATH, json=TREE, headers=KEY)
+    async with begin(engine) as connection:
+        await connection.execute(text("UPDATE idempotency SET at = now() - interval '25 hours'"))
+    second = await api.post(PATH, json=TREE, headers=KEY)
+    assert second.json()["id"] != first.json()["id"]

@@ -1,0 +1,206 @@
+"""What a planned change does to those who wait, by the decision itself, on the newest stored cycle."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import httpx2
+import pytest
+import pytest_asyncio
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from queuer.api.app import create_app
+from queuer.api.settings import ApiSettings
+from queuer.domain.document import parse
+from queuer.domain.nodes import Node
+from queuer.domain.queue import QueueTree
+from queuer.domain.workload import Workload
+from queuer.solver.decide import decide
+from queuer.solver.records import Budget, NodeState, Pending, Snapshot
+from queuer.solver.stored import StoredCycle, encode
+from tests.api.identity import EVERYTHING, Table, administers, reads
+from tests.api.problems import problem_of
+from tests.api.rows import GPU, NOW, Author
+from tests.store.support import workload
+
+PATH = "/api/v1/changesets"
+A, B = "root.a", "root.b"
+RACK = "topology.kubernetes.io/rack"
+KIND = {"apiVersion": "queuer.dev/v1", "kind": "QueueTree"}
+GREEDY = Budget(deterministic=0.0)
+
+
+def tree(**limits: int) -> dict[str, Any]:
+    """Leaves a and b with these limits."""
+    return {
+        **KIND,
+        "queues": {
+            f"root.{name}": {"namespaces": [f"team-{name}"], "quota": [{"resource": GPU, "limit": limit}]}
+            for name, limit in limits.items()
+        },
+    }
+
+
+def job(uid: str, queue: str, gpus: int) -> Workload:
+    """One pod, from the namespace of its queue."""
+    return workload(uid, queue=queue, gpus=gpus, namespace=f"team-{queue[-1]}")
+
+
+async def decided(author: Author, document: dict[str, Any], *waiting: Workload) -> None:
+    """Four nodes of 8 GPUs on which these wait under a tree, which is in force; the cycle is stored."""
+    await author.tree(document)
+    await author.submit(*waiting)
+    nodes = (
+        Node(name=f"n{i}", labels={RACK: f"r{i // 2}"}, allocatable={GPU: 8, "cpu": 64000, "pods": 9})
+        for i in range(4)
+    )
+    snapshot = Snapshot(
+        nodes=tuple(NodeState(node=node) for node in nodes),
+        tree=QueueTree.of(parse(document).queues),
+        pending=tuple(Pending(workload=made) for made in waiting),
+    )
+    made = decide(snapshot, now=NOW, seed=0, budget=GREEDY)
+    admitted = {admission.uid for admission in made.admissions}
+    await author.cycle(admit=[w for w in waiting if w.uid in admitted], explain=made.explanations)
+    await author.keep(encode(StoredCycle(snapshot=snapshot, now=NOW, seed=0, budget=GREEDY, plan=made)))
+
+
+async def plan(api: httpx2.AsyncClient, document: object, **headers: str) -> dict[str, Any]:
+    found = await api.post(PATH, json=document, headers=headers)
+    assert found.status_code == 201, found.text
+    body: dict[str, Any] = found.json()
+    return body
+
+
+async def test_a_raise_names_who_would_start(api: httpx2.AsyncClient, author: Author) -> None:
+    """Not those who start anyway, nor those for whom it is not enough."""
+    await decided(author, tree(a=8, b=8), job("a1", A, 8), job("a2", A, 8), job("a3", A, 8), job("b1", B, 8))
+    made = await plan(api, tree(a=16, b=8))
+    assert made["impact"]["cycle"] == 1
+    assert [each["uid"] for each in made["impact"]["starts"]["jobs"]] == ["a2"]
+    assert made["impact"]["starts"]["amounts"][GPU] == "8"
+    assert made["impact"]["never"] == {"count": 0, "amounts": {}, "jobs": []}
+
+
+async def test_a_cut_names_who_could_never_start(api: httpx2.AsyncClient, author: Author) -> None:
+    await decided(author, tree(a=8, b=8), job("a1", A, 4), job("a2", A, 8), job("b1", B, 8))
+    made = await plan(api, tree(a=6, b=8))
+    assert made["impact"]["starts"]["count"] == 0
+    assert [each["uid"] for each in made["impact"]["never"]["jobs"]] == ["a2"]
+
+
+async def test_without_a_cycle_it_is_said_so(api: httpx2.AsyncClient, author: Author) -> None:
+    await author.tree(tree(a=8))
+    made = await plan(api, tree(a=9))
+    assert made["impact"] is None
+    assert "no cycle" in made["impactMissing"]
+
+
+async def test_queues_that_come_and_go(api: httpx2.AsyncClient, author: Author) -> None:
+    """Jobs of a queue that goes are told as having none; the decision looks at the others."""
+    await decided(author, tree(a=8, b=8), job("a1", A, 8), job("b1", B, 9))
+    made = await plan(api, {**tree(a=8, c=8), "prune": True})
+    assert made["impact"]["never"]["count"] == 0
+    assert f"queues.{B}" in {row["field"] for row in made["warnings"]}
+
+
+@pytest.mark.parametrize(
+    ("wish", "field", "message"),
+    [
+        ({"queues": {A: {"quota": [{"resource": GPU, "guaranteed": 64}]}}}, f"queues.{A}.quota[0].guaranteed", "64"),
+        ({"queues": {A: {"quota": [{"resource": "gpu", "limit": 8}]}}}, f"queues.{A}.quota[0].resource", "has gpu"),
+        ({"queues": {A: {"namespaces": ["taem-a"]}}}, f"queues.{A}.namespaces[0]", "taem-a"),
+        ({"flavors": [{"name": "h", "nodeLabels": {"gpu": "h"}}]}, "flavors[0].nodeLabels", "no node has these labels"),
+        ({"flavors": [{"name": "r0", "nodeLabels": {RACK: "r0"}}]}, "flavors", "2 of 4 nodes belong to no flavor, n2"),
+        ({"topology": {"levels": ["example.com/row", RACK]}}, "topology.levels[0]", "the label example.com/row"),
+        (
+            {
+                "queues": {A: {"quota": [{"flavor": "r0", "resource": "tpu", "limit": 8}]}},
+                "flavors": [{"name": "r0", "nodeLabels": {RACK: "r0"}}, {"name": "any"}],
+            },
+            f"queues.{A}.quota[0].resource",
+            "no node has tpu",
+        ),
+    ],
+)  # fmt: skip
+async def test_what_is_most_likely_a_mistake_is_warned_about(
+    api: httpx2.AsyncClient, author: Author, wish: dict[str, Any], field: str, message: str
+) -> None:
+    await decided(author, tree(a=8), job("a1", A, 8))
+    made = await plan(api, {**KIND, **wish})
+    found = {row["field"]: row["message"] for row in made["warnings"]}
+    assert message in found[field]
+
+
+async def test_what_was_so_before_is_not_warned_about(api: httpx2.AsyncClient, author: Author) -> None:
+    odd = {"namespaces": ["team-a"], "quota": [{"resource": "gpu", "limit": 8}]}
+    await decided(author, {**KIND, "queues": {A: odd}}, job("a1", A, 8))
+    assert (await plan(api, {**KIND, "queues": {A: {**odd, "weight": 2}}}))["warnings"] == []
+
+
+# Who may
+
+
+@pytest_asyncio.fixture
+async def shared(engine: AsyncEngine, database_url: str) -> AsyncIterator[httpx2.AsyncClient]:
+    """An API with an admin, one of queue a who reads team-a, and a user."""
+    users = Table(
+        {
+            "root": frozenset({EVERYTHING}),
+            "alice": frozenset({administers(A), reads("team-a")}),
+            "eve": frozenset({reads("team-b")}),
+        }
+    )
+    app = create_app(engine, ApiSettings(database_url=database_url), users)
+    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
+        yield client
+
+
+async def test_who_administers_a_subtree_changes_that_alone(
+    shared: httpx2.AsyncClient, author: Author
+) -> None:
+    await author.tree(tree(a=8, b=8))
+    own = {**tree(a=16), "root": A}
+    made = await plan(shared, own, user="alice")
+    for user, document in (("alice", tree(a=16)), ("alice", {**tree(b=16), "root": B}), ("eve", own)):
+        sent = await shared.post(PATH, json=document, headers={"user": user})
+        assert "queues.queuer.dev" in problem_of(sent, status=403, code="forbidden")["detail"]
+        sent = await shared.put("/api/v1/queue-tree", json=document, headers={"user": user, "If-Match": "*"})
+        problem_of(sent, status=403, code="forbidden")
+    address = f"{PATH}/{made['id']}"
+    for verb in ("", ":apply", ":discard"):
+        method = "POST" if verb else "GET"
+        problem_of(
+            await shared.request(method, address + verb, headers={"user": "eve"}),
+            status=403,
+            code="forbidden",
+        )
+    done = await shared.post(f"{address}:apply", headers={"user": "alice"})
+    assert (done.json()["state"], done.json()["actor"]) == ("applied", "alice")
+    other = await plan(shared, tree(b=16), user="root")
+    assert (await shared.post(f"{PATH}/{other['id']}:apply", headers={"user": "root"})).status_code == 200
+    problem_of(
+        await shared.post(PATH, json={"revert": 3}, headers={"user": "alice"}), status=403, code="forbidden"
+    )
+    listed = [
+        await shared.get(PATH, params={"root": A}, headers={"user": user}) for user in ("alice", "root")
+    ]
+    assert [[item["revision"] for item in page.json()["items"]] for page in listed] == [[2, 1], [2, 1]]
+    for path in (PATH, f"{PATH}/3"):
+        problem_of(await shared.get(path, headers={"user": "alice"}), status=403, code="forbidden")
+
+
+async def test_jobs_of_others_are_counted_and_not_named(shared: httpx2.AsyncClient, author: Author) -> None:
+    await decided(
+        author, tree(a=8), job("a1", A, 8), job("a2", A, 4), replace(job("x2", A, 4), namespace="secret")
+    )
+    made = await plan(shared, {**tree(a=16), "root": A}, user="alice")
+    for answer in (made, (await shared.get(f"{PATH}/{made['id']}", headers={"user": "alice"})).json()):
+        assert answer["impact"]["starts"]["count"] == 2
+        assert [each["uid"] for each in answer["impact"]["starts"]["jobs"]] == ["a2"]
+        assert "secret" not in str(answer)
+    seen = (await shared.get(f"{PATH}/{made['id']}", headers={"user": "root"})).json()
+    assert [each["uid"] for each in seen["impact"]["starts"]["jobs"]] == ["a2", "x2"]

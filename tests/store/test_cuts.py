@@ -1,0 +1,94 @@
+"""What a changeset takes away is said in full, and who would have to go is nobody that need not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from queuer.domain.document import parse
+from queuer.domain.queue import ManagedBy
+from queuer.domain.workload import Workload
+from queuer.store import cycles, queues, workloads
+from queuer.store.cuts import Cuts, cuts
+from queuer.store.engine import begin
+from tests.store.support import GPU, NOW, admission, cycle, intake_of, take_office, workload
+
+A, B = "root.a", "root.b"
+
+
+def tree(**bodies: Any) -> Any:
+    """Queues below root with these rows for GPUs."""
+    rows = {f"root.{name}": {"quota": [{"resource": GPU, **amounts}]} for name, amounts in bodies.items()}
+    return parse({"apiVersion": "queuer.dev/v1", "kind": "QueueTree", "queues": rows})
+
+
+async def start(connection: AsyncConnection, document: Any, *running: Workload) -> None:
+    """A tree under which these run, each younger than the one before."""
+    planned = await queues.plan(connection, document, writer=ManagedBy.API)
+    await queues.apply(connection, planned, actor="a", source="b", reason="c")
+    epoch = await take_office(connection)
+    await workloads.intake(connection, epoch, [intake_of(made) for made in running], at=NOW)
+    for number, made in enumerate(running, start=1):
+        record = cycle(number, at=NOW + number)
+        await cycles.commit(
+            connection, epoch=epoch, record=record, admissions=[admission(made)], explanations={}
+        )
+
+
+async def cut(connection: AsyncConnection, document: Any) -> Cuts:
+    """What this would take away."""
+    return await cuts(connection, await queues.plan(connection, document, writer=ManagedBy.API))
+
+
+async def test_borrowers_go_before_others_and_what_may_not_be_preempted_last(engine: AsyncEngine) -> None:
+    """Within each kind the newest."""
+    running = (
+        workload("fixed", queue=A, gpus=2, preemptible=False),
+        workload("a-old", queue=A, gpus=2),
+        workload("a-new", queue=A, gpus=2),
+        workload("b-own", queue=B, gpus=2),
+    )
+    async with begin(engine) as connection:
+        await start(connection, tree(a={"guaranteed": 2}, b={"guaranteed": 2}), *running)
+        for limit, gone in (
+            (6, ["a-new"]),
+            (4, ["a-new", "a-old"]),
+            (1, ["a-new", "a-old", "b-own", "fixed"]),
+        ):
+            whole = {"quota": [{"resource": GPU, "limit": limit}]}
+            document = parse({"apiVersion": "queuer.dev/v1", "kind": "QueueTree", "queues": {"root": whole}})
+            found = await cut(connection, document)
+            assert [holding.uid for holding in found.victims] == gone
+            assert [(row.queue, row.used, row.limit) for row in found.over] == [("root", 8, limit)]
+
+
+async def test_what_others_use_of_a_guarantee_is_not_taken_back_unsaid(engine: AsyncEngine) -> None:
+    """`lend` below what is lent, a guarantee below what is used under it; neither where nobody is hit."""
+    async with begin(engine) as connection:
+        root = parse(
+            {
+                "apiVersion": "queuer.dev/v1",
+                "kind": "QueueTree",
+                "queues": {
+                    "root": {"quota": [{"resource": GPU, "guaranteed": 64}]},
+                    A: {"quota": [{"resource": GPU, "guaranteed": 58}]},
+                    B: {"quota": [{"resource": GPU, "guaranteed": 6}]},
+                },
+            }
+        )
+        await start(connection, root, workload("borrower", queue=B, gpus=10))
+        lends = await cut(connection, tree(a={"guaranteed": 58, "lend": 1}))
+        assert [row.field for row in lends.reductions] == [f"queues.{A}.quota"]
+        assert "below the" in lends.reductions[0].message
+        less = await cut(connection, tree(b={"guaranteed": 5}))
+        assert [row.field for row in less.reductions] == [f"queues.{B}.quota"]
+        assert [(row.queue, row.amount) for row in less.reclaimable if row.flavor is None] == [(B, 1)]
+        assert (await cut(connection, tree(a={"guaranteed": 57}))).reductions == ()
+        assert (await cut(connection, tree(a={"guaranteed": 58, "lend": 6}))).reductions == ()
+
+
+async def test_a_raise_takes_nothing_away(engine: AsyncEngine) -> None:
+    async with begin(engine) as connection:
+        await start(connection, tree(a={"guaranteed": 2, "limit": 4}), workload("j", queue=A, gpus=4))
+        assert await cut(connection, tree(a={"guaranteed": 3, "limit": 8})) == Cuts()
