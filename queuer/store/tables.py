@@ -291,7 +291,7 @@ workload = Table(
         postgresql_where=text("state NOT IN ('Succeeded', 'Failed') AND deleted_at IS NULL"),
     ),
     Index("ix_workload_submitted", "submitted", "uid"),
-    Index("ix_workload_reference", "namespace", "kind", "name", "submitted"),
+    Index("ix_workload_reference", "namespace", "name", "submitted"),
     Index(
         "ix_workload_ended",
         text("coalesce(deleted_at, finished_at)"),

@@ -1,14 +1,14 @@
 """Sessions of browsers that logged in at an OIDC provider.
 
-Revision: 0007, after 0006
+Revision: 0008, after 0007
 """
 
 import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
 
-revision = "0007"
-down_revision = "0006"
+revision = "0008"
+down_revision = "0007"
 branch_labels = None
 depends_on = None
 
