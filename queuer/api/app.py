@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 from fastapi import Depends, FastAPI
 from fastapi.routing import APIRoute
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -9,6 +11,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 
 from queuer import __version__
+from queuer.api import meta
 from queuer.api.config import changesets, tree
 from queuer.api.cycles.newest import Newest
 from queuer.api.deps import PREFIX, asking
@@ -17,10 +20,12 @@ from queuer.api.http.actions import not_an_action
 from queuer.api.http.guard import Guard
 from queuer.api.http.metrics import ApiMetrics
 from queuer.api.http.parameters import known_parameters
+from queuer.api.identity import denied
+from queuer.api.identity import routes as identity_routes
 from queuer.api.identity.anyone import Anyone
 from queuer.api.identity.rights import Identity
 from queuer.api.live import health, overview
-from queuer.api.pages import page
+from queuer.api.pages import login, page
 from queuer.api.queues import routes as queues
 from queuer.api.queues.last import LastStanding
 from queuer.api.settings import LOOPBACK_NAMES, ApiSettings
@@ -37,6 +42,7 @@ def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity | 
     """The ASGI app over a database. It does not dispose of `engine`. No `identity`: whoever asks may do everything."""
     metrics = ApiMetrics()
     hosts = {*LOOPBACK_NAMES, *settings.allowed_hosts, settings.host.strip("[]").lower()}
+    hosts |= {urlsplit(settings.url).hostname or ""} - {""}
     app = FastAPI(
         title="Queuer",
         version=__version__,
@@ -60,9 +66,12 @@ def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity | 
     app.state.standing = LastStanding(app.state.newest)
     app.state.identity = identity or Anyone()
     problems.install(app)
-    for module in (queues, overview, tree, changesets, workloads):
+    denied.install(app, engine)
+    for module in (identity_routes, queues, overview, tree, changesets, workloads):
         app.include_router(module.router, responses=problems.RESPONSES, dependencies=[Depends(asking)])
+    app.include_router(meta.router, responses=problems.RESPONSES)
     app.include_router(health.router)
+    app.include_router(login.router)
     app.include_router(page.router)
     return app
 

@@ -47,6 +47,11 @@ async def asking(request: Request) -> Asker:
     return Asker(await identity.caller(request), identity)
 
 
+def source(request: Request) -> str:
+    """What the audit calls the way that a request came: `cli` or `api`."""
+    return "cli" if request.headers.get("user-agent", "").startswith("queuer/") else "api"
+
+
 Engine = Annotated[AsyncEngine, Depends(_engine)]
 NewestCycle = Annotated[Newest, Depends(_newest)]
 Standing = Annotated[LastStanding, Depends(_standing)]

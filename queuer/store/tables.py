@@ -233,6 +233,18 @@ audit = Table(
     comment="Who did what and why: changesets, overrides, repairs of the ledger. Append only.",
 )
 
+session = Table(
+    "session",
+    metadata,
+    Column("digest", LargeBinary, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("groups", ARRAY(Text), nullable=False),
+    stamped("began"),
+    moment("expires"),
+    Index("ix_session_expires", "expires"),
+    comment="Browsers that logged in. `digest`: SHA-256 of the cookie. Delete a row to log out.",
+)
+
 workload = Table(
     "workload",
     metadata,

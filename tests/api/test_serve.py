@@ -23,7 +23,7 @@ START_SECONDS = 30
 
 
 def environment(**settings: str) -> Mapping[str, str]:
-    return {**os.environ, "NO_COLOR": "1", **settings}
+    return {**os.environ, "NO_COLOR": "1", "QUEUER_AUTH": "none", **settings}
 
 
 @pytest.fixture

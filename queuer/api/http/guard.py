@@ -30,7 +30,7 @@ _PAGE_POLICY = (
 _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": _PAGE_POLICY,
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",  # `no-referrer` would hide the Origin of our own forms too
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
