@@ -89,7 +89,7 @@ landing: control-plane ## Land 500 random clusters' gangs on real kube-scheduler
 	@$(PY) -m tests.e2e.landing $(ARGS)
 
 .PHONY: chaos
-chaos: control-plane ## Kill the controller at every failpoint beside a fault, minutes a seed (ARGS="--seeds N --first SEED")
+chaos: control-plane ## Kill the controller at every failpoint, 3 minutes a seed; storms, 10 each (ARGS="--seeds N --storms N --first SEED")
 	@$(PY) -m tests.chaos $(ARGS)
 
 .PHONY: soak

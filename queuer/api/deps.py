@@ -14,6 +14,7 @@ from queuer.api.cycles.newest import Newest
 from queuer.api.cycles.simulator import Simulator
 from queuer.api.http.metrics import ApiMetrics
 from queuer.api.identity.rights import Asker, Identity
+from queuer.api.queues.last import LastStanding
 from queuer.api.settings import ApiSettings
 from queuer.store.engine import begin
 
@@ -41,15 +42,25 @@ def _simulator(request: Request) -> Simulator:
     return cast(Simulator, request.app.state.simulator)
 
 
+def _standing(request: Request) -> LastStanding:
+    return cast(LastStanding, request.app.state.standing)
+
+
 async def asking(request: Request) -> Asker:
     """Who asks. Raises Unauthenticated."""
     identity = cast(Identity, request.app.state.identity)
     return Asker(await identity.caller(request), identity)
 
 
+def source(request: Request) -> str:
+    """What the audit calls the way that a request came: `cli` or `api`."""
+    return "cli" if request.headers.get("user-agent", "").startswith("queuer/") else "api"
+
+
 Engine = Annotated[AsyncEngine, Depends(_engine)]
 Simulations = Annotated[Simulator, Depends(_simulator)]
 NewestCycle = Annotated[Newest, Depends(_newest)]
+Standing = Annotated[LastStanding, Depends(_standing)]
 Asking = Annotated[Asker, Depends(asking)]
 Settings = Annotated[ApiSettings, Depends(_settings)]
 Metrics = Annotated[ApiMetrics, Depends(_metrics)]

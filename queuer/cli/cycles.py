@@ -57,7 +57,9 @@ def replay(number: Number, *, output: Output = Format.TABLE) -> None:
     if output is not Format.TABLE:
         emit(found, output)
     if not found["same"]:
-        raise CommandFailed(f"the plan is another one: {found['difference']}")
+        raise CommandFailed(
+            f"the plan is another one: {found['difference']}", hint=f"queuer cycles show {number}"
+        )
     if output is Format.TABLE:
         say(f"cycle {found['cycle']}: the same plan, in {found['seconds']} s")
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from queuer.controller.failpoints import Failpoints
 from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.kube.workloads import DEFAULT_SCHEDULERS
 
 PREFIX = "QUEUER_"
 
@@ -28,8 +29,11 @@ class Settings:
     `solver_deadline` the wall clock after which the solver process is killed and the decision made without CP-SAT.
     `stalled`: without a finished cycle or an idle check for so long, the process says that it is not alive, and another
     may take its place.
+    `relist`: how often everything watched is listed too, in case an event was lost; see `kube.reflector.Timing`.
+    `audit`: how often the ledger is compared with the cluster.
     `forecast`: least time between two forecasts of starts, 0 = none. `retell`: least time after which a reason of
     which only figures moved is written again.
+    `schedulers`: names of those that place pods; jobs that name another one are refused.
     `cycles_dir`: where decisions are kept for `queuer sim cycle`, `cycles_kept` of each kind; None = nowhere.
     """
 
@@ -48,12 +52,15 @@ class Settings:
     solver_deadline: float = 5.0
     stalled: float = 30.0
     lost_node: float = 300.0
+    relist: float = 60.0
+    audit: float = 60.0
     config_crs: bool = True
     seed: int = 1
     cycles_dir: Path | None = None
     cycles_kept: int = 20
     forecast: float = 60.0
     retell: float = 30.0
+    schedulers: frozenset[str] = DEFAULT_SCHEDULERS
     failpoints: Failpoints = field(default_factory=Failpoints)
 
     @classmethod
@@ -113,6 +120,10 @@ def _port(text: str) -> int:
     return value
 
 
+def _names(text: str) -> frozenset[str]:
+    return frozenset(name.strip() for name in text.split(",") if name.strip())
+
+
 def _switch(text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise ValueError(f"{text!r} is neither true nor false")
@@ -125,7 +136,9 @@ def _variables() -> dict[str, tuple[str, Callable[[str], object]]]:
         "database_url": str, "kubeconfig": Path, "host": str, "port": _port, "identity": str,
         "cycles_dir": Path, "cycles_kept": _count,
         "landing_deadline": _some_seconds, "bond": _some_seconds, "stalled": _some_seconds,
+        "relist": _some_seconds, "audit": _some_seconds,
         "patches": _count, "seed": int, "config_crs": _switch, "failpoints": Failpoints.parse,
+        "schedulers": _names,
     }  # fmt: skip
     names = {
         "kubeconfig": "KUBECONFIG",

@@ -10,6 +10,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.domain.quantity import Resources, add
+from queuer.domain.queue import ROOT
 
 _DOMAINS = text("SELECT id, domains FROM admission WHERE id = ANY(:ids)")
 _HELD = text(
@@ -20,6 +21,7 @@ _HITS = text("""
     WHERE hit IS NOT NULL AND at > now() - make_interval(days => :days)
 """)
 _NEWEST = text("SELECT id, finished_at, status, capacity FROM cycle ORDER BY id DESC LIMIT 1")
+_QUEUE = text("SELECT EXISTS (SELECT FROM queue WHERE path = :path)")
 _NOW = text("SELECT extract(epoch FROM now())::float8")
 
 
@@ -74,6 +76,11 @@ async def newest_cycle(connection: AsyncConnection) -> NewestCycle | None:
     return NewestCycle(
         id=row.id, finished_at=row.finished_at.timestamp(), status=row.status, capacity=row.capacity
     )
+
+
+async def has_queue(connection: AsyncConnection, path: str) -> bool:
+    """Whether there is a queue of this path; `root` always is."""
+    return path == ROOT or bool((await connection.execute(_QUEUE, {"path": path})).scalar_one())
 
 
 async def now(connection: AsyncConnection) -> float:

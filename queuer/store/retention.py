@@ -52,6 +52,7 @@ RULES = (
     ),
     Rule(table="usage_rollup", key="queue, seconds, at", age="at", only="seconds = 60", days=2),
     Rule(table="usage_rollup", key="queue, seconds, at", age="at", only="seconds = 3600", days=90),
+    Rule(table="session", key="digest", age="expires", days=1),
     # Audit rows of changesets stay as long as these.
     Rule(table="audit", key="id", age="at", only="revision IS NULL", days=400),
     Rule(table="draft", key="id", age="at", days=1),

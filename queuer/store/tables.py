@@ -233,6 +233,18 @@ audit = Table(
     comment="Who did what and why: changesets, overrides, repairs of the ledger. Append only.",
 )
 
+session = Table(
+    "session",
+    metadata,
+    Column("digest", LargeBinary, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("groups", ARRAY(Text), nullable=False),
+    stamped("began"),
+    moment("expires"),
+    Index("ix_session_expires", "expires"),
+    comment="Browsers that logged in. `digest`: SHA-256 of the cookie. Delete a row to log out.",
+)
+
 workload = Table(
     "workload",
     metadata,
@@ -307,6 +319,7 @@ admission = Table(
     Column("hit", Boolean),  # started inside the range that it was last told; NULL = it was told none
     Index("ix_admission_told", "at", postgresql_where=text("hit IS NOT NULL")),
     Index("uq_admission_attempt", "uid", "attempt", unique=True),
+    Index("ix_admission_at", "at"),
     Index("uq_admission_open", "uid", unique=True, postgresql_where=text("ended_at IS NULL")),
     comment="A workload is admitted once per attempt. `ended_at`: finished, or back in its queue.",
 )

@@ -123,8 +123,8 @@ async def test_what_cannot_be_asked_is_told_by_field(
 
 async def test_without_a_cycle_there_is_no_answer(api: httpx2.AsyncClient, author: Author) -> None:
     await author.tree(FREE)
-    problem_of(await api.post("/api/v1/simulations", json={"job": JOB}), status=503, code="unavailable")
-    problem_of(await api.get("/api/v1/topology"), status=503, code="unavailable")
+    problem_of(await api.post("/api/v1/simulations", json={"job": JOB}), status=404, code="not_found")
+    problem_of(await api.get("/api/v1/topology"), status=404, code="not_found")
 
 
 async def test_the_map_and_its_slots(api: httpx2.AsyncClient, author: Author) -> None:

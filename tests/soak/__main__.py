@@ -26,7 +26,7 @@ import httpx2
 from bench import arguments
 from bench.history import ROWS, fill
 from queuer.local.cluster import API_PART
-from tests.chaos.story import FAILURES
+from tests.chaos.checker import FAILURES
 from tests.chaos.world import World, world
 from tests.e2e.conftest import kubernetes
 from tests.e2e.scene import HIGH

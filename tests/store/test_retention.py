@@ -28,6 +28,8 @@ _BESIDE = (
     FROM generate_series(0, :days) AS n""",
     """INSERT INTO idempotency (caller, key, at, fingerprint)
     SELECT '', n::text, now() - n * interval '1 day', '' FROM generate_series(0, :days) AS n""",
+    """INSERT INTO session (digest, name, groups, expires)
+    SELECT sha256(n::text::bytea), '', '{}', now() - n * interval '1 day' FROM generate_series(0, :days) AS n""",
 )
 
 

@@ -203,7 +203,7 @@ def test_apply_without_a_terminal_needs_yes_and_writes_nothing(
     assert code == Exit.USAGE
     assert "-y" in err
     assert "+ root.a: new" in out
-    assert seen == ["managedBy=api&effect=drain"]
+    assert seen == ["effect=drain"]
 
 
 def test_a_document_is_read_no_further_than_a_server_takes_it(
@@ -321,6 +321,6 @@ def test_a_replay_that_differs_fails(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], same: bool, expected: int
 ) -> None:
     body = {"cycle": 7, "same": same, "difference": "" if same else "order: a, b", "seconds": 0.1}
-    code, _, err = run(["cycles", "replay", "7"], answer(200, body), monkeypatch, capsys)
+    code, _, err = run(["cycles", "replay", "7"], answer(200, **body), monkeypatch, capsys)
     assert code == expected
     assert ("the same plan" in err) is same

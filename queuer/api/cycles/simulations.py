@@ -14,7 +14,7 @@ from queuer.api.http.documents import JSON, YAML, read_document
 from queuer.api.identity.rights import Asker, Resource, Right, Verb
 from queuer.api.words import instant
 from queuer.api.workloads.views import reason_detail
-from queuer.domain.errors import InvalidInput, Unavailable
+from queuer.domain.errors import InvalidInput, NotFound, Unavailable
 from queuer.domain.quantity import format_resources
 from queuer.domain.queue import ManagedBy, QueueTree
 from queuer.domain.reasons import Explanation, Verdict
@@ -60,7 +60,7 @@ async def simulate(
             f"no sound decision was found: {error}", hint="ask again after the next cycle"
         ) from error
     if found is None:
-        raise Unavailable("no cycle is stored yet", hint="is the controller running? queuer queue ls")
+        raise NotFound("no cycle is stored yet", hint="is the controller running? queuer queue ls")
     number, at, said = found
     if wrong is not None:
         said = Simulated(explanation=wrong)

@@ -11,7 +11,7 @@ from queuer.api.cycles import models
 from queuer.api.deps import PREFIX, Engine, NewestCycle, one_view
 from queuer.api.words import instant
 from queuer.domain.asked import parse_shape
-from queuer.domain.errors import FieldProblem, InvalidInput, Unavailable
+from queuer.domain.errors import FieldProblem, InvalidInput, NotFound
 from queuer.domain.fields import nearest
 from queuer.domain.quantity import format_quantity
 from queuer.solver.clustermap import ClusterMap, DomainRow, SlotRow
@@ -86,7 +86,7 @@ async def get_slots(
 
 def _there(found: T | None) -> T:
     if found is None:
-        raise Unavailable("no cycle is stored yet that this version reads", hint="queuer queue ls")
+        raise NotFound("no cycle is stored yet that this version reads", hint="queuer queue ls")
     return found
 
 
