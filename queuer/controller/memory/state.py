@@ -275,11 +275,17 @@ class ClusterState:
             self.tell(live, why)
         self.reconsider()
 
-    def try_again(self, *, now: float) -> None:
-        """Look at those again that were set aside long enough."""
-        for uid in self.quarantine.due(now):
+    def try_again(self, *, now: float) -> list[str]:
+        """Look at those again that were set aside long enough; returns their uids."""
+        found = self.quarantine.due(now)
+        for uid in found:
+            live = self.live.get(uid)
+            if live is not None and live.state.waiting:
+                self.put(replace(live, explanation=None))  # what was told of it holds no more
+                self.reconsider()
             self.read_again([uid])
             self.touch(uid)
+        return found
 
     # -- what is still to be written
 
