@@ -22,7 +22,7 @@ from queuer.controller.memory.quarantine import FIRST
 from queuer.controller.memory.state import ClusterState, Rules
 from queuer.controller.settings import Settings
 from queuer.domain.nodes import Node
-from queuer.domain.queue import Queue, QueueTree
+from queuer.domain.queue import Access, Queue, QueueTree
 from queuer.domain.workload import PodSet, State, Workload
 from queuer.kube.workloads import NamespaceFacts
 from queuer.solver.records import Admission, Assignment, CycleStats, Plan, Snapshot, SolveStatus
@@ -124,6 +124,20 @@ async def test_a_job_that_the_database_refuses_is_set_aside_alone(scene: Scene) 
     scene.now += FIRST
     await scene.rounds()
     assert (await scene.stored())["b"] == (State.ADMITTED, None)
+
+
+async def test_a_job_that_was_never_stored_takes_no_place_in_line(scene: Scene) -> None:
+    """Guards others of its namespace: nobody would ever give its place back."""
+    queue = Queue(path="root.a", namespaces=("team-a",), access=Access(max_pending=1))
+    scene.state.configure(Rules(tree=QueueTree.of([queue]), revision=2))
+    scene.comes("a", priority=2**40)
+    await scene.rounds()
+    assert scene.aside() == {"a"}
+    scene.state.job_gone("a")
+    await scene.rounds(1)
+    scene.comes("b", submitted=NOW + 1)
+    await scene.rounds()
+    assert await scene.stored() == {"b": (State.ADMITTED, None)}
 
 
 async def test_a_row_that_is_not_as_memory_has_it_stops_no_cycle(scene: Scene) -> None:

@@ -5,7 +5,9 @@ Nothing that a user writes can crash this.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -13,6 +15,7 @@ from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.intake.checks import check
 from queuer.controller.landing.writes import resting
 from queuer.controller.ledger.batch import Batch
+from queuer.controller.memory.lines import Place
 from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.errors import InvalidInput
@@ -26,12 +29,18 @@ def take_in(
     batch: Batch, uids: Iterable[str], *, state: ClusterState, jobs: ClusterJobs, anew: Collection[str] = ()
 ) -> None:
     """Read these jobs, where they wait or are new, into the batch. `anew`: whose rows are written in any case."""
+    new: defaultdict[tuple[str, str], list[Place]] = defaultdict(list)
     for uid in uids:
         job, known = state.jobs.get(uid), batch.view(uid, state.live)
         if job is None or job.outcome is not None or (known is not None and not known.state.waiting):
             continue
         with batch.apart(uid):
-            found = _in_line(read(job, known, state=state, jobs=jobs), state)
+            found = read(job, known, state=state, jobs=jobs)
+            if found.in_line:
+                own = found.workload
+                found = _in_line(found, state, new[own.queue, own.namespace])
+                if known is None:
+                    insort(new[own.queue, own.namespace], (own.submitted, own.uid))
             if known is None or uid in anew or not _same(known, found):
                 batch.intakes.append(_intake(found, job))
                 batch.after[uid] = found
@@ -48,17 +57,12 @@ def _intake(live: Live, job: JobView) -> Intake:
     )
 
 
-def _in_line(live: Live, state: ClusterState) -> Live:
-    """Give what is to be decided on its place in line, and tell what is beyond `maxPending` so."""
-    own = live.workload
-    state.read_again(state.lines.put(own) if live.in_line else state.lines.discard(own.uid))
-    if own.uid not in state.lines.beyond:
+def _in_line(live: Live, state: ClusterState, new: Sequence[Place]) -> Live:
+    """Tell what is beyond `maxPending` so. `new`: of its line, those that are not in memory yet."""
+    own, most = live.workload, state.rules.max_pending(live.workload.queue)
+    if state.lines.ahead(own) + bisect_left(new, (own.submitted, own.uid)) < most:
         return live
-    return replace(
-        live,
-        barred=Barred.BEYOND,
-        explanation=_beyond(own.queue, own.namespace, state.rules.max_pending(own.queue)),
-    )
+    return replace(live, barred=Barred.BEYOND, explanation=_beyond(own.queue, own.namespace, most))
 
 
 @cache

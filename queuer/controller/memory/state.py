@@ -26,6 +26,7 @@ from queuer.domain.reasons import Explanation
 from queuer.domain.workload import State, Workload
 from queuer.solver.faults import MOST_AMOUNT
 from queuer.solver.records import Bond, Reservation
+from queuer.store.tables import Barred
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,11 +191,17 @@ class ClusterState:
         """Take over a workload as it now is in the database."""
         self.live[live.uid] = live
         self._file(live)
-        if not live.state.waiting:
-            self.read_again(self.lines.discard(live.uid))
+        self._line_up(live)
         if live.uid in self.elsewhere:
             self._follow_elsewhere(live.uid)
         self.touch(live.uid)
+
+    def _line_up(self, live: Live) -> None:
+        """Give it its place in line, or take it away. Whoever is to be told something else by that is read again."""
+        others = self.lines.put(live.workload) if live.in_line else self.lines.discard(live.uid)
+        if (live.uid in self.lines.beyond) != (live.barred is Barred.BEYOND):
+            others.append(live.uid)
+        self.read_again(others)
 
     def _file(self, live: Live) -> None:
         """Keep the short lists: who is landing, leaving or missing pods, waits for a time to pass, holds something."""
@@ -233,7 +240,7 @@ class ClusterState:
             self._file(live)
         self.rules, self.bonds, self.reservations = rules, bonds, reservations
         self._capacity = None
-        self.lines.rebuild(live.workload for live in self.live.values() if live.state is State.QUEUED)
+        self.lines.rebuild(live.workload for live in self.live.values() if live.in_line)
         self.quarantine, self.untold = Quarantine(), {}
         for uid in self.elsewhere:
             self._follow_elsewhere(uid)
