@@ -1,10 +1,13 @@
 """What failed landings left with a workload, and why it is put before no decision, have columns of their own.
 
+Two columns that nobody read are gone.
+
 Revision: 0011, after 0006
 """
 
 import sqlalchemy as sa
 from alembic import op
+from sqlalchemy.dialects import postgresql
 
 revision = "0011"
 down_revision = "0006"
@@ -32,8 +35,16 @@ def upgrade() -> None:
             CASE WHEN explanation->'primary'->'params' ? 'draining' THEN 'draining' ELSE 'misconfigured' END
         WHERE state = 'Queued' AND token = 'Misconfigured'
     """)
+    op.drop_column("workload", "template")
+    op.drop_column("workload", "resource_version")
 
 
 def downgrade() -> None:
+    for name, kind, filler in (
+        ("resource_version", sa.Text(), "''"),
+        ("template", postgresql.JSONB(), "'{}'"),
+    ):
+        op.add_column("workload", sa.Column(name, kind, server_default=sa.text(filler), nullable=False))
+        op.alter_column("workload", name, server_default=None)
     for column in ("barred", "rest", "failures"):
         op.drop_column("workload", column)

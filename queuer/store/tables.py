@@ -261,8 +261,6 @@ workload = Table(
     Column("estimate", Double),
     Column("hold", Boolean, nullable=False),
     Column("pod_sets", JSONB, nullable=False),
-    Column("template", JSONB, nullable=False),
-    Column("resource_version", Text, nullable=False),
     Column("state", Text, nullable=False),
     Column("attempt", Integer, nullable=False, server_default=text("1")),
     Column("admission_id", Uuid),

@@ -50,7 +50,6 @@ class Scene:
         jobs: Any = SimpleNamespace(
             workload=lambda job: self.asks[job.uid],
             facts=lambda job: NamespaceFacts(),
-            template=lambda job: {},
             reckoning=lambda: Reckoning(self.state, ()),
             with_pods_left=nobody,
             admit=lambda *_, **__: {},

@@ -42,19 +42,12 @@ def take_in(
                 if known is None:
                     insort(new[own.queue, own.namespace], (own.submitted, own.uid))
             if known is None or uid in anew or not _same(known, found):
-                batch.intakes.append(_intake(found, job))
+                batch.intakes.append(_intake(found))
                 batch.after[uid] = found
 
 
-def _intake(live: Live, job: JobView) -> Intake:
-    return Intake(
-        workload=live.workload,
-        template=live.template,
-        resource_version=job.resource_version,
-        state=live.state,
-        barred=live.barred,
-        explanation=live.explanation,
-    )
+def _intake(live: Live) -> Intake:
+    return Intake(workload=live.workload, state=live.state, barred=live.barred, explanation=live.explanation)
 
 
 def _in_line(live: Live, state: ClusterState, new: Sequence[Place]) -> Live:
@@ -92,20 +85,15 @@ def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: Cluster
     if explanation is None and workload.hold:
         text = "held by the annotation queuer.dev/hold; remove it to release the job"
         explanation = simple(Token.ON_HOLD, text)
-    template = jobs.template(job)
     if known is None:
-        return Live(
-            workload=workload, state=waiting, template=template, barred=barred, explanation=explanation
-        )
+        return Live(workload=workload, state=waiting, barred=barred, explanation=explanation)
     if _mended(known, workload):
         known = replace(known, avoid={}, failures=0, rest=None)
     if explanation is None and workload == known.workload and known.barred is None:
         explanation = known.explanation  # the decision's word stands until the next one
     if explanation is None and known.rest is not None:
         explanation = resting(known)
-    return replace(
-        known, workload=workload, state=waiting, template=template, barred=barred, explanation=explanation
-    )
+    return replace(known, workload=workload, state=waiting, barred=barred, explanation=explanation)
 
 
 def _mended(known: Live, workload: Workload) -> bool:
@@ -115,6 +103,6 @@ def _mended(known: Live, workload: Workload) -> bool:
 
 
 def _same(known: Live, found: Live) -> bool:
-    return (known.workload, known.state, known.template, known.barred, known.explanation) == (
-        found.workload, found.state, found.template, found.barred, found.explanation,
+    return (known.workload, known.state, known.barred, known.explanation) == (
+        found.workload, found.state, found.barred, found.explanation,
     )  # fmt: skip

@@ -140,7 +140,6 @@ def live_of(
         workload=stored.workload,
         state=stored.state,
         attempt=stored.attempt,
-        template=stored.template,
         placement=placement,
         explanation=stored.explained,
         barred=stored.barred,

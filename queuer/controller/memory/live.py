@@ -75,7 +75,7 @@ class Short:
 class Live:
     """A workload that waits, runs, or has ended with something left to release.
 
-    `template`: the user's own scheduling terms, to which every eviction returns. `told`: when a decision last wrote
+    `told`: when a decision last wrote
     down its explanation. `landed`: when the last pod was bound.
     `short`: what it misses; None = nothing, or nobody has looked since this process leads. `barred`: why no decision is
     asked about it. `avoid`, `failures`, `rest`, `first`: see `setback`.
@@ -86,7 +86,6 @@ class Live:
     workload: Workload
     state: State
     attempt: int = 1
-    template: Mapping[str, Any] = field(default_factory=dict)
     placement: Placement | None = None
     explanation: Explanation | None = None
     barred: Barred | None = None

@@ -107,7 +107,7 @@ def test_a_restart_does_not_end_the_rest() -> None:
     scene.fail(at=100.0)
     scene.fail(at=200.0)
     stored = StoredWorkload(
-        workload=scene.live.workload, state=State.QUEUED, attempt=3, template={}, resource_version="1",
+        workload=scene.live.workload, state=State.QUEUED, attempt=3,
         setback=scene.written,
     )  # fmt: skip
     again = live_of(stored, None, displacer=None)
