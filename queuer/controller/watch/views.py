@@ -86,6 +86,11 @@ def _requests(found: Pod) -> dict[str, int]:
     try:
         return effective_requests(found.spec)
     except InvalidInput:
-        # The API server has checked every quantity; what is left are amounts beyond 64 bits, which fit no
-        # node.
-        return {"pods": 1}
+        # The API server has checked every quantity: some amount is beyond 64 bits, and whatever else it asks for, its
+        # node is full.
+        stated = [c.resources for c in (*found.spec.containers, *found.spec.init_containers)]
+        stated += [] if found.spec.resources is None else [found.spec.resources]
+        named = {r for amounts in stated for r in (*amounts.requests, *amounts.limits)}.union(
+            found.spec.overhead or ()
+        )
+        return {**dict.fromkeys(named, MOST_ON_NODE), "pods": 1}

@@ -128,6 +128,7 @@ class Watches:
 
     async def run(self, metrics: Metrics) -> None:
         """Keep everything up to date until cancelled."""
+        metrics.count_undecodable(lambda: [((r.resource.plural,), r.undecodable) for r in self.reflectors])
         async with asyncio.TaskGroup() as group:
             for reflector in self.reflectors:
                 _start(group, reflector)

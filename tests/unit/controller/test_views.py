@@ -10,11 +10,21 @@ from queuer.controller.memory.live import Live
 from queuer.controller.memory.pods import PodView
 from queuer.controller.memory.state import ClusterState, Rules
 from queuer.controller.watch import watches as watch
-from queuer.controller.watch.views import MOST_ON_NODE, node_of
+from queuer.controller.watch.views import MOST_ON_NODE, node_of, pod_of
 from queuer.controller.watch.watches import Watches
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.workload import PodSet, State, Workload
-from queuer.kube.objects import Amounts, Condition, Meta, NodeObject, NodeStatus
+from queuer.kube.objects import (
+    Amounts,
+    Condition,
+    Container,
+    Meta,
+    NodeObject,
+    NodeStatus,
+    Pod,
+    PodSpec,
+    ResourceRequirements,
+)
 from queuer.kube.reflector import Change, ChangeKind
 from queuer.solver.decide import decide
 from queuer.solver.faults import MOST_AMOUNT
@@ -97,6 +107,14 @@ def test_a_resource_that_nobody_can_sum_is_told_once(monkeypatch: pytest.MonkeyP
 def test_a_node_that_is_heard_of_again_counts_once() -> None:
     state = heard(*(node("n1", gpu=MOST_ON_NODE) for _ in range(COUNT + 1)))
     assert (state.unsummable, gpus(state)) == (frozenset(), {"n1": MOST_ON_NODE})
+
+
+def test_a_pod_that_requests_more_than_can_be_counted_fills_its_node() -> None:
+    """A pod that names its node itself passes no scheduler; with nothing counted the node would look free."""
+    asks = Container(name="c", resources=ResourceRequirements(requests={"cpu": "10E", GPU: "1"}))
+    pod = Pod(metadata=Meta(name="p", uid="p"), spec=PodSpec(node_name="n1", containers=[asks]))
+    view = pod_of(pod, known=None, owner=None, pod_set=None)
+    assert view.requests == {"cpu": MOST_ON_NODE, GPU: MOST_ON_NODE, "pods": 1}
 
 
 def test_decisions_go_on_beside_nodes_and_pods_that_lie() -> None:
