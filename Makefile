@@ -89,8 +89,12 @@ landing: control-plane ## Land 500 random clusters' gangs on real kube-scheduler
 	@$(PY) -m tests.e2e.landing $(ARGS)
 
 .PHONY: chaos
-chaos: control-plane ## Kill the controller at every failpoint beside a fault, minutes a seed (ARGS="--seeds N --first SEED")
+chaos: control-plane ## Kill the controller at every failpoint, 3 minutes a seed; storms, 10 each (ARGS="--seeds N --storms N --first SEED")
 	@$(PY) -m tests.chaos $(ARGS)
+
+.PHONY: soak
+soak: control-plane ## Run 50,000 jobs over 5 million rows of history, an hour (ARGS="--jobs N --history ROWS --minutes M --json")
+	@$(PY) -m tests.soak $(ARGS)
 
 .PHONY: test-containers
 test-containers: setup ## Run the tests of the store on PostgreSQL in a container (needs a container engine)

@@ -27,6 +27,8 @@ from queuer.store.usage import tree_view
 
 PER_JOB = 5
 """Events of one job of the past."""
+ROWS = 12
+"""Rows of one job of the past in all tables together, about."""
 DAYS = 200
 """How far the past goes back: farther than most retention rules reach."""
 WAITING, RUNNING = 20_000, 500
@@ -98,16 +100,18 @@ def main() -> None:
     server = localpg.start(home / "pg", fsync=False)
     try:
         migrate.upgrade(server.url)
-        _fill(server.url, jobs=options.millions * 1_000_000 // PER_JOB)
+        jobs = options.millions * 1_000_000 // PER_JOB
+        fill(server.url, jobs=jobs, days=DAYS, waiting=WAITING, running=RUNNING)
         print(json.dumps(asyncio.run(_measure(server.url)), indent=1))
     finally:
         server.stop()
         shutil.rmtree(home)
 
 
-def _fill(url: str, *, jobs: int) -> None:
+def fill(url: str, *, jobs: int, days: int, waiting: int = 0, running: int = 0) -> None:
+    """Put `jobs` that ended within the last `days` into an empty database, and some that wait or run."""
     values = {
-        "jobs": jobs, "days": DAYS, "waiting": WAITING, "running": RUNNING, "per_job": PER_JOB, "pod_sets": _POD_SETS,
+        "jobs": jobs, "days": days, "waiting": waiting, "running": running, "per_job": PER_JOB, "pod_sets": _POD_SETS,
     }  # fmt: skip
     engine = create_engine(url)
     with engine.begin() as connection:

@@ -2,7 +2,7 @@
 
 Two columns that nobody read are gone.
 
-Revision: 0011, after 0006
+Revision: 0011, after 0009
 """
 
 import sqlalchemy as sa
@@ -10,7 +10,7 @@ from alembic import op
 from sqlalchemy.dialects import postgresql
 
 revision = "0011"
-down_revision = "0006"
+down_revision = "0009"
 branch_labels = None
 depends_on = None
 

@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from queuer.api.cycles.newest import Newest
 from queuer.api.http.metrics import ApiMetrics
 from queuer.api.identity.rights import Asker, Identity
+from queuer.api.queues.last import LastStanding
 from queuer.api.settings import ApiSettings
 from queuer.store.engine import begin
 
@@ -36,14 +37,24 @@ def _newest(request: Request) -> Newest:
     return cast(Newest, request.app.state.newest)
 
 
+def _standing(request: Request) -> LastStanding:
+    return cast(LastStanding, request.app.state.standing)
+
+
 async def asking(request: Request) -> Asker:
     """Who asks. Raises Unauthenticated."""
     identity = cast(Identity, request.app.state.identity)
     return Asker(await identity.caller(request), identity)
 
 
+def source(request: Request) -> str:
+    """What the audit calls the way that a request came: `cli` or `api`."""
+    return "cli" if request.headers.get("user-agent", "").startswith("queuer/") else "api"
+
+
 Engine = Annotated[AsyncEngine, Depends(_engine)]
 NewestCycle = Annotated[Newest, Depends(_newest)]
+Standing = Annotated[LastStanding, Depends(_standing)]
 Asking = Annotated[Asker, Depends(asking)]
 Settings = Annotated[ApiSettings, Depends(_settings)]
 Metrics = Annotated[ApiMetrics, Depends(_metrics)]

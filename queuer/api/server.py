@@ -5,42 +5,77 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 import structlog
 import uvicorn
+from fastapi import FastAPI
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api.app import create_app
-from queuer.api.settings import ApiSettings
+from queuer.api.identity.anyone import Anyone
+from queuer.api.identity.browsers import Browsers
+from queuer.api.identity.kubernetes import Kubernetes
+from queuer.api.identity.oidc import Provider
+from queuer.api.identity.rights import Identity
+from queuer.api.settings import ApiSettings, Authentication
 from queuer.domain.errors import Unavailable
+from queuer.kube.client import Client
+from queuer.kube.config import load_access
 from queuer.store.engine import make_engine
 
 _POOL = 10
 _STOP_SECONDS = 5
+_REVIEW_SECONDS = 5.0
+"""How long the API server may take to say who asks; then the request fails."""
 
 
 async def serve(settings: ApiSettings) -> None:
-    """Serve until SIGTERM or SIGINT. Raises Unavailable where the address is taken."""
+    """Serve until SIGTERM or SIGINT. Raises Unavailable where the address is taken, or no cluster is known."""
     engine = make_engine(settings.database_url, name="queuer-api", pool_size=_POOL)
     try:
-        with _listen(settings.host, settings.port) as listener:
-            port = listener.getsockname()[1]
-            structlog.get_logger(part="api").info(
-                "serving", url=_url(settings.host, port), authentication="none"
-            )
-            config = uvicorn.Config(
-                create_app(engine, settings),
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                proxy_headers=False,
-                lifespan="off",
-                timeout_graceful_shutdown=_STOP_SECONDS,
-            )
-            await _Server(config).serve(sockets=[listener])
+        async with _identity(settings, engine) as identity:
+            await _serve(create_app(engine, settings, identity), settings)
     finally:
         await engine.dispose()
+
+
+@asynccontextmanager
+async def _identity(settings: ApiSettings, engine: AsyncEngine) -> AsyncIterator[Identity]:
+    """Who asks, as the settings say. Nothing is asked of the cluster yet: it may come up later."""
+    if settings.authentication is Authentication.NONE:
+        yield Anyone()
+        return
+    try:
+        access = await load_access(settings.kubeconfig)
+    except Unavailable as error:
+        raise Unavailable(
+            error.message, hint=f"{error.hint}; or QUEUER_AUTH=none, on loopback only"
+        ) from error
+    async with Client(access, timeout=_REVIEW_SECONDS) as client:
+        kubernetes = Kubernetes(client, audiences=settings.audiences)
+        provider = Provider(settings.oidc) if settings.oidc else None
+        secure = settings.url.startswith("https:")
+        yield Browsers(kubernetes, engine, provider=provider, secure=secure)
+
+
+async def _serve(app: FastAPI, settings: ApiSettings) -> None:
+    with _listen(settings.host, settings.port) as listener:
+        port = listener.getsockname()[1]
+        structlog.get_logger(part="api").info(
+            "serving", url=_url(settings.host, port), authentication=settings.authentication
+        )
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            lifespan="off",
+            timeout_graceful_shutdown=_STOP_SECONDS,
+        )
+        await _Server(config).serve(sockets=[listener])
 
 
 class _Server(uvicorn.Server):

@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 import httpx2
 
 from queuer import __version__
+from queuer.cli.token import CREATE, LOOPBACK, Login, find_login
 from queuer.domain.errors import QueuerError
 
 DEFAULT_API = "http://127.0.0.1:8787"
 TIMEOUT_SECONDS = 30.0
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class Exit(IntEnum):
@@ -55,13 +55,17 @@ class CommandFailed(QueuerError):
 class Client:
     """A session with one API server. Every method raises CommandFailed."""
 
-    def __init__(self, url: str, *, transport: httpx2.BaseTransport | None = None) -> None:
+    def __init__(
+        self, url: str, *, login: Login | None = None, transport: httpx2.BaseTransport | None = None
+    ) -> None:
         self.url = url.rstrip("/")
+        self._login = login or Login()
+        token = {"Authorization": f"Bearer {self._login.token}"} if self._login.token else {}
         # A proxy that is meant for the internet must not stand between us and loopback.
-        trust_env = urlsplit(url).hostname not in _LOOPBACK
+        trust_env = urlsplit(url).hostname not in LOOPBACK
         self._http = httpx2.Client(
             base_url=self.url, timeout=TIMEOUT_SECONDS, transport=transport, trust_env=trust_env,
-            headers={"Accept": "application/json", "User-Agent": f"queuer/{__version__}"},
+            headers={"Accept": "application/json", "User-Agent": f"queuer/{__version__}", **token},
         )  # fmt: skip
 
     @classmethod
@@ -74,7 +78,7 @@ class Client:
                 hint=f"export QUEUER_API={DEFAULT_API}",
                 exit_code=Exit.USAGE,
             )
-        return cls(url)
+        return cls(url, login=find_login(environ))
 
     def __enter__(self) -> Client:
         return self
@@ -123,14 +127,14 @@ class Client:
                 exit_code=Exit.UNREACHABLE,
             ) from error
         if response.is_error:
-            raise _failure(response)
+            raise _failure(response, self._login)
         try:
             return response.json()
         except ValueError as error:
             raise _stranger(response, Exit.FAILURE) from error
 
 
-def _failure(response: httpx2.Response) -> CommandFailed:
+def _failure(response: httpx2.Response, login: Login) -> CommandFailed:
     exit_code = _EXIT_BY_STATUS.get(response.status_code, Exit.FAILURE)
     try:
         body = response.json()
@@ -139,6 +143,8 @@ def _failure(response: httpx2.Response) -> CommandFailed:
         return _stranger(response, exit_code)
     lines = [_line(error) for error in errors]
     message = "\n  ".join([f"{len(lines)} problems:", *lines]) if len(lines) > 1 else "".join(lines) or detail
+    if response.status_code == 401 and login.missing:
+        message = f"{message}; {login.missing}"
     return CommandFailed(message, hint=_next(response), exit_code=exit_code)
 
 
@@ -164,6 +170,8 @@ def _next(response: httpx2.Response) -> str:
 
 
 _NEXT = {
+    401: CREATE,
+    403: "kubectl auth can-i --list",
     404: "queuer jobs, queuer queue ls",
     409: "queuer queue show QUEUE names its writer",
     412: "run the same command again: it plans against the tree as it is now",

@@ -25,9 +25,6 @@ Output = Annotated[Format, typer.Option("-o", "--output", help="JSON and YAML ar
 File = Annotated[
     Path, typer.Option("-f", "--file", help="A QueueTree document, YAML or JSON; - reads stdin.")
 ]
-Writer = Annotated[
-    str, typer.Option("--managed-by", help="`file` when a repository is the source, else `api`.")
-]
 
 
 class DryRun(StrEnum):
@@ -65,7 +62,6 @@ def export(
 def diff(
     *,
     file: File,
-    writer: Writer = "api",
     effect: EffectOfCuts = Effect.DRAIN,
     output: Output = Format.TABLE,
 ) -> None:
@@ -73,7 +69,7 @@ def diff(
     try:
         body = _read(file)
         with Client.from_env() as client:
-            plan = _plan(client, body, writer=writer, effect=effect, keep=False)
+            plan = _plan(client, body, effect=effect, keep=False)
     except CommandFailed as error:
         error.exit_code = max(error.exit_code, Exit.USAGE)
         raise
@@ -85,14 +81,13 @@ def diff(
 def plan(
     *,
     file: File,
-    writer: Writer = "api",
     effect: EffectOfCuts = Effect.DRAIN,
     evict_after: EvictAfter = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Plan a change for somebody to look at: it can be applied for 15 minutes."""
     with Client.from_env() as client:
-        made = _plan(client, _read(file), writer=writer, effect=effect, evict_after=evict_after)
+        made = _plan(client, _read(file), effect=effect, evict_after=evict_after)
     _print(made, output)
     if made["id"]:
         why = " --reason WHY" if made["reductions"] else ""
@@ -110,7 +105,6 @@ def apply(
         str, typer.Option(help="Why, for the audit; needed where something is taken away.")
     ] = "",
     dry_run: Annotated[DryRun | None, typer.Option("--dry-run", help="Print the plan and stop.")] = None,
-    writer: Writer = "api",
     effect: EffectOfCuts = Effect.DRAIN,
     evict_after: EvictAfter = None,
     output: Output = Format.TABLE,
@@ -127,7 +121,7 @@ def apply(
             made = client.get(f"/changesets/{changeset}")
         else:
             keep = dry_run is None
-            made = _plan(client, body, writer=writer, effect=effect, evict_after=evict_after, keep=keep)
+            made = _plan(client, body, effect=effect, evict_after=evict_after, keep=keep)
         _print(made, output if dry_run else Format.TABLE)
         if dry_run or not made["changes"]:
             return
@@ -162,12 +156,11 @@ def _plan(
     client: Client,
     body: bytes,
     *,
-    writer: str,
     effect: Effect,
     evict_after: str | None = None,
     keep: bool = True,
 ) -> Any:
-    params = {"managedBy": writer, "effect": effect.value}
+    params = {"effect": effect.value}
     params |= {} if evict_after is None else {"evictAfter": evict_after}
     params |= {} if keep else {"dryRun": "true"}
     headers = {"Content-Type": "application/yaml"}

@@ -169,6 +169,7 @@ def _cluster(directory: Path | None) -> Cluster:
 
 
 def _print_summary(cluster: Cluster, seconds: dict[str, float]) -> None:
+    from queuer.cli.token import CREATE
     from queuer.local.cluster import API_PART
     from queuer.local.identities import ADMIN, TENANT_NAMESPACES
 
@@ -176,14 +177,19 @@ def _print_summary(cluster: Cluster, seconds: dict[str, float]) -> None:
     steps = ", ".join(f"{name} {spent:.1f}" for name, spent in seconds.items() if name != "all")
     typer.echo(f"Ready in {total:.1f} s ({steps})")
     if API_PART in cluster.state.parts:
-        typer.echo(f"Queuer      {cluster.queuer_url}")
+        where = (
+            "" if cluster.state.kubeconfig else f"  (log in with the token in {cluster.kubeconfig(ADMIN)})"
+        )
+        typer.echo(f"Queuer      {cluster.queuer_url}{where}")
     typer.echo(f"Kubernetes  {cluster.kubernetes_url}")
     typer.echo(f"\nexport KUBECONFIG={cluster.kubeconfig(ADMIN)}")
     if not cluster.state.kubeconfig:
         for tenant, namespace in TENANT_NAMESPACES.items():
             typer.echo(f"# as {tenant}, of {namespace}: export KUBECONFIG={cluster.kubeconfig(tenant)}")
     if API_PART in cluster.state.parts:
-        typer.echo(f"export QUEUER_API={cluster.queuer_url}")
+        typer.echo(f"export QUEUER_API={cluster.queuer_url}  # queuer logs in with the kubeconfig's token")
+        if cluster.state.kubeconfig:
+            typer.echo(f"# or with one of its own: {CREATE}")
     programs = {Path(sys.executable).parent, cluster.state.programs["kubectl"].parent}
     typer.echo(f'export PATH="{":".join(map(str, sorted(programs)))}:$PATH"  # queuer and kubectl')
 

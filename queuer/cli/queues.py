@@ -42,7 +42,11 @@ def tree(*, resource: Resource = None, flavor: Flavor = None, output: Output = F
     screen.print(f"{named}" + (f", flavor {flavor}" if flavor else ""))
     print_table(table(columns, rows, right=columns[1:7]))
     if any((account_of(q, named, flavor) or {}).get("starved") for q in answer["items"]):
-        say("! starved: work waits although less is used than guaranteed")
+        say("! starved: work waits for room although less is used than guaranteed")
+    if count := answer["items"][0]["misconfiguredWorkloads"]:
+        say(f"{count} more can never start as they are: queuer jobs --state Queued")
+    if answer["controller"]["state"] in ("stale", "never"):
+        say(f"warning: {answer['controller']['text']}")
     others = [r for r in resources_of(answer["items"]) if r != named]
     say(LEGEND + (f"   other resources (--resource): {', '.join(others)}" if others else ""))
 

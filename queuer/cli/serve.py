@@ -32,7 +32,7 @@ def api(
         bool,
         typer.Option(
             "--allow-unauthenticated-network",
-            help="Listen where others can connect although there is no authentication: "
+            help="With QUEUER_AUTH=none: listen where others can connect although nobody logs in: "
             "everyone who reaches the address may read all jobs and change quota.",
         ),
     ] = False,

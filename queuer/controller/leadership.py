@@ -85,7 +85,7 @@ async def serve_term(
     )  # fmt: skip
     auditor = Auditor(
         engine, state, metrics, epoch=epoch, actor=leadership.holder, lost_node=settings.lost_node,
-        failpoints=settings.failpoints,
+        every=settings.audit, failpoints=settings.failpoints,
     )  # fmt: skip
     decisions = loop.decisions
     log.info("leading", epoch=epoch, workloads=len(state.live), undone=len(undone))

@@ -18,6 +18,7 @@ from queuer.controller.watch.watches import Watches, served
 from queuer.domain.errors import Conflict, Unavailable
 from queuer.kube.client import Client
 from queuer.kube.config import load_access
+from queuer.kube.reflector import Timing
 from queuer.solver.process.parent import SolverProcess
 from queuer.store import migrate
 from queuer.store.engine import DatabaseUnavailable, PostgresTooOld, make_engine
@@ -98,7 +99,8 @@ async def _work(parts: Parts, state: ClusterState, wake: asyncio.Event) -> None:
     settings, client, health, metrics = parts.settings, parts.client, parts.health, parts.metrics
     metrics.count_writes(client.writes)
     facts = Facts()
-    watches = Watches(client, state, facts, kinds=await served(client))
+    timing = Timing(relist=settings.relist)
+    watches = Watches(client, state, facts, kinds=await served(client), timing=timing)
     jobs = ClusterJobs(client, state, facts)
     engine = make_engine(settings.database_url, name="queuer-controller", pool_size=_POOL)
     try:

@@ -28,6 +28,8 @@ class Settings:
     `solver_deadline` the wall clock after which the solver process is killed and the decision made without CP-SAT.
     `stalled`: without a finished cycle or an idle check for so long, the process says that it is not alive, and another
     may take its place.
+    `relist`: how often everything watched is listed too, in case an event was lost; see `kube.reflector.Timing`.
+    `audit`: how often the ledger is compared with the cluster.
     `forecast`: least time between two forecasts of starts, 0 = none. `retell`: least time after which a reason of
     which only figures moved is written again.
     `cycles_dir`: where decisions are kept for `queuer sim cycle`, `cycles_kept` of each kind; None = nowhere.
@@ -48,6 +50,8 @@ class Settings:
     solver_deadline: float = 5.0
     stalled: float = 30.0
     lost_node: float = 300.0
+    relist: float = 60.0
+    audit: float = 60.0
     config_crs: bool = True
     seed: int = 1
     cycles_dir: Path | None = None
@@ -125,6 +129,7 @@ def _variables() -> dict[str, tuple[str, Callable[[str], object]]]:
         "database_url": str, "kubeconfig": Path, "host": str, "port": _port, "identity": str,
         "cycles_dir": Path, "cycles_kept": _count,
         "landing_deadline": _some_seconds, "bond": _some_seconds, "stalled": _some_seconds,
+        "relist": _some_seconds, "audit": _some_seconds,
         "patches": _count, "seed": int, "config_crs": _switch, "failpoints": Failpoints.parse,
     }  # fmt: skip
     names = {

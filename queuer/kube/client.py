@@ -176,7 +176,7 @@ class Client:
 
     @asynccontextmanager
     async def watch(
-        self, path: str, *, resource_version: str, selector: str = "", seconds: int = 270
+        self, path: str, *, resource_version: str, selector: str = "", seconds: int
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """A watch as an iterator of JSON lines. It ends normally when the server closes it after `seconds`.
 

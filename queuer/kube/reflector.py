@@ -1,8 +1,9 @@
 """Keeps a local copy of all objects of one kind: list in pages, watch with bookmarks, and never lose a deletion.
 
 After a gap that the server cannot bridge (410 Gone) everything is listed again and what disappeared meanwhile is
-reported as DELETED; forgetting that is how admission queues leak quota. A full re-list happens now and then anyway, so
-that a missed event cannot stay missed. Model: client-go's Reflector.
+reported as DELETED; forgetting that is how admission queues leak quota. An event that was lost on its way leaves no
+trace, so everything is listed again each minute anyway: where no object has changed, that costs no more than reading
+it. Model: client-go's Reflector.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from math import ceil, inf
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -67,11 +69,14 @@ _ERROR = msgspec.json.Decoder(_ErrorStatus)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Seconds. `silence`: no event, not even a bookmark (each minute), for so long = the watch is opened anew."""
+    """Seconds. `silence`: no event, not even a bookmark (each minute), for so long = the watch is opened anew.
 
-    watch: int = 270
+    `relist`: from list to list; longer where else more than `share` of the time would go into listing.
+    """
+
     silence: float = 90.0
-    relist: float = 3600.0
+    relist: float = 60.0
+    share: float = 0.05
     first_pause: float = 0.1
     longest_pause: float = 15.0
 
@@ -109,7 +114,8 @@ class Reflector(Generic[T]):
         self._random = random.Random(seed)
         self._items: dict[str, T] = {}
         self._version = ""
-        self._listed = 0.0
+        self._due = -inf  # when to list again
+        self._heard = False  # whether the last watch told anything
 
     @property
     def items(self) -> Mapping[str, T]:
@@ -117,37 +123,40 @@ class Reflector(Generic[T]):
         return self._items
 
     async def run(self) -> None:
-        """List and watch until cancelled. Failures are logged and retried with growing pauses."""
+        """List and watch until cancelled, with pauses that grow while watches neither tell anything nor hold."""
         pause = self._timing.first_pause
         while True:
+            opened, asked_for, self._heard = inf, None, False
             try:
-                if not self._version or self._clock() - self._listed > self._timing.relist:
+                if not self._version or self._clock() >= self._due:
                     await self._list()
                 self.stale_since = None
-                began = self._clock()
+                opened = self._clock()
                 await self._watch()
-                pause = self._timing.first_pause
-                if self._clock() - began < pause:
-                    await asyncio.sleep(
-                        pause
-                    )  # a server that closes at once must not be asked in a busy loop
             except GoneError:
                 log.info("list again: the server forgot where we were", resource=self.resource.plural)
-                self._version = ""
+                self._version, self._heard = "", False  # listing is dear, whatever was told before
             except (QueuerError, msgspec.MsgspecError) as error:
-                if self.stale_since is None:
-                    self.stale_since = self._clock()
-                log.warning(
-                    "watch interrupted", resource=self.resource.plural, said=str(error) or repr(error)
-                )
-                wait = getattr(error, "retry_after", None) or pause * (0.5 + self._random.random())
-                await asyncio.sleep(wait)
-                pause = min(2 * pause, self._timing.longest_pause)
-                if isinstance(error, msgspec.MsgspecError):
-                    self._version = ""
+                asked_for = self._interrupted(error)
+            if self._heard or self._clock() - opened > pause:
+                pause = self._timing.first_pause
+            await asyncio.sleep(asked_for or pause * (0.5 + self._random.random()))
+            pause = min(2 * pause, self._timing.longest_pause)
+
+    def _interrupted(self, error: Exception) -> float | None:
+        """Note a failure; the pause that the server asked for, if it did."""
+        if self.stale_since is None:
+            self.stale_since = self._clock()
+        log.warning("watch interrupted", resource=self.resource.plural, said=str(error) or repr(error))
+        if isinstance(error, msgspec.MsgspecError):
+            self._version = ""
+        asked_for: float | None = getattr(error, "retry_after", None)
+        return asked_for
 
     async def _list(self) -> None:
         """Take over a full list; what is not in it any more is reported deleted."""
+        began = self._clock()
+        self._due = began + self._timing.relist  # where listing fails, the watch goes on until then
         seen: set[str] = set()
         version = ""
         async for page in self._client.pages(self.resource.collection, selector=self._selector):
@@ -158,12 +167,13 @@ class Reflector(Generic[T]):
                     seen.add(uid)
         for uid in [uid for uid in self._items if uid not in seen]:
             self._drop(uid)
-        self._version, self._listed = version, self._clock()
+        took = self._clock() - began
+        self._version, self._due = version, began + max(self._timing.relist, took / self._timing.share)
         self.synced.set()
 
     async def _watch(self) -> None:
-        """One watch connection, until the server ends it."""
-        seconds = self._timing.watch + self._random.randrange(1 + self._timing.watch // 10)
+        """One watch connection, until the server ends it: when the next list is due."""
+        seconds = max(1, ceil(self._due - self._clock()))
         async with self._client.watch(
             self.resource.collection, resource_version=self._version, selector=self._selector, seconds=seconds
         ) as lines:
@@ -192,6 +202,7 @@ class Reflector(Generic[T]):
                 kind = GoneError if said.code == 410 else ApiError
                 raise kind(status=said.code, reason=said.reason, message=said.message or "watch failed")
         self._version = _META.decode(event.object).metadata.resource_version or self._version
+        self._heard = True
 
     def _put(self, raw: msgspec.Raw) -> str:
         """Take over one object; returns its uid, "" where it cannot be read (which is logged, not fatal)."""

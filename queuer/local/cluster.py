@@ -17,7 +17,7 @@ from queuer.domain.errors import Conflict, NotFound
 from queuer.local.binaries import Binaries
 from queuer.local.controlplane import KUBERNETES_PARTS, Layout, answers, commands
 from queuer.local.fleet import Fleet
-from queuer.local.identities import ADMIN, API, CONTROLLER, token_of
+from queuer.local.identities import ADMIN, API, AUDIENCES, CONTROLLER, token_of
 from queuer.local.kubectl import Kubectl
 from queuer.local.processes import Command, ProcessState, ProcessTable
 from queuer.store import localpg
@@ -206,6 +206,7 @@ class Cluster:
             "KUBECONFIG": str(self.kubeconfig(identity)),
             port: str(self.state.ports[part]),
             "QUEUER_CYCLES_DIR": str(self.dir / "cycles"),
+            "QUEUER_TOKEN_AUDIENCES": ",".join(AUDIENCES),
             **environment,
         }
         if "QUEUER_DATABASE_URL" not in settings:

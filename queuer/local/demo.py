@@ -18,6 +18,7 @@ from queuer.domain.errors import NotFound
 from queuer.domain.reasons import Token
 from queuer.local import manifests
 from queuer.local.cluster import QUEUER_PARTS, Cluster
+from queuer.local.identities import ADMIN
 from queuer.local.manifests import GANG, GPU, TEAM_A, TORCH, Sizes
 from queuer.local.processes import ProcessState
 from queuer.local.stage import DemoFailed, Stage
@@ -200,9 +201,10 @@ def _back_again(stage: Stage, victims: list[str]) -> None:
 
 
 def _closing(stage: Stage) -> None:
-    url = stage.cluster.queuer_url
+    url, kubeconfig = stage.cluster.queuer_url, stage.cluster.kubeconfig(ADMIN)
     stage.beat("The end", "The cluster goes on running; `queuer local down` stops it.")
-    stage.write(f"\n  Look:  {url}    (no authentication: loopback only)\n  Try:")
+    stage.write(f"\n  Look:  {url}    (log in with the token in {kubeconfig})")
+    stage.write(f"  Try, after `export KUBECONFIG={kubeconfig}`:")
     for verb in ("jobs -q root.research", f"queue show {TEAM_A}", f"why job/{GANG} -n team-a"):
         stage.write(f"    {_program(url)} {verb}")
 
@@ -215,4 +217,4 @@ def _program(url: str) -> str:
         program = str(beside.relative_to(Path.cwd()) if inside else beside)
     else:
         program = "queuer"
-    return program if url.endswith(":8787") else f"QUEUER_API={url} {program}"
+    return f"QUEUER_API={url} {program}"

@@ -23,6 +23,8 @@ CONTROLLER = "queuer-controller"
 API = "queuer-api"
 SYSTEM_NAMESPACE = "queuer-system"
 TENANT_NAMESPACES = {"alice": "team-a", "bob": "team-b"}
+AUDIENCES = ("queuer", "https://kubernetes.default.svc")
+"""Whom the tokens that Queuer's API takes are for: the second is the API server itself, for which static tokens are."""
 TOKEN_DURATION = "720h"  # asked for; a cluster may grant less. Each `queuer local up` asks anew
 _COMPONENTS = "control-plane:components"
 
@@ -70,7 +72,7 @@ def read_tokens(path: Path) -> dict[str, str]:
 
 def token_of(path: Path, identity: str) -> str:
     """The token of one identity. Raises `NotFound` for an unknown name."""
-    tokens = read_tokens(path)
+    tokens = read_tokens(path) if path.exists() else {}
     if identity not in tokens:
         raise NotFound(f"there is no identity {identity!r}", hint=f"known are {', '.join(tokens)}")
     return tokens[identity]

@@ -45,7 +45,10 @@ class Stage:
         self._clock = clock
         self._began = clock()
         self._earlier: set[str] = set()
-        self._http = httpx2.Client(base_url=f"{cluster.queuer_url}/api/v1", timeout=10, trust_env=False)
+        self._http = httpx2.Client(
+            base_url=f"{cluster.queuer_url}/api/v1", timeout=10, trust_env=False,
+            headers={"Authorization": f"Bearer {cluster.token(ADMIN)}"},
+        )  # fmt: skip
 
     def close(self) -> None:
         """Let go of the connections."""
@@ -86,7 +89,11 @@ class Stage:
 
     def queuer(self, *arguments: str, directory: Path | None = None) -> str:
         """Run `queuer` and show it."""
-        environment = os.environ | {"QUEUER_API": self.cluster.queuer_url, "NO_COLOR": "1"}
+        environment = os.environ | {
+            "QUEUER_API": self.cluster.queuer_url,
+            "QUEUER_TOKEN": self.cluster.token(ADMIN),
+            "NO_COLOR": "1",
+        }
         done = subprocess.run(
             [sys.executable, "-m", "queuer", *arguments], env=environment, stdin=subprocess.DEVNULL, cwd=directory,
             capture_output=True, text=True, check=False,

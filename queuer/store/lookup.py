@@ -10,9 +10,11 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.domain.quantity import Resources
+from queuer.domain.queue import ROOT
 
 _DOMAINS = text("SELECT id, domains FROM admission WHERE id = ANY(:ids)")
 _NEWEST = text("SELECT id, finished_at, status, capacity FROM cycle ORDER BY id DESC LIMIT 1")
+_QUEUE = text("SELECT EXISTS (SELECT FROM queue WHERE path = :path)")
 _NOW = text("SELECT extract(epoch FROM now())::float8")
 
 
@@ -42,6 +44,11 @@ async def newest_cycle(connection: AsyncConnection) -> NewestCycle | None:
     return NewestCycle(
         id=row.id, finished_at=row.finished_at.timestamp(), status=row.status, capacity=row.capacity
     )
+
+
+async def has_queue(connection: AsyncConnection, path: str) -> bool:
+    """Whether there is a queue of this path; `root` always is."""
+    return path == ROOT or bool((await connection.execute(_QUEUE, {"path": path})).scalar_one())
 
 
 async def now(connection: AsyncConnection) -> float:

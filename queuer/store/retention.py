@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from types import MappingProxyType
 
 from sqlalchemy import text
@@ -51,28 +52,41 @@ RULES = (
     ),
     Rule(table="usage_rollup", key="queue, seconds, at", age="at", only="seconds = 60", days=2),
     Rule(table="usage_rollup", key="queue, seconds, at", age="at", only="seconds = 3600", days=90),
+    Rule(table="session", key="digest", age="expires", days=1),
+    # Audit rows of changesets stay as long as these.
     Rule(table="audit", key="id", age="at", only="revision IS NULL", days=400),
     Rule(table="draft", key="id", age="at", days=1),
     Rule(table="idempotency", key="caller, key", age="at", days=1),
 )
 
-KEPT: Mapping[str, str] = MappingProxyType(
+
+class Bound(StrEnum):
+    """What else keeps a table from growing for ever."""
+
+    ONE_ROW = "it has one row"
+    CONFIGURATION = "it is the present configuration"
+    ADMINS = "it grows with what administrators do: revert needs all of it"
+    WORKLOAD = "its rows go with their workload"
+    CYCLE = "each cycle replaces it"
+
+
+KEPT: Mapping[str, Bound] = MappingProxyType(
     {
-        "configuration": "one row",
-        "leader": "one row",
-        "topology": "one row",
-        "stored_cycle": "one row",
-        "heartbeat": "one row",
-        "queue": "the present configuration",
-        "queue_quota": "the present configuration",
-        "flavor": "the present configuration",
-        "changeset": "grows with what admins do; revert needs it",
-        "admission": "goes with its workload",
-        "bond": "replaced by each cycle",
-        "reservation": "replaced by each cycle",
+        "configuration": Bound.ONE_ROW,
+        "leader": Bound.ONE_ROW,
+        "topology": Bound.ONE_ROW,
+        "stored_cycle": Bound.ONE_ROW,
+        "heartbeat": Bound.ONE_ROW,
+        "queue": Bound.CONFIGURATION,
+        "queue_quota": Bound.CONFIGURATION,
+        "flavor": Bound.CONFIGURATION,
+        "changeset": Bound.ADMINS,
+        "admission": Bound.WORKLOAD,
+        "bond": Bound.CYCLE,
+        "reservation": Bound.CYCLE,
     }
 )
-"""Tables without a rule of their own, and why."""
+"""Tables without a rule of their own, and why they need none."""
 
 
 async def prune(

@@ -243,6 +243,18 @@ audit = Table(
     comment="Who did what and why: changesets, overrides, repairs of the ledger. Append only.",
 )
 
+session = Table(
+    "session",
+    metadata,
+    Column("digest", LargeBinary, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("groups", ARRAY(Text), nullable=False),
+    stamped("began"),
+    moment("expires"),
+    Index("ix_session_expires", "expires"),
+    comment="Browsers that logged in. `digest`: SHA-256 of the cookie. Delete a row to log out.",
+)
+
 workload = Table(
     "workload",
     metadata,
@@ -291,7 +303,7 @@ workload = Table(
         postgresql_where=text("state NOT IN ('Succeeded', 'Failed') AND deleted_at IS NULL"),
     ),
     Index("ix_workload_submitted", "submitted", "uid"),
-    Index("ix_workload_reference", "namespace", "kind", "name", "submitted"),
+    Index("ix_workload_reference", "namespace", "name", "submitted"),
     Index(
         "ix_workload_ended",
         text("coalesce(deleted_at, finished_at)"),
@@ -316,6 +328,7 @@ admission = Table(
     moment("ended_at", nullable=True),
     Column("end_cause", Text),
     Index("uq_admission_attempt", "uid", "attempt", unique=True),
+    Index("ix_admission_at", "at"),
     Index("uq_admission_open", "uid", unique=True, postgresql_where=text("ended_at IS NULL")),
     comment="A workload is admitted once per attempt. `ended_at`: finished, or back in its queue.",
 )

@@ -9,33 +9,26 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol, TypeVar
 
-from sqlalchemy import Row, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.domain.queue import ROOT, Queue, QueueTree
+from queuer.domain.quota import QuotaBook
 from queuer.store.config import Config, load_config
 from queuer.store.ledger import Usage, usage
+from queuer.store.waiting import Group, groups
 
 Account = tuple[str | None, str]
 """(flavor, resource); flavor None counts all flavors together."""
+Asked = Mapping[str, Mapping[Account, int]]
+"""Amounts by queue."""
 
-_PENDING = text("""
-    SELECT queue, asked.key AS resource, sum((pod_set->>'count')::numeric * asked.value::numeric) AS amount
-    FROM workload CROSS JOIN LATERAL jsonb_array_elements(pod_sets) AS pod_set
-    CROSS JOIN LATERAL jsonb_each_text(pod_set->'requests') AS asked
-    WHERE state IN ('Queued', 'Held') AND deleted_at IS NULL
-        AND explanation #>> '{primary,token}' IS DISTINCT FROM 'Misconfigured'
-    GROUP BY queue, asked.key
-""")
 _CAPACITY = text("SELECT capacity FROM cycle ORDER BY id DESC LIMIT 1")
-_COUNTS = text("""
-    SELECT queue, count(*) FILTER (WHERE state IN ('Queued', 'Held')) AS waiting,
-        count(*) FILTER (WHERE state NOT IN ('Queued', 'Held')) AS admitted,
-        min(submitted) FILTER (WHERE state IN ('Queued', 'Held')) AS oldest
-    FROM workload WHERE state NOT IN ('Succeeded', 'Failed') AND deleted_at IS NULL
-    GROUP BY queue
+_ADMITTED = text("""
+    SELECT queue, count(*) AS admitted FROM workload
+    WHERE state NOT IN ('Queued', 'Held', 'Succeeded', 'Failed') AND deleted_at IS NULL GROUP BY queue
 """)
 
 
@@ -56,13 +49,21 @@ class Amounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueView:
-    """A queue with its amounts; counts are of workloads in its subtree; `oldest`: submit time of the first waiting."""
+    """A queue with its amounts; counts are of workloads in its subtree.
+
+    `waiting` and `oldest` (submit time of the first of them) are without those that can never start, which are
+    `impossible`. `admissible`: what those ask for that wait for room alone, by resource; `since`: since when the first
+    of them does.
+    """
 
     queue: Queue
     amounts: tuple[Amounts, ...]
     waiting: int
+    impossible: int
     admitted: int
     oldest: float | None
+    admissible: Mapping[str, int]
+    since: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,45 +78,72 @@ class TreeView:
     capacity: Mapping[Account, int]
     queues: Mapping[str, QueueView]
     strays: Mapping[str, int]
+    waiting: tuple[Group, ...]
 
 
 async def tree_view(connection: AsyncConnection) -> TreeView:
     """The tree as it is now, from one snapshot if the caller's transaction is REPEATABLE READ."""
     config = await load_config(connection)
-    held = await usage(connection)
-    asked: dict[str, dict[str, int]] = defaultdict(dict)
-    for row in await connection.execute(_PENDING):
-        asked[row.queue][row.resource] = int(
-            row.amount
-        )  # waiting jobs together may ask for more than 64 bits
-    tree = config.tree
-    counts = (await connection.execute(_COUNTS)).all()
+    tree, held = config.tree, await usage(connection)
+    waits = await groups(connection)
+    runs = (await connection.execute(_ADMITTED)).all()
     capacity = _capacity((await connection.execute(_CAPACITY)).scalar_one_or_none() or {})
     used = _used(tree, held)
-    pending = _rolled(tree, {q: {(None, r): n for r, n in amounts.items()} for q, amounts in asked.items()})
+    pending = _rolled(tree, _asked(group for group in waits if not group.impossible))
+    lacking = _rolled(tree, _asked(group for group in waits if group.admissible))
     accounts = {queue.path: _accounts(queue, used[queue.path], pending[queue.path]) for queue in tree}
     accounts[ROOT] = _accounts(tree[ROOT], used[ROOT], pending[ROOT], dict.fromkeys(_named(tree), 0))
-    lent = _lent(tree, used, {account for found in accounts.values() for account in found}, capacity)
+    book = QuotaBook(tree, {})
+    lent = _lent(book, used, {account for found in accounts.values() for account in found}, capacity)
     promised = _promised(tree)
-    inside: dict[str, list[Row[Any]]] = defaultdict(list)
-    for row in counts:
-        for above in tree.lineage(row.queue):
-            inside[above].append(row)
+    waiting, admitted = _inside(tree, waits), _inside(tree, runs)
     views = {}
     for queue in tree:
-        below = inside[queue.path]
+        below = waiting[queue.path]
         views[queue.path] = QueueView(
             queue=queue,
             amounts=tuple(
-                _amounts(tree, queue, account, used=used, pending=pending, lent=lent, promised=promised)
+                _amounts(book, queue, account, used=used, pending=pending, lent=lent, promised=promised)
                 for account in accounts[queue.path]
             ),
-            waiting=sum(row.waiting for row in below),
-            admitted=sum(row.admitted for row in below),
-            oldest=min((row.oldest.timestamp() for row in below if row.oldest), default=None),
+            waiting=sum(group.jobs for group in below if not group.impossible),
+            impossible=sum(group.jobs for group in below if group.impossible),
+            admitted=sum(row.admitted for row in admitted[queue.path]),
+            oldest=min((group.oldest for group in below if not group.impossible), default=None),
+            admissible={resource: n for (_, resource), n in lacking[queue.path].items()},
+            since=min((group.since for group in below if group.admissible and group.since), default=None),
         )
-    strays = {row.queue: row.waiting for row in counts if row.queue not in tree and row.waiting}
-    return TreeView(config=config, capacity=capacity, queues=views, strays=strays)
+    strays: dict[str, int] = {}
+    for group in waits:
+        if group.queue not in tree:
+            strays[group.queue] = strays.get(group.queue, 0) + group.jobs
+    return TreeView(config=config, capacity=capacity, queues=views, strays=strays, waiting=tuple(waits))
+
+
+def _asked(waiting: Iterable[Group]) -> Asked:
+    """What these ask for by queue."""
+    asked: dict[str, dict[Account, int]] = defaultdict(lambda: defaultdict(int))
+    for group in waiting:
+        for resource, amount in group.amounts.items():
+            asked[group.queue][None, resource] += amount
+    return asked
+
+
+class _Of(Protocol):
+    @property
+    def queue(self) -> str: ...
+
+
+R = TypeVar("R", bound=_Of)
+
+
+def _inside(tree: QueueTree, rows: Iterable[R]) -> Mapping[str, list[R]]:
+    """Rows by each queue of the path of their own."""
+    inside: dict[str, list[R]] = defaultdict(list)
+    for row in rows:
+        for above in tree.lineage(row.queue):
+            inside[above].append(row)
+    return inside
 
 
 def _capacity(stored: Mapping[str, Mapping[str, int]]) -> dict[Account, int]:
@@ -156,7 +184,7 @@ def _accounts(queue: Queue, *amounts: Mapping[Account, int]) -> list[Account]:
 
 
 def _amounts(
-    tree: QueueTree,
+    book: QuotaBook,
     queue: Queue,
     account: Account,
     *,
@@ -166,7 +194,7 @@ def _amounts(
     promised: frozenset[Account],
 ) -> Amounts:
     flavor, resource = account
-    guaranteed = tree.guaranteed(queue.path, flavor, resource)
+    guaranteed = book.guaranteed(queue.path, account)
     rows = (row for row in queue.quota if (row.flavor, row.resource) == account)
     held = used[queue.path].get(account, 0)
     return Amounts(
@@ -193,7 +221,7 @@ def _promised(tree: QueueTree) -> frozenset[Account]:
 
 
 def _lent(
-    tree: QueueTree,
+    book: QuotaBook,
     used: Mapping[str, Mapping[Account, int]],
     accounts: set[Account],
     capacity: Mapping[Account, int],
@@ -201,12 +229,12 @@ def _lent(
     """How much of its own guarantee each queue has lent out: from root down, what siblings borrow beyond what their
     parent has to give unguaranteed is taken from idle guarantees, in proportion."""
     found: dict[tuple[str, Account], int] = {}
-    for queue in tree:
-        kids = tree.children[queue.path]
+    for queue in book.tree:
+        kids = book.tree.children[queue.path]
         for account in accounts if kids else ():
-            guaranteed = {kid: tree.guaranteed(kid, *account) for kid in kids}
+            guaranteed = {kid: book.guaranteed(kid, account) for kid in kids}
             excess = sum(max(0, used[kid].get(account, 0) - guaranteed[kid]) for kid in kids)
-            whole = tree.guaranteed(queue.path, *account)
+            whole = book.guaranteed(queue.path, account)
             if queue.parent is None:
                 whole = capacity.get(account, whole)
             spare = max(0, whole - sum(guaranteed.values()))

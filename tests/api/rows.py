@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,9 +13,10 @@ from queuer.domain.document import parse
 from queuer.domain.queue import ManagedBy
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import State, Workload
-from queuer.store import cycles, ledger, queues, stored, workloads
+from queuer.store import cycles, heartbeat, ledger, queues, stored, workloads
 from queuer.store.cycles import NewEviction
 from queuer.store.engine import begin
+from queuer.store.heartbeat import Heartbeat, LastCycle
 from queuer.store.workloads import Intake, StateChange
 from tests.store import support
 
@@ -57,7 +59,16 @@ class Author:
     async def of(cls, engine: AsyncEngine) -> Author:
         """Take office."""
         async with begin(engine) as connection:
-            return cls(engine=engine, epoch=await support.take_office(connection))
+            author = cls(engine=engine, epoch=await support.take_office(connection))
+        await author.beat()
+        return author
+
+    async def beat(self, *, silent: float = 0.0, cycle: LastCycle | None = None) -> None:
+        """Give a sign of life, so many seconds ago."""
+        at = time.time() - silent
+        sign = Heartbeat(holder="test", epoch=self.epoch, phase="leading", at=at, round_at=at, cycle=cycle)
+        async with begin(self.engine) as connection:
+            await heartbeat.write(connection, sign)
 
     async def tree(self, document: Mapping[str, Any] = TREE, *, writer: ManagedBy = ManagedBy.API) -> int:
         """Apply a tree document; answers the revision."""

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import httpx2
 import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine
 
+from queuer.api.app import create_app
 from queuer.api.pages.page import BAR, bar
 from queuer.api.queues.models import Account
+from queuer.api.settings import ApiSettings, Authentication
 from queuer.domain.reasons import Token
 from queuer.domain.workload import State
+from tests.api.identity import Table, reads
 from tests.api.rows import GPU, Author, waits
 from tests.store.support import workload
 
@@ -95,3 +99,24 @@ async def test_the_page_reloads_itself_unless_paused_and_keeps_the_resource(
 async def test_style_and_icon_are_served_from_here(api: httpx2.AsyncClient) -> None:
     assert (await api.get("/page.css")).headers["content-type"].startswith("text/css")
     assert (await api.get("/icon.svg")).headers["content-type"] == "image/svg+xml"
+
+
+async def test_who_is_not_known_is_told_how_to_log_in_and_a_tenant_sees_its_own(
+    engine: AsyncEngine, database_url: str, author: Author
+) -> None:
+    settings = ApiSettings(database_url=database_url, authentication=Authentication.KUBERNETES)
+    app = create_app(engine, settings, Table({"alice": frozenset({reads("team-a")})}))
+    await author.tree()
+    await author.submit(
+        workload("a1", queue=A, namespace="team-a", name="mine"),
+        workload("b1", queue=B, namespace="team-b", name="secret-b"),
+    )
+    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
+        nobody = await client.get("/")
+        alice = await client.get("/", headers={"user": "alice"})
+    assert (nobody.status_code, alice.status_code) == (401, 200)
+    assert "kubectl create token NAME -n NAMESPACE --audience queuer" in nobody.text
+    assert "Logged in as alice." in alice.text
+    assert "mine" in alice.text
+    assert "secret-b" not in alice.text

@@ -169,7 +169,6 @@ async def test_a_job_that_names_a_missing_queue_is_seen_with_its_reason(
         ({}, ["u4", "u3", "u2", "u1"]),
         ({"queue": A}, ["u3", "u1"]),
         ({"queue": "root.research"}, ["u4", "u3", "u2", "u1"]),
-        ({"queue": "root.res"}, []),
         ({"state": "Admitted"}, ["u4"]),
         ({"state": "Queued,Admitted"}, ["u4", "u3", "u2", "u1"]),
         ({"namespace": "team-a"}, ["u4", "u3", "u2", "u1"]),

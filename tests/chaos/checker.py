@@ -7,14 +7,21 @@ written. Neither trusts what a controller has in memory, nor uses its code.
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from queuer.domain.queue import QueueTree
+from queuer.solver.records import Snapshot
+from queuer.solver.stored import decode
+from tests.chaos.drift import NOBODY
 from tests.chaos.world import BESIDE, LIMITS, Manifest, World
-from tests.e2e.controller import GPU
+from tests.e2e.controller import GPU, Controller
 
+FAILURES = ("the term of office failed", "set aside", '"no plan"', "no commit")
+"""What no fault of anything else excuses in a log."""
 PLANNED = ("reclaim", "preempt")
 """Why a plan evicts."""
 _OVER = f"""
@@ -34,6 +41,7 @@ _ADMITTED_TWICE = """
     SELECT a.uid, 'admission' AS pod_set FROM admission a JOIN admission b USING (uid)
     WHERE a.id < b.id AND a.at < coalesce(b.ended_at, 'infinity') AND b.at < coalesce(a.ended_at, 'infinity')
 """
+_ENDED = ("Succeeded", "Failed")
 _EVICTED = """
     SELECT uid, data->>'cause' AS cause FROM event WHERE type = 'workload.state' AND data->>'to' = 'Evicting'
 """
@@ -41,6 +49,7 @@ _ADMITTED = "SELECT uid FROM workload WHERE state IN ('Admitted', 'Placing', 'Ru
 _CHARGES = "SELECT uid, pod_set, queue, count, amounts FROM ledger WHERE closed IS NULL"
 _ADMISSIONS = "SELECT uid, id::text FROM admission WHERE ended_at IS NULL"
 _WORKLOADS = "SELECT uid, name, queue, state, token, admission_id::text, deleted_at FROM workload"
+_REPAIRED = "SELECT detail->>'uid' AS uid, reason FROM audit WHERE action = 'ledger.repair'"
 _UNDONE = "SELECT uid, kind FROM outbox WHERE done_at IS NULL"
 
 
@@ -100,7 +109,8 @@ class Gangs:
 
 
 def sound(world: World, found: Picture, gangs: Gangs) -> list[str]:
-    """Nothing doubled, nothing over-admitted, nothing that holds a node uncharged, no running gang harmed.
+    """Nothing doubled, nothing over-admitted, nothing that holds a node uncharged, no running gang harmed, and nothing
+    that the auditor had to mend but what a story did to the ledger.
 
     `found` was read while no controller ran.
     """
@@ -112,6 +122,11 @@ def sound(world: World, found: Picture, gangs: Gangs) -> list[str]:
     ]
     for query in (_CHARGED_TWICE, _ADMITTED_TWICE):
         wrong += [f"{row['uid']} has two at a time: {row['pod_set']}" for row in database.rows(query)]
+    wrong += [
+        f"the auditor had to repair {row['uid']}: {row['reason']}"
+        for row in database.rows(_REPAIRED)
+        if row["uid"] != NOBODY
+    ]
     charged = {row["uid"] for row in database.rows(_CHARGES)}
     queues = {row["uid"]: row["queue"] for row in database.rows(_WORKLOADS)}
     for uid, pods in found.pods.items():
@@ -119,6 +134,19 @@ def sound(world: World, found: Picture, gangs: Gangs) -> list[str]:
         if holding and uid not in charged and queues.get(uid, BESIDE) != BESIDE:
             wrong.append(f"{_name(holding[0])} holds a node, and nothing is charged for it")
     return [*wrong, *gangs.harmed(world, found)]
+
+
+def said(process: Controller) -> list[str]:
+    """What a controller's log must not say."""
+    return [f"its log says {text}" for text in FAILURES if process.log_has(text)]
+
+
+def settle(world: World, *, timeout: float) -> list[str]:
+    """Wait until all is settled; what is still not after `timeout` seconds."""
+    until = time.monotonic() + timeout
+    while (wrong := settled(world)) and time.monotonic() < until:
+        time.sleep(0.3)
+    return wrong
 
 
 def settled(world: World) -> list[str]:
@@ -133,8 +161,9 @@ def settled(world: World) -> list[str]:
         admissions[row["uid"]].append(row["id"])
     wrong = [f"an effect is left: {row['kind']} of {row['uid']}" for row in database.rows(_UNDONE)]
     for uid in {*rows, *charges, *admissions} - found.jobs.keys():
-        row = rows.get(uid, {"name": uid, "deleted_at": None})
-        if row["deleted_at"] is None or charges[uid] or admissions[uid]:
+        row = rows.get(uid, {"name": uid, "state": None, "deleted_at": None})
+        over = row["deleted_at"] is not None or row["state"] in _ENDED  # nobody follows what has ended
+        if not over or charges[uid] or admissions[uid]:
             wrong.append(f"{row['name']} is gone, and {'charged' if charges[uid] else 'kept'}")
     for uid, job in found.jobs.items():
         pods = found.pods.get(uid, [])
@@ -145,6 +174,53 @@ def settled(world: World) -> list[str]:
         elif said := _differs(job, pods, rows[uid], charges[uid], admissions[uid]):
             wrong.append(f"{_name(job)} ({rows[uid]['state']}): {said}")
     return wrong
+
+
+def misremembered(world: World, *, asked: Manifest) -> list[str]:
+    """How the nodes that a controller decides on differ from those that are there, what all pods hold on them included.
+
+    `asked`: a job that waits and has just come; looked at is what was decided with it.
+    """
+    snapshot = _decided_on(world)
+    if asked["metadata"]["uid"] not in snapshot.workloads():
+        return ["no decision is stored yet"]
+    used: dict[str, Counter[str]] = defaultdict(Counter)
+    for pod in _items(world, "pods"):
+        if pod["spec"].get("nodeName") and pod["status"].get("phase") not in ("Succeeded", "Failed"):
+            used[pod["spec"]["nodeName"]].update({"pods": 1, GPU: _gpus(pod)})
+    there = {
+        node["metadata"]["name"]: (
+            node["metadata"]["labels"],
+            bool(node["spec"].get("unschedulable")),
+            int(node["status"]["allocatable"][GPU]),
+            *(used[node["metadata"]["name"]][resource] for resource in ("pods", GPU)),
+        )
+        for node in _items(world, "nodes")
+    }
+    remembered = {
+        found.node.name: (
+            dict(found.node.labels),
+            found.node.unschedulable,
+            found.node.allocatable[GPU],
+            *(found.used.get(resource, 0) for resource in ("pods", GPU)),
+        )
+        for found in snapshot.nodes
+    }
+    return [
+        f"{name} is remembered as {remembered.get(name)}, and is {there.get(name)}"
+        for name in sorted({*there, *remembered})
+        if there.get(name) != remembered.get(name)
+    ]
+
+
+def _decided_on(world: World) -> Snapshot:
+    """What the newest decision was made from; nothing where there was none yet."""
+    rows = world.database.rows("SELECT body FROM stored_cycle")
+    return decode(rows[0]["body"]).snapshot if rows else Snapshot(nodes=(), tree=QueueTree.of(()))
+
+
+def _items(world: World, plural: str) -> list[Manifest]:
+    return list(world.admin.get(f"/api/v1/{plural}").raise_for_status().json()["items"])
 
 
 def _differs(

@@ -1,12 +1,44 @@
-"""How a story gets the controller to each failpoint: what users and administrators do, again until it is there."""
+"""What users and administrators do: at any time, and again and again to get the controller to each failpoint."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 from queuer.controller.failpoints import Point
+from tests.chaos.drift import NOBODY, charge_nobody
 from tests.chaos.world import BESIDE, EXPRESS, REFUSED, TEAM_A, TEAM_B, Manifest, World
+
+
+def endless(world: World) -> list[Manifest]:
+    """What runs for ever: team-b on what it borrows, and some of team-a."""
+    return [
+        *(world.job("borrower", queue=TEAM_B, pods=2, gpus=8) for _ in range(4)),
+        world.pytorchjob("borrower", queue=TEAM_B, workers=3, gpus=4),
+        world.job("base", queue=TEAM_A, pods=2, gpus=8),
+    ]
+
+
+def moves(world: World, random: Random, endless: Sequence[Manifest]) -> list[Manifest]:
+    """What users do anyway: gangs come, are held, edited, suspended, deleted. Answers what must be cleaned up."""
+    short(world, random)
+    waiting = world.job("edited", queue=TEAM_A, pods=2, gpus=random.randint(1, 8), run_for="1s")
+    world.patch(waiting, {"spec": {"parallelism": 1, "completions": 1}})
+    match random.randrange(4):
+        case 0:
+            world.delete(world.job("deleted", queue=EXPRESS))
+        case 1:
+            held = world.job("held", queue=EXPRESS, annotations={"queuer.dev/hold": "true"}, run_for="1s")
+            world.patch(held, {"metadata": {"annotations": {"queuer.dev/hold": None}}})
+        case 2:
+            suspended = random.choice(endless)
+            if suspended["kind"] == "Job" and world.state(suspended) == "Running":
+                world.excuse(suspended)
+                world.patch(suspended, {"spec": {"suspend": True}})
+        case _:
+            return [world.job("deleted", queue=TEAM_B, pods=2, gpus=4)]
+    return []
+
 
 Way = Callable[[World, Random], list[Manifest]]
 """Does something; answers the jobs that the round has to clean up, since they would never end."""
@@ -73,11 +105,8 @@ def forced(world: World, random: Random) -> list[Manifest]:
 
 def drift(world: World, random: Random) -> list[Manifest]:
     """A row of the ledger that nobody holds; the auditor looks twice before it mends it."""
-    if not world.database.rows("SELECT 1 FROM ledger WHERE uid = 'nobody' AND closed IS NULL"):
-        world.database.execute(
-            "INSERT INTO ledger (uid, attempt, queue, pod_set, flavor, count, amounts, opened) VALUES"
-            f""" ('nobody', 1, '{BESIDE}', 'main', 'default', 1, '{{"nvidia.com/gpu": 3}}', now())"""
-        )
+    if not world.database.rows("SELECT 1 FROM ledger WHERE uid = %s AND closed IS NULL", NOBODY):
+        charge_nobody(world.database, BESIDE)
     return []
 
 

@@ -133,6 +133,11 @@ class World:
         rows = self.database.rows("SELECT state FROM workload WHERE uid = %s", job["metadata"]["uid"])
         return str(rows[0]["state"]) if rows else ""
 
+    def live(self) -> set[str]:
+        """Uids of the workloads that wait or run."""
+        live = "SELECT uid FROM workload WHERE deleted_at IS NULL AND state NOT IN ('Succeeded', 'Failed')"
+        return {row["uid"] for row in self.database.rows(live)}
+
     def _path_of(self, found: Manifest) -> str:
         meta = found["metadata"]
         return self.path(found["kind"], meta["namespace"], meta["name"])

@@ -36,11 +36,15 @@ GPU = "nvidia.com/gpu"
 
 @dataclass(slots=True, kw_only=True)
 class Controller:
-    """One controller process, by a name of its own. Started by `start`, ended by `kill` or `stop`."""
+    """One controller process, by a name of its own. Started by `start`, ended by `kill` or `stop`.
+
+    `module`: what Python runs, with the arguments of `queuer`.
+    """
 
     cluster: Cluster
     database_url: str
     settings: Mapping[str, str] = field(default_factory=dict)
+    module: str = "queuer"
     name: str = field(default_factory=lambda: f"controller-{uuid4().hex[:6]}")
     port: int = 0
 
@@ -69,7 +73,9 @@ class Controller:
             **self.settings,
             **extra,
         }
-        return replace(self.cluster.command(CONTROLLER_PART, environment=environment), name=self.name)
+        command = self.cluster.command(CONTROLLER_PART, environment=environment)
+        python, flag, _, *arguments = command.arguments
+        return replace(command, name=self.name, arguments=[python, flag, self.module, *arguments])
 
     @property
     def pid(self) -> int:

@@ -1,9 +1,11 @@
 """Killed at every failpoint beside a fault, nothing is lost, doubled or over-admitted, and no running gang is harmed.
 
-Two stories share the points; `make chaos` plays them all with as many seeds as are asked for.
+Two stories share the points; `make chaos` plays them all with as many seeds as are asked for. The same for storms.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from queuer.controller.failpoints import Point
 from queuer.local.cluster import Cluster
 from tests.chaos.checker import Gangs, picture, settled, sound
 from tests.chaos.faults import Fault
+from tests.chaos.storms import SHORT, blow
 from tests.chaos.story import play
 from tests.chaos.world import EXPRESS, world
 from tests.e2e.support import wait_until
@@ -27,6 +30,16 @@ def test_a_story_of_crashes_ends_as_if_nobody_had_died(cluster: Cluster, seed: i
     points = tuple(Point)[seed::SHARED]
     told = [str(told) for told in play(cluster, seed=seed, points=points, faults=QUICK) if told.wrong]
     assert told == []
+
+
+@pytest.mark.timeout(240)
+def test_after_a_storm_all_is_remembered_as_it_is(cluster: Cluster, record_property: Any) -> None:
+    """Events lost and doubled, streams cut, 410, no database: nobody tells what was missed, and it is found."""
+    told = blow(cluster, seed=1, scale=SHORT, drift=False)
+    record_property("figures", str(told))
+    print(told)  # noqa: T201 (shown with -s)
+    assert told.wrong == ()
+    assert all(told.counts[what] for what in ("dropped", "doubled", "cut", "gone"))
 
 
 SABOTAGE = {

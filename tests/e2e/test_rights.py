@@ -44,7 +44,13 @@ def test_rights_of_the_controller(cluster: Cluster, verb: str, resource: str, ex
 
 @pytest.mark.parametrize(
     ("verb", "resource", "expected"),
-    [("list", "queues.queuer.dev", "yes"), ("patch", "jobs.batch", "no"), ("list", "pods", "no")],
+    [
+        ("create", "tokenreviews.authentication.k8s.io", "yes"),
+        ("create", "subjectaccessreviews.authorization.k8s.io", "yes"),
+        ("list", "queues.queuer.dev", "no"),
+        ("patch", "jobs.batch", "no"),
+        ("list", "pods", "no"),
+    ],
 )
 def test_rights_of_the_api(cluster: Cluster, verb: str, resource: str, expected: str) -> None:
     assert _can(cluster, "queuer-api", verb, resource) == expected

@@ -13,7 +13,11 @@ from queuer.kube.objects import NAMESPACES, Namespace, NodeObject
 from queuer.kube.reflector import Change, ChangeKind, Reflector, Timing
 from tests.kube.stub import Stub, serving, until
 
-FAST = Timing(watch=30, silence=5.0, relist=3600.0, first_pause=0.01, longest_pause=0.05)
+FAST = Timing(silence=5.0, relist=3600.0, first_pause=0.01, longest_pause=0.05)
+
+OFTEN = Timing(silence=0.1, relist=0.05, first_pause=0.01, longest_pause=0.02)
+SLOW = Timing(relist=1.0, share=0.0001)
+STORM = Timing(first_pause=0.01, longest_pause=0.2)
 
 
 class Copy:
@@ -130,7 +134,7 @@ async def test_a_silent_stream_is_taken_for_dead() -> None:
     """A half-open connection says nothing for ever: neither events nor bookmarks."""
     stub = Stub()
     stub.put("a")
-    async with copying(stub, Timing(watch=30, silence=0.2, first_pause=0.01, longest_pause=0.05)) as copy:
+    async with copying(stub, Timing(silence=0.2, first_pause=0.01, longest_pause=0.05)) as copy:
         await until(lambda: len(stub.watches) == 1)
         stub.mute = True
         stub.put("b")
@@ -155,14 +159,66 @@ async def test_bookmarks_move_the_point_of_resumption() -> None:
 
 
 async def test_lists_fully_again_now_and_then() -> None:
-    """A missed event cannot stay missed: an object that vanished unheard is reported at the next full list."""
+    """A missed event cannot stay missed: what came, changed and vanished unheard is reported at the next full list."""
+    stub = Stub()
+    for uid in "abc":
+        stub.put(uid)
+    async with copying(stub, OFTEN) as copy:
+        del stub.objects["a"]  # none of this is told
+        stub.mute = True
+        stub.put("b", note="new")
+        stub.put("d")
+        await until(lambda: copy.uids == {"b", "c", "d"})
+        assert copy.changes[3:] == [
+            (ChangeKind.MODIFIED, "b"), (ChangeKind.ADDED, "d"), (ChangeKind.DELETED, "a"),
+        ]  # fmt: skip
+
+
+async def test_a_watch_ends_when_the_next_list_is_due() -> None:
+    """And that is later where listing takes long: it gets a small part of the time."""
+    for timing, seconds in ((Timing(relist=42.0), range(41, 43)), (SLOW, range(5, 10_000))):
+        stub = Stub()
+        stub.put("a")
+        async with copying(stub, timing):
+            await until(lambda stub=stub: len(stub.watches) == 1)  # type: ignore[misc]
+            assert int(stub.watches[0]["timeoutSeconds"]) in seconds
+
+
+async def test_where_a_list_fails_the_watch_goes_on() -> None:
+    """A server that can answer no list, but watches, keeps the copy live."""
     stub = Stub()
     stub.put("a")
-    timing = Timing(watch=30, silence=0.1, relist=0.05, first_pause=0.01, longest_pause=0.02)
-    async with copying(stub, timing) as copy:
-        del stub.objects["a"]  # no event
-        await until(lambda: not copy.uids)
-        assert copy.changes[-1] == (ChangeKind.DELETED, "a")
+    async with copying(stub, OFTEN) as copy:
+        await until(lambda: len(stub.watches) == 1)
+        stub.failures = [web.Response(status=504)]
+        await until(lambda: not stub.failures)
+        asked = len(stub.requests)
+        stub.put("b")
+        await until(lambda: "b" in copy.uids)
+        assert "watch" in stub.requests[asked]
+
+
+async def test_a_watch_that_tells_something_is_opened_anew_at_once_when_it_is_cut() -> None:
+    """However often that happens, and whatever failed before: only a server that tells nothing is asked less often."""
+    stub = Stub()
+    async with copying(stub, Timing(first_pause=0.01, longest_pause=60.0)) as copy:
+        stub.failures = [web.Response(status=503) for _ in range(4)]
+        for number in range(20):
+            stub.put(f"o{number}")
+            await until(lambda: len(copy.uids) == number + 1)  # noqa: B023
+            stub.cut()
+
+
+async def test_in_a_storm_of_410_lists_become_rare() -> None:
+    """A server that forgets at once where we were must not be asked for everything in a busy loop."""
+    stub, times = Stub(), list[float]()
+    stub.put("a")
+    stub.oldest = 1_000
+    async with copying(stub, STORM):
+        while len(times) < 6:
+            await until(lambda: stub.lists > len(times))
+            times.append(asyncio.get_running_loop().time())
+    assert times[-1] - times[-2] >= 0.5 * STORM.longest_pause
 
 
 async def test_staleness_is_told_while_the_server_does_not_answer() -> None:

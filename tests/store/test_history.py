@@ -1,4 +1,6 @@
-"""What a controller reads at start and deletes now and then does not grow with the history that a database holds."""
+"""What a controller reads at start and deletes now and then, and a job by its name, do not grow with the history that a
+database holds.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from queuer.store import cycles, inherited, outbox, retention, workloads
+from queuer.store import cycles, inherited, outbox, reads, retention, workloads
 from queuer.store.engine import begin
 from tests.store.support import NOW, admission, cycle, intake_of, workload
 
@@ -17,12 +19,12 @@ PAST, LIVE = 5_000, 3
 _FILL = (
     """INSERT INTO workload (uid, kind, namespace, name, queue, user_name, priority, preemptible, submitted, hold,
         pod_sets, state, admission_id, admitted_at, finished_at, deleted_at)
-    SELECT 'p' || n, 'Job', 'a', 'p', 'root.a', '', 0, true, to_timestamp(:now), false, '[]',
+    SELECT 'p' || n, 'Job', 'a', 'p' || n, 'root.a', '', 0, true, to_timestamp(:now), false, '[]',
         'Succeeded', md5('p' || n)::uuid, to_timestamp(:now), to_timestamp(:now), to_timestamp(:now)
     FROM generate_series(1, :past) AS n""",
     """INSERT INTO workload (uid, kind, namespace, name, queue, user_name, priority, preemptible, submitted, hold,
         pod_sets, state, deleted_at)
-    SELECT 'd' || n, 'Job', 'a', 'p', 'root.a', '', 0, true, to_timestamp(:now), false, '[]',
+    SELECT 'd' || n, 'Job', 'a', 'd' || n, 'root.a', '', 0, true, to_timestamp(:now), false, '[]',
         'Queued', to_timestamp(:now) + interval '1 s' FROM generate_series(1, :past) AS n""",
     """INSERT INTO admission (id, uid, attempt, epoch, cycle, assignments, domains, at, ended_at, end_cause)
     SELECT admission_id, uid, 1, 1, 1, '[]', '[]', submitted, finished_at, 'succeeded' FROM workload
@@ -42,6 +44,10 @@ _FILL = (
     "ANALYZE",
 )
 _READ = text("SELECT sum(seq_tup_read + idx_tup_fetch)::int FROM pg_stat_xact_user_tables")
+_BLOCKS = text("""
+    SELECT pg_stat_get_xact_blocks_fetched('workload'::regclass)
+        + sum(pg_stat_get_xact_blocks_fetched(indexrelid)) FROM pg_index WHERE indrelid = 'workload'::regclass
+""")
 
 Act = Callable[[AsyncConnection], Awaitable[object]]
 _LIVING = [f"w{n}" for n in range(LIVE)]
@@ -83,3 +89,11 @@ async def test_only_what_lives_is_read(old: AsyncEngine) -> None:
             await act(connection)
             read[name] = (await connection.execute(_READ)).scalar_one() - before
     assert {name: rows for name, rows in read.items() if rows > 100} == {}
+
+
+async def test_a_job_is_found_by_its_name(old: AsyncEngine) -> None:
+    """Neither the table nor a whole index is read through for it, however many jobs its namespace has had."""
+    async with begin(old) as connection:
+        before = (await connection.execute(_BLOCKS)).scalar_one()
+        assert await reads.workloads(connection, namespace="a", name="w0", deleted=True) == []
+        assert (await connection.execute(_BLOCKS)).scalar_one() - before < 20

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from queuer.cli import db
 from queuer.domain.errors import InvalidInput
-from queuer.store import migrate, retention
+from queuer.store import migrate
 from queuer.store.engine import PostgresTooOld, begin, check_version, normalise_url
 from queuer.store.tables import metadata
 from tests.conftest import DatabaseServer
@@ -145,13 +145,6 @@ async def test_words_are_checked_by_the_server(engine: AsyncEngine) -> None:
         with pytest.raises(IntegrityError):
             async with begin(engine) as connection:
                 await connection.execute(text(statement))
-
-
-def test_every_table_ends_somewhere() -> None:
-    """No table without a rule of retention or a stated reason to have none."""
-    ruled = {rule.table for rule in retention.RULES}
-    assert ruled | retention.KEPT.keys() == metadata.tables.keys()
-    assert not ruled & retention.KEPT.keys()
 
 
 @pytest.mark.parametrize(

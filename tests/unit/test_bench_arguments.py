@@ -26,6 +26,7 @@ from bench import (
     uneven,
 )
 from tests.e2e import landing
+from tests.soak import __main__ as soak
 from tests.solver import many_cycles, many_worlds
 
 NOT_POSITIVE = ("0", "-1", "1.5", "nan", "x", "", "9" * 30, "9" * 5_000)
@@ -73,6 +74,8 @@ REFUSED: dict[Callable[[], ArgumentParser], dict[str, tuple[str, ...]]] = {
     many_cycles.parser: FIRST | {"--cycles": NOT_POSITIVE},
     many_worlds.parser: FIRST | {"--worlds": NOT_POSITIVE},
     landing.parser: FIRST | {"--cases": NOT_POSITIVE},
+    soak.parser: {"--history": NOT_COUNT, "--seed": NOT_SEED}
+    | dict.fromkeys(("--jobs", "--every", "--minutes"), NOT_POSITIVE),
 }
 NEEDED = {runtimes.parser: ("--jobs=x",)}
 

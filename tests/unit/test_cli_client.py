@@ -203,7 +203,7 @@ def test_apply_without_a_terminal_needs_yes_and_writes_nothing(
     assert code == Exit.USAGE
     assert "-y" in err
     assert "+ root.a: new" in out
-    assert seen == ["managedBy=api&effect=drain"]
+    assert seen == ["effect=drain"]
 
 
 def test_a_document_is_read_no_further_than_a_server_takes_it(

@@ -14,8 +14,8 @@ from fastapi import APIRouter, Body, Path, Query, Request, Response
 from queuer.api.config import models
 from queuer.api.config.planning import Seen, report
 from queuer.api.config.views import applied, planned, visible
-from queuer.api.config.writing import check, require_administrator, require_reason, root_of, source_of, stale
-from queuer.api.deps import PREFIX, Asking, Engine, NewestCycle, Snapshot, one_view
+from queuer.api.config.writing import check, require_reason, root_of, stale
+from queuer.api.deps import PREFIX, Asking, Engine, NewestCycle, Settings, Snapshot, one_view, source
 from queuer.api.http.cursor import make_cursor, read_cursor
 from queuer.api.http.documents import DOCUMENT_BODY, read_document
 from queuer.api.http.idempotency import Idempotent
@@ -40,7 +40,6 @@ TTL = 15 * 60.0
 _LARGEST = 2**63 - 1
 
 DryRun = Annotated[bool, Query(alias="dryRun", description="Keep nothing.")]
-Writer = Annotated[ManagedBy, Query(alias="managedBy", description="The writer that asks.")]
 Prune = Annotated[
     bool | None, Query(description="Delete own queues that are not named; default: as written.")
 ]
@@ -65,26 +64,22 @@ async def plan_changeset(
     engine: Engine,
     asker: Asking,
     newest: NewestCycle,
+    settings: Settings,
     *,
     dry_run: DryRun = False,
     prune: Prune = None,
-    managed_by: Writer = ManagedBy.API,
     effect: EffectOfCuts = Effect.DRAIN,
     evict_after: EvictAfter = None,
 ) -> models.Changeset:
     """Plan what a QueueTree document asks for, or `{revert: 7}`: that revision 7 be taken back. Writes nothing."""
-    if managed_by is ManagedBy.CRD:
-        hint = "change the objects, or take another writer"
-        raise InvalidInput(
-            FieldProblem(field="managedBy", message="crd writes by objects of the cluster", hint=hint)
-        )
     document = await read_document(request)
     revision = _reverted(document)
     with placed(document):
         wish = parse(document) if revision is None else revision
     draft = await _plan(
         engine, asker, newest, request, wish,
-        prune=prune, writer=managed_by, effect=effect, evict_after=_delay(effect, evict_after), document=document,
+        prune=prune, writer=settings.writer(asker.caller.name), effect=effect,
+        evict_after=_delay(effect, evict_after), document=document,
     )  # fmt: skip
     return await _kept(engine, asker, response, draft, dry_run=dry_run)
 
@@ -95,14 +90,20 @@ async def plan_changeset(
     responses={200: {"model": models.Changeset, "description": "Nothing is left to take back."}},
 )
 async def revert_audited(
-    request: Request, response: Response, engine: Engine, asker: Asking, newest: NewestCycle, audit: Number
+    request: Request,
+    response: Response,
+    engine: Engine,
+    asker: Asking,
+    newest: NewestCycle,
+    settings: Settings,
+    audit: Number,
 ) -> models.Changeset:
     """Plan that the change which an audit entry tells of be taken back."""
     async with one_view(engine) as connection:
         revision = await history.audited(connection, audit)
     if revision is None:
         raise Conflict(f"audit entry {audit} is about no change of the configuration")
-    draft = await _plan(engine, asker, newest, request, revision)
+    draft = await _plan(engine, asker, newest, request, revision, writer=settings.writer(asker.caller.name))
     return await _kept(engine, asker, response, draft, dry_run=False)
 
 
@@ -141,7 +142,7 @@ async def get_changeset(
         return applied(made)
     draft = await drafts.read(snapshot, _uuid(id))
     if asker.caller.name != draft.actor:
-        await require_administrator(asker, draft.root)
+        await asker.require_administers(draft.root)
     became = None if draft.revision is None else await history.one(snapshot, draft.revision)
     return await visible(planned(draft, made=became), asker)
 
@@ -157,7 +158,7 @@ async def apply_changeset(
     """Apply a plan: all of it, or nothing where what it touches has been changed since."""
     reason = body.reason if body is not None else ""
     async with one_view(engine) as connection:
-        await require_administrator(asker, (await drafts.read(connection, id)).root)
+        await asker.require_administers((await drafts.read(connection, id)).root)
     async with begin(engine) as connection:
         draft = await drafts.read(connection, id, take=True)
         _require_planned(draft)
@@ -170,7 +171,7 @@ async def apply_changeset(
         require_reason(taken, reason)
         _require_room(draft.effect, taken)
         revision = await store.apply(
-            connection, changeset, actor=asker.caller.name, source=source_of(request), reason=reason
+            connection, changeset, actor=asker.caller.name, source=source(request), reason=reason
         )
         if revision == changeset.base:
             raise Conflict("nothing is left to change: the tree is as this plan wants it")
@@ -186,7 +187,7 @@ async def discard_changeset(engine: Engine, asker: Asking, id: UUID) -> models.C
     async with one_view(engine) as connection:
         draft = await drafts.read(connection, id)
     if asker.caller.name != draft.actor:
-        await require_administrator(asker, draft.root)
+        await asker.require_administers(draft.root)
     async with begin(engine) as connection:
         draft = await drafts.read(connection, id, take=True)
         if draft.state is DraftState.APPLIED:
@@ -229,14 +230,14 @@ async def _plan(
     wish: TreeDocument | int,
     *,
     prune: bool | None = None,
-    writer: ManagedBy = ManagedBy.API,
+    writer: ManagedBy,
     effect: Effect = Effect.DRAIN,
     evict_after: float | None = None,
     document: object = None,
 ) -> Draft:
     """The plan of a document, or of taking a revision back."""
     if isinstance(wish, TreeDocument):
-        await require_administrator(asker, wish.root)
+        await asker.require_administers(wish.root)
     async with one_view(engine) as connection:
         if isinstance(wish, TreeDocument):
             changeset = await store.plan(connection, wish, writer=writer, prune=prune)
@@ -244,12 +245,14 @@ async def _plan(
         else:
             changeset = await store.plan_revert(connection, wish)
             root = root_of(changeset.changes)
-            if changeset.writer is ManagedBy.CRD:
+            if changeset.writer is not writer:
                 named = FieldProblem(
-                    field="revert", message=f"revision {wish} was written by objects of the cluster"
+                    field="revert",
+                    message=f"revision {wish} was written by {changeset.writer}, {writer} cannot take it back",
+                    hint=f"change it where {changeset.writer} keeps it",
                 )
                 raise OwnedElsewhere(named)
-        await require_administrator(asker, root)
+        await asker.require_administers(root)
         with placed(document):
             check(changeset)
         seen = await Seen.of(connection, changeset, newest)
@@ -261,7 +264,7 @@ async def _plan(
         at=at,
         expires=at + TTL,
         actor=asker.caller.name,
-        source=source_of(request),
+        source=source(request),
         root=root,
         changeset=changeset,
         report=told.model_dump(mode="json"),

@@ -15,14 +15,14 @@ from fastapi.responses import JSONResponse
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.api.config.models import TreePlan
-from queuer.api.config.writing import change, check, require_administrator, require_reason, source_of, stale
-from queuer.api.deps import PREFIX, Asking, Engine, Snapshot
+from queuer.api.config.writing import change, check, require_reason, stale
+from queuer.api.deps import PREFIX, Asking, Engine, Settings, Snapshot, source
 from queuer.api.http.documents import DOCUMENT_BODY, JSON, YAML, read_document
 from queuer.api.http.pointers import placed
 from queuer.api.http.problems import RevisionRequired
 from queuer.api.queues.views import no_queue
 from queuer.domain.document import TreeDocument, export, parse
-from queuer.domain.queue import ROOT, ManagedBy
+from queuer.domain.queue import ROOT
 from queuer.store import queues as store
 from queuer.store.cuts import cuts
 from queuer.store.engine import begin
@@ -74,12 +74,10 @@ async def put_queue_tree(
     response: Response,
     engine: Engine,
     asker: Asking,
+    settings: Settings,
     *,
     dry_run: Annotated[bool, Query(alias="dryRun", description="Only say what would change.")] = False,
     reason: Annotated[str, Query(max_length=1000, description="Why, for the audit.")] = "",
-    managed_by: Annotated[
-        ManagedBy, Query(alias="managedBy", description="The writer that asks.")
-    ] = ManagedBy.API,
     prune: Annotated[
         bool | None, Query(description="Delete own queues that are not named; default: as written.")
     ] = None,
@@ -93,9 +91,11 @@ async def put_queue_tree(
     plain = await read_document(request)
     with placed(plain):
         document = parse(plain)
-    await require_administrator(asker, document.root)
+    await asker.require_administers(document.root)
     async with begin(engine) as connection:
-        changeset = await store.plan(connection, document, writer=managed_by, prune=prune)
+        changeset = await store.plan(
+            connection, document, writer=settings.writer(asker.caller.name), prune=prune
+        )
         with placed(plain):
             check(changeset)
         await _check_revision(connection, changeset, if_match)
@@ -103,7 +103,7 @@ async def put_queue_tree(
         if not dry_run:
             require_reason(await cuts(connection, changeset), reason)
             revision = await store.apply(
-                connection, changeset, actor=asker.caller.name, source=source_of(request), reason=reason
+                connection, changeset, actor=asker.caller.name, source=source(request), reason=reason
             )
     response.headers["ETag"] = etag(revision)
     return TreePlan(

@@ -1,17 +1,15 @@
-"""What every write of the configuration passes: right, soundness, owner, revision, reason."""
+"""What every write of the configuration passes: soundness, owner, revision, reason."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from itertools import takewhile
 
-from fastapi import Request
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.api.config import models
 from queuer.api.config.changes import describe, fields_of
 from queuer.api.http.problems import OwnedElsewhere, StaleRevision
-from queuer.api.identity.rights import Asker, Forbidden, Resource, Right, Verb
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.queue import ROOT
 from queuer.store import changesets
@@ -22,20 +20,6 @@ from queuer.store.cuts import Cuts
 LEAST_REASON = 10
 """Characters of a reason for what takes something away."""
 _AGAIN = "plan again and look at the difference"
-
-
-async def require_administrator(asker: Asker, root: str) -> None:
-    """Raise Forbidden unless the caller administers this queue."""
-    if not await asker.administers(root):
-        right = Right(verb=Verb.UPDATE, resource=Resource.QUEUES, name=root)
-        raise Forbidden(
-            f"{asker.caller.name} may not {right}", hint="on it or on a queue above it: docs/access.md"
-        )
-
-
-def source_of(request: Request) -> str:
-    """By which way a request came, for the audit."""
-    return "cli" if request.headers.get("user-agent", "").startswith("queuer/") else "api"
 
 
 def root_of(changes: Iterable[Change]) -> str:

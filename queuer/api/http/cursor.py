@@ -25,9 +25,11 @@ def read_cursor(text: str) -> tuple[float, str]:
         if not isinstance(uid, str) or "\0" in uid or not 0 <= float(submitted) < _FARTHEST:
             raise ValueError(text)
     except (ValueError, TypeError, binascii.Error) as error:
-        raise InvalidInput(
-            FieldProblem(
-                field="cursor", message="not a cursor of this list", hint="leave it out to begin anew"
-            )
-        ) from error
+        raise not_a_cursor() from error
     return float(submitted), uid
+
+
+def not_a_cursor() -> InvalidInput:
+    """What was given is none that the list has made."""
+    problem = "not a cursor of this list"
+    return InvalidInput(FieldProblem(field="cursor", message=problem, hint="leave it out to begin anew"))

@@ -22,7 +22,7 @@ READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _UNEXPECTED = "something went wrong here, and nothing was changed by it"
 log = structlog.get_logger(part="api")
 
-PROBES = frozenset({"/livez", "/readyz"})
+PROBES = frozenset({"/livez", "/readyz", "/healthz/controller"})
 _PAGE_POLICY = (
     "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; "
     "frame-ancestors 'none'; base-uri 'none'"
@@ -30,7 +30,7 @@ _PAGE_POLICY = (
 _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": _PAGE_POLICY,
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",  # `no-referrer` would hide the Origin of our own forms too
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }

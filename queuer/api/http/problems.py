@@ -195,15 +195,20 @@ def unknown_kind(code: str) -> NotFound:
     return NotFound(f"there is no problem {code!r}", hint=f"known: {', '.join(KINDS)}")
 
 
+def known(request: Request, error: QueuerError) -> JSONResponse:
+    """The answer to a failure that we know."""
+    errors = error.problems if isinstance(error, InvalidInput | OwnedElsewhere | StaleRevision) else ()
+    code = code_of(error)
+    headers = {"WWW-Authenticate": "Bearer"} if KINDS[code].status == 401 else {}
+    return _answer(request, code, str(error), errors=errors, headers=headers)
+
+
 def install(app: FastAPI) -> None:
     """Give `app` handlers that turn every failure into a problem."""
 
     @app.exception_handler(QueuerError)
-    async def known(request: Request, error: QueuerError) -> JSONResponse:
-        errors = error.problems if isinstance(error, InvalidInput | OwnedElsewhere | StaleRevision) else ()
-        code = code_of(error)
-        headers = {"WWW-Authenticate": "Bearer"} if KINDS[code].status == 401 else {}
-        return _answer(request, code, str(error), errors=errors, headers=headers)
+    async def anticipated(request: Request, error: QueuerError) -> JSONResponse:
+        return known(request, error)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:

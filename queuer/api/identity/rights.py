@@ -51,10 +51,12 @@ class Right:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """A user name and groups as Kubernetes knows them."""
+    """A user as Kubernetes knows it. `extra`: what its authenticator added, and an authorizer may ask for."""
 
     name: str
     groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 class Unauthenticated(QueuerError):
@@ -67,6 +69,11 @@ class Forbidden(QueuerError):
     """The caller lacks a right."""
 
     code = "forbidden"
+
+    def __init__(self, caller: Caller, right: Right) -> None:
+        super().__init__(f"{caller.name} may not {right}", hint="an admin grants it: docs/access.md")
+        self.caller = caller
+        self.right = right
 
 
 class Identity(Protocol):
@@ -93,10 +100,7 @@ class Asker:
     async def require(self, right: Right) -> None:
         """Raise Forbidden unless the caller has the right."""
         if not await self.may(right):
-            raise Forbidden(
-                f"{self.caller.name} may not {right}",
-                hint="an admin grants it with a RoleBinding: docs/access.md",
-            )
+            raise Forbidden(self.caller, right)
 
     async def administers(self, path: str) -> bool:
         """Whether the caller may change a queue: by a right on all queues, on it, or on one above it."""
@@ -106,6 +110,18 @@ class Asker:
             if await self.may(Right(verb=Verb.UPDATE, resource=Resource.QUEUES, name=name)):
                 return True
         return False
+
+    async def require_administers(self, path: str) -> None:
+        """Raise Forbidden unless the caller may change the queue."""
+        if not await self.administers(path):
+            raise Forbidden(self.caller, Right(verb=Verb.UPDATE, resource=Resource.QUEUES, name=path))
+
+    async def administered(self, paths: Iterable[str]) -> frozenset[str]:
+        """Those queues that the caller may change."""
+        asked = frozenset(paths)
+        async with asyncio.TaskGroup() as group:
+            answers = {path: group.create_task(self.administers(path)) for path in asked}
+        return frozenset(path for path, answer in answers.items() if answer.result())
 
     async def reads_everything(self) -> bool:
         """Whether the jobs of all namespaces are shown in full."""

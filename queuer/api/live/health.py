@@ -1,4 +1,7 @@
-"""`/livez`, `/readyz`, `/metrics`: for kubelets and Prometheus. They tell nothing of jobs or queues."""
+"""`/livez`, `/readyz`, `/healthz/controller`, `/metrics`: for kubelets and Prometheus.
+
+They tell nothing of jobs or queues.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ from fastapi.responses import PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from sqlalchemy import text
 
-from queuer.api.deps import Engine, Metrics
+from queuer.api.deps import Engine, Metrics, Settings
+from queuer.api.live.controller import controller
+from queuer.domain.errors import Unavailable
 from queuer.store.engine import begin
 
 router = APIRouter(tags=["health"])
@@ -25,6 +30,16 @@ async def readyz(engine: Engine) -> str:
     async with begin(engine) as connection:
         await connection.execute(text("SELECT revision FROM configuration"))
     return "ok"
+
+
+@router.get("/healthz/controller", response_class=PlainTextResponse)
+async def controller_health(engine: Engine, settings: Settings) -> str:
+    """Somebody leads, or idles; 503 with the last sign of life otherwise. `/readyz` is of this server alone."""
+    async with begin(engine) as connection:
+        found = await controller(connection, stale_after=settings.stale_after)
+    if not found.state.decides:
+        raise Unavailable(found.text)
+    return found.state
 
 
 @router.get("/metrics", response_class=PlainTextResponse)

@@ -10,19 +10,23 @@ from importlib import resources
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, PlainTextResponse, Response
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from queuer import __version__
-from queuer.api.deps import Settings, Snapshot
+from queuer.api.deps import Engine, Settings, asking, one_view
 from queuer.api.http import problems
+from queuer.api.identity.rights import Asker, Unauthenticated
+from queuer.api.pages.html import TEMPLATES, short
+from queuer.api.pages.login import login_page
 from queuer.api.queues import views as queue_views
 from queuer.api.queues.models import Account, Queue, QueueList
+from queuer.api.settings import ApiSettings, Authentication
 from queuer.api.workloads import views as workload_views
 from queuer.api.workloads.models import Workload, WorkloadList
 from queuer.domain.quantity import parse_quantity
 from queuer.domain.workload import State
+from queuer.store import reads
 
 router = APIRouter(include_in_schema=False)
 
@@ -42,23 +46,6 @@ _ICON = (
 )
 
 
-def _short(resource: str) -> str:
-    return resource.rsplit("/", 1)[-1]
-
-
-def _templates() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("queuer.api.pages"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["short"] = _short
-    return environment
-
-
-_TEMPLATES = _templates()
 _STYLE = resources.files("queuer.api.pages").joinpath("templates/page.css").read_text()
 
 
@@ -69,28 +56,52 @@ class Choice:
     resource: str | None
     refresh: int
     banner: str
+    logged_in: bool = False
+
+
+async def _visitor(request: Request) -> Asker | None:
+    """Who asks; None: nobody who is known."""
+    try:
+        return await asking(request)
+    except Unauthenticated:
+        return None
 
 
 @router.get("/")
 async def page(
-    snapshot: Snapshot,
+    visitor: Annotated[Asker | None, Depends(_visitor)],
+    engine: Engine,
     settings: Settings,
     resource: str | None = None,
     refresh: Annotated[int | None, Query(ge=0, le=3600)] = None,
 ) -> HTMLResponse:
     """The page. `refresh`: seconds between reloads, 0 = none."""
+    if visitor is None:
+        return login_page(settings, status=401)
     choice = Choice(
         resource=resource,
         refresh=settings.refresh if refresh is None else refresh,
-        banner=OPEN_BANNER if settings.open_network else LOOPBACK_BANNER,
+        banner=_banner(settings, visitor),
+        logged_in=settings.authentication is not Authentication.NONE,
     )
-    text = render(
-        choice,
-        queues=await queue_views.queues(snapshot),
-        waiting=await workload_views.workloads(snapshot, states=WAITING, limit=ROWS),
-        active=await workload_views.workloads(snapshot, states=ACTIVE, limit=ROWS),
-    )
-    return HTMLResponse(text)
+    stale_after = settings.stale_after
+    async with one_view(engine) as snapshot:
+        everything = await visitor.reads_everything()
+        namespaces = None if everything else await visitor.readable(await reads.namespaces(snapshot))
+        waiting, active = [
+            await workload_views.workloads(
+                snapshot, namespaces=namespaces, states=states, limit=ROWS, stale_after=stale_after
+            )
+            for states in (WAITING, ACTIVE)
+        ]
+        queues = await queue_views.queues(snapshot, stale_after=stale_after)
+    return HTMLResponse(render(choice, queues=queues, waiting=waiting, active=active))
+
+
+def _banner(settings: ApiSettings, visitor: Asker) -> str:
+    if settings.authentication is not Authentication.NONE:
+        return f"Logged in as {visitor.caller.name}."
+    return OPEN_BANNER if settings.open_network else LOOPBACK_BANNER
 
 
 def render(choice: Choice, *, queues: QueueList, waiting: WorkloadList, active: WorkloadList) -> str:
@@ -99,10 +110,12 @@ def render(choice: Choice, *, queues: QueueList, waiting: WorkloadList, active: 
     shown = choice.resource if choice.resource in names else next(iter(names), "")
     paused = {"refresh": 0}
     kept: dict[str, Any] = {} if choice.refresh else paused
-    return _TEMPLATES.get_template("page.html").render(
+    return TEMPLATES.get_template("page.html").render(
         banner=choice.banner,
+        logged_in=choice.logged_in,
         version=__version__,
         revision=queues.revision,
+        controller=queues.controller,
         cycle=queues.cycle and {**queues.cycle.model_dump(), "age": _age(now, queues.cycle.finished)},
         as_of=now.strftime("%H:%M:%S"),
         refresh=choice.refresh,
@@ -243,7 +256,7 @@ def asks(demand: Mapping[str, str]) -> str:
     """The devices that a job asks for, and its cpu."""
     plain = {"memory", "ephemeral-storage", "pods"}
     return ", ".join(
-        f"{amount} {_short(name)}"
+        f"{amount} {short(name)}"
         for name, amount in sorted(demand.items(), reverse=True)
         if name not in plain
     )

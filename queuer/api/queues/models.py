@@ -7,8 +7,11 @@ from typing import Any
 
 from pydantic import Field
 
-from queuer.api.models import Model
+from queuer.api.live.controller import Controller
+from queuer.api.models import Amounts, Model
+from queuer.api.workloads.models import Workload
 from queuer.domain.queue import ManagedBy, QueueState
+from queuer.solver.headroom import Cap
 
 
 class QuotaRow(Model):
@@ -25,7 +28,7 @@ class Account(Model):
     """What a queue has and uses of one resource, in one flavor or (`flavor` null) in all together.
 
     `borrowed`: used above guaranteed. `lent`: own guarantee used by others. `pending`: demand not admitted.
-    `starved`: work waits although less is used than guaranteed.
+    `starved`: work waits for room alone although less is used than guaranteed.
     """
 
     resource: str
@@ -40,7 +43,10 @@ class Account(Model):
 
 
 class Queue(Model):
-    """A queue with its configuration and its live figures, its own subtree included."""
+    """A queue with its configuration and its live figures, its own subtree included.
+
+    Jobs that can never start as they are count as `misconfigured` alone, not as pending.
+    """
 
     path: str
     parent: str | None
@@ -58,6 +64,7 @@ class Queue(Model):
     quota: list[QuotaRow]
     accounts: list[Account]
     pending_workloads: int
+    misconfigured_workloads: int
     admitted_workloads: int
     oldest_pending: datetime | None
 
@@ -76,4 +83,175 @@ class QueueList(Model):
     items: list[Queue]
     revision: int
     cycle: Cycle | None
+    controller: Controller
     as_of: datetime
+
+
+class Room(Model):
+    """What a limit on the path leaves one job. `live`: the limit is the live capacity."""
+
+    queue: str
+    flavor: str | None
+    limit: str
+    room: str
+    live: bool
+
+
+class HeadroomRow(Model):
+    """How much of a resource one job of the queue may start now in a flavor, in pods of this shape.
+
+    `own`: what is guaranteed and not used; `borrowable`: what may start beyond that. `may_start_now` is what a probe
+    job really got from the decision, nobody evicted. `largest_gang`: pods in one domain of each level.
+    """
+
+    resource: str
+    flavor: str
+    pod: Amounts
+    guaranteed: str
+    used: str
+    own: str
+    borrowable: str
+    free: str = Field(description="On nodes of the flavor that may be used, whatever limits say.")
+    rooms: list[Room] = Field(description="Limits on the path, from the leaf up.")
+    pods: int | None
+    may_start_now: str | None = Field(description="Null where the queue starts nothing.")
+    capped_by: Cap | None
+    ancestor: str | None = Field(description="Whose limit is the cap.")
+    largest_gang: dict[str, int]
+
+
+class Headroom(Model):
+    """How much one job may start now, as of a cycle; it is no reservation."""
+
+    queue: str
+    text: str
+    rows: list[HeadroomRow]
+    cycle: int | None
+    as_of: datetime | None
+    controller: Controller | None = None
+
+
+class InLine(Model):
+    """A job that waits. `rank` counts from 1; null: the last cycle did not have it in its order."""
+
+    rank: int | None
+    workload: Workload
+
+
+class Others(Model):
+    """Jobs of other namespaces between: places, how many, and what they ask for together."""
+
+    first: int
+    last: int
+    gangs: int
+    amounts: Amounts
+
+
+class Pending(Model):
+    """A page of those who wait in a queue and below, in the order of the last cycle."""
+
+    items: list[InLine | Others]
+    next: str | None
+    cycle: int | None
+    controller: Controller
+    as_of: datetime
+
+
+class HistoryAccount(Model):
+    """Averages over one step."""
+
+    resource: str
+    flavor: str | None
+    used: str
+    guaranteed: str
+    borrowed: str
+    lent: str
+    pending: str
+    limit: str | None = None
+
+
+class HistoryPoint(Model):
+    """One step, by its start."""
+
+    at: datetime
+    pending_workloads: int
+    admitted_workloads: int
+    accounts: list[HistoryAccount]
+
+
+class Waits(Model):
+    """From submission to the first start, of the newest 10,000 that started in the window."""
+
+    started: int
+    p50_seconds: float | None
+    p90_seconds: float | None
+
+
+class History(Model):
+    """A queue with all below it over time. Steps in which nobody led are missing."""
+
+    queue: str
+    since: datetime
+    until: datetime
+    step_seconds: int
+    points: list[HistoryPoint]
+    waits: Waits
+
+
+class Factors(Model):
+    """`share` = excess / capacity / weight; `score` = `share` + `past`. The least score goes first among borrowers."""
+
+    resource: str | None
+    excess: str
+    capacity: str | None
+    weight: float
+    share: float
+    past: float
+    score: float
+
+
+class QueueShare(Model):
+    """A queue as the one above compares it. `offered`: with the gang counted in that it offers, null = it has none.
+
+    `entitled`: that gang is inside a guarantee and goes before all borrowers, whatever the score.
+    """
+
+    path: str
+    parent: str
+    weight: float
+    guaranteed: Amounts
+    used: Amounts
+    past: Amounts = Field(description="Decayed average use; empty where no policy says halfLife.")
+    ordered_by: str
+    now: Factors
+    offered: Factors | None
+    entitled: bool
+
+
+class Deficit(Model):
+    """What a leaf is guaranteed, does not use, and has work for that lacks room alone."""
+
+    queue: str
+    resource: str
+    amount: str
+
+
+class Pair(Model):
+    """A part of a deficit and who borrows it; null: nobody, it is free in pieces that do not help, or lost."""
+
+    resource: str
+    starved: str
+    borrower: str | None
+    amount: str
+
+
+class FairShare(Model):
+    """All queues below `root`, parents before children; pairs of each starved queue sum to its deficit."""
+
+    root: str
+    items: list[QueueShare]
+    deficits: list[Deficit]
+    pairs: list[Pair]
+    cycle: int | None
+    as_of: datetime | None
+    controller: Controller | None = None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from queuer.api.live.controller import controller
 from queuer.api.queues import models
 from queuer.api.words import instant, instant_or_none, quantity_or_none
 from queuer.domain.document import export_access, export_policy
@@ -14,11 +16,11 @@ from queuer.domain.errors import NotFound
 from queuer.domain.quantity import format_quantity
 from queuer.domain.queue import QueueState, QueueTree
 from queuer.store import lookup
-from queuer.store.config import Kind
+from queuer.store.config import Kind, load_config
 from queuer.store.usage import Amounts, QueueView, TreeView, tree_view
 
 
-async def queues(connection: AsyncConnection) -> models.QueueList:
+async def queues(connection: AsyncConnection, *, stale_after: float) -> models.QueueList:
     """All queues with their amounts, parents before children."""
     view = await tree_view(connection)
     cycle = await lookup.newest_cycle(connection)
@@ -27,6 +29,7 @@ async def queues(connection: AsyncConnection) -> models.QueueList:
         items=[_queue(view, found, capacity) for found in view.queues.values()],
         revision=view.config.revision,
         cycle=_cycle(cycle),
+        controller=await controller(connection, stale_after=stale_after),
         as_of=instant(await lookup.now(connection)),
     )
 
@@ -45,9 +48,15 @@ async def queue(connection: AsyncConnection, path: str) -> models.Queue:
     return _queue(view, view.queues[path], _capacity(await lookup.newest_cycle(connection)))
 
 
+async def check_queue(connection: AsyncConnection, path: str) -> None:
+    """Raise NotFound, with the nearest paths, unless there is such a queue."""
+    if not await lookup.has_queue(connection, path):
+        raise no_queue((await load_config(connection)).tree, path)
+
+
 def no_queue(tree: QueueTree, path: str) -> NotFound:
-    """There is no such queue; names the nearest."""
-    close = tree.nearest(path)
+    """There is no such queue; names the nearest leaves, else the nearest queues."""
+    close = tree.nearest(path) or get_close_matches(path, tree.queues, n=3)
     hint = f"did you mean {' or '.join(close)}?" if close else "`queuer queue ls` lists them"
     return NotFound(f"there is no queue {path}", hint=hint)
 
@@ -64,7 +73,6 @@ def _capacity(cycle: lookup.NewestCycle | None) -> Mapping[tuple[str | None, str
 def _queue(view: TreeView, found: QueueView, capacity: Mapping[tuple[str | None, str], int]) -> models.Queue:
     queue, tree = found.queue, view.config.tree
     amounts = found.amounts if queue.parent else tuple(_bounded(a, capacity) for a in found.amounts)
-    waits = tree.is_leaf(queue.path) and tree.effective_state(queue.path) is QueueState.OPEN
     return models.Queue(
         path=queue.path,
         parent=queue.parent,
@@ -87,11 +95,21 @@ def _queue(view: TreeView, found: QueueView, capacity: Mapping[tuple[str | None,
             )
             for row in queue.quota
         ],
-        accounts=[_account(account, waits=waits) for account in amounts],
+        accounts=[_account(account, starved=is_starved(view, found, account)) for account in amounts],
         pending_workloads=found.waiting,
+        misconfigured_workloads=found.impossible,
         admitted_workloads=found.admitted,
         oldest_pending=instant_or_none(found.oldest),
     )
+
+
+def is_starved(view: TreeView, found: QueueView, amounts: Amounts) -> bool:
+    """Whether work of an open leaf lacks room alone although less is used than guaranteed."""
+    path, tree = found.queue.path, view.config.tree
+    if not tree.is_leaf(path) or tree.effective_state(path) is not QueueState.OPEN:
+        return False
+    asked = found.admissible.get(amounts.resource, 0)
+    return amounts.flavor is None and asked > 0 and amounts.used < amounts.guaranteed
 
 
 def _bounded(amounts: Amounts, capacity: Mapping[tuple[str | None, str], int]) -> Amounts:
@@ -102,7 +120,7 @@ def _bounded(amounts: Amounts, capacity: Mapping[tuple[str | None, str], int]) -
     return replace(amounts, limit=live if amounts.limit is None else min(live, amounts.limit))
 
 
-def _account(amounts: Amounts, *, waits: bool) -> models.Account:
+def _account(amounts: Amounts, *, starved: bool) -> models.Account:
     def text(amount: int) -> str:
         return format_quantity(amount, resource=amounts.resource)
 
@@ -115,5 +133,5 @@ def _account(amounts: Amounts, *, waits: bool) -> models.Account:
         borrowed=text(amounts.borrowed),
         lent=text(amounts.lent),
         pending=text(amounts.pending),
-        starved=waits and amounts.pending > 0 and amounts.used < amounts.guaranteed,
+        starved=starved,
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
+from queuer.api.live.controller import Controller
 from queuer.api.models import Amounts, Model
 from queuer.domain.reasons import Token, Verdict
 from queuer.domain.workload import State
@@ -56,6 +57,7 @@ class WorkloadList(Model):
 
     items: list[Workload]
     next: str | None
+    controller: Controller
     as_of: datetime
 
 

@@ -9,9 +9,10 @@ from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.api.cycles.newest import Newest
-from queuer.api.deps import PREFIX, Asking, Engine, NewestCycle, Snapshot, one_view
+from queuer.api.deps import PREFIX, Asking, Engine, NewestCycle, Settings, Snapshot, one_view
 from queuer.api.http.cursor import read_cursor
 from queuer.api.identity.rights import Asker, Resource, Right, Verb
+from queuer.api.queues.views import check_queue
 from queuer.api.workloads import views
 from queuer.api.workloads.models import Explanation, WorkloadDetail, WorkloadList
 from queuer.domain.errors import FieldProblem, InvalidInput
@@ -34,6 +35,7 @@ async def list_workloads(
     response: Response,
     snapshot: Snapshot,
     asker: Asking,
+    settings: Settings,
     *,
     queue: Annotated[str | None, Query(description="This queue and all below it.")] = None,
     namespace: str | None = None,
@@ -48,6 +50,8 @@ async def list_workloads(
 
     Pages are stable while workloads come and go.
     """
+    if queue is not None:
+        await check_queue(snapshot, queue)
     page = await views.workloads(
         snapshot,
         namespaces=await _readable(asker, snapshot),
@@ -58,6 +62,7 @@ async def list_workloads(
         token=None if reason is None else _word(reason, Token, field="reason"),
         deleted=deleted,
         limit=limit,
+        stale_after=settings.stale_after,
         after=None if cursor is None else read_cursor(cursor),
     )
     if page.next is not None:
@@ -68,21 +73,31 @@ async def list_workloads(
 
 @router.get("/workloads/by-ref/{namespace}/{kind}/{name}")
 async def get_workload_by_reference(
-    engine: Engine, newest: NewestCycle, asker: Asking, namespace: str, kind: str, name: str
+    engine: Engine,
+    newest: NewestCycle,
+    asker: Asking,
+    settings: Settings,
+    namespace: str,
+    kind: str,
+    name: str,
 ) -> WorkloadDetail:
     """The newest workload of a job's name; `kind` as in its manifest (any case)."""
     await asker.require(Right(verb=Verb.GET, resource=Resource.WORKLOADS, namespace=namespace))
     async with one_view(engine) as connection:
-        found = await views.workload_by_reference(connection, namespace=namespace, kind=kind, name=name)
+        found = await views.workload_by_reference(
+            connection, namespace=namespace, kind=kind, name=name, stale_after=settings.stale_after
+        )
         row = await newest.read(connection)
     return await _explained(found, newest, row)
 
 
 @router.get("/workloads/{uid}")
-async def get_workload(engine: Engine, newest: NewestCycle, asker: Asking, uid: str) -> WorkloadDetail:
+async def get_workload(
+    engine: Engine, newest: NewestCycle, asker: Asking, settings: Settings, uid: str
+) -> WorkloadDetail:
     """One workload by the job's uid; ended ones too, while they are kept."""
     async with one_view(engine) as connection:
-        found = await views.workload(connection, uid)
+        found = await views.workload(connection, uid, stale_after=settings.stale_after)
         row = await newest.read(connection)
     if not await asker.reads(found.namespace):
         raise no_workload(uid)  # as if there were none: whether a uid exists is its owner's to know
@@ -90,9 +105,11 @@ async def get_workload(engine: Engine, newest: NewestCycle, asker: Asking, uid: 
 
 
 @router.get("/workloads/{uid}/explanation")
-async def get_explanation(engine: Engine, newest: NewestCycle, asker: Asking, uid: str) -> Explanation:
+async def get_explanation(
+    engine: Engine, newest: NewestCycle, asker: Asking, settings: Settings, uid: str
+) -> Explanation:
     """Why it waits: one primary reason with its numbers, all others that hold, what would let it start."""
-    return (await get_workload(engine, newest, asker, uid)).explanation
+    return (await get_workload(engine, newest, asker, settings, uid)).explanation
 
 
 async def _readable(asker: Asker, connection: AsyncConnection) -> frozenset[str] | None:

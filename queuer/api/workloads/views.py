@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.api.http.cursor import make_cursor
+from queuer.api.live.controller import Controller, controller, stale
 from queuer.api.words import instant, instant_or_none
 from queuer.api.workloads import models
 from queuer.api.workloads.timeline import timeline
@@ -38,6 +39,7 @@ async def workloads(
     token: Token | None = None,
     deleted: bool = False,
     limit: int,
+    stale_after: float,
     after: tuple[float, str] | None = None,
 ) -> models.WorkloadList:
     """A page of workloads, the newest submitted first. `namespaces`: of these alone, None = of all."""
@@ -59,24 +61,27 @@ async def workloads(
     return models.WorkloadList(
         items=[_workload(stored, places.get(stored.admission_id or "", ())) for stored in page],
         next=None if last is None else make_cursor(last.submitted, last.uid),
+        controller=await controller(connection, stale_after=stale_after),
         as_of=instant(await lookup.now(connection)),
     )
 
 
-async def workload(connection: AsyncConnection, uid: str) -> models.WorkloadDetail:
+async def workload(connection: AsyncConnection, uid: str, *, stale_after: float) -> models.WorkloadDetail:
     """One workload. Raises NotFound."""
-    return await _detail(connection, await reads.workload(connection, uid))
+    return await _detail(connection, await reads.workload(connection, uid), stale_after=stale_after)
 
 
 async def workload_by_reference(
-    connection: AsyncConnection, *, namespace: str, kind: str, name: str
+    connection: AsyncConnection, *, namespace: str, kind: str, name: str, stale_after: float
 ) -> models.WorkloadDetail:
     """The newest workload of that name. Raises NotFound."""
     stored = await reads.by_reference(connection, namespace=namespace, kind=kind, name=name)
-    return await _detail(connection, stored)
+    return await _detail(connection, stored, stale_after=stale_after)
 
 
-async def _detail(connection: AsyncConnection, stored: StoredWorkload) -> models.WorkloadDetail:
+async def _detail(
+    connection: AsyncConnection, stored: StoredWorkload, *, stale_after: float
+) -> models.WorkloadDetail:
     workload, now = stored.workload, await lookup.now(connection)
     past = await reads.admissions(connection, workload.uid)
     present = next((a for a in past if a.id == stored.admission_id), None)
@@ -84,7 +89,7 @@ async def _detail(connection: AsyncConnection, stored: StoredWorkload) -> models
     row = _workload(stored, present.domains if present else ())
     moments = await reads.timeline(connection, workload.uid)
     detail = {**await _ahead(connection, stored), **_evicted(moments)}
-    return models.WorkloadDetail(
+    found = models.WorkloadDetail(
         **row.model_dump(),
         preemptible=workload.preemptible,
         required=workload.required,
@@ -102,6 +107,19 @@ async def _detail(connection: AsyncConnection, stored: StoredWorkload) -> models
         timeline=timeline(moments),
         as_of=instant(now),
     )
+    return _unless_stale(found, await controller(connection, stale_after=stale_after))
+
+
+def _unless_stale(found: models.WorkloadDetail, by: Controller) -> models.WorkloadDetail:
+    """Where nobody decides that is why it waits; what the last cycle has recorded holds beside it."""
+    reason, told = stale(by), found.explanation
+    if reason is None or told.primary is None or not found.state.waiting:
+        return found
+    primary = _reason_detail(reason).model_copy(update={"since": by.at})
+    others = [told.primary, *told.others]
+    more = {"verdict": reason.verdict, "primary": primary, "others": others, "would_admit": []}
+    explanation = told.model_copy(update=more)
+    return found.model_copy(update={"reason": _reason(reason), "explanation": explanation})
 
 
 def _evicted(moments: Iterable[reads.Moment]) -> dict[str, Any]:
@@ -120,6 +138,11 @@ async def _ahead(connection: AsyncConnection, stored: StoredWorkload) -> dict[st
         return {}
     before, waiting = await reads.line(connection, stored.workload.uid)
     return {"ahead": {"gangs": before, "of": waiting}}
+
+
+def row_of(stored: StoredWorkload) -> models.Workload:
+    """The row of a workload that waits."""
+    return _workload(stored, ())
 
 
 def _workload(stored: StoredWorkload, domains: Sequence[str]) -> models.Workload:

@@ -60,6 +60,7 @@ def _take_result(
         case EntryKind.WITHDRAW, Ended.APPLIED:
             change = StateChange(uid=live.uid, state=requeued(live).state, at=batch.now, cause="withdrawn")
             batch.changes[live.uid] = change
+            batch.release.append(live.uid)  # a later step of this round may take the change's place
             batch.after[live.uid] = requeued(live)
 
 
@@ -118,6 +119,7 @@ def settle_touched(
     for uid in uids:
         live = batch.view(uid, state.live)
         if live is None:
+            _note_gone(batch, uid, state)
             continue
         with batch.apart(uid):
             pods = state.holding(live.workload, now=batch.now, lost_after=limits.lost_node)
@@ -130,9 +132,17 @@ def settle_touched(
                 confirmer.ask(live)
                 continue
             _write_down(batch, outcome, jobs=jobs)
+            if outcome.live is None:
+                _note_gone(batch, uid, state)
             if outcome.ran is not None:
                 batch.ran.append((outcome.before.workload, outcome.ran))
             _observe(outcome, batch, metrics, state.rules.tree)
+
+
+def _note_gone(batch: Batch, uid: str, state: ClusterState) -> None:
+    """Of a workload that has ended, only whether its job is still there is written down from then on."""
+    if uid not in state.jobs and uid not in state.elsewhere and uid not in batch.forget:
+        batch.forget.append(uid)
 
 
 def _write_down(batch: Batch, outcome: Outcome, *, jobs: ClusterJobs) -> None:

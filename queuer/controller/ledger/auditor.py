@@ -25,16 +25,17 @@ from queuer.store.repairs import Repair
 
 log = logger("auditor")
 
-EVERY = 60.0
-AGAIN = 15.0
-"""Seconds to the second look at what differs."""
+AGAIN = 0.25
+"""The second look at what differs comes after this part of the time between two looks."""
 PRUNE_EVERY = 600.0
 PAUSE = 0.5
 """Seconds between two batches while there is more to delete."""
 
 
 class Auditor:
-    """Compares amounts, pod set by pod set. `actor`: who repairs, for the audit; `lost_node`: see `Limits`."""
+    """Compares amounts, pod set by pod set, each `every` seconds. `actor`: who repairs, for the audit; `lost_node`: see
+    `Limits`.
+    """
 
     def __init__(
         self,
@@ -45,12 +46,13 @@ class Auditor:
         epoch: int,
         actor: str,
         lost_node: float,
+        every: float,
         failpoints: Failpoints,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._engine, self._state, self._metrics = engine, state, metrics
         self._epoch, self._actor, self._lost_node, self._clock = epoch, actor, lost_node, clock
-        self._failpoints = failpoints
+        self._every, self._failpoints = every, failpoints
         self._seen: Mapping[Key, Difference] = {}
 
     async def run(self) -> None:
@@ -58,7 +60,7 @@ class Auditor:
         try:
             while True:
                 await self.look()
-                await asyncio.sleep(AGAIN if self._seen else EVERY)
+                await asyncio.sleep(self._every * AGAIN if self._seen else self._every)
         finally:
             self._metrics.show_drift({})
 
@@ -103,5 +105,5 @@ async def prune(
             async with begin(engine) as connection:
                 gone[rule.table] += await retention.prune(connection, epoch, rule, now=clock())
         if gone.total():
-            log.info("history pruned", **gone)
+            log.info("history pruned", rows=dict(gone))  # as keywords, the table `event` would be the message
         await asyncio.sleep(PAUSE if max(gone.values()) >= retention.BATCH else every)

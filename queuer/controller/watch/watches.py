@@ -36,7 +36,7 @@ from queuer.kube.objects import (
     ResourceQuota,
     RuntimeClass,
 )
-from queuer.kube.reflector import Change, ChangeKind, Reflector
+from queuer.kube.reflector import Change, ChangeKind, Reflector, Timing
 from queuer.kube.workloads import QUEUE, priority_class, runtime_classes
 
 log = logger("watch")
@@ -97,14 +97,16 @@ class Watches:
         *,
         kinds: Iterable[Kind],
         look: float = _LOOK,
+        timing: Timing | None = None,
     ) -> None:
-        self._client, self._state, self._facts, self._look = client, state, facts, look
+        self._client, self._state, self._facts, self._look, self._timing = client, state, facts, look, timing
         self._opted_in: frozenset[str] = frozenset()
         self._unsummable: frozenset[str] = frozenset()
+        self._node_uids: dict[str, str] = {}  # of those in memory, by name
         self._jobs: dict[str, tuple[Kind, Reflector[Any]]] = {}
 
         def of(resource: Resource, kind: type[Any], heard: Heard) -> Reflector[Any]:
-            return Reflector(client, resource, kind, on_change=heard)
+            return Reflector(client, resource, kind, on_change=heard, timing=timing)
 
         self.reflectors = [
             of(NAMESPACES, Namespace, self._namespace),
@@ -120,7 +122,12 @@ class Watches:
 
     def _follow(self, kind: Kind) -> Reflector[Any]:
         reflector = Reflector(
-            self._client, kind.resource, kind.type, on_change=self._job(kind), selector=QUEUE
+            self._client,
+            kind.resource,
+            kind.type,
+            on_change=self._job(kind),
+            selector=QUEUE,
+            timing=self._timing,
         )
         self._jobs[kind.name] = (kind, reflector)
         self.reflectors.append(reflector)
@@ -225,10 +232,14 @@ class Watches:
         self._state.read_again([job.uid for job in jobs if may(BY_NAME[job.kind], job.object)])
 
     def _node(self, change: Change[NodeObject]) -> None:
-        name = change.object.metadata.name
+        name, uid = change.object.metadata.name, change.object.metadata.uid
         if change.kind is ChangeKind.DELETED:
-            self._state.node_gone(name)
+            # A list tells first of the node that came under the name of one that it finds gone.
+            if self._node_uids.get(name) == uid:
+                del self._node_uids[name]
+                self._state.node_gone(name)
         else:
+            self._node_uids[name] = uid
             node, problems = node_of(change.object)
             for problem in problems:
                 log.error("amount of a node not understood, not used", node=name, said=str(problem))

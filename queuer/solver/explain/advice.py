@@ -44,9 +44,13 @@ class Aftermath:
         )
         self._arrays = Arrays.of(self._base)
 
-    def arrays(self, pending: Pending) -> Arrays:
-        """With this gang waiting beside those alone that something is held for."""
-        return self._arrays.follow(_with(self._base, [pending]))
+    def arrays(self, *pending: Pending) -> Arrays:
+        """With these gangs waiting beside those alone that something is held for."""
+        return self._arrays.follow(_with(self._base, pending))
+
+    def whole(self) -> Arrays:
+        """With all waiting that wait."""
+        return self._arrays.follow(replace(self._base, pending=tuple(self.pending.values())))
 
     def starts(
         self, pending: Pending, *, tree: QueueTree | None = None, gone: str | None = None, ahead: bool = False

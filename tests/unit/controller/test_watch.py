@@ -18,6 +18,7 @@ from queuer.kube.kinds import JOB as JOB_KIND
 from queuer.kube.objects import (
     LIMIT_RANGES,
     NAMESPACES,
+    NODES,
     PRIORITY_CLASSES,
     PYTORCHJOBS,
     RESOURCE_QUOTAS,
@@ -27,6 +28,7 @@ from queuer.kube.objects import (
     LimitRangeSpec,
     Meta,
     Namespace,
+    NodeObject,
     Overhead,
     PriorityClass,
     ResourceQuota,
@@ -138,3 +140,16 @@ def test_only_what_a_fact_touches_is_read_again(fact: str) -> None:
     of = next(r for r in watches.reflectors if r.resource is RESOURCES[type(heard.object)])
     of._on_change(heard)
     assert (sorted(state.take_unread(9)), state.take_stale()) == (read, decided)
+
+
+def test_a_node_that_came_back_under_its_name_outlives_the_news_that_it_went() -> None:
+    """The deletion was missed; the list that finds it tells of the new node first."""
+    state = ClusterState()
+    watches = Watches(cast(Any, None), state, Facts(), kinds=())
+    nodes = next(r for r in watches.reflectors if r.resource is NODES)
+    old, new = (NodeObject(metadata=Meta(name="n", uid=uid)) for uid in ("old", "new"))
+    for kind, node in ((ChangeKind.ADDED, old), (ChangeKind.ADDED, new), (ChangeKind.DELETED, old)):
+        nodes._on_change(Change(kind=kind, object=node, old=None))
+    assert state.nodes.keys() == {"n"}
+    nodes._on_change(Change(kind=ChangeKind.DELETED, object=new, old=new))
+    assert not state.nodes

@@ -1,0 +1,75 @@
+"""Answers of the API server, kept for a while: a yes longer than a no, and never more than a bounded number.
+
+Whoever asks while the same question is under way waits for that one answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+GOOD_SECONDS = 60.0
+BAD_SECONDS = 5.0
+MOST = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept(Generic[V]):
+    value: V
+    until: float
+
+
+class Answers(Generic[K, V]):
+    """Answers by question. `clock`: seconds, monotonic. Where more than `most` are kept, the longest unused goes.
+
+    A no is kept for `bad` seconds. For `stale` more it is still answered, while it is asked anew.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float], *, most: int = MOST, bad: float = BAD_SECONDS, stale: float = 0.0
+    ) -> None:
+        self._clock = clock
+        self._bad = bad
+        self._stale = stale
+        self._most = most
+        self._kept: OrderedDict[K, _Kept[V]] = OrderedDict()
+        self._asked: dict[K, asyncio.Task[V]] = {}
+
+    async def get(self, key: K, ask: Callable[[], Awaitable[V]]) -> V:
+        """The kept answer, else that of `ask`; a falsy one is a no. What `ask` raises is raised and not kept."""
+        kept = self._kept.get(key)
+        if kept is not None and self._clock() < kept.until:
+            self._kept.move_to_end(key)
+            return kept.value
+        task = self._asked.get(key)
+        if task is None:
+            task = self._asked[key] = asyncio.create_task(self._ask(key, ask))
+            task.add_done_callback(_seen)
+        if kept is not None and not kept.value and self._clock() < kept.until + self._stale:
+            return kept.value
+        # One of those who wait may be cancelled (its client has gone); the others still want the answer.
+        return await asyncio.shield(task)
+
+    async def _ask(self, key: K, ask: Callable[[], Awaitable[V]]) -> V:
+        try:
+            value = await ask()
+        finally:
+            del self._asked[key]
+        seconds = GOOD_SECONDS if value else self._bad
+        self._kept[key] = _Kept(value, self._clock() + seconds)
+        self._kept.move_to_end(key)
+        while len(self._kept) > self._most:
+            self._kept.popitem(last=False)
+        return value
+
+
+def _seen(task: asyncio.Task[V]) -> None:
+    """A failure that nobody waits for any more is not worth a warning."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,33 @@
+"""Who asks, and what it may: so that a page offers nobody what would be refused."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from queuer.api.deps import PREFIX, Asking, Engine, one_view
+from queuer.api.identity.models import Me
+from queuer.domain.queue import QueueTree
+from queuer.store import queues, reads
+
+router = APIRouter(prefix=PREFIX, tags=["identity"])
+
+
+@router.get("/me")
+async def get_me(engine: Engine, asker: Asking) -> Me:
+    """The caller's name and groups, the namespaces that it reads and the queues that it may change."""
+    async with one_view(engine) as connection:
+        tree = (await queues.load_config(connection)).tree
+        seen = await reads.namespaces(connection)
+    known = {*seen, *(space for queue in tree for space in queue.namespaces)}
+    return Me(
+        name=asker.caller.name,
+        groups=list(asker.caller.groups),
+        reads_everything=await asker.reads_everything(),
+        namespaces=sorted(await asker.readable(known)),
+        administers=_topmost(tree, await asker.administered(queue.path for queue in tree)),
+    )
+
+
+def _topmost(tree: QueueTree, paths: frozenset[str]) -> list[str]:
+    """Those with none of the others above them."""
+    return sorted(path for path in paths if not paths.intersection(tree.lineage(path)) - {path})

@@ -1,0 +1,101 @@
+"""Whether somebody decides: what every answer that speaks of waiting says of the controller.
+
+It is told from the heartbeat alone. A controller that idles writes it too, so that idle and dead are two things.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+from pydantic import Field
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from queuer.api.models import Model
+from queuer.api.words import instant
+from queuer.domain.reasons import Reason, Token
+from queuer.store import heartbeat, lookup
+from queuer.store.heartbeat import Heartbeat
+
+_LEADING = "leading"
+"""The phase in which the loop goes round; before that it reads the cluster."""
+
+
+class ControllerState(StrEnum):
+    """`idle`: it is there and has had nothing to decide; `stale`: nothing was heard of it; `never`: nor ever before."""
+
+    LEADING = "leading"
+    IDLE = "idle"
+    STALE = "stale"
+    NEVER = "never"
+
+    @property
+    def decides(self) -> bool:
+        """Whether somebody would decide if there were something."""
+        return self in (ControllerState.LEADING, ControllerState.IDLE)
+
+
+class Controller(Model):
+    """The controller that leads, by its last sign of life."""
+
+    state: ControllerState
+    at: datetime | None = Field(description="The last sign of life of its loop.")
+    cycle: int | None = Field(description="The last decision.")
+    cycle_age_seconds: float | None
+    waiting: int | None = Field(description="Workloads that the last decision left waiting.")
+    text: str
+
+
+async def controller(connection: AsyncConnection, *, stale_after: float) -> Controller:
+    """What is known of it. `stale_after`: seconds of silence after which it is taken to be gone."""
+    beat = await heartbeat.read(connection)
+    if beat is None:
+        text = "no controller has ever led on this database: nothing starts"
+        state = ControllerState.NEVER
+        return Controller(state=state, at=None, cycle=None, cycle_age_seconds=None, waiting=None, text=text)
+    now = await lookup.now(connection)
+    state, cycle = _state(beat, now=now, stale_after=stale_after), beat.cycle
+    return Controller(
+        state=state,
+        at=instant(_sign(beat)),
+        cycle=None if cycle is None else cycle.id,
+        cycle_age_seconds=None if cycle is None else max(0.0, now - cycle.at),
+        waiting=None if cycle is None else cycle.waiting,
+        text=_text(state, beat, now=now, stale_after=stale_after),
+    )
+
+
+def stale(found: Controller) -> Reason | None:
+    """Why nothing that waits can start, if nobody decides."""
+    if found.state.decides:
+        return None
+    return Reason(
+        Token.CONTROLLER_STALE, {"state": found.state}, text=f"{found.text[0].upper()}{found.text[1:]}."
+    )
+
+
+def _sign(beat: Heartbeat) -> float:
+    return beat.round_at if beat.phase == _LEADING else beat.at
+
+
+def _state(beat: Heartbeat, *, now: float, stale_after: float) -> ControllerState:
+    if now - _sign(beat) > stale_after:
+        return ControllerState.STALE
+    quiet = beat.cycle is None or now - beat.cycle.at > stale_after
+    return ControllerState.IDLE if quiet and beat.phase == _LEADING else ControllerState.LEADING
+
+
+def _text(state: ControllerState, beat: Heartbeat, *, now: float, stale_after: float) -> str:
+    if state is ControllerState.STALE:
+        gone = now - beat.at > stale_after
+        what = (
+            "the controller has not been heard of"
+            if gone
+            else "the loop of the controller has not gone round"
+        )
+        return f"{what} since {instant(_sign(beat)):%Y-%m-%d %H:%M:%S} UTC: nothing starts until it does"
+    if state is ControllerState.IDLE:
+        return "the controller is idle: there was nothing to decide"
+    if beat.cycle is None:
+        return f"the controller is {beat.phase}: it has not decided yet"
+    return f"the controller leads; its last decision was cycle {beat.cycle.id}"

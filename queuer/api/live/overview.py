@@ -1,0 +1,277 @@
+"""The overview: is something admitted, who needs somebody, where is room, what do jobs wait for.
+
+It tells counts and amounts alone, so everybody may see it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from enum import StrEnum
+
+from fastapi import APIRouter
+from pydantic import Field
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from queuer.api.deps import PREFIX, Settings, Snapshot
+from queuer.api.live.controller import Controller, ControllerState, controller
+from queuer.api.models import Amounts, Model
+from queuer.api.queues.history import averages, steps
+from queuer.api.queues.models import Cycle
+from queuer.api.queues.views import is_starved
+from queuer.api.words import instant, instant_or_none
+from queuer.domain.quantity import add, format_quantity, format_resources
+from queuer.domain.queue import ROOT
+from queuer.domain.reasons import Reason, Token, Verdict
+from queuer.domain.workload import State
+from queuer.store import lookup, rollup, summary, waits
+from queuer.store.rollup import Period
+from queuer.store.summary import Stuck
+from queuer.store.usage import TreeView, tree_view
+from queuer.store.waiting import Group
+
+router = APIRouter(prefix=PREFIX, tags=["live"])
+DAY, STEP = 86_400.0, 300
+MOST = 50
+"""Entries of the attention list; `attentionTotal` counts all."""
+LONG_WAIT, LONG_LANDING = 3600.0, 600.0
+"""Seconds; no job that waits or lands for less is called stuck."""
+
+
+class Attention(StrEnum):
+    """What needs somebody, the gravest first."""
+
+    CONTROLLER_STALE = "controllerStale"
+    STARVED = "starved"
+    OVER_LIMIT = "overLimit"
+    STUCK = "stuck"
+    MISCONFIGURED = "misconfigured"
+
+
+class Severity(StrEnum):
+    """How grave it is."""
+
+    CRITICAL = "critical"
+    WARNING = "warning"
+    INFO = "info"
+
+
+_SEVERITY = {Attention.CONTROLLER_STALE: Severity.CRITICAL, Attention.MISCONFIGURED: Severity.INFO}
+
+
+class AttentionItem(Model):
+    """One thing that needs somebody. `ref`: the queue that it is about."""
+
+    kind: Attention
+    severity: Severity
+    ref: str | None
+    since: datetime | None
+    count: int
+    text: str
+
+
+class Capacity(Model):
+    """A resource over all flavors. `used`: by admitted work of the queues; `free`: allocatable and not so used."""
+
+    resource: str
+    allocatable: str
+    used: str
+    free: str
+
+
+class ReasonGroup(Model):
+    """Jobs that wait for one reason, as it was recorded."""
+
+    token: Token
+    verdict: Verdict
+    jobs: int
+    amounts: Amounts
+    oldest: datetime
+
+
+class Series(Model):
+    """One resource of root over the last day, a value for each of `at`."""
+
+    resource: str
+    used: list[str]
+    guaranteed: list[str]
+    pending: list[str]
+
+
+class Overview(Model):
+    """The cluster at a glance."""
+
+    as_of: datetime
+    controller: Controller
+    cycle: Cycle | None
+    counts: dict[State, int] = Field(description="Workloads that have not ended.")
+    queues: int
+    oldest_admissible: datetime | None = Field(description="Since when work waits for room alone.")
+    capacity: list[Capacity]
+    attention: list[AttentionItem]
+    attention_total: int
+    reasons: list[ReasonGroup]
+    at: list[datetime] = Field(
+        description="Starts of the steps of five minutes that `series` has values for."
+    )
+    series: list[Series]
+
+
+@router.get("/overview")
+async def get_overview(snapshot: Snapshot, settings: Settings) -> Overview:
+    """Whether something is admitted, who needs somebody, where room is, and what jobs wait for."""
+    now, view = await lookup.now(snapshot), await tree_view(snapshot)
+    leader = await controller(snapshot, stale_after=settings.stale_after)
+    cycle = await lookup.newest_cycle(snapshot)
+    attention = [
+        *_controller(leader),
+        *_queues(view),
+        *await _stuck(snapshot, now=now),
+        *_misconfigured(view),
+    ]
+    times, series = await _series(snapshot, now=now)
+    return Overview(
+        as_of=instant(now),
+        controller=leader,
+        cycle=None
+        if cycle is None
+        else Cycle(id=cycle.id, finished=instant(cycle.finished_at), status=cycle.status),
+        counts=await summary.states(snapshot),
+        queues=len(view.queues),
+        oldest_admissible=instant_or_none(view.queues[ROOT].since),
+        capacity=_capacity(view),
+        attention=attention[:MOST],
+        attention_total=len(attention),
+        reasons=_reasons(view.waiting),
+        at=times,
+        series=series,
+    )
+
+
+# What needs somebody
+
+
+def _item(
+    kind: Attention, text: str, *, ref: str | None = None, since: float | None = None, count: int = 1
+) -> AttentionItem:
+    severity = _SEVERITY.get(kind, Severity.WARNING)
+    return AttentionItem(
+        kind=kind, severity=severity, ref=ref, since=instant_or_none(since), count=count, text=text
+    )
+
+
+def _controller(found: Controller) -> Iterator[AttentionItem]:
+    if not found.state.decides:
+        since = None if found.at is None or found.state is ControllerState.NEVER else found.at.timestamp()
+        yield _item(Attention.CONTROLLER_STALE, found.text, since=since)
+
+
+def _queues(view: TreeView) -> list[AttentionItem]:
+    """Starved and over limit, one entry a queue, starved ones first."""
+    found = []
+    for path, queue in view.queues.items():
+        starved, over = [], []
+        for amounts in queue.amounts:
+            resource = amounts.resource
+            if is_starved(view, queue, amounts):
+                lacks = format_quantity(amounts.guaranteed - amounts.used, resource=resource)
+                starved.append(f"{lacks} {resource}")
+            if amounts.limit is not None and amounts.used > amounts.limit:
+                more = format_quantity(amounts.used - amounts.limit, resource=resource)
+                over.append(f"{more} {resource}")
+        if starved:
+            text = f"{path} is starved of {', '.join(starved)} that it is guaranteed"
+            found.append(_item(Attention.STARVED, text, ref=path, since=queue.since))
+        if over:
+            text = f"{path} uses {', '.join(over)} more than its limit; it drains as jobs end"
+            found.append(_item(Attention.OVER_LIMIT, text, ref=path))
+    return sorted(found, key=lambda item: (item.kind is not Attention.STARVED, item.ref or ""))
+
+
+async def _stuck(connection: AsyncConnection, *, now: float) -> list[AttentionItem]:
+    """Jobs that wait longer than 95 % of those did that started in the last day, and those that do not land."""
+    usual = (await waits.waits(connection, ROOT, since=now - DAY, until=now)).p95
+    long = max(LONG_WAIT, usual or 0.0)
+    late = await summary.waiting_since(connection, now - long)
+    placing = await summary.placing_since(connection, now - LONG_LANDING)
+    told = (
+        (late, f"wait{{s}} for room for more than {_hours(long)}"),
+        (placing, f"do{{es}} not land since more than {LONG_LANDING / 60:.0f} min"),
+    )
+    return [_stuck_item(stuck, text) for stuck, text in told if stuck.jobs]
+
+
+def _stuck_item(stuck: Stuck, text: str) -> AttentionItem:
+    one = stuck.jobs == 1
+    said = f"{stuck.jobs} job{'' if one else 's'} {text.format(s='s' if one else '', es='es' if one else '')}"
+    return _item(Attention.STUCK, said, since=stuck.oldest, count=stuck.jobs)
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:.0f} h" if seconds >= 3600 else f"{seconds / 60:.0f} min"
+
+
+def _misconfigured(view: TreeView) -> Iterator[AttentionItem]:
+    count = view.queues[ROOT].impossible
+    if count:
+        text = f"{count} job{' can' if count == 1 else 's can'} never start as {'it is' if count == 1 else 'they are'}"
+        yield _item(Attention.MISCONFIGURED, text, count=count)
+
+
+# Figures
+
+
+def _capacity(view: TreeView) -> list[Capacity]:
+    used = {(a.flavor, a.resource): a.used for a in view.queues[ROOT].amounts}
+    found = []
+    for (flavor, resource), amount in sorted(view.capacity.items(), key=str):
+        if flavor is None:
+            taken = used.get((None, resource), 0)
+            texts = [format_quantity(n, resource=resource) for n in (amount, taken, max(0, amount - taken))]
+            found.append(Capacity(resource=resource, allocatable=texts[0], used=texts[1], free=texts[2]))
+    return found
+
+
+def _reasons(waiting: Iterable[Group]) -> list[ReasonGroup]:
+    """Most jobs first; those that could not start on an idle cluster apart from others of their token."""
+    found: dict[tuple[Token, bool], list[Group]] = defaultdict(list)
+    for group in waiting:
+        found[group.token, group.impossible].append(group)
+    told = [_reason(token, idle, groups) for (token, idle), groups in found.items()]
+    return sorted(told, key=lambda group: (-group.jobs, group.token, group.verdict))
+
+
+def _reason(token: Token, idle: bool, groups: list[Group]) -> ReasonGroup:
+    amounts: dict[str, int] = {}
+    for group in groups:
+        amounts = add(amounts, group.amounts)
+    return ReasonGroup(
+        token=token,
+        verdict=Reason(token, {"idle": idle}).verdict,
+        jobs=sum(group.jobs for group in groups),
+        amounts=format_resources(amounts),
+        oldest=instant(min(group.oldest for group in groups)),
+    )
+
+
+async def _series(connection: AsyncConnection, *, now: float) -> tuple[list[datetime], list[Series]]:
+    """Averages over five minutes of root's accounts over all flavors."""
+    rows = await rollup.history(connection, ROOT, period=Period.MINUTE, since=now - DAY, until=now)
+    points = {at: averages(group) for at, group in steps(rows, STEP).items()}
+    names = sorted({resource for there in points.values() for resource, flavor in there if flavor is None})
+
+    def line(resource: str, word: str) -> list[str]:
+        found = (there.get((resource, None), {}).get(word, 0) for there in points.values())
+        return [format_quantity(amount, resource=resource) for amount in found]
+
+    series = [
+        Series(
+            resource=name,
+            used=line(name, "used"),
+            guaranteed=line(name, "guaranteed"),
+            pending=line(name, "pending"),
+        )
+        for name in names
+    ]
+    return [instant(at) for at in points], series

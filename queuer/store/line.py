@@ -1,0 +1,59 @@
+"""Who waits in a queue: uids and amounts, for whoever puts them in the order of a decision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from queuer.store.workloads import StoredWorkload, stored_of
+
+_WAITING = text("""
+    SELECT uid, namespace FROM workload
+    WHERE state IN ('Queued', 'Held') AND deleted_at IS NULL
+        AND (queue = :queue OR starts_with(queue, :queue || '.'))
+    ORDER BY state = 'Held', first DESC, priority DESC, submitted, uid COLLATE "C"
+""")
+_AMOUNTS = text("""
+    SELECT asked.run, each.key AS resource, sum((pod_set->>'count')::numeric * each.value::numeric) AS amount
+    FROM unnest(CAST(:uids AS text[]), CAST(:runs AS int[])) AS asked(uid, run)
+    CROSS JOIN LATERAL (SELECT pod_sets FROM workload WHERE uid = asked.uid) AS w
+    CROSS JOIN LATERAL jsonb_array_elements(w.pod_sets) AS pod_set
+    CROSS JOIN LATERAL jsonb_each_text(pod_set->'requests') AS each
+    GROUP BY asked.run, each.key
+""")
+_THESE = text("SELECT * FROM workload WHERE uid = ANY(:uids)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InLine:
+    """A waiting workload."""
+
+    uid: str
+    namespace: str
+
+
+async def waiting(connection: AsyncConnection, queue: str) -> list[InLine]:
+    """All that wait in a queue and below: a leaf's own order, what is on hold last."""
+    rows = await connection.execute(_WAITING, {"queue": queue})
+    return [InLine(uid=row.uid, namespace=row.namespace) for row in rows]
+
+
+async def amounts(
+    connection: AsyncConnection, runs: Mapping[int, Sequence[str]]
+) -> dict[int, dict[str, int]]:
+    """What each run of workloads (uids) asks for together, base units by resource."""
+    pairs = [(uid, run) for run, uids in runs.items() for uid in uids]
+    values = {"uids": [uid for uid, _ in pairs], "runs": [run for _, run in pairs]}
+    found: dict[int, dict[str, int]] = {run: {} for run in runs}
+    for row in await connection.execute(_AMOUNTS, values) if pairs else ():
+        found[row.run][row.resource] = int(row.amount)
+    return found
+
+
+async def these(connection: AsyncConnection, uids: Sequence[str]) -> dict[str, StoredWorkload]:
+    """Workloads by uid."""
+    rows = await connection.execute(_THESE, {"uids": list(uids)})
+    return {row.uid: stored_of(row) for row in rows}

@@ -1,0 +1,79 @@
+"""What waits, in a row for all jobs that are alike: which could ever start, and which wait for room alone.
+
+The marks are `queuer.domain.waiting` in SQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from queuer.domain.tokens import Token
+from queuer.domain.waiting import ADMISSIBLE, IMPOSSIBLE, LIMITED
+from queuer.store.codec import seconds
+
+
+def _words(tokens: Iterable[Token]) -> str:
+    return ", ".join(f"'{token}'" for token in sorted(tokens))
+
+
+_TRUE = "explanation #> '{{primary,params,{name}}}' = 'true'"
+_IMPOSSIBLE = f"(token IN ({_words(IMPOSSIBLE)}) OR {_TRUE.format(name='idle')}) IS TRUE"
+ROWS = f"""
+    SELECT uid, queue, pod_sets, submitted, reason_since,
+        coalesce(token, CASE state WHEN 'Held' THEN 'OnHold' ELSE 'PendingEvaluation' END) AS token,
+        {_IMPOSSIBLE} AS impossible,
+        (state = 'Queued' AND token IN ({_words(ADMISSIBLE)}) AND NOT {_IMPOSSIBLE}
+            AND ({_TRUE.format(name="never")}) IS NOT TRUE AND explanation #> '{{primary,params,maxPending}}' IS NULL
+            AND (token NOT IN ({_words(LIMITED)}) OR ({_TRUE.format(name="live")}) IS TRUE
+                OR explanation #>> '{{primary,params,queue}}' <> queue)) IS TRUE AS admissible
+    FROM workload WHERE state IN ('Queued', 'Held') AND deleted_at IS NULL
+"""
+"""A query: each waiting workload with both marks."""
+_GROUPS = text(f"""
+    SELECT queue, token, impossible, admissible, pod_sets, count(*) AS jobs, min(submitted) AS oldest,
+        min(reason_since) AS since
+    FROM ({ROWS}) AS waiting GROUP BY queue, token, impossible, admissible, pod_sets
+""")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Waiting jobs of one queue and reason that ask for the same. `amounts`: of all together, base units; `oldest`:
+    submit time; `since`: since when the first of them has this reason.
+    """
+
+    queue: str
+    token: Token
+    impossible: bool
+    admissible: bool
+    jobs: int
+    amounts: Mapping[str, int]
+    oldest: float
+    since: float | None
+
+
+async def groups(connection: AsyncConnection) -> list[Group]:
+    """All that waits."""
+    found = []
+    for row in await connection.execute(_GROUPS):
+        amounts: dict[str, int] = {}
+        for pod_set in row.pod_sets:
+            for resource, amount in pod_set["requests"].items():
+                amounts[resource] = amounts.get(resource, 0) + amount * pod_set["count"] * row.jobs
+        found.append(
+            Group(
+                queue=row.queue,
+                token=Token(row.token),
+                impossible=row.impossible,
+                admissible=row.admissible,
+                jobs=row.jobs,
+                amounts=amounts,
+                oldest=row.oldest.timestamp(),
+                since=seconds(row.since),
+            )
+        )
+    return found

@@ -1,0 +1,101 @@
+"""Nobody takes a dead controller for a slow one, nor an idle one for a dead one."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import httpx2
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from queuer.api.settings import ApiSettings
+from queuer.domain.errors import InvalidInput
+from queuer.store.engine import begin
+from queuer.store.heartbeat import LastCycle
+from tests.api.problems import problem_of
+from tests.api.rows import Author, waits
+from tests.store.support import workload
+
+A = "root.research.team-a"
+
+
+def concluded(*, ago: float, waiting: int = 3) -> LastCycle:
+    return LastCycle(id=7, at=time.time() - ago, took=0.1, waiting=waiting, status="GREEDY")
+
+
+async def controller(api: httpx2.AsyncClient) -> dict[str, Any]:
+    """What is said of it, the same in all answers that speak of waiting."""
+    found: dict[str, Any] = (await api.get("/api/v1/queues")).json()["controller"]
+    jobs = (await api.get("/api/v1/workloads")).json()["controller"]
+    assert (jobs["state"], jobs["at"]) == (found["state"], found["at"])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("silent", "ago", "state"),
+    [(0, 2, "leading"), (0, 400, "idle"), (0, None, "idle"), (29, 31, "idle"), (60, 62, "stale")],
+)
+async def test_an_idle_controller_is_not_a_dead_one(
+    api: httpx2.AsyncClient, author: Author, silent: float, ago: float | None, state: str
+) -> None:
+    await author.beat(silent=silent, cycle=None if ago is None else concluded(ago=ago))
+    found = await controller(api)
+    assert found["state"] == state
+    assert (found["cycle"], found["waiting"]) == ((None, None) if ago is None else (7, 3))
+    assert ago is None or found["cycleAgeSeconds"] == pytest.approx(ago, abs=5)
+    probe = await api.get("/healthz/controller", headers={"host": "10.0.0.7"})
+    if state == "stale":
+        detail = problem_of(probe, status=503, code="unavailable")["detail"]
+        assert "not been heard of since" in detail
+        assert 'role="alert"' in (await api.get("/")).text
+    else:
+        assert (probe.status_code, probe.text) == (200, state)
+        assert 'role="alert"' not in (await api.get("/")).text
+    assert ("idle: nothing to decide" in (await api.get("/")).text) is (state == "idle")
+    assert (await api.get("/readyz")).status_code == 200
+
+
+async def test_where_nobody_decides_that_is_why_a_job_waits(api: httpx2.AsyncClient, author: Author) -> None:
+    """What the last cycle had recorded stays visible; what runs waits for nothing."""
+    await author.tree()
+    runs = workload("u2", queue=A)
+    await author.submit(workload("u1", queue=A), runs)
+    await author.cycle(admit=[runs], explain={"u1": waits()})
+    await author.beat(silent=60)
+    whole = (await api.get("/api/v1/workloads/u1")).json()
+    found = whole["explanation"]
+    assert (found["verdict"], found["primary"]["token"]) == ("ESCALATE", "ControllerStale")
+    assert found["primary"]["since"] == (await controller(api))["at"]
+    assert [other["token"] for other in found["others"]] == ["TopologyPlacementFailed", "WaitingForQuota"]
+    assert (found["wouldAdmit"], whole["reason"]["token"]) == ([], "ControllerStale")
+    assert (await api.get("/api/v1/workloads/u2")).json()["explanation"]["primary"] is None
+    await author.beat()
+    found = (await api.get("/api/v1/workloads/u1/explanation")).json()
+    assert found["primary"]["token"] == "TopologyPlacementFailed"
+
+
+async def test_a_loop_that_hangs_beside_a_living_process_is_told(
+    api: httpx2.AsyncClient, author: Author, engine: AsyncEngine
+) -> None:
+    async with begin(engine) as connection:
+        await connection.execute(text("UPDATE heartbeat SET round_at = now() - interval '2 min'"))
+    found = await controller(api)
+    assert (found["state"], "has not gone round since" in found["text"]) == ("stale", True)
+    async with begin(engine) as connection:  # while it reads the cluster there is no loop yet
+        await connection.execute(text("UPDATE heartbeat SET phase = 'listing'"))
+    assert (await controller(api))["state"] == "leading"
+
+
+async def test_a_database_that_nobody_ever_led_says_so(api: httpx2.AsyncClient) -> None:
+    assert (await controller(api))["state"] == "never"
+    problem_of(await api.get("/healthz/controller"), status=503, code="unavailable")
+
+
+def test_the_silence_that_is_borne_is_a_setting() -> None:
+    environ = {"QUEUER_DATABASE_URL": "postgresql://a@b/c"}
+    assert ApiSettings.from_env(environ).stale_after == 30
+    assert ApiSettings.from_env({**environ, "QUEUER_CONTROLLER_STALE": "90"}).stale_after == 90
+    with pytest.raises(InvalidInput, match="QUEUER_CONTROLLER_STALE"):
+        ApiSettings.from_env({**environ, "QUEUER_CONTROLLER_STALE": "1"})

@@ -1,0 +1,259 @@
+"""Tokens and rights asked of an API server: what is kept how long, what is asked once, what fails closed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+import pytest
+from aiohttp import web
+from sqlalchemy.ext.asyncio import AsyncEngine
+from structlog.testing import capture_logs
+
+from queuer.api.app import create_app
+from queuer.api.identity.answers import BAD_SECONDS, GOOD_SECONDS
+from queuer.api.identity.kubernetes import ACCESS_REVIEWS, NO_RIGHT_SECONDS, TOKEN_REVIEWS, Kubernetes
+from queuer.api.identity.rights import Caller, Resource, Right, Verb
+from queuer.api.settings import ApiSettings, Authentication
+from queuer.domain.errors import InvalidInput, Unavailable
+from queuer.kube.client import Client
+from queuer.kube.config import Access
+from tests.api.identity import EVERYTHING, Table, reads
+from tests.api.problems import problem_of
+from tests.api.rows import Author
+from tests.store.support import workload
+
+ALICE = {"username": "alice", "uid": "7", "groups": ["team-a"], "extra": {"scopes": ["s"]}}
+GET = Right(verb=Verb.GET, resource=Resource.WORKLOADS, namespace="team-a")
+SECRET = "secret-token"
+
+
+class Reviewer:
+    """An API server that answers reviews as told. `asked`: their specs."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+        self.status: dict[str, Any] = {"authenticated": True, "user": ALICE, "audiences": ["queuer"]}
+        self.failure: web.Response | None = None
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def handle(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        self.asked.append(body["spec"])
+        await self.gate.wait()
+        if self.failure is not None:
+            return self.failure
+        return web.json_response({**body, "status": self.status}, status=201)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@asynccontextmanager
+async def asking(reviewer: Reviewer, clock: Callable[[], float], **options: Any) -> AsyncIterator[Kubernetes]:
+    """An identity whose API server is the reviewer."""
+    app = web.Application()
+    for path in (TOKEN_REVIEWS, ACCESS_REVIEWS):
+        app.router.add_post(path, reviewer.handle)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    host, port = runner.addresses[0][:2]
+
+    async def headers() -> dict[str, str]:
+        return {}
+
+    try:
+        async with Client(Access(url=f"http://{host}:{port}", ssl=None, headers=headers)) as client:
+            yield Kubernetes(client, audiences=("queuer",), clock=clock, **options)
+    finally:
+        await runner.cleanup()
+
+
+async def test_a_token_is_its_users_for_a_minute_and_refused_for_seconds() -> None:
+    reviewer, clock = Reviewer(), Clock()
+    async with asking(reviewer, clock) as identity:
+        for _ in range(2):
+            assert await identity.whose(SECRET) == Caller(
+                name="alice", groups=("team-a",), uid="7", extra=(("scopes", ("s",)),)
+            )
+        assert reviewer.asked == [{"token": SECRET, "audiences": ["queuer"]}]
+        reviewer.status = {"authenticated": False}
+        clock.now += GOOD_SECONDS
+        for _ in range(2):
+            assert await identity.whose(SECRET) is None
+        assert len(reviewer.asked) == 2
+        clock.now += BAD_SECONDS
+        await identity.whose(SECRET)
+        assert len(reviewer.asked) == 3
+
+
+@pytest.mark.parametrize("audiences", [[], ["https://kubernetes.default.svc"]])
+async def test_a_token_for_others_is_refused_though_it_is_authentic(audiences: list[str]) -> None:
+    reviewer = Reviewer()
+    reviewer.status |= {"audiences": audiences}
+    async with asking(reviewer, Clock()) as identity:
+        assert await identity.whose(SECRET) is None
+
+
+@pytest.mark.parametrize("token", ["", "a b", "töken", "x" * 20_000, "a\nb"])
+async def test_what_cannot_be_a_token_is_not_asked_about(token: str) -> None:
+    reviewer = Reviewer()
+    async with asking(reviewer, Clock()) as identity:
+        assert await identity.whose(token) is None
+    assert reviewer.asked == []
+
+
+async def test_a_right_is_asked_in_the_words_of_rbac() -> None:
+    reviewer = Reviewer()
+    reviewer.status = {"allowed": True}
+    caller = Caller(name="alice", groups=("team-a",), uid="7", extra=(("scopes", ("s",)),))
+    async with asking(reviewer, Clock()) as identity:
+        assert await identity.allows(caller, GET)
+        assert await identity.allows(caller, GET)
+        assert reviewer.asked == [
+            {
+                "user": "alice", "uid": "7", "groups": ["team-a"], "extra": {"scopes": ["s"]},
+                "resourceAttributes": {
+                    "group": "queuer.dev", "resource": "workloads", "verb": "get", "namespace": "team-a"
+                },
+            }
+        ]  # fmt: skip
+        reviewer.status = {"allowed": True, "denied": True}
+        assert not await identity.allows(Caller(name="bob"), GET)
+
+
+async def test_a_right_that_is_missing_is_asked_anew_without_keeping_its_caller_waiting() -> None:
+    reviewer, clock, bob = Reviewer(), Clock(), Caller(name="bob")
+    reviewer.status = {"allowed": False}
+    async with asking(reviewer, clock) as identity:
+        assert not await identity.allows(bob, GET)
+        clock.now += NO_RIGHT_SECONDS
+        reviewer.gate.clear()
+        reviewer.status = {"allowed": True}
+        assert not await identity.allows(bob, GET)  # at once, although the API server hangs
+        reviewer.gate.set()
+        async with asyncio.timeout(5):
+            while not await identity.allows(bob, GET):  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        assert len(reviewer.asked) == 2
+        reviewer.status = {"allowed": False}
+        clock.now += GOOD_SECONDS
+        assert not await identity.allows(bob, GET), "a yes is never answered stale"
+
+
+async def test_who_asks_at_the_same_time_shares_one_question_and_may_leave() -> None:
+    reviewer = Reviewer()
+    reviewer.gate.clear()
+    async with asking(reviewer, Clock()) as identity:
+        waiting = [asyncio.create_task(identity.whose(SECRET)) for _ in range(20)]
+        async with asyncio.timeout(5):
+            while not reviewer.asked:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        waiting[0].cancel()
+        reviewer.gate.set()
+        found = await asyncio.gather(*waiting, return_exceptions=True)
+        assert isinstance(found[0], asyncio.CancelledError)
+        assert {caller.name for caller in found[1:] if isinstance(caller, Caller)} == {"alice"}
+        assert len(reviewer.asked) == 1
+
+
+async def test_what_is_kept_is_bounded_and_the_unused_go_first() -> None:
+    reviewer = Reviewer()
+    async with asking(reviewer, Clock(), most=2) as identity:
+        for token in ("a", "b", "a", "c", "a", "b"):
+            await identity.whose(token)
+    assert [spec["token"] for spec in reviewer.asked] == ["a", "b", "c", "b"]
+
+
+async def test_an_api_server_that_fails_allows_nothing_is_asked_again_and_betrays_no_token() -> None:
+    reviewer = Reviewer()
+    async with asking(reviewer, Clock()) as identity:
+        for body in (SECRET, json.dumps({"message": f"bad token {SECRET}"}), "[]"):
+            reviewer.failure = web.Response(status=201 if body == "[]" else 500, text=body)
+            with capture_logs() as logs, pytest.raises(Unavailable) as raised:
+                await identity.whose(SECRET)
+            assert SECRET not in f"{raised.value} {logs}"
+            with pytest.raises(Unavailable):
+                await identity.allows(Caller(name="alice"), GET)
+        reviewer.failure = None
+        assert await identity.whose(SECRET)
+
+
+@pytest.mark.parametrize(
+    ("authorization", "status"), [(None, 401), ("Basic YTpi", 401), (f"Bearer {SECRET}", 200)]
+)
+async def test_requests_carry_the_token(
+    engine: AsyncEngine, database_url: str, authorization: str | None, status: int
+) -> None:
+    async with asking(Reviewer(), Clock()) as identity:
+        app = create_app(engine, ApiSettings(database_url=database_url), identity)
+        transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+        headers = {} if authorization is None else {"Authorization": authorization}
+        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
+            found = await client.get("/api/v1/queues", headers=headers)
+    assert found.status_code == status
+    if status == 401:
+        said = problem_of(found, status=401, code="unauthenticated")
+        assert "audience queuer" in said["detail"]
+        assert found.headers["www-authenticate"] == "Bearer"
+
+
+async def test_me_says_what_a_page_may_offer(engine: AsyncEngine, database_url: str, author: Author) -> None:
+    team_a = Right(verb=Verb.UPDATE, resource=Resource.QUEUES, name="root.research")
+    users = Table({"alice": frozenset({reads("team-a"), team_a}), "root": frozenset({EVERYTHING})})
+    await author.tree()
+    await author.submit(workload("x1", queue="root.research.team-a", namespace="elsewhere", name="x"))
+    transport = httpx2.ASGITransport(app=create_app(engine, ApiSettings(database_url=database_url), users))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
+        alice, root = [
+            (await client.get("/api/v1/me", headers={"user": user})).json() for user in ("alice", "root")
+        ]
+    assert alice == {
+        "name": "alice",
+        "groups": [],
+        "readsEverything": False,
+        "namespaces": ["team-a"],
+        "administers": ["root.research"],
+    }
+    assert (root["readsEverything"], root["administers"]) == (True, ["root"])
+    assert {"team-a", "team-b", "elsewhere"} <= set(root["namespaces"])
+
+
+async def test_meta_needs_no_token_and_has_the_vocabulary(engine: AsyncEngine, database_url: str) -> None:
+    settings = ApiSettings(database_url=database_url, authentication=Authentication.KUBERNETES)
+    transport = httpx2.ASGITransport(app=create_app(engine, settings, Table()))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
+        found = (await client.get("/api/v1/meta")).json()
+    assert found["authentication"] == ["token"]
+    assert "Placing" in found["states"]
+    assert {"token": "BehindInQueue", "verdict": "WAIT"} in found["reasons"]
+    assert any(kind["code"] == "forbidden" and kind["status"] == 403 for kind in found["problems"])
+
+
+def test_settings_say_who_is_asked_and_whether_others_may_connect() -> None:
+    url = {"QUEUER_DATABASE_URL": "postgresql://x"}
+    found = ApiSettings.from_env(
+        url | {"KUBECONFIG": "/k", "QUEUER_TOKEN_AUDIENCES": "queuer, other", "QUEUER_FILE_WRITERS": "ci"},
+        host="0.0.0.0",
+    )
+    assert (found.authentication, str(found.kubeconfig)) == (Authentication.KUBERNETES, "/k")
+    assert (found.audiences, found.file_writers) == (("queuer", "other"), frozenset({"ci"}))
+    for wrong, field, options in (
+        ({"QUEUER_AUTH": "password"}, "QUEUER_AUTH", {}),
+        ({"QUEUER_AUTH": "none"}, "host", {"host": "0.0.0.0"}),
+        ({}, "--allow-unauthenticated-network", {"open_network": True}),
+    ):
+        with pytest.raises(InvalidInput) as raised:
+            ApiSettings.from_env(url | wrong, **options)
+        assert raised.value.problems[0].field == field

@@ -1,0 +1,311 @@
+"""What is told of a queue beside its amounts: headroom, its line, its past, fair share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx2
+import pytest
+import pytest_asyncio
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from queuer.api.app import create_app
+from queuer.api.settings import ApiSettings
+from queuer.domain.nodes import Node, Topology
+from queuer.domain.workload import Workload
+from queuer.solver.decide import decide
+from queuer.solver.records import Admitted, Budget, NodeState, Pending, Snapshot
+from queuer.solver.stored import StoredCycle, encode
+from queuer.store import rollup
+from queuer.store.config import load_config
+from queuer.store.engine import begin
+from tests.api.identity import EVERYTHING, Table, reads
+from tests.api.problems import problem_of
+from tests.api.rows import GPU, TREE, Author
+from tests.store.support import NOW, workload
+
+A, B = "root.research.team-a", "root.research.team-b"
+RACK = "topology.kubernetes.io/rack"
+GREEDY = Budget(deterministic=0.0)
+USERS = Table({"alice": frozenset({reads("team-a")}), "root": frozenset({EVERYTHING})})
+PER_NODE = {GPU: 8, "cpu": 64000, "pods": 9}
+
+
+@pytest_asyncio.fixture
+async def shared(engine: AsyncEngine, database_url: str) -> AsyncIterator[httpx2.AsyncClient]:
+    """An API with users."""
+    transport = httpx2.ASGITransport(
+        app=create_app(engine, ApiSettings(database_url=database_url), USERS), raise_app_exceptions=False
+    )
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
+        yield client
+
+
+async def decided(author: Author, *waiting: Workload, runs: Sequence[Workload] = ()) -> None:
+    """A cycle over two racks of two nodes on the tree as it is, recorded and kept; `runs`: one a node."""
+    async with begin(author.engine) as connection:
+        tree = (await load_config(connection)).tree
+    held = {f"n{i}": made for i, made in enumerate(runs)}
+    snapshot = Snapshot(
+        nodes=tuple(
+            NodeState(
+                node=Node(name=f"n{i}", labels={RACK: f"r{i // 2}"}, allocatable=PER_NODE),
+                used=held[f"n{i}"].demand if f"n{i}" in held else {},
+            )
+            for i in range(4)
+        ),
+        tree=tree,
+        topology=Topology(keys=(RACK,)),
+        admitted=tuple(
+            Admitted(
+                workload=made, counts={"main": 1}, flavors={"main": "default"}, since=NOW - 60,
+                bound={name: made.demand},
+            )
+            for name, made in held.items()
+        ),
+        pending=tuple(Pending(workload=made) for made in waiting),
+    )  # fmt: skip
+    plan = decide(snapshot, now=NOW, seed=0, budget=GREEDY)
+    await author.submit(*waiting, *runs)
+    await author.cycle(admit=runs, explain=plan.explanations)
+    await author.keep(encode(StoredCycle(snapshot=snapshot, now=NOW, seed=0, budget=GREEDY, plan=plan)))
+
+
+async def test_headroom_says_what_may_start_and_what_is_in_the_way(
+    api: httpx2.AsyncClient, author: Author
+) -> None:
+    await author.tree()
+    assert "No cycle" in (await api.get(f"/api/v1/queues/{A}/headroom")).json()["text"]
+    runs = [workload("b1", queue=B, gpus=6)]
+    await decided(author, runs=runs)
+    found = (await api.get(f"/api/v1/queues/{A}/headroom", params={"shape": "gpu:4,cpu:8"})).json()
+    gpus, cpu = found["rows"]
+    assert (gpus["resource"], gpus["mayStartNow"], gpus["pods"], gpus["cappedBy"]) == (
+        GPU,
+        "24",
+        6,
+        "capacity",
+    )
+    assert (cpu["resource"], cpu["mayStartNow"]) == ("cpu", "48")
+    assert (gpus["own"], gpus["borrowable"], gpus["free"], gpus["used"]) == ("32", "0", "26", "0")
+    assert gpus["largestGang"] == {RACK: 4, "kubernetes.io/hostname": 2}
+    live = [room for room in gpus["rooms"] if room["queue"] == "root" and room["flavor"] is None]
+    assert [(room["limit"], room["room"], room["live"]) for room in live] == [("32", "26", True)]
+    assert f"{A} may start 24 {GPU} now" in found["text"]
+    assert (found["cycle"], found["controller"]["state"]) == (1, "idle")
+    (one,) = (await api.get(f"/api/v1/queues/{A}/headroom")).json()["rows"]
+    assert (one["pod"], one["mayStartNow"]) == ({GPU: "1", "pods": "1"}, "26")
+
+
+async def test_a_limit_and_a_closed_queue_are_named(api: httpx2.AsyncClient, author: Author) -> None:
+    queues = {**TREE["queues"], A: {"quota": [{"resource": GPU, "guaranteed": 2, "limit": 5}]}}
+    held = {**queues, B: {**queues[B], "state": "held"}}
+    await author.tree({**TREE, "queues": held})
+    await decided(author)
+    (row,) = (await api.get(f"/api/v1/queues/{A}/headroom")).json()["rows"]
+    assert (row["mayStartNow"], row["own"], row["borrowable"]) == ("5", "2", "3")
+    assert (row["cappedBy"], row["ancestor"]) == ("limit", A)
+    for path, said in ((B, "is held"), ("root.research", "takes no jobs itself")):
+        found = (await api.get(f"/api/v1/queues/{path}/headroom")).json()
+        assert said in found["text"]
+        assert {row["mayStartNow"] for row in found["rows"]} == {None}
+
+
+@pytest.mark.parametrize(
+    "shape", ["", "gpu", "gpu:x", "tpu:1", "gpu:0", "gpu:1,gpu:2", "gpu:1.5", ",".join(["cpu:1"] * 20)]
+)
+async def test_a_wrong_shape_is_refused_by_name(api: httpx2.AsyncClient, author: Author, shape: str) -> None:
+    await author.tree()
+    await decided(author)
+    wrong = await api.get(f"/api/v1/queues/{A}/headroom", params={"shape": shape})
+    assert problem_of(wrong, status=422, code="invalid_input")["errors"][0]["field"] == "shape"
+
+
+def jobs() -> list[Workload]:
+    """Ten that never fit while others hold the nodes: of team-a and team-b in turn, and two on hold."""
+    return [
+        workload(
+            f"{'ab'[n % 2]}{n}", queue=(A, B)[n % 2], namespace=f"team-{'ab'[n % 2]}", gpus=8, pods=5,
+            submitted=NOW + n, name=f"secret-{'ab'[n % 2]}{n}",
+        )
+        for n in range(10)
+    ]  # fmt: skip
+
+
+async def pages(api: httpx2.AsyncClient, path: str, *, user: str = "", limit: int = 3) -> list[Any]:
+    """All entries, page by page."""
+    found: list[Any] = []
+    params = {"limit": str(limit)}
+    while True:
+        answer = await api.get(f"/api/v1/queues/{path}/pending", params=params, headers={"user": user})
+        assert user != "alice" or "secret-b" not in answer.text
+        page = answer.json()
+        found += page["items"]
+        if page["next"] is None:
+            return found
+        params["cursor"] = page["next"]
+        assert page["next"] in answer.headers["link"]
+
+
+async def test_the_line_is_in_the_order_of_the_cycle(shared: httpx2.AsyncClient, author: Author) -> None:
+    await author.tree()
+    made = jobs()
+    made[4] = replace(made[4], priority=5)
+    await decided(author, *made)
+    await author.submit(workload("new", queue=A, priority=9, submitted=NOW + 99))
+    for limit in (1, 3, 100):
+        items = await pages(shared, A, user="root", limit=limit)
+        assert [(i["rank"], i["workload"]["uid"]) for i in items] == [
+            (1, "a4"), (2, "a0"), (3, "a2"), (4, "a6"), (5, "a8"), (None, "new"),
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize("limit", [1, 2, 100])
+async def test_others_are_runs_of_counts_and_amounts(
+    shared: httpx2.AsyncClient, author: Author, limit: int
+) -> None:
+    await author.tree()
+    await decided(author, *jobs())
+    items = await pages(shared, "root", user="alice", limit=limit)
+    mine = [i["workload"]["uid"] for i in items if "workload" in i]
+    runs = [i for i in items if "gangs" in i]
+    assert mine == ["a0", "a2", "a4", "a6", "a8"]
+    assert sum(run["gangs"] for run in runs) == 5
+    assert {run["amounts"][GPU] for run in runs} == {str(40 * run["gangs"]) for run in runs}
+    places = [
+        p for i in items for p in ([i["rank"]] if "workload" in i else range(i["first"], i["last"] + 1))
+    ]
+    assert places == list(range(1, 11))
+    wrong = await shared.get(
+        "/api/v1/queues/root/pending", params={"cursor": "WzEsIDJd"}, headers={"user": "alice"}
+    )
+    problem_of(wrong, status=422, code="invalid_input")
+
+
+async def test_a_page_goes_on_where_the_last_one_ended_though_some_have_left(
+    shared: httpx2.AsyncClient, author: Author
+) -> None:
+    await author.tree()
+    await decided(author, *jobs())
+    headers = {"user": "root"}
+    first = (await shared.get(f"/api/v1/queues/{A}/pending?limit=2", headers=headers)).json()
+    await author.delete("a0")
+    rest = await shared.get(f"/api/v1/queues/{A}/pending?limit=9&cursor={first['next']}", headers=headers)
+    assert [i["workload"]["uid"] for i in rest.json()["items"]] == ["a4", "a6", "a8"]
+
+
+async def test_fair_share_tells_factors_and_who_has_what_is_lacking(
+    api: httpx2.AsyncClient, author: Author
+) -> None:
+    queues = {
+        **TREE["queues"],
+        A: {"quota": [{"resource": GPU, "guaranteed": 16}]},
+        B: {"quota": [{"resource": GPU, "guaranteed": 8}], "weight": 2},
+    }
+    await author.tree({**TREE, "queues": queues})
+    runs = [workload(f"b{n}", queue=B, gpus=8, preemptible=False) for n in range(3)]
+    await decided(author, workload("a1", queue=A, gpus=8, pods=2), runs=runs)
+    found = (await api.get("/api/v1/fair-share")).json()
+    b = next(row for row in found["items"] if row["path"] == B)
+    assert (b["weight"], b["guaranteed"][GPU], b["used"][GPU], b["orderedBy"]) == (2, "8", "24", "share")
+    assert (b["now"]["resource"], b["now"]["excess"], b["now"]["capacity"]) == (GPU, "16", "32")
+    for row in found["items"]:
+        for told in filter(None, (row["now"], row["offered"])):
+            assert told["score"] == told["share"] + told["past"]
+    assert b["now"]["share"] == 16 / 32 / 2
+    a = next(row for row in found["items"] if row["path"] == A)
+    assert (a["entitled"], a["offered"] is None) == (True, False)
+    assert found["deficits"] == [{"queue": A, "resource": GPU, "amount": "16"}]
+    assert [(p["starved"], p["borrower"], p["amount"]) for p in found["pairs"]] == [(A, B, "16")]
+    inside = (await api.get("/api/v1/fair-share", params={"root": "root.research"})).json()
+    assert [row["path"] for row in inside["items"]] == [A, B]
+    problem_of(await api.get("/api/v1/fair-share?root=root.nope"), status=404, code="not_found")
+
+
+async def test_the_past_of_a_queue_and_how_long_who_started_had_waited(
+    api: httpx2.AsyncClient, author: Author
+) -> None:
+    await author.tree()
+    made = [workload(f"w{n}", queue=A, submitted=NOW - 10 * n) for n in range(11)]
+    await author.submit(*made)
+    await author.cycle(admit=made)
+    begin_at = int(NOW // 3600 * 3600)
+    for minute in range(20):
+        async with begin(author.engine) as connection:
+            await rollup.record(connection, author.epoch, at=begin_at + 60 * minute)
+    since = datetime.fromtimestamp(begin_at, tz=UTC)
+    params = {"since": since.isoformat(), "until": (since + timedelta(hours=1)).isoformat()}
+    refused = await api.get(f"/api/v1/queues/{A}/history", params={**params, "step": "5m"})
+    assert "kept for two days" in problem_of(refused, status=422, code="invalid_input")["detail"]
+    found = (await api.get(f"/api/v1/queues/{A}/history", params={**params, "step": "1h"})).json()
+    assert found["points"] == []  # the hour is not summed up yet
+    waits = found["waits"]
+    assert (waits["started"], waits["p50Seconds"], waits["p90Seconds"]) == pytest.approx((11, 51, 91))
+    now = time.time()
+    async with begin(author.engine) as connection:
+        await rollup.record(connection, author.epoch, at=now)
+    recent = (await api.get(f"/api/v1/queues/{A}/history")).json()
+    (point,) = recent["points"]
+    gpus = next(a for a in point["accounts"] if (a["resource"], a["flavor"]) == (GPU, None))
+    assert (gpus["used"], gpus["guaranteed"], point["admittedWorkloads"]) == ("11", "32", 11)
+    assert (recent["stepSeconds"], recent["waits"]) == (
+        300,
+        {"started": 0, "p50Seconds": None, "p90Seconds": None},
+    )
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["step=7s", "step=x", "until=0.5", "since=2026-01-01", "since=2026-13-01T00:00:00Z",
+     "step=1m&since=2020-01-01T00:00:00Z", "since=2999-01-01T00:00:00Z",
+     "until=0001-01-01T00:00:00Z", "step=1h&since=0001-01-01T00:00:00Z"],
+)  # fmt: skip
+async def test_a_window_that_nothing_is_kept_of_is_refused(
+    api: httpx2.AsyncClient, author: Author, query: str
+) -> None:
+    await author.tree()
+    problem_of(await api.get(f"/api/v1/queues/{A}/history?{query}"), status=422, code="invalid_input")
+
+
+async def test_the_overview_names_what_needs_somebody(api: httpx2.AsyncClient, author: Author) -> None:
+    await author.tree()
+    empty = (await api.get("/api/v1/overview")).json()
+    assert (empty["attention"], empty["reasons"], empty["series"], empty["counts"]) == ([], [], [], {})
+    queues = {**TREE["queues"], B: {"quota": [{"resource": GPU, "guaranteed": 8, "limit": 8}]}}
+    runs = [workload(f"b{n}", queue=B, gpus=8, preemptible=False) for n in range(4)]
+    await decided(author, workload("a1", queue=A, gpus=8, pods=2), runs=runs)
+    await author.tree({**TREE, "queues": queues})
+    await author.misconfigured(workload("wrong", queue=A), "a field")
+    async with begin(author.engine) as connection:
+        await rollup.record(connection, author.epoch, at=time.time())
+    found = (await api.get("/api/v1/overview")).json()
+    told = {item["kind"]: item for item in found["attention"]}
+    assert list(told) == ["starved", "overLimit", "stuck", "misconfigured"]
+    assert (told["starved"]["ref"], told["overLimit"]["ref"]) == (A, B)
+    assert f"32 {GPU}" in told["starved"]["text"]
+    assert f"24 {GPU}" in told["overLimit"]["text"]
+    assert (found["attentionTotal"], told["misconfigured"]["count"]) == (len(found["attention"]), 1)
+    gpus = next(c for c in found["capacity"] if c["resource"] == GPU)
+    assert (gpus["allocatable"], gpus["used"], gpus["free"]) == ("64", "32", "32")
+    reasons = {r["token"]: (r["verdict"], r["jobs"], r["amounts"][GPU]) for r in found["reasons"]}
+    assert reasons["Misconfigured"] == ("CHANGE", 1, "1")
+    assert sum(jobs for _, jobs, _ in reasons.values()) == 2
+    assert (found["counts"], len(found["at"])) == ({"Queued": 2, "Admitted": 4}, 1)
+    line = next(s for s in found["series"] if s["resource"] == GPU)
+    assert (line["used"], line["pending"]) == (["32"], ["16"])
+    await author.beat(silent=60)
+    first = (await api.get("/api/v1/overview")).json()["attention"][0]
+    assert (first["kind"], first["severity"]) == ("controllerStale", "critical")
+
+
+async def test_large_answers_are_compressed(api: httpx2.AsyncClient, author: Author) -> None:
+    await author.tree()
+    packed = await api.get("/api/v1/queues", headers={"accept-encoding": "gzip"})
+    assert packed.headers["content-encoding"] == "gzip"
+    plain = await api.get("/api/v1/queues", headers={"accept-encoding": "identity"})
+    assert "content-encoding" not in plain.headers
+    assert packed.json()["items"] == plain.json()["items"]

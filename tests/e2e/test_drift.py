@@ -1,0 +1,23 @@
+"""A ledger that somebody changed is put right while the controller runs, and everybody can see it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.chaos.drift import put_right
+from tests.e2e.controller import tree
+from tests.e2e.scene import TEAM_A, Scene
+
+
+def test_a_changed_ledger_is_put_right(scene: Scene, record_property: Any) -> None:
+    """Amounts edited, a row removed, a row added for nobody. By default an audit is each 60 s, not 2."""
+    scene.database.apply(tree(scene.namespace))
+    process = scene.start(QUEUER_AUDIT="2")
+    jobs = [scene.job(name, pods=2) for name in ("edited", "removed")]
+    for job in jobs:
+        scene.wait_state(job["metadata"]["name"], "Running")
+    edited, removed = (job["metadata"]["uid"] for job in jobs)
+    told = put_right(process, scene.database, edited=edited, removed=removed, queue=TEAM_A)
+    record_property("figures", str(told))
+    print(told)  # noqa: T201 (shown with -s)
+    assert told.repaired <= 2 * 2

@@ -1,0 +1,41 @@
+"""Whether a job could ever start, and whether it waits for room alone: SQL says it as `queuer.domain.waiting` does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from queuer.domain.reasons import Explanation, Reason, Token
+from queuer.domain.waiting import admissible, impossible
+from queuer.store import cycles, workloads
+from queuer.store.engine import begin
+from queuer.store.waiting import ROWS
+from tests.store.support import NOW, cycle, intake_of, workload
+
+PARAMS: tuple[dict[str, Any], ...] = (
+    {},
+    {"idle": True},
+    {"idle": False},
+    {"never": True},
+    {"live": True, "queue": "root"},
+    {"queue": "root.a"},
+    {"queue": "root"},
+    {"maxPending": 5},
+)
+
+
+async def test_both_say_the_same(engine: AsyncEngine, epoch: int) -> None:
+    reasons = {
+        f"{token}-{n}": Reason(token, params, "said") for token in Token for n, params in enumerate(PARAMS)
+    }
+    made = [intake_of(workload(uid, queue="root.a")) for uid in reasons]
+    async with begin(engine) as connection:
+        await workloads.intake(connection, epoch, made, at=NOW)
+        explained = {uid: Explanation(primary=reason) for uid, reason in reasons.items()}
+        await cycles.commit(connection, epoch=epoch, record=cycle(1), explanations=explained)
+        rows = (await connection.execute(text(ROWS))).all()
+    said = {row.uid: (row.impossible, row.admissible) for row in rows}
+    assert said == {uid: (impossible(r), admissible(r, "root.a")) for uid, r in reasons.items()}
+    assert set(said.values()) == {(True, False), (False, True), (False, False)}

@@ -1,0 +1,73 @@
+"""An admission that was taken back gives all back, whatever else is heard of the job in that moment."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from queuer.controller.apply.applier import Result
+from queuer.controller.health.metrics import Metrics
+from queuer.controller.landing.confirm import Confirmer
+from queuer.controller.landing.writes import settle_touched, take_results
+from queuer.controller.ledger.batch import Batch
+from queuer.controller.memory.live import JobView, Live, Placement
+from queuer.controller.memory.state import ClusterState
+from queuer.domain.workload import State, Workload
+from queuer.solver.records import Assignment
+from queuer.store.outbox import Entry
+from queuer.store.tables import EntryKind, Outcome
+from tests.unit.landed import LIMITS
+
+NOBODY = cast(Any, None)
+
+
+def test_a_job_that_ends_as_its_admission_is_taken_back_holds_nothing() -> None:
+    """A job that was started beside the queue may end before we could mark it. The step that ends it must not hide
+    the one that returns its charge.
+    """
+    state = ClusterState()
+    workload = Workload(
+        uid="u", kind="Job", namespace="ns", name="u", queue="root.a", submitted=0.0, pod_sets=()
+    )
+    row = Assignment(pod_set="main", flavor="default", nodes={"n1": 1})
+    placement = Placement(id="adm", epoch=1, cycle=1, at=0.0, assignments=(row,))
+    state.put(Live(workload=workload, state=State.ADMITTED, placement=placement))
+    state.job_changed(
+        JobView(
+            uid="u", kind="Job", namespace="ns", name="u", resource_version="2", suspended=False,
+            outcome=State.SUCCEEDED,
+        )
+    )  # fmt: skip
+    entry = Entry(
+        seq=1, kind=EntryKind.WITHDRAW, uid="u", admission_id="adm", epoch=1, cycle=None, at=0.0, patch={}
+    )
+    batch, taken = Batch(now=1.0), [Result(entry=entry, outcome=Outcome.APPLIED)]
+    take_results(batch, taken, state=state, jobs=NOBODY, limits=LIMITS)
+    confirmer = Confirmer(NOBODY, state, lost_after=300.0, clock=lambda: 1.0)
+    settle_touched(
+        batch, ["u"], state=state, jobs=NOBODY, confirmer=confirmer, limits=LIMITS, metrics=Metrics()
+    )
+    assert batch.changes["u"].state is State.SUCCEEDED
+    assert (batch.after, batch.release) == ({"u": None}, ["u"])
+
+
+def test_a_job_that_goes_after_it_has_ended_is_noted_as_gone() -> None:
+    """Else lists without `deleted` show it until retention takes it."""
+    state = ClusterState()
+    state.job_changed(
+        JobView(
+            uid="u", kind="Job", namespace="ns", name="u", resource_version="2", suspended=False,
+            outcome=State.SUCCEEDED,
+        )
+    )  # fmt: skip
+    gone = []
+    for leaves in (False, True):
+        if leaves:
+            state.job_gone("u")
+        batch = Batch(now=1.0)
+        confirmer = Confirmer(NOBODY, state, lost_after=300.0, clock=lambda: 1.0)
+        settle_touched(
+            batch, state.take_touched(10), state=state, jobs=NOBODY, confirmer=confirmer, limits=LIMITS,
+            metrics=Metrics(),
+        )  # fmt: skip
+        gone.append(batch.forget)
+    assert gone == [[], ["u"]]
