@@ -40,7 +40,8 @@ def take(state: ClusterState, *, now: float, barred: Container[str] = ()) -> Sna
     known = {p.workload.uid for p in pending} | {a.workload.uid for a in admitted}
     return Snapshot(
         nodes=tuple(
-            NodeState(node=node, used=_bounded(state.pods.used(node.name))) for node in state.believed()
+            NodeState(node=node, used=_bounded(state.pods.used(name)))
+            for name, node in sorted(state.nodes.items())
         ),
         tree=rules.tree,
         topology=rules.topology,

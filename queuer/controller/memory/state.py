@@ -24,7 +24,6 @@ from queuer.domain.quantity import add
 from queuer.domain.queue import DEFAULT_ACCESS, QueueTree
 from queuer.domain.reasons import Explanation
 from queuer.domain.workload import State, Workload
-from queuer.solver.faults import MOST_AMOUNT
 from queuer.solver.records import Bond, Reservation
 from queuer.store.tables import Barred
 
@@ -56,7 +55,6 @@ class ClusterState:
 
     def __init__(self, *, on_change: Callable[[], None] = lambda: None) -> None:
         self.nodes: dict[str, Node] = {}
-        self._allocatable: dict[str, int] = {}  # of all nodes
         self._capacity: dict[str, dict[str, int]] | None = None  # None = to be summed anew
         self.pods = PodIndex()
         self.jobs: dict[str, JobView] = {}
@@ -83,37 +81,15 @@ class ClusterState:
     def node_changed(self, node: Node) -> None:
         """A node came, or its labels, taints, cordon or capacity changed."""
         if self.nodes.get(node.name) != node:
-            self._forget(node.name)
             self.nodes[node.name] = node
-            self._allocatable = add(self._allocatable, node.allocatable)
             self._capacity = None
             self.reconsider()
 
     def node_gone(self, name: str) -> None:
         """A node was deleted."""
-        if name in self.nodes:
-            self._forget(name)
-            self.reconsider()
-
-    def _forget(self, name: str) -> None:
-        node = self.nodes.pop(name, None)
-        if node is not None:
-            self._allocatable = add(self._allocatable, node.allocatable, times=-1)
+        if self.nodes.pop(name, None) is not None:
             self._capacity = None
-
-    @property
-    def unsummable(self) -> frozenset[str]:
-        """Resources of which the nodes have more together than a decision can sum."""
-        return frozenset(r for r, amount in self._allocatable.items() if amount > MOST_AMOUNT)
-
-    def believed(self) -> tuple[Node, ...]:
-        """The nodes by name, without the amounts that bring those before them above what can be summed.
-
-        Which these are depends on what the nodes say now, not on when it was heard.
-        """
-        nodes = tuple(node for _, node in sorted(self.nodes.items()))
-        summed = dict.fromkeys(self.unsummable, 0)
-        return tuple(_within(summed, node) for node in nodes) if summed else nodes
+            self.reconsider()
 
     def pod_changed(self, pod: PodView) -> None:
         """A pod came or changed."""
@@ -371,19 +347,9 @@ class ClusterState:
         """
         if self._capacity is None:
             total: dict[str, dict[str, int]] = {}
-            for node in self.believed():
+            for node in self.nodes.values():
                 flavor = flavor_of(node, self.rules.flavors)
                 if flavor is not None:
                     total[flavor] = add(total.get(flavor, {}), node.allocatable)
             self._capacity = total
         return self._capacity
-
-
-def _within(summed: dict[str, int], node: Node) -> Node:
-    """The node without what would bring a sum above the limit; the rest is added to the sums."""
-    beyond = {r for r, n in summed.items() if n + node.allocatable.get(r, 0) > MOST_AMOUNT}
-    for resource in summed.keys() - beyond:
-        summed[resource] += node.allocatable.get(resource, 0)
-    if not beyond:
-        return node
-    return replace(node, allocatable={r: n for r, n in node.allocatable.items() if r not in beyond})

@@ -15,8 +15,8 @@ from queuer.kube.requests import effective_requests
 _EFFECTS = frozenset(TaintEffect)
 
 
-MOST_ON_NODE = 2**53
-"""Of one resource on a node, in base units: eight pebibytes."""
+MOST_ON_NODE = 2**48
+"""Of one resource on a node, in base units: 256 tebibytes. 64 bits sum those of 16,384 nodes."""
 
 
 def node_of(found: NodeObject) -> tuple[Node, tuple[FieldProblem, ...]]:
@@ -49,7 +49,7 @@ def _readable(amounts: Amounts) -> tuple[Resources, tuple[FieldProblem, ...]]:
             continue
         if amount > MOST_ON_NODE:
             hint = "mend what reports it: a kubelet or a device plugin"
-            problems.append(FieldProblem(field=at, message=f"{value!r} is more than 2^53", hint=hint))
+            problems.append(FieldProblem(field=at, message=f"{value!r} is more than 2^48", hint=hint))
         else:
             read[resource] = amount
     return read, tuple(problems)
