@@ -123,7 +123,7 @@ def settle_touched(
             continue
         with batch.apart(uid):
             pods = state.holding(live.workload, now=batch.now, lost_after=limits.lost_node)
-            seen = tally(pods, heard=live.heard)
+            seen = tally(pods)
             outcome = settle(live, state.jobs.get(uid), seen, now=batch.now, limits=limits)
             confirmed = confirmer.take_word(uid)
             if outcome is None:

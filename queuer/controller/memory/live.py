@@ -62,13 +62,13 @@ class Short:
 
     `since`: when it last got on: a pod came onto a node, or was made where none was waiting; at first, when it was
     patched or the loss was seen. `made`: whether pods of it are waiting for a node. `due`: pods that have still to come
-    onto a node until each place was filled once. `heard`: the last `PodView.arrival` that is counted in.
+    onto a node until each place was filled once. `seen`: uids of the pods on nodes at the last look.
     """
 
     since: float
     made: bool = False
     due: int = 0
-    heard: int = 0
+    seen: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,11 +106,6 @@ class Live:
     def uid(self) -> str:
         """Uid of the job."""
         return self.workload.uid
-
-    @property
-    def heard(self) -> int | None:
-        """The last arrival of a pod that is counted in; None = it misses none."""
-        return None if self.short is None else self.short.heard
 
     @property
     def setback(self) -> Setback:

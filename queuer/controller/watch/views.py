@@ -72,7 +72,6 @@ def pod_of(found: Pod, *, known: PodView | None, owner: str | None, pod_set: str
         failed=phase == "Failed",
         deleted=seconds_of(found.metadata.deletion_timestamp),
         grace=GRACE if (grace := found.spec.termination_grace_period_seconds) is None else float(grace),
-        arrival=known.arrival if known is not None else 0,
         problem=scheduled.message if scheduled is not None and scheduled.status == "False" else "",
     )
 
