@@ -16,7 +16,7 @@ from queuer.controller.memory.lines import Lines
 from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.pods import PodIndex, PodView
 from queuer.controller.memory.quarantine import Quarantine
-from queuer.controller.memory.unread import Unread
+from queuer.controller.memory.turns import Turns
 from queuer.domain.estimates import Estimates
 from queuer.domain.nodes import Flavor, Node, Topology, flavor_of
 from queuer.domain.past import Past
@@ -69,7 +69,7 @@ class ClusterState:
         self.timed: set[str] = set()
         self.holds: set[str] = set()
         self.touched: set[str] = set()
-        self.unread = Unread()
+        self.unread = Turns()
         self.untold: dict[str, Explanation] = {}
         self.lines = Lines(lambda queue: self.rules.max_pending(queue))
         self.quarantine = Quarantine()
