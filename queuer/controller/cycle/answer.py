@@ -225,7 +225,9 @@ def _admitted(
         domains=domains,
         hit=is_hit(live.explanation, started=now),
     )
-    return row, replace(live, state=State.ADMITTED, placement=placement, explanation=None, rest=None)
+    return row, replace(
+        live, state=State.ADMITTED, placement=placement, explanation=None, rest=None, barred=None
+    )
 
 
 def _bonds(

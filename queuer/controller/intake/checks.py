@@ -18,16 +18,20 @@ from queuer.domain.reasons import LONGEST, Explanation
 from queuer.domain.usable import check_queue, either, misconfigured, usable_leaves
 from queuer.domain.workload import Workload
 from queuer.kube.workloads import PRIORITY_CLASS, NamespaceFacts
+from queuer.store.tables import Barred
 
 
 def check(
     workload: Workload, rules: Rules, nodes: Collection[Node], *, facts: NamespaceFacts, before: Live | None
-) -> Explanation | None:
+) -> tuple[Barred, Explanation] | None:
     """All that is wrong with the workload under these rules, None if nothing is. `before`: as it waited until now."""
     queue = check_queue(workload, rules.tree)
-    found = [queue or _drained(workload, rules.tree, before=before)]
-    found += [None if queue else _priority(workload, rules.tree, facts)]  # a wrong queue allows nothing yet
-    return together(*found, *_levels(workload, rules.topology, nodes))
+    drained = None if queue else _drained(workload, rules.tree, before=before)
+    priority = None if queue else _priority(workload, rules.tree, facts)  # a wrong queue allows nothing yet
+    wrong = together(queue, drained, priority, *_levels(workload, rules.topology, nodes))
+    if wrong is None:
+        return None
+    return Barred.MISCONFIGURED if drained is None else Barred.DRAINING, wrong
 
 
 def together(*found: Explanation | None) -> Explanation | None:
@@ -46,7 +50,9 @@ def _drained(workload: Workload, tree: QueueTree, *, before: Live | None) -> Exp
     """Nothing new comes into a queue that drains; what waits there keeps its place."""
     path = workload.queue
     drains = next((q for q in tree.lineage(path) if tree[q].state is QueueState.DRAINING), None)
-    if drains is None or (before is not None and before.workload.queue == path and not _turned_away(before)):
+    if drains is None or (
+        before is not None and before.workload.queue == path and before.barred is not Barred.DRAINING
+    ):
         return None
     usable = [leaf for leaf in usable_leaves(workload, tree) if tree.effective_state(leaf) is QueueState.OPEN]
     return misconfigured(
@@ -54,10 +60,6 @@ def _drained(workload: Workload, tree: QueueTree, *, before: Live | None) -> Exp
         f"{f'from here use {either(usable[:3])}' if usable else 'no other queue serves this namespace yet'}",
         queue=path, draining=drains, nearest=usable[:3],
     )  # fmt: skip
-
-
-def _turned_away(live: Live) -> bool:
-    return live.explanation is not None and "draining" in live.explanation.primary.params
 
 
 def _priority(workload: Workload, tree: QueueTree, facts: NamespaceFacts) -> Explanation | None:
