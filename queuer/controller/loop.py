@@ -104,15 +104,15 @@ class Loop:
     async def round(self, group: asyncio.TaskGroup) -> None:
         """One round: write what follows from all that was heard, then think about what may start."""
         state, jobs, batch = self.term.state, self.term.jobs, Batch(now=self._clock())
-        state.try_again(now=batch.now)
+        retried = state.try_again(now=batch.now)
         take_results(batch, self.writer.take_results(), state=state, jobs=jobs, limits=self._limits)
         touched = state.take_touched(SLICE)
         settle_touched(
             batch, touched, state=state, jobs=jobs, confirmer=self._confirmer, limits=self._limits,
             metrics=self.term.metrics,
         )  # fmt: skip
-        unread = dict.fromkeys([*state.take_unread(SLICE), *batch.back_in_queue(state.live)])
-        take_in(batch, unread, state=state, jobs=jobs)
+        unread = dict.fromkeys([*retried, *state.take_unread(SLICE), *batch.back_in_queue(state.live)])
+        take_in(batch, unread, state=state, jobs=jobs, anew=retried)
         batch.tell(state.take_untold(SLICE))
         self._more = state.more
         await self.writer.write(batch)
