@@ -7,6 +7,7 @@ sentence; each thing that stays allowed is tried too, for a policy that refuses 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -580,11 +581,9 @@ class TestDeletion:
                 place.patch(target, {"metadata": {"finalizers": ["example.org/keep"]}})
         admin = place.entered_by("admin")
         for target in targets:
-            address = (target["kind"].lower(), target["metadata"]["name"])
             wait_until(
-                lambda address=address: "deletionTimestamp" in admin.get(*address)["metadata"],
-                timeout=30, describe="the namespace controller deletes it",
-            )  # fmt: skip
+                partial(_is_going, admin, target), timeout=30, describe="the namespace controller deletes it"
+            )
             admin.patch(target, {"metadata": {"finalizers": None}})
         wait_until(
             lambda: not admin.run("get", "namespace", place.namespace, "--ignore-not-found"),
@@ -607,6 +606,11 @@ def _delete(place: Place, url: str, **options: Any) -> None:
 
 def _exists(place: Place, target: Manifest) -> bool:
     return bool(place.run("get", target["kind"].lower(), target["metadata"]["name"], "--ignore-not-found"))
+
+
+def _is_going(place: Place, target: Manifest) -> bool:
+    found = place.get(target["kind"].lower(), target["metadata"]["name"])
+    return "deletionTimestamp" in found["metadata"]
 
 
 def _workload(target: Manifest) -> Manifest:
