@@ -2,14 +2,14 @@
 
 Two columns that nobody read are gone.
 
-Revision: 0011, after 0009
+Revision: 0010, after 0009
 """
 
 import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
 
-revision = "0011"
+revision = "0010"
 down_revision = "0009"
 branch_labels = None
 depends_on = None
