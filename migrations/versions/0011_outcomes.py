@@ -1,14 +1,14 @@
 """Where the pods of an admission really are, and whether it came when it was told.
 
-Revision: 0012, after 0011
+Revision: 0011, after 0010
 """
 
 import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
 
-revision = "0012"
-down_revision = "0011"
+revision = "0011"
+down_revision = "0010"
 branch_labels = None
 depends_on = None
 
