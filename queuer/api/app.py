@@ -13,7 +13,10 @@ from starlette.middleware.gzip import GZipMiddleware
 from queuer import __version__
 from queuer.api import meta
 from queuer.api.config import changesets, tree
+from queuer.api.cycles import routes as cycles
+from queuer.api.cycles import simulations, topology
 from queuer.api.cycles.newest import Newest
+from queuer.api.cycles.simulator import Simulator
 from queuer.api.deps import PREFIX, asking
 from queuer.api.http import problems
 from queuer.api.http.actions import not_an_action
@@ -63,11 +66,22 @@ def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity | 
     app.state.settings = settings
     app.state.metrics = metrics
     app.state.newest = Newest()
+    app.state.simulator = Simulator()
     app.state.standing = LastStanding(app.state.newest)
     app.state.identity = identity or Anyone()
     problems.install(app)
     denied.install(app, engine)
-    for module in (identity_routes, queues, overview, tree, changesets, workloads):
+    for module in (
+        identity_routes,
+        queues,
+        overview,
+        tree,
+        changesets,
+        workloads,
+        simulations,
+        topology,
+        cycles,
+    ):
         app.include_router(module.router, responses=problems.RESPONSES, dependencies=[Depends(asking)])
     app.include_router(meta.router, responses=problems.RESPONSES)
     app.include_router(health.router)

@@ -11,6 +11,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from queuer.api.cycles.newest import Newest
+from queuer.api.cycles.simulator import Simulator
 from queuer.api.http.metrics import ApiMetrics
 from queuer.api.identity.rights import Asker, Identity
 from queuer.api.queues.last import LastStanding
@@ -37,6 +38,10 @@ def _newest(request: Request) -> Newest:
     return cast(Newest, request.app.state.newest)
 
 
+def _simulator(request: Request) -> Simulator:
+    return cast(Simulator, request.app.state.simulator)
+
+
 def _standing(request: Request) -> LastStanding:
     return cast(LastStanding, request.app.state.standing)
 
@@ -53,6 +58,7 @@ def source(request: Request) -> str:
 
 
 Engine = Annotated[AsyncEngine, Depends(_engine)]
+Simulations = Annotated[Simulator, Depends(_simulator)]
 NewestCycle = Annotated[Newest, Depends(_newest)]
 Standing = Annotated[LastStanding, Depends(_standing)]
 Asking = Annotated[Asker, Depends(asking)]

@@ -74,7 +74,7 @@ def diff(
         error.exit_code = max(error.exit_code, Exit.USAGE)
         raise
     if plan["changes"]:
-        _print(plan, output)
+        show_plan(plan, output)
         raise typer.Exit(1)
 
 
@@ -88,7 +88,7 @@ def plan(
     """Plan a change for somebody to look at: it can be applied for 15 minutes."""
     with Client.from_env() as client:
         made = _plan(client, _read(file), effect=effect, evict_after=evict_after)
-    _print(made, output)
+    show_plan(made, output)
     if made["id"]:
         why = " --reason WHY" if made["reductions"] else ""
         say(f"next: queuer apply --changeset {made['id']}{why}")
@@ -122,12 +122,12 @@ def apply(
         else:
             keep = dry_run is None
             made = _plan(client, body, effect=effect, evict_after=evict_after, keep=keep)
-        _print(made, output if dry_run else Format.TABLE)
+        show_plan(made, output if dry_run else Format.TABLE)
         if dry_run or not made["changes"]:
             return
-        _require_reason(made, reason)
-        _confirm(yes)
-        done = _post(client, f"/changesets/{made['id']}:apply", {"reason": reason})
+        require_reason(made, reason)
+        confirm(yes)
+        done = post(client, f"/changesets/{made['id']}:apply", {"reason": reason})
     if output is Format.TABLE:
         say(f"applied as revision {done['revision']}; next: queuer queue tree")
     else:
@@ -167,7 +167,7 @@ def _plan(
     return client.request("POST", "/changesets", params=params, content=body, headers=headers)
 
 
-def _post(client: Client, path: str, body: Mapping[str, Any]) -> Any:
+def post(client: Client, path: str, body: Mapping[str, Any]) -> Any:
     headers = {"Content-Type": "application/json", "Idempotency-Key": str(uuid.uuid4())}
     return client.request("POST", path, content=json.dumps(body).encode(), headers=headers)
 
@@ -175,7 +175,7 @@ def _post(client: Client, path: str, body: Mapping[str, Any]) -> Any:
 # The plan in words
 
 
-def _print(plan: Mapping[str, Any], output: Format) -> None:
+def show_plan(plan: Mapping[str, Any], output: Format) -> None:
     if output is not Format.TABLE:
         emit(plan, output)
         return
@@ -222,14 +222,14 @@ def _jobs(found: Mapping[str, Any]) -> str:
     return f"{found['count']} jobs" + (f" ({amounts})" if amounts else "")
 
 
-def _require_reason(plan: Mapping[str, Any], reason: str) -> None:
+def require_reason(plan: Mapping[str, Any], reason: str) -> None:
     if plan["reductions"] and len(reason.strip()) < LEAST_REASON:
         taken = "; ".join(f"{row['field']}: {row['message']}" for row in plan["reductions"])
         hint = f"add --reason with at least {LEAST_REASON} characters"
         raise CommandFailed(f"this takes something away: {taken}", hint=hint, exit_code=Exit.USAGE)
 
 
-def _confirm(yes: bool) -> None:
+def confirm(yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():

@@ -10,6 +10,7 @@ import typer
 
 from queuer.cli.client import Client, CommandFailed, Exit
 from queuer.cli.output import Format, age, clean, console, emit, print_table, say, styled, table
+from queuer.domain.figures import devices
 from queuer.domain.workload import State
 
 LIVE = ",".join(state for state in State if not state.ended)
@@ -116,17 +117,10 @@ def _row(job: Mapping[str, Any], now: datetime) -> Sequence[object]:
         job["queue"],
         "deleted" if job["deleted"] else styled(job["state"]),
         job["priority"],
-        asks(job["demand"]),
+        devices(job["holds"] or job["demand"]),
         age((now - _time(job["submitted"])).total_seconds()),
         f"{reason['token']}: {reason['text']}" if reason else "",
     )
-
-
-def asks(demand: Mapping[str, str]) -> str:
-    """What a job asks for in few words: its devices, else its cpu."""
-    plain = ("cpu", "memory", "ephemeral-storage", "pods")
-    shown = [name for name in demand if name not in plain] or [name for name in plain if name in demand][:1]
-    return ", ".join(f"{demand[name]} {name.rsplit('/', 1)[-1]}" for name in shown)
 
 
 def explain(job: Mapping[str, Any]) -> list[Any]:
@@ -174,7 +168,7 @@ def _facts(job: Mapping[str, Any]) -> list[tuple[str, str]]:
     if job["attempt"] > 1:
         facts.append(("attempt", f"{job['attempt']}{_before(found['detail'].get('evicted'))}"))
     facts += [("history", f"{m['at'][11:19]}  {m['text']}") for m in job["timeline"][-4:]]
-    facts.append(("next", _next(job)))
+    facts.append(("next", found["next"]))
     return facts
 
 
@@ -201,7 +195,11 @@ def _topology(job: Mapping[str, Any]) -> str:
 def _placement(place: Mapping[str, Any]) -> str:
     domain = ", ".join(f"{key.rsplit('/', 1)[-1]} {value}" for key, value in place["selector"].items())
     where = ", ".join(filter(None, (place["flavor"], domain)))
-    return f"{place['count']} x {place['podSet']} on {_some(sorted(place['nodes']))} ({where})"
+    count = place["count"] if place["held"] is None else place["held"]
+    planned = "" if place["hosts"] else "to come, planned "
+    return (
+        f"{count} x {place['podSet']} {planned}on {_some(sorted(place['hosts'] or place['nodes']))} ({where})"
+    )
 
 
 def _reservation(held: Mapping[str, Any], *, now: float) -> str:
@@ -221,7 +219,16 @@ def _estimate(estimate: Mapping[str, Any], *, now: float) -> str:
     begins = "now" if first <= now else f"in {age(first - now)}"
     ends = "or later" if last is None else f"to {age(last - now)} from now"
     middle = "" if likely is None else f", likely in {age(likely - now)}"
-    return f"starts {begins} {ends}{middle}, if nothing comes before it"
+    return f"starts {begins} {ends}{middle}, if nothing comes before it{_record(estimate)}"
+
+
+def _record(estimate: Mapping[str, Any]) -> str:
+    """What the range rests on, and how many of the last week held."""
+    n, rate = estimate.get("n", 0), estimate.get("hitRate")
+    held = (
+        "no such range of the last 7 d is over" if not n else f"{rate:.0%} of such ranges held, n={n} in 7 d"
+    )
+    return f" ({'; '.join(filter(None, (estimate.get('basis'), held)))})"
 
 
 def _numbers(detail: Mapping[str, Any], *, now: float) -> list[tuple[str, str]]:
@@ -237,7 +244,7 @@ def _numbers(detail: Mapping[str, Any], *, now: float) -> list[tuple[str, str]]:
 
 def _available(row: Mapping[str, Any]) -> str:
     """The devices if there are any: what is free on the flavor's nodes, and the room by quota from the leaf up."""
-    free = asks(row["free"])
+    free = devices(row["free"])
     name = free.partition(" ")[2]
     rooms = [
         f"{level['queue']} {amount}"
@@ -281,27 +288,6 @@ def _holder(holder: Mapping[str, Any], *, now: float) -> str:
 def _change(change: Mapping[str, Any]) -> str:
     evictions = change.get("evictions")
     return f"{change.get('change')}" + (f" ({evictions} evictions)" if evictions else "")
-
-
-def _next(job: Mapping[str, Any]) -> str:
-    kind, name, space = job["kind"].lower(), job["name"], job["namespace"]
-    head = (job["explanation"]["primary"] or {}).get("params", {})
-    match job["explanation"]["verdict"]:
-        case "CHANGE" if head.get("never"):  # nothing is wrong with this job, but with the one before it
-            return f"queuer why {head['name']} -n {head['namespace']}"
-        case "CHANGE":
-            return f"mend what the reason names: kubectl -n {space} edit {kind} {name}"
-        case "HELD":
-            return f"kubectl -n {space} annotate {kind} {name} queuer.dev/hold-   (if the job itself holds)"
-        case "ESCALATE":
-            return f"kubectl -n {space} describe {kind} {name}; show it to the operator of the queue"
-        case "WAIT":
-            return f"queuer queue show {job['queue']}; queuer jobs -q root --state Running"
-    return (
-        f"kubectl -n {space} get pods -l job-name={name} -o wide"
-        if kind == "job"
-        else f"kubectl -n {space} describe {kind} {name}"
-    )
 
 
 def _labelled(label: str, text: str) -> str:

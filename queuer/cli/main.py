@@ -19,6 +19,7 @@ from queuer.domain.errors import Conflict, InvalidInput, NotFound, QueuerError, 
 # Verb → where it is written: a function is a command, a Typer a group of commands.
 VERBS = {
     "apply": "queuer.cli.config:apply",
+    "cycles": "queuer.cli.cycles:cycles_app",
     "db": "queuer.cli.db:app",
     "diff": "queuer.cli.config:diff",
     "export": "queuer.cli.config:export",

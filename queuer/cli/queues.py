@@ -1,4 +1,4 @@
-"""`queuer queue tree|ls|show`: the tree with its figures."""
+"""`queuer queue`: the tree with its figures; verbs that change a queue are in `queuer.cli.states`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from queuer.cli import states
 from queuer.cli.client import Client
 from queuer.cli.output import Format, age, console, emit, print_table, say, table
 from queuer.domain.quantity import parse_quantity
@@ -22,6 +23,10 @@ Resource = Annotated[
     str | None, typer.Option(help="Show this resource; default: the one most quota rows name.")
 ]
 Flavor = Annotated[str | None, typer.Option(help="Show this flavor alone; default: all together.")]
+
+
+for verb in (states.hold, states.drain, states.resume):
+    queue_app.command(verb.__name__)(verb)
 
 
 @queue_app.command("tree")

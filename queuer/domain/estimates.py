@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from queuer.domain.workload import Workload
 
 RUNS = 20
 """Last runs that an estimate is the median of: on traces it errs less than fewer runs or other quantiles do."""
+LEAST = 5
+"""Runs without which nobody is told a time that rests on them; a decision takes what there is."""
 KEPT = 10_000
 """Kinds of jobs that are remembered; the one that ended longest ago is forgotten first."""
 
@@ -17,12 +19,13 @@ KEPT = 10_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRange:
     """When a gang starts, seconds since the epoch: the first of all rolls, the median, the last. None = later than
-    was rolled.
+    was rolled. `basis`: what it rests on, in words.
     """
 
     earliest: float
     likely: float | None
     latest: float | None
+    basis: str = ""
 
 
 class Estimates:
@@ -50,11 +53,18 @@ class Estimates:
         """
         found = workload.estimate
         if found is None:
-            runs = next((self._runs[key] for key in _keys(workload) if key in self._runs), None)
-            if runs is None:
+            runs = self._of(workload)
+            if not runs:
                 return None
             found = sorted(runs)[int(len(runs) * self._quantile)]
         return found if workload.max_runtime is None else min(found, workload.max_runtime)
+
+    def _of(self, workload: Workload) -> Sequence[float]:
+        return next((self._runs[key] for key in _keys(workload) if key in self._runs), ())
+
+    def is_sound(self, workload: Workload) -> bool:
+        """Whether people may be told a time that rests on its end: it declares a bound, or enough runs were learned."""
+        return workload.max_runtime is not None or len(self._of(workload)) >= LEAST
 
 
 def _keys(workload: Workload) -> tuple[Hashable, ...]:

@@ -32,3 +32,10 @@ def _changed(params: Mapping[str, Any], kind: type, change: Callable[[Any, str],
         elif name == "sets" and isinstance(value, list | tuple):
             found[name] = [_changed(row, kind, change) for row in value]
     return found
+
+
+def devices(demand: Mapping[str, str]) -> str:
+    """What a job asks for in few words: its devices, else its cpu. Amounts are quantities."""
+    plain = ("cpu", "memory", "ephemeral-storage", "pods")
+    few = [name for name in demand if name not in plain] or [name for name in plain if name in demand][:1]
+    return ", ".join(f"{demand[name]} {name.rsplit('/', 1)[-1]}" for name in few)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cached_property
+from itertools import takewhile
 from typing import TypeVar
 
 from queuer.domain.errors import FieldProblem, InvalidInput
@@ -154,6 +155,17 @@ class Queue:
     def parent(self) -> str | None:
         """Path of the parent, None for root."""
         return self.path.rpartition(".")[0] or None
+
+
+def common_ancestor(left: str, right: str) -> str:
+    """The lowest queue that both are, or are below; paths as they are, whether or not there are such queues."""
+    pairs = zip(left.split("."), right.split("."), strict=False)
+    return ".".join(name for name, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def child_towards(queue: str, below: str) -> str:
+    """The child of a queue on the way down to another one; `below` itself where that is the queue."""
+    return ".".join(below.split(".")[: queue.count(".") + 2])
 
 
 def check_path(path: str, *, field: str = "path") -> None:

@@ -5,7 +5,8 @@ What a job lacks is told with numbers; the queue, domain or job that it is about
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from queuer.domain.nodes import DEFAULT_FLAVOR
@@ -174,6 +175,7 @@ def _no_level(p: Params) -> str:
 def _behind(p: Params) -> str:
     """Somebody else goes first."""
     owner = _job(p)
+    first = owner[0].upper() + owner[1:] if "name" not in p else owner
     if p.get("landing"):
         where = f" on {p['host']}" if "host" in p else ""
         also = f" and of {_count(p['others'], 'other job')}" if p["others"] else ""
@@ -186,8 +188,10 @@ def _behind(p: Params) -> str:
         nodes = _count(p["nodes"], "node")
         others = "1 other" if p["others"] == 1 else f"{p['others']} others"
         also = f", as well as {others}" if p["others"] else ""
-        return f"{owner} holds a reservation of {nodes} that this job would break{also}."
-    text = f"{owner} is ahead of it in {p['queue']}, whose order is strict, and "
+        return f"{first} holds a reservation of {nodes} that this job would break{also}."
+    text = f"{first} is ahead of it in {p['queue']}, whose order is strict, and "
+    if p.get("never") and "why" not in p:
+        return f"{text}can never start; who owns it or administers the queue must change, hold or delete it."
     if p.get("never"):
         return f"{text}can never start; change, hold or delete it: {p['why']}"
     return f"{text}waits."
@@ -202,8 +206,8 @@ def _bound(p: Params) -> str:
     if not left:
         gone = "the workloads that it waited for have left"
         return f"{text}{gone}, and it starts when nothing else is in the way there."
-    named = ", ".join(p["names"])
-    if left == len(p["names"]):
+    named = _jobs(p["jobs"])
+    if left == len(p["jobs"]):
         return f"{text}it starts when the pods of {named} have left."
     return f"{text}it starts when the pods of {left} workloads have left: {named} and others."
 
@@ -223,7 +227,15 @@ def _deferred(p: Params) -> str:
 
 
 def _job(p: Params) -> str:
-    return f"{p['namespace']}/{p['name']}"
+    """By name where that may be known, see `queuer.domain.veil`."""
+    return f"{p['namespace']}/{p['name']}" if "name" in p else f"a job of {p['ownerQueue']}"
+
+
+def _jobs(rows: Sequence[Params]) -> str:
+    """Several: first those that are named, then how many of each queue."""
+    named = [_job(row) for row in rows if "name" in row]
+    others = Counter(row["ownerQueue"] for row in rows if "name" not in row)
+    return ", ".join([*named, *(f"{_count(n, 'job')} of {queue}" for queue, n in others.items())])
 
 
 def _count(number: int, thing: str) -> str:

@@ -172,7 +172,9 @@ class Kinds:
             return simple(Token.MISCONFIGURED, text, queue=queue, nearest=list(near))
         state = self._tree.effective_state(queue)
         if state is not QueueState.OPEN:
-            return simple(Token.SUSPENDED, f"{queue} is {state}.", queue=queue)
+            closed = [q for q in self._tree.lineage(queue) if self._tree[q].state is not QueueState.OPEN]
+            by = "" if queue in closed else f" as {closed[0]} is"
+            return simple(Token.SUSPENDED, f"{queue} is {state}{by}.", queue=queue, closed=closed)
         return None
 
 

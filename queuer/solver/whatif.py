@@ -48,7 +48,7 @@ def difference(
     left = left_by(snapshot, plan, now=now)
 
     def decided(rules: Rules) -> Plan:
-        return decide(_under(left, rules), now=now, seed=seed, budget=WITHOUT_SOLVER)
+        return decide(under(left, rules), now=now, seed=seed, budget=WITHOUT_SOLVER)
 
     # A plan leaves nobody who could start under its own rules, unless it had not the time to look at all.
     settled = before == Rules.of(snapshot) and not plan.stats.more
@@ -75,7 +75,7 @@ def _those(
     return tuple(known[uid] for uid in order if uid in uids)
 
 
-def _under(snapshot: Snapshot, rules: Rules) -> Snapshot:
+def under(snapshot: Snapshot, rules: Rules) -> Snapshot:
     """The same cluster under these rules. Jobs whose queue is none of theirs are not offered."""
     tree = rules.tree
     pending = [p for p in snapshot.pending if p.workload.queue in tree and tree.is_leaf(p.workload.queue)]

@@ -37,7 +37,7 @@ _RECORD = text("""
 _ADMIT = text("""
     WITH r AS (
         SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(id uuid, uid text, attempt int,
-            assignments jsonb, domains jsonb, before text)
+            assignments jsonb, domains jsonb, before text, hit boolean)
     ), old AS (
         SELECT r.*, w.token FROM r CROSS JOIN LATERAL
             (SELECT state, attempt, deleted_at, token FROM workload WHERE uid = r.uid FOR UPDATE) AS w
@@ -48,8 +48,8 @@ _ADMIT = text("""
         FROM old WHERE w.uid = old.uid
         RETURNING w.queue, old.*
     ), written AS (
-        INSERT INTO admission (id, uid, attempt, epoch, cycle, assignments, domains, at)
-        SELECT id, uid, attempt, :epoch, :cycle, assignments, domains, to_timestamp(:at) FROM admitted
+        INSERT INTO admission (id, uid, attempt, epoch, cycle, assignments, domains, at, hit)
+        SELECT id, uid, attempt, :epoch, :cycle, assignments, domains, to_timestamp(:at), hit FROM admitted
     ), told AS (
         INSERT INTO reason_transition (uid, at, from_token, token, text, params, cycle)
         SELECT uid, to_timestamp(:at), token, NULL, '', '{}', :cycle FROM admitted WHERE token IS NOT NULL
@@ -126,7 +126,8 @@ class Charge:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewAdmission:
     """A gang to start. `id`: a fresh UUID, also in the job's annotation; `attempt`, `before`: as the workload's row
-    says. Only what was started beside the queue can have been Held.
+    says. Only what was started beside the queue can have been Held. `hit`: whether it starts inside the range that it
+    was last told, None = it was told none.
     """
 
     id: str
@@ -137,6 +138,7 @@ class NewAdmission:
     patch: Mapping[str, Any]
     domains: tuple[str, ...] = ()
     before: State = State.QUEUED
+    hit: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,7 +259,7 @@ async def _admit(
     if not admissions:
         return (), []
     at = record.finished_at
-    keys = ("id", "uid", "attempt", "assignments", "domains", "before")
+    keys = ("id", "uid", "attempt", "assignments", "domains", "before", "hit")
     rows = [{key: getattr(admission, key) for key in keys} for admission in admissions]
     admitted = await execute_rows(connection, _ADMIT, rows, epoch=epoch, cycle=record.id, at=at)
     queues = {row.uid: row.queue for row in admitted}

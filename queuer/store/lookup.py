@@ -9,10 +9,17 @@ from uuid import UUID
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from queuer.domain.quantity import Resources
+from queuer.domain.quantity import Resources, add
 from queuer.domain.queue import ROOT
 
 _DOMAINS = text("SELECT id, domains FROM admission WHERE id = ANY(:ids)")
+_HELD = text(
+    "SELECT uid, pod_set, count AS pods, amounts FROM ledger WHERE closed IS NULL AND uid = ANY(:uids)"
+)
+_HITS = text("""
+    SELECT count(*) AS told, count(*) FILTER (WHERE hit) AS hits FROM admission
+    WHERE hit IS NOT NULL AND at > now() - make_interval(days => :days)
+""")
 _NEWEST = text("SELECT id, finished_at, status, capacity FROM cycle ORDER BY id DESC LIMIT 1")
 _QUEUE = text("SELECT EXISTS (SELECT FROM queue WHERE path = :path)")
 _NOW = text("SELECT extract(epoch FROM now())::float8")
@@ -34,6 +41,31 @@ async def domains(connection: AsyncConnection, ids: Collection[str]) -> dict[str
         return {}
     found = await connection.execute(_DOMAINS, {"ids": [UUID(id) for id in ids]})
     return {str(row.id): tuple(row.domains) for row in found}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What a workload holds: pods by pod set, and amounts of all of them together in base units."""
+
+    counts: dict[str, int]
+    amounts: Resources
+
+
+async def held(connection: AsyncConnection, uids: Collection[str]) -> dict[str, Held]:
+    """By uid what workloads hold now, of those that do."""
+    found: dict[str, Held] = {}
+    for row in await connection.execute(_HELD, {"uids": list(uids)}):
+        known = found.setdefault(row.uid, Held(counts={}, amounts={}))
+        found[row.uid] = Held(
+            counts={**known.counts, row.pod_set: row.pods}, amounts=add(known.amounts, row.amounts)
+        )
+    return found
+
+
+async def hits(connection: AsyncConnection, *, days: int = 7) -> tuple[int, int]:
+    """How many starts of these days had been told a range, and how many of them fell inside."""
+    row = (await connection.execute(_HITS, {"days": days})).one()
+    return row.told, row.hits
 
 
 async def newest_cycle(connection: AsyncConnection) -> NewestCycle | None:

@@ -61,7 +61,7 @@ _NAMESPACES = text("""
     SELECT namespace FROM found WHERE namespace IS NOT NULL
 """)
 _ADMISSIONS = text("""
-    SELECT id, attempt, cycle, assignments, domains, at, landed_at, ended_at, end_cause
+    SELECT id, attempt, cycle, assignments, domains, hosts, at, landed_at, ended_at, end_cause
     FROM admission WHERE uid = :uid ORDER BY attempt
 """)
 
@@ -77,13 +77,16 @@ class Moment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastAdmission:
-    """One attempt of a workload, the present one included. Times in seconds."""
+    """One attempt of a workload, the present one included. Times in seconds. `assignments`: the plan; `hosts`: where
+    its pods ran once all did, by pod set and node.
+    """
 
     id: str
     attempt: int
     cycle: int
     assignments: tuple[Placement, ...]
     domains: tuple[str, ...]
+    hosts: Mapping[str, Mapping[str, int]] | None
     at: float
     landed_at: float | None
     ended_at: float | None
@@ -131,10 +134,16 @@ async def workloads(
 
 async def workload(connection: AsyncConnection, uid: str) -> StoredWorkload:
     """One workload by the uid of its job. Raises NotFound."""
-    row = (await connection.execute(_ONE, {"uid": uid})).one_or_none()
-    if row is None:
+    found = await find(connection, uid)
+    if found is None:
         raise no_workload(uid)
-    return stored_of(row)
+    return found
+
+
+async def find(connection: AsyncConnection, uid: str) -> StoredWorkload | None:
+    """The same; None where there is none (any more)."""
+    row = (await connection.execute(_ONE, {"uid": uid})).one_or_none()
+    return None if row is None else stored_of(row)
 
 
 def no_workload(uid: str) -> NotFound:
@@ -187,6 +196,7 @@ def _admission(row: Row[Any]) -> PastAdmission:
         cycle=row.cycle,
         assignments=tuple(row.assignments),
         domains=tuple(row.domains),
+        hosts=row.hosts,
         at=row.at.timestamp(),
         landed_at=seconds(row.landed_at),
         ended_at=seconds(row.ended_at),

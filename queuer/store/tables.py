@@ -323,10 +323,13 @@ admission = Table(
     Column("cycle", BigInteger, nullable=False),
     Column("assignments", JSONB, nullable=False),
     Column("domains", JSONB, nullable=False),
+    Column("hosts", JSONB),  # {pod set: {node: pods}} when all of them ran; `assignments` are the plan
     moment("at"),
     moment("landed_at", nullable=True),
     moment("ended_at", nullable=True),
     Column("end_cause", Text),
+    Column("hit", Boolean),  # started inside the range that it was last told; NULL = it was told none
+    Index("ix_admission_told", "at", postgresql_where=text("hit IS NOT NULL")),
     Index("uq_admission_attempt", "uid", "attempt", unique=True),
     Index("ix_admission_at", "at"),
     Index("uq_admission_open", "uid", unique=True, postgresql_where=text("ended_at IS NULL")),

@@ -49,7 +49,7 @@ _CHANGE = text("""
     WITH r AS (
         SELECT *, state IN ('Queued', 'Held') AS waits, state IN ('Succeeded', 'Failed') AS ends
         FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r(uid text, state text, at double precision,
-            cause text)
+            cause text, hosts jsonb)
     ), old AS (
         SELECT r.*, w.state AS before, w.queue, w.admission_id, w.attempt FROM r CROSS JOIN LATERAL
             (SELECT state, queue, admission_id, attempt FROM workload WHERE uid = r.uid FOR UPDATE) AS w
@@ -66,6 +66,7 @@ _CHANGE = text("""
         FROM old r WHERE w.uid = r.uid
     ), admissions AS (
         UPDATE admission a SET
+            hosts = coalesce(r.hosts, a.hosts),
             landed_at = CASE WHEN r.state = 'Running' THEN coalesce(a.landed_at, to_timestamp(r.at))
                 ELSE a.landed_at END,
             ended_at = CASE WHEN r.waits OR r.ends THEN to_timestamp(r.at) END,
@@ -139,12 +140,15 @@ class Setback:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateChange:
-    """A step of a workload. `cause`: why, where it is an eviction or an end, e.g. `landing-timeout`."""
+    """A step of a workload. `cause`: why, where it is an eviction or an end, e.g. `landing-timeout`; `hosts`: its pods
+    by pod set and node, None = as before.
+    """
 
     uid: str
     state: State
     at: float
     cause: str = ""
+    hosts: Mapping[str, Mapping[str, int]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -114,10 +114,10 @@ class Author:
         async with begin(self.engine) as connection:
             await stored.put(connection, self.epoch, row)
 
-    async def step(self, uid: str, state: State, *, at: float = NOW + 100, cause: str = "") -> None:
-        """Take a step."""
+    async def step(self, uid: str, state: State, *, at: float = NOW + 100, **more: Any) -> None:
+        """Take a step. `more`: further fields of the StateChange."""
         async with begin(self.engine) as connection:
-            change = StateChange(uid=uid, state=state, at=at, cause=cause)
+            change = StateChange(uid=uid, state=state, at=at, **more)
             await workloads.update_states(connection, self.epoch, [change])
 
     async def gone(self, uid: str) -> None:

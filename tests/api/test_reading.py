@@ -122,13 +122,19 @@ async def test_who_was_evicted_knows_for_whom_and_why_for_as_long_as_it_waits(
     made = workload("u1", queue=A)
     await author.submit(made)
     await author.cycle(admit=[made])
-    note = "evicted for team-b/other in root.research.team-b, which takes back what it is guaranteed"
+    note = "evicted for a job of root.research.team-b, which takes back what it is guaranteed"
+    await author.submit(workload("u2", queue="root.research.team-b", namespace="team-b", name="other"))
     await author.evict(NewEviction(uid="u1", cause="reclaim", patch={}, beneficiary="u2", note=note))
     await author.step("u1", State.QUEUED)
     await author.cycle(explain={"u1": waits()})
     found = (await api.get("/api/v1/workloads/u1/explanation")).json()
-    told = {"at": NOW + 60, "cause": "reclaim", "beneficiary": "u2", "note": note}
-    assert found["detail"]["evicted"] == told
+    told = found["detail"]["evicted"]
+    assert (told["at"], told["cause"], told["note"]) == (NOW + 60, "reclaim", note)
+    assert told["reclaimAt"] == "root.research"
+    whose = told["for"]
+    assert (whose["beneficiary"], whose["namespace"], whose["name"]) == ("u2", "team-b", "other")
+    assert whose["queue"] == "root.research.team-b"
+    assert whose["amounts"][GPU] == "1"
 
 
 async def test_an_admitted_workload_says_where_and_waits_for_nothing(
@@ -140,11 +146,14 @@ async def test_an_admitted_workload_says_where_and_waits_for_nothing(
     await author.cycle(explain={"u1": waits()})
     await author.cycle(admit=[made])
     await author.step("u1", State.PLACING)
-    await author.step("u1", State.RUNNING)
+    await author.step("u1", State.RUNNING, hosts={"main": {"n2": 1, "n3": 1}})
     found = (await api.get("/api/v1/workloads/u1")).json()
     assert (found["state"], found["reason"], found["explanation"]["primary"]) == ("Running", None, None)
     assert found["domains"] == ["r01"]
-    assert found["admission"]["placements"][0]["nodes"] == {"n1": 2}
+    place = found["admission"]["placements"][0]
+    assert (place["nodes"], place["hosts"], place["held"]) == ({"n1": 2}, {"n2": 1, "n3": 1}, 2)
+    [row] = (await api.get("/api/v1/workloads")).json()["items"]
+    assert row["holds"] == found["holds"] == {GPU: "2", "cpu": "8", "pods": "2"}
     assert [m["text"] for m in found["timeline"] if m["what"] == "reason"] == [
         "TopologyPlacementFailed: no rack has 8 free nodes",
         "waits no longer",

@@ -11,9 +11,14 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.api.app import create_app
 from queuer.api.settings import ApiSettings
+from queuer.domain.queue import Order
+from queuer.domain.veil import veiled
+from queuer.solver.stored import encode
+from queuer.store.cycles import NewEviction
 from tests.api.identity import EVERYTHING, Table, reads
 from tests.api.problems import problem_of
-from tests.api.rows import Author
+from tests.api.rows import NOW, Author
+from tests.api.test_why import decided
 from tests.store.support import workload
 
 USERS = Table(
@@ -57,7 +62,7 @@ async def test_no_filter_reaches_over_the_border(shared: httpx2.AsyncClient, que
     assert "secret-b" not in found.text
 
 
-@pytest.mark.parametrize("tail", ["", "/explanation"])
+@pytest.mark.parametrize("tail", ["", "/explanation", "/timeline"])
 async def test_a_foreign_uid_reads_like_one_that_does_not_exist(
     shared: httpx2.AsyncClient, tail: str
 ) -> None:
@@ -87,3 +92,39 @@ async def test_a_foreign_name_is_forbidden_whether_it_exists_or_not(shared: http
 
 async def test_whoever_is_not_known_gets_no_answer(shared: httpx2.AsyncClient) -> None:
     problem_of(await shared.get("/api/v1/queues"), status=401, code="unauthenticated")
+
+
+@pytest.mark.parametrize(("user", "named"), [("alice", False), ("root", True)])
+async def test_who_is_ahead_is_named_to_whoever_may_read_it(
+    shared: httpx2.AsyncClient, author: Author, user: str, named: bool
+) -> None:
+    """Behind another team's job in a strict queue. What is stored names it to nobody."""
+    mine = workload("a1", queue="root", namespace="team-a", name="mine", pods=1, gpus=8)
+    head = workload(
+        "b1", queue="root", namespace="team-b", name="secret-b", pods=5, gpus=8, submitted=NOW - 9
+    )
+    cycle = decided(head, mine, order=Order.STRICT)
+    assert cycle.plan is not None
+    raw = cycle.plan.explanations["a1"]
+    assert "team-b/secret-b" in raw.primary.text
+    await author.cycle(explain={"a1": veiled(raw, "team-a".__eq__)})
+    await author.keep(encode(cycle))
+    for tail in ("a1", "a1/explanation", "by-ref/team-a/job/mine"):
+        found = await shared.get(f"/api/v1/workloads/{tail}", headers={"user": user})
+        assert ("secret-b" in found.text) is named
+        assert ("b1" in found.text) is named
+    assert "secret-b" not in (await shared.get("/api/v1/workloads", headers={"user": "alice"})).text
+
+
+async def test_for_whom_one_was_evicted_is_a_queue_and_an_amount(
+    shared: httpx2.AsyncClient, author: Author
+) -> None:
+    made = workload("a1", queue="root.research.team-a", namespace="team-a", name="mine")
+    await author.cycle(admit=[made])
+    await author.evict(NewEviction(uid="a1", cause="reclaim", patch={}, beneficiary="b1", note="evicted"))
+    found = await shared.get("/api/v1/workloads/a1", headers={"user": "alice"})
+    evicted = found.json()["explanation"]["detail"]["evicted"]
+    assert (evicted["for"].keys(), evicted["for"]["queue"]) == ({"queue", "amounts"}, "root.research.team-b")
+    assert evicted["reclaimAt"] == "root.research"
+    for word in ("secret-b", "team-b/", '"b1"'):
+        assert word not in found.text

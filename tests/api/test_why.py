@@ -6,15 +6,19 @@ from dataclasses import replace
 from typing import Any
 
 import httpx2
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.domain.nodes import Node, Topology
-from queuer.domain.queue import QueueTree
+from queuer.domain.queue import Order, Policy, Queue, QueueTree
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import Workload
 from queuer.solver.decide import decide
 from queuer.solver.records import Budget, NodeState, Pending, Plan, Snapshot
 from queuer.solver.stored import StoredCycle, encode
+from queuer.store import cycles, lookup
+from queuer.store.engine import begin
 from tests.api.rows import GPU, NOW, Author
+from tests.store import support
 from tests.store.support import workload
 
 A = "root.research.team-a"
@@ -22,7 +26,7 @@ RACK = "topology.kubernetes.io/rack"
 GREEDY = Budget(deterministic=0.0)
 
 
-def decided(*waiting: Workload) -> StoredCycle:
+def decided(*waiting: Workload, order: Order = Order.PRIORITY) -> StoredCycle:
     """Two racks of two nodes, on which these wait."""
     states = tuple(
         NodeState(
@@ -34,7 +38,7 @@ def decided(*waiting: Workload) -> StoredCycle:
     )
     snapshot = Snapshot(
         nodes=states,
-        tree=QueueTree.of(()),
+        tree=QueueTree.of([Queue(path="root", policy=Policy(order=order))]),
         topology=Topology(keys=(RACK,)),
         pending=tuple(Pending(workload=replace(made, queue="root")) for made in waiting),
     )
@@ -75,7 +79,8 @@ async def test_it_is_worked_out_on_the_newest_cycle(api: httpx2.AsyncClient, aut
     assert (found["verdict"], found["primary"]["since"] is None) == ("CHANGE", False)
     assert [offer["change"] for offer in found["wouldAdmit"]] == ["topology=any", "main.count<=2"]
     parts = {"need", "available", "excluded", "holders", "estimate", "ahead"}
-    assert (found["detail"].keys(), found["detail"]["estimate"]) == (parts, estimate)
+    told = {**estimate, "n": 0, "hitRate": None}
+    assert (found["detail"].keys(), found["detail"]["estimate"]) == (parts, told)
 
 
 async def test_what_the_cycle_did_not_see_is_told_as_recorded(
@@ -108,3 +113,31 @@ async def test_a_newer_cycle_is_taken_up(api: httpx2.AsyncClient, author: Author
         await author.submit(made)
         await commit(author, decided(made))
         assert (await why(api))["detail"]["need"][0]["count"] == pods
+
+
+async def test_a_range_is_told_with_how_many_of_the_last_week_held(
+    api: httpx2.AsyncClient, author: Author, engine: AsyncEngine
+) -> None:
+    """Those that started are counted: inside what they had been told, outside, or told nothing."""
+    await author.tree()
+    outcomes = (True, True, False, None)
+    started = [workload(f"s{n}", queue=A) for n in range(len(outcomes))]
+    await author.submit(*started, workload("u1", queue=A))
+    async with begin(engine) as connection:
+        at = await lookup.now(connection)
+        await cycles.commit(
+            connection,
+            epoch=author.epoch,
+            record=support.cycle(1, at=at),
+            admissions=[
+                replace(support.admission(made), hit=hit) for made, hit in zip(started, outcomes, strict=True)
+            ],
+            explanations={},
+        )
+    author.cycles = 1
+    reason = Reason(token=Token.WAITING_FOR_QUOTA, text="no quota")
+    await author.cycle(
+        explain={"u1": Explanation(primary=reason, detail={"estimate": {"from": 0, "to": None}})}
+    )
+    told = (await why(api))["detail"]["estimate"]
+    assert (told["n"], told["hitRate"]) == (3, 0.6667)

@@ -92,10 +92,8 @@ def test_higher_priority_displaces_lower_in_the_same_queue(scene: Scene) -> None
     scene.wait_state("high", "Running")
     assert scene.state("low") == "Queued"
     told = scene.wait_event("low", "Evicted")
-    assert (
-        told
-        == f"evicted for {scene.namespace}/high in {TEAM_A}, which goes first by its priority, 1000 over 0"
-    )
+    whose = f"evicted for {scene.namespace}/high in {TEAM_A}, which asks 16 gpu"
+    assert told == f"{whose} and goes first by its priority, 1000 over 0 (preempt)"
     scene.delete("high")
     scene.wait_state("low", "Running")
 

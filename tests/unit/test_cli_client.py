@@ -292,3 +292,35 @@ def test_apply_without_differences_does_not_write(
     code, _, err = run(["apply", "-f", str(document), "-y"], api, monkeypatch, capsys)
     assert (code, len(requests)) == (0, 1)
     assert "no differences" in err
+
+
+def test_a_queue_is_resumed_by_a_changeset_of_its_state_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`why` tells an admin to do so; what else the queue says stays."""
+    queues = {"root.a": {"state": "held", "weight": 2}, "root.a.x": {"state": "open"}}
+    document = {"kind": "QueueTree", "root": "root.a", "queues": queues}
+    sent: list[Any] = []
+
+    def api(request: httpx2.Request) -> httpx2.Response:
+        if request.method == "GET":
+            return httpx2.Response(200, json=document)
+        sent.append(json.loads(request.content))
+        return httpx2.Response(200, json=plan(revision=5))
+
+    code, _, err = run(["queue", "resume", "root.a", "-y"], api, monkeypatch, capsys)
+    assert code == 0
+    assert sent[0] == {**document, "queues": {**queues, "root.a": {"state": "open", "weight": 2}}}
+    assert "revision 5" in err
+    code, _, err = run(["queue", "resume", "root.zz", "-y"], api, monkeypatch, capsys)
+    assert (code, "no queue root.zz" in err) == (Exit.NOT_FOUND, True)
+
+
+@pytest.mark.parametrize(("same", "expected"), [(True, 0), (False, Exit.FAILURE)])
+def test_a_replay_that_differs_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], same: bool, expected: int
+) -> None:
+    body = {"cycle": 7, "same": same, "difference": "" if same else "order: a, b", "seconds": 0.1}
+    code, _, err = run(["cycles", "replay", "7"], answer(200, **body), monkeypatch, capsys)
+    assert code == expected
+    assert ("the same plan" in err) is same

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from queuer.cli.jobs import asks, explain
+from queuer.cli.jobs import explain
 from queuer.cli.output import age, clean
 from queuer.cli.queues import bar, drawn, main_resource, quota_text
+from queuer.domain.figures import devices
 
 GPU = "nvidia.com/gpu"
 
@@ -93,7 +94,7 @@ def test_a_quota_row_in_few_words() -> None:
     ],
 )
 def test_what_a_job_asks_for_is_said_by_its_scarcest_part(demand: dict[str, str], shown: str) -> None:
-    assert asks(demand) == shown
+    assert devices(demand) == shown
 
 
 def workload(**changes: Any) -> dict[str, Any]:
@@ -116,6 +117,7 @@ def workload(**changes: Any) -> dict[str, Any]:
             "cycle": 7, "ageSeconds": 4.2, "verdict": "WAIT", "primary": reason,
             "others": [{**reason, "token": "BorrowingLimitReached", "text": "48 of 48 borrowed"}],
             "wouldAdmit": [{"change": "topology=block", "evictions": 0}], "detail": {},
+            "next": "queuer queue show root.team-a",
         },
     }  # fmt: skip
     return found | changes
@@ -128,7 +130,29 @@ def test_why_says_verdict_reason_others_and_what_would_help() -> None:
     assert "  also          BorrowingLimitReached: 48 of 48 borrowed" in lines
     assert "  asks          8 x worker of 8 nvidia.com/gpu, in one rack" in lines
     assert "  would admit   topology=block" in lines
-    assert lines[-1].startswith("  next ")
+    assert lines[-1] == "  next          queuer queue show root.team-a"
+
+
+@pytest.mark.parametrize(
+    ("hosts", "held", "said"),
+    [
+        ({}, 8, "8 x worker to come, planned on n1 (h100, rack r1)"),
+        ({"n2": 3, "n3": 3}, 6, "6 x worker on n2, n3 (h100, rack r1)"),
+        ({"n2": 8}, None, "8 x worker on n2 (h100, rack r1)"),
+    ],
+)
+def test_why_says_where_pods_are_once_they_are_there(
+    hosts: dict[str, int], held: int | None, said: str
+) -> None:
+    place = {
+        "podSet": "worker",
+        "flavor": "h100",
+        "count": 8,
+        "nodes": {"n1": 8},
+        "selector": {"x/rack": "r1"},
+    }
+    admission = {"placements": [{**place, "hosts": hosts, "held": held}]}
+    assert f"  placed        {said}" in [str(line) for line in explain(workload(admission=admission))]
 
 
 def test_why_says_who_queued_it_and_how_its_last_attempt_ended() -> None:
@@ -140,27 +164,28 @@ def test_why_says_who_queued_it_and_how_its_last_attempt_ended() -> None:
     assert f"  attempt       2; 10:09:00  {note}" in lines
 
 
-def test_whoever_is_behind_a_job_that_can_never_start_is_sent_to_that_one() -> None:
-    job = workload()
-    job["explanation"]["verdict"] = "CHANGE"
-    assert str(explain(job)[-1]).endswith("kubectl -n team-a edit pytorchjob llama")
-    job["explanation"]["primary"]["params"] = {"name": "head", "namespace": "team-b", "never": True}
-    assert str(explain(job)[-1]).endswith("queuer why head -n team-b")
-
-
 def test_why_says_when_it_may_start() -> None:
     """asOf is 10:09, 1795255740 s."""
     job = workload()
     start = 1_795_255_740
+    kept = "(declared ends; 78% of such ranges held, n=9 in 7 d)"
     for likely, last, said in (
         (
             start + 900,
             start + 7_200,
-            "starts in 5m to 2h from now, likely in 15m, if nothing comes before it",
+            f"starts in 5m to 2h from now, likely in 15m, if nothing comes before it {kept}",
         ),
-        (None, None, "starts in 5m or later, if nothing comes before it"),
+        (
+            None,
+            None,
+            f"starts in 5m or later, if nothing comes before it {kept}",
+        ),
     ):
-        job["explanation"]["detail"] = {"estimate": {"from": start + 300, "likely": likely, "to": last}}
+        job["explanation"]["detail"] = {
+            "estimate": {
+                "from": start + 300, "likely": likely, "to": last, "basis": "declared ends", "n": 9, "hitRate": 0.778,
+            }
+        }  # fmt: skip
         assert f"  estimate      {said}" in [str(line) for line in explain(job)]
 
 
@@ -222,6 +247,7 @@ def test_why_of_a_running_job_counts_from_its_landing_and_names_no_reason() -> N
         "others": [],
         "wouldAdmit": [],
         "detail": {},
+        "next": "kubectl get pods",
     }
     job = workload(state="Running", landed="2026-11-21T10:08:00Z", explanation=nothing)
     lines = [str(line) for line in explain(job)]

@@ -11,9 +11,11 @@ from queuer.domain.reasons import Reason, Token, Verdict, simple
 
 ROW = {"queue": "root.a", "resource": "gpu", "asks": 3, "limit": 4, "used": 2, "held": 0, "guaranteed": 0}
 PODS = {"podSet": "main", "count": 6, "per": {"gpu": 1, "memory": 2**30}, "fits": 4, "missing": 2}
-HEAD = {"owner": "u1", "name": "big", "namespace": "d"}
+HEAD = {"owner": "u1", "name": "big", "namespace": "d", "ownerQueue": "root.a"}
+SOMEBODY = {"ownerQueue": "root.a"}
 NOWHERE = {"queue": "root.a", "podSet": "main", "flavors": ["y"], "nodes": 0}
-BOND: dict[str, Any] = {"victims": ["u1"], "hosts": ["n0"], "deadline": 9.0, "left": 1, "names": ["d/v"]}
+V, W, X = ({**HEAD, "name": name} for name in "vwx")
+BOND: dict[str, Any] = {"victims": 1, "hosts": ["n0"], "deadline": 9.0, "left": 1, "jobs": [V]}
 T = Token
 MADE: list[tuple[Token, dict[str, Any], str]] = [
     (T.WAITING_FOR_QUOTA, ROW, "root.a uses 2 of 4 gpu (the limit); this job asks 3."),
@@ -74,11 +76,22 @@ MADE: list[tuple[Token, dict[str, Any], str]] = [
     (T.BEHIND_IN_QUEUE, {**HEAD, "landing": True, "host": "n0", "others": 1},
      "It fits but for pods of d/big and of 1 other job that are still landing on n0; it is tried again when they are "
      "bound."),
+    (T.BEHIND_IN_QUEUE, {**SOMEBODY, "queue": "root.a"},
+     "A job of root.a is ahead of it in root.a, whose order is strict, and waits."),
+    (T.BEHIND_IN_QUEUE, {**SOMEBODY, "queue": "root.a", "never": True},
+     "A job of root.a is ahead of it in root.a, whose order is strict, and can never start; who owns it or administers "
+     "the queue must change, hold or delete it."),
+    (T.BEHIND_IN_QUEUE, {**SOMEBODY, "nodes": 1, "others": 0},
+     "A job of root.a holds a reservation of 1 node that this job would break."),
+    (T.BEHIND_IN_QUEUE, {**SOMEBODY, "landing": True, "others": 0},
+     "It fits but for pods of a job of root.a that are still landing; it is tried again when they are bound."),
+    (T.WAITING_FOR_PREEMPTED_WORKLOADS, {**BOND, "left": 3, "jobs": [SOMEBODY, V, SOMEBODY]},
+     "1 node is held for it; it starts when the pods of d/v, 2 jobs of root.a have left."),
     (T.WAITING_FOR_PREEMPTED_WORKLOADS, BOND, "1 node is held for it; it starts when the pods of d/v have left."),
     (T.WAITING_FOR_PREEMPTED_WORKLOADS,
-     {**BOND, "hosts": ["n0", "n1"], "left": 5, "names": ["d/v", "d/w", "d/x"]},
+     {**BOND, "hosts": ["n0", "n1"], "left": 5, "jobs": [V, W, X]},
      "2 nodes are held for it; it starts when the pods of 5 workloads have left: d/v, d/w, d/x and others."),
-    (T.WAITING_FOR_PREEMPTED_WORKLOADS, {**BOND, "left": 0, "names": []},
+    (T.WAITING_FOR_PREEMPTED_WORKLOADS, {**BOND, "left": 0, "jobs": []},
      "1 node is held for it; the workloads that it waited for have left, and it starts when nothing else is in the way "
      "there."),
     (T.PENDING_EVALUATION, {"freed": "quota"},

@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from queuer.domain.errors import InvalidInput
 from queuer.domain.reasons import Explanation
+from queuer.solver.clustermap import ClusterMap
 from queuer.solver.explain.detail import Explainer
 from queuer.solver.stored import StoredCycle, decode
 from queuer.store import stored
@@ -29,6 +30,7 @@ class Newest:
         self._cycle = 0
         self._stored: StoredCycle | None = None
         self._explainer: Explainer | None = None
+        self._map: tuple[int, ClusterMap] | None = None
 
     async def read(self, connection: AsyncConnection) -> stored.StoredRow | None:
         """The row, if there is one that is not known yet."""
@@ -55,6 +57,20 @@ class Newest:
             return None
         async with self._asking:
             return await asyncio.to_thread(work, number, cycle)
+
+    async def map(
+        self, row: stored.StoredRow | None, work: Callable[[int, float, ClusterMap], T]
+    ) -> T | None:
+        """What `work` makes, in a thread, of the cluster as the newest cycle left it; its number and time come first.
+        None: there is none that this program reads. `row`: what `read` found.
+        """
+
+        def asked(number: int, cycle: StoredCycle) -> T:
+            if self._map is None or self._map[0] != number:
+                self._map = number, ClusterMap(cycle)
+            return work(number, cycle.now, self._map[1])
+
+        return await self.ask(row, asked)
 
     async def _follow(self, row: stored.StoredRow | None) -> None:
         if row is not None and row.cycle > self._cycle:

@@ -81,6 +81,11 @@ KINDS: Mapping[str, Kind] = {
         title="If-Match required",
         advice="Send the ETag of the tree that you planned against as If-Match.",
     ),
+    "too_many": Kind(
+        status=429,
+        title="Too many requests",
+        advice="Ask again after `Retry-After` seconds.",
+    ),
     "internal": Kind(
         status=500,
         title="Internal error",
@@ -152,7 +157,7 @@ def problem(
         body["errors"] = [
             {"field": e.field, "message": e.message, "hint": e.hint, "pointer": e.pointer} for e in errors
         ]
-    extra = {"Retry-After": str(RETRY_SECONDS)} if kind.status == 503 else {}
+    extra = {"Retry-After": str(RETRY_SECONDS)} if kind.status in (429, 503) else {}
     return JSONResponse(
         body, status or kind.status, media_type=MEDIA_TYPE, headers={**extra, **(headers or {})}
     )

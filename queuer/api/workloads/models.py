@@ -50,6 +50,7 @@ class Workload(Model):
     deleted: datetime | None = Field(description="When the job object was gone.")
     reason: Reason | None
     domains: list[str] = Field(description="Where it was admitted to; empty while it waits.")
+    holds: Amounts = Field(default={}, description="What it holds now, at the size that runs.")
 
 
 class WorkloadList(Model):
@@ -81,15 +82,20 @@ class Explanation(Model):
     others: list[ReasonDetail]
     would_admit: list[dict[str, Any]]
     detail: dict[str, Any]
+    next: str = Field(default="", description="What the reader can do now; a command where there is one.")
 
 
 class Placement(Model):
-    """Where a pod set of an admitted workload goes."""
+    """Where a pod set of an admitted workload goes: `count` pods to `nodes`, as was decided."""
 
     pod_set: str
     flavor: str
     count: int
     nodes: dict[str, int]
+    hosts: dict[str, int] = Field(default={}, description="Where its pods ran once all of the gang did.")
+    held: int | None = Field(
+        default=None, description="Pods that it holds room for now; null: none any more."
+    )
     selector: dict[str, str]
 
 
@@ -123,3 +129,45 @@ class WorkloadDetail(Workload):
     explanation: Explanation
     timeline: list[Moment]
     as_of: datetime
+
+
+class Span(Model):
+    """A state that it was in; `to` null = it still is."""
+
+    state: State
+    begin: datetime = Field(serialization_alias="from")
+    end: datetime | None = Field(serialization_alias="to")
+    seconds: float
+    attempt: int
+    cause: str
+
+
+class ReasonSpan(Model):
+    """A reason for which it waited; `to` null = it still does."""
+
+    token: Token
+    text: str
+    begin: datetime = Field(serialization_alias="from")
+    end: datetime | None = Field(serialization_alias="to")
+    seconds: float
+    cycle: int | None
+
+
+class Tick(Model):
+    """A decision about it: it was started, evicted, or told another reason."""
+
+    cycle: int
+    at: datetime
+    decision: str
+
+
+class Timeline(Model):
+    """The past of a workload. `seconds` of all reasons sum to `waitedSeconds`."""
+
+    uid: str
+    as_of: datetime
+    submitted: datetime
+    waited_seconds: float
+    spans: list[Span]
+    reasons: list[ReasonSpan]
+    ticks: list[Tick]

@@ -13,8 +13,8 @@ from queuer.api.deps import PREFIX, Asking, Engine, NewestCycle, Settings, Snaps
 from queuer.api.http.cursor import read_cursor
 from queuer.api.identity.rights import Asker, Resource, Right, Verb
 from queuer.api.queues.views import check_queue
-from queuer.api.workloads import views
-from queuer.api.workloads.models import Explanation, WorkloadDetail, WorkloadList
+from queuer.api.workloads import redact, views
+from queuer.api.workloads.models import Explanation, Timeline, WorkloadDetail, WorkloadList
 from queuer.domain.errors import FieldProblem, InvalidInput
 from queuer.domain.fields import nearest
 from queuer.domain.reasons import Token
@@ -88,7 +88,7 @@ async def get_workload_by_reference(
             connection, namespace=namespace, kind=kind, name=name, stale_after=settings.stale_after
         )
         row = await newest.read(connection)
-    return await _explained(found, newest, row)
+    return await _explained(found, newest, row, asker)
 
 
 @router.get("/workloads/{uid}")
@@ -101,7 +101,16 @@ async def get_workload(
         row = await newest.read(connection)
     if not await asker.reads(found.namespace):
         raise no_workload(uid)  # as if there were none: whether a uid exists is its owner's to know
-    return await _explained(found, newest, row)
+    return await _explained(found, newest, row, asker)
+
+
+@router.get("/workloads/{uid}/timeline")
+async def get_timeline(snapshot: Snapshot, asker: Asking, uid: str) -> Timeline:
+    """Its states and the reasons for which it waited, as spans, and the cycles that decided about it."""
+    namespace, found = await views.past(snapshot, uid)
+    if not await asker.reads(namespace):
+        raise no_workload(uid)
+    return found
 
 
 @router.get("/workloads/{uid}/explanation")
@@ -119,11 +128,12 @@ async def _readable(asker: Asker, connection: AsyncConnection) -> frozenset[str]
     return await asker.readable(await reads.namespaces(connection))
 
 
-async def _explained(found: WorkloadDetail, newest: Newest, row: StoredRow | None) -> WorkloadDetail:
+async def _explained(
+    found: WorkloadDetail, newest: Newest, row: StoredRow | None, asker: Asker
+) -> WorkloadDetail:
     """With all that the newest cycle has to say, worked out when no connection is held any more."""
-    if found.state is not State.QUEUED or found.explanation.primary is None:
-        return found
-    return views.explained(found, await newest.explain(row, found.uid))
+    waits = found.state is State.QUEUED and found.explanation.primary is not None
+    return await redact.answer(found, await newest.explain(row, found.uid) if waits else None, asker)
 
 
 def _states(text: str | None) -> tuple[State, ...]:

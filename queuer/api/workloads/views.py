@@ -11,10 +11,13 @@ from queuer.api.http.cursor import make_cursor
 from queuer.api.live.controller import Controller, controller, stale
 from queuer.api.words import instant, instant_or_none
 from queuer.api.workloads import models
-from queuer.api.workloads.timeline import timeline
+from queuer.api.workloads.hints import Job, hint
+from queuer.api.workloads.timeline import spans, timeline
 from queuer.domain.quantity import format_resources
+from queuer.domain.queue import common_ancestor
 from queuer.domain.reasons import Explanation, Reason, Token
-from queuer.domain.workload import State
+from queuer.domain.workload import State, Workload
+from queuer.solver.records import EvictionRule
 from queuer.store import lookup, reads
 from queuer.store.workloads import StoredWorkload
 
@@ -56,10 +59,15 @@ async def workloads(
         count=limit + 1,
     )
     page = found[:limit]
-    places = await lookup.domains(connection, [w.admission_id for w in page if w.admission_id])
+    admitted = [w for w in page if w.admission_id]
+    places = await lookup.domains(connection, [w.admission_id for w in admitted if w.admission_id])
+    holds = await lookup.held(connection, [w.workload.uid for w in admitted])
     last = page[-1].workload if len(found) > limit else None
     return models.WorkloadList(
-        items=[_workload(stored, places.get(stored.admission_id or "", ())) for stored in page],
+        items=[
+            _workload(stored, places.get(stored.admission_id or "", ()), holds.get(stored.workload.uid))
+            for stored in page
+        ],
         next=None if last is None else make_cursor(last.submitted, last.uid),
         controller=await controller(connection, stale_after=stale_after),
         as_of=instant(await lookup.now(connection)),
@@ -69,6 +77,14 @@ async def workloads(
 async def workload(connection: AsyncConnection, uid: str, *, stale_after: float) -> models.WorkloadDetail:
     """One workload. Raises NotFound."""
     return await _detail(connection, await reads.workload(connection, uid), stale_after=stale_after)
+
+
+async def past(connection: AsyncConnection, uid: str) -> tuple[str, models.Timeline]:
+    """A workload's namespace, and its past in spans. Raises NotFound."""
+    workload = (await reads.workload(connection, uid)).workload
+    moments = await reads.timeline(connection, uid)
+    now = await lookup.now(connection)
+    return workload.namespace, spans(uid, moments, submitted=workload.submitted, now=now)
 
 
 async def workload_by_reference(
@@ -86,9 +102,14 @@ async def _detail(
     past = await reads.admissions(connection, workload.uid)
     present = next((a for a in past if a.id == stored.admission_id), None)
     cycle = await lookup.newest_cycle(connection)
-    row = _workload(stored, present.domains if present else ())
+    held = (await lookup.held(connection, [workload.uid])).get(workload.uid)
+    row = _workload(stored, present.domains if present else (), held)
     moments = await reads.timeline(connection, workload.uid)
-    detail = {**await _ahead(connection, stored), **_evicted(moments)}
+    detail = {
+        **await _estimate(connection, stored),
+        **await _ahead(connection, stored),
+        **await _evicted(connection, workload, moments),
+    }
     found = models.WorkloadDetail(
         **row.model_dump(),
         preemptible=workload.preemptible,
@@ -102,7 +123,7 @@ async def _detail(
             )
             for p in workload.pod_sets
         ],
-        admission=None if present is None else _admission(present),
+        admission=None if present is None else _admission(present, held),
         explanation=_explanation(stored, cycle, now=now, detail=detail),
         timeline=timeline(moments),
         as_of=instant(now),
@@ -115,21 +136,47 @@ def _unless_stale(found: models.WorkloadDetail, by: Controller) -> models.Worklo
     reason, told = stale(by), found.explanation
     if reason is None or told.primary is None or not found.state.waiting:
         return found
-    primary = _reason_detail(reason).model_copy(update={"since": by.at})
+    primary = reason_detail(reason).model_copy(update={"since": by.at})
     others = [told.primary, *told.others]
     more = {"verdict": reason.verdict, "primary": primary, "others": others, "would_admit": []}
     explanation = told.model_copy(update=more)
     return found.model_copy(update={"reason": _reason(reason), "explanation": explanation})
 
 
-def _evicted(moments: Iterable[reads.Moment]) -> dict[str, Any]:
-    """When it last went back to its queue, by which right or for which failure, and for whose sake (a uid)."""
+async def _evicted(
+    connection: AsyncConnection, workload: Workload, moments: Iterable[reads.Moment]
+) -> dict[str, Any]:
+    """When it last went back to its queue, by which right or for which failure, and for whose sake."""
     found = [m for m in moments if m.what == "workload.state" and m.data.get("to") == State.EVICTING]
     if not found:
         return {}
     last = found[-1]
-    keys = ("cause", "beneficiary", "note")
-    return {"evicted": {"at": last.at, **{key: last.data[key] for key in keys if last.data.get(key)}}}
+    told: dict[str, Any] = {"at": last.at}
+    told |= {key: last.data[key] for key in ("cause", "note") if last.data.get(key)}
+    uid = last.data.get("beneficiary")
+    other = None if uid is None else await reads.find(connection, uid)
+    if other is not None:
+        whose = other.workload
+        told["for"] = {
+            "beneficiary": uid,
+            "namespace": whose.namespace,
+            "name": whose.name,
+            "queue": whose.queue,
+            "amounts": format_resources(whose.demand),
+        }
+        if told.get("cause") == EvictionRule.RECLAIM:
+            told["reclaimAt"] = common_ancestor(workload.queue, whose.queue)
+    return {"evicted": told}
+
+
+async def _estimate(connection: AsyncConnection, stored: StoredWorkload) -> dict[str, Any]:
+    """The range that it was told, with how many of those of the last 7 days held."""
+    explained = _explained(stored)
+    estimate = explained.detail.get("estimate") if explained else None
+    if estimate is None:
+        return {}
+    told, hits = await lookup.hits(connection)
+    return {"estimate": {**estimate, "n": told, "hitRate": round(hits / told, 4) if told else None}}
 
 
 async def _ahead(connection: AsyncConnection, stored: StoredWorkload) -> dict[str, Any]:
@@ -142,10 +189,10 @@ async def _ahead(connection: AsyncConnection, stored: StoredWorkload) -> dict[st
 
 def row_of(stored: StoredWorkload) -> models.Workload:
     """The row of a workload that waits."""
-    return _workload(stored, ())
+    return _workload(stored, (), None)
 
 
-def _workload(stored: StoredWorkload, domains: Sequence[str]) -> models.Workload:
+def _workload(stored: StoredWorkload, domains: Sequence[str], held: lookup.Held | None) -> models.Workload:
     workload, explained = stored.workload, _explained(stored)
     return models.Workload(
         uid=workload.uid,
@@ -165,6 +212,7 @@ def _workload(stored: StoredWorkload, domains: Sequence[str]) -> models.Workload
         deleted=instant_or_none(stored.deleted_at),
         reason=None if explained is None else _reason(explained.primary),
         domains=list(domains),
+        holds={} if held is None else format_resources(held.amounts),
     )
 
 
@@ -190,8 +238,8 @@ def _explanation(
         cycle=None if cycle is None else cycle.id,
         age_seconds=None if cycle is None else max(0.0, now - cycle.finished_at),
         verdict=None if explained is None else explained.verdict,
-        primary=None if explained is None else _reason_detail(explained.primary, since=stored.reason_since),
-        others=[_reason_detail(other) for other in (explained.others if explained else ())],
+        primary=None if explained is None else reason_detail(explained.primary, since=stored.reason_since),
+        others=[reason_detail(other) for other in (explained.others if explained else ())],
         would_admit=[dict(change) for change in (explained.would_admit if explained else ())],
         detail={**(explained.detail if explained else {}), **detail},
     )
@@ -205,11 +253,11 @@ def explained(found: models.WorkloadDetail, told: Explanation | None) -> models.
     if told is None or recorded.primary is None or told.primary.token is not recorded.primary.token:
         return found
     since = recorded.primary.since
-    primary = _reason_detail(told.primary).model_copy(update={"since": since})
+    primary = reason_detail(told.primary).model_copy(update={"since": since})
     more = {
         "verdict": told.verdict,
         "primary": primary,
-        "others": [_reason_detail(other) for other in told.others],
+        "others": [reason_detail(other) for other in told.others],
         "would_admit": [dict(change) for change in told.would_admit],
         "detail": {**told.detail, **recorded.detail},
     }
@@ -217,27 +265,52 @@ def explained(found: models.WorkloadDetail, told: Explanation | None) -> models.
     return found.model_copy(update={"reason": reason, "explanation": recorded.model_copy(update=more)})
 
 
-def _reason_detail(reason: Reason, *, since: float | None = None) -> models.ReasonDetail:
+def advised(found: models.WorkloadDetail) -> models.WorkloadDetail:
+    """The workload with what its reader can do next."""
+    told = found.explanation
+    job = Job(
+        uid=found.uid,
+        kind=found.kind,
+        namespace=found.namespace,
+        name=found.name,
+        queue=found.queue,
+        params=told.primary.params if told.primary else {},
+        admits=told.would_admit,
+    )
+    step = hint(job, found.state, token=told.primary.token if told.primary else None)
+    return found.model_copy(update={"explanation": told.model_copy(update={"next": step})})
+
+
+def reason_detail(reason: Reason, *, since: float | None = None) -> models.ReasonDetail:
+    """A reason with its figures."""
     return models.ReasonDetail(
         **_reason(reason).model_dump(), params=dict(reason.shown), since=instant_or_none(since)
     )
 
 
-def _admission(past: reads.PastAdmission) -> models.Admission:
+def _admission(past: reads.PastAdmission, held: lookup.Held | None) -> models.Admission:
+    hosts, counts = past.hosts or {}, held.counts if held else {}
     return models.Admission(
         id=past.id,
         cycle=past.cycle,
         domains=list(past.domains),
-        placements=[_placement(assignment) for assignment in past.assignments],
+        placements=[
+            _placement(a, hosts=hosts.get(a["podSet"], {}), held=counts.get(a["podSet"]))
+            for a in past.assignments
+        ],
     )
 
 
-def _placement(assignment: Mapping[str, Any]) -> models.Placement:
+def _placement(
+    assignment: Mapping[str, Any], *, hosts: Mapping[str, int], held: int | None
+) -> models.Placement:
     nodes: dict[str, int] = assignment["nodes"]
     return models.Placement(
         pod_set=assignment["podSet"],
         flavor=assignment["flavor"],
         count=sum(nodes.values()),
         nodes=nodes,
+        hosts=dict(hosts),
+        held=held,
         selector=assignment["selector"],
     )

@@ -12,11 +12,12 @@ from typing import Any, Protocol
 
 import msgspec
 
-from queuer.controller.cycle.forecast import with_estimate
+from queuer.controller.cycle.forecast import is_hit, with_estimate
 from queuer.controller.cycle.overrun import CAUSE as OVERRUN
 from queuer.controller.cycle.overrun import overrun
-from queuer.controller.cycle.reasons import to_write
+from queuer.controller.cycle.reasons import Owners, to_write
 from queuer.controller.cycle.snapshot import offered
+from queuer.controller.cycle.whom import for_whom
 from queuer.controller.intake.namespace_quota import Reckoning
 from queuer.controller.landing.settle import evicting
 from queuer.controller.ledger import rows
@@ -26,7 +27,7 @@ from queuer.controller.memory.state import ClusterState
 from queuer.domain.estimates import StartRange
 from queuer.domain.reasons import Explanation, Token, simple
 from queuer.domain.workload import State, Workload
-from queuer.solver.records import Admission, Bond, EvictionRule, Plan, Reservation, Snapshot
+from queuer.solver.records import Admission, Bond, Plan, Reservation, Snapshot
 from queuer.store.cycles import CycleRecord, NewAdmission, NewEviction
 
 _EVICTABLE = frozenset({State.ADMITTED, State.PLACING, State.RUNNING})
@@ -153,7 +154,7 @@ def answer(
         if victim is None:
             continue
         with about(uid):
-            note = _for_whom(cause, victim.workload, state.live[beneficiary].workload)
+            note = for_whom(cause, victim.workload, state.live[beneficiary].workload)
             patch = patches.evict(victim)
         evictions.append(NewEviction(uid=uid, cause=cause, patch=patch, beneficiary=beneficiary, note=note))
         text = f"{note}; it is decided on again when it has left"
@@ -162,9 +163,9 @@ def answer(
             evicting(victim, now=now), displaced_by=frozenset({beneficiary}), explanation=displaced[uid]
         )
     barred = {uid for uid in asked.barred if _is_offered(uid, state, now=now)}
-    reasons = {**plan.explanations, **refused, **asked.barred}
+    reasons, owners = {**plan.explanations, **refused, **asked.barred}, Owners()
     told = {
-        uid: with_estimate(reason, ranges.get(uid), now=now)
+        uid: with_estimate(owners.told(reason, state.live[uid].workload.namespace), ranges.get(uid), now=now)
         for uid, reason in reasons.items()
         if uid in current or uid in barred  # of all others something newer is known
     }
@@ -222,6 +223,7 @@ def _admitted(
         charges=rows.charges(live.workload, admission.assignments),
         patch=patches.admit(live, placement, domains=domains),
         domains=domains,
+        hit=is_hit(live.explanation, started=now),
     )
     return row, replace(
         live, state=State.ADMITTED, placement=placement, explanation=None, rest=None, barred=None
@@ -263,16 +265,6 @@ def _victim(uid: str, state: ClusterState) -> Live | None:
     """Who is evicted; None where there is nothing left to evict."""
     live, there = state.live.get(uid), uid in state.jobs and uid not in state.quarantine
     return live if live is not None and live.state in _EVICTABLE and there else None
-
-
-def _for_whom(cause: str, victim: Workload, other: Workload) -> str:
-    """For whom it goes, and by which right."""
-    text = f"evicted for {other.namespace}/{other.name} in {other.queue}, which "
-    if cause == OVERRUN:
-        return f"{text}has a reservation there; it ran longer than its max-runtime"
-    if cause == EvictionRule.RECLAIM:
-        return f"{text}takes back what it is guaranteed"
-    return f"{text}goes first by its priority, {other.priority} over {victim.priority}"
 
 
 def _record(asked: Asked, plan: Plan, state: ClusterState, *, now: float) -> CycleRecord:

@@ -71,7 +71,12 @@ class Decisions:
                 settings.cycles_dir, kept=settings.cycles_kept, slow=settings.solver_deadline / 2
             )
         self.keeper = Keeper(term.engine, epoch=term.epoch)
-        self.forecaster = Forecaster(every=settings.forecast, seed=settings.seed, told=term.state.reconsider)
+        self.forecaster = Forecaster(
+            every=settings.forecast,
+            seed=settings.seed,
+            told=term.state.reconsider,
+            sound=term.state.estimates.is_sound,
+        )
 
     @property
     def under_way(self) -> bool:

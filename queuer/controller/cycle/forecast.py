@@ -20,6 +20,7 @@ from queuer.controller.health.metrics import Metrics
 from queuer.controller.logs import logger
 from queuer.domain.estimates import StartRange
 from queuer.domain.reasons import Explanation, Verdict
+from queuer.domain.workload import Workload
 from queuer.solver.records import Budget, Snapshot
 from queuer.solver.stored import StoredCycle, encode
 
@@ -37,9 +38,17 @@ class Forecaster:
     """Keeps the newest start ranges by uid. `told` is called when there are new ones."""
 
     def __init__(
-        self, *, every: float, seed: int, told: Callable[[], None], program: tuple[str, ...] = PROGRAM
+        self,
+        *,
+        every: float,
+        seed: int,
+        told: Callable[[], None],
+        sound: Callable[[Workload], bool] = lambda _: True,
+        program: tuple[str, ...] = PROGRAM,
     ) -> None:
+        """`sound`: whose end may be told on; others are taken to run on."""
         self.ranges: Mapping[str, StartRange] = {}
+        self._sound = sound
         self._every, self._seed, self._told, self._program = every, seed, told, program
         self._latest: tuple[Snapshot, float] | None = None
         self._offered = asyncio.Event()
@@ -57,9 +66,12 @@ class Forecaster:
             self._offered.clear()
             assert self._latest is not None
             began = time.monotonic()
-            found = await self._ask(*self._latest)
+            snapshot, now = self._latest
+            snapshot = told_of(snapshot, self._sound)
+            basis = basis_of(snapshot)
+            found = await self._ask(snapshot, now)
             if found is not None:
-                self.ranges = found
+                self.ranges = {uid: replace(each, basis=basis) for uid, each in found.items()}
                 self._told()
             await asyncio.sleep(max(self._every, REST * (time.monotonic() - began)))
 
@@ -85,28 +97,59 @@ class Forecaster:
                 await child.wait()
 
 
+def told_of(snapshot: Snapshot, sound: Callable[[Workload], bool]) -> Snapshot:
+    """The snapshot without the ends that rest on too little to be told: a range must not be made of one short run."""
+    admitted = [a if sound(a.workload) else replace(a, expected_end=None) for a in snapshot.admitted]
+    pending = [
+        p if sound(p.workload) else replace(p, workload=replace(p.workload, estimate=None))
+        for p in snapshot.pending
+    ]
+    return replace(snapshot, admitted=tuple(admitted), pending=tuple(pending))
+
+
+def basis_of(snapshot: Snapshot) -> str:
+    """What ends a forecast rests on."""
+    ends = [a.workload for a in snapshot.admitted if a.expected_end is not None]
+    declared = any(w.max_runtime is not None for w in ends)
+    learned = any(w.max_runtime is None for w in ends)
+    kinds = [word for word, there in (("declared", declared), ("learned", learned)) if there]
+    return f"{' and '.join(kinds)} ends of running jobs" if kinds else "no end of a running job is known"
+
+
 def with_estimate(explanation: Explanation, found: StartRange | None, *, now: float) -> Explanation:
     """The explanation with `detail.estimate`: `from`, `likely` and `to`, whole minutes in seconds since the epoch,
-    None = later than was looked at. Only for what is worth waiting for, and while the range is not over.
+    None = later than was looked at; `basis`. Only for what is worth waiting for, and while the range is not over. It
+    never ends within a minute from now: nothing is known that well.
     """
     over = found is None or (found.latest is not None and found.latest < now)
     if found is None or over or explanation.verdict is not Verdict.WAIT:
         return explanation
-    estimate = {
+    estimate: dict[str, Any] = {
         "from": floor(found.earliest / MINUTE) * MINUTE,
         "likely": None if found.likely is None else round(found.likely / MINUTE) * MINUTE,
-        "to": None if found.latest is None else ceil(found.latest / MINUTE) * MINUTE,
+        "to": None if found.latest is None else ceil(max(found.latest, now + MINUTE) / MINUTE) * MINUTE,
     }
+    if found.basis:
+        estimate["basis"] = found.basis
     return replace(explanation, detail={**explanation.detail, "estimate": estimate})
+
+
+def is_hit(explanation: Explanation | None, *, started: float) -> bool | None:
+    """Whether a gang started inside the range that it was last told; None: it was told none."""
+    estimate: Mapping[str, Any] | None = explanation.detail.get("estimate") if explanation else None
+    if estimate is None:
+        return None
+    return bool(estimate["from"] <= started and (estimate["to"] is None or started <= estimate["to"]))
 
 
 def compare(explanation: Explanation | None, *, started: float, metrics: Metrics) -> None:
     """Count whether a gang started inside the range that it was last told, and by how much the likely time was off."""
-    estimate: Mapping[str, Any] | None = explanation.detail.get("estimate") if explanation else None
-    if estimate is None:
+    hit = is_hit(explanation, started=started)
+    if explanation is None or hit is None:
         return
+    estimate: Mapping[str, Any] = explanation.detail["estimate"]
     metrics.estimates.inc()
-    if estimate["from"] <= started and (estimate["to"] is None or started <= estimate["to"]):
+    if hit:
         metrics.estimate_hits.inc()
     if estimate["likely"] is not None:
         metrics.estimate_error.observe(abs(started - estimate["likely"]))

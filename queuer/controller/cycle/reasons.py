@@ -10,11 +10,13 @@ from heapq import nsmallest
 
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.reasons import Explanation
+from queuer.domain.veil import veiled
 
 FEW, PORTIONS = 200, 10
 """Of rows of which figures alone moved, so many are written after a decision, or one of so many portions."""
 _WHOSE = (
-    "queue", "resource", "flavor", "keeper", "level", "podSet", "owner", "name", "victims", "freed", "cause",
+    "queue", "resource", "flavor", "keeper", "level", "podSet", "owner", "name", "ownerQueue", "victims", "freed",
+    "cause",
 )  # fmt: skip
 """Parameters of a reason that say what or who it is about; the others are figures."""
 
@@ -45,6 +47,23 @@ def to_write(
         portion = max(FEW, len(moved) // PORTIONS)
         moved = {uid: moved[uid] for uid in nsmallest(portion, old, key=lambda uid: state.live[uid].told)}
     return {**found, **moved}
+
+
+class Owners:
+    """Explanations as owners may read them: stored texts, annotations and Events name no job of another namespace.
+
+    Jobs of one namespace that share one go on sharing it.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, str], tuple[Explanation, Explanation]] = {}
+
+    def told(self, explanation: Explanation, namespace: str) -> Explanation:
+        """For the owner of a job in this namespace."""
+        key = (id(explanation), namespace)
+        if key not in self._known:  # kept with what it was made of, whose id then is no other's
+            self._known[key] = explanation, veiled(explanation, namespace.__eq__)
+        return self._known[key][1]
 
 
 def meaning(explanation: Explanation) -> object:

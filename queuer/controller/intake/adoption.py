@@ -17,7 +17,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from queuer.controller.apply.jobs import ClusterJobs
 from queuer.controller.failpoints import Point
 from queuer.controller.health.metrics import Metrics, queue_label
-from queuer.controller.intake.checks import check_queue
 from queuer.controller.ledger import rows
 from queuer.controller.ledger.culprits import culprits
 from queuer.controller.logs import logger
@@ -25,6 +24,7 @@ from queuer.controller.memory.live import Live, Placement
 from queuer.controller.memory.state import ClusterState
 from queuer.controller.term import Term
 from queuer.domain.nodes import DEFAULT_FLAVOR, flavor_of
+from queuer.domain.usable import check_queue
 from queuer.domain.workload import PodSet, State
 from queuer.solver.records import Assignment, SolveStatus
 from queuer.store import cycles

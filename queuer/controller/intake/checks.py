@@ -8,31 +8,42 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterator
+from typing import Any
 
 from queuer.controller.memory.live import Live
 from queuer.controller.memory.state import Rules
 from queuer.domain.nodes import HOSTNAME, Node, Topology
 from queuer.domain.queue import SYSTEM_CLASSES, QueueState, QueueTree
-from queuer.domain.reasons import Explanation, Token, simple
+from queuer.domain.reasons import LONGEST, Explanation
+from queuer.domain.usable import check_queue, either, misconfigured, usable_leaves
 from queuer.domain.workload import Workload
 from queuer.kube.workloads import PRIORITY_CLASS, NamespaceFacts
 from queuer.store.tables import Barred
 
 
-def misconfigured(text: str, **params: object) -> Explanation:
-    """The explanation of a job that only its owner, or a change of the queues, can mend."""
-    return simple(Token.MISCONFIGURED, text, **params)
-
-
 def check(
     workload: Workload, rules: Rules, nodes: Collection[Node], *, facts: NamespaceFacts, before: Live | None
 ) -> tuple[Barred, Explanation] | None:
-    """What is wrong with the workload under these rules, None if nothing is. `before`: as it waited until now."""
-    wrong = check_queue(workload, rules.tree)
-    if wrong is None and (drained := _drained(workload, rules.tree, before=before)):
-        return Barred.DRAINING, drained
-    wrong = wrong or _priority(workload, rules.tree, facts) or _levels(workload, rules.topology, nodes)
-    return None if wrong is None else (Barred.MISCONFIGURED, wrong)
+    """All that is wrong with the workload under these rules, None if nothing is. `before`: as it waited until now."""
+    queue = check_queue(workload, rules.tree)
+    drained = None if queue else _drained(workload, rules.tree, before=before)
+    priority = None if queue else _priority(workload, rules.tree, facts)  # a wrong queue allows nothing yet
+    wrong = together(queue, drained, priority, *_levels(workload, rules.topology, nodes))
+    if wrong is None:
+        return None
+    return Barred.MISCONFIGURED if drained is None else Barred.DRAINING, wrong
+
+
+def together(*found: Explanation | None) -> Explanation | None:
+    """Several faults as one reason: every sentence; of parameters of the same name those of the first."""
+    faults = [fault.primary for fault in found if fault is not None]
+    if not faults:
+        return None
+    params: dict[str, Any] = {}
+    for fault in reversed(faults):
+        params |= fault.params
+    text = "; ".join(fault.text for fault in faults)
+    return misconfigured(text if len(text) <= LONGEST else f"{text[:LONGEST]}…", **params)
 
 
 def _drained(workload: Workload, tree: QueueTree, *, before: Live | None) -> Explanation | None:
@@ -43,10 +54,10 @@ def _drained(workload: Workload, tree: QueueTree, *, before: Live | None) -> Exp
         before is not None and before.workload.queue == path and before.barred is not Barred.DRAINING
     ):
         return None
-    usable = [leaf for leaf in _usable(workload, tree) if tree.effective_state(leaf) is QueueState.OPEN]
+    usable = [leaf for leaf in usable_leaves(workload, tree) if tree.effective_state(leaf) is QueueState.OPEN]
     return misconfigured(
         f"queue {drains} is draining and takes no new jobs; "
-        f"{f'from here use {_or(usable[:3])}' if usable else 'no other queue serves this namespace yet'}",
+        f"{f'from here use {either(usable[:3])}' if usable else 'no other queue serves this namespace yet'}",
         queue=path, draining=drains, nearest=usable[:3],
     )  # fmt: skip
 
@@ -70,60 +81,28 @@ def _priority(workload: Workload, tree: QueueTree, facts: NamespaceFacts) -> Exp
     )
     return misconfigured(
         f"priority {workload.priority} is above {most}, the most that queue {workload.queue} allows "
-        f"(maxPriority {highest}{missing}); set the label {PRIORITY_CLASS} to {_or(allowed[:3]) or 'another class'}",
+        f"(maxPriority {highest}{missing}); set the label {PRIORITY_CLASS} to {either(allowed[:3]) or 'another class'}",
         queue=workload.queue, priority=workload.priority, highest=most, maxPriority=highest, nearest=allowed[:3],
     )  # fmt: skip
 
 
-def check_queue(workload: Workload, tree: QueueTree) -> Explanation | None:
-    """Why the workload's namespace cannot use the queue that it names, None if it can."""
-    path = workload.queue
-    if path not in tree:
-        near = tree.nearest(path)
-        usable = _usable(workload, tree)
-        other = f"from here use {_or(usable[:3])}" if usable else f"no queue serves {workload.namespace} yet"
-        meant = f"; did you mean {_or(near)}?" if near else f"; {other}"
-        return misconfigured(f"queue {path} does not exist{meant}", queue=path, nearest=list(near))
-    if not tree.is_leaf(path):
-        leaves = [leaf for leaf in tree.leaves if leaf.startswith(f"{path}.")]
-        return misconfigured(
-            f"queue {path} has queues below it and takes no jobs itself; choose {_or(leaves[:3])}",
-            queue=path, nearest=leaves[:3],
-        )  # fmt: skip
-    allowed = tree.namespaces(path)
-    if workload.namespace not in allowed:
-        usable = _usable(workload, tree)
-        served = f"it serves {', '.join(allowed)}" if allowed else "it serves no namespace yet"
-        instead = f"; from here use {_or(usable[:3])}" if usable else ""
-        return misconfigured(
-            f"namespace {workload.namespace} may not use queue {path}: {served}{instead}",
-            queue=path, namespace=workload.namespace, nearest=usable[:3],
-        )  # fmt: skip
-    return None
-
-
-def _usable(workload: Workload, tree: QueueTree) -> list[str]:
-    """The leaves that the workload's namespace may use."""
-    return [leaf for leaf in tree.leaves if workload.namespace in tree.namespaces(leaf)]
-
-
-def _levels(workload: Workload, topology: Topology, nodes: Collection[Node]) -> Explanation | None:
+def _levels(workload: Workload, topology: Topology, nodes: Collection[Node]) -> Iterator[Explanation]:
     for field, level, required in _asked(workload):
         index = topology.find(level)
         if index is None:
             near = difflib.get_close_matches(level, topology.levels, n=1, cutoff=0.5)
             meant = f"; did you mean {near[0]}?" if near else ""
-            return misconfigured(
+            yield misconfigured(
                 f"{field} asks for level {level!r}, but the levels are {', '.join(topology.levels)}{meant}",
                 field=field, level=level, levels=list(topology.levels), nearest=near,
             )  # fmt: skip
+            continue
         key = topology.keys[index]
         if required and key != HOSTNAME and not any(key in node.labels for node in nodes):
-            return misconfigured(
+            yield misconfigured(
                 f"{field} asks for level {level}, but no node carries its label {key}",
                 field=field, level=level, label=key,
             )  # fmt: skip
-    return None
 
 
 def _asked(workload: Workload) -> Iterator[tuple[str, str, bool]]:
@@ -135,7 +114,3 @@ def _asked(workload: Workload) -> Iterator[tuple[str, str, bool]]:
             yield f"topology-required{where}", required, True
         if preferred is not None:
             yield f"topology-preferred{where}", preferred, False
-
-
-def _or(names: Collection[str]) -> str:
-    return " or ".join(names)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cache
 
 from queuer.controller.apply.jobs import ClusterJobs
-from queuer.controller.intake.checks import check
+from queuer.controller.intake.checks import check, together
 from queuer.controller.landing.writes import resting
 from queuer.controller.ledger.batch import Batch
 from queuer.controller.memory.lines import Place
@@ -20,7 +20,9 @@ from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.errors import InvalidInput
 from queuer.domain.reasons import Explanation, Token, malformed, simple
+from queuer.domain.usable import check_queue
 from queuer.domain.workload import State, Workload
+from queuer.kube.workloads import QUEUE
 from queuer.store.tables import Barred
 from queuer.store.workloads import Intake
 
@@ -72,7 +74,9 @@ def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: Cluster
         workload = jobs.workload(job)
     except InvalidInput as error:
         workload = jobs.bare_workload(job)
-        barred, explanation = Barred.MISCONFIGURED, malformed(error.problems)
+        named = not any(QUEUE in problem.field for problem in error.problems)
+        queue = check_queue(workload, state.rules.tree) if named else None
+        barred, explanation = Barred.MISCONFIGURED, together(malformed(error.problems), queue)
     else:
         facts = jobs.facts(job)
         wrong = check(workload, state.rules, state.nodes.values(), facts=facts, before=known)

@@ -6,7 +6,7 @@ running, finished) become one write.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from queuer.controller.landing.steps import CORRECT, Cause, Move, Step, Tally, back_off, next_step
@@ -52,6 +52,11 @@ class Outcome:
     def note(self) -> str:
         """The last step's sentence for people."""
         return next((step.note for step in reversed(self.steps) if step.note), "")
+
+    @property
+    def hosts(self) -> Mapping[str, Mapping[str, int]] | None:
+        """Where its pods run, once all do."""
+        return next((step.hosts for step in reversed(self.steps) if step.hosts), None)
 
 
 def settle(live: Live, job: JobView | None, seen: Tally, *, now: float, limits: Limits) -> Outcome | None:

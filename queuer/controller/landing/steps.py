@@ -62,7 +62,7 @@ class Cause(StrEnum):
 class Step:
     """One move. `refused`: planned nodes on which no pod landed. `note`: a sentence for people. `requests`:
     what the pods of a pod set really request, where it differs from the charge. `short`: what it misses. `held`: pods
-    by pod set that it is charged for from now on."""
+    by pod set that it is charged for from now on. `hosts`: where its pods run, by pod set and node."""
 
     move: Move
     outcome: State | None = None
@@ -72,13 +72,14 @@ class Step:
     requests: Mapping[str, Resources] = field(default_factory=dict)
     short: Short | None = None
     held: Mapping[str, int] | None = None
+    hosts: Mapping[str, Mapping[str, int]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
     """Pods of one gang by pod set. `there`: not ended, bound or not, terminating ones included; `live`: all of them
-    together; `unbound`: of these, on no node; `problem`: a scheduler's message of one of them. `placed`: uids of all
-    that are on nodes, or were until they ended.
+    together; `unbound`: of these, on no node; `hosts`: bound ones by node; `problem`: a scheduler's message of one of
+    them. `placed`: uids of all that are on nodes, or were until they ended.
     """
 
     bound: Mapping[str, int]
@@ -88,6 +89,7 @@ class Tally:
     live: int
     nodes: frozenset[str]
     there: Mapping[str, int] = field(default_factory=dict)
+    hosts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     problem: str = ""
     requests: Mapping[str, Resources] = field(default_factory=dict)
     placed: frozenset[str] = frozenset()
@@ -100,6 +102,7 @@ def tally(pods: Iterable[PodView]) -> Tally:
     succeeded: Counter[str] = Counter()
     there: Counter[str] = Counter()
     requests: dict[str, Resources] = {}
+    hosts: dict[str, Counter[str]] = {}
     nodes, placed = set[str](), set[str]()
     live, unbound, problem = 0, 0, ""
     for pod in pods:
@@ -119,12 +122,13 @@ def tally(pods: Iterable[PodView]) -> Tally:
         nodes.add(pod.node)
         if not pod.terminating:
             bound[role] += 1
+            hosts.setdefault(role, Counter())[pod.node] += 1
             running[role] += pod.running
             requests[role] = _larger(requests.get(role, pod.requests), pod.requests)
     return Tally(
         bound=bound, running=running, succeeded=succeeded,
         unbound=unbound, live=live, nodes=frozenset(nodes), there=there, problem=problem, requests=requests,
-        placed=frozenset(placed),
+        hosts=hosts, placed=frozenset(placed),
     )  # fmt: skip
 
 
@@ -211,7 +215,7 @@ def _placed(live: Live, job: JobView, seen: Tally, *, now: float, landing_deadli
     if live.short is not None:
         return Step(move=Move.WHOLE)
     if live.state is State.PLACING and sum(seen.running.values()) == sum(seen.bound.values()):
-        return Step(move=Move.RUNNING)
+        return Step(move=Move.RUNNING, hosts=seen.hosts)
     return None
 
 

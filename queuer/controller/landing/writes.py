@@ -157,6 +157,7 @@ def _write_down(batch: Batch, outcome: Outcome, *, jobs: ClusterJobs) -> None:
             state=outcome.state,
             at=batch.now,
             cause=outcome.cause,
+            hosts=outcome.hosts,
         )
     if outcome.recharge and outcome.live is not None and not outcome.release:
         batch.recharges += _recharges(outcome.live, outcome.recharge, at=batch.now)

@@ -1,13 +1,14 @@
 """What would let a waiting gang start now, without an eviction: changes that were tried with the decision itself.
 
-Each is tried on what the plan leaves, beside those alone that something is held for; what gives others room, too,
-beside all that come first.
+Each is searched for on what the plan leaves, beside those alone that something is held for. What is told was tried
+beside all that wait.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from queuer.domain.errors import InvalidInput
@@ -36,13 +37,17 @@ class Aftermath:
         offered = {p.workload.uid: p for p in snapshot.pending}
         self.started = {admission.uid for admission in plan.admissions}
         self.pending = {uid: p for uid, p in offered.items() if uid not in self.started}
-        self._order = [uid for uid in plan.order if uid in self.pending]
         kept = dict.fromkeys([*(bond.uid for bond in plan.bonds), *(row.uid for row in plan.reservations)])
         self._base = replace(
             left_by(snapshot, plan, now=now),
             pending=tuple(self.pending[uid] for uid in kept if uid in self.pending),
         )
         self._arrays = Arrays.of(self._base)
+
+    @cached_property
+    def _whole(self) -> Arrays:
+        """With all that wait: what differs from these by one gang follows soon."""
+        return self._arrays.follow(_with(self._base, self.pending.values()))
 
     def arrays(self, *pending: Pending) -> Arrays:
         """With these gangs waiting beside those alone that something is held for."""
@@ -53,18 +58,18 @@ class Aftermath:
         return self._arrays.follow(replace(self._base, pending=tuple(self.pending.values())))
 
     def starts(
-        self, pending: Pending, *, tree: QueueTree | None = None, gone: str | None = None, ahead: bool = False
+        self, pending: Pending, *, tree: QueueTree | None = None, gone: str | None = None, all_: bool = False
     ) -> bool:
         """Whether the gang, as it is given, would start with this tree and this admitted workload gone, and nobody
-        evicted. `ahead`: beside all whose turns come before its own.
+        evicted. `all_`: beside all who wait, as what gives others room may change the order of turns, too.
         """
         uid = pending.workload.uid
-        before = self._order[: self._order.index(uid)] if ahead else ()
-        snapshot = _with(self._base, [*(self.pending[other] for other in before), pending])
+        others = self.pending.values() if all_ else ()
+        snapshot = _with(self._base, [*others, pending])
         snapshot = replace(snapshot, tree=tree or snapshot.tree)
         if gone is not None:
             snapshot = _without(snapshot, gone)
-        arrays = self._arrays.follow(snapshot)
+        arrays = (self._whole if all_ else self._arrays).follow(snapshot)
         try:
             plan = decide(snapshot, now=self.now, seed=self._seed, budget=WITHOUT_SOLVER, arrays=arrays)
         except UnsoundPlan:  # nothing is promised by a plan that does not stand
@@ -138,14 +143,16 @@ class Advisor:
         told: list[dict[str, Any]] = [{"change": change, "evictions": 0} for change in found]
         for holder in holders:
             runs = "workload" in holder and not holder.keys() & {"held", "leaving"}
-            if runs and self._after.starts(self._gang.pending, gone=holder["workload"], ahead=True):
+            if runs and self._after.starts(self._gang.pending, gone=holder["workload"], all_=True):
                 row = {"change": f"{holder['namespace']}/{holder['name']} ends", "evictions": 0}
+                row |= {key: holder[key] for key in ("namespace", "name", "queue", "resource", "amount")}
                 told.append({**row, "by": holder["ends"]} if "ends" in holder else row)
         return told
 
-    def _starts(self, **changed: Any) -> bool:
+    def _starts(self, *, surely: bool = False, **changed: Any) -> bool:
+        """`surely`: beside all that wait, as some keep a place that is not held for them. It is dear."""
         workload = replace(self._workload, **changed)
-        return self._after.starts(replace(self._gang.pending, workload=workload))
+        return self._after.starts(replace(self._gang.pending, workload=workload), all_=surely)
 
     def _wider(self) -> Iterator[str]:
         """The narrowest wider level."""
@@ -154,7 +161,8 @@ class Advisor:
             at = topology.find(self._workload.required) or 0
             for level in (*reversed(topology.levels[:at]), None):
                 if self._starts(required=level):
-                    yield f"topology={level or 'any'}"
+                    if self._starts(surely=True, required=level):
+                        yield f"topology={level or 'any'}"
                     return
 
     def _fewer(self) -> Iterator[str]:
@@ -163,16 +171,18 @@ class Advisor:
         least = {name: p.least for name, p in sets.items()}
         name = max(least, key=lambda key: least[key])
 
-        def starts(count: int) -> bool:
+        def starts(count: int, *, surely: bool = False) -> bool:
             fewer = replace(sets[name], count=count, min_count=None)
-            return self._starts(pod_sets=tuple({**sets, name: fewer}.values()))
+            return self._starts(surely=surely, pod_sets=tuple({**sets, name: fewer}.values()))
 
         if least[name] > 1 and starts(1):
-            yield f"{name}.count<={_bisect(least[name] - 1, starts)}"
+            most = _bisect(least[name] - 1, starts)
+            if starts(most, surely=True):
+                yield f"{name}.count<={most}"
 
     def _borrowing(self) -> Iterator[str]:
         """That it may be evicted."""
-        if not self._workload.preemptible and self._starts(preemptible=True):
+        if not self._workload.preemptible and self._starts(surely=True, preemptible=True):
             yield "preemptible=true"
 
     def _raised(self, short: Sequence[Shortfall]) -> Iterator[str]:
@@ -182,7 +192,7 @@ class Advisor:
             there = rows.setdefault(row.queue, {})
             there[row.account] = max(there.get(row.account, 0), row.held + row.asks)
         tree = _grown(self._state.book.tree, rows) if rows else None
-        if tree is not None and self._after.starts(self._gang.pending, tree=tree, ahead=True):
+        if tree is not None and self._after.starts(self._gang.pending, tree=tree, all_=True):
             yield " and ".join(
                 f"{queue} limit {', '.join(_said(account, amount) for account, amount in there.items())}"
                 for queue, there in rows.items()

@@ -163,8 +163,8 @@ class _Asked:
     def _reservation(self, owner: str) -> dict[str, Any]:
         """One that it must leave whole."""
         workload, starts = self._state.arrays.waiting.gangs[owner].workload, self._state.reserved[owner].start
-        named = {"name": workload.name, "namespace": workload.namespace}
-        return {"reservation": owner, **named, "starts": starts}
+        who = {"name": workload.name, "namespace": workload.namespace, "queue": workload.queue}
+        return {"reservation": owner, **who, "starts": starts}
 
 
 def _subject(reason: Reason) -> object:

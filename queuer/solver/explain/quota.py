@@ -70,7 +70,10 @@ class Quotas:
         """What counts in a row: `used + held - leaving + kept`, what is leaving only at the later moment."""
         figures, there = self._used(queue, account), usage.used(queue, account)
         if usage is not self._state.used_now and (leaving := figures["used"] + figures["held"] - there):
-            figures["leaving"] = leaving
+            if leaving > 0:
+                figures["leaving"] = leaving
+            else:  # kept for gangs that fit but for what is still landing
+                figures["held"] -= leaving
         if kept := usage.held(queue, account, surely=True) - there:
             figures["kept"] = kept
         return figures

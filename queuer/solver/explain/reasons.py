@@ -172,15 +172,16 @@ def bound(state: State, bond: Bond) -> Reason:
     """Its place is held while others leave, evicted for it or for another gang, or leaving anyway."""
     there = [state.running[uid].admitted.workload for uid in bond.victims if uid in state.running]
     params = {
-        "victims": list(bond.victims),
+        "victims": len(bond.victims),
         "hosts": sorted({name for row in bond.assignments for name in row.nodes}),
         "deadline": bond.deadline,
         "left": len(there),
-        "names": [f"{workload.namespace}/{workload.name}" for workload in there[:NAMES]],
+        "jobs": [job(workload) for workload in there[:NAMES]],
     }
     return Reason(Token.WAITING_FOR_PREEMPTED_WORKLOADS, params)
 
 
 def job(workload: Workload) -> dict[str, object]:
-    """Who is in the way, as parameters."""
-    return {"owner": workload.uid, "name": workload.name, "namespace": workload.namespace}
+    """Who is in the way, as parameters. Who may not know that is told the queue alone."""
+    who = {"owner": workload.uid, "name": workload.name, "namespace": workload.namespace}
+    return {**who, "ownerQueue": workload.queue}

@@ -61,13 +61,21 @@ def _decided(decide: Callable[..., Plan], asked: wire.Request) -> Plan | None:
     return None
 
 
-def main() -> None:
-    """What libraries print goes to stderr, so that it cannot pass for an answer."""
+def pipes() -> tuple[BinaryIO, BinaryIO]:
+    """Requests and answers of a process that serves its parent, and ends with it.
+
+    What libraries print goes to stderr, so that it cannot pass for an answer.
+    """
     if sys.platform == "linux":  # it ends with its parent, even while stopped or in the middle of a decision
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    serve(sys.argv[1], sys.stdin.buffer, answers)
+    return sys.stdin.buffer, answers
+
+
+def main() -> None:
+    """Serve decisions."""
+    serve(sys.argv[1], *pipes())
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def length_of(header: bytes) -> int:
     return int(length)
 
 
-def pack(said: Request | Answer, *, known: Snapshot | None = None) -> bytes:
+def pack(said: object, *, known: Snapshot | None = None) -> bytes:
     """As a message. `known`: the snapshot that the other end was told last."""
     buffer = io.BytesIO()
     _Pickler(buffer, known).dump(said)

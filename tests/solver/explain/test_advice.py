@@ -11,9 +11,12 @@ import pytest
 from queuer.domain.quantity import add, parse_quantity
 from queuer.domain.queue import Order, Policy, Preempt, Queue, QueueTree, QuotaRow
 from queuer.domain.workload import Workload
+from queuer.solver.explain.advice import left_by
 from queuer.solver.explain.detail import Explainer
 from queuer.solver.records import Pending, Snapshot
 from tests.solver.make import GPU, decided, gang, node, pod_set, queue, row, running, snapshot, started
+from tests.solver.worlds import NOW
+from tests.solver.worlds import world as drawn
 
 TWO = (queue("root.a"), queue("root.b"))
 RACKS = [node(f"n{i}", gpu=4, labels={"block": "b", "rack": f"r{i // 2}"}) for i in range(4)]
@@ -34,7 +37,7 @@ def offers(snap: Snapshot, uid: str = "g") -> list[str]:
 def changed(snap: Snapshot, uid: str, change: str) -> Snapshot:
     """The snapshot with the change carried out."""
     if change.endswith(" ends"):
-        name = change.removesuffix(" ends").removeprefix("test/")
+        name = change.removesuffix(" ends").rpartition("/")[2]
         bound = {n: r for a in snap.admitted if a.workload.name == name for n, r in a.bound.items()}
         nodes = tuple(replace(s, used=add(s.used, bound.get(s.node.name, {}), times=-1)) for s in snap.nodes)
         admitted = tuple(a for a in snap.admitted if a.workload.name != name)
@@ -175,3 +178,17 @@ def test_who_takes_an_offer_starts() -> None:
     taken = [c for snap in worlds for uid in decided(snap).explanations for c in offers(snap, uid)]
     for kind in ("count<=", "preemptible=", " limit ", " ends"):
         assert sum(kind in change for change in taken) > 2, kind
+
+
+def test_a_hundred_offers_are_kept_on_the_cluster_as_the_cycle_left_it() -> None:
+    """In worlds with everything that a decision must cope with: landing gangs, bonds, foreign pods, flavors."""
+    kept = list[bool]()
+    for seed in range(90):
+        snap = drawn(seed)
+        plan = decided(snap, now=NOW)
+        left, explainer = left_by(snap, plan, now=NOW), Explainer(snap, plan, now=NOW, seed=0)
+        for uid in plan.explanations:
+            changes = [str(row["change"]) for row in explainer.explain(uid).would_admit]
+            kept += [uid in started(decided(changed(left, uid, change), now=NOW)) for change in changes]
+    assert len(kept) >= 100
+    assert all(kept)

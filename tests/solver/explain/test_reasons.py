@@ -187,7 +187,7 @@ def test_bound_gangs_wait_for_their_victims() -> None:
     snap = cluster(asks(4), queues=queues, admitted=[there(4, "root.b", f"n{i}") for i in range(4)])
     reason, (eviction,) = told(snap), decided(snap).evictions
     assert reason.token is Token.WAITING_FOR_PREEMPTED_WORKLOADS
-    assert (reason.params["victims"], reason.params["left"]) == ([eviction.uid], 1)
+    assert (reason.params["victims"], reason.params["left"]) == (1, 1)
     assert reason.text == f"1 node is held for it; it starts when the pods of test/{eviction.uid} have left."
 
 

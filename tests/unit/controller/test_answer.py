@@ -121,7 +121,9 @@ def test_a_plan_that_still_holds_is_committed_whole() -> None:
     assert victim.state is State.EVICTING
     assert victim.placement is not None
     assert victim.placement.unconfirmed
-    assert found.evictions[0].note == "evicted for ns/b in root.a, which takes back what it is guaranteed"
+    assert found.evictions[0].note == (
+        "evicted for ns/b in root.a, which asks 1 pods and takes back what root.a is guaranteed (reclaim at root.a)"
+    )
     assert found.explanations["v"].primary.text.startswith(found.evictions[0].note)
 
 

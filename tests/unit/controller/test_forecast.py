@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from queuer.controller.cycle.forecast import Forecaster, compare, with_estimate
+from queuer.controller.cycle.forecast import Forecaster, basis_of, compare, told_of, with_estimate
 from queuer.controller.health.metrics import Metrics
-from queuer.domain.estimates import StartRange
+from queuer.domain.estimates import LEAST, Estimates, StartRange
 from queuer.domain.nodes import Node
 from queuer.domain.queue import Queue, QueueTree
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import PodSet, Workload
-from queuer.solver.records import NodeState, Pending, Snapshot
+from queuer.solver.records import Admitted, NodeState, Pending, Snapshot
 
 NOW = 6_000.0
 WAITS = Explanation(
@@ -44,7 +45,9 @@ async def test_the_program_is_asked_and_its_answer_kept() -> None:
     async with asyncio.timeout(60):
         await told.wait()
     task.cancel()
-    assert forecaster.ranges == {"g": StartRange(earliest=NOW, likely=NOW, latest=NOW)}
+    [found] = forecaster.ranges.values()
+    assert (found.earliest, found.likely, found.latest) == (NOW, NOW, NOW)
+    assert found.basis == "no end of a running job is known"
 
 
 async def test_a_broken_program_leaves_what_was_known(tmp_path: Path) -> None:
@@ -92,6 +95,31 @@ def test_ranges_are_shown_in_whole_minutes_outwards() -> None:
     assert with_estimate(WAITS, StartRange(earliest=1.0, likely=None, latest=None), now=NOW).detail[
         "estimate"
     ] == {"from": 0, "likely": None, "to": None}
+
+
+def test_a_range_never_ends_within_a_minute_from_now() -> None:
+    """What was learned from one-second runs would say so."""
+    short = StartRange(earliest=NOW, likely=NOW + 1, latest=NOW + 1, basis="learned ends of running jobs")
+    told = with_estimate(WAITS, short, now=NOW + 0.5).detail["estimate"]
+    assert (told["from"], told["to"], told["basis"]) == (NOW, NOW + 120, short.basis)
+
+
+def test_ends_that_rest_on_too_few_runs_are_not_told_on() -> None:
+    """A declared end is; the decision goes on using what there is."""
+    one = snapshot().pending[0].workload
+    few, many, said = (replace(one, uid=u, queue=f"root.{u}", estimate=1.0) for u in ("few", "many", "said"))
+    said, estimates = replace(said, max_runtime=60.0), Estimates()
+    for workload, runs in ((few, LEAST - 1), (many, LEAST)):
+        for _ in range(runs):
+            estimates.learn(workload, 1.0)
+    running = [
+        Admitted(workload=w, counts={"main": 1}, flavors={"main": "default"}, since=NOW, expected_end=NOW + 1)
+        for w in (few, many, said)
+    ]
+    told = told_of(replace(snapshot(), admitted=tuple(running)), estimates.is_sound)
+    assert [a.expected_end for a in told.admitted] == [None, NOW + 1, NOW + 1]
+    assert basis_of(told) == "declared and learned ends of running jobs"
+    assert estimates.of(replace(few, estimate=None)) == 1.0
 
 
 @pytest.mark.parametrize("token", [Token.MISCONFIGURED, Token.ON_HOLD, Token.ADMITTED_NOT_PLACED])

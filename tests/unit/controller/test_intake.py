@@ -68,6 +68,23 @@ def test_a_job_that_cannot_be_decided_on_is_told_and_stops_nobody(roles: dict[st
     assert [a.uid for a in plan.admissions] == ["good"]
 
 
+def test_all_faults_of_a_job_are_told_at_once() -> None:
+    """Whoever mends one of them does not come back for the next."""
+    queue = {"queuer.dev/queue": "root.zz"}
+    levels = {"queuer.dev/topology-required": "zone", "queuer.dev/topology-preferred": "pod"}
+    for notes, said in (
+        (levels, ("queue root.zz does not exist", "level 'zone'", "level 'pod'")),
+        ({"queuer.dev/hold": "maybe"}, ("queue root.zz does not exist", "annotation queuer.dev/hold")),
+    ):
+        job = manifest("bad")
+        job["metadata"]["labels"] |= queue
+        job["metadata"]["annotations"] = dict(notes)
+        reason = heard(job).live["bad"].explanation
+        assert reason is not None
+        for part in said:
+            assert part in reason.primary.text
+
+
 def test_what_is_beyond_the_limit_waits_for_its_turn_and_moves_up() -> None:
     """By submit time; it is told the limit, is put before no decision, and costs none anything."""
     names = [f"j{n}" for n in range(4)]

@@ -164,6 +164,15 @@ def test_an_object_older_than_our_patch_is_no_evidence() -> None:
     assert move(PLACING, stale, now=1000.0) is None
 
 
+def test_the_last_pod_that_runs_tells_where_all_of_them_are() -> None:
+    """The plan names more hosts than pods come to; what is shown afterwards is what there is."""
+    started = replace(PLACING, landed=101.0)
+    pods = (pod("a", "n2", running=True), pod("b", "n2", running=True))
+    step = next_step(started, JOB, tally(pods), now=110.0, landing_deadline=60.0)
+    assert step is not None
+    assert step.hosts == {"main": {"n2": 2}}
+
+
 def test_the_object_itself_confirms_a_patch_whose_answer_was_lost() -> None:
     assert (
         move(replace(PLACING, state=State.ADMITTED, placement=replace(PLACEMENT, patched=None)), JOB)

@@ -1,0 +1,101 @@
+"""The body of a simulation: a job's manifest, or a shape with a queue; perhaps a QueueTree document beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from queuer.domain.asked import parse_shape
+from queuer.domain.document import TreeDocument, parse
+from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.domain.fields import Problems, Reader, nearest
+from queuer.domain.queue import check_path
+from queuer.domain.workload import Workload
+from queuer.kube.kinds import BY_NAME
+from queuer.kube.workloads import PRIORITY_CLASS, QUEUE, NamespaceFacts, workload_of
+from queuer.solver.simulate import UID
+
+_HIGHEST = 1_000_000_000
+FIELDS = (
+    "job", "shape", "queue", "namespace", "priority", "preemptible", "required", "preferred", "maxRuntime", "queueTree",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """`tree`: rules under which it is asked; None = those in force."""
+
+    workload: Workload
+    tree: TreeDocument | None
+
+
+def asked_of(document: Any, *, resources: Collection[str]) -> Asked:
+    """What a body asks. `resources`: those of the cluster. Raises InvalidInput with the fields.
+
+    LimitRanges, RuntimeClass overhead and the values of PriorityClasses are not known here: say `priority`.
+    """
+    problems = Problems()
+    body = Reader(document, at="", known=FIELDS, problems=problems)
+    if body.readable and body.said("job") == body.said("shape"):
+        hint = "send a Job or PyTorchJob, or shape: 8xgpu:8 with queue and namespace"
+        problems.note("job", "either a job or a shape is needed", hint)
+    priority, preemptible = body.whole("priority", least=-_HIGHEST), body.flag("preemptible")
+    if priority is not None and priority > _HIGHEST:
+        problems.note("priority", f"is above {_HIGHEST}, the highest that a PriorityClass may have")
+    queue, namespace = body.text("queue"), body.text("namespace")
+    levels = {key: body.text(key) for key in ("required", "preferred")}
+    runtime = body.duration("maxRuntime")
+    tree = problems.attempt(lambda: parse(body.values["queueTree"])) if body.said("queueTree") else None
+    if body.said("shape"):
+        body.need("queue")
+        body.need("namespace")
+    problems.settle()
+    whole = priority or 0
+    if body.said("job"):
+        workload = _job(body.values["job"], queue=queue, namespace=namespace, priority=whole)
+    else:
+        shape = parse_shape(str(body.values["shape"]), resources=resources)
+        assert queue is not None
+        assert namespace is not None
+        check_path(queue, field="queue")
+        workload = Workload(
+            uid=UID, kind="Job", namespace=namespace, name=UID, queue=queue, pod_sets=(shape,), submitted=0.0,
+            priority=whole,
+        )  # fmt: skip
+    told: dict[str, Any] = {key: level for key, level in levels.items() if level is not None}
+    told |= {} if preemptible is None else {"preemptible": preemptible}
+    told |= {} if runtime is None else {"max_runtime": runtime}
+    workload = replace(workload, **told, uid=UID, hold=False)
+    return Asked(workload=replace(workload, estimate=workload.max_runtime), tree=tree)
+
+
+def _job(manifest: Any, *, queue: str | None, namespace: str | None, priority: int) -> Workload:
+    kind = BY_NAME.get(str(manifest.get("kind"))) if isinstance(manifest, Mapping) else None
+    if kind is None:
+        found = str(manifest.get("kind", "")) if isinstance(manifest, Mapping) else ""
+        raise InvalidInput(
+            FieldProblem(
+                field="job.kind", message=f"{found[:40]!r} is not managed", hint=nearest(found[:40], BY_NAME)
+            )
+        )
+    try:
+        job = msgspec.convert(manifest, kind.type)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(FieldProblem(field="job", message=str(error))) from error
+    meta = job.metadata
+    labels = meta.labels if queue is None else {**meta.labels, QUEUE: queue}
+    job = msgspec.structs.replace(
+        job,
+        metadata=msgspec.structs.replace(
+            meta, labels=labels, namespace=namespace or meta.namespace or "default"
+        ),
+    )
+    classes = [
+        labels.get(PRIORITY_CLASS),
+        *(role.template.spec.priority_class_name for role in kind.roles(job)),
+    ]
+    facts = NamespaceFacts(priorities={name: priority for name in classes if name}, default_priority=priority)
+    return workload_of(kind, job, facts=facts)

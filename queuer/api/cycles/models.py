@@ -1,0 +1,133 @@
+"""The shapes of answers that are made of the newest stored cycle."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from pydantic import Field
+
+from queuer.api.models import Amounts, Model
+from queuer.api.workloads.models import ReasonDetail
+
+
+class Answer(StrEnum):
+    """What would become of a job that were submitted now."""
+
+    STARTS = "starts"
+    EVICTS = "evicts"
+    WAITS = "waits"
+    NEVER = "never"
+
+
+class Place(Model):
+    """Where a pod set would go."""
+
+    pod_set: str
+    flavor: str
+    count: int
+    nodes: dict[str, int]
+
+
+class Leaving(Model):
+    """What would be evicted in one queue."""
+
+    queue: str
+    gangs: int
+    amounts: Amounts
+
+
+class Simulation(Model):
+    """What the decision says to one more job; nothing is held for it."""
+
+    answer: Answer
+    label: str = Field(description="How far this can be relied on.")
+    cycle: int
+    as_of: datetime
+    places: list[Place] = Field(default=[], description="Where it would start.")
+    evictions: list[Leaving] = Field(default=[], description="By queue what would have to leave first.")
+    primary: ReasonDetail | None = Field(default=None, description="Why it would wait.")
+    others: list[ReasonDetail] = Field(default=[], description="Further reasons that hold.")
+    would_admit: list[dict[str, Any]] = Field(default=[], description="Changes that were tried and work.")
+    detail: dict[str, Any] = Field(default={}, description="Figures as in an explanation.")
+
+
+class Domain(Model):
+    """A domain of a level, as the newest cycle leaves it."""
+
+    domain: str
+    parent: str | None
+    nodes: int
+    cordoned: int
+    not_ready: int
+    allocatable: Amounts
+    free: Amounts = Field(description="On nodes that can be used.")
+    whole_nodes: int = Field(description="Nodes that can be used and where nothing of the resource is taken.")
+
+
+class Topology(Model):
+    """Domains of one level, those with most free first."""
+
+    cycle: int
+    as_of: datetime
+    levels: list[str]
+    level: str
+    resource: str
+    domains: list[Domain]
+    left_out: int = Field(description="Domains beyond the bound of an answer.")
+    free: str
+    largest_free: str
+    fragmentation: float = Field(description="1 - largest free amount of a domain / all that is free.")
+
+
+class Slots(Model):
+    """How many gangs of a shape have room now at each level, quota aside."""
+
+    level: str
+    domains: int
+    gangs: int
+    fitting_domains: int
+    best: str | None
+    best_pods: int
+
+
+class SlotTable(Model):
+    """The levels, widest first; the last row is the whole flavor."""
+
+    cycle: int
+    as_of: datetime
+    shape: str
+    flavor: str
+    rows: list[Slots]
+
+
+class Cycle(Model):
+    """A committed decision."""
+
+    id: int
+    started: datetime
+    finished: datetime
+    trigger: str
+    status: str = Field(description="What CP-SAT did: GREEDY not asked, OPTIMAL, FEASIBLE, FAILED.")
+    admitted: int
+    evicted: int
+    waiting: int
+    stats: dict[str, Any] = Field(description="Turns, searches, what the repair was asked, seconds by phase.")
+    replayable: bool = Field(description="Whether it is the one that is stored.")
+
+
+class CycleList(Model):
+    """Decisions, newest first."""
+
+    items: list[Cycle]
+    next: str | None
+
+
+class Replay(Model):
+    """The stored decision made anew."""
+
+    cycle: int
+    same: bool
+    difference: str = Field(description="The first place at which the plans differ; empty where they do not.")
+    seconds: float

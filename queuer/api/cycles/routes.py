@@ -1,0 +1,94 @@
+"""`GET /cycles`: the decisions that were committed, and the stored one made anew. For who may `get cycles`."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Request, Response
+
+from queuer.api.cycles import models
+from queuer.api.deps import PREFIX, Asking, Engine, NewestCycle, Snapshot, one_view
+from queuer.api.http.cursor import make_cursor, read_cursor
+from queuer.api.identity.rights import Resource, Right, Verb
+from queuer.api.words import instant
+from queuer.domain.errors import NotFound
+from queuer.solver.stored import StoredCycle, again, difference
+from queuer.store import pastcycles, stored
+from queuer.store.pastcycles import PastCycle
+
+router = APIRouter(prefix=PREFIX, tags=["cycles"])
+READ = Right(verb=Verb.GET, resource=Resource.CYCLES)
+Number = Annotated[int, Path(ge=0, le=2**63 - 1)]
+
+
+@router.get("/cycles")
+async def list_cycles(
+    request: Request,
+    response: Response,
+    snapshot: Snapshot,
+    asker: Asking,
+    *,
+    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+    cursor: str | None = None,
+) -> models.CycleList:
+    """Decisions, newest first."""
+    await asker.require(READ)
+    before = None if cursor is None else int(read_cursor(cursor)[0])
+    found = await pastcycles.page(snapshot, before=before, count=limit + 1)
+    newest = await stored.newest_number(snapshot)
+    following = make_cursor(found[limit - 1].id, "cycle") if len(found) > limit else None
+    if following is not None:
+        response.headers["Link"] = f'<{request.url.include_query_params(cursor=following)}>; rel="next"'
+    return models.CycleList(items=[_cycle(each, newest) for each in found[:limit]], next=following)
+
+
+@router.get("/cycles/{id}")
+async def get_cycle(snapshot: Snapshot, asker: Asking, id: Number) -> models.Cycle:
+    """One decision."""
+    await asker.require(READ)
+    found = await pastcycles.one(snapshot, id)
+    if found is None:
+        raise NotFound(f"no cycle {id} is kept", hint="queuer cycles lists those that are")
+    return _cycle(found, await stored.newest_number(snapshot))
+
+
+@router.get("/cycles/{id}/replay")
+async def replay_cycle(engine: Engine, newest: NewestCycle, asker: Asking, id: Number) -> models.Replay:
+    """Decide the stored cycle again and compare. Only the newest one is stored."""
+    await asker.require(READ)
+    async with one_view(engine) as connection:
+        number = await stored.newest_number(connection)
+        row = await newest.read(connection)
+    found = await newest.ask(row, _replayed) if number == id else None
+    if found is None or found.cycle != id:
+        kept = "none is" if number is None else f"{number} is"
+        raise NotFound(
+            f"cycle {id} is not stored: {kept}",
+            hint="the controller keeps others as files, for queuer sim cycle",
+        )
+    return found
+
+
+def _replayed(number: int, cycle: StoredCycle) -> models.Replay:
+    assert cycle.plan is not None
+    begin = time.perf_counter()
+    differs = difference(cycle.plan, again(cycle))
+    return models.Replay(
+        cycle=number, same=not differs, difference=differs, seconds=round(time.perf_counter() - begin, 3)
+    )
+
+
+def _cycle(found: PastCycle, newest: int | None) -> models.Cycle:
+    return models.Cycle(
+        id=found.id,
+        started=instant(found.started_at),
+        finished=instant(found.finished_at),
+        trigger=found.trigger,
+        status=found.status,
+        admitted=found.admitted,
+        evicted=found.evicted,
+        waiting=found.waiting,
+        stats=dict(found.stats),
+        replayable=found.id == newest,
+    )

@@ -1,0 +1,122 @@
+"""`POST /simulations`: would this job start now, and if not, why? Decided on what the newest cycle left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from queuer.api.cycles import models
+from queuer.api.cycles.asked import Asked, asked_of
+from queuer.api.deps import PREFIX, Asking, Engine, Simulations, one_view
+from queuer.api.http.documents import JSON, YAML, read_document
+from queuer.api.identity.rights import Asker, Resource, Right, Verb
+from queuer.api.words import instant
+from queuer.api.workloads.views import reason_detail
+from queuer.domain.errors import InvalidInput, NotFound, Unavailable
+from queuer.domain.quantity import format_resources
+from queuer.domain.queue import ManagedBy, QueueTree
+from queuer.domain.reasons import Explanation, Verdict
+from queuer.domain.usable import check_queue
+from queuer.domain.veil import namespaces, veiled
+from queuer.solver.records import Assignment
+from queuer.solver.simulate import Question, Simulated
+from queuer.solver.verified import UnsoundPlan
+from queuer.solver.whatif import Rules
+from queuer.store import lookup, queues
+from queuer.store.changeset import flavors_after, queues_after, topology_after
+from queuer.store.config import load_config
+
+router = APIRouter(prefix=PREFIX, tags=["simulations"])
+_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": "`job` (a manifest) or `shape` with `queue` and `namespace`; `queueTree`: a changed tree.",
+        "content": {media: {"schema": {"type": "object"}} for media in (JSON, YAML)},
+    }
+}
+
+
+@router.post("/simulations", openapi_extra=_BODY)
+async def simulate(
+    request: Request, engine: Engine, asker: Asking, simulator: Simulations
+) -> models.Simulation:
+    """Whether a job would start now, where, and who would have to leave; else why it waits. Writes nothing."""
+    document = await read_document(request)
+    async with one_view(engine) as connection:
+        newest = await lookup.newest_cycle(connection)
+        known = {resource for amounts in (newest.capacity.values() if newest else ()) for resource in amounts}
+        asked = asked_of(document, resources=known)
+        config = await load_config(connection)
+        rules = await _rules(connection, asked)
+    await asker.require(Right(verb=Verb.GET, resource=Resource.WORKLOADS, namespace=asked.workload.namespace))
+    wrong = check_queue(asked.workload, rules.tree if rules else config.tree)
+    question = Question(workload=asked.workload, rules=rules)
+    try:
+        found = await simulator.ask(engine, asker.caller.name, question)
+    except UnsoundPlan as error:
+        raise Unavailable(
+            f"no sound decision was found: {error}", hint="ask again after the next cycle"
+        ) from error
+    if found is None:
+        raise NotFound("no cycle is stored yet", hint="is the controller running? queuer queue ls")
+    number, at, said = found
+    if wrong is not None:
+        said = Simulated(explanation=wrong)
+    return await _answer(number, at, said, asker)
+
+
+async def _rules(connection: AsyncConnection, asked: Asked) -> Rules | None:
+    """The rules after the document's changes. Raises InvalidInput where they would be wrong."""
+    if asked.tree is None:
+        return None
+    changeset = await queues.plan(connection, asked.tree, writer=ManagedBy.API)
+    if changeset.problems:
+        raise InvalidInput(*changeset.problems)
+    config, changes = await load_config(connection), changeset.changes
+    return Rules(
+        tree=QueueTree.of(queues_after(config, changes).values()),
+        flavors=flavors_after(config, changes),
+        topology=topology_after(config, changes),
+    )
+
+
+async def _answer(number: int, at: float, said: Simulated, asker: Asker) -> models.Simulation:
+    label = f"feasible at cycle {number}, not a reservation" if said.places else f"as of cycle {number}"
+    told = said.explanation
+    if told is None:
+        return models.Simulation(
+            answer=models.Answer.EVICTS if said.leaving else models.Answer.STARTS,
+            label=label,
+            cycle=number,
+            as_of=instant(at),
+            places=[_place(row) for row in said.places],
+            evictions=[
+                models.Leaving(queue=row.queue, gangs=row.gangs, amounts=format_resources(row.amounts))
+                for row in said.leaving
+            ],
+        )
+    seen = await _seen(told, asker)
+    return models.Simulation(
+        answer=models.Answer.NEVER if seen.verdict is Verdict.CHANGE else models.Answer.WAITS,
+        label=label,
+        cycle=number,
+        as_of=instant(at),
+        primary=reason_detail(seen.primary),
+        others=[reason_detail(other) for other in seen.others],
+        would_admit=[dict(row) for row in seen.would_admit],
+        detail=dict(seen.detail),
+    )
+
+
+async def _seen(told: Explanation, asker: Asker) -> Explanation:
+    """As this caller may have it."""
+    readable = await asker.readable(namespaces(told))
+    return veiled(told, readable.__contains__)
+
+
+def _place(row: Assignment) -> models.Place:
+    return models.Place(
+        pod_set=row.pod_set, flavor=row.flavor, count=sum(row.nodes.values()), nodes=dict(row.nodes)
+    )

@@ -1,0 +1,55 @@
+"""The program of the process in which simulations are decided: it keeps the newest cycle that it was told."""
+
+from __future__ import annotations
+
+import os
+from typing import BinaryIO
+
+from queuer.domain.errors import QueuerError
+from queuer.solver.process import wire
+from queuer.solver.process.serving import pipes
+from queuer.solver.simulate import Question, Simulated, Simulations
+from queuer.solver.stored import decode
+
+Answer = Simulated | QueuerError | str
+"""What came of a question; text: an error that is none of ours."""
+
+
+def read(pipe: BinaryIO) -> object:
+    """The next message. Raises EOFError."""
+    head = pipe.read(wire.HEADER.size)
+    if len(head) < wire.HEADER.size:
+        raise EOFError
+    found: object = wire.unpack(pipe.read(wire.length_of(head)))
+    return found
+
+
+def main() -> None:
+    """Answer questions until stdin ends: each with the body of a stored cycle, None = of the last."""
+    os.nice(10)  # decisions come first
+    questions, answers = pipes()
+    known: Simulations | None = None
+    while True:
+        try:
+            asked = read(questions)
+        except EOFError:
+            return
+        assert isinstance(asked, tuple)
+        body, question = asked
+        said: Answer
+        try:
+            if body is not None:
+                known = Simulations(decode(body, name="stored cycle"))
+            assert known is not None
+            assert isinstance(question, Question)
+            said = known.ask(question)
+        except QueuerError as error:
+            said = error
+        except Exception as error:  # noqa: BLE001 - told to the parent
+            said = f"{type(error).__name__}: {error}"
+        answers.write(wire.pack(said))
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""`queuer queue hold|drain|resume`: whether a queue starts and takes jobs. A changeset like any other, of one field."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from queuer.cli.client import Client, CommandFailed, Exit
+from queuer.cli.config import confirm, post, require_reason, show_plan
+from queuer.cli.output import Format, say
+from queuer.domain.queue import QueueState
+
+Queue = Annotated[str, typer.Argument(help="Its path, e.g. root.research.team-a; all below it follow.")]
+Reason = Annotated[str, typer.Option(help="Why, for the audit.")]
+Yes = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")]
+
+
+def hold(queue: Queue, *, reason: Reason = "", yes: Yes = False) -> None:
+    """Start nothing new in a queue; what runs goes on, what comes is queued."""
+    _set(queue, QueueState.HELD, reason=reason, yes=yes)
+
+
+def drain(queue: Queue, *, reason: Reason = "", yes: Yes = False) -> None:
+    """Start nothing new in a queue and take no new jobs."""
+    _set(queue, QueueState.DRAINING, reason=reason, yes=yes)
+
+
+def resume(queue: Queue, *, reason: Reason = "", yes: Yes = False) -> None:
+    """Open a queue again that is held or drains."""
+    _set(queue, QueueState.OPEN, reason=reason, yes=yes)
+
+
+def _set(queue: str, state: QueueState, *, reason: str, yes: bool) -> None:
+    with Client.from_env() as client:
+        document = client.get("/queue-tree", root=queue)
+        if queue not in document["queues"]:
+            hint = "queuer queue ls"
+            raise CommandFailed(f"there is no queue {queue}", hint=hint, exit_code=Exit.NOT_FOUND)
+        own = {**document["queues"][queue], "state": state.value}
+        body = {**document, "queues": {**document["queues"], queue: own}}
+        made = client.request(
+            "POST",
+            "/changesets",
+            content=json.dumps(body).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        show_plan(made, Format.TABLE)
+        if not made["changes"]:
+            return
+        require_reason(made, reason)
+        confirm(yes)
+        done = post(client, f"/changesets/{made['id']}:apply", {"reason": reason})
+    say(f"applied as revision {done['revision']}; next: queuer queue show {queue}")

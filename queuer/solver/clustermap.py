@@ -1,0 +1,116 @@
+"""The cluster as a stored cycle leaves it: what each domain has, and how many gangs of a shape have room."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from queuer.domain.workload import PodSet
+from queuer.solver import bonds
+from queuer.solver.arrays import Arrays
+from queuer.solver.explain.advice import left_by
+from queuer.solver.nodes import Mask, Numbers
+from queuer.solver.reserve import Reserver
+from queuer.solver.state import State
+from queuer.solver.stored import StoredCycle
+
+ANYWHERE = "any"
+"""Of all nodes of a flavor, whatever their domains."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DomainRow:
+    """A domain by its values from the widest level down. Amounts in base units, of one resource; `free`: on nodes that
+    can be used, nothing held or reserved; `whole`: such nodes of which all is free.
+    """
+
+    path: tuple[str, ...]
+    nodes: int
+    cordoned: int
+    not_ready: int
+    allocatable: int
+    free: int
+    whole: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotRow:
+    """Gangs that fit now, each within one domain of the level. `best`: the domain with most slots, and these."""
+
+    level: str
+    domains: int
+    gangs: int
+    fitting: int
+    best: tuple[str, ...]
+    slots: int
+
+
+class ClusterMap:
+    """Of one stored cycle, which has a plan; one thread at a time. What is reserved, held or landing is no room."""
+
+    def __init__(self, cycle: StoredCycle) -> None:
+        assert cycle.plan is not None
+        left = left_by(cycle.snapshot, cycle.plan, now=cycle.now)
+        self._state = State(Arrays.of(left), time=cycle.now)
+        bonds.resume(self._state)
+        Reserver(self._state).resume()
+        nodes, landing = self._state.nodes, self._state.landing
+        self.levels: tuple[str, ...] = tuple(left.topology.levels)
+        self.flavors: tuple[str, ...] = tuple(nodes.flavors)
+        self.resources: tuple[str, ...] = tuple(nodes.resources)
+        there = [row.node for row in nodes.snapshot.nodes]
+        self._cordoned: Mask = np.array([node.unschedulable for node in there], dtype=bool)
+        self._unready: Mask = np.array([not node.ready for node in there], dtype=bool)
+        self._closed: Mask = landing.here | landing.held
+        self._room = self._state.room(tuple(self._state.reserved))
+
+    def domains(self, level: str, resource: str) -> list[DomainRow]:
+        """All domains of a level, those with most free first. No such level: ValueError."""
+        nodes = self._state.nodes
+        at, column = self.levels.index(level), nodes.column[resource]
+        numbers, usable = nodes.domains[at], ~(self._cordoned | self._unready)
+        alloc, free = nodes.alloc[:, column], np.where(usable, self._room.free[:, column].clip(min=0), 0)
+        whole = usable & (alloc > 0) & (free == alloc)
+        count = len(nodes.domain_names[at])
+        parts = (np.ones_like(alloc), self._cordoned, self._unready, alloc, free, whole)
+        sums = [_sums(numbers, part, count) for part in parts]
+        rows = [
+            DomainRow(path=tuple(path), nodes=n, cordoned=c, not_ready=u, allocatable=a, free=f, whole=w)
+            for path, n, c, u, a, f, w in zip(nodes.domain_names[at], *sums, strict=True)
+        ]
+        return sorted(rows, key=lambda row: (-row.free, row.path))
+
+    def slots(self, pod_set: PodSet, flavor: str) -> list[SlotRow]:
+        """By level, the widest first, and anywhere. Raises KeyError where there is no such flavor."""
+        nodes = self._state.nodes
+        table = self._room.table(nodes.need(pod_set), nodes.open_to(pod_set, flavor))
+        by_node = np.where(self._closed, 0, table.by_node)
+        rows = []
+        for at, level in enumerate(self.levels):
+            names = nodes.domain_names[at]
+            sums = _sums(nodes.domains[at], by_node, len(names))
+            rows.append(_row(level, [tuple(name) for name in names], sums, pod_set.count))
+        return [*rows, _row(ANYWHERE, [()], [int(by_node.sum())], pod_set.count)]
+
+
+def _row(level: str, names: list[tuple[str, ...]], sums: list[int], count: int) -> SlotRow:
+    best = max(range(len(sums)), key=sums.__getitem__, default=None)
+    return SlotRow(
+        level=level,
+        domains=len(sums),
+        gangs=sum(n // count for n in sums),
+        fitting=sum(n >= count for n in sums),
+        best=() if best is None else names[best],
+        slots=0 if best is None else sums[best],
+    )
+
+
+def _sums(numbers: Numbers, amounts: NDArray[Any], count: int) -> list[int]:
+    """By domain, of nodes that are in one."""
+    known = numbers >= 0
+    total = np.zeros(count, dtype=np.int64)
+    np.add.at(total, numbers[known], np.asarray(amounts, dtype=np.int64)[known])
+    return [int(n) for n in total]

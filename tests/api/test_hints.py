@@ -1,0 +1,101 @@
+"""What a reader is told to do next can be done: nothing immutable is edited, and every command is one that there is."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from queuer.api.workloads.hints import HINTS, Job, hint
+from queuer.cli.main import VERBS
+from queuer.cli.queues import queue_app
+from queuer.domain.tokens import Token
+from queuer.domain.workload import State
+
+PARAMS: list[tuple[Token, dict[str, Any], str]] = [
+    (Token.MISCONFIGURED, {"queue": "root.x", "nearest": ["root.a", "root.b"]},
+     "kubectl label job train -n team-a --overwrite queuer.dev/queue=root.a"),
+    (Token.MISCONFIGURED, {"queue": "root.x", "nearest": []},
+     "ask who administers root.x to let namespace team-a use a queue"),
+    (Token.MISCONFIGURED, {"queue": "root.a", "highest": 5, "nearest": ["normal"]},
+     "kubectl label job train -n team-a --overwrite queuer.dev/priority-class=normal"),
+    (Token.MISCONFIGURED, {"field": "topology-preferred", "level": "rak", "levels": ["rack"], "nearest": ["rack"]},
+     "kubectl annotate job train -n team-a --overwrite queuer.dev/topology-preferred=rack"),
+    (Token.MISCONFIGURED, {"field": "topology-required", "level": "zone", "label": "x/zone"},
+     "kubectl annotate job train -n team-a queuer.dev/topology-required-"),
+    (Token.MISCONFIGURED, {"fields": ["annotation queuer.dev/hold"]},
+     "kubectl annotate job train -n team-a --overwrite queuer.dev/hold=VALUE"),
+    (Token.MISCONFIGURED, {"fields": ["annotation queuer.dev/hold", "spec.parallelism"], "queue": "root.x"},
+     "kubectl delete job train -n team-a, then create it again with what the reason names mended"),
+    (Token.EXCEEDS_MAX_QUOTA, {"queue": "root.a", "resource": "gpu", "asks": "9", "limit": "8"},
+     "kubectl delete job train -n team-a, then create it again with at most 8 gpu; or ask who administers root.a"),
+    (Token.EXCEEDS_MAX_QUOTA, {"queue": "root", "resource": "gpu", "asks": "9", "limit": "8", "live": True},
+     "kubectl delete job train -n team-a, then create it again with at most 8 gpu"),
+    (Token.TOPOLOGY_PLACEMENT_FAILED, {"idle": True},
+     "kubectl delete job train -n team-a, then create it again with fewer or smaller pods, or a wider topology level"),
+    (Token.SUSPENDED, {"queue": "root.a", "closed": ["root.a", "root"]},
+     "queuer queue resume root.a && queuer queue resume root   (by who administers it)"),
+    (Token.ON_HOLD, {}, "kubectl annotate job train -n team-a queuer.dev/hold-"),
+    (Token.BEHIND_IN_QUEUE, {"name": "big", "namespace": "team-a"},
+     "wait; queuer why big -n team-a says what that waits for"),
+    (Token.BEHIND_IN_QUEUE, {"ownerQueue": "root.b"}, "wait; queuer queue show root.b"),
+    (Token.BEHIND_IN_QUEUE, {"ownerQueue": "root.b", "never": True},
+     "ask who administers root.b about the job before it"),
+]  # fmt: skip
+ADMITS = [
+    ("topology=any", "kubectl annotate job train -n team-a queuer.dev/topology-required-"),
+    ("topology=block", "kubectl annotate job train -n team-a --overwrite queuer.dev/topology-required=block"),
+    ("preemptible=true", "kubectl annotate job train -n team-a --overwrite queuer.dev/preemptible=true"),
+    ("main.count<=2", "kubectl delete job train -n team-a, then create it again with main.count<=2"),
+    ("a job of root.b with 8 gpu ends", "wait until a job of root.b with 8 gpu ends"),
+]
+
+
+def told(token: Token, params: dict[str, Any], *changes: str) -> str:
+    """The hint for a job with this reason."""
+    admits = [{"change": change, "evictions": 0} for change in changes]
+    job = Job(
+        uid="u1", kind="Job", namespace="team-a", name="train", queue="root.a", params=params, admits=admits
+    )
+    return hint(job, State.QUEUED, token=token)
+
+
+def registered() -> set[str]:
+    """The commands of `queuer queue`."""
+    commands = queue_app.registered_commands
+    return {str(command.name or command.callback.__name__) for command in commands if command.callback}
+
+
+def test_every_token_has_one() -> None:
+    assert HINTS.keys() == set(Token)
+    assert all(told(token, {}) for token in Token)
+
+
+@pytest.mark.parametrize(("token", "params", "said"), PARAMS)
+def test_it_follows_from_the_figures(token: Token, params: dict[str, Any], said: str) -> None:
+    assert told(token, params) == said
+
+
+@pytest.mark.parametrize(("change", "said"), ADMITS)
+@pytest.mark.parametrize("token", [Token.TOPOLOGY_PLACEMENT_FAILED, Token.WAITING_FOR_QUOTA])
+def test_what_was_tried_and_worked_comes_first(token: Token, change: str, said: str) -> None:
+    assert told(token, {}, change, "main.count<=1") == said
+
+
+def test_commands_are_ones_that_there_are() -> None:
+    """`kubectl edit` is none: what it would have to change cannot be changed."""
+    texts = [told(token, params) for token, params, _ in PARAMS] + [told(token, {}) for token in Token]
+    assert not any("kubectl edit" in text for text in texts)
+    verbs = {verb for text in texts for verb in re.findall(r"queuer ((?:queue )?[a-z]+)", text)}
+    assert {verb.removeprefix("queue ") for verb in verbs if " " in verb} <= registered()
+    assert {verb for verb in verbs if " " not in verb} <= VERBS.keys()
+    assert verbs
+
+
+@pytest.mark.parametrize("state", [State.PLACING, State.RUNNING, State.EVICTING, State.SUCCEEDED])
+def test_who_waits_for_nothing_is_looked_at(state: State) -> None:
+    job = Job(uid="u1", kind="Job", namespace="team-a", name="train", queue="root.a")
+    said = hint(job, state, token=None)
+    assert said.startswith("kubectl ")
+    assert ("queuer.dev/workload=u1" in said) is (state is not State.SUCCEEDED)

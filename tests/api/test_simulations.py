@@ -1,0 +1,146 @@
+"""Whether a job would start is decided in a process of its own, on the newest cycle, and nothing is written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from queuer.api.app import create_app
+from queuer.api.cycles.simulator import AT_ONCE
+from queuer.api.settings import ApiSettings
+from queuer.domain.queue import Order
+from queuer.solver.stored import encode
+from tests.api.problems import problem_of
+from tests.api.rows import GPU, Author
+from tests.api.test_visibility import USERS
+from tests.api.test_why import decided
+from tests.store.support import workload
+
+FREE = {
+    "apiVersion": "queuer.dev/v1", "kind": "QueueTree",
+    "queues": {"root": {"namespaces": ["team-a"]}},
+}  # fmt: skip
+JOB: dict[str, Any] = {
+    "apiVersion": "batch/v1", "kind": "Job",
+    "metadata": {"name": "train", "namespace": "team-a", "labels": {"queuer.dev/queue": "root"}},
+    "spec": {
+        "parallelism": 2, "completions": 2,
+        "template": {"spec": {"priorityClassName": "high", "containers": [
+            {"name": "main", "image": "x", "resources": {"requests": {GPU: "8", "cpu": "1"}}},
+        ]}},
+    },
+}  # fmt: skip
+
+
+async def keep(author: Author, *, order: Order = Order.PRIORITY) -> None:
+    """Two racks of two nodes of eight GPUs; another team's job of three nodes in one rack waits for ever."""
+    await author.tree(FREE)
+    cycle = decided(
+        workload("b1", queue="root", namespace="team-b", name="secret-b", pods=3, gpus=8, required="rack"),
+        order=order,
+    )
+    await author.cycle()
+    await author.keep(encode(cycle))
+
+
+async def rows(engine: AsyncEngine) -> list[int]:
+    """How many rows the tables have that an answer could write."""
+    async with engine.connect() as connection:
+        tables = ("workload", "event", "changeset", "draft", "audit", "cycle", "reason_transition", "queue")
+        return [
+            (await connection.execute(text(f"SELECT count(*) FROM {table}"))).scalar_one() for table in tables
+        ]
+
+
+async def test_a_job_would_start_wait_or_never_start(
+    api: httpx2.AsyncClient, author: Author, engine: AsyncEngine
+) -> None:
+    await keep(author)
+    before = await rows(engine)
+    starts = (await api.post("/api/v1/simulations", json={"job": JOB, "priority": 5})).json()
+    assert (starts["answer"], starts["label"]) == ("starts", "feasible at cycle 1, not a reservation")
+    assert sum(starts["places"][0]["nodes"].values()) == 2
+    shape = {"queue": "root", "namespace": "team-a", "required": "rack"}
+    never = (await api.post("/api/v1/simulations", json={**shape, "shape": "3xgpu:8"})).json()
+    assert (never["answer"], never["primary"]["token"]) == ("never", "TopologyPlacementFailed")
+    assert never["wouldAdmit"][0]["change"] == "topology=any"
+    lower = {**FREE, "queues": {"root": {**FREE["queues"]["root"], "quota": [{"resource": GPU, "limit": 8}]}}}  # type: ignore[index]
+    cut = (await api.post("/api/v1/simulations", json={"job": JOB, "queueTree": lower})).json()
+    assert (cut["answer"], cut["primary"]["token"]) == ("never", "ExceedsMaxQuota")
+    other = (await api.post("/api/v1/simulations", json={"job": JOB, "queue": "root.zz"})).json()
+    assert (other["answer"], other["primary"]["token"]) == ("never", "Misconfigured")
+    assert await rows(engine) == before
+
+
+async def test_who_is_in_the_way_is_not_named_to_others(
+    engine: AsyncEngine, database_url: str, author: Author
+) -> None:
+    """And only those who may see a namespace's jobs may ask for one."""
+    await keep(author, order=Order.STRICT)
+    app = create_app(engine, ApiSettings(database_url=database_url), USERS)
+    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
+        found = await client.post("/api/v1/simulations", json={"job": JOB}, headers={"user": "alice"})
+        assert found.json()["primary"]["token"] == "BehindInQueue"
+        assert "secret-b" not in found.text
+        denied = await client.post("/api/v1/simulations", json={"job": JOB}, headers={"user": "eve"})
+        problem_of(denied, status=403, code="forbidden")
+
+
+async def test_nobody_asks_all_the_time(api: httpx2.AsyncClient, author: Author) -> None:
+    await keep(author)
+    body = {"shape": "1xgpu:8", "queue": "root", "namespace": "team-a"}
+    answers = [await api.post("/api/v1/simulations", json=body) for _ in range(int(AT_ONCE) + 1)]
+    assert [found.status_code for found in answers[:-1]] == [200] * int(AT_ONCE)
+    problem_of(answers[-1], status=429, code="too_many")
+    assert answers[-1].headers["retry-after"]
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "job"),
+        ({"job": {"kind": "Deployment"}}, "job.kind"),
+        ({"job": {**JOB, "spec": 3}}, "job"),
+        ({"shape": "8gpu", "queue": "root", "namespace": "team-a"}, "shape"),
+        ({"shape": "8xgpu:8"}, "queue"),
+        ({"shape": "8xtpu:8", "queue": "root", "namespace": "team-a"}, "shape"),
+        ({"shape": "1xgpu:1", "queue": "root", "namespace": "team-a", "colour": 1}, "colour"),
+        ({"shape": "1xgpu:1", "queue": "root", "namespace": "team-a", "priority": 1e300}, "priority"),
+    ],
+)
+async def test_what_cannot_be_asked_is_told_by_field(
+    api: httpx2.AsyncClient, author: Author, body: dict[str, Any], field: str
+) -> None:
+    await keep(author)
+    found = problem_of(await api.post("/api/v1/simulations", json=body), status=422, code="invalid_input")
+    assert field in {error["field"] for error in found["errors"]}
+
+
+async def test_without_a_cycle_there_is_no_answer(api: httpx2.AsyncClient, author: Author) -> None:
+    await author.tree(FREE)
+    problem_of(await api.post("/api/v1/simulations", json={"job": JOB}), status=404, code="not_found")
+    problem_of(await api.get("/api/v1/topology"), status=404, code="not_found")
+
+
+async def test_the_map_and_its_slots(api: httpx2.AsyncClient, author: Author) -> None:
+    await keep(author)
+    found = (await api.get("/api/v1/topology", params={"level": "rack", "limit": 1})).json()
+    assert (found["resource"], found["free"], found["largestFree"], found["leftOut"]) == (GPU, "32", "16", 1)
+    assert found["fragmentation"] == 0.5
+    table = (await api.get("/api/v1/topology/slots", params={"shape": "2xgpu:8"})).json()
+    assert [(row["level"], row["gangs"], row["fittingDomains"]) for row in table["rows"]] == [
+        ("rack", 2, 2), ("host", 0, 0), ("any", 2, 1),
+    ]  # fmt: skip
+    for path, field in (
+        ("topology?level=zone", "level"),
+        ("topology?resource=tpu", "resource"),
+        ("topology/slots?shape=2xgpu:8&level=zone", "level"),
+        ("topology/slots?shape=2xgpu:8&flavor=zone", "flavor"),
+    ):
+        wrong = problem_of(await api.get(f"/api/v1/{path}"), status=422, code="invalid_input")
+        assert wrong["errors"][0]["field"] == field
