@@ -29,6 +29,7 @@ from queuer.api.pages import login, page
 from queuer.api.queues import routes as queues
 from queuer.api.queues.last import LastStanding
 from queuer.api.settings import LOOPBACK_NAMES, ApiSettings
+from queuer.api.workloads import commands
 from queuer.api.workloads import routes as workloads
 
 DESCRIPTION = """Queues, workloads and why they wait. Amounts are Kubernetes quantities, times RFC 3339.
@@ -67,7 +68,7 @@ def create_app(engine: AsyncEngine, settings: ApiSettings, identity: Identity | 
     app.state.identity = identity or Anyone()
     problems.install(app)
     denied.install(app, engine)
-    for module in (identity_routes, queues, overview, tree, changesets, workloads):
+    for module in (identity_routes, queues, overview, tree, changesets, workloads, commands):
         app.include_router(module.router, responses=problems.RESPONSES, dependencies=[Depends(asking)])
     app.include_router(meta.router, responses=problems.RESPONSES)
     app.include_router(health.router)

@@ -17,6 +17,7 @@ from typing import Any
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from queuer.domain.override import Override
 from queuer.domain.reasons import Explanation
 from queuer.domain.workload import State, Workload
 from queuer.store import ledger, reasons
@@ -39,6 +40,7 @@ _INTAKE = text("""
         preferred = excluded.preferred, max_runtime = excluded.max_runtime, estimate = excluded.estimate,
         hold = excluded.hold, pod_sets = excluded.pod_sets, template = excluded.template,
         resource_version = excluded.resource_version, state = excluded.state, deleted_at = NULL, finished_at = NULL,
+        override = CASE WHEN w.deleted_at IS NULL THEN w.override END,
         admission_id = NULL, admitted_at = NULL, landed_at = NULL,
         attempt = w.attempt + (w.admission_id IS NOT NULL)::int
     WHERE w.state IN ('Queued', 'Held')
@@ -166,6 +168,7 @@ class StoredWorkload:
     deleted_at: float | None = None
     avoid: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     first: bool = False
+    override: Override | None = None
 
     @property
     def explained(self) -> Explanation | None:
@@ -280,6 +283,7 @@ def stored_of(row: Row[Any]) -> StoredWorkload:
         deleted_at=seconds(row.deleted_at),
         avoid=row.avoid,
         first=row.first,
+        override=None if row.override is None else Override(**row.override),
     )
 
 

@@ -12,6 +12,7 @@ from queuer.api.live.controller import Controller, controller, stale
 from queuer.api.words import instant, instant_or_none
 from queuer.api.workloads import models
 from queuer.api.workloads.timeline import timeline
+from queuer.domain.override import Override
 from queuer.domain.quantity import format_resources
 from queuer.domain.reasons import Explanation, Reason, Token
 from queuer.domain.workload import State
@@ -165,6 +166,15 @@ def _workload(stored: StoredWorkload, domains: Sequence[str]) -> models.Workload
         deleted=instant_or_none(stored.deleted_at),
         reason=None if explained is None else _reason(explained.primary),
         domains=list(domains),
+        override=_override(stored.override),
+    )
+
+
+def _override(found: Override | None) -> models.Override | None:
+    if found is None:
+        return None
+    return models.Override(
+        hold=found.hold, priority=found.priority, by=found.by, at=instant(found.at), reason=found.reason
     )
 
 

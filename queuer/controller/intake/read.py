@@ -15,7 +15,8 @@ from queuer.controller.ledger.batch import Batch
 from queuer.controller.memory.live import JobView, Live
 from queuer.controller.memory.state import ClusterState
 from queuer.domain.errors import InvalidInput
-from queuer.domain.reasons import Explanation, Token, malformed, simple
+from queuer.domain.override import Override, overridden
+from queuer.domain.reasons import LONGEST, Explanation, Token, malformed, simple
 from queuer.domain.workload import State
 from queuer.store.workloads import Intake
 
@@ -66,10 +67,11 @@ def _beyond(queue: str, namespace: str, most: int) -> Explanation:
 def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: ClusterJobs) -> Live:
     """The workload that a waiting job asks for, with what is wrong with it as its explanation."""
     explanation: Explanation | None = None
+    override = None if known is None else known.override
     try:
-        workload = jobs.workload(job)
+        workload = overridden(jobs.workload(job), override)
     except InvalidInput as error:
-        workload, explanation = jobs.bare_workload(job), malformed(error.problems)
+        workload, explanation = overridden(jobs.bare_workload(job), override), malformed(error.problems)
     else:
         facts = jobs.facts(job)
         explanation = check(workload, state.rules, state.nodes.values(), facts=facts, before=known)
@@ -79,8 +81,7 @@ def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: Cluster
         workload = replace(workload, submitted=known.workload.submitted, estimate=known.workload.estimate)
     waiting = State.HELD if workload.hold else State.QUEUED
     if explanation is None and workload.hold:
-        text = "held by the annotation queuer.dev/hold; remove it to release the job"
-        explanation = simple(Token.ON_HOLD, text)
+        explanation = _on_hold(override)
     template = jobs.template(job)
     if known is not None and (workload != known.workload or (known.state, waiting) == _RELEASED):
         known = replace(known, avoid={}, failures=0, rest=None)  # its owner has done something about it
@@ -89,6 +90,13 @@ def read(job: JobView, known: Live | None, *, state: ClusterState, jobs: Cluster
     if explanation is None and workload == known.workload and not _settled_here(known):
         explanation = known.explanation  # the decision's word stands until the next one
     return replace(known, workload=workload, state=waiting, template=template, explanation=explanation)
+
+
+def _on_hold(override: Override | None) -> Explanation:
+    if override is None or not override.hold:
+        return simple(Token.ON_HOLD, "held by the annotation queuer.dev/hold; remove it to release the job")
+    why = f": {override.reason[:LONGEST]}" if override.reason else ""
+    return simple(Token.ON_HOLD, f"held by {override.by}{why}; `queuer release` lets it go")
 
 
 def _settled_here(live: Live) -> bool:

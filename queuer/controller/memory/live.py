@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from queuer.domain.override import Override
 from queuer.domain.reasons import Explanation
 from queuer.domain.workload import State, Workload
 from queuer.solver.records import Assignment
@@ -79,7 +80,8 @@ class Live:
     land on, until when. `failures`: landings that failed in a row. `rest`: not offered until then, because of these.
     `first`: interrupted by a failure not its own.
     `displaced_by`: see `Pending`. `evictions`: when it was evicted, none of the last `HOUR` left out.
-    `left`: since when it is on its way out; None = it is not, or was before this process led.
+    `left`: since when it is on its way out; None = it is not, or was before this process led. `override`: what counts
+    instead of the job's own words.
     """
 
     workload: Workload
@@ -100,6 +102,7 @@ class Live:
     rest: float | None = None
     left: float | None = None
     deleted: bool = False
+    override: Override | None = None
 
     @property
     def uid(self) -> str:
