@@ -213,6 +213,12 @@ async def evict_workloads(desk: Desk, body: ordered.EvictionOfThose) -> ordered.
     return await desk.many(body.uids, CommandVerb.EVICT, reason=body.reason, hold=body.hold)
 
 
+@router.post("/workloads:prioritise", status_code=202, responses=_DONE)
+async def prioritise_workloads(desk: Desk, body: ordered.PrioritisationOfThose) -> ordered.Items:
+    """Give many jobs another priority, each for itself."""
+    return await desk.many(body.uids, CommandVerb.PRIORITISE, reason=body.reason, priority=body.priority)
+
+
 @router.get("/commands/{id}")
 async def get_command(
     snapshot: Snapshot, asker: Asking, id: Annotated[int, Path(ge=0, le=_LARGEST)]

@@ -58,6 +58,12 @@ class EvictionOfThose(Eviction):
     uids: _Uids
 
 
+class PrioritisationOfThose(Prioritisation):
+    """The jobs that are meant, by uid."""
+
+    uids: _Uids
+
+
 class Command(Model):
     """A command. `outcome` null: it is not taken up yet; `due`: not before then; `by`: who asked."""
 

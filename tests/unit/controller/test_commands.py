@@ -100,18 +100,22 @@ def test_a_hold_keeps_it_back_and_says_by_whom_until_it_is_released() -> None:
     assert desk.does(CommandVerb.RELEASE) == "done: it was not on hold"
 
 
+def _state(desk: Desk) -> State:
+    return desk.live.state
+
+
 def test_what_the_job_says_afterwards_does_not_beat_the_override() -> None:
     desk = Desk(hold=True)
-    assert desk.live.state is State.HELD
+    assert _state(desk) is State.HELD
     desk.does(CommandVerb.RELEASE)
-    assert desk.live.state is State.QUEUED, "a release beats the job's own hold"
+    assert _state(desk) is State.QUEUED, "a release beats the job's own hold"
     desk.says(hold=True)
     desk.round()
-    assert desk.live.state is State.QUEUED
+    assert _state(desk) is State.QUEUED
     desk.does(CommandVerb.HOLD)
     desk.says(hold=False)
     desk.round()
-    assert desk.live.state is State.HELD, "taking off the annotation does not end a hold over REST"
+    assert _state(desk) is State.HELD, "taking off the annotation does not end a hold over REST"
     job = desk.state.jobs["j"]
     assert desk.jobs.as_decided(job), "it asks for what memory holds of it"
 
@@ -120,11 +124,11 @@ def test_a_hold_of_what_runs_counts_when_it_is_back_in_its_queue() -> None:
     desk = Desk()
     desk.runs()
     assert "once it is back" in desk.does(CommandVerb.HOLD)
-    assert desk.live.state is State.RUNNING
+    assert _state(desk) is State.RUNNING
     desk.state.put(replace(desk.live, state=State.QUEUED, placement=None, attempt=2))
     desk.state.read_again(["j"])
     desk.round()
-    assert desk.live.state is State.HELD
+    assert _state(desk) is State.HELD
 
 
 @pytest.mark.parametrize("hold", [False, True])
@@ -137,7 +141,7 @@ def test_an_eviction_sends_the_gang_back_and_gives_room_for_a_while_or_holds(hol
     assert (eviction.uid, eviction.cause, eviction.beneficiary) == ("j", "command", None)
     assert eviction.note == "evicted by root: maintenance"
     assert told.outcome is CommandOutcome.DONE
-    assert desk.live.state is State.EVICTING
+    assert _state(desk) is State.EVICTING
     assert desk.live.placement is not None
     assert desk.live.placement.unconfirmed
     assert (desk.live.rest, desk.live.override is not None) == ((None, True) if hold else (160.0, False))
