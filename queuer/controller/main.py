@@ -98,7 +98,7 @@ async def _work(parts: Parts, state: ClusterState, wake: asyncio.Event) -> None:
     """Watch from now on; lead whenever this process has the lock."""
     settings, client, health, metrics = parts.settings, parts.client, parts.health, parts.metrics
     metrics.count_writes(client.writes)
-    facts = Facts()
+    facts = Facts(schedulers=settings.schedulers)
     timing = Timing(relist=settings.relist)
     watches = Watches(client, state, facts, kinds=await served(client), timing=timing)
     jobs = ClusterJobs(client, state, facts)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from queuer.controller.failpoints import Failpoints
 from queuer.domain.errors import FieldProblem, InvalidInput
+from queuer.kube.workloads import DEFAULT_SCHEDULERS
 
 PREFIX = "QUEUER_"
 
@@ -32,6 +33,7 @@ class Settings:
     `audit`: how often the ledger is compared with the cluster.
     `forecast`: least time between two forecasts of starts, 0 = none. `retell`: least time after which a reason of
     which only figures moved is written again.
+    `schedulers`: names of those that place pods; jobs that name another one are refused.
     `cycles_dir`: where decisions are kept for `queuer sim cycle`, `cycles_kept` of each kind; None = nowhere.
     """
 
@@ -58,6 +60,7 @@ class Settings:
     cycles_kept: int = 20
     forecast: float = 60.0
     retell: float = 30.0
+    schedulers: frozenset[str] = DEFAULT_SCHEDULERS
     failpoints: Failpoints = field(default_factory=Failpoints)
 
     @classmethod
@@ -117,6 +120,10 @@ def _port(text: str) -> int:
     return value
 
 
+def _names(text: str) -> frozenset[str]:
+    return frozenset(name.strip() for name in text.split(",") if name.strip())
+
+
 def _switch(text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise ValueError(f"{text!r} is neither true nor false")
@@ -131,6 +138,7 @@ def _variables() -> dict[str, tuple[str, Callable[[str], object]]]:
         "landing_deadline": _some_seconds, "bond": _some_seconds, "stalled": _some_seconds,
         "relist": _some_seconds, "audit": _some_seconds,
         "patches": _count, "seed": int, "config_crs": _switch, "failpoints": Failpoints.parse,
+        "schedulers": _names,
     }  # fmt: skip
     names = {
         "kubeconfig": "KUBECONFIG",

@@ -83,6 +83,7 @@ class PodSpec(_Struct, frozen=True):
     priority_class_name: str = ""
     scheduler_name: str = ""
     termination_grace_period_seconds: int | None = None
+    scheduling_gates: list[dict[str, Any]] = []
 
 
 class TemplateMeta(_Struct, frozen=True):

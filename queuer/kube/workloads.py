@@ -20,7 +20,7 @@ from queuer.domain.quantity import Resources
 from queuer.domain.queue import SYSTEM_CLASSES, check_path
 from queuer.domain.workload import PodSet, Workload, demand_of
 from queuer.kube.kinds import JobObject, Kind, Role
-from queuer.kube.objects import Amounts, LimitRange, Meta, PodTemplate
+from queuer.kube.objects import Amounts, LimitRange, Meta, PodSpec, PodTemplate
 from queuer.kube.patches import Own, own_roles
 from queuer.kube.requests import effective_requests
 
@@ -35,6 +35,9 @@ USER = "queuer.dev/user"
 MIN_COUNT = "queuer.dev/min-count."
 _ANNOTATIONS = (TOPOLOGY_REQUIRED, TOPOLOGY_PREFERRED, MAX_RUNTIME, PREEMPTIBLE, HOLD)
 _OURS = ("queuer.dev/admission", "queuer.dev/status", USER, "queuer.dev/break-glass")
+DEFAULT_SCHEDULERS = frozenset({"default-scheduler"})
+LONGEST_GRACE = 3600
+"""Seconds. Whoever takes back what is theirs waits for as long; a checkpoint needs less."""
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _DIGITS = re.compile(r"[0-9]{1,10}")
 _MOST = 2**60
@@ -46,12 +49,13 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceFacts:
     """What a job's meaning depends on beside itself: LimitRanges of its namespace, overhead by RuntimeClass, value by
-    PriorityClass, and the value of the global default class."""
+    PriorityClass, the value of the global default class, and the schedulers that place pods here."""
 
     limit_ranges: tuple[LimitRange, ...] = ()
     overheads: Mapping[str, Amounts] = field(default_factory=dict)
     priorities: Mapping[str, int] = field(default_factory=dict)
     default_priority: int = 0
+    schedulers: frozenset[str] = DEFAULT_SCHEDULERS
 
 
 @dataclass(slots=True)
@@ -138,10 +142,7 @@ def _pod_set(own: Own, notes: Mapping[str, str], *, facts: NamespaceFacts) -> Po
         raise InvalidInput(_wrong(".".join(role.count_path), f"{role.count} is less than 0", hint))
     if not role.template.spec.containers:
         raise InvalidInput(_wrong(f"{where}.spec.containers", "is empty", "write what the pods run"))
-    if role.template.spec.node_name:
-        problem = "brings the pods onto a node past the scheduler, whoever has the room there"
-        hint = f"write nodeSelector {HOSTNAME} instead"
-        raise InvalidInput(_wrong(f"{where}.spec.nodeName", problem, hint))
+    _check_landing(role.template.spec, facts=facts, field=f"{where}.spec")
     requests = effective_requests(
         role.template.spec,
         limit_ranges=facts.limit_ranges,
@@ -157,6 +158,30 @@ def _pod_set(own: Own, notes: Mapping[str, str], *, facts: NamespaceFacts) -> Po
         terms=_terms(own, field=f"{where}.spec"),
         exclusive_host=_exclusive(role.template, own.scheduling.get("affinity", {})),
     )
+
+
+def _check_landing(spec: PodSpec, *, facts: NamespaceFacts, field: str) -> None:
+    """Refuse pods that would not land or not leave as others may count on: the hosts are kept for them meanwhile."""
+    if spec.node_name:
+        problem = "brings the pods onto a node past the scheduler, whoever has the room there"
+        raise InvalidInput(_wrong(f"{field}.nodeName", problem, f"write nodeSelector {HOSTNAME} instead"))
+    if spec.scheduler_name and spec.scheduler_name not in facts.schedulers:
+        problem = (
+            f"{spec.scheduler_name!r} is no scheduler that Queuer was told of, its hosts would wait in vain"
+        )
+        hint = f"leave it out, or write {' or '.join(sorted(facts.schedulers))}; QUEUER_SCHEDULERS names more"
+        raise InvalidInput(_wrong(f"{field}.schedulerName", problem, hint))
+    if spec.scheduling_gates:
+        problem = "keep started pods from being placed while their hosts are kept for them"
+        hint = "take the gates out: a queued job waits as a whole before it has pods"
+        raise InvalidInput(_wrong(f"{field}.schedulingGates", problem, hint))
+    if (spec.termination_grace_period_seconds or 0) > LONGEST_GRACE:
+        problem = (
+            f"is {spec.termination_grace_period_seconds}: whoever takes back what is theirs would wait for it"
+        )
+        raise InvalidInput(
+            _wrong(f"{field}.terminationGracePeriodSeconds", problem, f"write {LONGEST_GRACE} at most")
+        )
 
 
 def _check_amounts(amounts: Resources, pods: int, field: str) -> None:

@@ -80,7 +80,6 @@ def tree(sizes: Sizes, *, min_runtime: str) -> dict[str, Any]:
     return {
         "apiVersion": "queuer.dev/v1",
         "kind": "QueueTree",
-        "root": RESEARCH,
         "queues": {
             RESEARCH: {"quota": [{"resource": GPU, "guaranteed": 2 * half}]},
             TEAM_A: team("team-a"),

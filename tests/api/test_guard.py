@@ -7,7 +7,9 @@ from typing import Any
 
 import httpx2
 import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine
 
+from queuer.api.app import create_app
 from queuer.api.http.problems import KINDS
 from queuer.api.settings import ApiSettings
 from queuer.domain.errors import InvalidInput
@@ -244,3 +246,27 @@ async def test_the_methods_of_an_action_are_its_own(api: httpx2.AsyncClient) -> 
     for method in ("GET", "DELETE"):
         refused = await api.request(method, f"{address}:apply")
         assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
+
+
+async def test_a_body_with_many_keys_is_read_fast(api: httpx2.AsyncClient) -> None:
+    """Counting each key among all of them took minutes, in which no probe was answered."""
+    pairs = ", ".join(f'"k{n}": {n}' for n in range(4_000))
+    body = f'{{{pairs}, "k7": 1}}'.encode()
+    answer = await api.put(
+        "/api/v1/queue-tree?dryRun=true", content=body, headers={"content-type": "application/json"}
+    )
+    assert "'k7' is given twice" in problem_of(answer, status=422, code="invalid_input")["detail"]
+
+
+async def test_yaml_that_takes_too_long_to_read_is_refused_unread(
+    engine: AsyncEngine, database_url: str
+) -> None:
+    app = create_app(engine, ApiSettings(database_url=database_url))
+    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787") as client:
+        answer = await client.put(
+            "/api/v1/queue-tree?dryRun=true",
+            content=b"a: b\n" * 60_000,
+            headers={"content-type": "application/yaml"},
+        )
+    assert "send it as application/json" in problem_of(answer, status=422, code="invalid_input")["detail"]

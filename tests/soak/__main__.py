@@ -26,6 +26,7 @@ import httpx2
 from bench import arguments
 from bench.history import ROWS, fill
 from queuer.local.cluster import API_PART
+from queuer.local.identities import ADMIN
 from tests.chaos.checker import FAILURES
 from tests.chaos.world import World, world
 from tests.e2e.conftest import kubernetes
@@ -135,7 +136,8 @@ def _observer(place: World, home: Path) -> Iterator[Observer]:
         controller.start().wait_leading(timeout=60)
         pid = cluster.pid(name)
         assert pid is not None, "the API runs"
-        with httpx2.Client(base_url=url, timeout=30, trust_env=False) as client:
+        headers = {"Authorization": f"Bearer {cluster.token(ADMIN)}"}
+        with httpx2.Client(base_url=url, headers=headers, timeout=30, trust_env=False) as client:
             yield Observer(world=place, controller=controller, api=client, api_pid=pid, censuses=censuses)
     finally:
         controller.stop()

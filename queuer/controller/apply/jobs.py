@@ -44,7 +44,7 @@ from queuer.kube.patches import (
     withdraw_patch,
 )
 from queuer.kube.template import Pin
-from queuer.kube.workloads import NamespaceFacts, bare_workload, workload_of
+from queuer.kube.workloads import DEFAULT_SCHEDULERS, NamespaceFacts, bare_workload, workload_of
 from queuer.store.outbox import Entry
 from queuer.store.tables import EntryKind
 
@@ -56,13 +56,14 @@ _POD = msgspec.json.Decoder(Pod)
 
 @dataclass(slots=True)
 class Facts:
-    """What the meaning of a job depends on beside itself, as watched; all by uid."""
+    """What the meaning of a job depends on beside itself, as watched, all by uid; and the schedulers in use here."""
 
     namespaces: dict[str, Namespace] = field(default_factory=dict)
     limit_ranges: dict[str, LimitRange] = field(default_factory=dict)
     resource_quotas: dict[str, ResourceQuota] = field(default_factory=dict)
     runtime_classes: dict[str, RuntimeClass] = field(default_factory=dict)
     priority_classes: dict[str, PriorityClass] = field(default_factory=dict)
+    schedulers: frozenset[str] = DEFAULT_SCHEDULERS
 
     def of(self, namespace: str) -> NamespaceFacts:
         """The facts of one namespace."""
@@ -72,6 +73,7 @@ class Facts:
             overheads={c.metadata.name: c.overhead.pod_fixed for c in self.runtime_classes.values()},
             priorities={c.metadata.name: c.value for c in classes},
             default_priority=next((c.value for c in classes if c.global_default), 0),
+            schedulers=self.schedulers,
         )
 
     def opted_in(self) -> frozenset[str]:
