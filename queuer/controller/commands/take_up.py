@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from functools import cache, partial
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from queuer.controller.apply.jobs import ClusterJobs
+from queuer.controller.commands.limits import Use
 from queuer.controller.commands.verbs import CAUSE, Case, Done, refuse, run
 from queuer.controller.health.metrics import Metrics, queue_label
 from queuer.controller.ledger.batch import Batch
@@ -55,23 +57,26 @@ def carry_out(
 ) -> list[str]:
     """Do what is asked, into the batch; returns the workloads whose jobs are to be read again by that.
 
-    Who is set aside is left alone: its commands wait, or expire.
+    Who is set aside is left alone: its commands wait, or expire. Those of a changeset wait until memory has its tree.
     """
     changed: list[str] = []
+    use = cache(partial(Use, state))
     for command in found:
         uid = command.uid
         if command.expired:
             text = f"no controller took it up within {commands.EXPIRES / 60:.0f} minutes"
             _answer(batch, command, refuse(text))
-        elif uid not in state.quarantine:
+        elif uid not in state.quarantine and command.arguments.get("revision", 0) <= state.rules.revision:
             with batch.apart(uid):
                 before = batch.view(uid, state.live)
                 case = Case(
                     command=command, live=before, job=state.jobs.get(uid), rules=state.rules, jobs=jobs,
                     now=batch.now,
                 )  # fmt: skip
-                done = run(case)
+                needless = before is not None and "revision" in command.arguments and not use().over(before)
+                done = refuse("it stays: the limits hold without its eviction") if needless else run(case)
                 if done.eviction is not None and before is not None:
+                    use().goes(before)
                     metrics.evictions.labels(
                         queue_label(before.workload.queue, state.rules.tree), CAUSE
                     ).inc()

@@ -15,7 +15,7 @@ from queuer.controller.intake.read import take_in
 from queuer.controller.ledger.batch import Batch
 from queuer.controller.memory.live import Live, Placement
 from queuer.controller.memory.state import ClusterState, Rules
-from queuer.domain.queue import Access, Queue, QueueTree
+from queuer.domain.queue import Access, Queue, QueueTree, QuotaRow
 from queuer.domain.reasons import Token
 from queuer.domain.workload import State
 from queuer.kube.kinds import JOB
@@ -213,6 +213,31 @@ def test_what_ended_is_gone_and_what_was_not_taken_up_in_time_is_not_done() -> N
     desk.state.drop("j")
     desk.state.job_gone("j")
     assert desk.does(CommandVerb.HOLD) == "gone: the job has ended or is gone"
+
+
+@pytest.mark.parametrize(("limit", "gone"), [(2, 0), (1, 1), (0, 2)])
+def test_a_cut_evicts_while_its_limit_is_exceeded_and_not_before_its_tree_is_known(
+    limit: int, gone: int
+) -> None:
+    desk = Desk()
+    desk.runs()
+    own = desk.live.workload
+    sets = (replace(own.pod_sets[0], requests={"gpu": 1}),)
+    for uid in ("j", "k"):
+        workload = replace(own, uid=uid, name=uid, pod_sets=sets)
+        desk.state.put(replace(desk.live, workload=workload))
+        desk.state.jobs[uid] = replace(desk.state.jobs["j"], uid=uid)
+    asked = [
+        replace(_evict(hold=False), id=n, uid=uid, arguments={"revision": 2}) for n, uid in enumerate("jk")
+    ]
+    assert desk.round(*asked).answers == [], "the tree of revision 2 is not in memory yet"
+    rows = (QuotaRow(resource="gpu", limit=limit),)
+    queue = Queue(path=QUEUE, namespaces=("ns",), quota=rows)
+    desk.state.configure(Rules(tree=QueueTree.of([queue]), revision=2))
+    batch = desk.round(*asked)
+    assert [row.uid for row in batch.evictions] == ["j", "k"][:gone]
+    refused = [row.message for row in batch.answers if row.outcome is CommandOutcome.REFUSED]
+    assert refused == ["it stays: the limits hold without its eviction"] * (2 - gone)
 
 
 def test_who_is_set_aside_is_commanded_when_it_is_tried_again() -> None:
